@@ -27,6 +27,9 @@ GOLDEN_ANGLE = 137.508
 WIDTH, MARGIN = 76, 3
 """Width of a small picture, and of the space beside its lines."""
 
+MANY, SMALLER = 6, 0.58
+"""With more heads per layer than this, small pictures shrink to this share."""
+
 LEVELS = 8
 """Number of strengths of lines in small pictures. They spare a browser one element per line."""
 
@@ -95,10 +98,13 @@ def _section(table: Mapping[str, Any], answer: Mapping[str, Any], texts: Mapping
     layers = sorted({head["layer"] for head in table["heads"]})
     numbers = sorted({head["head"] for head in table["heads"]})
     pictures = {(head["layer"], head["head"]): head["weights"] for head in table["heads"]}
-    columns = "".join(f'<th scope="col">Head {number}</th>' for number in numbers)
+    many = len(numbers) > MANY
+    columns = "".join(f'<th scope="col">{"" if many else "Head "}{number}</th>' for number in numbers)
     rows = "".join(
         f'<tr><th scope="row">Layer {layer}</th>'
-        + "".join(f"<td>{_picture(layer, number, pictures[layer, number])}</td>" for number in numbers)
+        + "".join(
+            f"<td>{_picture(layer, number, pictures[layer, number], SMALLER if many else 1.0)}</td>" for number in numbers
+        )
         + "</tr>"
         for layer in layers
     )
@@ -140,7 +146,7 @@ def _tokens(kind: str, tokens: list[str], what: str) -> str:
     return f'<ol class="{kind}">{buttons}</ol>'
 
 
-def _picture(layer: int, number: int, weights: Float[NDArray, "query key"]) -> str:
+def _picture(layer: int, number: int, weights: Float[NDArray, "query key"], scale: float) -> str:
     """A button with a small picture of a head, which also holds its weights for the script."""
     queries, keys = weights.shape
     height = min(max(64, 4 * max(queries, keys)), 200)
@@ -151,9 +157,10 @@ def _picture(layer: int, number: int, weights: Float[NDArray, "query key"]) -> s
         levels.setdefault(level, []).append(f"M{MARGIN} {left[query]:.4g}L{WIDTH - MARGIN} {right[key]:.4g}")
     lines = "".join(f'<path d="{"".join(moves)}" opacity="{level / LEVELS:.3g}"/>' for level, moves in sorted(levels.items()))
     stored = base64.b64encode(np.rint(weights.clip(0, 1) * SCALE).astype("<u2").tobytes()).decode()
+    shown = f'width="{WIDTH * scale:.0f}" height="{height * scale:.0f}"'
     return (
         f'<button type="button" aria-pressed="false" aria-label="Layer {layer}, head {number}" style="{_colour(number)}" '
-        f'data-weights="{stored}"><svg viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" aria-hidden="true">'
+        f'data-weights="{stored}"><svg viewBox="0 0 {WIDTH} {height}" {shown} aria-hidden="true">'
         f"{lines}</svg></button>"
     )
 
