@@ -12,6 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from figures import GENERATED, table
 
 from ramify.batching.views.comment_trees import RegimeConfig, TextInput
+from ramify.batching.views.packed import PackConfig, PairConfig
 from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.models.bert_pair import BertPairConfig
 from ramify.disentangle.models.decomposable_attention import DecomposableAttentionConfig
@@ -23,6 +24,7 @@ from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.readers import FORMATS
 from ramify.runs.comment_trees import DevConfig
 from ramify.runs.disentanglement import BlockConfig, LinkDevConfig, WordsConfig
+from ramify.runs.packed_text import RowDevConfig
 from ramify.runs.tokenizers import TokenizerConfig
 from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.training.config import Phase, TrainConfig
@@ -37,6 +39,9 @@ SETTINGS: dict[str, type] = {
     "settings-phase": Phase,
     "settings-tokenizer": TokenizerConfig,
     "settings-dev": DevConfig,
+    "settings-pairs": PairConfig,
+    "settings-packing": PackConfig,
+    "settings-row-dev": RowDevConfig,
     "settings-feature-model": FeatureModelConfig,
     "settings-mht": MHTConfig,
     "settings-decatt": DecomposableAttentionConfig,

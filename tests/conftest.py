@@ -21,6 +21,7 @@ COMPUTE_TENSORS = (
     "leak",
     "batching/test_batch.py",
     "tasks/test_masked_lm.py",
+    "tasks/test_mask_units.py",
     "disentangle/models",
     *(f"disentangle/test_{name}.py" for name in ("link_task", "predict", "distillation", "candidate_pruner", "reranker")),
     *(f"disentangle/test_{name}.py" for name in ("structure", "context_features", "conversation_features", "pair_features")),

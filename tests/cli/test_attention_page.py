@@ -125,7 +125,7 @@ def test_one_head_of_a_text(ramify, tmp_path):
     ("options", "message"),
     [
         (("--text", "Tea."), "there is nowhere to write"),
-        (("--json",), "there is nothing to read. Name a node with --data and --node, or give a text"),
+        (("--json",), "Missing option '--data'. Name a node with --data and --node, or give a text"),
         (("--json", "--text", "Tea.", "--node", "n2"), "--text is a text of its own, but --node names a node"),
         (("--json", "--text", "Tea.", "--out", "-"), "--out - would mix with the results"),
         (("--json", "--text", "Tea.", "--layer", "4"), "layer=4 is not in this model. Choose 1 to 3"),

@@ -133,6 +133,15 @@ def test_later_settings_win():
 
 
 CHANGES = {
+    "streams": {
+        "task.k": "7",
+        "task.span_unit": "token",
+        "task.permutation_block": "16",
+        "model.max_distance": "100",
+        "input.memory_reset": "never",
+        "view.backward": "false",
+        "dev.rows": "20",
+    },
     "packed-text": {
         "task.mask_unit": "span",
         "task.max_predictions": "null",

@@ -54,7 +54,7 @@ def attention(
         raise RamifyError("there is nowhere to write. Name a page with --out, or add --json.")
     if as_json:
         check_beside(out, "--out")
-    source, place = text_or_node(text, data, node, tree, "there is nothing to read")
+    source, place = text_or_node(text, data, node, tree)
     model = text_pipeline(ramify.load(run, device=device), run)
     options: dict[str, Any] = {"context": context, "layer": layer, "head": head}
     if isinstance(model, PermutationPipeline):

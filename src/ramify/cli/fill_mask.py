@@ -41,7 +41,7 @@ def fill_mask(
     words = None if candidates is None else [word.strip() for word in candidates.split(",") if word.strip()]
     if words == []:
         raise RamifyError(f"--candidates {candidates!r} holds no words. Separate words by commas.")
-    source, place = text_or_node(text, data, node, tree, "there is nothing to fill")
+    source, place = text_or_node(text, data, node, tree)
     model = filling_pipeline(ramify.load(run, device=device), run)
     answer = model.fill_mask(source, place, top_k=top_k, context=context, candidates=words, joint=joint)
     if as_json:

@@ -49,6 +49,14 @@ Deciding = Annotated[
 ]
 
 
+FormatName = Annotated[str | None, typer.Option(help="Format of the files. Default: guessed.")]
+
+ColumnNames = Annotated[
+    list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Tables: the name of a column, e.g. text=body; repeatable.")
+]
+
+FormatOptions = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the format; repeatable.")]
+
 LogPattern = Annotated[
     list[str] | None,
     typer.Option(
@@ -65,9 +73,13 @@ def format_of(format: str | None, pattern: list[str] | None, inputs: list[Path],
     return format or ("chat-log" if pattern else guessed(inputs, verbose))
 
 
-def pattern_of(pattern: list[str] | None) -> dict[str, Any]:
-    """The option of the reader that `--pattern` gives."""
-    return {"pattern": "\n".join(pattern)} if pattern else {}
+def reader_options(option: list[str] | None, pattern: list[str] | None, column: list[str] | None) -> dict[str, Any]:
+    """The options of a reader that `--option`, `--pattern` and `--column` give."""
+    return (
+        options_of(option)
+        | ({"pattern": "\n".join(pattern)} if pattern else {})
+        | ({"columns": pairs(column, "--column")} if column else {})
+    )
 
 
 def redecide(model: "Disentangler", settings: list[str] | None) -> "Disentangler":
@@ -107,10 +119,8 @@ def text_pipeline(model: "Pipeline", source: str) -> "TextPipeline":
     return model
 
 
-def text_or_node(
-    text: str | None, data: Path | None, node: str | None, tree: str | None, nothing: str
-) -> tuple["Tree | str", str | None]:
-    """The text of `--text`, or the tree and node of `--data`, `--node` and `--tree`. `nothing` begins an error's message."""
+def text_or_node(text: str | None, data: Path | None, node: str | None, tree: str | None) -> tuple["Tree | str", str | None]:
+    """The text of `--text`, or the tree and node of `--data`, `--node` and `--tree`."""
     from ramify.errors import RamifyError
 
     if text is not None:
@@ -118,7 +128,8 @@ def text_or_node(
             raise RamifyError(f"--text is a text of its own, but {given[0]} names a node. Leave out one of them.")
         return text, None
     if data is None or node is None:
-        raise RamifyError(f"{nothing}. Name a node with --data and --node, or give a text with --text.")
+        missing = "--data" if data is None else "--node"
+        raise RamifyError(f"Missing option '{missing}'. Name a node with --data and --node, or give a text with --text.")
     return _tree_with(node, data, tree), node
 
 

@@ -258,6 +258,11 @@ def tensors_from_hf(tensors: Mapping[str, Tensor], config: BertConfig) -> dict[s
         layer = hf.layer_from_bert(tensors, number)
         ours |= {f"stack.layers.{number}.{key}": value for key, value in layer.items()}
     if config.pooling == "pooler":
+        if "pooler.dense.weight" not in tensors:
+            raise RamifyError(
+                "the checkpoint holds no tensor 'pooler.dense.weight', which model.pooling=pooler needs. Set "
+                "model.pooling=mean and task.next_sentence=0, or choose a checkpoint with a pooler."
+            )
         ours |= {f"pool.hidden.{kind}": tensors[f"pooler.dense.{kind}"] for kind in ("weight", "bias")}
     return ours
 

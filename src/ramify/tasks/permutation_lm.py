@@ -127,9 +127,9 @@ def factorization_order(late: NDArray[np.bool_], parts: Parts, random: np.random
     for start, stop in parts:
         length = stop - start
         size = min(block or length, length)
-        # Every block has the same permutation; a short last block keeps the ranks that it induces.
-        permutation = random.permutation(size)
-        index = np.arange(length) // size * size + np.tile(permutation, -(-length // size))[:length]
+        # Every block has the same permutation; a short last block keeps the ranks that it induces, so it may skip numbers.
+        permutation, blocks = random.permutation(size), -(-length // size)
+        index = np.arange(length) // size * size + np.tile(permutation, blocks)[:length]
         order[start:stop] = base + np.where(late[start:stop], 1 + index, 0)
-        base += length + 1
+        base += blocks * size + 1
     return order
