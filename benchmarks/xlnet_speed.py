@@ -6,11 +6,11 @@
 
 `pip install -e .[bench]` installs the reference.
 
-Both sides of `step` have the same sizes (d 256, 4 layers, 4 heads), vocabulary, dropout, rows, targets, masks (two halves),
-segments and memory (three quarters of a row). A step is forward, backward, clipping and a fused AdamW update. The sides alternate
-in one process and one thread; the ratio is the median of paired ratios of process time. Rows are random tokens, because words
-do not change the cost. `counted` is the ratio of forward multiply-adds in linear maps and attention. `peak` is the memory that a
-side needs beyond the started process, in a process of its own.
+Both sides of `step` have the same sizes (d 256, 4 layers, 4 heads), vocabulary, dropout, rows, targets, masks (two
+halves), segments and memory (three quarters of a row). A step is forward, backward, clipping and a fused AdamW update.
+The sides alternate in one process and one thread; the ratio is the median of paired ratios of process time. Rows are
+random tokens, because words do not change the cost. `counted` is the ratio of forward multiply-adds in linear maps and
+attention. `peak` is the memory that a side needs beyond the started process, in a process of its own.
 """
 
 import argparse

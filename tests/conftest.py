@@ -20,7 +20,7 @@ COMPUTE_TENSORS = (
     "models",
     "leak",
     "batching/test_batch.py",
-    "tasks/test_masked_lm.py",
+    *(f"tasks/test_{name}.py" for name in ("masked_lm", "permutation_lm", "denoising_lm")),
     "tasks/test_mask_units.py",
     "disentangle/models",
     *(f"disentangle/test_{name}.py" for name in ("link_task", "predict", "distillation", "candidate_pruner", "reranker")),

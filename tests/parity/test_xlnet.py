@@ -84,6 +84,30 @@ def test_two_streams_with_memory_and_segments(changes, own, reused):
         torch.testing.assert_close(state["memory"], torch.stack(mems).transpose(1, 2), rtol=0, atol=1e-5)
 
 
+def test_attention_weights_of_both_streams():
+    random = np.random.default_rng(0)
+    reference = theirs()
+    model, _ = ours(reference)
+    order = torch.from_numpy(np.stack([random.permutation(TOKENS) for _ in range(ROWS)]))
+    positions = torch.stack([row.argsort()[-TARGETS:] for row in order])
+    row = batch(random, order, StreamTargets.at(positions.numpy(), order))
+    record = {}
+    with torch.no_grad():
+        model(row, record=record)
+        output = reference.transformer(
+            row.input_ids,
+            perm_mask=(order[:, None, :] >= order[:, :, None]).float(),
+            target_mapping=torch.nn.functional.one_hot(positions, TOKENS).float(),
+            token_type_ids=row.segments,
+            output_attentions=True,
+        )
+    for own, (content, query) in zip(record["streams"], output.attentions, strict=True):
+        torch.testing.assert_close(torch.stack(own["content"]), content, rtol=0, atol=1e-5)
+        # Hugging Face maps queries to all places of a row.
+        targets = [weights[:, places] for weights, places in zip(query, positions, strict=True)]
+        torch.testing.assert_close(torch.stack(own["query"]), torch.stack(targets), rtol=0, atol=1e-5)
+
+
 def test_content_alone():
     """As in fine-tuning: every token reads the whole row, and the masked padding on its left is read by none."""
     reference = theirs()
