@@ -19,7 +19,7 @@ from ramify.tokenizer import Tokenizer
 
 def view_of(text, *, rows=2, backward=True, seed=3, **input):
     settings = StreamInput(**({"row_tokens": 24, "reused_tokens": 10} | input))
-    return Streams(text, tokenizer(), settings, StreamConfig(rows, backward), seed=seed)
+    return Streams(text, tokenizer(), settings, StreamConfig(rows, "both" if backward else "forward"), seed=seed)
 
 
 def random_text(seed=0, sentences=120, longest=7):
@@ -75,8 +75,11 @@ def by_hand(reading, reused, start, room, random, avoid_overlap=False):
     else:
         size = max(1, room - (stop - start))
         if avoid_overlap:
-            taken = set(range(reused, stop))
-            free = [begin for begin in range(length - size + 1) if not taken & set(range(begin, begin + size))]
+            # The place after A, too, because B would follow A there.
+            after = start + room - size
+            taken = set(range(reused, after))
+            places = (begin for begin in range(length - size + 1) if begin != after)
+            free = [begin for begin in places if not taken & set(range(begin, begin + size))]
             first = int(free[random.integers(len(free))])
             last = first + size
         else:
@@ -193,7 +196,17 @@ def test_random_segment_avoids_the_rest_of_the_row(seed):
         assert not set(other) & set(here + one)
         assert len(set(here + one + other)) == 21
         expected = by_hand(readings[stream], 10 * place, 10 * place + 10, 11, draws(view, number), avoid_overlap=True)
+        assert view.example(number).is_next == (other[0] == one[-1] + (1 if stream == 0 else -1))
         assert [one, other] == [[readings[stream].tokens[each] for each in part] for part in expected[:2]]
+
+
+def test_random_segment_finds_room_in_the_shortest_stream():
+    """Also if no sentence ends in the room for A and B, and only separators' places are left beside them."""
+    for tokens in range(24, 60):
+        view = view_of(running_text([tokens], [1], distinct=True), rows=1, avoid_overlap=True)
+        for number in range(len(view)):
+            here, one, other = parts_of(view.example(number), 10)
+            assert len(set(here + one + other)) == 21
 
 
 def test_random_segment_may_repeat_the_row_in_the_published_code():

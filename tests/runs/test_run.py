@@ -139,7 +139,7 @@ CHANGES = {
         "task.permutation_block": "16",
         "model.max_distance": "100",
         "input.memory_reset": "never",
-        "view.backward": "false",
+        "view.directions": "forward",
         "dev.rows": "20",
     },
     "packed-text": {
