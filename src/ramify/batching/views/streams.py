@@ -221,9 +221,10 @@ def draw_segments(
 ) -> tuple[tuple[int, int], tuple[int, int], bool]:
     """The ranges of segments A and B, `room` tokens together, and whether B follows A.
 
-    A begins at `start`. Candidates for its end are the sentence borders after it, up to the first one that is at least `room`
-    tokens away, which ends B instead. Half of the time, and always without a candidate, B is another place of the stream,
-    widened to whole sentences unless it must not overlap the row's other text. The longer segment loses its last tokens until both fit.
+    A begins at `start`. Candidates for its end are the sentence borders after it, up to the first one that is at least
+    `room` tokens away, which ends B instead. Half of the time, and always without a candidate, B is another place of the
+    stream, widened to whole sentences unless it must not overlap the row's other text. The longer segment loses its last
+    tokens until both fit.
     """
     end = source.cut_after(start + room)
     cuts = source.cuts(start, min(start + room, end))
