@@ -23,18 +23,12 @@ from ramify.files import STANDARD
 from ramify.readers import chat, irc
 from ramify.readers.base import Report, bad_option, open_bytes
 from ramify.readers.chat import Log
-from ramify.readers.chat_log.inference import (
-    MARGIN_BITS,
-    SAMPLE_LINES,
-    Hypothesis,
-    description_bits,
-    differ,
-    first_lines,
-    infer,
-)
+from ramify.readers.chat_log.inference import MARGIN_BITS, SAMPLE_LINES, first_lines, infer
 from ramify.readers.chat_log.layout import Layout, Line, dated
 from ramify.readers.chat_log.pattern import Pattern
+from ramify.readers.chat_log.scoring import Hypothesis, description_bits, differ
 from ramify.readers.chat_log.stamps import Day, DayOrder, find_stamps, is_open, read_date, read_time
+from ramify.readers.chat_log.system_lines import SystemLines, first_of, learn
 from ramify.readers.dates import DAY, DateOrder, First, ordinal
 from ramify.readers.encodings import AUTO, check_encoding, with_line_ends
 from ramify.readers.irc import log_lines
@@ -116,7 +110,8 @@ def logs(
             report.skip("blank_line", f"{path}", count)
             yield Log(name, iter(()), where=str(path))
             continue
-        reader = _Reader(path, layout, report, _clock(path, layout, first, encoding, dates, hours, report))
+        system = learn(list(first_of(first, SAMPLE_LINES)), layout)
+        reader = _Reader(path, layout, system, report, _clock(path, layout, first, encoding, dates, hours, report))
         messages = reader.messages(chain(first, blocks), stream)
         meta = {} if given else {"pattern": layout.pattern.source}
         yield Log(name, messages if links is None else reader.linked(messages, links), meta, str(path), links is not None)
@@ -317,8 +312,8 @@ def _read_again(path: Path, layout: Layout, first: Sequence[list[str]], encoding
 class _Reader:
     """Reads the messages of one log."""
 
-    def __init__(self, path: Path, layout: Layout, report: Report, clock: _LogClock) -> None:
-        self._path, self._layout, self._report, self._clock = path, layout, report, clock
+    def __init__(self, path: Path, layout: Layout, system: SystemLines, report: Report, clock: _LogClock) -> None:
+        self._path, self._layout, self._system, self._report, self._clock = path, layout, system, report, clock
         self._current: Line | None = None
         self._start = 0
         self._time: float | None = None
@@ -347,7 +342,7 @@ class _Reader:
                 self._has_frames = _has_frames(lines)
             for number, line in enumerate(lines, self.lines):
                 found = read(line)
-                if found is None:
+                if found is None or (found.kind == chat.SYSTEM and self._awaits_text(found)):
                     yield from self._add(number, line)
                     continue
                 if self._current is not None:
@@ -366,8 +361,20 @@ class _Reader:
         if not self._found:
             raise _no_match(self._layout.pattern, shown, self._path)
 
+    def _awaits_text(self, found: Line) -> bool:
+        """Whether this is the line below the head of a message, so that its text may look like a line of the channel."""
+        current = self._current
+        return (
+            self._layout.is_heading
+            and (found.date, found.time) == (None, None)
+            and current is not None
+            and current.kind != chat.SYSTEM
+            and not (current.text or self._more or self._blank)
+        )
+
     def _begin(self, number: int, line: Line) -> None:
-        self._current, self._start, self._time = line, number, self._clock.time
+        self._current, self._start = line, number
+        self._time = self._clock.time if self._layout.has_stamp else None
         self._more, self._size, self._block = [], 0, ""
         self._in_frame = False
         self._found = self._found or line.kind != chat.SYSTEM
@@ -388,7 +395,12 @@ class _Reader:
         if opens and date is None and not self._layout.has_date:
             found = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(find_stamps(line))}
             date, time = found.get("date"), found.get("time")
-        if date is not None or opens:
+        awaits_text = self._awaits_text(Line(line, None, chat.SYSTEM, None, None))
+        is_system = not awaits_text and self._system.fits(line, after_blank=bool(self._blank))
+        if is_system and date is None and not self._layout.has_date:
+            found = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(find_stamps(line))}
+            date, time = found.get("date"), found.get("time")
+        if date is not None or opens or is_system:
             if current is not None:
                 yield self._finish()
             self._drop_blank()

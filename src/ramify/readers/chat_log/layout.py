@@ -52,6 +52,14 @@ _ABOUT_A_DAY = re.compile(
 )
 
 
+_ABOUT_SESSION = re.compile(
+    r"[\W_]*(?:(?:session|log|logging|chat|conversation|transcript|recording|history)\b.{0,40}?\b(?:start|begin|began|open|stop|end"
+    r"|clos|conclud|finish|ident|time)|(?:start|begin|open|stop|end|clos|finish)\w{0,4} (?:of )?(?:the )?(?:session|log|logging"
+    r"|chat|conversation|transcript|recording)\b)",
+    re.IGNORECASE,
+)
+
+
 class Line(NamedTuple):
     """A line that is not part of the message above it."""
 
@@ -172,17 +180,25 @@ def dated(line: str) -> tuple[str | None, str | None]:
     return texts[0], texts[1] if len(texts) > 1 else None
 
 
+def is_about_session(line: str) -> bool:
+    """Whether a line tells when a session, a log or a chat began or ended."""
+    return len(line) < 200 and _ABOUT_SESSION.match(line) is not None and bool(find_stamps(line))
+
+
+_PHONE = re.compile(r"\+\d[\d\u2011 ()-]{6,}")
+
+
 @lru_cache(maxsize=1 << 14)
 def _name(author: str, has_modes: bool) -> str | None:
     """A name as it is used in messages; None if a line of the channel stands where names stand."""
     name = author.strip(SPACES)
-    if has_modes and len(name) > 1:
+    if has_modes and len(name) > 1 and not _PHONE.fullmatch(name):
         name = name.lstrip("@+%&~ ") or name
     if name.startswith("~") and len(name) > 2 and name[1] in SPACES:
         name = name[1:].strip(SPACES)
     if not name or _ONLY_MARKS.fullmatch(name) or name.strip("*[]()<>").lower() in _SYSTEM_AUTHORS:
         return None
-    if " " in name and is_event(name):
+    if " " in name and (is_event(name) or ": " in name or name.endswith((" -", " --"))):
         return None
     return name
 

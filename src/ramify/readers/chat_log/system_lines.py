@@ -1,0 +1,209 @@
+"""Lines of the channel that have no date or time and no known form, told from further lines of messages.
+
+`learn` looks at the first lines of a log that begin no message. What clients write about the channel repeats: the same marks or
+tag stand before it (`·· bob came in`, `[bridge] link up`), a known author begins it, or it looks like a line above the first
+message (`Session Start: …`). Further lines of messages have nothing of this, or an indentation that lines of the channel lack.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ramify.readers import chat
+from ramify.readers.chat_log.layout import Layout, event_author, is_about_session
+from ramify.readers.chat_log.stamps import find_stamps
+
+MAX_LINE = 400
+_MAX_NAME_WORDS = 5
+_TAG = re.compile(r"\[[^\W\d_]{3,}\]:?[ \t]+")
+_LEAD = re.compile(r"(?:[^\w\s]+(?:[ \t]+[^\w\s]{1,4}(?=[ \t]))?[ \t]*)(?=\S)")
+_BULLETS = frozenset("*-+•·#")
+"""Single marks that people write before points of a list, too."""
+_QUOTES = frozenset(">\"'“”„«»‘’([{<¿¡:.,;!?@/&$%")
+"""Marks with which text begins."""
+_SEPARATOR = re.compile(r"[^\w\s]{6,}")
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The parts of a line: marks or a tag, a known author (or ""), and the rest."""
+
+    lead: str
+    who: str
+    rest: str
+
+
+@dataclass
+class SystemLines:
+    """The forms of a log's lines of the channel."""
+
+    names: frozenset[str] = frozenset()
+    leads: set[str] = field(default_factory=set)
+    tails: set[str] = field(default_factory=set)
+    openings: set[tuple[str, str]] = field(default_factory=set)
+    separators: set[str] = field(default_factory=set)
+    indented: bool = False
+    """Further lines of messages are indented, and lines of the channel are not."""
+    spaced: bool = False
+    """Blank lines part the messages."""
+
+    def fits(self, line: str, *, after_blank: bool = False) -> bool:
+        """Whether a line that begins no message is a line of the channel."""
+        line = line[:MAX_LINE]
+        if line in self.separators or is_about_session(line):
+            return True
+        if line[0].isspace():
+            return False
+        if self.indented or (_opening(line) in self.openings and find_stamps(line)):
+            return True
+        parts = self._parts(line)
+        if parts.lead in self.leads:
+            return parts.lead.strip() not in _BULLETS or _tells(parts)
+        if not parts.lead:
+            return bool(parts.who) and _masked(parts.rest, self.names) in self.tails
+        if _is_framed(line, parts.lead):
+            return _tells(parts)
+        return self.spaced and after_blank and _tells(parts)
+
+    def _parts(self, line: str) -> _Parts:
+        return _split(line, self.names)
+
+
+def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
+    """Learn the forms of the lines of the channel from a log's first lines, with its blank lines."""
+    runs: list[list[str]] = [[]]
+    top: list[str] = []
+    names: set[str] = set()
+    messages = after_blank = 0
+    before_heads: Counter[str] = Counter()
+    blank = False
+    last = ""
+    for line in lines:
+        line = line[:MAX_LINE]
+        if not line or line.isspace():
+            blank = True
+            continue
+        found = layout.read(line)
+        if found is None:
+            (runs[-1] if messages else top).append(line)
+        else:
+            if found.author and found.kind != chat.SYSTEM:
+                names.add(found.author)
+                after_blank += blank
+                messages += 1
+            runs.append([])
+            before_heads[last] += 1
+        last = line
+        blank = False
+    learnt = SystemLines(frozenset(names))
+    others = [line for run in runs for line in run]
+    counts = Counter(others) + Counter(top)
+    learnt.separators = {
+        line for line, count in counts.items() if count > 2 and _SEPARATOR.fullmatch(line) and before_heads[line] >= count - 1
+    }
+    learnt.spaced = messages > 3 and after_blank >= 0.8 * (messages - 1)
+    if layout.is_heading:
+        # The texts stand among these lines.
+        return learnt
+    learnt.openings = {_opening(line) for line in top if find_stamps(line)} - {("", "")}
+    learnt.indented = _are_indented(runs)
+    groups: dict[str, list[_Parts]] = defaultdict(list)
+    for line in others:
+        if not line[0].isspace() and line not in learnt.separators:
+            groups[(parts := _split(line, learnt.names)).lead].append(parts)
+    learnt.tails = _tails(groups.pop("", []), learnt.names)
+    learnt.leads = {lead for lead, group in groups.items() if _is_of_channel(lead, group, learnt.names)}
+    tags = [lead for lead in groups if _TAG.fullmatch(lead)]
+    if any(tag in learnt.leads for tag in tags):
+        learnt.leads.update(tags)
+    return learnt
+
+
+def _split(line: str, names: frozenset[str]) -> _Parts:
+    match = _TAG.match(line) or _LEAD.match(line)
+    lead = match[0] if match and not (set(match[0]) & _QUOTES and not _TAG.match(line) and match[0][0] in _QUOTES) else ""
+    rest = line[len(lead) :]
+    words = rest.split(" ")
+    for count in range(min(_MAX_NAME_WORDS, len(words)), 0, -1):
+        who = " ".join(words[:count])
+        if who in names:
+            return _Parts(lead, who, " ".join(words[count:]))
+    return _Parts(lead, "", rest)
+
+
+def _opening(line: str) -> tuple[str, str]:
+    """The marks and the first word of a line. After marks the word may differ: `# Start logging`, `# Stop logging`."""
+    match = _LEAD.match(line)
+    lead = match[0].strip() if match else ""
+    return (lead, "") if lead else ("", re.split(r"[\s:]", line, maxsplit=1)[0])
+
+
+def _masked(text: str, names: frozenset[str]) -> str:
+    words = ["\1" if word.strip(".,!()[]") in names else word for word in text.strip().split(" ")]
+    return _DIGITS.sub("0", " ".join(words))
+
+
+def _tells(parts: _Parts) -> bool:
+    """Whether an author and what happened follow the marks."""
+    if parts.who:
+        return bool(re.match(r"\w|\(", parts.rest))
+    return event_author(parts.rest) is not None
+
+
+def _is_framed(line: str, lead: str) -> bool:
+    """Whether a line ends with the marks that it begins with."""
+    marks = lead.strip()
+    return len(marks) > 1 and len(line) > 2 * len(marks) and line.rstrip().endswith(marks[::-1])
+
+
+def _is_of_channel(lead: str, group: Sequence[_Parts], names: frozenset[str]) -> bool:
+    telling = sum(map(_tells, group))
+    tails: dict[str, set[str]] = defaultdict(set)
+    for parts in group:
+        if not parts.who:
+            who, _, rest = parts.rest.partition(" ")
+            tails[_masked(rest, names)].add(who)
+    telling += sum(len(others) for tail, others in tails.items() if tail and len(others) > 1)
+    if not telling:
+        return False
+    marks = lead.strip()
+    is_plain = marks in _BULLETS
+    if len(group) == 1:
+        return not is_plain or marks in "*•·"
+    return telling * 2 >= len(group) and (telling > 1 or not is_plain)
+
+
+def _tails(group: Sequence[_Parts], names: frozenset[str]) -> set[str]:
+    """What follows known authors at the beginnings of at least two lines."""
+    counts = Counter(_masked(parts.rest, names) for parts in group if parts.who and parts.rest)
+    return {tail for tail, count in counts.items() if count > 1 and tail[:1].isalpha()}
+
+
+def _are_indented(runs: Sequence[Sequence[str]]) -> bool:
+    begun = [run for run in runs if run and run[0][0].isspace()]
+    if len(begun) < 3 or len({_margin(run[0]) for run in begun}) > 1:
+        return False
+    margin = _margin(begun[0][0])
+    back = 0
+    for run in runs:
+        flags = [line.startswith(margin) for line in run]
+        if flags != sorted(flags, reverse=True):
+            return False
+        back += bool(flags) and flags[0] and not flags[-1]
+    return back * 2 <= len(begun)
+
+
+def _margin(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
+def first_of(blocks: Sequence[Sequence[str]], count: int) -> Iterator[str]:
+    """The first lines of blocks, until so many are not blank."""
+    for lines in blocks:
+        for line in lines:
+            if not count:
+                return
+            count -= bool(line.strip())
+            yield line
