@@ -12,7 +12,7 @@ from itertools import pairwise
 from unicodedata import category
 
 from ramify.readers.chat_log.pattern import SPACES, literal
-from ramify.readers.chat_log.stamps import Stamp, find_stamps
+from ramify.readers.chat_log.stamps import TIME, Stamp, find_loose_times, find_stamps
 
 _MAX_SLOTS = 3
 _MAX_DELIMITERS = 6
@@ -23,8 +23,34 @@ _SHARE = 0.1
 def sources(lines: Sequence[str]) -> Iterator[str]:
     """Patterns to try, some of them wrong."""
     letters = _Letters(lines)
-    for source in _sources(list(map(letters.spelled, lines)), [find_stamps(line) for line in lines]):
+    spelled = list(map(letters.spelled, lines))
+    for source in _sources(spelled, stamps_of(lines)):
         yield letters.original(source)
+    for source in _with_time_last(spelled):
+        yield letters.original(source)
+
+
+def stamps_of(lines: Sequence[str]) -> list[list[Stamp]]:
+    """The dates and times of each line. Times without colons count if nearly all lines hold one."""
+    stamps = [find_stamps(line) for line in lines]
+    if sum(any(stamp.kind == "time" for stamp in found) for found in stamps) * 2 < len(lines):
+        loose = [find_loose_times(line) for line in lines]
+        if sum(map(bool, loose)) * 2 > len(lines):
+            return [found or stamps[place] for place, found in enumerate(loose)]
+    return stamps
+
+
+_TIME_LAST = re.compile(rf"(.*\S)[ \t]+([\[(]?){TIME}([\])]?)")
+
+
+def _with_time_last(lines: Sequence[str]) -> Iterator[str]:
+    """Patterns in which the time ends the line."""
+    matches = [match for line in lines if (match := _TIME_LAST.fullmatch(line))]
+    if len(matches) * 3 < len(lines) * 2:
+        return
+    opening, closing = Counter((match[2], match[3]) for match in matches).most_common(1)[0][0]
+    for source in _with_author_after("", [match[1] for match in matches]):
+        yield f"{source} {opening}{{time}}{closing}"
 
 
 class _Letters:
@@ -145,7 +171,7 @@ def _with_author_after(prefix: str, rests: Sequence[str]) -> Iterator[str]:
                 continue
             begun = [text[len(lead) :] for text in texts if text.startswith(lead)]
             head = source + literal(lead)
-            if head and not head.endswith("}"):
+            if not head.endswith("}"):
                 for delimiter in _delimiters(begun, _opening(head)):
                     yield f"{head}{{author}}{literal(delimiter)}{{text}}"
             ends = [match[0] for text in begun if (match := re.search(r"[^\w)\]]*\Z", text)) and len(text) <= 64]
@@ -179,7 +205,7 @@ def _slots(head: str, texts: Sequence[str], depth: int, least: float) -> Iterato
             yield head + "{skip}" + literal(gap), rests, depth + 1
 
 
-_FIRST_PART = re.compile(r"(#?[\w@.+/'&-]*\w)([^\w\s]{0,3}[ \t]?[^\w\s#@<]{0,2}|)(?=\S)")
+_FIRST_PART = re.compile(r"(#?[\w@.+/'&-]*\w(?:\[\d+\])?)([^\w\s]{0,3}[ \t]?[^\w\s#@<]{0,2}|)(?=\S)")
 CODE = re.compile(
     r"#.+|\d+|[0-9a-fA-F]{6,}|[\da-fA-F]{8}-[\da-fA-F-]{20,}|(?:\d{1,3}\.){3}\d{1,3}(?:\S*)|[\w-]+(?:\.[\w-]+)+"
     r"|\w{1,12}[-_]?\d+|TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRIT(?:ICAL)?",
@@ -220,8 +246,8 @@ def _leads(texts: Sequence[str]) -> Counter[str]:
 _ANGLES = re.compile("<+")
 RUN = re.compile(r"(?:[^\w\s]+[ \t]*|[ \t]+[^\w\s]*[ \t]*)")
 _SPOKEN = re.compile(r"(?: to [^:<>|]{1,40}| says| said| wrote| writes| schrieb| sagt| a écrit| escribió| dice) ?:[ \t]*")
-_MARKS = set("”:|>»›)]}–—~=*/→⇒⟩•·#\\-\t】」』›")
-_PAIRS = {")": "(", "]": "[", "}": "{", "»": "«", "›": "‹", "】": "【", "」": "「", "』": "『", "⟩": "⟨", "”": "“"}
+_MARKS = set("”:|>»›)]}–—~=*/→⇒⟩•·#\\-\t】」』›’│┃¦%$^+")
+_PAIRS = {")": "(", "]": "[", "}": "{", "»": "«", "›": "‹", "】": "【", "」": "「", "』": "『", "⟩": "⟨", "”": "“", "’": "‘"}
 _AROUND = frozenset("*-~=\"'`/")
 _CLOSING = {opening: closing for closing, opening in _PAIRS.items()} | {"<": ">"}
 
@@ -231,26 +257,32 @@ def _delimiters(texts: Sequence[str], lead: str) -> list[str]:
     counts: Counter[str] = Counter()
     for text in texts:
         found = set()
-        for match in RUN.finditer(text, 1, 80):
-            run = match[0]
-            found.add(run)
-            if " " in run[:-1] and run.strip():
-                # Text may begin with marks of its own.
-                found.add(run[: run.rindex(" ") + 1])
-                found.add(run[: run.index(" ", 1) + 1] if " " in run[1:] else run)
-            if run.rstrip() != run and not run[0].isspace():
-                found.add(run.rstrip())
-            marks = run.strip()
-            if len(marks) > 1 and " " not in marks:
-                # Names may end with marks, too.
-                found.update(run[run.index(marks) + place :] for place in range(1, len(marks)))
-            if match.end() == len(text) and run[-1] not in SPACES:
-                found.add(f"{run} ")
+        for match in _GAPS.finditer(text, 1, 80):
+            found.update(_parts_of(match[0], match.end() == len(text)))
+        if match := _TAIL.search(text, 1, 100):
+            found.add(match[0])
         if match := _SPOKEN.search(text, 1, 100):
             found.add(match[0])
         counts.update(found)
     kept = [run for run, count in counts.most_common(24) if count * 10 >= len(texts) * 4 and _may_delimit(run, lead)]
     return kept[:_MAX_DELIMITERS]
+
+
+_GAPS = re.compile(r"[^\w]+")
+_TAIL = re.compile(r"(?: \([\w -]{1,20}\)|[@/][\w.-]{1,20})[\])>]?:?[ \t]+(?=\S|\Z)")
+
+
+def _parts_of(run: str, is_last: bool) -> set[str]:
+    """The delimiters that may stand in a run of marks and spaces, for the name before it or the text behind it has marks, too."""
+    if is_last and run[-1] not in SPACES:
+        run += " "
+    run = run[:16]
+    ends = {len(run), len(run.rstrip())} | {place for place in range(1, len(run)) if run[place - 1] in SPACES}
+    starts = {0}
+    if run[0] not in SPACES:
+        starts.update(range(1, min(len(run.split(" ")[0]), 4)))
+    ends.update(place for place in range(1, len(run)) if run[place] in SPACES and run[place - 1] not in SPACES)
+    return {run[start:end] for start in starts for end in ends if start < end}
 
 
 def _may_delimit(run: str, lead: str) -> bool:
@@ -262,6 +294,10 @@ def _may_delimit(run: str, lead: str) -> bool:
         return False
     if not marks or _SPOKEN.fullmatch(run):
         return True
+    if _TAIL.fullmatch(run):
+        return True
+    if marks == ";" and run[0] == ";" and run[-1] == " ":
+        return True
     if any(mark in ",;.!?" for mark in marks):
         return False
     if set(marks) & set("\"'`_"):
@@ -270,8 +306,10 @@ def _may_delimit(run: str, lead: str) -> bool:
         return False
     if marks == "]" and "[" not in lead:
         return run[0] == "]" and run[-1] == " "
-    if marks[0] in _PAIRS and not (marks[0] in "»›" and not set("«‹") & set(lead)):
+    if marks[0] in _PAIRS and (marks[0] in ")]}’" or _PAIRS[marks[0]] in lead):
         return _PAIRS[marks[0]] in lead
+    if marks in ("%", "$", "^", "+"):
+        return run[-1] == " "
     if marks in ("-", "/", "*", "=", "~", ".", "#", "–"):
         # Inside names and words these are no delimiters.
         return (run[0] == " " and run[-1] == " ") or lead.rstrip()[-1:] == marks

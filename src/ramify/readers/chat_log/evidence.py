@@ -111,6 +111,8 @@ def _is_name(name: str) -> bool:
         or re.search(r",\S|[=\t\"]|::|\w{4}\.\s|[-–—|>:»] |^\W*\d+:\d", name)
     ):
         return False
+    if re.fullmatch(r"\d{1,2} ?[ap]\.?m\.?", name):
+        return False
     if name[-1] in ":>,?!" or (name[-1] == "-" and " " in name) or (name[0] in "<(" and len(name) > 1):
         return False
     if any(each.isdigit() for each in name) and find_stamps(name):

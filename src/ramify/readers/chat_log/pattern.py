@@ -231,9 +231,14 @@ def _regex(parts: Sequence[Part], source: str, following: Part | None = None) ->
                 bare = part.text.rstrip(SPACES)
                 gap = part.text[len(bare) :]
                 spaces = f"{_SPACE}" if len(gap) == 1 else f"{_SPACE}+" if gap else ""
-                if gap == "\t":
-                    spaces = r"\t"
-                made.append(_characters(bare) + (f"(?:{spaces}(?P<text>.*)|{_SPACE}*$)" if gap else "(?P<text>.*)"))
+                if gap and not gap.strip("\t"):
+                    spaces = gap.replace("\t", r"\t")
+                # Without the tab, nothing shows that a name precedes it.
+                is_bare = not bare and "\t" in gap
+                made.append(
+                    _characters(bare)
+                    + (f"(?:{spaces}(?P<text>.*){'' if is_bare else f'|{_SPACE}*$'})" if gap else "(?P<text>.*)")
+                )
             else:
                 made.append(_characters(part.text))
         elif part.name == "date":

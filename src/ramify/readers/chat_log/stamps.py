@@ -61,23 +61,34 @@ _FORMS = (
     rf"{_ANY_WEEKDAY}\d{{4}}(?:-\d{{1,2}}-|/\d{{1,2}}/|\.\d{{1,2}}\.)\d{{1,2}}",
     r"\d{4}\. \d{1,2}\. \d{1,2}\.",
     r"\d{4}年 ?\d{1,2}月 ?\d{1,2}日",
+    r"\d{4}년 ?\d{1,2}월 ?\d{1,2}일",
+    rf"{_ANY_WEEKDAY}\d{{4}}(?:-{_WORD}-|/{_WORD}/| {_WORD} )\d{{1,2}}(?!\d)",
+    rf"\d{{1,2}}{_WORD}\d{{4}}(?!\d)",
     rf"{_ANY_WEEKDAY}\d{{1,2}}(?:/\d{{1,2}}/|\. ?\d{{1,2}}\. ?|-\d{{1,2}}-){_YEAR}",
     r"(?:19|20)\d\d[01]\d[0-3]\d(?!\d)",
     rf"{_ANY_WEEKDAY}\d{{1,2}}(?:\.|st|nd|rd|th|er|º)?[ \-/](?:de |of )?{_WORD}\.?(?:,?[ \-/](?:de |of )?{_YEAR})?",
     rf"{_ANY_WEEKDAY}{_WORD}\.? {{1,2}}\d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?(?!\d)",
 )
-_LOOSE_TIMES = (r"\d{1,2}[.h]\d\d(?:[.m]\d\d)?", r"\d\d-\d\d-\d\d", r"\d{6}", r"\d{4}")
+_HALF = rf"(?:{_GAP}?[AaPp]\.?{_GAP}?[Mm]\b\.?)?"
+_WITHOUT_YEAR = r"\d{1,2}[-/]\d{1,2}(?![-/\d])|\d{1,2}\.\d{1,2}\.(?!\d)"
+"""Dates that are recognised only beside a time, or where a pattern says so."""
+
+_LOOSE_TIMES = (rf"\d{{1,2}}[.h]\d\d(?:[.m]\d\d)?{_HALF}", r"\d\d-\d\d-\d\d", r"\d{6}", r"\d{4}")
 """Times of day that are recognised only beside a date, or where a pattern says so."""
 
-DATE = f"(?:{'|'.join(_FORMS).replace(_ANY_WEEKDAY, _WEEKDAY)})"
+DATE = f"(?:{'|'.join(_FORMS).replace(_ANY_WEEKDAY, _WEEKDAY)}|{_WITHOUT_YEAR})"
 TIME = f"{_HALF_FIRST}{_CLOCK}{_ZONE}"
 ANY_TIME = f"(?:{TIME}|{'|'.join(_LOOSE_TIMES)}(?!\\d))"
 
 _NO_WORD = r"(?!\d)(?!(?!T\d)[^\W_])"
-_DATE_AT = re.compile(rf"(?<![\w.,/+])(?<!\d:)(?<!\w-)(?:{'|'.join(_FORMS)}){_NO_WORD}(?!-[\da-f]{{4}}-)")
-_TIME_AT = re.compile(rf"{_HALF_FIRST}(?<![\w.+])(?<!\d:)(?<!\w-)(?<!\d/){_CLOCK}{_ZONE}(?!\d|:\d)")
+_DATE_AT = re.compile(rf"(?<![^\W_])(?<![.,/+])(?<!\d:)(?<!\w-)(?:{'|'.join(_FORMS)}){_NO_WORD}(?!-[\da-f]{{4}}-)")
+_TIME_AT = re.compile(
+    rf"{_HALF_FIRST}(?:(?<![\w.+])|(?<=[\[(]\+)|(?<=^T)|(?<=\WT))(?<!\d:)(?<!\w-)(?<!\d/){_CLOCK}{_ZONE}(?!\d|:\d)"
+)
 _NEXT_TIME = re.compile(rf"{TIME}(?!\d|:\d)")
 _LOOSE_AT = re.compile(rf"(?:{'|'.join(_LOOSE_TIMES)})(?!\d)")
+_ALONE = re.compile(rf"(?<![\w.,:/-])\d{{1,2}}[.h]\d\d(?:[.m]\d\d)?{_HALF}(?![\w./:-])")
+_DATE_BEFORE = re.compile(rf"(?<![\w.,:/+-])(?:{_WITHOUT_YEAR})(?=,?{_GAP}{{1,2}}(?:(?:at|um|-){_GAP})?\Z)")
 _T_TIME = re.compile(rf"(?:\d{{6}}|\d{{4}}){_ZONE}(?!\d)")
 _FIRST_TIME = re.compile(r"\W{0,3}(\d{1,2}[.h]\d\d(?:[.m]\d\d)?)(?![\w.])")
 _JOINER = re.compile(rf"[T_:]|{_GAP}-{_GAP}|,?{_GAP}?(?:(?:at|um|à|às|alle|kl\.?|klo|om|a las|в){_GAP})?")
@@ -151,7 +162,22 @@ def find_stamps(line: str) -> list[Stamp]:
             stamps.append(Stamp("time", match.start(), match.end()))
     if not stamps and (match := _FIRST_TIME.match(line)) and read_time(match[1]) is not None:
         stamps.append(Stamp("time", match.start(1), match.end(1)))
-    return sorted(stamps, key=lambda stamp: stamp.start)
+    stamps.sort(key=lambda stamp: stamp.start)
+    first = stamps[0] if stamps else None
+    if first and first.kind == "time" and all(stamp.kind == "time" for stamp in stamps[:2]):
+        match = _DATE_BEFORE.search(line[: first.start])
+        if match and (read_date(match[0], "day") or read_date(match[0], "month")):
+            stamps.insert(0, Stamp("date", match.start(), match.end()))
+    return stamps
+
+
+def find_loose_times(line: str) -> list[Stamp]:
+    """The times of day in the first 80 characters whose parts are not separated by colons: 10.05, 10h05."""
+    return [
+        Stamp("time", match.start(), match.end())
+        for match in _ALONE.finditer(line[:80])
+        if read_time(match[0].strip()) is not None
+    ]
 
 
 def _time_after(line: str, start: int) -> list[Stamp]:
@@ -182,6 +208,8 @@ _FIRST_WORD = re.compile(rf"\A[^\W\d_]{{2,12}}\.?,?{_GAP}+")
 
 _CTIME = re.compile(rf"{_WORD} ({_WORD}) {{1,2}}(\d{{1,2}}) ({_CLOCK}) (?:[A-Z]{{3,5}} )?(\d{{4}})")
 _EPOCH = re.compile(r"(1\d{9})(\d{3})?(\.\d{1,9})?")
+_NAMED_MONTH = re.compile(rf"{_ANY_WEEKDAY}(\d{{4}})[-/ ]({_WORD})[-/ ](\d{{1,2}})|(\d{{1,2}})({_WORD})(\d{{4}})")
+_DAY_AND_MONTH = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\.?")
 _YEAR_FIRST = re.compile(rf"{_ANY_WEEKDAY}" r"(\d{4})\D{1,3}(\d{1,2})\D{1,3}(\d{1,2})\D?")
 _COMPACT = re.compile(r"(\d{4})(\d\d)(\d\d)")
 _NUMBERS = re.compile(rf"{_ANY_WEEKDAY}(\d{{1,2}})([/.-]) ?(\d{{1,2}})\2 ?(\d{{4}}|\d\d)")
@@ -206,6 +234,12 @@ def read_date(text: str, order: Order) -> Day | None:
     if match := _CTIME.fullmatch(text):
         second = read_time(match[3])
         return _on_calendar(int(match[4]), month(match[1]), int(match[2]), second.second) if second else None
+    if (match := _DAY_AND_MONTH.fullmatch(text)) and order != "year":
+        one, other = int(match[1]), int(match[3])
+        day_first = order == "day" or match[2] == "."
+        return _on_calendar(None, *((other, one) if day_first else (one, other)))
+    if match := _NAMED_MONTH.fullmatch(text):
+        return _on_calendar(int(match[1] or match[6]), month(match[2] or match[5]), int(match[3] or match[4]))
     if match := _YEAR_FIRST.fullmatch(text) or _COMPACT.fullmatch(text):
         return _on_calendar(*(int(number) for number in match.groups()))
     if match := _NUMBERS.fullmatch(text):
@@ -262,7 +296,7 @@ def read_time(text: str) -> Second | None:
 
 def is_open(date: str) -> bool:
     """Whether a date is of a form in which the day or the month may come first."""
-    return (match := _NUMBERS.fullmatch(date)) is not None and match[2] != "."
+    return (match := _NUMBERS.fullmatch(date) or _DAY_AND_MONTH.fullmatch(date)) is not None and match[2] != "."
 
 
 class DayOrder:
