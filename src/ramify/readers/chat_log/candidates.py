@@ -268,6 +268,7 @@ def _delimiters(texts: Sequence[str], lead: str) -> list[str]:
     return kept[:_MAX_DELIMITERS]
 
 
+_UNIT = re.compile(r" ?[^\W\d_]{1,4}(?=[\])}>:|,-])")
 _GAPS = re.compile(r"[^\w]+")
 _TAIL = re.compile(r"(?: \([\w -]{1,20}\)|[@/][\w.-]{1,20})[\])>]?:?[ \t]+(?=\S|\Z)")
 
@@ -320,36 +321,55 @@ def _with_author_before(befores: Sequence[str], stamp: str, afters: Sequence[str
     """Patterns in which the author precedes the time."""
     least = max(2, len(befores) * _SHARE)
     befores = [_collapsed(before) for before in befores]
-    tails = Counter(match[0] for text in befores if text and (match := re.search(r"[^\w]*\Z", text)))
-    for tail, count in tails.most_common(3):
-        if count < least or not tail:
-            continue
+    for tail in _ends(befores, least):
+        source = literal(tail).replace("\0", "{skip}")
+        end = re.compile(re.escape(tail).replace("\0", r"[^\[\]()<>]{1,64}") + r"\Z")
         pairs = [
-            (before[: len(before) - len(tail)], _collapsed(after))
+            (before[: match.start()], _collapsed(after))
             for before, after in zip(befores, afters, strict=True)
-            if before.endswith(tail)
+            if (match := end.search(before))
         ]
         ending = _common_lead([after for _, after in pairs])
         is_heading = sum(not after.strip(SPACES + "])}>:-") for _, after in pairs) * 2 > len(pairs)
         close = literal(ending.rstrip() if is_heading else ending) + ("" if is_heading else "{text}")
         open_ = [("", [before for before, _ in pairs], 0)]
         while open_:
-            source, texts, depth = open_.pop()
+            begin, texts, depth = open_.pop()
             for lead, many in _leads(texts).most_common(3):
                 begun = [text[len(lead) :] for text in texts if text.startswith(lead) and len(text) > len(lead)]
                 if many < least or len(begun) < least:
                     continue
-                head = source + literal(lead)
+                head = begin + literal(lead)
                 if not head.endswith("}"):
                     if is_heading or ending:
-                        yield f"{head}{{author}}{literal(tail)}{stamp}{close}"
+                        yield f"{head}{{author}}{source}{stamp}{close}"
                     if depth < _MAX_SLOTS:
                         open_ += _slots(head, begun, depth, least)
 
 
+def _ends(befores: Sequence[str], least: float) -> Iterator[str]:
+    """The marks between names and times, without and with an account or a receiver after the name (in place of NUL)."""
+    ends: Counter[str] = Counter()
+    for text in befores:
+        match = _ACCOUNT.search(text) or _RECEIVER.search(text)
+        if match:
+            ends[text[match.start() : match.start(1)] + "\0" + text[match.end(1) :]] += 1
+        if text and (match := re.search(r"[^\w]*\Z", text)):
+            ends[match[0]] += 1
+    return (end for end, count in ends.most_common(4) if count >= least and end)
+
+
+_ACCOUNT = re.compile(r" [\[(<]([^\[\]()<>]{1,64})[\])>][^\w]*\Z")
+_RECEIVER = re.compile(r" to ([^:<>|]{1,40})[^\w]+\Z")
+
+
 def _common_lead(texts: Sequence[str]) -> str:
-    """The characters, no letters or digits, with which at least four of five texts begin."""
+    """The characters with which at least four of five texts begin: no letters or digits, but for a word as in `10:05 Uhr`."""
     lead, left = "", [text for text in texts if text]
+    words = Counter(match[0] for text in left if (match := _UNIT.match(text)))
+    word, count = words.most_common(1)[0] if words else ("", 0)
+    if count >= 0.8 * len(left) > 0:
+        lead, left = word, [text for text in left if text.startswith(word)]
     least = 0.8 * len(left)
     while left:
         character, count = Counter(text[len(lead) : len(lead) + 1] for text in left).most_common(1)[0]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ramify.readers import chat
 from ramify.readers.chat_log.pattern import SPACES, Pattern, Template
-from ramify.readers.chat_log.stamps import find_stamps
+from ramify.readers.chat_log.stamps import find_stamps, is_weekday
 from ramify.readers.irc import dialects
 from ramify.readers.irc.dialects import DIALECTS, system_author
 
@@ -130,7 +130,11 @@ class Layout:
                 if self._has_colons and time and ":" not in time:
                     # A number at the beginning of a line is no time if times have colons.
                     continue
-                return _without_author(found.get("rest") or "", date, time)
+                rest = found.get("rest") or ""
+                if not self.has_date and (day := dated(rest))[0]:
+                    # A line that names the day, with a time of its own.
+                    return Line(rest, None, chat.SYSTEM, day[0], day[1] or time)
+                return _without_author(rest, date, time)
         if event := read_event(line):
             return event
         return None
@@ -174,7 +178,7 @@ def dated(line: str) -> tuple[str | None, str | None]:
     rest = line
     for stamp in reversed(stamps):
         rest = rest[: stamp.start] + rest[stamp.end :]
-    if not _ABOUT_A_DAY.fullmatch(rest):
+    if not _ABOUT_A_DAY.fullmatch(_without_weekdays(rest)):
         return None, None
     texts = [line[stamp.start : stamp.end] for stamp in stamps]
     return texts[0], texts[1] if len(texts) > 1 else None
@@ -186,6 +190,13 @@ def is_about_session(line: str) -> bool:
 
 
 _PHONE = re.compile(r"\+\d[\d\u2011 ()-]{6,}")
+
+
+def _without_weekdays(text: str) -> str:
+    return _WORDS.sub(lambda match: "" if is_weekday(match[0]) or is_weekday(f"{match[0]}.") else match[0], text)
+
+
+_WORDS = re.compile(r"[^\W\d_]{1,15}")
 
 
 @lru_cache(maxsize=1 << 14)

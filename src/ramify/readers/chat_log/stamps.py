@@ -38,7 +38,11 @@ _WEEKDAY_NAMES = """
     monday tuesday wednesday thursday friday saturday sunday montag dienstag mittwoch donnerstag freitag samstag sonnabend
     sonntag lundi mardi mercredi jeudi vendredi samedi dimanche lunes martes miércoles jueves viernes sábado domingo
     lunedì martedì mercoledì giovedì venerdì sabato domenica segunda terça quarta quinta sexta maandag dinsdag woensdag
-    donderdag vrijdag zaterdag zondag понедельник вторник среда четверг пятница суббота воскресенье пн вт ср чт пт сб вс
+    donderdag vrijdag zaterdag zondag måndag tisdag onsdag torsdag fredag lördag söndag
+    poniedziałek wtorek środa czwartek piątek sobota niedziela pazartesi salı çarşamba perşembe cuma cumartesi pazar
+    понедельник вторник среда четверг пятница суббота воскресенье пн вт ср чт пт сб вс 日 月 火 水 木 金 土
+    日曜日 月曜日 火曜日 水曜日 木曜日 金曜日 土曜日 월 화 수 목 금 토 일 월요일 화요일 수요일 목요일 금요일 토요일 일요일 星期一 星期二 星期三 星期四
+    星期五 星期六 星期日
 """
 _WEEKDAYS = frozenset(_WEEKDAY_NAMES.split())
 _SHORT_WEEKDAYS = frozenset(["mon", "tue", "tues", "wed", "thu", "thur", "thurs", "fri", "sat", "sun"])
@@ -90,7 +94,7 @@ _LOOSE_AT = re.compile(rf"(?:{'|'.join(_LOOSE_TIMES)})(?!\d)")
 _ALONE = re.compile(rf"(?<![\w.,:/-])\d{{1,2}}[.h]\d\d(?:[.m]\d\d)?{_HALF}(?![\w./:-])")
 _DATE_BEFORE = re.compile(rf"(?<![\w.,:/+-])(?:{_WITHOUT_YEAR})(?=,?{_GAP}{{1,2}}(?:(?:at|um|-){_GAP})?\Z)")
 _T_TIME = re.compile(rf"(?:\d{{6}}|\d{{4}}){_ZONE}(?!\d)")
-_FIRST_TIME = re.compile(r"\W{0,3}(\d{1,2}[.h]\d\d(?:[.m]\d\d)?)(?![\w.])")
+_FIRST_TIME = re.compile(rf"\W{{0,3}}(\d{{1,2}}[.h]\d\d(?:[.m]\d\d)?{_HALF})(?![\w.])")
 _JOINER = re.compile(rf"[T_:]|{_GAP}-{_GAP}|,?{_GAP}?(?:(?:at|um|à|às|alle|kl\.?|klo|om|a las|в){_GAP})?")
 
 
@@ -145,13 +149,13 @@ def find_stamps(line: str) -> list[Stamp]:
     at = 0
     while match := _DATE_AT.search(line, at):
         start, text = match.start(), match[0]
-        if (parsed := read_date(text, "day") or read_date(text, "month")) is None:
+        if (parsed := _any_date(text)) is None:
             # A word and a number that are no date may hide the beginning of one.
             at = start + len(text.split(" ")[0])
             continue
         at = match.end()
         # Any word may stand before a date, and only some are weekdays.
-        while (shorter := _FIRST_WORD.sub("", text)) != text and read_date(shorter, "day") and not is_weekday(text):
+        while (shorter := _FIRST_WORD.sub("", text)) != text and _is_date(shorter) and not is_weekday(text):
             start, text = start + len(text) - len(shorter), shorter
         stamps.append(Stamp("date", start, match.end()))
         if parsed.second is None:
@@ -166,9 +170,17 @@ def find_stamps(line: str) -> list[Stamp]:
     first = stamps[0] if stamps else None
     if first and first.kind == "time" and all(stamp.kind == "time" for stamp in stamps[:2]):
         match = _DATE_BEFORE.search(line[: first.start])
-        if match and (read_date(match[0], "day") or read_date(match[0], "month")):
+        if match and _is_date(match[0]):
             stamps.insert(0, Stamp("date", match.start(), match.end()))
     return stamps
+
+
+def _any_date(text: str) -> Day | None:
+    return read_date(text, "day") or read_date(text, "month")
+
+
+def _is_date(text: str) -> bool:
+    return _any_date(text) is not None
 
 
 def find_loose_times(line: str) -> list[Stamp]:

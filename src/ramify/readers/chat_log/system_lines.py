@@ -9,6 +9,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from os.path import commonprefix
+from typing import NamedTuple
 
 from ramify.readers import chat
 from ramify.readers.chat_log.layout import Layout, event_author, is_about_session
@@ -26,8 +28,7 @@ _SEPARATOR = re.compile(r"[^\w\s]{6,}")
 _DIGITS = re.compile(r"\d+")
 
 
-@dataclass(frozen=True)
-class _Parts:
+class _Parts(NamedTuple):
     """The parts of a line: marks or a tag, a known author (or ""), and the rest."""
 
     lead: str
@@ -62,6 +63,8 @@ class SystemLines:
         if parts.lead in self.leads:
             return parts.lead.strip() not in _BULLETS or _tells(parts)
         if not parts.lead:
+            if any(_ASIAN.match(tail) and line.endswith(tail) for tail in self.tails):
+                return True
             return bool(parts.who) and _masked(parts.rest, self.names) in self.tails
         if _is_framed(line, parts.lead):
             return _tells(parts)
@@ -76,6 +79,7 @@ def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
     runs: list[list[str]] = [[]]
     top: list[str] = []
     names: set[str] = set()
+    events: list[str] = []
     messages = after_blank = 0
     before_heads: Counter[str] = Counter()
     blank = False
@@ -86,6 +90,8 @@ def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
             blank = True
             continue
         found = layout.read(line)
+        if found is not None and found.kind == chat.SYSTEM and not (found.date or found.time):
+            events.append(line)
         if found is None:
             (runs[-1] if messages else top).append(line)
         else:
@@ -101,7 +107,9 @@ def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
     others = [line for run in runs for line in run]
     counts = Counter(others) + Counter(top)
     learnt.separators = {
-        line for line, count in counts.items() if count > 2 and _SEPARATOR.fullmatch(line) and before_heads[line] >= count - 1
+        line
+        for line, count in counts.items()
+        if _SEPARATOR.fullmatch(line) and (line in top or (count > 2 and before_heads[line] >= count - 1))
     }
     learnt.spaced = messages > 3 and after_blank >= 0.8 * (messages - 1)
     if layout.is_heading:
@@ -113,6 +121,11 @@ def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
     for line in others:
         if not line[0].isspace() and line not in learnt.separators:
             groups[(parts := _split(line, learnt.names)).lead].append(parts)
+    for line in events:
+        parts = _split(line, learnt.names)
+        if parts.lead:
+            # Lines of known forms show the marks of others.
+            groups[parts.lead].append(parts._replace(who=parts.who or parts.rest.split(" ")[0], rest="is told of"))
     learnt.tails = _tails(groups.pop("", []), learnt.names)
     learnt.leads = {lead for lead, group in groups.items() if _is_of_channel(lead, group, learnt.names)}
     tags = [lead for lead in groups if _TAG.fullmatch(lead)]
@@ -130,7 +143,15 @@ def _split(line: str, names: frozenset[str]) -> _Parts:
         who = " ".join(words[:count])
         if who in names:
             return _Parts(lead, who, " ".join(words[count:]))
+    if _ASIAN.search(rest):
+        # Scripts without spaces between words.
+        who = max((name for name in names if rest.startswith(name)), key=len, default="")
+        if who and _ASIAN.match(rest, len(who)):
+            return _Parts(lead, who, rest[len(who) :])
     return _Parts(lead, "", rest)
+
+
+_ASIAN = re.compile("[\u2e80-\ud7ff]")
 
 
 def _opening(line: str) -> tuple[str, str]:
@@ -183,9 +204,9 @@ def _tails(group: Sequence[_Parts], names: frozenset[str]) -> set[str]:
 
 def _are_indented(runs: Sequence[Sequence[str]]) -> bool:
     begun = [run for run in runs if run and run[0][0].isspace()]
-    if len(begun) < 3 or len({_margin(run[0]) for run in begun}) > 1:
+    margin = commonprefix([_margin(run[0]) for run in begun])
+    if len(begun) < 3 or not margin:
         return False
-    margin = _margin(begun[0][0])
     back = 0
     for run in runs:
         flags = [line.startswith(margin) for line in run]
