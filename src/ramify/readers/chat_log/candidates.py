@@ -188,6 +188,20 @@ _STAMPED = re.compile(r"\{(?:date|time)\}")
 
 def _slots(head: str, texts: Sequence[str], depth: int, least: float) -> Iterator[tuple[str, list[str], int]]:
     """The rest after the next word, if that word is no name but constant, a number, a code or a tag."""
+    if shared := _shared_start(texts, least):
+        yield head + literal(shared), [text[len(shared) :] for text in texts if text.startswith(shared)], depth + 1
+    if (closing := _CLOSING.get(_opening(head)[-1:])) and closing != ">":
+        # Several words in brackets: [Async Chat Thread - #1/INFO]
+        inside = [match for text in texts if (match := re.match(rf"([^{re.escape(closing)}]+){re.escape(closing)}(\W*)", text))]
+        values = Counter(match[1] for match in inside)
+        gaps = Counter(match[2] for match in inside)
+        if any(" " in value for value in values) and len(values) * 5 <= len(inside):
+            for gap, _ in gaps.most_common(2):
+                rests = [match.string[match.end() :] for match in inside if match[2] == gap]
+                if len(rests) >= least and gap[-1:] not in ("", "<"):
+                    yield f"{head}{{skip}}{closing}{literal(gap)}", rests, depth + 1
+                elif len(rests) >= least and gap[-1:] == "<":
+                    yield f"{head}{{skip}}{closing}{literal(gap[:-1])}", [f"<{rest}" for rest in rests], depth + 1
     split = [match for text in texts if (match := _FIRST_PART.match(text))]
     if len(split) < least:
         return
@@ -205,6 +219,14 @@ def _slots(head: str, texts: Sequence[str], depth: int, least: float) -> Iterato
             yield head + "{skip}" + literal(gap), rests, depth + 1
 
 
+def _shared_start(texts: Sequence[str], least: float) -> str:
+    """The address of a room, which nearly all texts begin with: `room@chat.example.org/`."""
+    starts = Counter(match[0] for text in texts if (match := _ADDRESS.match(text)))
+    start, count = starts.most_common(1)[0] if starts else ("", 0)
+    return start if count >= max(least, 0.8 * len(texts)) else ""
+
+
+_ADDRESS = re.compile(r"[\w.+-]+@[\w.-]+/(?=\w)|(?:[\w.-]+[/|])+(?=\w)")
 _FIRST_PART = re.compile(r"(#?[\w@.+/'&-]*\w(?:\[\d+\])?)([^\w\s]{0,3}[ \t]?[^\w\s#@<]{0,2}|)(?=\S)")
 CODE = re.compile(
     r"#.+|\d+|[0-9a-fA-F]{6,}|[\da-fA-F]{8}-[\da-fA-F-]{20,}|(?:\d{1,3}\.){3}\d{1,3}(?:\S*)|[\w-]+(?:\.[\w-]+)+"
@@ -223,6 +245,9 @@ def _are_codes(words: Counter[str]) -> bool:
 def _opening(head: str) -> str:
     """The marks at the end of a pattern."""
     match = _FINAL_MARKS.search(head)
+    if match and match[0] in _AROUND and head[: match.start()][-1:].isalnum():
+        # A path, and no marks around the name.
+        return ""
     return re.sub(r"\\(.)", r"\1", match[0]) if match else ""
 
 

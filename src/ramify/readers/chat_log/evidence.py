@@ -40,7 +40,7 @@ def impossible(found: Hypothesis, lines: Sequence[str]) -> str:
     if len(authors) > 0.8 * total:
         return f"{what} authors do not repeat: {len(authors)} names in {total} messages"
     shapes = [name for name in authors.elements() if not _is_name(name)]
-    if len(shapes) * 10 > total or "#{author}" in found.source:
+    if len(shapes) * 10 > total or re.search(r"#\{author\}(?!#)", found.source):
         return f"{what} {(shapes or [*authors])[0]!r} is not a name"
     if sum(count for name, count in authors.items() if _MACHINE.search(name) or LEVELS.fullmatch(name)) * 5 > total:
         return f"{what} its authors are programs ({next(iter(authors))!r}), as in the log of a machine"
@@ -158,9 +158,24 @@ def _left_over(authors: Sequence[str], texts: Sequence[str]) -> str:
             is_odd = not mark.isalnum() and (mark not in "_.?!…" or (what, side) == ("text", "begins"))
             if is_odd and count * 5 >= len(values) * 3 and count > (1 if what == "name" else 2):
                 return f"each {what} {side} with {mark!r}"
+    if len(authors) > 1 and (part := _shared(authors)):
+        return f"each name holds {part!r}"
     if sum(_AROUND_NAMES.fullmatch(name) is not None for name in authors) * 2 > len(authors):
         return f"{authors[0]!r} is more than a name"
     return ""
+
+
+def _shared(names: Sequence[str]) -> str:
+    """The level of importance, the marks or the host that all names share, and that belong to the pattern; "" if none."""
+    start = _FIRST_OF_NAME.match(names[0])
+    if start and (LEVELS.fullmatch(start[1]) or start[2]) and all(name.startswith(start[0]) for name in names):
+        return start[0]
+    end = _LAST_OF_NAME.search(names[0])
+    return end[0] if end and all(name.endswith(end[0]) for name in names) else ""
+
+
+_FIRST_OF_NAME = re.compile(r"(\w+)(?: |([^\w\s.'’_-]+ ?))(?=.)")
+_LAST_OF_NAME = re.compile(r"(?: \(|[@/])[\w.-]+\)?\Z")
 
 
 def _begins_with_a_stamp(line: str) -> bool:

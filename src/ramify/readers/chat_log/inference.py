@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ramify.errors import RamifyError
+from ramify.readers import chat
 from ramify.readers.chat_log import candidates, evidence
 from ramify.readers.chat_log.layout import Layout
 from ramify.readers.chat_log.pattern import Pattern
@@ -79,6 +80,9 @@ def infer(lines: Sequence[str]) -> Inference:
         valid = [each for each in valid if not each.is_open]
         most = closed
     valid = [each for each in valid if each.coverage >= COVERAGE * most]
+    if any(refined := [each for each in hypotheses if not each.fault and valid and _refines(each, valid[0])]):
+        # A part of the program, such as [CHAT], stands where the speakers of other lines would stand.
+        valid = refined
     if not valid:
         # The reason of a pattern that lacks evidence says more than that of a pattern that cannot be right.
         hypotheses.sort(key=lambda each: not each.is_possible)
@@ -92,6 +96,22 @@ def infer(lines: Sequence[str]) -> Inference:
         if (gap < MARGIN_BITS or best.coverage < 0.8 * other.coverage) and differ(best.read, other.read):
             return Inference(None, f"two patterns explain the lines about equally well: {best.source!r} and {other.source!r}")
     return Inference(best, bits=best.bits)
+
+
+def _refines(one: Hypothesis, other: Hypothesis) -> bool:
+    """Whether one reading finds several authors in the texts of the lines that the other ascribes to one author."""
+    authors: set[str] = set()
+    speakers: set[str] = set()
+    count = 0
+    for a, b in zip(one.read, other.read, strict=True):
+        if a is None or a.kind == chat.SYSTEM:
+            continue
+        if b is None or b.kind == chat.SYSTEM or len(b.text) <= len(a.text) or not b.text.endswith(a.text):
+            return False
+        count += 1
+        authors.add(b.author or "")
+        speakers.add(a.author or "")
+    return count * 2 > other.coverage and len(authors) == 1 < len(speakers)
 
 
 def _evaluated(source: str, lines: Sequence[str]) -> Hypothesis | None:

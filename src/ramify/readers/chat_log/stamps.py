@@ -77,7 +77,7 @@ _HALF = rf"(?:{_GAP}?[AaPp]\.?{_GAP}?[Mm]\b\.?)?"
 _WITHOUT_YEAR = r"\d{1,2}[-/]\d{1,2}(?![-/\d])|\d{1,2}\.\d{1,2}\.(?!\d)"
 """Dates that are recognised only beside a time, or where a pattern says so."""
 
-_LOOSE_TIMES = (rf"\d{{1,2}}[.h]\d\d(?:[.m]\d\d)?{_HALF}", r"\d\d-\d\d-\d\d", r"\d{6}", r"\d{4}")
+_LOOSE_TIMES = (rf"\d{{1,2}}[.h]\d\d(?:[.m]\d\d)?{_HALF}", r"\d\d-\d\d-\d\d", rf"\d{{6}}{_ZONE}", rf"\d{{4}}{_ZONE}")
 """Times of day that are recognised only beside a date, or where a pattern says so."""
 
 DATE = f"(?:{'|'.join(_FORMS).replace(_ANY_WEEKDAY, _WEEKDAY)}|{_WITHOUT_YEAR})"
