@@ -147,6 +147,10 @@ def _reads_as_well(lines: Sequence[str], found: Hypothesis) -> bool:
     if found.layout.has_stamp and not dialect.stamped:
         return False
     read = [_read_as_irc(line, dialect) for line in sample]
+    further = sum(a is None and b is None for a, b in zip(read, found.read, strict=True))
+    if dialect.stamped and further > 1 and further * 50 > len(sample):
+        # Each line is a message in IRC, and these messages have further lines.
+        return False
     if not differ(read, found.read, with_times=False):
         return True
     kinds = [line.kind for line in read if line is not None and line.kind != chat.SYSTEM]
@@ -366,7 +370,7 @@ class _Reader:
         current = self._current
         return (
             self._layout.is_heading
-            and (found.date, found.time) == (None, None)
+            and found.kind == chat.SYSTEM
             and current is not None
             and current.kind != chat.SYSTEM
             and not (current.text or self._more or self._blank)

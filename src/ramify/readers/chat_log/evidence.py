@@ -170,7 +170,7 @@ def _shared(names: Sequence[str]) -> str:
     start = _FIRST_OF_NAME.match(names[0])
     if start and (LEVELS.fullmatch(start[1]) or start[2]) and all(name.startswith(start[0]) for name in names):
         return start[0]
-    end = _LAST_OF_NAME.search(names[0])
+    end = None if "!" in names[0] else _LAST_OF_NAME.search(names[0])
     return end[0] if end and all(name.endswith(end[0]) for name in names) else ""
 
 

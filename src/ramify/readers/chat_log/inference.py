@@ -12,6 +12,7 @@ is chosen.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -95,7 +96,26 @@ def infer(lines: Sequence[str]) -> Inference:
         gap = (other.bits - best.bits) / len(sample)
         if (gap < MARGIN_BITS or best.coverage < 0.8 * other.coverage) and differ(best.read, other.read):
             return Inference(None, f"two patterns explain the lines about equally well: {best.source!r} and {other.source!r}")
+    best = _without_signs(best, sample)
     return Inference(best, bits=best.bits)
+
+
+def _without_signs(best: Hypothesis, lines: Sequence[str]) -> Hypothesis:
+    """The same pattern, with the signs of users' rights before names as optional parts, if some names have any."""
+    head, _, rest = best.source.partition("{author}")
+    bare = head.rstrip(_SIGNS)
+    names = {line.author or "" for _, line in best.messages}
+    signs = {name[0] for name in names if _WITH_SIGN.match(name)} | set(head[len(bare) :])
+    if not signs or "{author}" in rest or bare.endswith("}") or best.is_known or best.is_open:
+        return best
+    other = _evaluated(bare + "".join(f"{{?{sign}}}" for sign in sorted(signs)) + "{author}" + rest, lines)
+    if other is None or not other.is_possible or other.coverage < best.coverage:
+        return best
+    return best if other.coverage == best.coverage and not any(map(_WITH_SIGN.match, names)) else other
+
+
+_SIGNS = "@+%&~"
+_WITH_SIGN = re.compile(rf"[{_SIGNS}][^\W\d]")
 
 
 def _refines(one: Hypothesis, other: Hypothesis) -> bool:

@@ -154,6 +154,8 @@ def _without_author(rest: str, date: str | None, time: str | None) -> Line:
 def read_event(line: str) -> Line | None:
     """A line without a time that tells of the channel (`*** bob joined`); None if the line may be part of a message."""
     if _CERTAIN.match(line):
+        if dated(line)[0]:
+            return None
         return Line(line, event_author(line), chat.SYSTEM, None, None)
     if len(line) > 500 or not (match := _EVENT.match(line)):
         return None
@@ -189,6 +191,10 @@ def is_about_session(line: str) -> bool:
     return len(line) < 200 and _ABOUT_SESSION.match(line) is not None and bool(find_stamps(line))
 
 
+_TAGGED = re.compile(r"\[[^\W\d_]{3,}\] ")
+_QUOTES = ("“”", "«»", "「」", "『』")
+_MASK = re.compile(r"([^\s!@]+)![^\s!@]+@\S+")
+"""A user of IRC with account and host."""
 _PHONE = re.compile(r"\+\d[\d\u2011 ()-]{6,}")
 
 
@@ -209,6 +215,10 @@ def _name(author: str, has_modes: bool) -> str | None:
         name = name[1:].strip(SPACES)
     if not name or _ONLY_MARKS.fullmatch(name) or name.strip("*[]()<>").lower() in _SYSTEM_AUTHORS:
         return None
+    if name.startswith("#") or _TAGGED.match(name) or any(name.count(one) != name.count(other) for one, other in _QUOTES):
+        return None
+    if mask := _MASK.fullmatch(name):
+        return mask[1]
     if " " in name and (is_event(name) or ": " in name or name.endswith((" -", " --"))):
         return None
     return name

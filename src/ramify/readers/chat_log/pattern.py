@@ -87,7 +87,12 @@ class Template:
             end = re.escape(closing[0] if closing else "")
             return [re.compile(rf"[^\w\[({{<|]{{0,8}}{begin}{stamped}{end}[:,]?(?:{_SPACE}+(?P<rest>.*)|$)")]
         before = list(self.parts[:author])
-        if not before or not (stamps or any(isinstance(part, Literal) and _SPELLED.search(part.text) for part in before)):
+        while before and isinstance(before[-1], Optional):
+            # Signs of rights.
+            before.pop()
+        texts = [part.text for part in before if isinstance(part, Literal)]
+        is_spelled = any(map(_SPELLED.search, texts)) or (len(texts) > 1 and all(text.strip(SPACES) for text in texts))
+        if not before or not (stamps or is_spelled):
             return []
         if not stamps:
             return [self._head(before)]

@@ -113,6 +113,7 @@ def _messages(
     clock = Clock(date_in(path), order)
     patterns: list[dialects.Dialect] = []
     last_stamp = None
+    has_times = False
     parents, starts = None, False
     before = 0
     with open_bytes(path, report) as stream:
@@ -134,6 +135,7 @@ def _messages(
                         report.repair("unparsed", f"{path}, line {number + 1}")
                     yield Node(line.replace("\t", " "), parents, starts, str(number), None, clock.time, chat.SYSTEM)
                     continue
+                has_times = has_times or bool(match[STAMP])
                 if match[STAMP] and match[STAMP] != last_stamp:
                     last_stamp = match[STAMP]
                     if fault := clock.set(last_stamp):
@@ -145,7 +147,10 @@ def _messages(
                     author, kind = match[group - 1], KINDS[group]
                 else:
                     author, kind = system_author(text), chat.SYSTEM
-                    if group == dialects.UNSTAMPED:
+                    if group == dialects.SYSTEM and text.startswith("--- "):
+                        if fault := clock.set_by_text(text):
+                            report.repair(fault, f"{path}, line {number + 1}")
+                    elif group == dialects.UNSTAMPED:
                         # "--- Day changed" and "--- Log opened" have no author.
                         author = author if text.startswith("===") else None
                         last_stamp = None
@@ -153,7 +158,9 @@ def _messages(
                             report.repair(fault, f"{path}, line {number + 1}")
                 if "\t" in text:
                     text = text.replace("\t", " ")
-                yield Node(text, parents, starts, str(number), author, clock.time, kind)
+                # The time at which a log was opened is that of no message.
+                time = clock.time if has_times or kind == chat.SYSTEM else None
+                yield Node(text, parents, starts, str(number), author, time, kind)
             before += len(lines)
     if annotated is not None and links and max(links) >= before:
         refuse_line(annotated, path, before)
