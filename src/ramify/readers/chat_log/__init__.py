@@ -211,7 +211,7 @@ def _no_match(given: Pattern, blocks: Iterable[list[str]], path: Path) -> Ramify
 def _inferred(blocks: Sequence[list[str]], path: Path) -> Layout:
     found = infer([line for _, line in _numbered(blocks, SAMPLE_LINES)])
     if found.best is not None:
-        return found.best.layout
+        return Layout(found.best.layout.pattern)
     shown = "\n".join(f"  line {number}: {line.replace(chr(9), ' ')[:100]}" for number, line in _numbered(blocks, 3))
     raise RamifyError(
         f"the layout of {path} cannot be inferred: {found.reason}. Its first lines:\n{shown}\n"

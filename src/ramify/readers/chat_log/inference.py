@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ramify.errors import RamifyError
 from ramify.readers import chat
@@ -61,7 +62,12 @@ def first_lines(lines: Sequence[str]) -> list[str]:
 
 def infer(lines: Sequence[str]) -> Inference:
     """Infer the pattern of a log from its first lines."""
-    sample = first_lines(lines)
+    return _infer(tuple(first_lines(lines)))
+
+
+@lru_cache(maxsize=2)
+def _infer(sample: tuple[str, ...]) -> Inference:
+    """`infer`, kept for the reader, which needs the pattern after the detection of the format has asked for it."""
     if reason := evidence.is_no_text(sample):
         return Inference(None, reason)
     hypotheses = [_evaluated(source, sample) for source in dict.fromkeys([*candidates.sources(sample), *KNOWN])]

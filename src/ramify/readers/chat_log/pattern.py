@@ -11,7 +11,7 @@ may be missing.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from ramify.errors import RamifyError
@@ -53,6 +53,12 @@ def literal(text: str) -> str:
     return re.sub(r"([\\{}])", r"\\\1", text).replace("\t", r"\t")
 
 
+@lru_cache(maxsize=1 << 12)
+def _compiled(regex: str) -> re.Pattern[str]:
+    """Patterns that are tried for one log have many beginnings in common."""
+    return re.compile(regex)
+
+
 class Template:
     """A parsed pattern of one line. Raises `RamifyError` for a pattern that cannot be used."""
 
@@ -62,7 +68,7 @@ class Template:
         names = list(_names(self.parts))
         _check(source, self.parts, names)
         self.names = frozenset(names)
-        self.line = re.compile(_regex(self.parts, source) + f"{_SPACE}*")
+        self.line = _compiled(_regex(self.parts, source) + f"{_SPACE}*")
 
     @property
     def is_heading(self) -> bool:
@@ -85,7 +91,7 @@ class Template:
             stamped = _regex(self.parts[stamps[0] : stamps[-1] + 1], self.source)
             begin = _characters(opening[0].strip(SPACES) if opening else "")
             end = re.escape(closing[0] if closing else "")
-            return [re.compile(rf"[^\w\[({{<|]{{0,8}}{begin}{stamped}{end}[:,]?(?:{_SPACE}+(?P<rest>.*)|$)")]
+            return [_compiled(rf"[^\w\[({{<|]{{0,8}}{begin}{stamped}{end}[:,]?(?:{_SPACE}+(?P<rest>.*)|$)")]
         before = list(self.parts[:author])
         while before and isinstance(before[-1], Optional):
             # Signs of rights.
@@ -105,7 +111,7 @@ class Template:
         for kept in dict.fromkeys([*(match[0] for match in closings if match), text[:1].strip(SPACES)]):
             gap = f"{_SPACE}*" if kept and not kept[-1].isalnum() else f"{_SPACE}+"
             heads.append(
-                re.compile(_regex(self.parts[: last + 1], self.source) + rf"{_characters(kept)}(?:{gap}(?P<rest>.*)|$)")
+                _compiled(_regex(self.parts[: last + 1], self.source) + rf"{_characters(kept)}(?:{gap}(?P<rest>.*)|$)")
             )
         return list(dict.fromkeys(heads))
 
@@ -119,7 +125,7 @@ class Template:
             gap = f"{_SPACE}+" if spaces else f"{_SPACE}*"
         else:
             gap = f"{_SPACE}+"
-        return re.compile(_regex(kept, self.source) + rf"(?:{gap}(?P<rest>.*)|$)")
+        return _compiled(_regex(kept, self.source) + rf"(?:{gap}(?P<rest>.*)|$)")
 
     def broken_at(self, line: str) -> tuple[int, str]:
         """The place at which a line stops to fit, and what is expected there."""

@@ -80,7 +80,10 @@ _WITHOUT_YEAR = r"\d{1,2}[-/]\d{1,2}(?![-/\d])|\d{1,2}\.\d{1,2}\.(?!\d)"
 _LOOSE_TIMES = (rf"\d{{1,2}}[.h]\d\d(?:[.m]\d\d)?{_HALF}", r"\d\d-\d\d-\d\d", rf"\d{{6}}{_ZONE}", rf"\d{{4}}{_ZONE}")
 """Times of day that are recognised only beside a date, or where a pattern says so."""
 
-DATE = f"(?:{'|'.join(_FORMS).replace(_ANY_WEEKDAY, _WEEKDAY)}|{_WITHOUT_YEAR})"
+_AFTER_A_WEEKDAY = "|".join(form.removeprefix(_ANY_WEEKDAY) for form in _FORMS if form.startswith(_ANY_WEEKDAY))
+_ALONE_FORMS = "|".join(form for form in _FORMS if not form.startswith(_ANY_WEEKDAY))
+# The names of weekdays stand in it once, because compiling them takes long.
+DATE = f"(?:{_ALONE_FORMS}|{_WEEKDAY}(?:{_AFTER_A_WEEKDAY})|{_WITHOUT_YEAR})"
 TIME = f"{_HALF_FIRST}{_CLOCK}{_ZONE}"
 ANY_TIME = f"(?:{TIME}|{'|'.join(_LOOSE_TIMES)}(?!\\d))"
 
