@@ -81,12 +81,18 @@ def _sources(lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> Iterato
         after: list[str] = []
         for line, found in zip(lines, stamps, strict=True):
             if (ends := shape.find(line, found)) is not None:
-                before.append(line[: ends[0]])
+                start = ends[0]
+                if _PADDED.search(line, max(0, start - 2), start):
+                    start -= 1
+                before.append(line[:start])
                 after.append(line[ends[1] :])
         for prefix in _induced(before):
             yield from _with_author_after(prefix + shape.source, after)
         yield from _with_author_before(before, shape.source, after)
     yield from _with_author_after("", [line for line in lines if line[0] not in SPACES])
+
+
+_PADDED = re.compile(r"(?<=[\[({<|~]) \Z")
 
 
 @dataclass(frozen=True)
@@ -299,7 +305,7 @@ _TAIL = re.compile(r"(?: \([\w -]{1,20}\)|[@/][\w.-]{1,20})[\])>]?:?[ \t]+(?=\S|
 
 
 def _parts_of(run: str, is_last: bool) -> set[str]:
-    """The delimiters that may stand in a run of marks and spaces, for the name before it or the text behind it has marks, too."""
+    """The delimiters that may stand in a run of marks and spaces. The name before it and the text behind it may have marks."""
     if is_last and run[-1] not in SPACES:
         run += " "
     run = run[:16]

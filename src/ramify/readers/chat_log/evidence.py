@@ -87,8 +87,12 @@ def _authored(found: Hypothesis) -> list[Line]:
     return [line for _, line in found.messages if line.author is not None]
 
 
+_SEPARATOR = re.compile(r"[^\w\s]{6,}")
+
+
 def _texts(found: Hypothesis, lines: Sequence[str]) -> list[str]:
     """The texts of all messages. Text on the first line keeps what precedes it."""
+    counts = Counter(line for line in lines if _SEPARATOR.fullmatch(line))
     texts: list[list[str]] = []
     is_open = False
     for line, read in zip(lines, found.read, strict=True):
@@ -96,7 +100,7 @@ def _texts(found: Hypothesis, lines: Sequence[str]) -> list[str]:
             is_open = read.kind != chat.SYSTEM and read.author is not None
             if is_open:
                 texts.append([read.text])
-        elif is_open:
+        elif is_open and counts[line] < 3:
             texts[-1].append(line)
     return [text[0] if len(text) == 1 else "\n".join(text[not text[0] :]).lstrip("" if text[0] else None) for text in texts]
 
@@ -252,7 +256,7 @@ def _is_spoken_without_times(
     if _STRONG.search(found.source):
         has_markup = sum("</" in line for line in lines) * 10 > len(lines)
         return f"{what} the lines are those of a markup language" if has_markup else ""
-    if re.search(r"\{author\}[:.]?(?: ?[-–—:]) ?\{text\}|\{author\}[.: ]", found.source):
+    if re.search(r"\{author\}[:.]?(?: ?[-–—:]) ?\{text\}|\{author\}(?:[.:]| (?![|»›→⇒>=]))", found.source):
         return f"{what} without times, a play or a list looks the same"
     if not _SET_APART.search(found.source):
         return f"{what} without times, its names are not set apart from the text"
@@ -263,7 +267,7 @@ def _is_spoken_without_times(
 
 
 _SET_APART = re.compile(
-    r"(?:\[\{author\}\]|\(\{author\}\)|\\\{\{author\}\\\}|«\{author\}»|\{author\} ?[|»›→⇒]|@\{author\}:?)[:>|]? "
+    r"(?:\[\{author\}\]|\(\{author\}\)|\\\{\{author\}\\\}|«\{author\}»|\{author\} ?(?:[|»›→⇒>]|=>)|@\{author\}:?)[:>|]? "
 )
 
 

@@ -96,8 +96,16 @@ def _infer(sample: tuple[str, ...]) -> Inference:
         reason = hypotheses[0].fault if hypotheses else "no part of the lines holds names, with a delimiter before the text"
         return Inference(None, reason)
     best = valid[0]
+    by_name = _swapped(best.source)
+    if by_name.find("{author}") < by_name.find("{skip}"):
+        # Names precede accounts in brackets: Ann Lee [U123].
+        best = next((each for each in valid if each.source == by_name), best)
     for other in hypotheses:
-        if other is best or not other.is_possible or other.coverage < COVERAGE * most or (other.is_open and not best.is_open):
+        if other is best or (
+            other.source == _swapped(best.source) and best.source.find("{author}") < best.source.find("{skip}")
+        ):
+            continue
+        if not other.is_possible or other.coverage < COVERAGE * most or (other.is_open and not best.is_open):
             continue
         gap = (other.bits - best.bits) / len(sample)
         if (gap < MARGIN_BITS or best.coverage < 0.8 * other.coverage) and differ(best.read, other.read):
@@ -112,15 +120,29 @@ def _without_signs(best: Hypothesis, lines: Sequence[str]) -> Hypothesis:
     bare = head.rstrip(_SIGNS)
     names = {line.author or "" for _, line in best.messages}
     signs = {name[0] for name in names if _WITH_SIGN.match(name)} | set(head[len(bare) :])
+    if signs:
+        # Names after the first lines may have others. Phone numbers have a plus sign, too.
+        signs = {sign for sign in _SIGNS if sign in signs or sign != "+" or not any(map(_PHONE.match, names))}
     if not signs or "{author}" in rest or bare.endswith("}") or best.is_known or best.is_open:
         return best
-    other = _evaluated(bare + "".join(f"{{?{sign}}}" for sign in sorted(signs)) + "{author}" + rest, lines)
+    other = _evaluated(bare + "".join(f"{{?{sign}}}" for sign in "~&@%+" if sign in signs) + "{author}" + rest, lines)
     if other is None or not other.is_possible or other.coverage < best.coverage:
         return best
     return best if other.coverage == best.coverage and not any(map(_WITH_SIGN.match, names)) else other
 
 
+def _swapped(source: str) -> str:
+    """The same pattern with the account for the name; "" if it has none."""
+    match = _ACCOUNT.search(source)
+    if match is None:
+        return ""
+    one, other = match.span("one"), match.span("other")
+    return source[: one[0]] + match["other"] + source[one[1] : other[0]] + match["one"] + source[other[1] :]
+
+
+_ACCOUNT = re.compile(r"(?P<one>\{(?:author|skip)\}) [\[(<](?P<other>(?!(?P=one))\{(?:author|skip)\})[\])>]")
 _SIGNS = "@+%&~"
+_PHONE = re.compile(r"\+\d")
 _WITH_SIGN = re.compile(rf"[{_SIGNS}][^\W\d]")
 
 

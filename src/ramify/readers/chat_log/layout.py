@@ -30,6 +30,9 @@ _EVENT = re.compile(
     rf" {_HAPPENED}(?P<rest>\b.*)"
 )
 _ENDS_AN_EVENT = re.compile(rf"(?: {_PLACE})?(?: \(.{{0,200}}\)| \[.{{0,200}}\])?[.!]?\s*")
+_ASIAN_EVENT = re.compile(
+    r"\S.{0,80}(?:님이 (?:들어왔습니다|나갔습니다|퇴장했습니다|입장했습니다)|が(?:参加|入室|退出|退室|退会)しました|已?(?:加入|退出)了?(?:群聊|群组|本群|聊天室))[.。]?"
+)
 _CERTAIN = re.compile(r"(?:\*{3}|-!-|-->|<--)[ \t]+[^\W_]")
 """Marks that clients of IRC put before lines of the channel, and that are rare elsewhere."""
 _MARKED = re.compile(rf"{_MARK}(?:\s+.*)?")
@@ -107,6 +110,9 @@ class Layout:
                 continue
             date = match["date"] if form.has_date else None
             time = match["time"] if form.has_time else None
+            if time and time[0] in SPACES:
+                # Hours with one digit are padded.
+                time = time[1:]
             if self._has_colons is None and time:
                 self._has_colons = ":" in time
             if not form.has_author:
@@ -157,6 +163,8 @@ def read_event(line: str) -> Line | None:
         if dated(line)[0]:
             return None
         return Line(line, event_author(line), chat.SYSTEM, None, None)
+    if len(line) < 200 and _ASIAN_EVENT.fullmatch(line):
+        return Line(line, None, chat.SYSTEM, None, None)
     if len(line) > 500 or not (match := _EVENT.match(line)):
         return None
     if not _MARKED.fullmatch(line) and not _ENDS_AN_EVENT.fullmatch(match["rest"]):
@@ -193,7 +201,7 @@ def is_about_session(line: str) -> bool:
 
 _TAGGED = re.compile(r"\[[^\W\d_]{3,}\] ")
 _QUOTES = ("“”", "«»", "「」", "『』")
-_MASK = re.compile(r"([^\s!@]+)![^\s!@]+@\S+")
+_MASK = re.compile(r"([^\s!@]+)!~?[^\s!@]+(?:@\S+)?")
 """A user of IRC with account and host."""
 _PHONE = re.compile(r"\+\d[\d\u2011 ()-]{6,}")
 

@@ -255,7 +255,7 @@ def _regex(parts: Sequence[Part], source: str, following: Part | None = None) ->
         elif part.name == "date":
             made.append(f"(?P<date>{DATE})")
         elif part.name == "time":
-            made.append(f"(?P<time>{ANY_TIME})")
+            made.append(f"(?P<time>{_SPACE}?{ANY_TIME})")
         elif part.name == "text":
             if not (place and isinstance(parts[place - 1], Literal)):
                 made.append("(?P<text>.*)")

@@ -41,7 +41,8 @@ _WEEKDAY_NAMES = """
     donderdag vrijdag zaterdag zondag måndag tisdag onsdag torsdag fredag lördag söndag
     poniedziałek wtorek środa czwartek piątek sobota niedziela pazartesi salı çarşamba perşembe cuma cumartesi pazar
     понедельник вторник среда четверг пятница суббота воскресенье пн вт ср чт пт сб вс 日 月 火 水 木 金 土
-    日曜日 月曜日 火曜日 水曜日 木曜日 金曜日 土曜日 월 화 수 목 금 토 일 월요일 화요일 수요일 목요일 금요일 토요일 일요일 星期一 星期二 星期三 星期四
+    日曜日 月曜日 火曜日 水曜日 木曜日 金曜日 土曜日 월 화 수 목 금 토 일
+    월요일 화요일 수요일 목요일 금요일 토요일 일요일 星期一 星期二 星期三 星期四
     星期五 星期六 星期日
 """
 _WEEKDAYS = frozenset(_WEEKDAY_NAMES.split())

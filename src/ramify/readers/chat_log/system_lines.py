@@ -9,7 +9,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from os.path import commonprefix
 from typing import NamedTuple
 
 from ramify.readers import chat
@@ -25,6 +24,7 @@ _BULLETS = frozenset("*-+•·#")
 _QUOTES = frozenset(">\"'“”„«»‘’([{<¿¡:.,;!?@/&$%")
 """Marks with which text begins."""
 _SEPARATOR = re.compile(r"[^\w\s]{6,}")
+_LEAVES = re.compile(r"(?:(?:has|was) )?(?:joined|left|quit|kicked|parted|banned)\b.*(?:[#&]\w|\bby\b|\()")
 _DIGITS = re.compile(r"\d+")
 
 
@@ -65,7 +65,7 @@ class SystemLines:
         if not parts.lead:
             if any(_ASIAN.match(tail) and line.endswith(tail) for tail in self.tails):
                 return True
-            return bool(parts.who) and _masked(parts.rest, self.names) in self.tails
+            return bool(parts.who) and (_masked(parts.rest, self.names) in self.tails or _LEAVES.match(parts.rest) is not None)
         if _is_framed(line, parts.lead):
             return _tells(parts)
         return self.spaced and after_blank and _tells(parts)
@@ -204,8 +204,14 @@ def _tails(group: Sequence[_Parts], names: frozenset[str]) -> set[str]:
 
 def _are_indented(runs: Sequence[Sequence[str]]) -> bool:
     begun = [run for run in runs if run and run[0][0].isspace()]
-    margin = commonprefix([_margin(run[0]) for run in begun])
-    if len(begun) < 3 or not margin:
+    if len({run[0] for run in begun}) < 3:
+        return False
+    margin = min((_margin(run[0]) for run in begun), key=len)
+    if not all(run[0].startswith(margin) for run in begun):
+        return False
+    # Few lines of the channel follow each other.
+    others = [run for run in runs if run and not run[0][0].isspace()]
+    if sum(len(run) > 1 for run in others) * 5 > len(others):
         return False
     back = 0
     for run in runs:
