@@ -321,7 +321,10 @@ class _Reader:
         self._current: Line | None = None
         self._start = 0
         self._time: float | None = None
-        self._more: list[str] = []
+        self._more: list[tuple[int, str]] = []
+        """The further lines of the current message, with their places in the file."""
+        self._has_more = False
+        """Whether any message before the current one has further lines."""
         self._blank: list[int] = []
         self._size = 0
         self._last_stamp: tuple[str | None, str | None] = (None, None)
@@ -360,7 +363,14 @@ class _Reader:
                 self._begin(number, found)
             self.lines += len(lines)
         if self._current is not None:
+            more = self._footer()
             yield self._finish()
+            for number, line in more:
+                if line:
+                    report.read += 1
+                    yield Node(line.replace("\t", " "), None, False, str(number), None, self._now(), chat.SYSTEM)
+                else:
+                    self._skip("blank_line", number)
         self._drop_blank()
         if not self._found:
             raise _no_match(self._layout.pattern, shown, self._path)
@@ -376,9 +386,13 @@ class _Reader:
             and not (current.text or self._more or self._blank)
         )
 
+    def _now(self) -> float | None:
+        """The time of the latest line. Without times, a day that a line names is that of no message."""
+        return self._clock.time if self._layout.has_stamp else None
+
     def _begin(self, number: int, line: Line) -> None:
         self._current, self._start = line, number
-        self._time = self._clock.time if self._layout.has_stamp else None
+        self._time = self._now()
         self._more, self._size, self._block = [], 0, ""
         self._in_frame = False
         self._found = self._found or line.kind != chat.SYSTEM
@@ -435,12 +449,9 @@ class _Reader:
             self._drop_blank()
             self._skip("long_text", number)
             return
-        for place in self._blank:
-            self._report.repair("continuation", f"{self._path}, line {place + 1}")
-            self._more.append("")
+        self._more += ((place, "") for place in self._blank)
         self._blank.clear()
-        self._report.repair("continuation", f"{self._path}, line {number + 1}")
-        self._more.append(line)
+        self._more.append((number, line))
 
     def _skip(self, reason: str, number: int) -> None:
         self._report.read += 1
@@ -451,6 +462,15 @@ class _Reader:
             self._skip("blank_line", number)
         self._blank.clear()
 
+    def _footer(self) -> list[tuple[int, str]]:
+        """Take off the lines that end the log: below a blank line, where no other message has further or blank lines."""
+        current = self._current
+        is_message = current is not None and current.kind != chat.SYSTEM and bool(current.text)
+        if self._has_more or self._system.spaced or not is_message or not self._more or self._more[0][1]:
+            return []
+        more, self._more = self._more, []
+        return more
+
     def _finish(self) -> Node:
         """The current message, now that it is complete."""
         line = self._current
@@ -459,8 +479,11 @@ class _Reader:
         if self._blank:
             self._drop_blank()
         if self._more:
-            text = "\n".join([text, *self._more]) if text.strip() else textwrap.dedent("\n".join(self._more)).strip("\n")
-            self._more = []
+            more = [line for _, line in self._more]
+            text = "\n".join([text, *more]) if text.strip() else textwrap.dedent("\n".join(more)).strip("\n")
+            for number, _ in self._more:
+                self._report.repair("continuation", f"{self._path}, line {number + 1}")
+            self._more, self._has_more = [], True
         if "\t" in text:
             text = text.replace("\t", " ")
         self._current = None

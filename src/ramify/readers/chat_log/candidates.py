@@ -82,7 +82,7 @@ def _sources(lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> Iterato
         for line, found in zip(lines, stamps, strict=True):
             if (ends := shape.find(line, found)) is not None:
                 start = ends[0]
-                if _PADDED.search(line, max(0, start - 2), start):
+                if shape.kinds[0] == "time" and _PADDED.match(line, max(0, start - 2)):
                     start -= 1
                 before.append(line[:start])
                 after.append(line[ends[1] :])
@@ -92,7 +92,7 @@ def _sources(lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> Iterato
     yield from _with_author_after("", [line for line in lines if line[0] not in SPACES])
 
 
-_PADDED = re.compile(r"(?<=[\[({<|~]) \Z")
+_PADDED = re.compile(r"[\[({<|~] \d\D")
 
 
 @dataclass(frozen=True)

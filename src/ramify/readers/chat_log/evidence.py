@@ -172,7 +172,10 @@ def _left_over(authors: Sequence[str], texts: Sequence[str]) -> str:
 def _shared(names: Sequence[str]) -> str:
     """The level of importance, the marks or the host that all names share, and that belong to the pattern; "" if none."""
     start = _FIRST_OF_NAME.match(names[0])
-    if start and (LEVELS.fullmatch(start[1]) or start[2]) and all(name.startswith(start[0]) for name in names):
+    if start and start[2] and all(name.startswith(start[0]) for name in names):
+        return start[0]
+    levels = sum((first := _FIRST_OF_NAME.match(name)) is not None and bool(LEVELS.fullmatch(first[1])) for name in names)
+    if start and levels * 3 > len(names) * 2:
         return start[0]
     end = None if "!" in names[0] else _LAST_OF_NAME.search(names[0])
     return end[0] if end and all(name.endswith(end[0]) for name in names) else ""

@@ -96,14 +96,12 @@ def _infer(sample: tuple[str, ...]) -> Inference:
         reason = hypotheses[0].fault if hypotheses else "no part of the lines holds names, with a delimiter before the text"
         return Inference(None, reason)
     best = valid[0]
-    by_name = _swapped(best.source)
-    if by_name.find("{author}") < by_name.find("{skip}"):
+    swapped = _swapped(best.source)
+    if swapped.find("{author}") < swapped.find("{skip}"):
         # Names precede accounts in brackets: Ann Lee [U123].
-        best = next((each for each in valid if each.source == by_name), best)
+        best, swapped = next(((each, best.source) for each in valid if each.source == swapped), (best, ""))
     for other in hypotheses:
-        if other is best or (
-            other.source == _swapped(best.source) and best.source.find("{author}") < best.source.find("{skip}")
-        ):
+        if other is best or other.source == swapped:
             continue
         if not other.is_possible or other.coverage < COVERAGE * most or (other.is_open and not best.is_open):
             continue

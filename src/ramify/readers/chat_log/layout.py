@@ -31,7 +31,12 @@ _EVENT = re.compile(
 )
 _ENDS_AN_EVENT = re.compile(rf"(?: {_PLACE})?(?: \(.{{0,200}}\)| \[.{{0,200}}\])?[.!]?\s*")
 _ASIAN_EVENT = re.compile(
-    r"\S.{0,80}(?:님이 (?:들어왔습니다|나갔습니다|퇴장했습니다|입장했습니다)|が(?:参加|入室|退出|退室|退会)しました|已?(?:加入|退出)了?(?:群聊|群组|本群|聊天室))[.。]?"
+    r"\S.{0,80}(?:님이 (?:들어왔습니다|나갔습니다|퇴장했습니다|입장했습니다)|が(?:参加|入室|退出|退室|退会)しました"
+    r"|已?(?:加入|退出)了?(?:群聊|群组|本群|聊天室))[.。]?"
+)
+_OF_SERVER = re.compile(
+    r"Nick change: \S+ -> \S+\s*$|Topic changed on [#&]|[#&]\S+: mode change |(?:The )?(?:[Rr]ecording|[Tt]ranscription) "
+    r"(?:has )?(?:started|stopped|ended)[.!]?\s*$"
 )
 _CERTAIN = re.compile(r"(?:\*{3}|-!-|-->|<--)[ \t]+[^\W_]")
 """Marks that clients of IRC put before lines of the channel, and that are rare elsewhere."""
@@ -76,7 +81,7 @@ class Line(NamedTuple):
 class _Form:
     """A form of lines, with what reading needs to know of it.
 
-    `has_modes`: the name may follow a sign of the user's rights, as in `<@ann>`. `is_open`: only a space parts the name from
+    `ends_with_text`: no time follows it. `has_modes`: the name may follow a sign of the user's rights, as in `<@ann>`. `is_open`: only a space parts the name from
     the text, so that an event looks like a message.
     """
 
@@ -84,6 +89,7 @@ class _Form:
         self.template = template
         self.has_date, self.has_time = "date" in template.names, "time" in template.names
         self.has_author, self.has_text = "author" in template.names, "text" in template.names
+        self.ends_with_text = template.source.endswith("{text}")
         self.has_modes = "<{author}" in template.source
         self.is_open = re.search(r"\{author\} *\{text\}", template.source) is not None
 
@@ -121,6 +127,8 @@ class Layout:
             if author is None:
                 continue
             text = (match["text"] or "") if form.has_text else ""
+            if not form.ends_with_text:
+                text = text.rstrip(SPACES)
             name = _name(author, form.has_modes)
             if name is not None and not (form.is_open and read_event(f"{author} {text}")):
                 return Line(text, name, "", date, time)
@@ -163,7 +171,7 @@ def read_event(line: str) -> Line | None:
         if dated(line)[0]:
             return None
         return Line(line, event_author(line), chat.SYSTEM, None, None)
-    if len(line) < 200 and _ASIAN_EVENT.fullmatch(line):
+    if len(line) < 400 and (_ASIAN_EVENT.fullmatch(line) or _OF_SERVER.match(line)):
         return Line(line, None, chat.SYSTEM, None, None)
     if len(line) > 500 or not (match := _EVENT.match(line)):
         return None

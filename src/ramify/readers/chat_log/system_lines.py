@@ -21,10 +21,14 @@ _TAG = re.compile(r"\[[^\W\d_]{3,}\]:?[ \t]+")
 _LEAD = re.compile(r"(?:[^\w\s]+(?:[ \t]+[^\w\s]{1,4}(?=[ \t]))?[ \t]*)(?=\S)")
 _BULLETS = frozenset("*-+•·#")
 """Single marks that people write before points of a list, too."""
-_QUOTES = frozenset(">\"'“”„«»‘’([{<¿¡:.,;!?@/&$%")
+_QUOTES = frozenset(">\"'“”„«»‘’([{<¿¡:.,;!?")
+_SINGLE_QUOTES = frozenset("@/&$%")
 """Marks with which text begins."""
 _SEPARATOR = re.compile(r"[^\w\s]{6,}")
-_LEAVES = re.compile(r"(?:(?:has|was) )?(?:joined|left|quit|kicked|parted|banned)\b.*(?:[#&]\w|\bby\b|\()")
+_LEAVES = re.compile(
+    r"(?:[(\[][^()\[\]]*[)\]] )?(?:(?:has|was) )?(?:joined|left|quit|kicked|parted|banned)\b.*(?:[#&]\w|\b[Ii][Rr][Cc]\b|\bby\b|\()"
+)
+_TOPIC = re.compile(r"(?:[Cc]hannel )?[Tt]opic(?: for \S+| is| set)?: |\d+ users\b")
 _DIGITS = re.compile(r"\d+")
 
 
@@ -136,7 +140,9 @@ def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
 
 def _split(line: str, names: frozenset[str]) -> _Parts:
     match = _TAG.match(line) or _LEAD.match(line)
-    lead = match[0] if match and not (set(match[0]) & _QUOTES and not _TAG.match(line) and match[0][0] in _QUOTES) else ""
+    lead = match[0] if match else ""
+    if lead and not _TAG.match(lead) and (lead[0] in _QUOTES or lead.strip() in _SINGLE_QUOTES):
+        lead = ""
     rest = line[len(lead) :]
     words = rest.split(" ")
     for count in range(min(_MAX_NAME_WORDS, len(words)), 0, -1):
@@ -170,7 +176,7 @@ def _tells(parts: _Parts) -> bool:
     """Whether an author and what happened follow the marks."""
     if parts.who:
         return bool(re.match(r"\w|\(", parts.rest))
-    return event_author(parts.rest) is not None
+    return event_author(parts.rest) is not None or _TOPIC.match(parts.rest) is not None
 
 
 def _is_framed(line: str, lead: str) -> bool:
