@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from chat_layouts import COUNT, decoys, judge, judge_decoy, layouts
 
 from ramify import readers
 from ramify.errors import RamifyError
@@ -437,6 +438,44 @@ def test_speakers_are_not_those_who_are_spoken_to():
         for number, text in enumerate(SAID * 2)
     ]
     assert infer(lines).best.source == "[{date} {time}] <{author}> {text}"
+
+
+# --- three hundred layouts, and texts that are no chats -------------------------------------------------------------------
+
+
+def read_unnamed(path, text):
+    """The messages of a file whose format is not named; None if it is refused."""
+    path.write_bytes(text.encode())
+    try:
+        reader = readers.find_format(readers.detect_format([path]))
+    except RamifyError:
+        return None
+    if reader.yields == "posts":
+        return []
+    report = Report()
+    nodes = [node for tree in reader.records([path], report) for node in tree.nodes]
+    if reader.name == "chat-log":
+        lines = path.read_bytes().removesuffix(b"\n").count(b"\n") + 1
+        assert report.read + report.kept["continuation"] == lines
+        assert report.read == len(nodes) + sum(report.skipped.values())
+    return nodes
+
+
+def test_layouts_are_read_or_refused(tmp_path):
+    """The reader was mended on these layouts, so the share says nothing of others. It was 182 before, with 41 read wrongly."""
+    right, wrong = 0, []
+    for layout in layouts():
+        if (nodes := read_unnamed(tmp_path / f"{layout.name}.txt", layout.text)) is not None:
+            verdict = judge(layout, nodes)
+            right += verdict.right
+            wrong += [] if verdict.right else [str(verdict)]
+    assert not wrong
+    assert right >= 0.95 * COUNT
+
+
+def test_decoys_are_no_chats(tmp_path):
+    verdicts = [judge_decoy(decoy, read_unnamed(tmp_path / f"{decoy.name}.txt", decoy.text)) for decoy in decoys()]
+    assert [str(verdict) for verdict in verdicts if not verdict.right] == []
 
 
 # --- exports of messengers ------------------------------------------------------------------------------------------------

@@ -81,8 +81,8 @@ class Line(NamedTuple):
 class _Form:
     """A form of lines, with what reading needs to know of it.
 
-    `ends_with_text`: no time follows it. `has_modes`: the name may follow a sign of the user's rights, as in `<@ann>`. `is_open`: only a space parts the name from
-    the text, so that an event looks like a message.
+    `ends_with_text`: no time follows it. `has_modes`: the name may follow a sign of the user's rights, as in `<@ann>`.
+    `is_open`: only a space parts the name from the text, so that an event looks like a message.
     """
 
     def __init__(self, template: Template) -> None:

@@ -22,11 +22,13 @@ _LEAD = re.compile(r"(?:[^\w\s]+(?:[ \t]+[^\w\s]{1,4}(?=[ \t]))?[ \t]*)(?=\S)")
 _BULLETS = frozenset("*-+•·#")
 """Single marks that people write before points of a list, too."""
 _QUOTES = frozenset(">\"'“”„«»‘’([{<¿¡:.,;!?")
-_SINGLE_QUOTES = frozenset("@/&$%")
 """Marks with which text begins."""
+_SINGLE_QUOTES = frozenset("@/&$%")
+"""Marks with which text begins if they stand alone."""
 _SEPARATOR = re.compile(r"[^\w\s]{6,}")
 _LEAVES = re.compile(
-    r"(?:[(\[][^()\[\]]*[)\]] )?(?:(?:has|was) )?(?:joined|left|quit|kicked|parted|banned)\b.*(?:[#&]\w|\b[Ii][Rr][Cc]\b|\bby\b|\()"
+    r"(?:[(\[][^()\[\]]*[)\]] )?(?:(?:has|was) )?(?:joined|left|quit|kicked|parted|banned)\b"
+    r".*(?:[#&]\w|\b[Ii][Rr][Cc]\b|\bby\b|\()"
 )
 _TOPIC = re.compile(r"(?:[Cc]hannel )?[Tt]opic(?: for \S+| is| set)?: |\d+ users\b")
 _DIGITS = re.compile(r"\d+")
