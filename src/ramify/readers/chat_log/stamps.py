@@ -48,11 +48,20 @@ _WEEKDAY_NAMES = """
 _WEEKDAYS = frozenset(_WEEKDAY_NAMES.split())
 _SHORT_WEEKDAYS = frozenset(["mon", "tue", "tues", "wed", "thu", "thur", "thurs", "fri", "sat", "sun"])
 _ANY_WEEKDAY = rf"(?:[^\W\d_]{{2,12}}\.?,?{_GAP})?"
-_WEEKDAY_FORMS = (
-    *(rf"{day}[.,]{{0,2}}" for day in sorted(_WEEKDAYS | _SHORT_WEEKDAYS, key=len, reverse=True)),
-    *(rf"{short}[.,]{{1,2}}" for short in sorted({day[:length] for day in _WEEKDAYS for length in (2, 3, 4)}, reverse=True)),
-)
-_WEEKDAY = rf"(?:(?=[^\W\d_])(?i:{'|'.join(_WEEKDAY_FORMS)}){_GAP})?"
+
+
+def _any_of(words: Iterable[str]) -> str:
+    """An expression for any of the words. Beginnings in common are written once, because compiling takes long."""
+    followers: dict[str, set[str]] = {}
+    for word in words:
+        followers.setdefault(word[:1], set()).add(word[1:])
+    is_end = followers.pop("", None) is not None
+    inner = "|".join(re.escape(first) + _any_of(rest) for first, rest in sorted(followers.items()))
+    return f"(?:{inner})" + ("?" if is_end else "") if inner else ""
+
+
+_SHORTENED = {day[:length] for day in _WEEKDAYS for length in (2, 3, 4)}
+_WEEKDAY = rf"(?:(?=[^\W\d_])(?i:{_any_of(_WEEKDAYS | _SHORT_WEEKDAYS)}[.,]{{0,2}}|{_any_of(_SHORTENED)}[.,]{{1,2}}){_GAP})?"
 _YEAR = r"(?:\d{4}(?!\d)|\d\d(?![\d:h]|\.\d))"
 _CLOCK = rf"\d{{1,2}}:\d\d(?::\d\d(?:[.,:]\d{{1,9}})?)?(?:{_GAP}?[AaPp]\.?{_GAP}?[Mm]\b\.?)?"
 _ZONE = r"(?: ?(?:Z|(?:UTC|GMT)?[+-]\d\d:?\d\d|UTC|GMT)\b)?"
