@@ -106,6 +106,8 @@ class Layout:
         self._forms = [_Form(template) for template in pattern.templates]
         self._has_colons: bool | None = None
         """Whether the first time of a message has a colon."""
+        self._has_marks = re.match(r"\{time\} *[^\w\s{]", pattern.source) is not None
+        """Whether lines begin with a time and marks that no text would have after a time."""
         self._heads = [head for template in pattern.templates for head in template.heads]
 
     def read(self, line: str) -> Line | None:
@@ -145,6 +147,9 @@ class Layout:
                     # A number at the beginning of a line is no time if times have colons.
                     continue
                 rest = found.get("rest") or ""
+                if self._has_marks and line[: len(line) - len(rest)].strip(SPACES) == time and not _is_told(rest):
+                    # A further line of a message may begin with a time, too.
+                    continue
                 if not self.has_date and (day := dated(rest))[0]:
                     # A line that names the day, with a time of its own.
                     return Line(rest, None, chat.SYSTEM, day[0], day[1] or time)
@@ -152,6 +157,11 @@ class Layout:
         if event := read_event(line):
             return event
         return None
+
+
+def _is_told(text: str) -> bool:
+    """Whether text after a time tells of the channel: after marks, or by what a user did."""
+    return not text[:1].isalnum() or event_author(text) is not None
 
 
 def _without_author(rest: str, date: str | None, time: str | None) -> Line:
