@@ -440,6 +440,77 @@ def test_speakers_are_not_those_who_are_spoken_to():
     assert infer(lines).best.source == "[{date} {time}] <{author}> {text}"
 
 
+# --- lines of the channel --------------------------------------------------------------------------------------------------
+
+WITH_SYSTEM_LINES = {
+    "marks": ("10:{m:02} {who}: {text}", "·· {who} came in", "and more"),
+    "one mark": ("10:{m:02} {who}: {text}", "• {who} waves to all", "- and more"),
+    "tags": ("[net] <{who}> {text}", "[bridge] link up, {m} ms\n[system] {who} joined", "  and more"),
+    "frame": ("10:{m:02} | {who}: {text}", "-- {who} is called {who}_ now --", "-- {who}"),
+    "verbs": ("({who}) 10:{m:02}: {text}", "{who} waves from the gate", "gates are open"),
+    "margins": ("10:{m:02} > {who} > {text}", "the server restarts in {m} minutes", "    point {m}"),
+    "scripts without spaces": ("[{who}] [10:{m:02}] {text}", "{who}님이 나갔습니다.", "나갔습니다"),
+}
+
+
+@pytest.mark.parametrize("name", WITH_SYSTEM_LINES)
+def test_lines_of_the_channel_are_told_from_further_lines(tmp_path, name):
+    said, told, more = WITH_SYSTEM_LINES[name]
+    lines, kinds = [], []
+    for minute in range(40):
+        fields = {"m": minute, "who": NAMES[minute % 4], "text": SAID[minute % len(SAID)]}
+        lines.append(said.format_map(fields))
+        kinds.append("")
+        if minute % 5 == 2:
+            lines.append(more.format_map(fields))
+        if minute % 5 == 3:
+            lines += told.format_map(fields).split("\n")
+            kinds += ["system"] * (told.count("\n") + 1)
+    nodes, report = log_of(tmp_path / "a.log", "\n".join(lines))
+    assert [node.kind for node in nodes] == kinds
+    assert report.kept["continuation"] == 8
+
+
+def test_text_below_a_heading_may_look_like_a_line_of_the_channel(tmp_path):
+    texts = [*SAID, "*** what?", "=== stop ===", "--> look here"]
+    lines = "".join(f"{NAMES[number % 3]} [10:{number:02}]\n{text}\n\n" for number, text in enumerate(texts))
+    nodes, _ = log_of(tmp_path / "a.log", lines)
+    assert [(node.kind, node.text) for node in nodes] == [("", text) for text in texts]
+
+
+def test_lines_below_the_last_blank_line_are_a_footer(tmp_path):
+    lines = "".join(f"10:{number:02} {NAMES[number % 3]}: {text}\n" for number, text in enumerate(SAID))
+    nodes, report = log_of(tmp_path / "a.log", lines + "\nRating: good\n")
+    assert [(node.kind, node.text) for node in nodes[-2:]] == [("", SAID[-1]), ("system", "Rating: good")]
+    assert (report.kept, report.skipped) == ({}, {"blank_line": 1})
+    nodes, report = log_of(tmp_path / "b.log", "10:00 ann: one\ntwo\n" + lines + "\nthree\n")
+    assert (nodes[-1].text, report.kept) == (f"{SAID[-1]}\n\nthree", {"continuation": 3})
+
+
+@pytest.mark.parametrize(
+    ("form", "pattern"),
+    [
+        ("10:{m:02} [@+{who}] {text}", "{time} [{?~}{?&}{?@}{?%}{?+}{author}] {text}"),
+        ("<{who}> {text}     [10:{m:02}]", "<{author}> {text} [{time}]"),
+        ("{who} [U{who}] @ 10:{m:02}: {text}", "{author} [{skip}] @ {time}: {text}"),
+        ("10.{m:02} p.m. «{who}» - {text}", "{time} «{author}» - {text}"),
+        ("11-17 10:{m:02} 【{who}】{text}", "{date} {time} 【{author}】{text}"),
+        ("{who} <10:{m:02} Uhr> {text}", "{author} <{time} Uhr> {text}"),
+        ("10:{m:02} INFO {who}: {text}", "{time} INFO {author}: {text}"),
+        ("10:{m:02} [Main Thread/INFO] [chat]: <{who}> {text}", "{time} [{skip}] [chat]: <{author}> {text}"),
+        ("10:{m:02} room@chat.example/{who}: {text}", "{time} room@chat.example/{author}: {text}"),
+        ("10:{m:02} /{who}/ {text}", "{time} /{author}/ {text}"),
+    ],
+)
+def test_patterns_are_inferred(form, pattern):
+    names = ["ann", "bob", "carol lee", "dr. dave d. 🌻"] if "@+" not in form else NAMES
+    lines = [
+        form.format(m=number, who=names[number % 4], text=text).replace("@+", ("", "@", "+")[number % 3])
+        for number, text in enumerate(SAID * 2)
+    ]
+    assert infer(lines).best.source == pattern
+
+
 # --- three hundred layouts, and texts that are no chats -------------------------------------------------------------------
 
 

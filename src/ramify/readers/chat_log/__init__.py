@@ -414,6 +414,8 @@ class _Reader:
             found = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(find_stamps(line))}
             date, time = found.get("date"), found.get("time")
         awaits_text = self._awaits_text(Line(line, None, chat.SYSTEM, None, None))
+        if awaits_text:
+            date = None
         is_system = not awaits_text and self._system.fits(line, after_blank=bool(self._blank))
         if is_system and date is None and not self._layout.has_date:
             found = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(find_stamps(line))}

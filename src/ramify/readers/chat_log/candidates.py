@@ -232,7 +232,7 @@ def _shared_start(texts: Sequence[str], least: float) -> str:
     return start if count >= max(least, 0.8 * len(texts)) else ""
 
 
-_ADDRESS = re.compile(r"[\w.+-]+@[\w.-]+/(?=\w)|(?:[\w.-]+[/|])+(?=\w)")
+_ADDRESS = re.compile(r"[\w.+-]+@[\w.-]+/(?=\w)")
 _FIRST_PART = re.compile(r"(#?[\w@.+/'&-]*\w(?:\[\d+\])?)([^\w\s]{0,3}[ \t]?[^\w\s#@<]{0,2}|)(?=\S)")
 CODE = re.compile(
     r"#.+|\d+|[0-9a-fA-F]{6,}|[\da-fA-F]{8}-[\da-fA-F-]{20,}|(?:\d{1,3}\.){3}\d{1,3}(?:\S*)|[\w-]+(?:\.[\w-]+)+"

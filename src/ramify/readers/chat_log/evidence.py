@@ -162,6 +162,9 @@ def _left_over(authors: Sequence[str], texts: Sequence[str]) -> str:
             is_odd = not mark.isalnum() and (mark not in "_.?!…" or (what, side) == ("text", "begins"))
             if is_odd and count * 5 >= len(values) * 3 and count > (1 if what == "name" else 2):
                 return f"each {what} {side} with {mark!r}"
+    starts = Counter(match[0] for text in texts if (match := _KEY.match(text)))
+    if starts and starts.most_common(1)[0][1] * 5 >= len(texts) * 4:
+        return f"each text begins with {starts.most_common(1)[0][0]!r}"
     if len(authors) > 1 and (part := _shared(authors)):
         return f"each name holds {part!r}"
     if sum(_AROUND_NAMES.fullmatch(name) is not None for name in authors) * 2 > len(authors):
@@ -181,6 +184,7 @@ def _shared(names: Sequence[str]) -> str:
     return end[0] if end and all(name.endswith(end[0]) for name in names) else ""
 
 
+_KEY = re.compile(r"\w+(?:=|: ?)")
 _FIRST_OF_NAME = re.compile(r"(\w+)(?: |([^\w\s.'’_-]+ ?))(?=.)")
 _LAST_OF_NAME = re.compile(r"(?: \(|[@/])[\w.-]+\)?\Z")
 

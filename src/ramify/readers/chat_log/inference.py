@@ -87,9 +87,10 @@ def _infer(sample: tuple[str, ...]) -> Inference:
         valid = [each for each in valid if not each.is_open]
         most = closed
     valid = [each for each in valid if each.coverage >= COVERAGE * most]
-    if any(refined := [each for each in hypotheses if not each.fault and valid and _refines(each, valid[0])]):
-        # A part of the program, such as [CHAT], stands where the speakers of other lines would stand.
-        valid = refined
+    for several in (False, True):
+        # A part of the program, such as [CHAT], or a room stands where the speakers of other lines would stand.
+        if valid and (inner := [each for each in hypotheses if not each.fault and _refines(each, valid[0], several)]):
+            valid = inner
     if not valid:
         # The reason of a pattern that lacks evidence says more than that of a pattern that cannot be right.
         hypotheses.sort(key=lambda each: not each.is_possible)
@@ -144,8 +145,11 @@ _PHONE = re.compile(r"\+\d")
 _WITH_SIGN = re.compile(rf"[{_SIGNS}][^\W\d]")
 
 
-def _refines(one: Hypothesis, other: Hypothesis) -> bool:
-    """Whether one reading finds several authors in the texts of the lines that the other ascribes to one author."""
+def _refines(one: Hypothesis, other: Hypothesis, several: bool) -> bool:
+    """Whether one reading finds several authors in the texts of the lines that the other ascribes to one author.
+
+    With `several`, it finds them in nearly all texts of the other, by several authors.
+    """
     authors: set[str] = set()
     speakers: set[str] = set()
     count = 0
@@ -157,7 +161,8 @@ def _refines(one: Hypothesis, other: Hypothesis) -> bool:
         count += 1
         authors.add(b.author or "")
         speakers.add(a.author or "")
-    return count * 2 > other.coverage and len(authors) == 1 < len(speakers)
+    least = 0.8 if several else 0.5
+    return count > least * other.coverage and len(speakers) > 1 and (several or len(authors) == 1)
 
 
 def _evaluated(source: str, lines: Sequence[str]) -> Hypothesis | None:

@@ -104,9 +104,11 @@ class Layout:
         self.has_stamp = self.has_date or self.has_time
         self.is_heading = any(template.is_heading for template in pattern.templates)
         self._forms = [_Form(template) for template in pattern.templates]
+        self.without_hosts = False
+        """Whether names are no accounts of the form user@host."""
         self._has_colons: bool | None = None
         """Whether the first time of a message has a colon."""
-        self._has_marks = re.match(r"\{time\} *[^\w\s{]", pattern.source) is not None
+        self._has_marks = re.match(r"\{time\} *[^\w\s{\\]", pattern.source) is not None
         """Whether lines begin with a time and marks that no text would have after a time."""
         self._heads = [head for template in pattern.templates for head in template.heads]
 
@@ -123,6 +125,9 @@ class Layout:
                 time = time[1:]
             if self._has_colons is None and time:
                 self._has_colons = ":" in time
+            if self._has_colons and time and ":" not in time:
+                # A number is no time if times have colons.
+                continue
             if not form.has_author:
                 return Line(match["system"], system_author(match["system"]), chat.SYSTEM, date, time)
             author = match["author"]
@@ -132,6 +137,9 @@ class Layout:
             if not form.ends_with_text:
                 text = text.rstrip(SPACES)
             name = _name(author, form.has_modes)
+            if name is not None and self.without_hosts and is_account(name):
+                # The account of a user who joined, in brackets as names are.
+                name = None
             if name is not None and not (form.is_open and read_event(f"{author} {text}")):
                 return Line(text, name, "", date, time)
             text = f"{author.strip(SPACES)} {text}"
@@ -221,6 +229,7 @@ _TAGGED = re.compile(r"\[[^\W\d_]{3,}\] ")
 _QUOTES = ("“”", "«»", "「」", "『』")
 _MASK = re.compile(r"([^\s!@]+)!~?[^\s!@]+(?:@\S+)?")
 """A user of IRC with account and host."""
+_ACCOUNT = re.compile(r"~?[^\s@]+@[^\s@]+")
 _PHONE = re.compile(r"\+\d[\d\u2011 ()-]{6,}")
 
 
@@ -229,6 +238,11 @@ def _without_weekdays(text: str) -> str:
 
 
 _WORDS = re.compile(r"[^\W\d_]{1,15}")
+
+
+def is_account(name: str) -> bool:
+    """Whether a name has the form user@host."""
+    return _ACCOUNT.fullmatch(name) is not None
 
 
 @lru_cache(maxsize=1 << 14)
@@ -241,7 +255,11 @@ def _name(author: str, has_modes: bool) -> str | None:
         name = name[1:].strip(SPACES)
     if not name or _ONLY_MARKS.fullmatch(name) or name.strip("*[]()<>").lower() in _SYSTEM_AUTHORS:
         return None
-    if name.startswith("#") or _TAGGED.match(name) or any(name.count(one) != name.count(other) for one, other in _QUOTES):
+    if (
+        name.startswith(("#", "***"))
+        or _TAGGED.match(name)
+        or any(name.count(one) != name.count(other) for one, other in _QUOTES)
+    ):
         return None
     if mask := _MASK.fullmatch(name):
         return mask[1]

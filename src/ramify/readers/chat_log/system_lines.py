@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ramify.readers import chat
-from ramify.readers.chat_log.layout import Layout, event_author, is_about_session
+from ramify.readers.chat_log.layout import Layout, event_author, is_about_session, is_account
 from ramify.readers.chat_log.stamps import find_stamps
 
 MAX_LINE = 400
@@ -28,18 +28,19 @@ _SINGLE_QUOTES = frozenset("@/&$%")
 _SEPARATOR = re.compile(r"[^\w\s]{6,}")
 _LEAVES = re.compile(
     r"(?:[(\[][^()\[\]]*[)\]] )?(?:(?:has|was) )?(?:joined|left|quit|kicked|parted|banned)\b"
-    r".*(?:[#&]\w|\b[Ii][Rr][Cc]\b|\bby\b|\()"
+    r".*(?:[#&]\w|\b[Ii][Rr][Cc]\b|\bby\b|\()|(?:has )?(?:set|changed) the (?:topic|subject|title|name)\b"
 )
 _TOPIC = re.compile(r"(?:[Cc]hannel )?[Tt]opic(?: for \S+| is| set)?: |\d+ users\b")
 _DIGITS = re.compile(r"\d+")
 
 
 class _Parts(NamedTuple):
-    """The parts of a line: marks or a tag, a known author (or ""), and the rest."""
+    """The parts of a line: marks or a tag, a known author (or ""), and the rest. `framed`: the marks end it, too."""
 
     lead: str
     who: str
     rest: str
+    framed: bool
 
 
 @dataclass
@@ -47,7 +48,8 @@ class SystemLines:
     """The forms of a log's lines of the channel."""
 
     names: frozenset[str] = frozenset()
-    leads: set[str] = field(default_factory=set)
+    leads: dict[str, bool] = field(default_factory=dict)
+    """Marks and tags before these lines, and whether the marks must also end them."""
     tails: set[str] = field(default_factory=set)
     openings: set[tuple[str, str]] = field(default_factory=set)
     separators: set[str] = field(default_factory=set)
@@ -67,12 +69,14 @@ class SystemLines:
             return True
         parts = self._parts(line)
         if parts.lead in self.leads:
+            if self.leads[parts.lead] and not parts.framed:
+                return False
             return parts.lead.strip() not in _BULLETS or _tells(parts)
         if not parts.lead:
             if any(_ASIAN.match(tail) and line.endswith(tail) for tail in self.tails):
                 return True
             return bool(parts.who) and (_masked(parts.rest, self.names) in self.tails or _LEAVES.match(parts.rest) is not None)
-        if _is_framed(line, parts.lead):
+        if parts.framed:
             return _tells(parts)
         return self.spaced and after_blank and _tells(parts)
 
@@ -81,7 +85,10 @@ class SystemLines:
 
 
 def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
-    """Learn the forms of the lines of the channel from a log's first lines, with its blank lines."""
+    """Learn the forms of the lines of the channel from a log's first lines, with its blank lines.
+
+    It also sets whether the layout takes `user@host` for a name.
+    """
     runs: list[list[str]] = [[]]
     top: list[str] = []
     names: set[str] = set()
@@ -109,6 +116,7 @@ def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
             before_heads[last] += 1
         last = line
         blank = False
+    layout.without_hosts = sum(map(is_account, names)) * 3 < len(names)
     learnt = SystemLines(frozenset(names))
     others = [line for run in runs for line in run]
     counts = Counter(others) + Counter(top)
@@ -133,10 +141,14 @@ def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
             # Lines of known forms show the marks of others.
             groups[parts.lead].append(parts._replace(who=parts.who or parts.rest.split(" ")[0], rest="is told of"))
     learnt.tails = _tails(groups.pop("", []), learnt.names)
-    learnt.leads = {lead for lead, group in groups.items() if _is_of_channel(lead, group, learnt.names)}
+    learnt.leads = {
+        lead: all(parts.framed for parts in group if _tells(parts))
+        for lead, group in groups.items()
+        if _is_of_channel(lead, group, learnt.names)
+    }
     tags = [lead for lead in groups if _TAG.fullmatch(lead)]
     if any(tag in learnt.leads for tag in tags):
-        learnt.leads.update(tags)
+        learnt.leads.update(dict.fromkeys(tags, False))
     return learnt
 
 
@@ -145,18 +157,18 @@ def _split(line: str, names: frozenset[str]) -> _Parts:
     lead = match[0] if match else ""
     if lead and not _TAG.match(lead) and (lead[0] in _QUOTES or lead.strip() in _SINGLE_QUOTES):
         lead = ""
-    rest = line[len(lead) :]
+    rest, framed = line[len(lead) :], _is_framed(line, lead)
     words = rest.split(" ")
     for count in range(min(_MAX_NAME_WORDS, len(words)), 0, -1):
         who = " ".join(words[:count])
         if who in names:
-            return _Parts(lead, who, " ".join(words[count:]))
+            return _Parts(lead, who, " ".join(words[count:]), framed)
     if _ASIAN.search(rest):
         # Scripts without spaces between words.
         who = max((name for name in names if rest.startswith(name)), key=len, default="")
         if who and _ASIAN.match(rest, len(who)):
-            return _Parts(lead, who, rest[len(who) :])
-    return _Parts(lead, "", rest)
+            return _Parts(lead, who, rest[len(who) :], framed)
+    return _Parts(lead, "", rest, framed)
 
 
 _ASIAN = re.compile("[\u2e80-\ud7ff]")
