@@ -9,10 +9,11 @@ from typer.testing import CliRunner
 import ramify
 from ramify import RamifyError, cli
 from ramify.cli import app
-from ramify.cli.demo import _sparkline
+from ramify.cli.demo import _sparkline, saving
 from ramify.dataset.store import Store
 from ramify.inference.evaluation import gain
 from ramify.inference.held_out import measure
+from ramify.metrics import Interval
 from ramify.readers.jsonl import read_jsonl
 from ramify.sample import CHECKPOINT, DISCUSSIONS
 
@@ -39,6 +40,11 @@ def test_demo_prints_the_gain_of_the_checkpoint(demo):
         found = gain(measured.scores["tree"], measured.scores[other])["all"]
         assert f"{found.value:+.4f} (95 % interval {found.low:+.4f} to {found.high:+.4f}" in printed
     assert f"{measured.scores['tree'].count.sum():,} masked tokens in 40 trees" in printed
+
+
+def test_an_interval_that_holds_zero_is_said():
+    assert "no difference" in saving("without context", Interval(0.01, -0.01, 0.03, 0.4))
+    assert "no difference" not in saving("without context", Interval(0.02, 0.01, 0.03, 0.0001))
 
 
 def test_demo_attributes_the_gain_to_the_checkpoint(demo):

@@ -431,9 +431,9 @@ def theirs(tmp_path):
     return str(tmp_path / "theirs")
 
 
-def run_from(store, recipe, init, **settings):
+def run_from(store, recipe, init, options=None, **settings):
     """The run that `ramify train RECIPE --init … --set …` makes: the recipe sizes the model, then settings change it."""
-    run = RECIPES[recipe](str(store.path), init=init, max_tokens=32, **PAPER[recipe])
+    run = RECIPES[recipe](str(store.path), init=init, max_tokens=32, **(PAPER[recipe] if options is None else options))
     return run.changed(SMALL | {key.replace("__", "."): value for key, value in (STILL | settings).items()})
 
 
@@ -446,7 +446,17 @@ def test_pretrained_encoder_learns_more_slowly_than_new_layers(store, theirs, tm
     hub.save(MaskFiller(task), tmp_path / "saved")
     # A model that Ramify trained can already read its contexts.
     for init in (str(tmp_path / "saved"), ""):
-        assert RECIPES["tree-mlm"](str(store.path), init=init).stages[0].lr_scale == ()
+        assert RECIPES["tree-mlm"](str(store.path), init=init, paper=True).stages[0].lr_scale == ()
+
+
+def test_saved_model_goes_on_in_its_own_design(store, theirs, tmp_path):
+    for paper, (own, other) in {True: ("has no", "Add --paper"), False: ("has", "Leave --paper out")}.items():
+        run = RECIPES["tree-mlm"](str(store.path), init=theirs, max_tokens=32, paper=paper).changed(SMALL)
+        saved = tmp_path / f"paper-{paper}"
+        hub.save(MaskFiller(run.prepare(tmp_path / f"run-{paper}").task), saved)
+        assert RECIPES["tree-mlm"](str(store.path), init=str(saved), paper=paper).model.output_attention is not paper
+        with pytest.raises(RamifyError, match=f"{own} output attention, .*{other}"):
+            RECIPES["tree-mlm"](str(store.path), init=str(saved), paper=not paper)
 
 
 def test_additions_to_the_paper_start_fresh_beside_a_pretrained_encoder(store, theirs, tmp_path):
@@ -546,6 +556,7 @@ def test_start_from_a_saved_model(store, tmp_path, recipe, dtype):
 
 
 WORDS = {"task__own_words": "0.3", "task__reply_words": "0.2"}
+NO_WORDS = dict.fromkeys(WORDS, "0")
 
 
 @pytest.mark.parametrize("output_attention", [False, True])
@@ -553,7 +564,8 @@ def test_word_losses_may_be_added_to_a_saved_model(store, tmp_path, output_atten
     """The saved weights stay; the new heads are fresh, except for a P that output attention has."""
     there = tree_task(dtype=torch.float32, output_attention=output_attention)
     hub.save(MaskFiller(there), tmp_path / "there")
-    prepared, _ = execute(run_from(store, "tree-mlm", str(tmp_path / "there"), **WORDS), tmp_path / "run", cpu=True)
+    run = run_from(store, "tree-mlm", str(tmp_path / "there"), {"paper": not output_attention}, **WORDS)
+    prepared, _ = execute(run, tmp_path / "run", cpu=True)
     own, before = prepared.task, dict(there.named_parameters())
     for name, parameter in own.named_parameters():
         expected = before.get(name, 2 * torch.eye(8) if name.endswith("projection.weight") else torch.zeros(61))
@@ -568,7 +580,8 @@ def test_word_losses_may_be_left_out_after_a_saved_model(store, tmp_path, settin
     """Heads that the new run has continue from their saved weights, with the words of the new data; others are dropped."""
     there = words_task(dtype=torch.float32)
     hub.save(MaskFiller(there), tmp_path / "there")
-    prepared, _ = execute(run_from(store, "tree-mlm", str(tmp_path / "there"), **settings), tmp_path / "run", cpu=True)
+    run = run_from(store, "tree-mlm", str(tmp_path / "there"), {}, **(NO_WORDS | settings))
+    prepared, _ = execute(run, tmp_path / "run", cpu=True)
     own, before = prepared.task, dict(there.named_parameters())
     for name, parameter in own.named_parameters():
         torch.testing.assert_close(parameter, before[name], rtol=0, atol=1e-6)

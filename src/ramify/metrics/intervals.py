@@ -5,6 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+RESAMPLES = 10_000
+SMALLEST_P = 1 / RESAMPLES
+"""The least p-value that so many resamples can give."""
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -20,7 +24,7 @@ class Interval:
 
 
 def bootstrap_ratio(
-    totals: NDArray[np.float64], counts: NDArray[np.int64], *, level: float = 0.95, resamples: int = 10_000, seed: int = 0
+    totals: NDArray[np.float64], counts: NDArray[np.int64], *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> Interval:
     """The bootstrap interval of Σ totals / Σ counts over units that are drawn with replacement.
 

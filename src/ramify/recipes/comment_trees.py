@@ -1,14 +1,37 @@
 """Masked language models on comment trees."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
+from ramify.errors import RamifyError
 from ramify.recipes.options import Data, Init, MaxTokens, Seed, Steps, TargetTokens, TokenizerPath
 
 if TYPE_CHECKING:
     from ramify.runs import Run
+    from ramify.runs.comment_trees import CommentTreeRun
 
 Size = Literal["small", "base"]
+
+
+class Sizes(NamedTuple):
+    """The settings that differ between the sizes of tree-mlm."""
+
+    max_tokens: int
+    dim: int
+    ffn_dim: int
+    layers: int
+    """Layers of the encoder, and of the decoder."""
+    max_context: int
+    vocab_size: int
+    target_tokens: int
+    budget: int
+    lr: float
+
+
+SIZES: dict[Size, Sizes] = {
+    "small": Sizes(64, 128, 512, 2, max_context=8, vocab_size=8192, target_tokens=2_500_000, budget=2048, lr=2e-3),
+    "base": Sizes(128, 256, 1024, 4, max_context=32, vocab_size=16_384, target_tokens=25_000_000, budget=4096, lr=1e-3),
+}
 
 BESIDE_NEW_LAYERS = (("encoder", 0.1), (r"\.cross\.|output_attention|_words", 3.0))
 """Factors of the learning rate when a pretrained encoder gets new layers. The encoder's first gradients are noise, and Adam
@@ -45,23 +68,23 @@ def tree_mlm(
     from ramify.tasks.masked_lm import MaskedLMConfig
     from ramify.training.config import TrainConfig
 
-    small = size == "small"
-    longest = (64 if small else 128) if max_tokens is None else max_tokens
+    sizes = SIZES[size]
+    longest = sizes.max_tokens if max_tokens is None else max_tokens
     if steps is None and target_tokens is None:
-        target_tokens = 2_500_000 if small else 25_000_000
+        target_tokens = sizes.target_tokens
     stage = TrainConfig(
         steps=0 if steps is None else steps,
         target_tokens=0 if target_tokens is None else target_tokens,
-        budget=2048 if small else 4096,
+        budget=sizes.budget,
         budget_unit="target_tokens",
-        lr=2e-3 if small else 1e-3,
+        lr=sizes.lr,
     )
     model = TreeMLMConfig(
         max_tokens=longest,
-        dim=128 if small else 256,
-        ffn_dim=512 if small else 1024,
-        encoder_layers=2 if small else 4,
-        decoder_layers=2 if small else 4,
+        dim=sizes.dim,
+        ffn_dim=sizes.ffn_dim,
+        encoder_layers=sizes.layers,
+        decoder_layers=sizes.layers,
     )
     input = TextInput(max_tokens=longest)
     view, task = RegimeConfig(), MaskedLMConfig()
@@ -69,7 +92,7 @@ def tree_mlm(
         stage = replace(stage, lr=5e-4)
     else:
         model = replace(model, norm="pre", cross_init="zero", output_attention=True)
-        input = replace(input, max_context=8 if small else 32)
+        input = replace(input, max_context=sizes.max_context)
         view = replace(view, regime="middle", max_tree_size=20)
         task = replace(task, mask_rate=0.3, own_words=0.3, reply_words=0.3)
     if init:
@@ -84,11 +107,25 @@ def tree_mlm(
         input=input,
         view=view,
         stages=(stage,),
-        tokenizer=TokenizerConfig(path=tokenizer, vocab_size=8192 if small else 16_384),
+        tokenizer=TokenizerConfig(path=tokenizer, vocab_size=sizes.vocab_size),
         init=init,
         seed=seed,
     )
-    return run.sized(init)
+    return _of_design(run.sized(init), paper)
+
+
+def _of_design(run: "CommentTreeRun", paper: bool) -> "CommentTreeRun":
+    """Return the run. Raises if the model of --init has not the design that the command asks for."""
+    from ramify.models.tree_mlm import TreeMLMConfig
+
+    if isinstance(run.model, TreeMLMConfig) and run.model.output_attention == paper:
+        has, asked = (
+            ("has", "--paper trains a model without it. Leave --paper out")
+            if paper
+            else ("has no", "the recipe adds it. Add --paper to go on with the paper's design")
+        )
+        raise RamifyError(f"The model of --init {run.init} {has} output attention, but {asked}, or choose another model.")
+    return run
 
 
 def bert(

@@ -42,7 +42,7 @@ shared alike. The code of Ramify is under the Apache License 2.0.
 
 ## Limits
 
-The training set is tiny: 2.6 million word pieces, of which the model reads the first 128 of each text, three and a half times.
+The training set is tiny: 2.6 million word pieces, of which the model reads the first 128 of each text, nearly four times.
 About half of it is debate in which people insult each other, so the model can fill masks with insults. It covers English only,
 and mostly two subjects: artificial intelligence and quantum computing. The model likes to repeat words of the ancestors, also
 where they do not fit the grammar of the gap.

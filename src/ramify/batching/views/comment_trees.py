@@ -454,8 +454,8 @@ class _Strangers:
         if (self.deepest > 0).sum() < 2:
             raise NothingToReadError(
                 "context=mismatched draws ancestors from other trees, but of this split's "
-                f"{counted(len(trees), 'tree')}, fewer than two hold a comment. Build the data with a larger share for this "
-                "split (--split)."
+                f"{counted(len(trees), 'tree')}, fewer than two hold a comment. Take more trees of this split, or build the "
+                "data with a larger share for it (--split)."
             )
 
     def draw(self, targets: Ints, random: np.random.Generator) -> Ints:
