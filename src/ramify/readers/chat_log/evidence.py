@@ -9,6 +9,7 @@ from itertools import pairwise
 from ramify.readers import chat
 from ramify.readers.chat_log.candidates import CODE, LEVELS, RUN
 from ramify.readers.chat_log.layout import Line, dated, is_event
+from ramify.readers.chat_log.pattern import SPACES
 from ramify.readers.chat_log.scoring import Hypothesis, frame_of
 from ramify.readers.chat_log.stamps import find_stamps, is_weekday, read_date, read_time
 
@@ -51,6 +52,8 @@ def impossible(found: Hypothesis, lines: Sequence[str]) -> str:
         return f"{what} {next(iter(authors))!r} is a day, and no name"
     if left := _left_over(list(authors), texts) or _cut(found, messages):
         return f"{what} {left}"
+    if reason := _missed(found, messages, lines):
+        return f"{what} {reason}"
     if reason := _disorder(found):
         return f"{what} {reason}"
     left = sum(read is None and _begins_with_a_stamp(line) for line, read in zip(lines, found.read, strict=True))
@@ -59,6 +62,8 @@ def impossible(found: Hypothesis, lines: Sequence[str]) -> str:
     frames = [frame_of(line, read) for line, read in zip(lines, found.read, strict=True) if read and read.kind != chat.SYSTEM]
     if not found.is_known and sum(bool(find_stamps(frame) or _LIKE_A_STAMP.search(frame)) for frame in frames) * 3 > total:
         return f"{what} it leaves out dates or times"
+    if not found.layout.has_stamp and sum(_LONG_NUMBER.search(frame) is not None for frame in frames) * 3 > total:
+        return f"{what} it leaves out numbers that may be times"
     if not found.layout.has_stamp and sum(bool(find_stamps(line)) for line in lines) * 3 > len(lines):
         return f"{what} it leaves the times in the text"
     if headings and heads * 2 > len(lines) * 1.4:
@@ -112,7 +117,7 @@ def _is_name(name: str) -> bool:
         name.startswith(("http:", "https:", "/", "\\"))
         or ";" in name
         or re.search(r"#(?!\d{4}\Z)", name)
-        or re.search(r",\S|[=\t\"]|::|\w{4}\.\s|[-–—|>:»] |^\W*\d+:\d", name)
+        or re.search(r",\S|[=\t\"]|::|\w{4}\.\s|[-–—|>:»/\\] |^\W*\d+:\d", name)
     ):
         return False
     if re.fullmatch(r"\d{1,2} ?[ap]\.?m\.?", name):
@@ -127,6 +132,7 @@ def _is_name(name: str) -> bool:
     return all(name.count(one) == name.count(other) for one, other in pairs) and not is_event(name)
 
 
+_LONG_NUMBER = re.compile(r"(?<![\w-])\d{8,20}(?![\w-])")
 _LIKE_A_STAMP = re.compile(r"(?<![\w.])\d{1,4}([-/.])\d{1,2}\1\d{1,4}(?![\w.])|(?<![\w:])\d{1,2}:\d\d(?!\w)")
 
 
@@ -165,7 +171,7 @@ def _left_over(authors: Sequence[str], texts: Sequence[str]) -> str:
     starts = Counter(match[0] for text in texts if (match := _KEY.match(text)))
     if starts and starts.most_common(1)[0][1] * 5 >= len(texts) * 4:
         return f"each text begins with {starts.most_common(1)[0][0]!r}"
-    if len(authors) > 1 and (part := _shared(authors)):
+    if len(authors) > 1 and (part := _shared(authors) or _common_word(authors)):
         return f"each name holds {part!r}"
     if sum(_AROUND_NAMES.fullmatch(name) is not None for name in authors) * 2 > len(authors):
         return f"{authors[0]!r} is more than a name"
@@ -184,9 +190,46 @@ def _shared(names: Sequence[str]) -> str:
     return end[0] if end and all(name.endswith(end[0]) for name in names) else ""
 
 
+def _common_word(names: Sequence[str]) -> str:
+    """The word in lower case or the number with which most names begin or end, and that is part of no name; "" if none."""
+    rows = [name.split(" ") for name in names]
+    for place in (0, -1):
+        words = Counter(row[place] for row in rows if len(row) > 1)
+        numbers = sum(count for word, count in words.items() if word.isdecimal())
+        word, count = max(words.items(), key=lambda item: item[1], default=("", 0))
+        if numbers * 2 > len(names) or (place == 0 and numbers > 2):
+            return next(word for word in words if word.isdecimal())
+        if count > 1 and count * 2 > len(names):
+            return word
+    return ""
+
+
 _KEY = re.compile(r"\w+(?:=|: ?)")
 _FIRST_OF_NAME = re.compile(r"(\w+)(?: |([^\w\s.'’_-]+ ?))(?=.)")
 _LAST_OF_NAME = re.compile(r"(?: \(|[@/])[\w.-]+\)?\Z")
+
+
+def _missed(found: Hypothesis, messages: Sequence[Line], lines: Sequence[str]) -> str:
+    """The fault that lines of the channel look like messages, or texts like those with a further column; "" if it is none."""
+    gap = _AFTER_AUTHOR.search(found.source)
+    delimiter = re.sub(r"\\(.)", lambda match: "\t" if match[1] == "t" else match[1], gap[1]) if gap else ""
+    marks = delimiter.strip(SPACES)
+    names = {line.author or "" for line in messages}
+    if marks and len(names) > 1:
+        said = re.compile(rf"(?:^|[\s\[(<])(?:{'|'.join(map(re.escape, names))}){re.escape(marks)}(?:\s|$)")
+        for line, read in zip(lines, found.read, strict=True):
+            if read is not None and read.kind == chat.SYSTEM and (read.date or read.time) and said.search(read.text):
+                return f"it leaves out messages: {line[:80]!r}"
+    texts = [line.text for line in messages if line.text]
+    if "\t" in delimiter and sum("\t" in text for text in texts) * 10 > len(texts) * 9:
+        return "it leaves a column in the text"
+    receivers = [max((name for name in names if text.startswith(name)), key=len, default="") for text in texts]
+    if texts and sum(map(bool, receivers)) * 20 > len(texts) * 19:
+        return "nearly all texts begin with the name of an author"
+    return ""
+
+
+_AFTER_AUTHOR = re.compile(r"\{author\}((?:[^{}\\]|\\.)+)\{text\}")
 
 
 def _begins_with_a_stamp(line: str) -> bool:

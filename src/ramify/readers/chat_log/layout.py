@@ -106,6 +106,11 @@ class Layout:
         self._forms = [_Form(template) for template in pattern.templates]
         self.without_hosts = False
         """Whether names are no accounts of the form user@host."""
+        self.known: set[str] | None = None
+        """The authors, if messages have further lines: lines without marks then tell of the channel only if one begins them."""
+        self.told: frozenset[str] = frozenset()
+        """What lines of the channel without marks say of authors."""
+        self._prefix = _spelled_prefix(pattern.source)
         self._has_colons: bool | None = None
         """Whether the first time of a message has a colon."""
         self._has_marks = re.match(r"\{time\} *[^\w\s{\\]", pattern.source) is not None
@@ -141,6 +146,8 @@ class Layout:
                 # The account of a user who joined, in brackets as names are.
                 name = None
             if name is not None and not (form.is_open and read_event(f"{author} {text}")):
+                if self.known is not None and len(self.known) < _MAX_KNOWN:
+                    self.known.add(name)
                 return Line(text, name, "", date, time)
             text = f"{author.strip(SPACES)} {text}"
             return self._of_the_channel(line, date, time) or Line(text, system_author(text), chat.SYSTEM, date, time)
@@ -162,9 +169,31 @@ class Layout:
                     # A line that names the day, with a time of its own.
                     return Line(rest, None, chat.SYSTEM, day[0], day[1] or time)
                 return _without_author(rest, date, time)
-        if event := read_event(line):
+        if self._prefix and line.startswith(self._prefix):
+            # Each message begins with it, and no further line of one does.
+            rest = line[len(self._prefix) :]
+            return Line(rest, event_author(rest), chat.SYSTEM, None, None) if rest.strip(SPACES) else None
+        if (event := read_event(line)) and (self.known is None or self._is_of_channel(line, self.known)):
             return event
         return None
+
+    def _is_of_channel(self, line: str, known: set[str]) -> bool:
+        """Whether a line that reads like one of the channel is no further line of a message."""
+        told = plain_event(line)
+        if told is None:
+            return True
+        who, rest = told
+        return who in known or (rest in self.told and " " not in who)
+
+
+def _spelled_prefix(source: str) -> str:
+    """The marks and words with which each message begins, such as the name of a channel."""
+    match = _PREFIX.match(source)
+    return match[1] if match else ""
+
+
+_PREFIX = re.compile(r"([^\w\s{}\\]{1,3}[^{}\\]*\w\w[^{}\\]*[^\w\s{}\\][ \t]+)\{")
+_MAX_KNOWN = 1 << 16
 
 
 def _is_told(text: str) -> bool:
@@ -196,6 +225,13 @@ def read_event(line: str) -> Line | None:
     if not _MARKED.fullmatch(line) and not _ENDS_AN_EVENT.fullmatch(match["rest"]):
         return None
     return Line(line, event_author(line), chat.SYSTEM, None, None)
+
+
+def plain_event(line: str) -> tuple[str, str] | None:
+    """The user and what happened, of a line of the channel without marks; None for any other line."""
+    if _CERTAIN.match(line) or _MARKED.fullmatch(line) or not (match := _EVENT.match(line)):
+        return None
+    return match["who"].strip(), line[match.end("who") :].strip()
 
 
 def event_author(text: str) -> str | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ramify.readers import chat
-from ramify.readers.chat_log.layout import Layout, event_author, is_about_session, is_account
+from ramify.readers.chat_log.layout import Layout, event_author, is_about_session, is_account, plain_event
 from ramify.readers.chat_log.stamps import find_stamps
 
 MAX_LINE = 400
@@ -119,6 +119,10 @@ def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
     layout.without_hosts = sum(map(is_account, names)) * 3 < len(names)
     learnt = SystemLines(frozenset(names))
     others = [line for run in runs for line in run]
+    if others:
+        layout.known = names
+        told = [each for line in events if (each := plain_event(line))]
+        layout.told = frozenset(rest for who, rest in told if who in names)
     counts = Counter(others) + Counter(top)
     learnt.separators = {
         line
@@ -217,9 +221,12 @@ def _is_of_channel(lead: str, group: Sequence[_Parts], names: frozenset[str]) ->
 
 
 def _tails(group: Sequence[_Parts], names: frozenset[str]) -> set[str]:
-    """What follows known authors at the beginnings of at least two lines."""
-    counts = Counter(_masked(parts.rest, names) for parts in group if parts.who and parts.rest)
-    return {tail for tail, count in counts.items() if count > 1 and tail[:1].isalpha()}
+    """What at least two lines say of different authors that begin them."""
+    users: dict[str, set[str]] = defaultdict(set)
+    for parts in group:
+        if parts.who and parts.rest:
+            users[_masked(parts.rest, names)].add(parts.who)
+    return {tail for tail, found in users.items() if len(found) > 1 and tail[:1].isalpha()}
 
 
 def _are_indented(runs: Sequence[Sequence[str]]) -> bool:
