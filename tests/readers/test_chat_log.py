@@ -8,6 +8,7 @@ from calendar import timegm
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import chat_layouts_second
 import pytest
 from chat_layouts import COUNT, decoys, judge, judge_decoy, layouts
 
@@ -524,7 +525,10 @@ def read_unnamed(path, text):
     if reader.yields == "posts":
         return []
     report = Report()
-    nodes = [node for tree in reader.records([path], report) for node in tree.nodes]
+    try:
+        nodes = [node for tree in reader.records([path], report) for node in tree.nodes]
+    except RamifyError:
+        return None
     if reader.name == "chat-log":
         lines = path.read_bytes().removesuffix(b"\n").count(b"\n") + 1
         assert report.read + report.kept["continuation"] == lines
@@ -544,8 +548,24 @@ def test_layouts_are_read_or_refused(tmp_path):
     assert right >= 0.95 * COUNT
 
 
+def test_layouts_of_the_second_set_are_read_or_refused(tmp_path):
+    """Neither set was seen before its first run: 182 of 300 were then read, and 39 of 90 clear ones of the second set (17 wrongly).
+
+    Both were mended on afterwards, so that later figures say nothing of other layouts. The ambiguous ones may be refused.
+    """
+    right, wrong = 0, []
+    for layout in chat_layouts_second.layouts():
+        if (nodes := read_unnamed(tmp_path / f"{layout.name}.txt", layout.text)) is not None:
+            verdict = judge(layout, nodes)
+            right += verdict.right
+            wrong += [] if verdict.right else [str(verdict)]
+    assert not wrong
+    assert right >= 50
+
+
 def test_decoys_are_no_chats(tmp_path):
-    verdicts = [judge_decoy(decoy, read_unnamed(tmp_path / f"{decoy.name}.txt", decoy.text)) for decoy in decoys()]
+    texts = [*decoys(), *chat_layouts_second.decoys()]
+    verdicts = [judge_decoy(decoy, read_unnamed(tmp_path / f"{decoy.name}.txt", decoy.text)) for decoy in texts]
     assert [str(verdict) for verdict in verdicts if not verdict.right] == []
 
 

@@ -27,9 +27,9 @@ from ramify.readers.chat_log.inference import MARGIN_BITS, SAMPLE_LINES, first_l
 from ramify.readers.chat_log.layout import Layout, Line, dated
 from ramify.readers.chat_log.pattern import Pattern
 from ramify.readers.chat_log.scoring import Hypothesis, description_bits, differ
-from ramify.readers.chat_log.stamps import Day, DayOrder, find_stamps, is_open, read_date, read_time
+from ramify.readers.chat_log.stamps import Day, DayOrder, Given, find_stamps, is_open, read_date, read_time
 from ramify.readers.chat_log.system_lines import SystemLines, first_of, learn
-from ramify.readers.dates import DAY, DateOrder, First, ordinal
+from ramify.readers.dates import DAY, DateOrder, ordinal
 from ramify.readers.encodings import AUTO, check_encoding, with_line_ends
 from ramify.readers.irc import log_lines
 from ramify.readers.irc.clock import Clock, Fault, date_in, runs_twice
@@ -80,14 +80,14 @@ def logs(
     pattern: str = "",
     encoding: str = AUTO,
     annotations: Literal["beside", "none"] = "beside",
-    dates: First = "auto",
+    dates: Given = "auto",
     hours: Literal["auto", "12", "24"] = "auto",
 ) -> Iterator[Log]:
     """Yield one log per file. In a folder, files that do not look like logs are skipped.
 
     `pattern`: the form of lines (see `chat_log.pattern`); several forms are separated by line ends. Without it, the pattern is
     inferred from each file's first lines, and is in the log's metadata. `encoding`, `annotations`, `dates`, `hours`: as for IRC
-    logs. Raises `RamifyError` for a pattern that matches no line of a file, and for a file whose pattern cannot be inferred.
+    logs; `dates` may be `year`, too. Raises `RamifyError` for a pattern that matches no line of a file, and for a file whose pattern cannot be inferred.
     """
     check_encoding(encoding)
     if annotations not in ("beside", "none"):
@@ -285,20 +285,26 @@ def _ordinal(day: Day) -> int:
 
 
 def _clock(
-    path: Path, layout: Layout, first: Sequence[list[str]], encoding: str, dates: First, hours: str, report: Report
+    path: Path, layout: Layout, first: Sequence[list[str]], encoding: str, dates: Given, hours: str, report: Report
 ) -> _LogClock:
     """The clock of a log. The whole file decides what its stamps leave open, and only the first lines of a pipe."""
     order = DayOrder(dates)
+    slashed = DateOrder("auto" if dates == "year" else dates)
     if layout.has_date or not layout.has_time:
         known = next((line.date for text in chain.from_iterable(first) if (line := layout.read(text)) and line.date), None)
         again = _read_again(path, layout, first, encoding) if known and is_open(known) else iter(())
         if ambiguous := order.settle(line.date for line in again if line.date):
             report.repair("open_date", f"{path}: {ambiguous} and all other dates are ambiguous, read as month/day")
-        return _LogClock(Clock(None, DateOrder(dates)), order)
+        if order.open_year:
+            raise RamifyError(
+                f"{path}: the date {order.open_year} and all others may begin or end with the year. Give their order with "
+                "--option dates=year, dates=month or dates=day."
+            )
+        return _LogClock(Clock(None, slashed), order)
     twelve = hours == "12"
     if hours == AUTO:
         twelve = runs_twice(line.time for line in _read_again(path, layout, first, encoding) if line.time)
-    return _LogClock(Clock(date_in(path), DateOrder(dates), twelve=twelve), order)
+    return _LogClock(Clock(date_in(path), slashed, twelve=twelve), order)
 
 
 def _read_again(path: Path, layout: Layout, first: Sequence[list[str]], encoding: str) -> Iterator[Line]:

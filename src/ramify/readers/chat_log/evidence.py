@@ -220,6 +220,8 @@ def _missed(found: Hypothesis, messages: Sequence[Line], lines: Sequence[str]) -
         for line, read in zip(lines, found.read, strict=True):
             if read is not None and read.kind == chat.SYSTEM and (read.date or read.time) and said.search(read.text):
                 return f"it leaves out messages: {line[:80]!r}"
+    if reason := _other_words(found, marks, lines):
+        return reason
     texts = [line.text for line in messages if line.text]
     if "\t" in delimiter and sum("\t" in text for text in texts) * 10 > len(texts) * 9:
         return "it leaves a column in the text"
@@ -229,6 +231,25 @@ def _missed(found: Hypothesis, messages: Sequence[Line], lines: Sequence[str]) -
     return ""
 
 
+def _other_words(found: Hypothesis, marks: str, lines: Sequence[str]) -> str:
+    """The fault that lines of the channel have the form of messages, by one author, but for the words before authors."""
+    match = _BEFORE_AUTHOR.search(found.source)
+    if match is None or not marks:
+        return ""
+    form = re.sub(r"(?:\w+|\s)+", lambda part: r"[\w ]+" if part[0].strip() else r"\s*", _escaped(match[1].strip()))
+    other = re.compile(rf"{form}\s*([^\s:|<>\[\]]{{1,40}}){re.escape(marks)}(?:\s|$)")
+    told = [(line, read) for line, read in zip(lines, found.read, strict=True) if read and read.kind == chat.SYSTEM]
+    said = [(line, match[1]) for line, read in told if (read.date or read.time) and (match := other.match(read.text))]
+    author, count = Counter(name for _, name in said).most_common(1)[0] if said else ("", 0)
+    return f"it leaves out messages by {author!r}" if count > 1 else ""
+
+
+def _escaped(text: str) -> str:
+    """Marks as an expression; words and spaces are left as they are."""
+    return re.sub(r"[^\w\s]", lambda mark: re.escape(mark[0]), text)
+
+
+_BEFORE_AUTHOR = re.compile(r"\{(?:date|time)\}[^\w\s{}\\]? ([^{}\\]*\w[^{}\\]*)\{author\}")
 _AFTER_AUTHOR = re.compile(r"\{author\}((?:[^{}\\]|\\.)+)\{text\}")
 
 

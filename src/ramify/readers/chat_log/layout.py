@@ -231,7 +231,13 @@ def plain_event(line: str) -> tuple[str, str] | None:
     """The user and what happened, of a line of the channel without marks; None for any other line."""
     if _CERTAIN.match(line) or _MARKED.fullmatch(line) or not (match := _EVENT.match(line)):
         return None
+    if _HOSTED.match(line, match.end("who")):
+        # Users of IRC have an account and a host.
+        return None
     return match["who"].strip(), line[match.end("who") :].strip()
+
+
+_HOSTED = re.compile(r" ?[(\[]~?[^\s@()\[\]]+@[^\s()\[\]]+[)\]] ")
 
 
 def event_author(text: str) -> str | None:

@@ -1,17 +1,19 @@
 """Dates and times of day in the spellings of chat clients and of their locales."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date as date_type
 from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple, get_args
 
 from ramify.readers.base import bad_option
-from ramify.readers.dates import First, offset, ordinal, second_of_day
+from ramify.readers.dates import offset, ordinal, second_of_day
 
 Order = Literal["month", "day", "year"]
 """The number with which a date of three numbers begins. The year then has two digits."""
+
+Given = Literal["auto", "month", "day", "year"]
 
 DENSER = 5
 """The days of a log under one order must lie so many times closer together to rule out the other order."""
@@ -327,11 +329,13 @@ def is_open(date: str) -> bool:
 class DayOrder:
     """The number with which dates of three numbers begin: given, or worked out by `settle`."""
 
-    def __init__(self, dates: First) -> None:
-        if dates not in get_args(First):
-            raise bad_option("dates", " or ".join(get_args(First)), dates)
-        self.order: Order = "day" if dates == "day" else "month"
+    def __init__(self, dates: Given) -> None:
+        if dates not in get_args(Given):
+            raise bad_option("dates", " or ".join(get_args(Given)), dates)
+        self.order: Order = "month" if dates == "auto" else dates
         self.given = dates != "auto"
+        self.open_year: str | None = None
+        """A date with dashes if none shows whether the year is its first or its last number."""
 
     def settle(self, dates: Iterable[str]) -> str | None:
         """Work out the order from the dates of a log, in the log's order. Returns a date if they are all ambiguous.
@@ -345,6 +349,8 @@ class DayOrder:
         faults: dict[Order, tuple[int, int, int]] = {order: _faults(numbers, order) for order in get_args(Order)}
         best = min(faults, key=lambda order: faults[order][:2])
         self.order = best
+        if all(_SHORT_WITH_DASHES.fullmatch(date) for date in numbers) and not _is_settled(faults, best):
+            self.open_year = numbers[0]
         if best == "year" or faults["day"][:2] != faults["month"][:2]:
             return None
         near, far = sorted((faults["day"][2], faults["month"][2]))
@@ -352,6 +358,18 @@ class DayOrder:
             self.order = "day" if faults["day"][2] == near else "month"
             return None
         return None if near == far == 0 and all(_is_same_either_way(date) for date in numbers) else numbers[0]
+
+
+_SHORT_WITH_DASHES = re.compile(r"\d\d-\d\d-\d\d")
+
+
+def _is_settled(faults: Mapping[Order, tuple[int, int, int]], best: Order) -> bool:
+    """Whether the dates show where the year stands."""
+    others = [order for order in faults if (order == "year") != (best == "year")]
+    near = faults[best][2]
+    return all(
+        faults[order][:2] != faults[best][:2] or (near > 0 and faults[order][2] >= DENSER * near) for order in others
+    )
 
 
 def _faults(dates: list[str], order: Order) -> tuple[int, int, int]:
