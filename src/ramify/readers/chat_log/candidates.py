@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from unicodedata import category
+from unicodedata import category, normalize
 
 from ramify.readers.chat_log.pattern import SPACES, literal
 from ramify.readers.chat_log.stamps import TIME, Stamp, find_loose_times, find_stamps
@@ -180,6 +180,8 @@ def _with_author_after(prefix: str, rests: Sequence[str]) -> Iterator[str]:
             if not head.endswith("}"):
                 for delimiter in _delimiters(begun, _opening(head)):
                     yield f"{head}{{author}}{literal(delimiter)}{{text}}"
+            if not head.endswith("}"):
+                yield from _with_account(head, begun)
             ends = [match[0] for text in begun if (match := re.search(r"[^\w)\]]*\Z", text)) and len(text) <= 64]
             if _STAMPED.search(source) and len(ends) >= max(least, 0.3 * len(begun)):
                 for end, many in Counter(ends).most_common(2):
@@ -189,6 +191,15 @@ def _with_author_after(prefix: str, rests: Sequence[str]) -> Iterator[str]:
                 open_ += _slots(head, begun, depth, least)
 
 
+def _with_account(head: str, texts: Sequence[str]) -> Iterator[str]:
+    """The pattern in which an account or a level in brackets follows nearly all names: `Ann Lee [12]: `."""
+    forms = Counter(match.group(1, 2) for text in texts if (match := _BRACKETS.match(text)))
+    for (opening, close), count in forms.most_common(1):
+        if count * 10 >= len(texts) * 8:
+            yield f"{head}{{author}} {opening}{{skip}}{literal(close)}{{text}}"
+
+
+_BRACKETS = re.compile(r"[^\[\]()<>:]{1,64} ([\[(])[^\[\]()<>]{1,32}([\])]:[ \t]+)")
 _STAMPED = re.compile(r"\{(?:date|time)\}")
 
 
@@ -320,7 +331,7 @@ def _parts_of(run: str, is_last: bool) -> set[str]:
 def _may_delimit(run: str, lead: str) -> bool:
     marks = run.strip(SPACES)
     opening = lead.rstrip(SPACES)[-1:]
-    if opening in _CLOSING and _CLOSING[opening] not in run:
+    if opening in _CLOSING and _CLOSING[opening] not in run and (opening != "<" or lead[-1:] not in SPACES):
         return False
     if lead[-1:] in _AROUND and lead[-1:] != run[0]:
         return False
@@ -334,7 +345,7 @@ def _may_delimit(run: str, lead: str) -> bool:
         return False
     if set(marks) & set("\"'`_"):
         return bool(lead.strip()) and marks[0] == lead.rstrip()[-1:]
-    if not set(marks) & _MARKS:
+    if not any(_is_mark(mark) for mark in marks):
         return False
     if marks == "]" and "[" not in lead:
         return run[0] == "]" and run[-1] == " "
@@ -346,6 +357,11 @@ def _may_delimit(run: str, lead: str) -> bool:
         # Inside names and words these are no delimiters.
         return (run[0] == " " and run[-1] == " ") or lead.rstrip()[-1:] == marks
     return True
+
+
+def _is_mark(character: str) -> bool:
+    """Whether names may end before a character: a usual mark, its wide form, or a symbol beyond ASCII."""
+    return normalize("NFKC", character) in _MARKS or (not character.isascii() and category(character) in ("So", "Sm"))
 
 
 def _with_author_before(befores: Sequence[str], stamp: str, afters: Sequence[str]) -> Iterator[str]:
@@ -387,7 +403,23 @@ def _ends(befores: Sequence[str], least: float) -> Iterator[str]:
             ends[text[match.start() : match.start(1)] + "\0" + text[match.end(1) :]] += 1
         if text and (match := re.search(r"[^\w]*\Z", text)):
             ends[match[0]] += 1
-    return (end for end, count in ends.most_common(4) if count >= least and end)
+    if words := _last_words(befores):
+        yield words
+    yield from (end for end, count in ends.most_common(4) if count >= least and end)
+
+
+def _last_words(texts: Sequence[str]) -> str:
+    """The words without capitals, and the marks behind them, with which most texts end: ` wrote on `."""
+    tails = Counter(match[0] for text in texts if (match := _LOWER_WORDS.search(text)))
+    ends: Counter[str] = Counter()
+    for tail, count in tails.items():
+        for match in re.finditer(r" +(?=\w)", tail):
+            ends[tail[match.start() :]] += count
+    common = [end for end, count in ends.items() if count * 5 > len(texts) * 4]
+    return max(common, key=len, default="")
+
+
+_LOWER_WORDS = re.compile(r"(?: (?:[^\W\d_](?<![A-Z])){1,12}){1,4}[^\w]*\Z")
 
 
 _ACCOUNT = re.compile(r" [\[(<]([^\[\]()<>]{1,64})[\])>][^\w]*\Z")

@@ -43,13 +43,17 @@ def impossible(found: Hypothesis, lines: Sequence[str]) -> str:
     shapes = [name for name in authors.elements() if not _is_name(name)]
     if len(shapes) * 10 > total or re.search(r"#\{author\}(?!#)", found.source):
         return f"{what} {(shapes or [*authors])[0]!r} is not a name"
-    if sum(count for name, count in authors.items() if _MACHINE.search(name) or LEVELS.fullmatch(name)) * 5 > total:
+    machines = sum(count for name, count in authors.items() if _MACHINE.search(name) or LEVELS.fullmatch(name))
+    if machines * 5 > total and not _STRONG.search(found.source):
         return f"{what} its authors are programs ({next(iter(authors))!r}), as in the log of a machine"
     codes = sum(CODE.fullmatch(name) is not None for name in authors)
     if codes * 5 > len(authors) * 3 and len(authors) * 2 > total:
         return f"{what} {next(iter(authors))!r} is a number or a code, and no name"
     if all(is_weekday(name) for name in authors):
         return f"{what} {next(iter(authors))!r} is a day, and no name"
+    spelled = list(dict.fromkeys(line.author or "" for line in messages))
+    if part := _common_word(spelled):
+        return f"{what} most names hold {part!r}"
     if left := _left_over(list(authors), texts) or _cut(found, messages):
         return f"{what} {left}"
     if reason := _missed(found, messages, lines):
@@ -171,7 +175,7 @@ def _left_over(authors: Sequence[str], texts: Sequence[str]) -> str:
     starts = Counter(match[0] for text in texts if (match := _KEY.match(text)))
     if starts and starts.most_common(1)[0][1] * 5 >= len(texts) * 4:
         return f"each text begins with {starts.most_common(1)[0][0]!r}"
-    if len(authors) > 1 and (part := _shared(authors) or _common_word(authors)):
+    if len(authors) > 1 and (part := _shared(authors)):
         return f"each name holds {part!r}"
     if sum(_AROUND_NAMES.fullmatch(name) is not None for name in authors) * 2 > len(authors):
         return f"{authors[0]!r} is more than a name"
@@ -192,16 +196,22 @@ def _shared(names: Sequence[str]) -> str:
 
 def _common_word(names: Sequence[str]) -> str:
     """The word in lower case or the number with which most names begin or end, and that is part of no name; "" if none."""
-    rows = [name.split(" ") for name in names]
+    rows = [name.split(" ") for name in names if " " in name]
     for place in (0, -1):
-        words = Counter(row[place] for row in rows if len(row) > 1)
-        numbers = sum(count for word, count in words.items() if word.isdecimal())
-        word, count = max(words.items(), key=lambda item: item[1], default=("", 0))
-        if numbers * 2 > len(names) or (place == 0 and numbers > 2):
-            return next(word for word in words if word.isdecimal())
+        words = Counter(row[place] for row in rows if row[place].islower())
+        word, count = words.most_common(1)[0] if words else ("", 0)
         if count > 1 and count * 2 > len(names):
             return word
-    return ""
+    numbers = [row[0] for row in rows if row[0].isdecimal()]
+    if numbers and (len(numbers) > 2 or len(numbers) * 2 > len(names)):
+        return numbers[0]
+    numbered: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        if row[-1].isdecimal():
+            numbered[" ".join(row[:-1])].append(row[-1])
+    several = [found for found in numbered.values() if len(found) > 1]
+    # Guest 1 and Guest 2 are names.
+    return several[0][0] if len(several) > 1 and sum(map(len, several)) * 2 > len(names) else ""
 
 
 _KEY = re.compile(r"\w+(?:=|: ?)")
@@ -220,7 +230,7 @@ def _missed(found: Hypothesis, messages: Sequence[Line], lines: Sequence[str]) -
         for line, read in zip(lines, found.read, strict=True):
             if read is not None and read.kind == chat.SYSTEM and (read.date or read.time) and said.search(read.text):
                 return f"it leaves out messages: {line[:80]!r}"
-    if reason := _other_words(found, marks, lines):
+    if reason := _other_words(found, marks):
         return reason
     texts = [line.text for line in messages if line.text]
     if "\t" in delimiter and sum("\t" in text for text in texts) * 10 > len(texts) * 9:
@@ -231,17 +241,21 @@ def _missed(found: Hypothesis, messages: Sequence[Line], lines: Sequence[str]) -
     return ""
 
 
-def _other_words(found: Hypothesis, marks: str, lines: Sequence[str]) -> str:
+def _other_words(found: Hypothesis, marks: str) -> str:
     """The fault that lines of the channel have the form of messages, by one author, but for the words before authors."""
     match = _BEFORE_AUTHOR.search(found.source)
     if match is None or not marks:
         return ""
     form = re.sub(r"(?:\w+|\s)+", lambda part: r"[\w ]+" if part[0].strip() else r"\s*", _escaped(match[1].strip()))
-    other = re.compile(rf"{form}\s*([^\s:|<>\[\]]{{1,40}}){re.escape(marks)}(?:\s|$)")
-    told = [(line, read) for line, read in zip(lines, found.read, strict=True) if read and read.kind == chat.SYSTEM]
-    said = [(line, match[1]) for line, read in told if (read.date or read.time) and (match := other.match(read.text))]
-    author, count = Counter(name for _, name in said).most_common(1)[0] if said else ("", 0)
-    return f"it leaves out messages by {author!r}" if count > 1 else ""
+    other = re.compile(rf"{form}\s*([^\s:|<>\[\]]{{1,40}}){re.escape(marks)}(?:\s+(.*)|$)")
+    told = [read for read in found.read if read and read.kind == chat.SYSTEM]
+    said: dict[str, set[str]] = defaultdict(set)
+    for read in told:
+        if (read.date or read.time) and (match := other.match(read.text)):
+            # Reports of a program differ in their numbers.
+            said[match[1]].add(re.sub(r"\d+", "0", match[2] or ""))
+    author = max(said, key=lambda name: len(said[name]), default="")
+    return f"it leaves out messages by {author!r}" if author and len(said[author]) > 1 else ""
 
 
 def _escaped(text: str) -> str:

@@ -71,9 +71,10 @@ _HALVES = {"上午": "a", "下午": "p", "午前": "a", "午後": "p", "오전":
 _HALF_FIRST = f"(?:(?:{'|'.join(_HALVES)}){_GAP}?)?"
 
 _FORMS = (
-    # A whole moment in one piece: Wed Jan 31 10:00:00 CET 2024, and seconds or milliseconds since 1970.
+    # A whole moment in one piece: Wed Jan 31 10:00:00 CET 2024, seconds or milliseconds since 1970, 20240131100000.
     rf"{_WORD} {_WORD} {{1,2}}\d{{1,2}} {_CLOCK} (?:[A-Z]{{3,5}} )?\d{{4}}",
     r"1\d{9}(?:\d{3}|\.\d{1,9})?",
+    r"(?:19|20)\d\d[01]\d[0-3]\d[0-2]\d[0-5]\d[0-5]\d(?!\d)",
     rf"{_ANY_WEEKDAY}\d{{4}}(?:-\d{{1,2}}-|/\d{{1,2}}/|\.\d{{1,2}}\.)\d{{1,2}}",
     r"\d{4}\. \d{1,2}\. \d{1,2}\.",
     r"\d{4}年 ?\d{1,2}月 ?\d{1,2}日",
@@ -110,7 +111,7 @@ _ALONE = re.compile(rf"(?<![\w.,:/-])\d{{1,2}}[.h]\d\d(?:[.m]\d\d)?{_HALF}(?![\w
 _DATE_BEFORE = re.compile(rf"(?<![\w.,:/+-])(?:{_WITHOUT_YEAR})(?=,?{_GAP}{{1,2}}(?:(?:at|um|-){_GAP})?\Z)")
 _T_TIME = re.compile(rf"(?:\d{{6}}|\d{{4}}){_ZONE}(?!\d)")
 _FIRST_TIME = re.compile(rf"\W{{0,3}}(\d{{1,2}}[.h]\d\d(?:[.m]\d\d)?{_HALF})(?![\w.])")
-_JOINER = re.compile(rf"[T_:]|{_GAP}-{_GAP}|,?{_GAP}?(?:(?:at|um|à|às|alle|kl\.?|klo|om|a las|в){_GAP})?")
+_JOINER = re.compile(rf"[T_:-]|{_GAP}-{_GAP}|,?{_GAP}?(?:(?:at|um|à|às|alle|kl\.?|klo|om|a las|в){_GAP})?")
 
 
 class Stamp(NamedTuple):
@@ -212,7 +213,8 @@ def _time_after(line: str, start: int) -> list[Stamp]:
     joiner = _JOINER.match(line, start)
     if joiner is None or joiner.end() == start:
         return []
-    for form in (_NEXT_TIME, _T_TIME if joiner[0] == "T" else _LOOSE_AT):
+    forms = (_NEXT_TIME,) if joiner[0] == "-" else (_NEXT_TIME, _T_TIME if joiner[0] == "T" else _LOOSE_AT)
+    for form in forms:
         if (match := form.match(line, joiner.end())) and read_time(match[0]) is not None:
             return [Stamp("time", match.start(), match.end())]
     return []
@@ -234,6 +236,7 @@ _FIRST_WORD = re.compile(rf"\A[^\W\d_]{{2,12}}\.?,?{_GAP}+")
 # --- parsing --------------------------------------------------------------------------------------------------------------
 
 _CTIME = re.compile(rf"{_WORD} ({_WORD}) {{1,2}}(\d{{1,2}}) ({_CLOCK}) (?:[A-Z]{{3,5}} )?(\d{{4}})")
+_WHOLE = re.compile(r"(\d{4})(\d\d)(\d\d)(\d{6})")
 _EPOCH = re.compile(r"(1\d{9})(\d{3})?(\.\d{1,9})?")
 _NAMED_MONTH = re.compile(rf"{_ANY_WEEKDAY}(\d{{4}})[-/ ]({_WORD})[-/ ](\d{{1,2}})|(\d{{1,2}})({_WORD})(\d{{4}})")
 _DAY_AND_MONTH = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\.?")
@@ -261,6 +264,9 @@ def read_date(text: str, order: Order) -> Day | None:
     if match := _CTIME.fullmatch(text):
         second = read_time(match[3])
         return _on_calendar(int(match[4]), month(match[1]), int(match[2]), second.second) if second else None
+    if match := _WHOLE.fullmatch(text):
+        second = read_time(match[4])
+        return _on_calendar(int(match[1]), int(match[2]), int(match[3]), second.second) if second else None
     if (match := _DAY_AND_MONTH.fullmatch(text)) and order != "year":
         one, other = int(match[1]), int(match[3])
         day_first = order == "day" or match[2] == "."

@@ -25,6 +25,8 @@ _QUOTES = frozenset(">\"'“”„«»‘’([{<¿¡:.,;!?")
 """Marks with which text begins."""
 _SINGLE_QUOTES = frozenset("@/&$%")
 """Marks with which text begins if they stand alone."""
+_BRACKETED = re.compile(r"[\[(]([^\[\]()]+)[\])]")
+"""A line in brackets: `[bob left the room]`."""
 _SEPARATOR = re.compile(r"[^\w\s]{6,}")
 _LEAVES = re.compile(
     r"(?:[(\[][^()\[\]]*[)\]] )?(?:(?:has|was) )?(?:joined|left|quit|kicked|parted|banned)\b"
@@ -65,6 +67,8 @@ class SystemLines:
             return True
         if line[0].isspace():
             return False
+        if (match := _BRACKETED.fullmatch(line)) and (event_author(match[1]) or _tells(_split(match[1], self.names))):
+            return True
         if self.indented or (_opening(line) in self.openings and find_stamps(line)):
             return True
         parts = self._parts(line)
