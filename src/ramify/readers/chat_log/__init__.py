@@ -459,7 +459,7 @@ class _Reader:
             return
         self._more += ((place, "") for place in self._blank)
         self._blank.clear()
-        self._more.append((number, line))
+        self._more.append((number, line.removeprefix(self._system.margin)))
 
     def _skip(self, reason: str, number: int) -> None:
         self._report.read += 1

@@ -43,8 +43,9 @@ def impossible(found: Hypothesis, lines: Sequence[str]) -> str:
     shapes = [name for name in authors.elements() if not _is_name(name)]
     if len(shapes) * 10 > total or re.search(r"#\{author\}(?!#)", found.source):
         return f"{what} {(shapes or [*authors])[0]!r} is not a name"
-    machines = sum(count for name, count in authors.items() if _MACHINE.search(name) or LEVELS.fullmatch(name))
-    if machines * 5 > total and not _STRONG.search(found.source):
+    is_strong = _STRONG.search(found.source) is not None
+    machines = sum(n for name, n in authors.items() if (not is_strong and _MACHINE.search(name)) or LEVELS.fullmatch(name))
+    if machines * 5 > total:
         return f"{what} its authors are programs ({next(iter(authors))!r}), as in the log of a machine"
     codes = sum(CODE.fullmatch(name) is not None for name in authors)
     if codes * 5 > len(authors) * 3 and len(authors) * 2 > total:

@@ -1,6 +1,8 @@
 """Reading of single lines by a pattern: messages, actions, and lines of the channel itself."""
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -110,6 +112,8 @@ class Layout:
         """The authors, if messages have further lines: lines without marks then tell of the channel only if one begins them."""
         self.told: frozenset[str] = frozenset()
         """What lines of the channel without marks say of authors."""
+        self.words_before: int | None = None
+        """Most words before an author, where some of them are left out; None if there may be any number."""
         self._prefix = _spelled_prefix(pattern.source)
         self._has_colons: bool | None = None
         """Whether the first time of a message has a colon."""
@@ -145,6 +149,9 @@ class Layout:
             if name is not None and self.without_hosts and is_account(name):
                 # The account of a user who joined, in brackets as names are.
                 name = None
+            if self.words_before is not None and len(line[: match.start("author")].split()) > self.words_before:
+                # Quotation marks or brackets in a line of the channel.
+                name = None
             if name is not None and not (form.is_open and read_event(f"{author} {text}")):
                 if self.known is not None and len(self.known) < _MAX_KNOWN:
                     self.known.add(name)
@@ -177,6 +184,16 @@ class Layout:
             return event
         return None
 
+    def learn_words(self, lines: Iterable[str]) -> None:
+        """Learn how many words precede authors, if some of them are left out."""
+        if len(self._forms) != 1 or "{skip}" not in self._forms[0].template.source.partition("{author}")[0]:
+            return
+        matches = filter(None, map(self._forms[0].template.line.fullmatch, lines))
+        counts = Counter(len(match.string[: match.start("author")].split()) for match in matches if match["author"])
+        if counts:
+            most, count = counts.most_common(1)[0]
+            self.words_before = most + 2 if count * 10 > counts.total() * 9 else None
+
     def _is_of_channel(self, line: str, known: set[str]) -> bool:
         """Whether a line that reads like one of the channel is no further line of a message."""
         told = plain_event(line)
@@ -189,10 +206,10 @@ class Layout:
 def _spelled_prefix(source: str) -> str:
     """The marks and words with which each message begins, such as the name of a channel."""
     match = _PREFIX.match(source)
-    return match[1] if match else ""
+    return match[0] if match and re.search(r"\w\w", match[0]) and re.search(r"[^\w\s]", match[0]) else ""
 
 
-_PREFIX = re.compile(r"([^\w\s{}\\]{1,3}[^{}\\]*\w\w[^{}\\]*[^\w\s{}\\][ \t]+)\{")
+_PREFIX = re.compile(r"[^{}\\\n]*[ \t](?=[^{}\\ \t]*\{)")
 _MAX_KNOWN = 1 << 16
 
 
@@ -237,6 +254,14 @@ def plain_event(line: str) -> tuple[str, str] | None:
     return match["who"].strip(), line[match.end("who") :].strip()
 
 
+def tells_in_brackets(line: str, names: Iterable[str]) -> bool:
+    """Whether a line in brackets tells of the channel, of a user or by one: `[bob was removed by ann]`."""
+    match = _BRACKETED.fullmatch(line)
+    event = _EVENT.match(match[1]) if match else None
+    return event is not None and bool(_ENDS_AN_EVENT.fullmatch(event["rest"]) or any(name in line for name in names))
+
+
+_BRACKETED = re.compile(r"[\[(]([^\[\]()]+)[\])]")
 _HOSTED = re.compile(r" ?[(\[]~?[^\s@()\[\]]+@[^\s()\[\]]+[)\]] ")
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ramify.readers import chat
-from ramify.readers.chat_log.layout import Layout, event_author, is_about_session, is_account, plain_event
+from ramify.readers.chat_log.layout import Layout, event_author, is_about_session, is_account, plain_event, tells_in_brackets
 from ramify.readers.chat_log.stamps import find_stamps
 
 MAX_LINE = 400
@@ -25,8 +25,7 @@ _QUOTES = frozenset(">\"'“”„«»‘’([{<¿¡:.,;!?")
 """Marks with which text begins."""
 _SINGLE_QUOTES = frozenset("@/&$%")
 """Marks with which text begins if they stand alone."""
-_BRACKETED = re.compile(r"[\[(]([^\[\]()]+)[\])]")
-"""A line in brackets: `[bob left the room]`."""
+_BAR = re.compile(r"[ \t]+[|│┃¦][ \t]")
 _SEPARATOR = re.compile(r"[^\w\s]{6,}")
 _LEAVES = re.compile(
     r"(?:[(\[][^()\[\]]*[)\]] )?(?:(?:has|was) )?(?:joined|left|quit|kicked|parted|banned)\b"
@@ -54,6 +53,10 @@ class SystemLines:
     """Marks and tags before these lines, and whether the marks must also end them."""
     tails: set[str] = field(default_factory=set)
     openings: set[tuple[str, str]] = field(default_factory=set)
+    frames: set[str] = field(default_factory=set)
+    """Marks around lines, some of which tell of a user: `-- bob joined --`."""
+    margin: str = ""
+    """The margin with a bar before all further lines of messages."""
     separators: set[str] = field(default_factory=set)
     indented: bool = False
     """Further lines of messages are indented, and lines of the channel are not."""
@@ -67,11 +70,13 @@ class SystemLines:
             return True
         if line[0].isspace():
             return False
-        if (match := _BRACKETED.fullmatch(line)) and (event_author(match[1]) or _tells(_split(match[1], self.names))):
+        if tells_in_brackets(line, self.names):
             return True
         if self.indented or (_opening(line) in self.openings and find_stamps(line)):
             return True
         parts = self._parts(line)
+        if parts.framed and parts.lead in self.frames:
+            return True
         if parts.lead in self.leads:
             if self.leads[parts.lead] and not parts.framed:
                 return False
@@ -121,6 +126,7 @@ def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
         last = line
         blank = False
     layout.without_hosts = sum(map(is_account, names)) * 3 < len(names)
+    layout.learn_words(lines)
     learnt = SystemLines(frozenset(names))
     others = [line for run in runs for line in run]
     if others:
@@ -134,6 +140,11 @@ def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
         if _SEPARATOR.fullmatch(line) and (line in top or (count > 2 and before_heads[line] >= count - 1))
     }
     learnt.spaced = messages > 3 and after_blank >= 0.8 * (messages - 1)
+    split = [_split(line, learnt.names) for line in others]
+    learnt.frames = {parts.lead for parts in split if parts.framed and _tells(parts)}
+    margins = [match[0] for line in others if (match := _BAR.match(line))]
+    if len(margins) > 2 and len(set(margins)) == 1:
+        learnt.margin = margins[0]
     if layout.is_heading:
         # The texts stand among these lines.
         return learnt
