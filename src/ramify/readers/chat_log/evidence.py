@@ -203,6 +203,9 @@ def _common_word(names: Sequence[str]) -> str:
         word, count = words.most_common(1)[0] if words else ("", 0)
         if count > 1 and count * 2 > len(names):
             return word
+    days = [row[-1] for row in rows if is_weekday(row[-1])]
+    if len(days) * 2 > len(names):
+        return days[0]
     numbers = [row[0] for row in rows if row[0].isdecimal()]
     if numbers and (len(numbers) > 2 or len(numbers) * 2 > len(names)):
         return numbers[0]
@@ -231,7 +234,7 @@ def _missed(found: Hypothesis, messages: Sequence[Line], lines: Sequence[str]) -
         for line, read in zip(lines, found.read, strict=True):
             if read is not None and read.kind == chat.SYSTEM and (read.date or read.time) and said.search(read.text):
                 return f"it leaves out messages: {line[:80]!r}"
-    if reason := _other_words(found, marks):
+    if reason := _other_words(found, marks) or _other_marks(found, names, lines) or _adjoining(found):
         return reason
     texts = [line.text for line in messages if line.text]
     if "\t" in delimiter and sum("\t" in text for text in texts) * 10 > len(texts) * 9:
@@ -257,6 +260,36 @@ def _other_words(found: Hypothesis, marks: str) -> str:
             said[match[1]].add(re.sub(r"\d+", "0", match[2] or ""))
     author = max(said, key=lambda name: len(said[name]), default="")
     return f"it leaves out messages by {author!r}" if author and len(said[author]) > 1 else ""
+
+
+def _other_marks(found: Hypothesis, names: set[str], lines: Sequence[str]) -> str:
+    """The fault that further lines have the form of messages but for the marks with which these begin (→ and ←)."""
+    match = _MARKS_FIRST.match(found.source)
+    if match is None:
+        return ""
+    end = re.sub(r"\\(.)", r"\1", match[2]).strip()
+    other = re.compile(rf"[^\w\s]{{1,3}}[ \t]+[^\w\s]{{0,2}}(?:{'|'.join(map(re.escape, names))}) *{re.escape(end)}")
+    for line, read in zip(lines, found.read, strict=True):
+        if (read is None or read.kind == chat.SYSTEM) and other.match(line):
+            return f"it leaves out messages: {line[:80]!r}"
+    return ""
+
+
+_MARKS_FIRST = re.compile(r"([^\w\s{}\\]{1,3}) (?:[^\w\s{}\\]|\\.){0,2}\{author\}((?:[^\w{}\\]|\\.)*[^\w\s{}\\])")
+
+
+def _adjoining(found: Hypothesis) -> str:
+    """The fault that a heading follows a heading, so that it may be a text that ends with a time."""
+    if not found.layout.is_heading or not _OPEN_HEADING.search(found.source):
+        return ""
+    authors = Counter(line.author for _, line in found.messages)
+    for one, other in pairwise(found.read):
+        if one and other and one.author and other.author and not one.kind and not other.kind and authors[other.author] == 1:
+            return f"a text ends with a time: {other.author!r}"
+    return ""
+
+
+_OPEN_HEADING = re.compile(r"\{author\} \{(?:date|time)\}")
 
 
 def _escaped(text: str) -> str:

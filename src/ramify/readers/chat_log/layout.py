@@ -37,7 +37,7 @@ _ASIAN_EVENT = re.compile(
     r"|已?(?:加入|退出)了?(?:群聊|群组|本群|聊天室))[.。]?"
 )
 _OF_SERVER = re.compile(
-    r"Nick change: \S+ -> \S+\s*$|Topic changed on [#&]|[#&]\S+: mode change |(?:The )?(?:[Rr]ecording|[Tt]ranscription) "
+    r"Nick change: \S+ -> \S+\s*$|Topic changed on [#&]|[#&]\S+: mode change |(?:The )?[Tt]opic for [#&]\S+ is\b|(?:The )?(?:[Rr]ecording|[Tt]ranscription) "
     r"(?:has )?(?:started|stopped|ended)[.!]?\s*$"
 )
 _CERTAIN = re.compile(r"(?:\*{3}|-!-|-->|<--)[ \t]+[^\W_]")
@@ -114,7 +114,10 @@ class Layout:
         """What lines of the channel without marks say of authors."""
         self.words_before: int | None = None
         """Most words before an author, where some of them are left out; None if there may be any number."""
-        self._prefix = _spelled_prefix(pattern.source)
+        self.first_word = ""
+        """The form of the number with which each message begins, with zeros for its digits."""
+        self._prefix = _prefix(pattern.source)
+        self._is_prefix_spelled = _SPELLED.search(self._prefix) is not None
         self._has_colons: bool | None = None
         """Whether the first time of a message has a colon."""
         self._has_marks = re.match(r"\{time\} *[^\w\s{\\]", pattern.source) is not None
@@ -149,6 +152,9 @@ class Layout:
             if name is not None and self.without_hosts and is_account(name):
                 # The account of a user who joined, in brackets as names are.
                 name = None
+            if author.startswith("*") and line.endswith("*") and author[1:2].isalnum():
+                # *ann waves to all: hello*
+                name = None
             if self.words_before is not None and len(line[: match.start("author")].split()) > self.words_before:
                 # Quotation marks or brackets in a line of the channel.
                 name = None
@@ -176,10 +182,13 @@ class Layout:
                     # A line that names the day, with a time of its own.
                     return Line(rest, None, chat.SYSTEM, day[0], day[1] or time)
                 return _without_author(rest, date, time)
+        if self.first_word and (match := _FIRST_CODE.match(line)) and _DIGIT.sub("0", match[1]) == self.first_word:
+            return Line(match[2], event_author(match[2]), chat.SYSTEM, None, None)
         if self._prefix and line.startswith(self._prefix):
             # Each message begins with it, and no further line of one does.
             rest = line[len(self._prefix) :]
-            return Line(rest, event_author(rest), chat.SYSTEM, None, None) if rest.strip(SPACES) else None
+            if self._is_prefix_spelled or _MARKED.fullmatch(rest) or event_author(rest):
+                return Line(rest, event_author(rest), chat.SYSTEM, None, None) if rest.strip(SPACES) else None
         if (event := read_event(line)) and (self.known is None or self._is_of_channel(line, self.known)):
             return event
         return None
@@ -188,7 +197,12 @@ class Layout:
         """Learn how many words precede authors, if some of them are left out."""
         if len(self._forms) != 1 or "{skip}" not in self._forms[0].template.source.partition("{author}")[0]:
             return
-        matches = filter(None, map(self._forms[0].template.line.fullmatch, lines))
+        matches = list(filter(None, map(self._forms[0].template.line.fullmatch, lines)))
+        if self.pattern.source.startswith("{skip} "):
+            codes = Counter(_DIGIT.sub("0", match.string.split(" ")[0]) for match in matches)
+            code, count = codes.most_common(1)[0] if codes else ("", 0)
+            if len(code) > 3 and not code.strip("0") and count * 10 > len(matches) * 9:
+                self.first_word = code
         counts = Counter(len(match.string[: match.start("author")].split()) for match in matches if match["author"])
         if counts:
             most, count = counts.most_common(1)[0]
@@ -203,13 +217,16 @@ class Layout:
         return who in known or (rest in self.told and " " not in who)
 
 
-def _spelled_prefix(source: str) -> str:
+def _prefix(source: str) -> str:
     """The marks and words with which each message begins, such as the name of a channel."""
     match = _PREFIX.match(source)
-    return match[0] if match and re.search(r"\w\w", match[0]) and re.search(r"[^\w\s]", match[0]) else ""
+    return match[0] if match and re.search(r"[^\w\s]", match[0]) else ""
 
 
 _PREFIX = re.compile(r"[^{}\\\n]*[ \t](?=[^{}\\ \t]*\{)")
+_SPELLED = re.compile(r"\w\w")
+_FIRST_CODE = re.compile(r"(\w+)[ \t]+(\S.*)")
+_DIGIT = re.compile(r"\d")
 _MAX_KNOWN = 1 << 16
 
 

@@ -75,7 +75,7 @@ class SystemLines:
         if self.indented or (_opening(line) in self.openings and find_stamps(line)):
             return True
         parts = self._parts(line)
-        if parts.framed and parts.lead in self.frames:
+        if parts.framed and (parts.lead in self.frames or (self.spaced and after_blank)):
             return True
         if parts.lead in self.leads:
             if self.leads[parts.lead] and not parts.framed:
@@ -177,6 +177,8 @@ def _split(line: str, names: frozenset[str]) -> _Parts:
     if lead and not _TAG.match(lead) and (lead[0] in _QUOTES or lead.strip() in _SINGLE_QUOTES):
         lead = ""
     rest, framed = line[len(lead) :], _is_framed(line, lead)
+    if framed:
+        rest = rest.rstrip()[: -len(lead.strip())].rstrip()
     words = rest.split(" ")
     for count in range(min(_MAX_NAME_WORDS, len(words)), 0, -1):
         who = " ".join(words[:count])
