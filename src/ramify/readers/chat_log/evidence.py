@@ -3,13 +3,13 @@
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from itertools import pairwise
 
 from ramify.readers import chat
 from ramify.readers.chat_log.candidates import CODE, LEVELS, RUN
-from ramify.readers.chat_log.layout import Line, dated, is_event
-from ramify.readers.chat_log.pattern import SPACES
+from ramify.readers.chat_log.layout import Layout, Line, dated, is_event
+from ramify.readers.chat_log.pattern import SPACES, Pattern, literal
 from ramify.readers.chat_log.scoring import Hypothesis, frame_of
 from ramify.readers.chat_log.stamps import find_stamps, is_weekday, read_date, read_time
 
@@ -262,20 +262,23 @@ def _other_words(found: Hypothesis, marks: str) -> str:
     return f"it leaves out messages by {author!r}" if author and len(said[author]) > 1 else ""
 
 
-def _other_marks(found: Hypothesis, names: set[str], lines: Sequence[str]) -> str:
+def _other_marks(found: Hypothesis, names: Set[str], lines: Sequence[str]) -> str:
     """The fault that further lines have the form of messages but for the marks with which these begin (→ and ←)."""
     match = _MARKS_FIRST.match(found.source)
     if match is None:
         return ""
-    end = re.sub(r"\\(.)", r"\1", match[2]).strip()
-    other = re.compile(rf"[^\w\s]{{1,3}}[ \t]+[^\w\s]{{0,2}}(?:{'|'.join(map(re.escape, names))}) *{re.escape(end)}")
-    for line, read in zip(lines, found.read, strict=True):
-        if (read is None or read.kind == chat.SYSTEM) and other.match(line):
-            return f"it leaves out messages: {line[:80]!r}"
+    rest = [line for line, read in zip(lines, found.read, strict=True) if read is None or read.kind == chat.SYSTEM]
+    marks = Counter(mark[1] for line in rest if (mark := _MARKS_FIRST.match(line)))
+    for mark, _ in marks.most_common(5):
+        layout = Layout(Pattern(literal(mark) + found.source[match.end(1) :]))
+        said = Counter(read.author or "" for line in rest if (read := layout.read(line)) and read.kind != chat.SYSTEM)
+        for author, count in said.items():
+            if author in names or count > 1:
+                return f"it leaves out messages by {author!r}"
     return ""
 
 
-_MARKS_FIRST = re.compile(r"([^\w\s{}\\]{1,3}) (?:[^\w\s{}\\]|\\.){0,2}\{author\}((?:[^\w{}\\]|\\.)*[^\w\s{}\\])")
+_MARKS_FIRST = re.compile(r"([^\w\s{}\\]{1,3})[ \t]")
 
 
 def _adjoining(found: Hypothesis) -> str:

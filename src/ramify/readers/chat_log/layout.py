@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ramify.readers import chat
 from ramify.readers.chat_log.pattern import SPACES, Pattern, Template
-from ramify.readers.chat_log.stamps import find_stamps, is_weekday
+from ramify.readers.chat_log.stamps import find_stamps, is_weekday, read_date
 from ramify.readers.irc import dialects
 from ramify.readers.irc.dialects import DIALECTS, system_author
 
@@ -22,7 +22,7 @@ _MARK = r"(?:={3,}|\*{1,3}|-!-|-{1,2}>|<-{1,2}|-{2,3}|=!=|⚡|•)"
 _PLACE = r"(?:(?:the |this |our )?(?:room|channel|chat|group|server|meeting|conversation|call|team|party)|[#&]\S+|IRC|Discord)"
 _HAPPENED = (
     r"(?:(?:has |have |was |were )?(?:joined|left|quit|parted|entered|disconnected|connected|kicked|banned|timed out"
-    r"|logged (?:in|out|on|off)|gone (?:away|offline)|come (?:back|online))"
+    r"|(?:logged|signed) (?:in|out|on|off)|gone (?:away|offline)|come (?:back|online))"
     r"|(?:is|are) (?:now known as|now called|away|back|online|offline)|(?:has )?changed (?:the |his |her |their )?"
     r"(?:nick|name|topic|subject|title|icon|description)|(?:has )?set(?:s)? (?:the |channel )?(?:mode|topic|subject)"
     r"|(?:has )?(?:created|renamed|pinned|added|removed|invited))"
@@ -173,6 +173,9 @@ class Layout:
                 date, time = found.get("date") or date, found.get("time") or time
                 if self._has_colons and time and ":" not in time:
                     # A number at the beginning of a line is no time if times have colons.
+                    continue
+                if date and any(map(str.isalpha, date)) and not (read_date(date, "day") or read_date(date, "month")):
+                    # A word and a number.
                     continue
                 rest = found.get("rest") or ""
                 if self._has_marks and line[: len(line) - len(rest)].strip(SPACES) == time and not _is_told(rest):

@@ -140,7 +140,7 @@ def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
         if _SEPARATOR.fullmatch(line) and (line in top or (count > 2 and before_heads[line] >= count - 1))
     }
     learnt.spaced = messages > 3 and after_blank >= 0.8 * (messages - 1)
-    split = [_split(line, learnt.names) for line in others]
+    split = [_split(line, learnt.names) for line in [*others, *events]]
     learnt.frames = {parts.lead for parts in split if parts.framed and _tells(parts)}
     margins = [match[0] for line in others if (match := _BAR.match(line))]
     if len(margins) > 2 and len(set(margins)) == 1:
