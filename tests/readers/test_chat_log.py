@@ -518,7 +518,7 @@ def test_further_lines_without_marks_and_authors_are_text(tmp_path, more):
     lines = [f"2024-01-31 10:{number:02} {NAMES[number % 3]}: {text}" for number, text in enumerate(SAID)]
     for place in (4, 9, 14):
         lines[place] += f"\nsee below\n{more}"
-    nodes, report = log_of(tmp_path / "a.log", "\n".join(lines))
+    nodes, _ = log_of(tmp_path / "a.log", "\n".join(lines))
     assert [node.text.split("\n")[1:] for node in nodes if "\n" in node.text] == [["see below", more]] * 3
     assert {node.kind for node in nodes} == {""}
 
@@ -561,7 +561,7 @@ def test_readings_that_take_more_or_less_than_the_name_are_impossible(form, reas
 
 def test_dates_whose_year_may_be_first_or_last(tmp_path):
     content = "".join(f"11-07-05 10:{number:02} {NAMES[number % 3]}: {text}\n" for number, text in enumerate(SAID))
-    with pytest.raises(RamifyError, match="11-07-05 and all others may begin or end with the year.*dates=year"):
+    with pytest.raises(RamifyError, match=r"11-07-05 and all others may begin or end with the year.*dates=year"):
         log_of(tmp_path / "a.log", content)
     for dates, day in (("year", (2011, 7, 5)), ("month", (2005, 11, 7)), ("day", (2005, 7, 11))):
         assert log_of(tmp_path / "a.log", content, dates=dates)[0][0].time == at(*day, 10)
@@ -604,7 +604,7 @@ def test_layouts_are_read_or_refused(tmp_path):
 
 
 def test_layouts_of_the_second_set_are_read_or_refused(tmp_path):
-    """Blind figures: 182 of 300 in the first run of the first set; 39 of 90 clear ones, with 17 wrong, in that of the second set.
+    """Blind figures: 182 of 300 (first set, first run); 39 of 90 clear ones, with 17 wrong (second set, first run).
 
     The reader was mended on both afterwards, so that later figures are not blind. The ten ambiguous ones may be refused.
     """

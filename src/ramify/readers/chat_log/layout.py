@@ -217,7 +217,9 @@ class Layout:
         if told is None:
             return True
         who, rest = told
-        return who in known or (" " not in who and (rest in self.told or _FORMAL.match(rest) is not None))
+        return who in known or (
+            " " not in who and who.lower() not in _PRONOUNS and (rest in self.told or _FORMAL.match(rest) is not None)
+        )
 
 
 def _form(word: str) -> str:
@@ -232,6 +234,7 @@ def _prefix(source: str) -> str:
 
 
 _PREFIX = re.compile(r"[^{}\\\n]*[ \t](?=[^{}\\ \t]*\{)")
+_PRONOUNS = frozenset(["i", "you", "we", "he", "she", "they", "it", "who", "someone", "somebody", "nobody"])
 _FORMAL = re.compile(r"(?:has )?(?:set|changed) the (?:topic|subject)\b")
 _SPELLED = re.compile(r"\w\w")
 _FIRST_WORD = re.compile(r"(\S+)[ \t]+(\S.*)")
@@ -265,7 +268,8 @@ def read_event(line: str) -> Line | None:
         return Line(line, None, chat.SYSTEM, None, None)
     if len(line) > 500 or not (match := _EVENT.match(line)):
         return None
-    if not _MARKED.fullmatch(line) and not _ENDS_AN_EVENT.fullmatch(match["rest"]):
+    is_formal = _FORMAL.match(line[match.end("who") :].strip()) and match["who"].lower() not in _PRONOUNS
+    if not _MARKED.fullmatch(line) and not _ENDS_AN_EVENT.fullmatch(match["rest"]) and not is_formal:
         return None
     return Line(line, event_author(line), chat.SYSTEM, None, None)
 
