@@ -529,6 +529,7 @@ def test_further_lines_without_marks_and_authors_are_text(tmp_path, more):
         ("[#room] {who} (10:{m:02}): {text}", "[#room] === zed is here"),
         (">> {who} @ 10:{m:02} > {text}", ">> --- zed set the topic: tea"),
         ("{m:05} {who} (10:{m:02}): {text}", "00099 === zed is gone"),
+        ("(3f2c{m:04x}) {who} @ 10:{m:02}: {text}", "(3f2caaaa) --- zed is zed2"),
         ("10:{m:02} {who}: {text}", "[zed was removed by ann]"),
         ("10:{m:02} {who}: {text}", "zed has set the topic to tea"),
     ],

@@ -223,7 +223,9 @@ class Layout:
 
 
 def _form(word: str) -> str:
-    """A word with zeros for its numbers. Numbers alone keep their length."""
+    """A word with zeros for its numbers. Numbers and codes in hexadecimal digits keep their length."""
+    if _HEXADECIMAL.fullmatch(word):
+        return re.sub(r"[\da-f]", "0", word)
     return re.sub(r"\d", "0", word) if word.isdecimal() else re.sub(r"\d+", "0", word)
 
 
@@ -238,7 +240,8 @@ _PRONOUNS = frozenset(["i", "you", "we", "he", "she", "they", "it", "who", "some
 _FORMAL = re.compile(r"(?:has )?(?:set|changed) the (?:topic|subject)\b")
 _SPELLED = re.compile(r"\w\w")
 _FIRST_WORD = re.compile(r"(\S+)[ \t]+(\S.*)")
-_SKIPS_FIRST = re.compile(r"\{skip\}[^\w\s{}\\]? ")
+_HEXADECIMAL = re.compile(r"\W?[\da-f]{6,40}\W?")
+_SKIPS_FIRST = re.compile(r"[^\w\s{}\\]?\{skip\}[^\w\s{}\\]? ")
 _MAX_KNOWN = 1 << 16
 
 
