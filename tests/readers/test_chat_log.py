@@ -3,6 +3,7 @@
 import itertools
 import os
 import random
+import re
 import time
 from calendar import timegm
 from datetime import UTC, datetime, timedelta
@@ -512,6 +513,61 @@ def test_patterns_are_inferred(form, pattern):
     assert infer(lines).best.source == pattern
 
 
+@pytest.mark.parametrize("more", ["also, my kite is back", "return 13", "dora left the room", "2 of 3"])
+def test_further_lines_without_marks_and_authors_are_text(tmp_path, more):
+    lines = [f"2024-01-31 10:{number:02} {NAMES[number % 3]}: {text}" for number, text in enumerate(SAID)]
+    for place in (4, 9, 14):
+        lines[place] += f"\nsee below\n{more}"
+    nodes, _ = log_of(tmp_path / "a.log", "\n".join(lines))
+    assert [node.text.split("\n")[1:] for node in nodes if "\n" in node.text] == [["see below", more]] * 3
+    assert {node.kind for node in nodes} == {""}
+
+
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        ("[#room] {who} (10:{m:02}): {text}", "[#room] === zed is here"),
+        (">> {who} @ 10:{m:02} > {text}", ">> --- zed set the topic: tea"),
+        ("{m:05} {who} (10:{m:02}): {text}", "00099 === zed is gone"),
+        ("(3f2c{m:04x}) {who} @ 10:{m:02}: {text}", "(3f2caaaa) --- zed is zed2"),
+        ("10:{m:02} {who}: {text}", "[zed was removed by ann]"),
+        ("10:{m:02} {who}: {text}", "zed has set the topic to tea"),
+    ],
+)
+def test_lines_like_the_heads_of_messages_are_no_text(tmp_path, form, told):
+    lines = [form.format(m=number, who=NAMES[number % 3], text=text) for number, text in enumerate(SAID)]
+    lines[6] += "\nmore of it"
+    nodes, _ = log_of(tmp_path / "a.log", "\n".join([*lines[:12], told, *lines[12:]]))
+    assert [node.text for node in nodes if not node.kind] == [*SAID[:6], f"{SAID[6]}\nmore of it", *SAID[7:]]
+
+
+@pytest.mark.parametrize(
+    ("form", "reason"),
+    [
+        ("{who} at the desk 10:{m:02}\n{text}", "most names hold 'desk'"),
+        ("10:{m:02}\t{who}\t{other}\t{text}", "column|author"),
+        ("{mark} {who} 10:{m:02}: {text}", "leaves out messages"),
+        ("10:{m:02} [{who} / {other}] {text}", "is not a name"),
+    ],
+)
+def test_readings_that_take_more_or_less_than_the_name_are_impossible(form, reason):
+    lines = "\n".join(
+        form.format(m=number, who=NAMES[number % 3], other=NAMES[(number + 1) % 3], mark="→←"[number % 9 == 4], text=text)
+        for number, text in enumerate(SAID)
+    )
+    found = infer(lines.split("\n"))
+    assert found.best is None or set(NAMES) >= {line.author for _, line in found.best.messages}
+    assert found.best is not None or re.search(reason, found.reason)
+
+
+def test_dates_whose_year_may_be_first_or_last(tmp_path):
+    content = "".join(f"11-07-05 10:{number:02} {NAMES[number % 3]}: {text}\n" for number, text in enumerate(SAID))
+    with pytest.raises(RamifyError, match=r"11-07-05 and all others may begin or end with the year.*dates=year"):
+        log_of(tmp_path / "a.log", content)
+    for dates, day in (("year", (2011, 7, 5)), ("month", (2005, 11, 7)), ("day", (2005, 7, 11))):
+        assert log_of(tmp_path / "a.log", content, dates=dates)[0][0].time == at(*day, 10)
+
+
 # --- three hundred layouts, and texts that are no chats -------------------------------------------------------------------
 
 
@@ -549,9 +605,9 @@ def test_layouts_are_read_or_refused(tmp_path):
 
 
 def test_layouts_of_the_second_set_are_read_or_refused(tmp_path):
-    """Neither set was seen before its first run: 182 of 300 were then read, and 39 of 90 clear ones of the second set (17 wrongly).
+    """Blind figures: 182 of 300 (first set, first run); 39 of 90 clear ones, with 17 wrong (second set, first run).
 
-    Both were mended on afterwards, so that later figures say nothing of other layouts. The ambiguous ones may be refused.
+    The reader was mended on both afterwards, so that later figures are not blind. The ten ambiguous ones may be refused.
     """
     right, wrong = 0, []
     for layout in chat_layouts_second.layouts():
@@ -560,7 +616,7 @@ def test_layouts_of_the_second_set_are_read_or_refused(tmp_path):
             right += verdict.right
             wrong += [] if verdict.right else [str(verdict)]
     assert not wrong
-    assert right >= 50
+    assert right >= 58
 
 
 def test_decoys_are_no_chats(tmp_path):

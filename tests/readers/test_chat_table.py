@@ -188,3 +188,14 @@ def test_junk_never_crashes(rows, name):
             return
         for tree in trees:
             tree.to_json().encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"time | author | text\n-----|--------|-----\n10:00 | ann | hi\n", "line 2: a rule"),
+        (b'time\tauthor\ttext\n10:00\tann\t"never", he said\n', "--option quote="),
+    ],
+)
+def test_tables_laid_out_as_text_and_loose_quotes_are_not_guessed(tmp_path, content, reason):
+    assert reason in chat_table.refuses(tmp_path / "a.tsv", content)

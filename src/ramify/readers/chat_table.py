@@ -34,6 +34,7 @@ FOREIGN = ("nodes", "replies", "subreddit", "link_id")
 """Names that occur only in records of other formats."""
 
 Order = Literal["file", "time"]
+_LOOSE_QUOTE = re.compile(rb'\t"[^"\t\n]*"[^"\t\r\n]')
 _RULED = re.compile(rb"[^\n]*\n[ \t|+:;,=-]*[-=]{3}[ \t|+:;,=-]*\r?\n")
 
 
@@ -46,6 +47,8 @@ def refuses(path: Path, head: bytes) -> str:
         return "a damaged Parquet file"
     if _RULED.match(head):
         return "line 2: a rule, as in a table that is laid out as text"
+    if _LOOSE_QUOTE.search(head):
+        return 'a field with "…" at its beginning and more behind; read it with --option quote='
     if missing := LAYOUT.lacking(names, ("author", "time", "text")):
         return f"line 1: no column for {', '.join(missing)}"
     if not table.LAYOUT.lacking(names):

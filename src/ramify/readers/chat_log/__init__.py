@@ -87,7 +87,8 @@ def logs(
 
     `pattern`: the form of lines (see `chat_log.pattern`); several forms are separated by line ends. Without it, the pattern is
     inferred from each file's first lines, and is in the log's metadata. `encoding`, `annotations`, `dates`, `hours`: as for IRC
-    logs; `dates` may be `year`, too. Raises `RamifyError` for a pattern that matches no line of a file, and for a file whose pattern cannot be inferred.
+    logs; `dates` may be `year`, too. Raises `RamifyError` for a pattern that matches no line of a file, and for a file whose
+    pattern cannot be inferred or whose dates of three short numbers do not show where the year stands.
     """
     check_encoding(encoding)
     if annotations not in ("beside", "none"):

@@ -37,10 +37,10 @@ _ASIAN_EVENT = re.compile(
     r"|已?(?:加入|退出)了?(?:群聊|群组|本群|聊天室))[.。]?"
 )
 _OF_SERVER = re.compile(
-    r"Nick change: \S+ -> \S+\s*$|Topic changed on [#&]|[#&]\S+: mode change |(?:The )?[Tt]opic for [#&]\S+ is\b|(?:The )?(?:[Rr]ecording|[Tt]ranscription) "
-    r"(?:has )?(?:started|stopped|ended)[.!]?\s*$"
+    r"Nick change: \S+ -> \S+\s*$|Topic changed on [#&]|[#&]\S+: mode change |(?:The )?[Tt]opic for [#&]\S+ is\b"
+    r"|(?:The )?(?:[Rr]ecording|[Tt]ranscription) (?:has )?(?:started|stopped|ended)[.!]?\s*$"
 )
-_CERTAIN = re.compile(r"(?:\*{3}|-!-|-->|<--)[ \t]+[^\W_]")
+_CERTAIN = re.compile(r"(?:\*{3}|-!-|-->|<--)[ \t]+\+?[^\W_]")
 """Marks that clients of IRC put before lines of the channel, and that are rare elsewhere."""
 _MARKED = re.compile(rf"{_MARK}(?:\s+.*)?")
 _ACTED = re.compile(r"\*{2,3}(?=\w)(\S{1,64}) (.+)")
@@ -115,7 +115,7 @@ class Layout:
         self.words_before: int | None = None
         """Most words before an author, where some of them are left out; None if there may be any number."""
         self.first_word = ""
-        """The form of the number with which each message begins, with zeros for its digits."""
+        """The form of the number or code with which each message begins, with zeros for its digits."""
         self._prefix = _prefix(pattern.source)
         self._is_prefix_spelled = _SPELLED.search(self._prefix) is not None
         self._has_colons: bool | None = None
@@ -185,7 +185,7 @@ class Layout:
                     # A line that names the day, with a time of its own.
                     return Line(rest, None, chat.SYSTEM, day[0], day[1] or time)
                 return _without_author(rest, date, time)
-        if self.first_word and (match := _FIRST_CODE.match(line)) and _DIGIT.sub("0", match[1]) == self.first_word:
+        if self.first_word and (match := _FIRST_WORD.match(line)) and _form(match[1]) == self.first_word:
             return Line(match[2], event_author(match[2]), chat.SYSTEM, None, None)
         if self._prefix and line.startswith(self._prefix):
             # Each message begins with it, and no further line of one does.
@@ -201,10 +201,10 @@ class Layout:
         if len(self._forms) != 1 or "{skip}" not in self._forms[0].template.source.partition("{author}")[0]:
             return
         matches = list(filter(None, map(self._forms[0].template.line.fullmatch, lines)))
-        if self.pattern.source.startswith("{skip} "):
-            codes = Counter(_DIGIT.sub("0", match.string.split(" ")[0]) for match in matches)
+        if _SKIPS_FIRST.match(self.pattern.source):
+            codes = Counter(_form(match.string.split(" ")[0]) for match in matches)
             code, count = codes.most_common(1)[0] if codes else ("", 0)
-            if len(code) > 3 and not code.strip("0") and count * 10 > len(matches) * 9:
+            if len(code) > 3 and "0" in code and count * 10 > len(matches) * 9:
                 self.first_word = code
         counts = Counter(len(match.string[: match.start("author")].split()) for match in matches if match["author"])
         if counts:
@@ -217,7 +217,16 @@ class Layout:
         if told is None:
             return True
         who, rest = told
-        return who in known or (rest in self.told and " " not in who)
+        return who in known or (
+            " " not in who and who.lower() not in _PRONOUNS and (rest in self.told or _FORMAL.match(rest) is not None)
+        )
+
+
+def _form(word: str) -> str:
+    """A word with zeros for its numbers. Numbers and codes in hexadecimal digits keep their length."""
+    if _HEXADECIMAL.fullmatch(word):
+        return re.sub(r"[\da-f]", "0", word)
+    return re.sub(r"\d", "0", word) if word.isdecimal() else re.sub(r"\d+", "0", word)
 
 
 def _prefix(source: str) -> str:
@@ -227,15 +236,18 @@ def _prefix(source: str) -> str:
 
 
 _PREFIX = re.compile(r"[^{}\\\n]*[ \t](?=[^{}\\ \t]*\{)")
+_PRONOUNS = frozenset(["i", "you", "we", "he", "she", "they", "it", "who", "someone", "somebody", "nobody"])
+_FORMAL = re.compile(r"(?:has )?(?:set|changed) the (?:topic|subject)\b")
 _SPELLED = re.compile(r"\w\w")
-_FIRST_CODE = re.compile(r"(\w+)[ \t]+(\S.*)")
-_DIGIT = re.compile(r"\d")
+_FIRST_WORD = re.compile(r"(\S+)[ \t]+(\S.*)")
+_HEXADECIMAL = re.compile(r"\W?[\da-f]{6,40}\W?")
+_SKIPS_FIRST = re.compile(r"[^\w\s{}\\]?\{skip\}[^\w\s{}\\]? ")
 _MAX_KNOWN = 1 << 16
 
 
 def _is_told(text: str) -> bool:
     """Whether text after a time tells of the channel: after marks, or by what a user did."""
-    return not text[:1].isalnum() or event_author(text) is not None
+    return not text[:1].isalnum() or event_author(text) is not None or _OF_SERVER.match(text) is not None
 
 
 def _without_author(rest: str, date: str | None, time: str | None) -> Line:
@@ -259,7 +271,8 @@ def read_event(line: str) -> Line | None:
         return Line(line, None, chat.SYSTEM, None, None)
     if len(line) > 500 or not (match := _EVENT.match(line)):
         return None
-    if not _MARKED.fullmatch(line) and not _ENDS_AN_EVENT.fullmatch(match["rest"]):
+    is_formal = _FORMAL.match(line[match.end("who") :].strip()) and match["who"].lower() not in _PRONOUNS
+    if not _MARKED.fullmatch(line) and not _ENDS_AN_EVENT.fullmatch(match["rest"]) and not is_formal:
         return None
     return Line(line, event_author(line), chat.SYSTEM, None, None)
 

@@ -353,7 +353,8 @@ class DayOrder:
         if self.given or not numbers:
             return None
         faults: dict[Order, tuple[int, int, int]] = {order: _faults(numbers, order) for order in get_args(Order)}
-        best = min(faults, key=lambda order: faults[order][:2])
+        orders: list[Order] = list(faults)
+        best = min(orders, key=lambda order: faults[order][:2])
         self.order = best
         if all(_SHORT_WITH_DASHES.fullmatch(date) for date in numbers) and not _is_settled(faults, best):
             self.open_year = numbers[0]
@@ -371,11 +372,9 @@ _SHORT_WITH_DASHES = re.compile(r"\d\d-\d\d-\d\d")
 
 def _is_settled(faults: Mapping[Order, tuple[int, int, int]], best: Order) -> bool:
     """Whether the dates show where the year stands."""
-    others = [order for order in faults if (order == "year") != (best == "year")]
+    others = [fault for order, fault in faults.items() if (order == "year") != (best == "year")]
     near = faults[best][2]
-    return all(
-        faults[order][:2] != faults[best][:2] or (near > 0 and faults[order][2] >= DENSER * near) for order in others
-    )
+    return all(fault[:2] != faults[best][:2] or (near > 0 and fault[2] >= DENSER * near) for fault in others)
 
 
 def _faults(dates: list[str], order: Order) -> tuple[int, int, int]:
