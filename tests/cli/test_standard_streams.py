@@ -81,6 +81,7 @@ def arguments(words, command, name, place):
         "expression": "x * x",
         "values": "x=2",
         "init": CHECKPOINT,
+        "text": "The tea is [MASK].",
         "vocab_size": 60,
     }
     line = []
