@@ -183,7 +183,7 @@ def _chapters(books: Path) -> Iterator[Any]:
             if node.kind == "paragraph":
                 chapters.setdefault(node.parents[0], []).append(node.text)
         for number, paragraphs in enumerate(chapters.values()):
-            nodes = [Node(text, () if index == 0 else (0,)) for index, text in enumerate(paragraphs)]
+            nodes = tuple(Node(text, () if index == 0 else (0,)) for index, text in enumerate(paragraphs))
             yield Tree(nodes, f"book/{book.id}/{number:04}", {"group": f"book/{book.id}"})
 
 
