@@ -11,8 +11,10 @@ class CannotError(RamifyError, AttributeError):
 
 
 def counted(count: int, what: str, ending: str = "s") -> str:
-    """A count with its noun in the right number: "1 node", "1,200 nodes"."""
-    return f"{count:,} {what}{'' if count == 1 else ending}"
+    """A count with its noun in the right number: "1 node", "1,200 nodes", "2 replies"."""
+    if count == 1:
+        return f"1 {what}"
+    return f"{count:,} {what[:-1]}ies" if what.endswith("y") and what[-2] not in "aeou" else f"{count:,} {what}{ending}"
 
 
 def in_words(seconds: float) -> str:

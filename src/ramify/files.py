@@ -180,19 +180,29 @@ class _StandardOutput(RawIOBase):
 class StandardInput(RawIOBase):
     """The program's standard input, from its beginning.
 
-    It can be opened again while no more than the first `KEPT_BYTES` were read; afterwards, opening it raises `RamifyError`.
+    It can be opened again while no more than the first `KEPT_BYTES` were read; afterwards, opening it raises `RamifyError`,
+    unless `keep` was called before.
     """
 
     _kept: "_Kept | None" = None
 
     def __init__(self) -> None:
+        self._source, self._at = StandardInput._current(), 0
+        self._check()
+
+    @staticmethod
+    def _current() -> "_Kept":
         if sys.stdin is None:
             raise RamifyError("standard input is closed. Name a file in place of -.")
         kept = StandardInput._kept
         if kept is None or kept.stream is not sys.stdin.buffer:
             kept = StandardInput._kept = _Kept(sys.stdin.buffer)
-        self._source, self._at = kept, 0
-        self._check()
+        return kept
+
+    @staticmethod
+    def keep() -> None:
+        """Copy the whole of standard input to a temporary file, as it is read, so that it can be opened any number of times."""
+        StandardInput._current().keep()
 
     def readable(self) -> bool:
         return True
@@ -213,23 +223,37 @@ class StandardInput(RawIOBase):
 
 
 class _Kept:
-    """A stream and its beginning, until more than `KEPT_BYTES` were read."""
+    """A stream and its beginning, until more than `KEPT_BYTES` were read, or, after `keep`, all that was read."""
 
     def __init__(self, stream: BufferedIOBase | BinaryIO) -> None:
         self.stream = stream
         self._beginning = bytearray()
         self._read = 0
+        self._copy: BinaryIO | None = None
+
+    def keep(self) -> None:
+        if self._copy is None and self.holds(0):
+            self._copy = tempfile.TemporaryFile()  # noqa: SIM115
+            self._copy.write(self._beginning)
+            self._beginning.clear()
 
     def holds(self, at: int) -> bool:
         """Whether the bytes from this place on are at hand."""
-        return at >= self._read - len(self._beginning)
+        return self._copy is not None or at >= self._read - len(self._beginning)
 
     def read(self, at: int, size: int) -> bytes:
+        if at < self._read and self._copy is not None:
+            self._copy.seek(at)
+            return self._copy.read(min(size, self._read - at))
         if at < self._read:
             return bytes(self._beginning[at : at + size])
         # `read1` returns the bytes that have arrived. `read` would wait for all of them, and a pipe may stay open for days.
         data = self.stream.read1(size)  # pyright: ignore[reportAttributeAccessIssue]
         self._read += len(data)
+        if self._copy is not None:
+            self._copy.seek(0, os.SEEK_END)
+            self._copy.write(data)
+            return data
         self._beginning += data
         if len(self._beginning) > KEPT_BYTES or self._read > len(self._beginning):
             self._beginning.clear()

@@ -10,18 +10,21 @@ import torch
 from torch import Tensor, nn
 
 from ramify.batching.views.comment_trees import TextInput
+from ramify.batching.views.streams import StreamInput
 from ramify.config import from_record
 from ramify.errors import RamifyError
 from ramify.files import check_format, make_folder, read_json, replacing, write_text
 from ramify.inference.base import Pipeline
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
-from ramify.models import bert, hf
+from ramify.inference.permutation import PermutationPipeline
+from ramify.models import bert, hf, xlnet
 from ramify.models.base import Checkpoint
 from ramify.models.bert import Bert
 from ramify.registry import MODELS, TASKS, TaskKind, model_name, task_name
 from ramify.tasks.base import Task
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
+from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
 from ramify.tensors import load_strictly, load_tensors, save_tensors
 from ramify.tokenizer import Tokenizer
 from ramify.version import __version__
@@ -218,6 +221,27 @@ def load_weights(task: Task, file: Path) -> None:
 
 
 def _load_hugging_face(directory: Path) -> Pipeline:
+    """Load a checkpoint of XLNet or of the BERT family."""
+    kind = read_json(directory / CONFIG, hf.A_CHECKPOINT).get("model_type")
+    return _load_xlnet(directory) if kind == xlnet.MODEL_TYPE else _load_bert(directory)
+
+
+def _load_xlnet(directory: Path) -> Pipeline:
+    """Load an XLNet with its head. It scores texts, generates, fills masks and embeds."""
+    config = xlnet.config_from_hf(directory)
+    tensors, head = xlnet.tensors_from_hf(hf.read_tensors(directory), config)
+    if not head:
+        raise RamifyError(f"{directory} holds no lm_loss.bias, so this XLNet predicts no words. Choose one with its head.")
+    backbone = config.build()
+    load_strictly(dict(backbone.named_parameters()), tensors, directory)
+    tokenizer = _tokenizer(directory, config.vocab_size)
+    input = StreamInput(row_tokens=512, reused_tokens=256)
+    task = PermutationLM(backbone, tokenizer, input, PermutationLMConfig(tie_weights="weight" not in head))
+    load_own_tensors(task, own_tensors(task) | {f"head.{name}": value for name, value in head.items()}, directory)
+    return PermutationPipeline(task)
+
+
+def _load_bert(directory: Path) -> Pipeline:
     """Load a checkpoint of the BERT family. With a masked-LM head it fills masks; without one it embeds texts.
 
     A sentence-transformers directory determines the pooling, the normalization and the length limit of embeddings.
@@ -271,11 +295,15 @@ def _sentence_transformers(directory: Path) -> tuple[str, bool, int]:
 
 def export_hugging_face(pipeline: Pipeline, directory: str | Path) -> None:
     """Write a Bert with its head in the form of transformers' `BertForMaskedLM`, or of `BertForPreTraining` if it also predicts
-    the next sentence.
+    the next sentence; or an XLNet in that of `XLNetLMHeadModel`.
 
     Raises `RamifyError` if the model has no such form.
     """
     task = pipeline.module
+    if isinstance(task, PermutationLM) and isinstance(task.backbone, xlnet.XLNet) and task.config.tie_weights:
+        xlnet.save_pretrained(task.backbone, directory, task.head.bias, task.input.reused_tokens)
+        task.tokenizer.save(Path(directory))
+        return
     if (
         not isinstance(task, MaskedLM)
         or not isinstance(task.backbone, Bert)
@@ -284,7 +312,7 @@ def export_hugging_face(pipeline: Pipeline, directory: str | Path) -> None:
     ):
         raise RamifyError(
             f"this {type(pipeline.backbone).__name__} ({type(task).__name__}) has no Hugging Face form; only a Bert that was "
-            "trained with task.head=bert and task.tie_weights=true has one. Train such a model."
+            "trained with task.head=bert, and an XLNet, both with task.tie_weights=true, have one. Train such a model."
         )
     bert.save_pretrained(task.backbone, directory, task.head, task.next_head)
     task.tokenizer.save(Path(directory))

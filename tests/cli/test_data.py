@@ -39,7 +39,7 @@ def folder(ramify, trees, tmp_path):
 def test_build(ramify, trees, tmp_path):
     status, out, err = ramify("data", "build", trees, "--out", tmp_path / "store")
     assert status == 0
-    assert "1 tree, 5 nodes, 4 comments" in out
+    assert "1 tree, 5 nodes, 4 replies" in out
     assert err.startswith("format: jsonl (Ramify's own JSON lines, one tree per line), guessed; --format overrides it\n")
 
 
@@ -145,7 +145,7 @@ def test_stats(ramify, folder, tmp_path):
     assert status == 0
     assert (found["trees"], found["nodes"], found["skipped"], found["read"]) == (1, 5, {}, 5)
     assert (tmp_path / "shape.svg").exists()
-    assert "depth of a comment" in ramify("data", "stats", folder)[1]
+    assert "depth of a node" in ramify("data", "stats", folder)[1]
     status, _, err = ramify("data", "stats", tmp_path)
     assert status == 2
     assert "is not a Ramify data set" in err
@@ -208,9 +208,9 @@ def test_help_is_quick_to_import():
 def test_a_split_that_is_empty_is_said(ramify, tmp_path):
     (tmp_path / "one.jsonl").write_text('{"id": "t", "nodes": [{"id": "a", "text": "words", "label": "good"}]}\n')
     code, _, err = ramify("data", "build", tmp_path / "one.jsonl", "--split", "0,1,0", "--out", tmp_path / "a")
-    assert (code, "no tree is in" in err) == (0, False)
+    assert (code, "empty. Change the shares" in err) == (0, False)
     code, _, err = ramify("data", "build", tmp_path / "one.jsonl", "--split", "0.9,0,0.1", "--out", tmp_path / "b")
-    assert (code, "note: no tree is in t" in err) == (0, True)
+    assert (code, "note: the split t" in err) == (0, True)
     code, out, _ = ramify("data", "stats", tmp_path / "a", "--json")
     found = json.loads(out)
     assert (found["structure"], found["levels"], found["labels"]) == ("texts", {}, {"good": 1})
@@ -239,3 +239,13 @@ def test_build_with_a_pattern(ramify, tmp_path):
     assert status == 0, err
     (tree,) = Store.open(out).trees()
     assert [(node.id, node.author, node.text) for node in tree.nodes] == [("0", "ann", "hi\nmore"), ("2", "bob", "ho")]
+
+
+def test_columns_that_nothing_reads_are_named_with_the_option_that_fits(ramify, tmp_path):
+    """Tables of posts take `--column`; labelled texts have options of their own."""
+    posts, labelled = tmp_path / "posts.csv", tmp_path / "labelled.csv"
+    posts.write_text("id,parent,tree,text,mood\na,,t,x,y\n")
+    labelled.write_text("text,label,mood\na,b,c\n")
+    notes = {path: ramify("data", "build", path, "--out", path.with_suffix(""))[2] for path in (posts, labelled)}
+    assert "unused columns: mood. Name a column with --column OURS=THEIRS." in notes[posts]
+    assert "unused columns: mood. Name columns with --text, --text-pair or --label." in notes[labelled]

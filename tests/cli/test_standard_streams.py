@@ -286,6 +286,30 @@ def test_second_reading_beyond_the_kept_beginning_is_refused(monkeypatch):
         StandardInput()
 
 
+def test_standard_input_that_is_kept_is_read_any_number_of_times(monkeypatch):
+    from ramify.files import StandardInput
+
+    content = bytes(range(256)) * (KEPT_BYTES // 200)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    beginning = StandardInput().read(100)
+    StandardInput.keep()
+    assert StandardInput().readall() == StandardInput().readall() == content
+    assert content.startswith(beginning)
+
+
+@pytest.mark.parametrize("format", ["labelled", "table"])
+def test_tables_beyond_the_kept_beginning(standard, tmp_path, format):
+    """Their quotation marks and the type of their labels are decided by all rows, before the rows are read."""
+    words = "works " * (KEPT_BYTES // 1000)
+    rows = "".join(f'p{n}\t\tp{n}\tit "works" {words}\t{n}\n' for n in range(200))
+    status, _, err = standard(
+        "id\tparent\ttree\ttext\tlabel\n" + rows, "data", "build", "-", "--format", format, "--out", tmp_path / "out"
+    )
+    assert status == 0, err
+    store = Store.open(tmp_path / "out")
+    assert (store.num_trees, {type(node.label) for tree in store.trees() for node in tree.nodes}) == (200, {int})
+
+
 def test_closed_streams_are_named(monkeypatch):
     from ramify.errors import RamifyError
     from ramify.files import STANDARD, StandardInput, write_text

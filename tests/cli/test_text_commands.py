@@ -234,7 +234,8 @@ def test_evaluate_readable_comparison(ramify, evaluated, trained, store, another
         other = found["own" if "own" in found else "against"]
         expected = [f"{found['loss']:.4f}", f"{other['loss']:.4f}", f"{saved['value']:+.4f}", f"{saved['low']:+.4f}"]
         assert lines[1].split()[1:5] == expected
-        assert lines[1].split()[5:] == ["to", f"{saved['high']:+.4f}", f"{saved['p']:.4f}", f"{found['count']:,}"]
+        p = f"{saved['p']:.4f}" if saved["p"] > 0.0001 else "≤.0001"
+        assert lines[1].split()[5:] == ["to", f"{saved['high']:+.4f}", p, f"{found['count']:,}"]
         assert lines[-1] == closing
 
 
@@ -417,7 +418,7 @@ def test_counts_agree_between_stats_and_embed(ramify, trained, tmp_path):
     status, shown, _ = ramify("data", "stats", tmp_path / "data")
     assert status == 0
     for printed in (built, shown):
-        assert "data: 2 trees, 3 nodes, 2 comments, 1 placeholder\n" in printed
+        assert "data: 2 trees, 3 nodes, 2 replies, 1 placeholder\n" in printed
         assert "  test           0 trees            0 nodes\n" in printed
     status, _, err = ramify("embed", trained, "--data", tmp_path / "data", "--out", tmp_path / "v.parquet")
     assert status == 0

@@ -354,7 +354,7 @@ def test_lock_of_a_killed_build_blocks_no_other(dump, tmp_path):
         (
             b"nothing\nnowhere\n",
             {},
-            r"no tree found in .*: 2 posts read as 'pushshift', left out: bad_json 2. For example .*line 1",
+            r"no tree found in .*: 2 records read as 'pushshift', left out: bad_json 2. For example .*line 1",
         ),
         (b"{}", {"split": (0.5, 0.5)}, "three shares .* that sum to 1"),
         (b"{}", {"split": (0.5, 0.6, 0.1)}, "three shares .* that sum to 1"),

@@ -60,7 +60,7 @@ def test_the_names_of_files_give_splits(tmp_path):
     store = build([folder], None, tmp_path / "a", split_by="file")
     assert split_of(store) == {"t0": "train", "t1": "dev", "t2": "test"}
     write(folder / "rest.jsonl", texts(1))
-    with pytest.raises(RamifyError, match=r"the name of .*rest.jsonl tells no split"):
+    with pytest.raises(RamifyError, match=r"the name of .*rest.jsonl names no split"):
         build([folder], None, tmp_path / "b", split_by="file")
 
 

@@ -115,3 +115,11 @@ def test_no_targets():
     found = AncestorWords.of(data, TextInput(), tokenizer().vocab_size).read(np.zeros(0, np.int64))
     nothing = np.zeros(0, np.int64)
     assert len(found.classes(nothing, nothing, nothing)) == len(found.share_of(nothing, nothing)) == 0
+
+
+def test_ancestors_without_text():
+    """Only the leaf has text, as in a document, in which chapters and paragraphs have none."""
+    data = forest([discussion(chain(2), lengths=[0, 0, 5])])
+    found = AncestorWords.of(data, TextInput(), tokenizer().vocab_size).read(np.array([2]))
+    assert found.share.tolist() == [0] * len(found.keys)
+    assert not found.has_ancestors.any()

@@ -80,6 +80,49 @@ def test_epub_3_navigation_and_landmarks(tmp_path):
     assert report.skipped == {"copyright": 1}
 
 
+@pytest.mark.parametrize("part", ["<span>Part Two</span>", "Part Two", "<a>Part Two</a>"])
+def test_an_entry_of_the_contents_without_a_place_holds_the_next_one(tmp_path, part):
+    """The title of a part that no file has: its chapters are not below the chapter before them."""
+    pages = {name: page(f"<p>{name}</p>") for name in ("a.xhtml", "b.xhtml", "c.xhtml")}
+    links = {name: f'<li><a href="text/{name}">{name[0].upper()}</a></li>' for name in pages}
+    nav = page(
+        f'<nav epub:type="toc"><ol>{links["a.xhtml"]}<li>{part}<ol>{links["b.xhtml"]}{links["c.xhtml"]}</ol></li></ol></nav>'
+    )
+    opf = package(pages, '<item id="nav" href="nav.xhtml" properties="nav" media-type="application/xhtml+xml"/>')
+    shapes = [" cha [A]", "  par a.xhtml", " cha [Part Two / B]", "  par b.xhtml", " cha [Part Two / C]", "  par c.xhtml"]
+    (tree,), _ = read(epub(tmp_path / "3.epub", pages, opf, {"OEBPS/nav.xhtml": nav}), levels="chapter,paragraph")
+    assert shape(tree)[1:] == shapes
+
+    points = {
+        name: f'<navPoint><navLabel><text>{name[0].upper()}</text></navLabel><content src="text/{name}"/></navPoint>'
+        for name in pages
+    }
+    place = '<content src=""/>' if part.startswith("<") else ""
+    ncx = (
+        f'<ncx xmlns="http://www.daisy.org/z3986/2005/ncx/"><navMap>{points["a.xhtml"]}<navPoint>'
+        f"<navLabel><text>Part Two</text></navLabel>{place}{points['b.xhtml']}{points['c.xhtml']}</navPoint></navMap></ncx>"
+    )
+    opf = package(pages, NCX_ITEM, 'toc="ncx"')
+    (tree,), _ = read(epub(tmp_path / "2.epub", pages, opf, {"OEBPS/toc.ncx": ncx}), levels="chapter,paragraph")
+    assert shape(tree)[1:] == shapes
+
+
+def test_a_page_that_repeats_title_and_author_is_left_out(tmp_path):
+    pages = {"0.xhtml": page('<h1>The Kiln</h1><p class="author">By Ann Oak</p>'), **PLAIN}
+    (tree,), report = read(epub(tmp_path / "kiln.epub", pages), levels="chapter,paragraph")
+    assert shape(tree) == TWO_CHAPTERS
+    assert report.skipped == {"titlepage": 1}
+
+
+def test_bytes_that_are_not_utf_8_are_read_one_by_one(tmp_path):
+    """The rest of the line, which may be the whole page, stays UTF-8."""
+    content = page("<p>\u201cNa\u00efve\u201d caf@.</p>").replace("\n", "").encode().replace(b"@", b"\xe9")
+    (tree,), report = read(epub(tmp_path / "k.epub", {"a.xhtml": content}), levels="paragraph")
+    assert tree.nodes[-1].text == "\u201cNa\u00efve\u201d caf\u00e9."
+    assert report.kept == {"bad_xml": 1, "encoding": 1}
+    assert report.examples["encoding"][0].endswith("a.xhtml, line 1")
+
+
 def test_semantic_types_divide_an_epub(tmp_path):
     pages = {
         "a.xhtml": page(
@@ -221,7 +264,7 @@ def test_zip_bombs(tmp_path, monkeypatch):
 def test_bomb_in_a_page_does_not_grow(tmp_path):
     content = BOMB + page("<p>x &b; y</p>").partition("?>")[2]
     (tree,), report = read(epub(tmp_path / "k.epub", {"a.xhtml": content}), levels="paragraph")
-    assert "haha" not in tree.nodes[-1].text
+    assert [node.text for node in tree.nodes[1:]] == ["x &b; y"]
     assert report.kept == {"bad_xml": 1}
 
 
@@ -305,9 +348,6 @@ def test_gutenberg(tmp_path):
     }
     assert shape(tree) == [
         "doc [The Kiln A Tale]",
-        " boo",
-        "  cha",
-        "   par THE KILN",
         " boo [BOOK ONE]",
         "  cha [CHAPTER I: Clay]",
         "   par It was wet clay--the best. He dug.",
@@ -319,9 +359,19 @@ def test_gutenberg(tmp_path):
         "  cha [CHAPTER I: THE ASH]",
         "   par Grey.",
     ]
-    assert report.skipped == {"licence": 2, "credits": 1, "contents": 1, "picture": 1, "scene_break": 1, "footnote": 1}
-    assert report.kept == {"note_mark": 1, "missing_level": 2}
+    parts = {"licence": 2, "credits": 1, "contents": 1, "picture": 1, "scene_break": 1, "footnote": 1, "titlepage": 1}
+    assert report.skipped == parts
+    assert report.kept == {"note_mark": 1}
     assert "Terms" not in "".join(node.text for node in tree.nodes)
+
+
+def test_notes_that_begin_with_their_mark(tmp_path):
+    """A block is a note only if an earlier block has its mark."""
+    path = tmp_path / "kiln.txt"
+    path.write_text("CHAPTER I\n\n[3] spades.\n\nIt was wet.[1]\n\n[1] Very.\n\nHe dug.\n")
+    (tree,), report = read(path, levels="chapter,paragraph")
+    assert [node.text for node in tree.nodes if node.text] == ["spades.", "It was wet.", "He dug."]
+    assert (report.skipped, report.kept) == ({"footnote": 1}, {"note_mark": 2})
 
 
 def test_numbered_chapters_and_mixed_encodings(tmp_path):
@@ -408,6 +458,13 @@ def test_markdown(tmp_path):
     assert report.examples["footnote"] == [f"{path}, line 21"]
 
 
+def test_attributes_of_headings_are_no_text(tmp_path):
+    path = tmp_path / "kiln.md"
+    path.write_text("# Clay {#clay .wet}\n\nDig.\n\n# Fire {: #fire}\n\nBurn.\n\n# The set {a}\n\nAsh.\n")
+    (tree,), _ = read(path, levels="chapter,paragraph")
+    assert [node.label for node in tree.nodes if node.kind == "chapter"] == ["Clay", "Fire", "The set {a}"]
+
+
 def test_one_heading_around_everything_is_the_title(tmp_path):
     path = tmp_path / "kiln.md"
     path.write_text("# The Kiln\n\nBefore.\n\n## Clay\n\nDig.\n\n## Fire\n\nBurn.\n")
@@ -474,6 +531,15 @@ def test_tei(tmp_path):
     assert (report.skipped, report.kept) == ({"titlepage": 1, "footnote": 1}, {"alternative": 1})
 
 
+def test_titles_name_divisions_of_unknown_types(tmp_path):
+    path = tmp_path / "kiln.xml"
+    path.write_text(
+        TEI.replace('type="part"', 'type="level1"').replace('type="chapter" n="1">', 'type="level2"><head>Chapter 1</head>')
+    )
+    (tree,), _ = read(path, levels="chapter,paragraph")
+    assert shape(tree)[1] == " cha [Part I / Chapter 1]"
+
+
 def test_a_tei_corpus_is_several_documents(tmp_path):
     path = tmp_path / "all.xml"
     one = TEI.partition("?>")[2]
@@ -521,16 +587,19 @@ def test_what_may_be_anything_is_not_guessed(tmp_path, name, content):
     path = tmp_path / name
     path.write_text(content)
     assert "need --format book" in book.refuses(path, content.encode())
-    assert book.refuses(tmp_path, b"") == ("a folder without books" if name == "README.md" else "a folder with other texts")
+    reason = (
+        "a folder without books" if name == "README.md" else "a folder with other texts (--format book reads them as books)"
+    )
+    assert book.refuses(tmp_path, b"") == reason
 
 
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("a.bin", b"\x00\x01\x02", "is no book that can be read. Expected a folder of Standard Ebooks"),
+        ("a.bin", b"\x00\x01\x02", "cannot be read as a book. Expected a folder of Standard Ebooks"),
         ("a.txt", b"\x7fELF\x00\x00", "is not text"),
         ("a.txt", b"", "is empty"),
-        ("a.xml", b"<slack></slack>", "is no book that can be read"),
+        ("a.xml", b"<slack></slack>", "cannot be read as a book"),
     ],
 )
 def test_files_that_are_no_book(tmp_path, name, data, message):

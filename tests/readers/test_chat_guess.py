@@ -95,5 +95,6 @@ def test_the_nearest_formats_say_why_they_reject_a_file(tmp_path, monkeypatch, n
         names = [line.split()[0] for line in reasons]
         assert names == list(SOME) if verbose else len(names) == 3 and names[: len(nearest)] == nearest
         assert ("--verbose lists the other 6." in last) is not verbose
-        # Naming a format does not help where none is right: as a log, a novel would be read without an error.
+        assert ("If it is plain text, --format text reads it." in last) is (looks == "text")
+        # Naming another format does not help where none is right: as a log, a novel would be read without an error.
         assert "Otherwise, Ramify has no format for it." in last

@@ -139,7 +139,7 @@ def test_label_column_of_two_types_is_refused(tmp_path):
         ("text\tlabel\na\tb\n", {"label": "mark"}, r"has no column 'mark' \(for label\)\. Its columns are text, label"),
         ("text\tlabel\na\tb\n", {"label_type": "guess"}, "label_type='guess' is invalid. Expected auto or category or number"),
         ("text\tlabel\na\tb\n", {"dataset": "glue"}, "dataset='glue' is invalid. Expected none, cola, sst2"),
-        ("text\tlabel\na\tb\n", {"split": "file"}, r"the name of .*t\.tsv tells no split"),
+        ("text\tlabel\na\tb\n", {"split": "file"}, r"the name of .*t\.tsv names no split"),
         ('text,label\n"a, b",c\n"d,e\nf,g\n', {}, r"t\.tsv, row at line 3: a field that begins with a quotation mark"),
         (b"PK\x03\x04 and more", {}, "not a complete ZIP file"),
         (b"PAR1 and more", {}, "not a complete Parquet file"),
@@ -292,6 +292,99 @@ def test_published_layouts(tmp_path, name):
     assert not report.skipped
     assert not report.unread_columns
     assert report.kept.keys() <= {"missing_rows", "no_label"}
+
+
+HUB = {
+    "mrpc": ({"sentence1": "A b.", "sentence2": "A c.", "label": 1, "idx": 7}, "equivalent"),
+    "qqp": ({"question1": "A?", "question2": "B?", "label": 0, "idx": 7}, "not_duplicate"),
+    "stsb": ({"sentence1": "A", "sentence2": "B", "label": 2.5, "idx": 7}, 2.5),
+    "mnli": ({"premise": "A.", "hypothesis": "B.", "label": 1, "idx": 7}, "neutral"),
+    "ax": ({"premise": "A.", "hypothesis": "B.", "label": -1, "idx": 7}, None),
+    "snli": ({"premise": "A.", "hypothesis": "B.", "label": 2}, "contradiction"),
+    "cola": ({"sentence": "She ate.", "label": 1, "idx": 7}, "acceptable"),
+    "boolq": ({"question": "is it", "passage": "It is.", "idx": 7, "label": 1}, True),
+    "copa": ({"premise": "A", "choice1": "B", "choice2": "C", "question": "cause", "idx": 7, "label": 0}, [True, False]),
+    "wsc.fixed": ({"text": "He ate it.", "span1_index": 0, "span2_index": 2, "span1_text": "He", "span2_text": "it", "idx": 7,
+                   "label": 0}, False),
+}  # fmt: skip
+"""Folder on the Hugging Face hub -> a row, and its label."""
+
+
+def parquet(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pyarrow.parquet.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+@pytest.mark.parametrize("name", HUB)
+def test_layouts_of_the_hub(tmp_path, name):
+    """Columns have other names there, classes are numbers, and -1 means that there is no label."""
+    row, expected = HUB[name]
+    path = parquet(tmp_path / name / "test-00000-of-00001.parquet", [row])
+    assert detect_format([path]) == "labelled"
+    (tree,), report = read(path)
+    assert labels([tree]) == (expected if isinstance(expected, list) else [] if expected is None else [expected])
+    assert tree.meta["split"] == "test"
+    assert not report.skipped
+    assert not report.unread_columns
+
+
+def test_questions_of_the_hub(tmp_path):
+    """One row per question: the rows about a text become the tree that the publisher's file has."""
+
+    def hub(name, rows):
+        path = parquet(tmp_path / name / "train-00000-of-00001.parquet", rows)
+        assert detect_format([path]) == "labelled"
+        trees, report = read(path)
+        assert not report.skipped
+        return [[(node.kind, node.parents, node.text, node.label) for node in tree.nodes] for tree in trees], trees
+
+    context = "The tea is green, and tea is hot."
+    answers = [{"text": ["green"], "answer_start": [11]}, {"text": [], "answer_start": []}]
+    found, trees = hub("squad_v2", [
+        {"id": f"{title}{text}{n}", "title": title, "context": text, "question": f"q{n}?", "answers": answers[n]}
+        for title, text in (("Tea", context), ("Tea", "Tea is green."), ("Pot", context)) for n in (0, 1)
+    ])  # fmt: skip
+    assert found[0] == [
+        ("paragraph", (), context, None),
+        ("question", (0,), "q0?", {"texts": ["green"], "starts": [11], "is_impossible": False}),
+        ("question", (0,), "q1?", {"texts": [], "starts": [], "is_impossible": True}),
+    ]
+    assert [tree.id.partition("/")[2] for tree in trees] == ["Tea/0001", "Tea/0002", "Pot/0001"]
+
+    found, trees = hub("multirc", [
+        {"paragraph": f"p{n // 4}", "question": f"q{n // 2}", "answer": f"a{n}", "label": n % 2 - (n == 7),
+         "idx": {"paragraph": n // 4, "question": n // 2, "answer": n}}
+        for n in range(8)
+    ])  # fmt: skip
+    assert [[text for _, _, text, _ in nodes] for nodes in found] == [
+        ["p0", "q0", "a0", "a1", "q1", "a2", "a3"], ["p1", "q2", "a4", "a5", "q3", "a6", "a7"],
+    ]  # fmt: skip
+    assert [(parents, label) for _, parents, _, label in found[0]] == [
+        ((), None), ((0,), None), ((1,), False), ((1,), True), ((0,), None), ((4,), False), ((4,), True),
+    ]  # fmt: skip
+    assert trees[1].nodes[-1].id.endswith("/1/3/7")
+
+    spans = {"text": ["Ann", "Bob", "Ann"], "start": [0, 8, 16], "end": [3, 11, 19]}
+    rows = [
+        {"passage": "Ann met Bob and Ann", "query": f"@placeholder {n}", "entities": ["Ann", "Bob"], "answers": ["Ann"][n:],
+         "entity_spans": spans, "idx": {"passage": 0, "query": n}}
+        for n in (0, 1)
+    ]  # fmt: skip
+    (found,), (tree,) = hub("record", rows)
+    assert [label for *_, label in found] == [None, {"texts": ["Ann", "Ann"], "starts": [0, 16]}, None]
+    assert tree.meta["entities"] == [[0, 2], [8, 10], [16, 18]]
+    (without,), (tree,) = hub(
+        "early/record", [{key: value for key, value in row.items() if key != "entity_spans"} for row in rows]
+    )
+    assert [label for *_, label in without] == [None, {"texts": ["Ann"], "starts": [0]}, None]
+
+
+def test_a_training_file_without_labels_is_refused(tmp_path):
+    path = written(tmp_path / "QQP" / "train.tsv", "id\tquestion1\tquestion2\n3\tA?\tB?\n")
+    with pytest.raises(RamifyError, match=r"train\.tsv has no column 'is_duplicate', which holds the labels of qqp"):
+        read(path)
+    assert labels(read(path.rename(path.with_name("test.tsv")))[0]) == []
 
 
 def test_every_published_table_is_tested():
@@ -460,6 +553,16 @@ def test_reviews_and_sentences_in_archives(tmp_path):
         read(plays)
     with pytest.raises(RamifyError, match=r"labelled +plays in XML"):
         detect_format([plays])
+    folder = written(tmp_path / "all" / "reviews.xml", "<package/>").parent
+    for file in tmp_path.glob("*.zip"):
+        file.rename(folder / file.name)
+    assert detect_format([folder]) == "labelled"
+    trees, report = read(folder)
+    assert len(trees) == 5
+    assert report.skipped == {"other_file": 3}
+    assert report.examples["other_file"][:2] == [f"{folder / 'plays.zip'}", f"{folder / 'reviews.xml'}"]
+    written(folder / "notes.csv", "text,label\na,b\n")
+    assert labelled.refuses(folder, b"").endswith("notes.csv: no table of a known data set, in a folder with other files")
 
 
 # --- real data --------------------------------------------------------------------------------------------------------
@@ -514,3 +617,10 @@ def test_real_reviews(data_dir, name, rows):
     assert not report.kept
     with pytest.raises(RamifyError, match="plays in XML"):
         read(data_dir("pang-lee") / "shakespeare.zip")
+
+
+def test_real_folder_of_reviews_and_plays(data_dir):
+    assert detect_format([data_dir("pang-lee")]) == "labelled"
+    trees, report = read(data_dir("pang-lee"))
+    assert len(trees) == 22_662
+    assert report.skipped == {"other_file": 8}  # the plays, four descriptions, and a file in each archive

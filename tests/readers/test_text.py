@@ -246,7 +246,7 @@ def test_other_files_are_refused(write, content, message):
 def test_blank_files(write, tmp_path):
     assert texts(write(" \n\n")) == [""]
     assert texts(write(b"\xef\xbb\xbf"), unit="paragraph") == []
-    with pytest.raises(RamifyError, match=r"no tree found .* 1 post read as 'text', left out: empty 1"):
+    with pytest.raises(RamifyError, match=r"no tree found .* 1 record read as 'text', left out: empty 1"):
         dataset.build([write(" \n\n")], "text", tmp_path / "store")
 
 
@@ -270,7 +270,7 @@ def test_long_lines_are_left_out(write, monkeypatch):
     assert texts(path, unit="paragraph") == ["a", "d"]
     rows, report = read(path)
     assert (rows, report.skipped) == ([], {"too_long": 1})
-    assert "choose a smaller unit" in report.examples["too_long"][0]
+    assert report.examples["too_long"][0].endswith("; choose a smaller unit, or divide a single line (fold -s -w 1000)")
 
 
 def test_long_units_are_left_out(write, monkeypatch):

@@ -25,7 +25,24 @@ def pieces():
     return Tokenizer.train(texts, vocab_size=75)
 
 
-WORDS = "unbelievable walking talked singing the dog barked away a cat ran believing walks talks songs .".split()
+WORDS = [
+    "unbelievable",
+    "walking",
+    "talked",
+    "singing",
+    "the",
+    "dog",
+    "barked",
+    "away",
+    "a",
+    "cat",
+    "ran",
+    "believing",
+    "walks",
+    "talks",
+    "songs",
+    ".",
+]
 
 
 def rows_of(pieces, count=60, length=90, pairs=False, seed=0):
@@ -227,9 +244,7 @@ def test_the_example_of_the_slides():
     words = Tokenizer.train(["the dog barked the cat ran away"] * 20, vocab_size=60)
     sentences = [words.encode("the dog barked"), words.encode("the cat ran away")]
     assert [len(each) for each in sentences] == [3, 4]
-    text = RunningText(
-        np.array(sum(sentences, []), dtype=np.uint16), np.array([0, 3, 7]), np.array([0, 2]), np.array([0, 2])
-    )
+    text = RunningText(np.array(sum(sentences, []), dtype=np.uint16), np.array([0, 3, 7]), np.array([0, 2]), np.array([0, 2]))
     view = SentencePairs(text, words, 16, PairConfig(short_seq_prob=0.0, random_next=0.0))
     row = view.example(0)
     assert words.decode(row.ids.tolist()) == "[CLS] the dog barked [SEP] the cat ran away [SEP]"

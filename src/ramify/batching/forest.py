@@ -44,7 +44,7 @@ class Forest:
     node: Ints
     """The index of each node in the store. A chained text is several nodes here."""
     cut: dict[str, int]
-    """Counts of all texts and tokens, of texts and tokens truncated at `max_tokens`, and of chained texts."""
+    """Counts of texts that are not empty, of tokens, of texts and tokens truncated at `max_tokens`, and of chained texts."""
     frame: Frame
     """The special tokens around each text."""
 
@@ -62,7 +62,7 @@ class Forest:
         room = max_tokens - tokenizer.num_special
         over = np.maximum(length - room, 0)
         cut = {
-            "texts": len(length),
+            "texts": int((length > 0).sum()),
             "tokens": int(length.sum()),
             "texts_over": int((over > 0).sum()),
             "tokens_over": int(over.sum()),

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ramify.cli.shared import (
+    ColumnNames,
+    FormatName,
+    FormatOptions,
     Json,
     LogPattern,
     PlainProgress,
@@ -18,9 +21,8 @@ from ramify.cli.shared import (
     check_beside,
     file_kind,
     format_of,
-    options_of,
     pairs,
-    pattern_of,
+    reader_options,
     say_left_out,
 )
 from ramify.errors import RamifyError, counted
@@ -29,6 +31,7 @@ from ramify.files import STANDARD
 if TYPE_CHECKING:
     from ramify.dataset import Store
     from ramify.dataset.build import Progress
+    from ramify.readers import Format
     from ramify.tree import Indices
 
 app = typer.Typer(
@@ -40,81 +43,128 @@ Folder = Annotated[Path, typer.Argument(help="A data set built by `ramify data b
 
 WHOLE_TREE_POLICIES = {"deleted", "empty", "duplicate_id"}
 """The policies that apply to formats whose trees come with their structure."""
+WHOLE_FILES = ("other_file", "not_text", "not_a_book", "not_a_log")
+"""Reasons why a file in a folder or archive is left out as a whole, so that a build names it."""
+
 UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+
+# --- options of `build` -------------------------------------------------------------------------------------------------
+
+Inputs = Annotated[list[Path], typer.Argument(help="Files, compressed or not, or folders with them; - reads stdin.")]
+
+OutFolder = Annotated[Path, typer.Option("--out", help="Folder to write.")]
+
+Policies = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="CASE=ACTION",
+        help="Treatment of faulty posts; repeatable. deleted, empty = reattach|keep|drop|tree; orphan = root|drop; "
+        "missing_parent = root|drop; cycle = drop|root; duplicate_id = first|last; two_roots = split|first|forest; "
+        "missing_root = placeholder|drop. The first action of each case is its default.",
+    ),
+]
+
+Shares = Annotated[str, typer.Option(help="Shares of trees in train, dev and test.")]
+
+SplitBy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="none|file|FILE|COLUMN",
+        help="Take the splits from the data. none: all trees in train; file: the names of the input files say train, dev "
+        "or test; FILE: rows of a tree's id and its split; COLUMN: a column of a table. Default: the trees' metadata, "
+        "where they name a split, and otherwise --split.",
+    ),
+]
+
+Unit = Annotated[
+    Literal["document", "paragraph", "line"] | None, typer.Option(help="Format text: the part of a file that is one text.")
+]
+
+Levels = Annotated[
+    str | None, typer.Option(help="Format book: the levels below the document, e.g. chapter,paragraph,sentence.")
+]
+
+Divisions = Annotated[
+    Literal["flatten", "level"] | None,
+    typer.Option(help="Format book: parts of a work are titles (flatten) or a level of their own."),
+]
+
+TextColumn = Annotated[str | None, typer.Option(help="Tables: the column with the text.")]
+
+PairColumn = Annotated[str | None, typer.Option(help="Labelled tables: the column with the second text of a pair.")]
+
+LabelColumn = Annotated[str | None, typer.Option(help="Tables: the column with the label.")]
+
+Cleanings = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Clean the texts; repeatable. quotes: remove quoted lines; links: replace each link by `<link>`; space: "
+        "normalise white space and remove invisible characters."
+    ),
+]
+
+NearDuplicates = Annotated[
+    Literal["exact", "minhash"] | None,
+    typer.Option(
+        help="Leave out repeated texts. exact: equal up to case, white space and links; minhash: at least 80 % of the "
+        "five-word shingles in common, for texts of eight words or more."
+    ),
+]
+
+DropBots = Annotated[bool, typer.Option("--drop-bots", help="Leave out known bots and authors whose names end in “bot”.")]
+
+Bots = Annotated[list[str] | None, typer.Option(help="With --drop-bots: another author to leave out; repeatable.")]
+
+Anonymise = Annotated[bool, typer.Option("--anonymise", help="Replace authors' names by pseudonyms.")]
+
+Salt = Annotated[
+    str,
+    typer.Option(
+        help="With --anonymise: secret from which pseudonyms follow; the same salt gives the same ones. Default: random."
+    ),
+]
+
+MinNodes = Annotated[int, typer.Option(min=1, help="Leave out trees with fewer nodes.")]
+
+MaxNodes = Annotated[int, typer.Option(min=0, help="Leave out trees with more nodes (0: no limit).")]
+
+MinDepth = Annotated[int, typer.Option(min=0, help="Leave out trees of smaller depth (top-level comments: depth 1).")]
+
+Memory = Annotated[str, typer.Option(help="Memory bound, e.g. 512MB.")]
+
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing data set.")]
+
+# --- commands -----------------------------------------------------------------------------------------------------------
 
 
 @app.command()
 def build(
-    inputs: Annotated[list[Path], typer.Argument(help="Files, compressed or not, or folders with them; - reads stdin.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder to write.")],
-    format: Annotated[str | None, typer.Option(help="Format of the files. Default: guessed.")] = None,
+    inputs: Inputs,
+    out: OutFolder,
+    format: FormatName = None,
     pattern: LogPattern = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CASE=ACTION",
-            help="Treatment of faulty posts; repeatable. deleted, empty = reattach|keep|drop|tree; orphan = root|drop; "
-            "missing_parent = root|drop; cycle = drop|root; duplicate_id = first|last; two_roots = split|first|forest; "
-            "missing_root = placeholder|drop. The first action of each case is its default.",
-        ),
-    ] = None,
-    split: Annotated[str, typer.Option(help="Shares of trees in train, dev and test.")] = "0.9,0.05,0.05",
-    split_by: Annotated[
-        str | None,
-        typer.Option(
-            metavar="none|file|FILE|COLUMN",
-            help="Take the splits from the data. none: all trees in train; file: the names of the input files say train, dev "
-            "or test; FILE: rows of a tree's id and its split; COLUMN: a column of a table. Default: the trees' metadata, "
-            "where they name a split, and otherwise --split.",
-        ),
-    ] = None,
-    unit: Annotated[
-        Literal["document", "paragraph", "line"] | None, typer.Option(help="Format text: the part of a file that is one text.")
-    ] = None,
-    levels: Annotated[
-        str | None, typer.Option(help="Format book: the levels below the document, e.g. chapter,paragraph,sentence.")
-    ] = None,
-    divisions: Annotated[
-        Literal["flatten", "level"] | None,
-        typer.Option(help="Format book: parts of a work are titles (flatten) or a level of their own."),
-    ] = None,
-    text: Annotated[str | None, typer.Option(help="Tables: the column with the text.")] = None,
-    text_pair: Annotated[str | None, typer.Option(help="Labelled tables: the column with the second text of a pair.")] = None,
-    label: Annotated[str | None, typer.Option(help="Tables: the column with the label.")] = None,
-    clean: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Clean the texts; repeatable. quotes: remove quoted lines; links: replace each link by `<link>`; space: "
-            "normalise white space and remove invisible characters."
-        ),
-    ] = None,
-    near_duplicates: Annotated[
-        Literal["exact", "minhash"] | None,
-        typer.Option(
-            help="Leave out repeated texts. exact: equal up to case, white space and links; minhash: at least 80 % of the "
-            "five-word shingles in common, for texts of eight words or more."
-        ),
-    ] = None,
-    drop_bots: Annotated[
-        bool, typer.Option("--drop-bots", help="Leave out known bots and authors whose names end in “bot”.")
-    ] = False,
-    bot: Annotated[list[str] | None, typer.Option(help="With --drop-bots: another author to leave out; repeatable.")] = None,
-    anonymise: Annotated[bool, typer.Option("--anonymise", help="Replace authors' names by pseudonyms.")] = False,
-    salt: Annotated[
-        str,
-        typer.Option(
-            help="With --anonymise: secret from which pseudonyms follow; the same salt gives the same ones. Default: random."
-        ),
-    ] = "",
-    min_nodes: Annotated[int, typer.Option(min=1, help="Leave out trees with fewer nodes.")] = 1,
-    max_nodes: Annotated[int, typer.Option(min=0, help="Leave out trees with more nodes (0: no limit).")] = 0,
-    min_depth: Annotated[int, typer.Option(min=0, help="Leave out trees of smaller depth (top-level comments: depth 1).")] = 0,
-    column: Annotated[
-        list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Tables: the name of a column, e.g. text=body; repeatable.")
-    ] = None,
-    option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the format; repeatable.")] = None,
-    memory: Annotated[str, typer.Option(help="Memory bound, e.g. 512MB.")] = "512MB",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing data set.")] = False,
+    policy: Policies = None,
+    split: Shares = "0.9,0.05,0.05",
+    split_by: SplitBy = None,
+    unit: Unit = None,
+    levels: Levels = None,
+    divisions: Divisions = None,
+    text: TextColumn = None,
+    text_pair: PairColumn = None,
+    label: LabelColumn = None,
+    clean: Cleanings = None,
+    near_duplicates: NearDuplicates = None,
+    drop_bots: DropBots = False,
+    bot: Bots = None,
+    anonymise: Anonymise = False,
+    salt: Salt = "",
+    min_nodes: MinNodes = 1,
+    max_nodes: MaxNodes = 0,
+    min_depth: MinDepth = 0,
+    column: ColumnNames = None,
+    option: FormatOptions = None,
+    memory: Memory = "512MB",
+    overwrite: Overwrite = False,
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
@@ -124,9 +174,6 @@ def build(
     """
     from ramify import dataset, readers
 
-    options = options_of(option)
-    if column:
-        options["columns"] = pairs(column, "--column")
     if bot and not drop_bots:
         raise RamifyError(f"--bot {bot[0]} needs --drop-bots. Add --drop-bots, or leave --bot out.")
     if salt and not anonymise:
@@ -136,14 +183,12 @@ def build(
     say_left_out(inputs)
     format = format_of(format, pattern, inputs, verbose)
     known = readers.find_format(format)
-    options |= pattern_of(pattern)
-    options |= {"unit": unit, "levels": levels, "divisions": divisions, "text_pair": text_pair}
-    for name, value in (("text", text), ("label", label)):
-        if "columns" in known.options and value is not None:
-            options["columns"] = {**options.get("columns", {}), name: value}
-        else:
-            options[name] = value
-    options = {name: value for name, value in options.items() if value is not None}
+    names = {name: theirs for name, theirs in (("text", text), ("label", label)) if theirs is not None}
+    given = {"unit": unit, "levels": levels, "divisions": divisions, "text_pair": text_pair}
+    if "columns" in known.options:
+        column, names = [*(column or []), *(f"{ours}={theirs}" for ours, theirs in names.items())], {}
+    options = reader_options(option, pattern, column) | names
+    options |= {name: value for name, value in given.items() if value is not None}
     idle = policies.keys() - WHOLE_TREE_POLICIES if known.yields != "posts" and not known.takes_policy else ()
     if idle:
         print(
@@ -175,14 +220,7 @@ def build(
             progress=progress,
             options=options,
         )
-    for path, columns in store.info["unread_columns"].items():
-        print(f"note: {path}: nothing reads {', '.join(columns)}. Name a column with --column OURS=THEIRS.", file=sys.stderr)
-    shares = zip(store.info["splits"].items(), _shares(split), strict=True)
-    if empty := [name for (name, counts), share in shares if share and not counts["trees"] and split_by != "none"]:
-        print(
-            f"note: no tree is in {' and '.join(empty)}. Change the shares (--split), or give the splits (--split-by).",
-            file=sys.stderr,
-        )
+    _print_notes(store.info, known, _shares(split) if split_by != "none" else (1.0, 0.0, 0.0))
     if as_json:
         print(json.dumps(store.info, ensure_ascii=False))
     else:
@@ -250,7 +288,7 @@ def stats(
     _print_counts(folder, counts)
     for name in ("levels", "labels"):
         if counts[name]:
-            print(f"{name}: {', '.join(f'{key} {value:,}' for key, value in counts[name].items())}")
+            print(f"{name}: {', '.join(f'{key} {_shown(value)}' for key, value in counts[name].items())}")
     columns = ("mean", *(f"p{share * 100:.0f}" for share in shape.QUANTILES), "max")
     print(f"\n{'':34}" + "".join(f"{column:>10}" for column in columns))
     for name, title in shape.MEASURES.items():
@@ -390,22 +428,41 @@ def _medium_tree(offsets: "Indices", max_nodes: int) -> int:
     return int(np.argmin(np.abs(np.diff(offsets) - max_nodes / 2)))
 
 
+def _print_notes(info: dict[str, Any], known: "Format", shares: Sequence[float]) -> None:
+    """Print, on stderr, the columns and files that nothing read, and the splits that are empty although they have a share."""
+    names = (
+        "a column with --column OURS=THEIRS" if "columns" in known.options else "columns with --text, --text-pair or --label"
+    )
+    for path, columns in info["unread_columns"].items():
+        print(f"note: {path}: unused columns: {', '.join(columns)}. Name {names}.", file=sys.stderr)
+    splits = zip(info["splits"].items(), shares, strict=True)
+    if empty := [name for (name, counts), share in splits if share and not counts["trees"]]:
+        listed = f"split {empty[0]} is" if len(empty) == 1 else f"splits {' and '.join(empty)} are"
+        print(f"note: the {listed} empty. Change the shares (--split), or give the splits (--split-by).", file=sys.stderr)
+    for reason in WHOLE_FILES:
+        places = info["examples"].get(reason, [])
+        for place in places:
+            print(f"note: not read: {place}", file=sys.stderr)
+        if more := info["skipped"].get(reason, 0) - len(places):
+            print(f"note: not read: {more:,} more ({reason})", file=sys.stderr)
+
+
 def _print_counts(folder: Path, counts: dict[str, Any]) -> None:
-    trees, nodes = counts["trees"], counts["nodes"]
-    held = {
-        "replies": f"{counted(trees, 'tree')}, {counted(nodes, 'node')}, {counted(counts['comments'], 'comment')}",
-        "log": f"{counted(trees, 'log')}, {counted(nodes, 'message')}",
-        "document": f"{counted(trees, 'document')}, {counted(nodes, 'node')}",
-        "texts": f"{counted(trees, 'text')}",
-    }
-    more = f", {counted(counts['placeholders'], 'placeholder')}" if counts["placeholders"] else ""
-    print(f"{folder}: {held[counts['structure']]}{more}")
+    from ramify.dataset.statistics import NOUNS, content
+
+    tree, node = NOUNS[counts["structure"]]
+    print(f"{folder}: {content(counts)}")
     for name, split in counts["splits"].items():
-        print(f"  {name:5} {counted(split['trees'], 'tree'):>16} {counted(split['nodes'], 'node'):>18}")
+        nodes = f" {counted(split['nodes'], 'node'):>18}" if tree != node else ""
+        print(f"  {name:5} {counted(split['trees'], tree):>16}{nodes}")
     for name, title in (("skipped", "left out"), ("kept", "repaired")):
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts[name].items() if count)
         print(f"{title}: {reasons or 'nothing'}")
-    print(f"{counted(counts['read'], 'post')} read; content hash {counts['hash'][:16]}")
+    print(f"{counted(counts['read'], node)} read; content hash {counts['hash'][:16]}")
+
+
+def _shown(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
 # --- values of options --------------------------------------------------------------------------------------------------

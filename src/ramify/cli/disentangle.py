@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ramify.cli.shared import (
+    ColumnNames,
     Deciding,
     Device,
+    FormatName,
+    FormatOptions,
     LogPattern,
     Precision,
     Verbose,
     bar,
     file_kind,
     format_of,
-    options_of,
-    pairs,
-    pattern_of,
+    reader_options,
     redecide,
     say_left_out,
 )
@@ -68,73 +69,92 @@ BESIDE: dict[Output, str] = {
 }
 """The ending of a file beside the log, where no `--out` names one. Readers would take `.annotation.txt` for gold links."""
 
+# --- options ------------------------------------------------------------------------------------------------------------
+
+Logs = Annotated[
+    list[Path],
+    typer.Argument(metavar="LOG…", help="Chat logs or exports, compressed or not, or folders with them; - reads stdin."),
+]
+
+Kind = Annotated[
+    Output | None,
+    typer.Option(
+        help="text: readable; jsonl: one tree per conversation; annotation: one link per line; html: a coloured page; csv, "
+        "parquet: one message per row. Default: by the ending of --out (.txt, .jsonl, .links.txt, .annotation.txt, .html, "
+        ".csv, .parquet); without --out, html; on stdout, text; with --live, jsonl."
+    ),
+]
+
+OutFile = Annotated[
+    Path | None,
+    typer.Option("--out", help="File to write; - writes to stdout. Default: a new file beside the log; with --live, stdout."),
+]
+
+Models = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A disentanglement run, e.g. of `ramify train feature-model`, or a saved model. Repeat for an ensemble. "
+        "Default: links, the model that ships with Ramify."
+    ),
+]
+
+Ensemble = Annotated[
+    Literal["vote", "unanimous", "union", "union-most", "intersect", "mean"],
+    typer.Option(
+        help="Combination of several models. vote: the link that most models predict; unanimous: links that all predict, "
+        "otherwise a start; union: every predicted link; union-most: the same, but a start if most predict one; intersect: "
+        "conversations that all predict; mean: the likeliest link by the mean probability."
+    ),
+]
+
+Beam = Annotated[int, typer.Option(min=1, help="Beam width of models that read their own decisions.")]
+
+IgnoreReplies = Annotated[
+    bool,
+    typer.Option(
+        "--ignore-replies",
+        help="Predict the parents of all messages, to compare them with the replies that the log itself records. Default: "
+        "these replies are kept, and the others predicted.",
+    ),
+]
+
+Live = Annotated[
+    bool,
+    typer.Option(
+        "--live",
+        help="Decide on messages as they arrive, without lookahead, and write each decision at once: a JSON object or "
+        "LOG:PARENT CHILD -. Memory is bounded for logs as text and for tables without ids, parents and channels; exports "
+        "are read whole first.",
+    ),
+]
+
+Every = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="With --live: decide once this many messages have arrived. Default: decide at once, on all messages that "
+        "have arrived in the meantime.",
+    ),
+]
+
+
+# --- the command --------------------------------------------------------------------------------------------------------
+
 
 def disentangle(
-    logs: Annotated[
-        list[Path],
-        typer.Argument(metavar="LOG…", help="Chat logs or exports, compressed or not, or folders with them; - reads stdin."),
-    ],
-    to: Annotated[
-        Output | None,
-        typer.Option(
-            help="text: readable; jsonl: one tree per conversation; annotation: one link per line; html: a coloured page; csv, "
-            "parquet: one message per row. Default: by the ending of --out (.txt, .jsonl, .links.txt, .annotation.txt, .html, "
-            ".csv, .parquet); without --out, html; on stdout, text; with --live, jsonl."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", help="File to write; - writes to stdout. Default: a new file beside the log; with --live, stdout."
-        ),
-    ] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A disentanglement run, e.g. of `ramify train feature-model`, or a saved model. Repeat for an ensemble. "
-            "Default: links, the model that ships with Ramify."
-        ),
-    ] = None,
-    ensemble: Annotated[
-        Literal["vote", "unanimous", "union", "union-most", "intersect", "mean"],
-        typer.Option(
-            help="Combination of several models. vote: the link that most models predict; unanimous: links that all predict, "
-            "otherwise a start; union: every predicted link; union-most: the same, but a start if most predict one; intersect: "
-            "conversations that all predict; mean: the likeliest link by the mean probability."
-        ),
-    ] = "vote",
-    beam: Annotated[int, typer.Option(min=1, help="Beam width of models that read their own decisions.")] = 1,
-    format: Annotated[str | None, typer.Option(help="Format of the files. Default: guessed.")] = None,
+    logs: Logs,
+    to: Kind = None,
+    out: OutFile = None,
+    model: Models = None,
+    ensemble: Ensemble = "vote",
+    beam: Beam = 1,
+    format: FormatName = None,
     pattern: LogPattern = None,
-    option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the format; repeatable.")] = None,
-    column: Annotated[
-        list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Tables: the name of a column, e.g. text=body; repeatable.")
-    ] = None,
-    ignore_replies: Annotated[
-        bool,
-        typer.Option(
-            "--ignore-replies",
-            help="Predict the parents of all messages, to compare them with the replies that the log itself records. Default: "
-            "these replies are kept, and the others predicted.",
-        ),
-    ] = False,
-    live: Annotated[
-        bool,
-        typer.Option(
-            "--live",
-            help="Decide on messages as they arrive, without lookahead, and write each decision at once: a JSON object or "
-            "LOG:PARENT CHILD -. Memory is bounded for logs as text and for tables without ids, parents and channels; exports "
-            "are read whole first.",
-        ),
-    ] = False,
-    every: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="With --live: decide once this many messages have arrived. Default: decide at once, on all messages that "
-            "have arrived in the meantime.",
-        ),
-    ] = None,
+    option: FormatOptions = None,
+    column: ColumnNames = None,
+    ignore_replies: IgnoreReplies = False,
+    live: Live = False,
+    every: Every = None,
     settings: Deciding = None,
     device: Device = "auto",
     precision: Precision = "fp32",
@@ -169,20 +189,11 @@ def disentangle(
     say_left_out(logs)
     name = format_of(format, pattern, logs, verbose)
     known = readers.find_format(name)
-    if known.yields == "posts" or name in NO_CHATS:
-        held = NO_CHATS.get(name, "posts with known parents")
-        hints = {"table": "a table of messages in the order of the channel, name it with --format chat-table"}
-        hint = hints.get(name, "a chat log, name its format with --format, or give its --pattern")
-        raise RamifyError(f"--format {name} holds {held}, so there is nothing to disentangle. If the input is {hint}.")
-    chosen = options_of(option) | pattern_of(pattern) | ({"columns": pairs(column, "--column")} if column else {})
+    _check_chat(known)
+    chosen = reader_options(option, pattern, column)
     known.check(chosen)
     chosen = dict(known.unannotated) | chosen
-    sources = readers.list_files(logs)
-    if "annotations" in known.options and known.yields == "logs":
-        sources = [*sources, *known.load().beside(sources, chosen)]
-    for source in sources:
-        if out.exists() and source.is_file() and out.is_file() and out.samefile(source):
-            raise RamifyError(f"--out {out} is also an input. Choose another file to write to.")
+    _check_no_input(out, known, logs, chosen)
     models = [_loaded(source, settings, device) for source in model or [str(LINKS)]]
     names = ", ".join(Path(each).name for each in model or ())
     if every is not None and not live:
@@ -273,6 +284,28 @@ def _check_out(out: Path) -> None:
         raise RamifyError(f"--out {out} is a folder. Name a file to write to.")
     if not out.parent.is_dir():
         raise RamifyError(f"--out {out}: the folder {out.parent} does not exist. Create it, or choose another file.")
+
+
+def _check_chat(known: "Format") -> None:
+    """Raise for a format that holds no chats."""
+    if known.yields != "posts" and known.name not in NO_CHATS:
+        return
+    held = NO_CHATS.get(known.name, "posts with known parents")
+    hints = {"table": "a table of messages in the order of the channel, name it with --format chat-table"}
+    hint = hints.get(known.name, "a chat log, name its format with --format, or give its --pattern")
+    raise RamifyError(f"--format {known.name} holds {held}, so there is nothing to disentangle. If the input is {hint}.")
+
+
+def _check_no_input(out: Path, known: "Format", logs: list[Path], chosen: dict[str, Any]) -> None:
+    """Raise if `out` is one of the files that are read, annotations included."""
+    from ramify import readers
+
+    sources = readers.list_files(logs)
+    if "annotations" in known.options and known.yields == "logs":
+        sources = [*sources, *known.load().beside(sources, chosen)]
+    for source in sources:
+        if out.exists() and source.is_file() and out.is_file() and out.samefile(source):
+            raise RamifyError(f"--out {out} is also an input. Choose another file to write to.")
 
 
 def _loaded(source: str, settings: list[str] | None, device: str) -> "Disentangler":

@@ -47,6 +47,14 @@ Deciding = Annotated[
 ]
 
 
+FormatName = Annotated[str | None, typer.Option(help="Format of the files. Default: guessed.")]
+
+ColumnNames = Annotated[
+    list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Tables: the name of a column, e.g. text=body; repeatable.")
+]
+
+FormatOptions = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the format; repeatable.")]
+
 LogPattern = Annotated[
     list[str] | None,
     typer.Option(
@@ -63,9 +71,13 @@ def format_of(format: str | None, pattern: list[str] | None, inputs: list[Path],
     return format or ("chat-log" if pattern else guessed(inputs, verbose))
 
 
-def pattern_of(pattern: list[str] | None) -> dict[str, Any]:
-    """The option of the reader that `--pattern` gives."""
-    return {"pattern": "\n".join(pattern)} if pattern else {}
+def reader_options(option: list[str] | None, pattern: list[str] | None, column: list[str] | None) -> dict[str, Any]:
+    """The options of a reader that `--option`, `--pattern` and `--column` give."""
+    return (
+        options_of(option)
+        | ({"pattern": "\n".join(pattern)} if pattern else {})
+        | ({"columns": pairs(column, "--column")} if column else {})
+    )
 
 
 def redecide(model: "Disentangler", settings: list[str] | None) -> "Disentangler":

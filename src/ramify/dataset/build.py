@@ -67,7 +67,7 @@ def build(
 
     `format` is a key of `readers.FORMATS` (None: detect it), and `options` are passed to its reader. `split` gives the shares
     of train, dev and test; the split of a tree depends on the id of the tree or of its group alone, unless the data give it
-    (metadata `split`). `split_by` is `none` (all trees in train), `file` (the names of the input files tell it), a file with
+    (metadata `split`). `split_by` is `none` (all trees in train), `file` (the names of the input files), a file with
     the split of every tree (`splits.read_table`), or the name of a column. `clean` lists keys of
     `filters.CLEANINGS` in order. `max_nodes=0` means no bound. `min_depth` bounds the number of edges from the root to the
     deepest node of a tree. Without a `salt`, `anonymise` uses a random one and discards it. `memory` bounds the bytes of data
@@ -208,7 +208,7 @@ def _no_trees(paths: Sequence[Path], format: str, report: Report) -> str:
     skipped = ", ".join(f"{reason} {count:,}" for reason, count in report.skipped.most_common()) or "none"
     example = next((f" For example {where[0].rstrip('.')}." for where in report.examples.values() if where), "")
     return (
-        f"no tree found in {', '.join(map(str, paths))}: {counted(report.read, 'post')} read as {format!r}, "
+        f"no tree found in {', '.join(map(str, paths))}: {counted(report.read, 'record')} read as {format!r}, "
         f"left out: {skipped}.{example} Check the format (--format)."
     )
 

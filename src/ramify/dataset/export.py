@@ -31,8 +31,8 @@ Stores = Sequence[Store]
 def export(stores: Stores, out: Path, format: Format) -> None:
     """Write all trees of some stores to a file or, as `convokit` and `datasets`, into a new folder.
 
-    Raises `RamifyError` if the format cannot hold the trees. A failed export leaves no file; what standard output has received
-    stays there.
+    Raises `RamifyError` if the format cannot hold the trees. A failed export leaves no file, but may have written to
+    standard output.
     """
     _WRITERS[format](stores, out)
 
@@ -134,7 +134,7 @@ def _card(stores: Stores, names: Sequence[str], nodes: dict[str, int]) -> str:
     hashes = ", ".join(store.hash for store in stores)
     return (
         f"---\nconfigs:\n- config_name: default\n  data_files:\n{files}\n---\n\n"
-        "# Trees of text\n\nOne row per node. The nodes of a tree stand together, parents first.\n\n"
+        "# Trees of text\n\nOne row per node. The nodes of a tree are consecutive, parents first.\n\n"
         f"| split | trees | nodes |\n|---|---|---|\n{counts}\n\n| column | meaning |\n|---|---|\n{columns}\n\n"
         f"Written by `ramify data export` from data with the content hash {hashes}. The licence is that of the source.\n"
     )

@@ -14,9 +14,9 @@ from ramify.readers.base import Policy, pc
 from ramify.tree import Indices
 
 MAX_UNKNOWN = 0.9
-"""The share of unknown parents from which the links of a build are not believed."""
+"""The share of unknown parents from which a build is refused."""
 MIN_REPLIES = 10
-"""The number of replies from which the share decides. Ids that are spelled almost alike decide alone."""
+"""The smallest number of replies for which the share decides. Ids that differ in spelling decide for any number."""
 SAMPLE = 200
 
 _REDDIT_PREFIX = re.compile(r"t[0-9]_")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ramify.dataset.chunk import Chunk
 from ramify.dataset.store import SPLITS
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.readers import list_files
 from ramify.readers.base import pc
 from ramify.readers.split_names import SPELLINGS, in_name, named
@@ -25,7 +25,7 @@ GIVEN = "split"
 """The column of rows that holds the index of the split that their input file names."""
 
 NONE, FILE = "none", "file"
-"""Values of `split_by`: all trees are in train; the name of each input file or folder tells the split."""
+"""Values of `split_by`: all trees are in train; the name of each input file or folder names the split."""
 
 
 class Splitter:
@@ -59,8 +59,8 @@ class Splitter:
             # A root that was added has no file of its own.
             of_node = pc.fill_null(chunk.content[GIVEN].chunk(0).take(pa.array(chunk.rows)), -1).to_numpy()
             return np.maximum.reduceat(of_node, np.cumsum(chunk.lengths) - chunk.lengths).astype(np.int8)
-        told = pc.fill_null(pc.match_substring(chunk.metas, f'"{SPLIT}"'), False).to_numpy(zero_copy_only=False)
-        for tree in np.flatnonzero(told).tolist():
+        has_split = pc.fill_null(pc.match_substring(chunk.metas, f'"{SPLIT}"'), False).to_numpy(zero_copy_only=False)
+        for tree in np.flatnonzero(has_split).tolist():
             value = json.loads(chunk.metas[tree].as_py()).get(SPLIT)
             if value is not None:
                 split[tree] = _index(value, f"tree {chunk.tree_ids[tree]}")
@@ -113,7 +113,9 @@ def _row_pairs(text: str, path: Path) -> Iterator[tuple[str, str, Any]]:
         if not row:
             continue
         if len(row) != 2:
-            raise RamifyError(f"{path}, row {number}: {len(row)} fields. Expected two: a tree's id, and train, dev or test.")
+            raise RamifyError(
+                f"{path}, row {number}: {counted(len(row), 'field')}. Expected two: a tree's id, and train, dev or test."
+            )
         if number == 1 and named(row[1]) is None:
             continue  # the names of the columns
         yield f"{path}, row {number}", row[0], row[1]
@@ -131,9 +133,9 @@ def _index(value: Any, where: str) -> int:
 
 
 def by_file(paths: Sequence[Path]) -> dict[int, list[Path]]:
-    """Index of a split -> the input files or folders whose names tell that split.
+    """Index of a split -> the input files or folders that name it.
 
-    Files in a folder whose own name tells none are looked at one by one. Raises `RamifyError` if a name tells no split.
+    If a folder names none, each file in it has to. Raises `RamifyError` if one does not.
     """
     found: dict[int, list[Path]] = {}
     for path in paths:
@@ -142,7 +144,7 @@ def by_file(paths: Sequence[Path]) -> dict[int, list[Path]]:
             split = in_name(file)
             if split is None:
                 raise RamifyError(
-                    f"--split-by file: the name of {file} tells no split. Rename it so that it holds the word train, dev, val "
+                    f"--split-by file: the name of {file} names no split. Rename it so that it holds the word train, dev, val "
                     "or test, or leave the file out."
                 )
             found.setdefault(SPLITS.index(split), []).append(file)

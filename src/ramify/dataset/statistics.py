@@ -2,13 +2,14 @@
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ramify.dataset.store import COUNTED, Store
+from ramify.dataset.store import COUNTED, Store, Structure
 from ramify.errors import RamifyError, counted
 from ramify.files import replacing
 from ramify.readers.base import pc
@@ -24,7 +25,7 @@ QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
 
 MEASURES = {
     "nodes_per_tree": "nodes per tree",
-    "depth": "depth of a comment",
+    "depth": "depth of a node",
     "tree_depth": "depth of a tree",
     "children": "children per node",
     "width": "most nodes on one level of a tree",
@@ -34,8 +35,30 @@ MEASURES = {
 """Key of a measure -> its name in tables and figures."""
 
 
+NOUNS: dict[Structure, tuple[str, str]] = {
+    "replies": ("tree", "post"),
+    "log": ("log", "message"),
+    "document": ("document", "node"),
+    "texts": ("text", "text"),
+}
+"""Structure -> the names of its trees and of its nodes."""
+
+
+def content(counts: Mapping[str, Any]) -> str:
+    """What a data set holds, by the counts of its build: "38 documents, 442,519 nodes"."""
+    tree, node = NOUNS[counts["structure"]]
+    held = [counted(counts["trees"], tree)]
+    if counts["structure"] == "replies":
+        held += [counted(counts["nodes"], "node"), counted(counts["comments"], "reply")]
+    elif tree != node:
+        held.append(counted(counts["nodes"], node))
+    if counts["placeholders"]:
+        held.append(counted(counts["placeholders"], "placeholder"))
+    return ", ".join(held)
+
+
 def measures(store: Store) -> dict[str, Indices]:
-    """Key of `MEASURES` -> one number per tree, node or comment. Placeholder roots are not among the nodes."""
+    """Key of `MEASURES` -> one number per tree, per node, or (depth) per node below a root, placeholders apart."""
     depth = store.depth.astype(np.int64)
     sizes = np.diff(store.offsets)
     tree = np.repeat(np.arange(store.num_trees), sizes)
@@ -153,7 +176,7 @@ def plot(store: Store, path: Path) -> None:
         raise RamifyError(f"{path.name!r} is not the name of a .png, .svg or .pdf file. Choose one of these formats.")
     measured = measures(store)
     panels = (
-        ("depth", "Depth", "share of comments at least so deep", "#2f6f8f"),
+        ("depth", "Depth", "share of nodes at least so deep", "#2f6f8f"),
         ("children", "Width", "share of nodes with at least so many", "#b5651d"),
         ("words", "Length", "share of nodes with at least so many", "#4c7a34"),
     )
@@ -177,7 +200,8 @@ def plot(store: Store, path: Path) -> None:
     name = store.path.name if store.path else "trees"
     placeholders = store.num_nodes - len(measured["words"])
     more = f", {counted(placeholders, 'placeholder')}" if placeholders else ""
-    title = f"{name}: {counted(store.num_trees, 'tree')}, {counted(store.num_nodes - placeholders, 'node')}{more}"
+    trees = counted(store.num_trees, NOUNS[store.structure][0])
+    title = f"{name}: {trees}, {counted(store.num_nodes - placeholders, 'node')}{more}"
     figure.suptitle(title, x=0.01, ha="left", color="#555555")
     with replacing(path) as scratch:
         figure.savefig(scratch, dpi=150, format=path.suffix[1:].lower())

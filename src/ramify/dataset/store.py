@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ramify.dataset import tables
 from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD
 from ramify.readers.base import pc
@@ -397,16 +396,22 @@ class Store:
         text, and meta (the metadata of the tree as JSON). A store of logs also has parents (the ids of all parents; null: not
         annotated) and self_link. Labels are truth values, numbers or strings if all of them are, and JSON otherwise.
         """
-        return tables.to_arrow(self)
+        from ramify.dataset.tables import to_arrow
+
+        return to_arrow(self)
 
     def to_pandas(self) -> "pandas.DataFrame":
         """The table of `to_arrow` as a data frame. Raises `RamifyError` if pandas is not installed."""
-        tables.extra("pandas", "Store.to_pandas")
+        from ramify.dataset.tables import extra
+
+        extra("pandas", "Store.to_pandas")
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> "polars.DataFrame":
         """The table of `to_arrow` as a data frame. Raises `RamifyError` if polars is not installed."""
-        return tables.extra("polars", "Store.to_polars").from_arrow(self.to_arrow())
+        from ramify.dataset.tables import extra
+
+        return extra("polars", "Store.to_polars").from_arrow(self.to_arrow())
 
     def to_networkx(self, tree: int | str) -> "networkx.DiGraph":
         """A tree, by its number or its id, as a graph with edges from parents to children.
@@ -414,7 +419,9 @@ class Store:
         Its nodes are named by their ids. The metadata of the tree, its id and its split are attributes of the graph. Raises
         `RamifyError` if networkx is not installed.
         """
-        return tables.to_networkx(self, tree)
+        from ramify.dataset.tables import to_networkx
+
+        return to_networkx(self, tree)
 
     @cached_property
     def _starts(self) -> Indices:

@@ -3,18 +3,16 @@
 import json
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from ramify.dataset.store import Numbers, Store
 from ramify.errors import RamifyError
 from ramify.readers.base import pc
 from ramify.readers.rows import LOG_COLUMNS, NODE_COLUMNS
 from ramify.tree import Indices
-
-if TYPE_CHECKING:
-    from ramify.dataset.store import Numbers, Store
 
 TYPES = {
     "tree": pa.string(),
@@ -42,7 +40,7 @@ BATCH_BYTES = 32 << 20
 """The largest number of rows, and of bytes of text, of a batch. A single text may be longer."""
 
 
-def column_names(stores: "Sequence[Store]") -> list[str]:
+def column_names(stores: Sequence[Store]) -> list[str]:
     """The columns of a table of stores. Those of logs are left out if no store holds logs."""
     names = [*NODE_COLUMNS]
     if any(store.structure == "log" for store in stores):
@@ -55,14 +53,14 @@ def schema_of(names: Sequence[str]) -> pa.Schema:
     return pa.schema([(name, TYPES[name]) for name in names])
 
 
-def rows_of(store: "Store", nodes: "Numbers", names: Sequence[str]) -> pa.RecordBatch:
+def rows_of(store: Store, nodes: Numbers, names: Sequence[str]) -> pa.RecordBatch:
     """The given columns of some nodes, in the order of `nodes`."""
     nodes = np.asarray(nodes, dtype=np.int64)
     trees = store.tree_of(nodes)
     return pa.record_batch([_column(store, nodes, trees, name) for name in names], schema=schema_of(names))
 
 
-def _column(store: "Store", nodes: Indices, trees: Indices, name: str) -> pa.Array:
+def _column(store: Store, nodes: Indices, trees: Indices, name: str) -> pa.Array:
     if name == "tree":
         return pa.array(store.tree_ids(trees), pa.string())
     if name == "split":
@@ -84,13 +82,13 @@ def _column(store: "Store", nodes: Indices, trees: Indices, name: str) -> pa.Arr
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), store.column("id", numbers), mask=unknown)
 
 
-def batches(store: "Store", names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def batches(store: Store, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The given columns of all nodes, tree after tree, in batches of bounded size."""
     for nodes in _ranges(store):
         yield rows_of(store, nodes, names)
 
 
-def _ranges(store: "Store") -> Iterator[Indices]:
+def _ranges(store: Store) -> Iterator[Indices]:
     start = 0
     for texts in store.text_arrays(BATCH_ROWS):
         ends = np.cumsum(pc.binary_length(texts).to_numpy())
@@ -106,7 +104,7 @@ def _ranges(store: "Store") -> Iterator[Indices]:
 _KINDS = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
 
 
-def label_type(stores: "Sequence[Store]") -> pa.DataType | None:
+def label_type(stores: Sequence[Store]) -> pa.DataType | None:
     """The type of all labels: truth values, whole numbers, numbers or strings. None: they are of several types, or others."""
     kinds: set[Any] = set()
     for store in stores:
@@ -133,7 +131,7 @@ def with_label_values(batch: pa.RecordBatch, kind: pa.DataType | None) -> pa.Rec
 # --- data frames and graphs ---------------------------------------------------------------------------------------------
 
 
-def to_arrow(store: "Store") -> pa.Table:
+def to_arrow(store: Store) -> pa.Table:
     """A table with one row per node; see `Store.to_arrow`."""
     names, kind = column_names([store]), label_type([store])
     schema = with_label_values(rows_of(store, [], names), kind).schema
@@ -141,7 +139,7 @@ def to_arrow(store: "Store") -> pa.Table:
     return pa.Table.from_batches(rows, schema).unify_dictionaries()
 
 
-def to_networkx(store: "Store", tree: int | str) -> Any:
+def to_networkx(store: Store, tree: int | str) -> Any:
     """A tree as a `networkx.DiGraph`; see `Store.to_networkx`."""
     networkx = extra("networkx", "Store.to_networkx")
     number = store.find_tree(tree) if isinstance(tree, str) else tree

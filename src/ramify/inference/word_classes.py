@@ -56,7 +56,8 @@ class AncestorWords:
         keys, own = _pieces(forest, targets, np.minimum(forest.length[targets], room))
         target, piece = keys // _PIECES, keys % _PIECES
         found = np.zeros(len(keys))
-        for start, stop in runs(counts[target], _LOOKUPS):
+        # Ancestors may all be without text, as the chapters and paragraphs of a document are.
+        for start, stop in runs(counts[target], _LOOKUPS) if len(held) else ():
             reader = np.repeat(np.arange(start, stop), counts[target[start:stop]])
             wanted = place[places(counts, target[start:stop])] * _PIECES + piece[reader]
             spot, known = _find(held, wanted)

@@ -291,6 +291,8 @@ def _segments(batch: StreamBatch, memory: Memory | None, dtype: torch.dtype) -> 
 
 # --- Hugging Face ---------------------------------------------------------------------------------------------------
 
+MODEL_TYPE = "xlnet"
+
 ATTENTION_KEYS = {"query": "q", "out": "o", "distance": "r"}
 """Linear maps of attention. Hugging Face's o maps back to the model's size, so it is stored the other way round."""
 
@@ -310,7 +312,7 @@ def config_from_hf(directory: Path) -> XLNetConfig:
     """Read config.json of an XLNet. Raises `RamifyError` for another architecture or an option that Ramify lacks."""
     path = directory / "config.json"
     theirs = read_json(path, hf.A_CHECKPOINT)
-    if theirs.get("model_type") != "xlnet":
+    if theirs.get("model_type") != MODEL_TYPE:
         raise RamifyError(f"{path}: model_type={theirs.get('model_type')!r} is not xlnet. Choose another checkpoint.")
     if missing := [name for name in SIZES if type(theirs.get(name)) is not int]:
         raise RamifyError(
@@ -340,7 +342,7 @@ def config_to_hf(config: XLNetConfig, reuse_len: int | None = None) -> dict[str,
         )
     return {
         "architectures": ["XLNetLMHeadModel"],
-        "model_type": "xlnet",
+        "model_type": MODEL_TYPE,
         **{name: getattr(config, ours) for name, ours in SIZES.items()},
         "d_head": config.dim // config.num_heads,
         "dropout": config.dropout,
@@ -415,3 +417,8 @@ def tensors_to_hf(model: XLNet, head_bias: Tensor | None = None) -> dict[str, Te
         theirs["lm_loss.bias"] = head_bias.detach()
         theirs["lm_loss.weight"] = theirs["transformer.word_embedding.weight"].clone()
     return theirs
+
+
+def save_pretrained(model: XLNet, directory: str | Path, head_bias: Tensor, reuse_len: int) -> None:
+    """Write config.json and model.safetensors for `XLNetLMHeadModel`."""
+    hf.write(Path(directory), config_to_hf(model.config, reuse_len), tensors_to_hf(model, head_bias))

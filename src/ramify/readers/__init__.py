@@ -178,7 +178,9 @@ def detect_format(paths: Sequence[Path], *, verbose: bool = False) -> str:
                 return name
             path, reason = refused
             if reason != A_FOLDER:
-                reasons[name].append(reason if len(heads) == 1 and inputs is paths else f"{path}: {reason}")
+                whole = reason if len(heads) == 1 and inputs is paths else f"{path}: {reason}"
+                # The reason for a folder may be that for a file in it.
+                reasons[name] = [earlier for earlier in reasons[name] if not whole.endswith(earlier)] + [whole]
     raise RamifyError(describe(paths, reasons, heads, verbose=verbose))
 
 

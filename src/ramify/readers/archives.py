@@ -98,7 +98,7 @@ class Archive:
         return self._zip.getinfo(name).compress_size
 
     def open(self, name: str) -> io.BufferedReader:
-        """Open a file. Of several with this name it is the last, as when other programs unpack the archive."""
+        """Open a file. If several have this name, it is the last, the one that remains when an archive is unpacked."""
         info = self._zip.getinfo(name)
         if info.flag_bits & 1:
             raise RamifyError(f"{self.path} is encrypted ({name}). Unpack it with its password and name the folder.")

@@ -219,6 +219,12 @@ def read_twice(path: Path, remedy: str) -> None:
         raise RamifyError(f"{path} is a pipe, which can be read only once. {remedy}")
 
 
+def read_before(path: Path) -> None:
+    """Announce that a file is read once before it is read in earnest: standard input is copied to disk as it is read."""
+    if path == STANDARD:
+        StandardInput.keep()
+
+
 def check_not_standard(path: Path, what: str, reason: str) -> None:
     """Raise `RamifyError` for standard input in a format that cannot be read from it."""
     if path == STANDARD:

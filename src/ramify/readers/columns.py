@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.readers.base import (
     INTO_A_FILE,
     MAX_LINE_BYTES,
@@ -196,6 +196,18 @@ def _parquet(path: Path, report: Report, layout: Layout, columns: Mapping[str, s
         raise RamifyError(f"{path} is not a complete Parquet file ({error}). Write or download it again.") from None
 
 
+def parquet_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (file and row, row) of Parquet, for columns that hold lists or objects. Raises `RamifyError` if it is damaged."""
+    row = 1
+    try:
+        for batch in _open_parquet(path).iter_batches(batch_size=1 << 10, columns=columns and list(columns)):
+            for values in batch.to_pylist():
+                yield f"{path}, row {row}", values
+                row += 1
+    except (pa.ArrowException, OSError) as error:
+        raise RamifyError(f"{path} is not a complete Parquet file ({error}). Write or download it again.") from None
+
+
 def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
     """Open a Parquet file. Its end is read first, so a file that is compressed as a whole is unpacked to disk."""
     check_not_standard(path, "Parquet", "its end is read first")
@@ -296,7 +308,7 @@ def _delimited(
         bad_rows.append(row.number)
         report.read += 1
         number = rows_before + row.number
-        report.skip("bad_row", f"{path}, row {number}: {row.actual_columns} columns, not {row.expected_columns}")
+        report.skip("bad_row", f"{path}, row {number}: {counted(row.actual_columns, 'column')}, not {row.expected_columns}")
         return "skip"
 
     parsing = pyarrow.csv.ParseOptions(delimiter=delimiter, quote_char=quote or False, invalid_row_handler=bad_row)

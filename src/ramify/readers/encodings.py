@@ -67,6 +67,19 @@ def decoded(block: bytes, encoding: str, first: int, path: Path, report: Report)
     return "\n".join(lines)
 
 
+def _as_windows(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return error.object[error.start : error.end].decode("cp1252", "replace"), error.end
+
+
+codecs.register_error("ramify.cp1252", _as_windows)
+
+
+def decoded_bytewise(data: bytes) -> str:
+    """The text of UTF-8 in which other bytes are read as cp1252, one by one, because markup may stand on a single line."""
+    return data.decode("utf-8", "ramify.cp1252")
+
+
 class _Recoded(io.RawIOBase):
     """A re-encoded stream. Undecodable bytes become U+FFFD. `by_returns`: any line end becomes "\\n"."""
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ramify.errors import RamifyError
-from ramify.readers import labelled_records, list_files
+from ramify.errors import RamifyError, counted
+from ramify.readers import labelled_records, labelled_rows, list_files
 from ramify.readers.archives import ZIP
-from ramify.readers.base import A_FOLDER, Policy, Report, bad_option, file_name, open_bytes
+from ramify.readers.base import A_FOLDER, Policy, Report, bad_option, file_name, open_bytes, read_before
 from ramify.readers.columns import LINE, PARQUET, Columns, Layout, batches, check, decoded, delimiter_of, header, strings
 from ramify.readers.labelled_sets import BY_NAME, Dataset, lacks_header, of_table, part_of, split_of
 from ramify.readers.labels import LabelColumn, LabelType, number, renamed, survey
@@ -38,7 +38,8 @@ CHAT = ("author", "user", "username", "speaker", "time", "timestamp", "date", "c
 """Columns of chats and posts. A table that has one of them may be labelled, but its format is not guessed."""
 
 NONE, FILE = "none", "file"
-"""Values of `split`: no split from the data; the names of the files tell it. Value of `dataset`: no known layout."""
+"""Values of `split`: no split from the data; the split in the name of the file. `NONE` is also a value of `dataset`: no known
+layout."""
 
 SUFFIXES = ("tsv", "csv", "txt", "json", "jsonl", "ndjson", "parquet", "zip")
 PACKED = ("gz", "zst", "bz2", "xz")
@@ -49,7 +50,7 @@ KEPT = "meta "
 
 def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        return A_FOLDER
+        return _refuses_folder(path)
     shape = _shape(path, head)
     if shape == labelled_records.PLAYS:
         return "plays in XML, which are documents, not labelled texts"
@@ -67,6 +68,32 @@ def refuses(path: Path, head: bytes) -> str:
     if missing := layout.lacking(names):
         return f"line 1: no column for {', '.join(missing)}"
     return next((f"line 1: a column {name}, as in chats" for name in names if name.casefold() in CHAT), "")
+
+
+def _refuses_folder(path: Path) -> str:
+    """A folder with other files beside those of a known data set is accepted. Elsewhere, the files decide."""
+    files = list_files([path])
+    data = [file for file in files if _is_data_file(file)]
+    if not data or len(data) == len(files):
+        return A_FOLDER
+    for file in data:
+        with open_bytes(file) as stream:
+            head = stream.read(1 << 16)
+        names = [] if _shape(file, head) else header(file, head)
+        if reason := refuses(file, head):
+            return f"{file}: {reason}"
+        if names and not of_table(file, names, _first_row(head)):
+            return f"{file}: no table of a known data set, in a folder with other files"
+    return ""
+
+
+def _is_data_file(path: Path) -> bool:
+    """Whether a file in a folder may be part of a data set."""
+    if labelled_records.line_aligned(path):
+        return True
+    return _may_be_data(path) and not (
+        path.suffix.lower() == ".zip" and labelled_records.shape_of(path) == labelled_records.PLAYS
+    )
 
 
 def read(
@@ -117,7 +144,9 @@ def read(
         else:
             found = labelled_records.READERS[source.shape](source.path, source.name, report)
         for name, tree, count in found:
-            part = tree.meta.get(SPLIT, source.told) if source.dataset and source.dataset.split else source.told
+            part = (
+                tree.meta.get(SPLIT, source.split_in_name) if source.dataset and source.dataset.split else source.split_in_name
+            )
             rows[name, part_of(source.path, named(str(part)) if part else None)] += count
             yield _placed(tree, source.split)
     _compare(rows, report)
@@ -141,7 +170,8 @@ class _Source:
     quote: str = '"'
     # Whether the labels are those of a named or guessed column, rather than classes of a known data set.
     reads_labels: bool = False
-    told: str | None = None
+    # The split that the name of the file or of its folder names.
+    split_in_name: str | None = None
     # The split of all trees of the file.
     split: str | None = None
 
@@ -156,12 +186,11 @@ def _files(paths: Sequence[Path], report: Report) -> list[tuple[Path, str]]:
     files: dict[Path, None] = {}
     for path in paths:
         for file in list_files([path]):
-            base = labelled_records.line_aligned(file)
-            if base is None and path.is_dir() and not _may_be_data(file):
+            if path.is_dir() and not _is_data_file(file):
                 report.read += 1
                 report.skip("other_file", f"{file}")
             else:
-                files[base or file] = None
+                files[labelled_records.line_aligned(file) or file] = None
     names: dict[str, list[Path]] = {}
     for file in files:
         names.setdefault(_tree_name(file), []).append(file)
@@ -195,6 +224,8 @@ def _shape(path: Path, head: bytes) -> str | None:
         return "squad-lines"
     if head.startswith(ZIP) or path.suffix == ".txt" or path.name in labelled_records.SENTENCE_FILES:
         return labelled_records.shape_of(path)
+    if head.startswith(PARQUET):
+        return labelled_rows.shape_of(path, head)
     if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         shapes = {"squad": (b'"data"', b'"paragraphs"'), "multirc": (b'"passage"', b'"questions"')}
         shapes |= {"record": (b'"passage"', b'"qas"', b'"entities"'), "wsc": (b'"target"', b'"span1_text"')}
@@ -222,7 +253,7 @@ def _source(
         return _Source(path, name, "squad-lines")
     with open_bytes(path) as stream:
         head = stream.read(1 << 16)
-    shape = _shape(path, head)
+    shape = None if head.startswith(PARQUET) and (columns or choice == NONE) else _shape(path, head)
     if shape == labelled_records.PLAYS:
         raise RamifyError(
             f"{path} holds plays in XML, which are documents, not labelled texts. Leave the file out, or read it with a format "
@@ -235,7 +266,7 @@ def _source(
             raise RamifyError(
                 f"{path} is not a table, so it has no column {next(iter(columns.values()))!r}. Leave out the names of columns."
             )
-        return _Source(path, name, shape, told=split_of(path))
+        return _Source(path, name, shape, split_in_name=split_of(path))
     if head.startswith(ZIP):
         raise RamifyError(f"{path} is a ZIP file, but not one of Pang and Lee's texts. Unpack it and name its tables.")
     is_delimited = not head.startswith(PARQUET) and not head.lstrip(b"\xef\xbb\xbf \n").startswith(b"{")
@@ -246,6 +277,7 @@ def _source(
         raise RamifyError(f"{path} is not a complete Parquet file ({error}). Write or download it again.") from None
     first_row = _first_row(head) if is_delimited and not titles else []
     known = None if choice == NONE else BY_NAME[choice] if choice else of_table(path, names, first_row)
+    known = known and (known.fitting(names) or known)
     if known and lacks_header(known, first_row):
         names = titles = known.titles
     if is_delimited:
@@ -255,7 +287,7 @@ def _source(
     elif quote is None:
         # The rows of Parquet are counted, and the lines of JSON.
         quote = MARK if head.startswith(PARQUET) else ""
-    source = _Source(path, name, "table", known, None, columns, titles, delimiter, quote, told=split_of(path))
+    source = _Source(path, name, "table", known, None, columns, titles, delimiter, quote, split_in_name=split_of(path))
     return _known_table(source, known, names) if known else _plain_table(source, names)
 
 
@@ -267,6 +299,12 @@ def _known_table(source: _Source, dataset: Dataset, names: Sequence[str]) -> _So
     columns |= {f"{KEPT}{name}": name for name in dataset.kept if name in names}
     optional = {"label": dataset.label, "split": dataset.split, "id": dataset.id if dataset.id in names else "idx"}
     columns |= {ours: theirs for ours, theirs in optional.items() if theirs in names}
+    if "label" not in {**columns, **chosen} and source.split_in_name != "test" and dataset.rows.keys() != {"test"}:
+        raise RamifyError(
+            f"{source.path} has no column {dataset.label!r}, which holds the labels of {dataset.name}. Its columns are "
+            f"{', '.join(names)}. Name the column with --label NAME, or read the file as another table with --option "
+            f"dataset={NONE}."
+        )
     layout = Layout({}, (), numbered=True, ignored=names)
     return replace(source, layout=layout, columns={**columns, **chosen}, reads_labels="label" in chosen)
 
@@ -277,7 +315,7 @@ def _plain_table(source: _Source, names: Sequence[str]) -> _Source:
     required = ["text", "label"]
     if "text" in chosen and "text_pair" not in chosen:
         del synonyms["text_pair"]
-    if source.told == "test" and (
+    if source.split_in_name == "test" and (
         chosen["label"] not in names if "label" in chosen else Layout(SYNONYMS, ("label",)).lacking(names)
     ):
         # The labels of test sets are often secret.
@@ -289,25 +327,25 @@ def _plain_table(source: _Source, names: Sequence[str]) -> _Source:
 
 
 def _give_splits(sources: Sequence[_Source], split: str | None) -> None:
-    """Give the splits that the names of files tell to their trees.
+    """Set the splits of the files by their names.
 
-    A lone training file is left to the build, which divides it by its shares. So are tables of unknown data sets unless several
-    splits are among their names.
+    A lone training file is left to the build, which divides it by its shares. So are tables of unknown data sets, unless their
+    names hold several splits.
     """
-    told = {source.told for source in sources} - {None}
+    named_splits = {source.split_in_name for source in sources} - {None}
     for source in sources:
         if split in (NONE, FILE) and source.layout:
             synonyms = {ours: names for ours, names in source.layout.synonyms.items() if ours != "split"}
             source.layout = replace(source.layout, synonyms=synonyms)
             source.columns = {ours: theirs for ours, theirs in (source.columns or {}).items() if ours != "split"}
-        if split == FILE and source.told is None:
+        if split == FILE and source.split_in_name is None:
             raise RamifyError(
-                f"split=file: the name of {source.path} tells no split. Rename it so that it holds the word train, dev, val or "
+                f"split=file: the name of {source.path} names no split. Rename it so that it holds the word train, dev, val or "
                 "test, or leave the option out."
             )
         is_known = source.dataset is not None or source.shape != "table"
-        if split == FILE or (split is None and (len(told) > 1 or (is_known and told != {"train"}))):
-            source.split = source.told
+        if split == FILE or (split is None and (len(named_splits) > 1 or (is_known and named_splits != {"train"}))):
+            source.split = source.split_in_name
 
 
 def _compare(rows: Mapping[tuple[str, str], int], report: Report) -> None:
@@ -316,7 +354,7 @@ def _compare(rows: Mapping[tuple[str, str], int], report: Report) -> None:
         published = BY_NAME[name].rows.get(part) if name in BY_NAME else None
         if published is not None and count != published:
             reason = "missing_rows" if count < published else "surplus_rows"
-            where = f"{name}, {part}: {count:,} rows; {published:,} are published"
+            where = f"{name}, {part}: {counted(count, 'row')}; {published:,} are published"
             report.repair(reason, where, abs(published - count))
 
 
@@ -336,6 +374,7 @@ def _only(source: _Source, layout: Layout, name: str) -> Iterator[Columns]:
 def _last_rows(source: _Source, layout: Layout) -> dict[str, int]:
     """Id -> the last row with this id."""
     last: dict[str, int] = {}
+    read_before(source.path)
     for batch in _only(source, layout, "id"):
         if "id" in batch:
             last.update(zip(strings(decoded(batch["id"], source.path, 1, Report())).to_pylist(), batch[LINE].to_pylist()))

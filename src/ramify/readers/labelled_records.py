@@ -1,5 +1,6 @@
 """Labelled data sets that are not tables: SQuAD, the nested records of SuperGLUE, and the texts of Pang and Lee."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from pathlib import Path, PurePosixPath
@@ -8,7 +9,7 @@ from typing import Any, NamedTuple
 from ramify.errors import RamifyError
 from ramify.readers.archives import Source, is_zip, source_of
 from ramify.readers.base import Held, Report, lines, open_bytes
-from ramify.readers.documents import documents
+from ramify.readers.labelled_rows import records
 from ramify.readers.values import fields, identifier, objects, string
 from ramify.tree import GROUP, Node, Tree
 
@@ -50,14 +51,17 @@ def _bad(report: Report, where: str, reason: str, count: int = 1) -> None:
 def squad(path: Path, name: str, report: Report) -> Iterator[Found]:
     """A paragraph is a root, and its questions are children. The group of a tree is the title of the article."""
     seen: set[str] = set()
-    for where, value in documents(path, report):
+    numbers: Counter[str] = Counter()
+    for where, value in records(path, report, "squad"):
         articles = fields(value).get("data")
         if not isinstance(articles, list):
             raise RamifyError(f'{where}: no SQuAD data, which is an object with a list "data" of articles. Name another file.')
         dataset = "squad2" if "2.0" in str(value.get("version")) or _has_impossible(articles) else "squad"
         for article, entry in enumerate(articles, 1):
             title = string(fields(entry).get("title")) or f"article {article}"
-            for number, paragraph in enumerate(objects(fields(entry).get("paragraphs")), 1):
+            for paragraph in objects(fields(entry).get("paragraphs")):
+                numbers[title] += 1
+                number = numbers[title]
                 here = f"{where}, {title!r}, paragraph {number}"
                 questions = objects(paragraph.get("qas"))
                 context = paragraph.get("context")
@@ -107,7 +111,7 @@ def _spans(
             report.repair("bad_answer", f"{where}: an answer without text or start, which is left out")
             continue
         if context[start : start + len(text)] != text:
-            report.repair("moved_answer", f"{where}: {text!r:.80} does not stand at {start}")
+            report.repair("moved_answer", f"{where}: {text!r:.80} is not at {start}")
         texts.append(text)
         starts.append(start)
     return {f"{prefix}texts": texts, f"{prefix}starts": starts}
@@ -145,7 +149,7 @@ def squad_lines(base: Path, name: str, report: Report) -> Iterator[Found]:
             continue
         start = len(" ".join(tokens[: places[0]])) + (places[0] > 0)
         if " ".join(tokens[places[0] : places[1] + 1]) != answer:
-            report.repair("moved_answer", f"{where}: {answer!r:.80} does not stand at the tokens {span}")
+            report.repair("moved_answer", f"{where}: {answer!r:.80} is not at the tokens {span}")
         nodes = trees.setdefault(context, [Node(context, id=f"{name}/{len(trees) + 1:06d}", kind="paragraph")])
         label = {"texts": [answer], "starts": [start], "token_spans": [places], "is_impossible": False}
         nodes.append(Node(question, (0,), id=f"{name}/{number}", kind="question", label=label))
@@ -166,7 +170,7 @@ def _texts(path: Path, report: Report, held: Held) -> Iterator[str]:
 
 def multirc(path: Path, name: str, report: Report) -> Iterator[Found]:
     """A passage is a root, its questions are children, and their answers grandchildren, labelled true or false."""
-    for number, (where, record) in enumerate(documents(path, report), 1):
+    for number, (where, record) in enumerate(records(path, report, "multirc"), 1):
         passage = fields(fields(record).get("passage"))
         if not isinstance(passage.get("text"), str):
             _bad(report, where, 'no "passage" with a "text"')
@@ -195,7 +199,7 @@ def multirc(path: Path, name: str, report: Report) -> Iterator[Found]:
 
 def record(path: Path, name: str, report: Report) -> Iterator[Found]:
     """A passage is a root, with the places of its entities in the metadata. Queries are children; `@placeholder` is the gap."""
-    for number, (where, entry) in enumerate(documents(path, report), 1):
+    for number, (where, entry) in enumerate(records(path, report, "record"), 1):
         passage, queries = fields(fields(entry).get("passage")), objects(fields(entry).get("qas"))
         if not isinstance(passage.get("text"), str):
             _bad(report, where, 'no "passage" with a "text"', 1 + len(queries))
@@ -217,7 +221,7 @@ def record(path: Path, name: str, report: Report) -> Iterator[Found]:
 
 def wsc(path: Path, name: str, report: Report) -> Iterator[Found]:
     """A sentence, labelled true if the two spans in its metadata mean the same."""
-    for number, (where, entry) in enumerate(documents(path, report), 1):
+    for number, (where, entry) in enumerate(records(path, report, "wsc"), 1):
         target = fields(fields(entry).get("target"))
         if not isinstance(fields(entry).get("text"), str) or not target:
             _bad(report, where, 'no "text" or no "target"')

@@ -1,8 +1,8 @@
 """The published layouts of labelled data sets: one table of specifications, and recognition of their files."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,6 +38,8 @@ class Dataset:
     """Columns that become metadata of the tree."""
     titles: tuple[str, ...] = ()
     """The names of the columns of files that do not name them."""
+    hub: Mapping[str, str] = field(default_factory=dict)
+    """A column -> its name in the set's tables on the Hugging Face hub, for columns with another name there."""
     marks: tuple[str, ...] = ()
     """Columns that together identify the set in any folder."""
     classes: Mapping[str, Any] = field(default_factory=dict)
@@ -54,6 +56,15 @@ class Dataset:
     def needed(self) -> tuple[str, ...]:
         """The columns that every file of the set has."""
         return (self.text, *self.pair)
+
+    def fitting(self, names: Container[str]) -> "Dataset | None":
+        """The layout with the names of a table's columns: those of the publisher or of the hub. None: neither fits."""
+        hub = {ours: self.hub.get(ours, ours) for ours in (self.text, *self.pair, self.label)}
+        on_hub = replace(
+            self, text=hub[self.text], pair=tuple(hub[name] for name in self.pair), label=hub[self.label], id="idx", marks=()
+        )
+        layouts = [each for each in (self, on_hub) if all(name in names for name in each.needed)]
+        return next((each for each in layouts if each.label in names), next(iter(layouts), None))
 
 
 def _counts(train: int = 0, dev: int = 0, test: int = 0, **more: int) -> dict[str, int]:
@@ -73,20 +84,22 @@ DATASETS = (
     ),
     Dataset(
         "mrpc", ("mrpc", "msrparaphrase"), text="#1 String", pair=("#2 String",), label="Quality",
+        hub={"#1 String": "sentence1", "#2 String": "sentence2", "Quality": "label"},
         marks=("#1 String", "#2 String"), classes={"0": "not_equivalent", "1": "equivalent"}, rows=_counts(3_668, 408, 1_725),
     ),
     Dataset(
         "qqp", ("qqp",), text="question1", pair=("question2",), label="is_duplicate",
-        marks=("question1", "question2", "is_duplicate"),
+        marks=("question1", "question2", "is_duplicate"), hub={"is_duplicate": "label"},
         classes={"0": "not_duplicate", "1": "duplicate"}, rows=_counts(363_846, 40_430, 390_965),
     ),
     Dataset(
         "stsb", ("stsb",), text="sentence1", pair=("sentence2",), label="score", id="index", kept=("genre",), is_number=True,
-        rows=_counts(5_749, 1_500, 1_379),
+        hub={"score": "label"}, rows=_counts(5_749, 1_500, 1_379),
     ),
     Dataset(
         "mnli", ("mnli", "multinli"), text="sentence1", pair=("sentence2",), label="gold_label", id="pairID", kept=("genre",),
         marks=("sentence1", "sentence2", "genre", "pairID"), classes=ENTAILMENT, unlabelled=("-", "-1", "hidden"),
+        hub={"sentence1": "premise", "sentence2": "hypothesis", "gold_label": "label"},
         kinds=("premise", "hypothesis"),
         rows=_counts(392_702, dev_matched=9_815, dev_mismatched=9_832, test_matched=9_796, test_mismatched=9_847),
     ),
@@ -104,7 +117,8 @@ DATASETS = (
     ),
     Dataset(
         "ax", ("ax", "diagnostic"), text="sentence1", pair=("sentence2",), label="label", id="index",
-        kinds=("premise", "hypothesis"), classes=ENTAILMENT, rows=_counts(test=1_104),
+        hub={"sentence1": "premise", "sentence2": "hypothesis"}, kinds=("premise", "hypothesis"), classes=ENTAILMENT,
+        rows=_counts(test=1_104),
     ),
     # SuperGLUE, Wang et al. 2019.
     Dataset(
@@ -144,6 +158,7 @@ DATASETS = (
     Dataset(
         "snli", ("snli",), text="sentence1", pair=("sentence2",), label="gold_label", id="pairID",
         marks=("gold_label", "sentence1", "sentence2", "captionID"), kinds=("premise", "hypothesis"), classes=ENTAILMENT,
+        hub={"sentence1": "premise", "sentence2": "hypothesis", "gold_label": "label"},
         unlabelled=("-", "-1"), rows=_counts(550_152, 10_000, 10_000),
     ),
     Dataset(
@@ -186,8 +201,8 @@ def of_table(path: Path, names: Sequence[str], first_row: Sequence[str]) -> Data
         if dataset.marks and {*dataset.needed, *dataset.marks} <= set(names):
             return dataset
     for dataset in inside:
-        if set(dataset.needed) <= set(names):
-            return dataset
+        if fitting := dataset.fitting(names):
+            return fitting
     return next((dataset for dataset in inside if lacks_header(dataset, first_row)), None)
 
 

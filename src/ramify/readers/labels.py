@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ramify.errors import RamifyError
-from ramify.readers.base import Report, bad_option, pc
+from ramify.readers.base import Report, bad_option, pc, read_before
 from ramify.readers.columns import LINE, Columns, decoded, strings
 
 LabelType = Literal["auto", "category", "number"]
@@ -94,6 +94,7 @@ class LabelColumn:
 
 def survey(labels: LabelColumn, tables: Iterable[Columns], path: Path, where: str) -> None:
     """Show all labels of a table to a column, so that it can decide on their type."""
+    read_before(path)
     for batch in tables:
         if "label" in batch:
             labels.see(decoded(batch["label"], path, 1, Report()), batch[LINE], where)

@@ -40,7 +40,7 @@ def read(paths: Sequence[Path], report: Report, *, policy: Policy, split: str = 
     """Read trees. Inconsistent trees are repaired according to the policy, as in JSON lines of trees.
 
     `split`: the column with the splits of trees, which becomes their metadata `split`; by default, splits follow
-    from the trees. Raises `RamifyError` if the rows of a tree do not stand together.
+    from the trees. Raises `RamifyError` if the rows of a tree are not consecutive.
     """
     if split not in ("", SPLIT):
         raise bad_option("split", f"{SPLIT}, the name of the column with the splits", split)
@@ -70,7 +70,7 @@ def _trees(rows: list[dict[str, Any]], path: Path, first: int, policy: Policy, r
     if nodes[0].get("parent") or nodes[0].get("parents"):
         raise RamifyError(
             f"{where}: the first row of the tree {root['tree']!r} answers {root['parent']!r}. Expected its root, because the "
-            "rows of a tree stand together, parents first. Sort the rows, or read the file with --format table."
+            "rows of a tree are consecutive, parents first. Sort the rows, or read the file with --format table."
         )
     meta = _meta(root["meta"], where, report)
     if split and root[split] is not None:

@@ -4,6 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from ramify.errors import counted
+
 FEW_LETTERS = 500
 
 _SENTENCE = re.compile(r"[.!?…][\"'”’»)\]]*(?=\s|$)|[。！？]")
@@ -22,7 +24,7 @@ _SPEAKERS = 10
 def unlike_prose(text: str) -> str:
     """The reason why a text may be something else than prose: a log, a table, a book with chapters. "" if it is prose.
 
-    In doubt there is a reason, because any lines can be read as text, and nobody would notice that their structure is lost.
+    When in doubt, it gives a reason: any file can be read as text, and the loss of its structure would go unnoticed.
     """
     lines = [line for line in text.split("\n") if line and not line.isspace()]
     if text.lstrip()[:1] in ("{", "[", "<"):
@@ -35,7 +37,7 @@ def unlike_prose(text: str) -> str:
         return "it has the headers of mail"
     letters = sum(map(str.isalpha, text))
     if letters < FEW_LETTERS:
-        return f"it has {letters} letters in its beginning, too few to recognise prose"
+        return f"{counted(letters, 'letter')} in its beginning, too few to recognise prose"
     visible = len(text) - sum(map(str.isspace, text))
     if letters < 0.75 * visible:
         return f"{letters / visible:.0%} of its characters are letters, fewer than in prose"
@@ -91,7 +93,7 @@ def _sentences(text: str, lines: Sequence[str]) -> str:
     letters = sum(map(str.isalpha, text))
     # About 2 to 60 words of 5 letters; characters of Chinese and Japanese are fewer.
     if not 6 * count < letters < 300 * count:
-        return f"{count} sentences end in it, not as many as in prose of {letters} letters"
+        return f"{counted(count, 'sentence')} in {letters:,} letters, unlike prose"
     blocks = [block for block in (_blocks(text) if _has_blank_lines(text) else lines) if len(block.strip()) > 40]
     ended = [block for block in blocks if _ENDS.search(block)]
     if not _has_blank_lines(text) and len(ended) < 0.7 * len(blocks):

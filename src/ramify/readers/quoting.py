@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ramify.errors import RamifyError
-from ramify.readers.base import Report, lines, open_bytes
+from ramify.readers.base import Report, lines, open_bytes, read_before
 from ramify.readers.columns import PARQUET, delimiter_of
 
 MARK = '"'
@@ -41,6 +41,7 @@ def detect_quote(path: Path, delimiter: str) -> str:
     Marks are text if every line is a row of the right width, unless all quoted fields are well-formed and quoting explains
     them. Raises `RamifyError` for a comma-separated table with a stray mark, in which neither reading fits.
     """
+    read_before(path)
     plain = _plain(path, delimiter)
     if not plain.has_marks:
         return ""

@@ -93,11 +93,12 @@ def describe(
     width = max(map(len, shown), default=0) + 2
     lines = "\n".join(f"  {name:<{width}}{'; '.join(reasons[name])}" for name in shown)
     looks = f" It looks like {_SHAPE_NAMES[next(iter(shapes))]}." if len(shapes) == 1 else ""
+    text = "If it is plain text, --format text reads it. " if shapes == {"text"} else ""
     others = len(reasons) - len(shown)
     more = f" --verbose lists the other {others}." if others > 0 else ""
     return (
         f"cannot detect the format of {', '.join(map(str, paths))}.{looks} "
         f"{'Every format rejects it' if verbose else 'The nearest formats reject it'}:\n{lines}\n"
-        "If the input is in one of these formats, mend it as the reason says, or name the format with --format. Otherwise, "
-        f"Ramify has no format for it.{more}"
+        "If the input is in one of these formats, mend it as the reason says, or name the format with --format. "
+        f"{text}Otherwise, Ramify has no format for it.{more}"
     )

@@ -90,9 +90,9 @@ def read(
                 report.read += len(found.texts)
                 for text, line in zip(found.texts, found.lines, strict=True):
                     if text is None:
-                        remedy = "" if unit == "line" else "; choose a smaller unit"
-                        where = f"{path}, line {line}: a {unit} of more than {MAX_CHARACTERS:,} characters{remedy}"
-                        report.skip("too_long", where)
+                        remedy = "divide it" if unit == "line" else "choose a smaller unit, or divide a single line"
+                        where = f"{path}, line {line}: a {unit} of more than {MAX_CHARACTERS:,} characters"
+                        report.skip("too_long", f"{where}; {remedy} (fold -s -w 1000)")
                 rows.add(found, encodable(name), number)
                 number += len(found.texts)
                 if rows.are_enough:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ramify import hub
+from ramify.dataset import statistics
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted, in_words
 from ramify.inference.base import Pipeline
@@ -123,16 +124,16 @@ def data(info: Mapping[str, Any], further: Sequence[tuple[str, str]] = ()) -> Se
     """Counts of the data set, of posts left out by reason, and the `further` facts of a run."""
     pairs: list[tuple[str, str]] = []
     if info:
+        tree, node = statistics.NOUNS[info["structure"]]
         pairs += [
-            ("trees, nodes, comments", " · ".join(f"{info[name]:,}" for name in ("trees", "nodes", "comments"))),
-            *([("placeholders", f"{info['placeholders']:,}")] if info["placeholders"] else []),
+            ("content", statistics.content(info)),
             *(
-                (f"{name} split", f"{counted(each['trees'], 'tree')}, {counted(each['nodes'], 'node')}")
+                (f"{name} split", f"{counted(each['trees'], tree)}, {counted(each['nodes'], 'node')}")
                 for name, each in info["splits"].items()
             ),
             ("format", str(info["format"])),
             ("inputs", "; ".join(f"{each['name']} ({each['bytes']:,} bytes)" for each in info["inputs"])),
-            ("posts read", f"{info['read']:,}"),
+            ("read", counted(info["read"], node)),
             *((f"left out: {reason}", f"{count:,}") for reason, count in info["skipped"].items()),
             *((f"kept: {reason}", f"{count:,}") for reason, count in info["kept"].items() if count),
             ("content hash", str(info["hash"])),

@@ -13,7 +13,7 @@ from ramify.batching.forest import Forest, Ints
 from ramify.batching.views.comment_trees import Context, Discussions, units
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
-from ramify.inference.evaluation import Scores, Tally, describe, gain, tally
+from ramify.inference.evaluation import Scores, Tally, by_tree, describe, gain, parts_of, tally
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import ancestor_words, cache_losses, chosen_trees, discussions, readable
 from ramify.metrics import Interval
@@ -126,10 +126,12 @@ def _table(scores: Scores, other: Scores, gains: Mapping[str, Interval], names: 
     """Two losses under their names, and what one saves over the other."""
     rows, others = _rows(scores.summary()), _rows(other.summary())
     one, two = names
-    several = int((scores.count.sum((1, 2)) > 0).sum()) > 1
+    parts = parts_of(scores)
     lines = [f"{'depth or words':<14} {one:>8} {two:>8} {'saved':>8}  {'95 % interval':<18} {'p':>6} {'masked tokens':>14}"]
     for name, row in rows.items():
         saved = gains[name]
+        # Resamples of a single tree are all equal, so they say nothing about the spread.
+        several = np.count_nonzero(by_tree(scores.count, parts[name])) > 1
         interval = f"{_signed(saved.low)} to {_signed(saved.high)}" if several else "one tree only"
         p = ("≤.0001" if saved.p <= SMALLEST_P else f"{saved.p:.4f}") if several else ""
         losses = f"{row['loss']:>8.4f} {others[name]['loss']:>8.4f} {_signed(saved.value):>8}"

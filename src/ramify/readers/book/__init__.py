@@ -42,7 +42,9 @@ def refuses(path: Path, head: bytes) -> str:
         unmistakable = all(_is_unmistakable(each) for each in inputs)
         strange = next((file for file in others if not _NO_BOOK(file.name)), None)
         if not unmistakable or strange is not None:
-            return f"a folder with other files than books, such as {strange.name}" if strange else "a folder with other texts"
+            if strange is None:
+                return "a folder with other texts (--format book reads them as books)"
+            return f"a folder with other files than books, such as {strange.name} (--format book leaves them out)"
         return ""
     if epub.is_epub(path, head) or tei.is_tei(head) or (gutenberg.is_gutenberg(head) and not html.looks_like_html(head)):
         return ""
@@ -161,7 +163,7 @@ def _input(path: Path, report: Report) -> _Input:
     if gutenberg.is_gutenberg(head):
         return _Input(path, gutenberg.read)
     raise RamifyError(
-        f"{path} is no book that can be read. Expected a folder of Standard Ebooks, or a file in EPUB (.epub), TEI (.xml with "
+        f"{path} cannot be read as a book. Expected a folder of Standard Ebooks, or a file in EPUB (.epub), TEI (.xml with "
         "the TEI namespace), Markdown (.md), HTML (.html) or plain text (.txt). Rename or convert it."
     )
 

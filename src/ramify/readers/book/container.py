@@ -132,4 +132,4 @@ def read_text(path: Path, report: Report) -> str:
 
 
 def _too_large(where: str, limit: int) -> RamifyError:
-    return RamifyError(f"{where} is larger than {limit >> 20} MiB, the most that a book may have. Divide it, or leave it out.")
+    return RamifyError(f"{where} is larger than {limit >> 20} MiB, the limit for books. Divide it, or leave it out.")

@@ -1,4 +1,4 @@
-"""Project Gutenberg's plain text: without its licence, with chapters by their headings. Other plain text is read alike.
+"""Project Gutenberg's plain text: without its licence, with chapters by their headings. Other plain text is read likewise.
 
 Blank lines separate blocks. A block is a heading, a paragraph, verse (all its lines are indented), or is left out.
 """
@@ -33,6 +33,7 @@ _CREDITS = re.compile(
 _CONTENTS = re.compile(r"(?:table of )?contents[.:]?", re.IGNORECASE)
 _PICTURE = re.compile(r"\[(?:Illustration|Frontispiece)\b[^\]]*\]", re.IGNORECASE)
 _FOOTNOTE = re.compile(r"\[Footnote\b", re.IGNORECASE)
+_MARKED_NOTE = re.compile(r"\[(?:\d{1,3}|[A-Z])\] \S")
 _NOTE_MARK = re.compile(r"\[(?:\d{1,3}|[A-Z])\]")
 _EMPHASIS = re.compile(r"(?<![\w_])_([^_]+)_(?![\w_])")
 
@@ -170,17 +171,17 @@ def _add(blocks: Sequence[_Block], outline: Outline) -> None:
     if "book" in kinds and "part" in kinds[: kinds.index("book")]:
         ranks["part"], ranks["book"] = ranks["book"], ranks["part"]
     has_chapters = any(kind and kind not in ABOVE for kind in kinds)
-    has_notes = any(_FOOTNOTE.match(block.text) for block in blocks)
+    notes = _notes(blocks)
     numbers = {block.number for block in headings}
     indented = [block for block in blocks if len(block.lines) > 1 and _is_indented(block)]
     has_verse = 2 * len(indented) < sum(len(block.lines) > 1 for block in blocks)
     untitled = in_note = False
     for block in blocks:
         text = block.text
-        if in_note or _FOOTNOTE.match(text):
+        if in_note or block.number in notes:
             if not in_note:
                 outline.skip("footnote", f"line {block.number}")
-            in_note = not text.endswith("]")
+            in_note = not text.endswith("]") and (in_note or bool(_FOOTNOTE.match(text)))
         elif block.number in numbers:
             kind = kind_of(text) or ("section" if has_chapters else CHAPTER)
             rank = ranks.get(kind, _CHAPTER_RANK if kind_of(text) else _BARE_RANK)
@@ -191,7 +192,21 @@ def _add(blocks: Sequence[_Block], outline: Outline) -> None:
             untitled = False
         else:
             untitled = False
-            _paragraph(block, outline, has_verse, has_notes)
+            _paragraph(block, outline, has_verse, bool(notes))
+
+
+def _notes(blocks: Sequence[_Block]) -> set[int]:
+    """The numbers of the blocks that are footnotes: "[Footnote 1: …]", or "[1] …" if an earlier block has the mark "[1]"."""
+    notes: set[int] = set()
+    marks: set[str] = set()
+    for block in blocks:
+        text = block.text
+        marked = _MARKED_NOTE.match(text)
+        if _FOOTNOTE.match(text) or (marked and marked[0][:-2] in marks):
+            notes.add(block.number)
+        else:
+            marks.update(_NOTE_MARK.findall(text))
+    return notes
 
 
 def _is_title(block: _Block) -> bool:

@@ -30,8 +30,8 @@ def read(path: Path, report: Report, name: str) -> Work:
     if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<?xml"):
         Pages(outline).read(Page(data))
     else:
-        Pages(outline).read_html(decode_html(data), Page(data))
-    return Work(name, f"{path}", outline, _meta(decode_html(data[: 1 << 16])))
+        Pages(outline).read_html(Page(data))
+    return Work(name, f"{path}", outline, _meta(decode_html(data[: 1 << 16])[0]))
 
 
 def _meta(head: str) -> dict[str, str]:

@@ -26,6 +26,10 @@ LONG_SENTENCE = 1_000
 
 _CONTENTS = re.compile(r"(?:table of )?contents|(?:list of )?illustrations", re.IGNORECASE).fullmatch
 
+_WORD = re.compile(r"[^\W_]+")
+_BESIDE_NAMES = ("by", "a", "an", "the", "novel")
+"""Words that a title page may have besides the title and the author."""
+
 Role = Literal["above", "chapter", "below"]
 
 
@@ -54,6 +58,7 @@ def parse_levels(levels: str | Sequence[str]) -> tuple[str, ...]:
 def make_tree(work: Work, levels: Sequence[str], divisions: Literal["flatten", "level"], report: Report) -> Tree | None:
     """The tree of a work, or None if it holds no paragraph. Left-out and added nodes are counted."""
     root = _unwrapped(work.outline.root)
+    _drop_title_page(root, work, report)
     _drop_empty(root, work, report)
     if not root.content:
         report.read += 1
@@ -130,6 +135,28 @@ def _drop_empty(root: Division, work: Work, report: Report) -> None:
                 report.skip("contents", where)
             else:
                 report.skip("empty_division", where)
+
+
+def _drop_title_page(root: Division, work: Work, report: Report) -> None:
+    """Leave out what stands before the first chapter and only repeats the title and the author."""
+    names = {*_words(f"{root.title} {work.meta.get('title', '')} {work.meta.get('author', '')}")}
+    known = {*names, *_BESIDE_NAMES}
+
+    def repeats(item: Division | Paragraph) -> bool:
+        texts = [item] if isinstance(item, Paragraph) else [Paragraph(item.title), *item.content]
+        words = [word for each in texts if isinstance(each, Paragraph) for word in _words(each.text)]
+        is_simple = isinstance(item, Paragraph) or not (item.kind or item.divisions)
+        return is_simple and not names.isdisjoint(words) and all(word in known or len(word) == 1 for word in words)
+
+    count = next((count for count, item in enumerate(root.content) if not repeats(item)), 0)
+    if count:
+        del root.content[:count]
+        report.read += 1
+        report.skip("titlepage", f"{work.where}: it repeats the title and the author")
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.casefold())
 
 
 def _join_titles(root: Division) -> None:

@@ -19,6 +19,8 @@ _FIELD = re.compile(r"""(title|author|language|lang|source)[ \t]*:[ \t]*["']?(.*
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _NOTE = re.compile(r" {0,3}\[\^[^\]]+\]:")
 _NOTE_MARK = re.compile(r"\[\^[^\]\s]+\]")
+_ATTRIBUTES = re.compile(r"\s*\{(?::?\s*[#.][^{}]*|-|[\w-]+=[^{}]*)\}\s*$")
+"""Identifiers and classes after a heading, as Pandoc, Kramdown and others read them."""
 
 
 def read(path: Path, report: Report, name: str) -> Work:
@@ -86,7 +88,7 @@ def _add(tokens: Sequence[Token], outline: Outline, offset: int) -> None:
         elif token.type == "inline":
             text = _inline(token.children or (), outline, place)
             if heading:
-                outline.heading(heading, text)
+                outline.heading(heading, _ATTRIBUTES.sub("", text))
             elif row is not None:
                 row.append(text)
             else:

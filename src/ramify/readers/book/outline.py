@@ -41,7 +41,7 @@ class Division:
     title: str = ""
     content: list["Division | Paragraph"] = field(default_factory=list)
     rank: int | None = None
-    """The rank of the heading that begins the division; None if the division has an end of its own."""
+    """The rank of the heading that begins the division; None if `end` ends it."""
 
     @property
     def divisions(self) -> list["Division"]:

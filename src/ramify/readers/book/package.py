@@ -118,24 +118,50 @@ def read_package(container: Container, name: str) -> Package:
     return package
 
 
+class _Entries:
+    """Adds the entries of a table of contents to a package, each to the place that it names.
+
+    An entry that names no place, as the title of a part may, begins where the next entry inside of it begins.
+    """
+
+    def __init__(self, package: Package, base: str) -> None:
+        self._package, self._base = package, base
+        self._waiting: list[Target] = []
+
+    def add(self, target: Target, reference: str) -> None:
+        self._waiting = [each for each in self._waiting if each.depth < target.depth] + [target]
+        if not reference:
+            return
+        file, fragment = resolve_target(self._base, reference)
+        if file is not None:
+            self._package.contents.setdefault(file, {}).setdefault(fragment, []).extend(self._waiting)
+            self._waiting.clear()
+
+
 def _read_ncx(container: Container, name: str, package: Package) -> None:
+    entries = _Entries(package, name)
     depth = 0
     title = ""
-    in_map = False
+    in_map = is_open = False
 
     def start(tag: str, attributes: Mapping[str, str]) -> None:
-        nonlocal depth, title, in_map
+        nonlocal depth, title, in_map, is_open
         if tag == "navMap":
             in_map = True
         elif tag == "navPoint":
+            if is_open and clean_line(title):
+                entries.add(Target(depth, clean_line(title)), "")
             depth += 1
-            title = ""
-        elif tag == "content" and in_map and depth:
-            _add_target(package, resolve_target(name, attributes.get("src", "")), Target(depth, clean_line(title)))
+            title, is_open = "", True
+        elif tag == "content" and in_map and is_open:
+            entries.add(Target(depth, clean_line(title)), attributes.get("src", ""))
+            is_open = False
 
     def end(tag: str) -> None:
-        nonlocal depth, in_map
-        depth -= tag == "navPoint"
+        nonlocal depth, in_map, is_open
+        if tag == "navPoint":
+            depth -= 1
+            is_open = False
         in_map = in_map and tag != "navMap"
 
     def text(data: str) -> None:
@@ -147,8 +173,10 @@ def _read_ncx(container: Container, name: str, package: Package) -> None:
 
 def _read_navigation(container: Container, name: str, package: Package) -> None:
     """Read the navigation file of EPUB 3: lists of links in <nav epub:type="toc">, and types of files in the landmarks."""
+    entries = _Entries(package, name)
     listing = href = title = kind = ""
     depth = 0
+    # In an entry that has named no place yet.
     is_open = False
 
     def start(tag: str, attributes: Mapping[str, str]) -> None:
@@ -156,7 +184,12 @@ def _read_navigation(container: Container, name: str, package: Package) -> None:
         if tag == "nav":
             listing = attributes.get("type", "")
         elif tag == "ol":
+            if is_open and listing == "toc" and clean_line(title):
+                entries.add(Target(depth, clean_line(title)), "")
             depth += 1
+            is_open = False
+        elif tag == "li":
+            title, is_open = "", True
         elif tag == "a":
             href, title, kind, is_open = attributes.get("href", ""), "", attributes.get("type", ""), True
 
@@ -168,10 +201,9 @@ def _read_navigation(container: Container, name: str, package: Package) -> None:
             depth -= 1
         elif tag == "a" and is_open:
             is_open = False
-            file, fragment = resolve_target(name, href)
             if listing == "toc":
-                _add_target(package, (file, fragment), Target(depth, clean_line(title)))
-            elif listing == "landmarks" and kind and file is not None:
+                entries.add(Target(depth, clean_line(title)), href)
+            elif listing == "landmarks" and kind and (file := resolve_target(name, href)[0]) is not None:
                 package.kinds.setdefault(file, kind.split()[-1])
 
     def text(data: str) -> None:
@@ -185,12 +217,6 @@ def resolve_target(base: str, reference: str) -> tuple[str | None, str]:
     """(name of a file or None if it is outside of the book, id of an element in it or "") of a reference."""
     href, _, fragment = reference.partition("#")
     return resolve(base, unquote(href)) if href else base, unquote(fragment)
-
-
-def _add_target(package: Package, place: tuple[str | None, str], target: Target) -> None:
-    file, fragment = place
-    if file is not None:
-        package.contents.setdefault(file, {}).setdefault(fragment, []).append(target)
 
 
 # --- XML ------------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pathlib import Path
 from ramify.errors import RamifyError
 from ramify.readers.base import Report
 from ramify.readers.book.container import read_whole
-from ramify.readers.book.outline import Outline, Work, clean_line
+from ramify.readers.book.outline import Outline, Work, clean_line, kind_of
 from ramify.readers.book.xhtml import DIVISIONS
 from ramify.readers.markup import MarkupError, XmlParser
 
@@ -151,6 +151,7 @@ class _Events:
             if element.is_division:
                 number = self._numbers.pop()
                 division = self._work.outline.innermost
+                division.kind = division.kind or kind_of(division.title)
                 division.title = division.title or number
                 self._work.outline.end()
         self._stack.pop()

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ramify.errors import RamifyError
 from ramify.readers.book.outline import ABOVE, BELOW, CHAPTER, Division, Outline, clean_line
+from ramify.readers.encodings import decoded_bytewise
 from ramify.readers.markup import MAX_ELEMENT_DEPTH, LenientHtmlParser, MarkupError, XmlParser
 
 LEFT_OUT = {
@@ -49,8 +50,14 @@ CLASSES_LEFT_OUT = {
     "footnote": "footnote",
     "footnotes": "footnote",
     "toc": "contents",
+    "titlepage": "titlepage",
+    "title-page": "titlepage",
+    "title-block-header": "titlepage",
 }
-MARKS = {"noteref": "note_mark", "fnanchor": "note_mark", "pagenum": "page_number", "pageno": "page_number"}
+MARKS = {
+    **dict.fromkeys(("noteref", "fnanchor", "fnref", "footnote-ref", "footnote-reference"), "note_mark"),
+    **dict.fromkeys(("pagenum", "pageno"), "page_number"),
+}
 _VERSE = ("verse", "poem", "song", "hymn", "stanza", "poetry", "linegroup")
 
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
@@ -129,19 +136,23 @@ class Pages:
         except MarkupError as error:
             where = f"{self._outline.where}{page.place and ', ' + page.place}, line {error.line}"
             self._outline.report.repair("bad_xml", f"{where}: {error}")
-            self.read_html(decode_html(page.data), page)
+            self.read_html(page)
             return
         events = _Events(self._outline, page, self._by_id)
         parser = XmlParser(events.start, events.end, events.text, events.entity)
         parser.feed(page.data, final=True)
         events.finish()
 
-    def read_html(self, html: str, page: Page) -> None:
+    def read_html(self, page: Page) -> None:
         """Read HTML. Raises `RamifyError` if its elements are nested too deeply."""
+        html, bad_line = decode_html(page.data)
+        if bad_line:
+            where = f"{self._outline.where}{page.place and ', ' + page.place}, line {bad_line}"
+            self._outline.report.repair("encoding", where)
         events = _Events(self._outline, page, self._by_id)
         parser = _Html(events)
         try:
-            parser.feed(html)
+            parser.feed(_SUBSET.sub("", html, count=1))
             parser.close()
         except MarkupError as error:
             raise RamifyError(
@@ -159,18 +170,28 @@ _MARKS_OF_ENCODING = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xf
 _CHARSET = re.compile(rb"""<(?:meta\b[^>]+charset|\?xml\b[^>]+encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
 
 
-def decode_html(data: bytes) -> str:
-    """Decode HTML by its byte order mark or declaration, or else as UTF-8, or as Windows-1252 if it is not UTF-8."""
+_SUBSET = re.compile(r"<!DOCTYPE\b[^<>\[]*\[.*?\]\s*>", re.IGNORECASE | re.DOTALL)
+"""A document type with definitions, which HTML does not have."""
+
+
+def decode_html(data: bytes) -> tuple[str, int]:
+    """Decode HTML by its byte order mark or declaration, or else as UTF-8, in which other bytes are read as Windows-1252.
+
+    Also returns the number of the first line with such bytes; 0 if there is none.
+    """
     for mark, encoding in _MARKS_OF_ENCODING.items():
         if data.startswith(mark):
-            return data.decode(encoding, "replace")
+            return data.decode(encoding, "replace"), 0
     declared = _CHARSET.search(data[:4096])
-    for encoding in (declared[1].decode("ascii") if declared else "utf-8", "utf-8"):
+    if declared:
         try:
-            return data.decode(encoding)
+            return data.decode(declared[1].decode("ascii")), 0
         except (LookupError, ValueError):
-            continue
-    return data.decode("cp1252", "replace")
+            pass
+    try:
+        return data.decode(), 0
+    except UnicodeDecodeError as error:
+        return decoded_bytewise(data), data.count(b"\n", 0, error.start) + 1
 
 
 class _Html(LenientHtmlParser):

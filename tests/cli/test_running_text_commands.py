@@ -1,0 +1,177 @@
+"""Commands on models of running text: train, evaluate, score, generate, fill-mask, embed, report."""
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from fixtures import built
+from fixtures.running import WORDS, documents
+from ramify import RamifyError
+from ramify.cli import app
+
+SETTINGS = {
+    "train.steps": 3,
+    "train.log_every": 1,
+    "model.dim": 16,
+    "model.num_heads": 2,
+    "model.num_layers": 1,
+    "model.ffn_dim": 24,
+    "model.memory": 10,
+    "input.row_tokens": 24,
+    "input.reused_tokens": 10,
+    "view.rows": 2,
+    "tokenizer.vocab_size": 90,
+    "tokenizer.kind": "wordpiece",
+    "dev.rows": 4,
+}
+
+
+def ramify(*words):
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result
+
+
+def refusal(*words):
+    """The message with which a command ends."""
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert isinstance(result.exception, RamifyError), (result.output, result.exception)
+    return str(result.exception)
+
+
+def settings(**changes):
+    return [f"--set={key}={value}" for key, value in (SETTINGS | changes).items()]
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """A data set of single texts."""
+    folder = tmp_path_factory.mktemp("texts")
+    file = folder / "texts.txt"
+    file.write_text("\n\n".join(". ".join(WORDS[(number + place) % 4] for place in range(4)) + "." for number in range(60)))
+    ramify("data", "build", file, "--format", "text", "--unit", "paragraph", "--out", folder / "data", "--split-by", "none")
+    return folder / "data"
+
+
+@pytest.fixture(scope="module")
+def replies(tmp_path_factory):
+    """A data set of discussions, with all splits."""
+    folder = tmp_path_factory.mktemp("replies")
+    return built(documents(40), folder, (0.6, 0.2, 0.2)).path
+
+
+@pytest.fixture(scope="module")
+def xlnet(replies, tmp_path_factory):
+    out = tmp_path_factory.mktemp("xlnet") / "run"
+    ramify("train", "xlnet", "--data", replies, "--out", out, *settings())
+    return out
+
+
+@pytest.fixture(scope="module")
+def language_model(texts, tmp_path_factory):
+    out = tmp_path_factory.mktemp("lm") / "run"
+    ramify("train", "xlnet-lm", "--data", texts, "--out", out, *settings())
+    return out
+
+
+def test_xlnet_trains_on_discussions(xlnet):
+    record = json.loads((xlnet / "run.json").read_text())
+    assert record["kind"] == "streams"
+    assert record["text"]["streams"] == 4
+    assert "Held-out scores" in (xlnet / "report.html").read_text()
+
+
+def test_xlnet_trains_on_texts_without_dev_data(language_model):
+    assert (language_model / "model.safetensors").exists()
+    assert json.loads((language_model / "run.json").read_text())["text"]["documents"] == 1
+
+
+def test_evaluate(xlnet, replies):
+    first, again = (json.loads(ramify("evaluate", xlnet, "--data", replies, "--json").stdout) for _ in range(2))
+    assert first == again
+    assert {"loss", "per_byte", "count", "accuracy"} <= first.keys()
+    # Four targets in each row of 24 tokens, one in six.
+    assert first["count"] == 4 * first["rows"]
+    fewer = json.loads(ramify("evaluate", xlnet, "--data", replies, "--rows", 4, "--memory", 0, "--json").stdout)
+    assert fewer["rows"] == 4
+    assert "common footing" in ramify("evaluate", xlnet, "--data", replies).stdout
+    assert "--comments does not apply" in refusal("evaluate", xlnet, "--data", replies, "--comments", 3)
+
+
+def test_score(xlnet, language_model):
+    forward = json.loads(ramify("score", language_model, "--text", WORDS[0], "--order", "forward", "--json").stdout)
+    assert forward.keys() == {"log_likelihood", "tokens", "bytes", "order"}
+    assert forward["bytes"] == len(WORDS[0])
+    many = ramify("score", language_model, "--text", WORDS[0], "--order", "random:3", "--json")
+    assert len(json.loads(many.stdout)["orders"]) == 3
+    assert not many.stderr
+    assert "note:" in ramify("score", xlnet, "--text", WORDS[0], "--json").stderr
+    assert "log of the mean likelihood" in ramify("score", language_model, "--text", WORDS[0], "--order", "random:2").stdout
+    for order in ("sideways", "random:0", "random:x"):
+        assert "random:N" in refusal("score", language_model, "--text", WORDS[0], "--order", order)
+
+
+def test_generate(language_model, xlnet):
+    one, two = (
+        json.loads(ramify("generate", language_model, "--prompt", "the", "--tokens", 5, "--seed", 7, "--json").stdout)
+        for _ in range(2)
+    )
+    assert one == two
+    assert one.keys() == {"prompt", "text", "tokens"}
+    assert one["tokens"] == 5
+    assert "note:" in ramify("generate", xlnet, "--tokens", 2).stderr
+    assert "top_p" in refusal("generate", xlnet, "--tokens", 2, "--top-p", 2)
+
+
+def test_fill_mask_and_embed(xlnet, replies, tmp_path):
+    answer = json.loads(ramify("fill-mask", xlnet, "--text", "the [MASK] had not risen", "--json").stdout)
+    assert len(answer["masks"][0]["tokens"]) == 5
+    ramify("embed", xlnet, "--data", replies, "--out", tmp_path / "vectors.parquet")
+    assert pq.read_table(tmp_path / "vectors.parquet").num_rows == 200
+
+
+def test_relatives_of_xlnet_train(texts, replies, tmp_path):
+    for number, options in enumerate((["--order", "forward"], ["--order", "backward"], ["--objective", "denoising"])):
+        ramify("train", "xlnet", "--data", replies, "--out", tmp_path / str(number), *options, *settings())
+        found = json.loads(ramify("evaluate", tmp_path / str(number), "--data", replies, "--json").stdout)
+        assert found["per_byte"] > 0
+    assert "cannot score texts" in refusal("score", tmp_path / "2", "--text", "the")
+    both = ["--objective", "denoising", "--order", "forward"]
+    assert "Leave it out" in refusal("train", "xlnet", "--data", replies, "--out", tmp_path / "x", *both)
+
+
+def test_more_settings_train(replies, tmp_path):
+    changes = {
+        "model.position": "absolute",
+        "model.memory_start": "zeros",
+        "input.memory_reset": "never",
+        "task.next_segment": 1.0,
+        "task.permutation_block": 4,
+        "task.span_unit": "piece",
+        "view.backward": "false",
+        "input.avoid_overlap": "true",
+    }
+    ramify("train", "xlnet", "--data", replies, "--out", tmp_path / "run", *settings(**changes))
+    again = ["train", "xlnet", "--data", replies, "--init", tmp_path / "run", "--out", tmp_path / "more"]
+    ramify(*again, *settings(**(changes | {"task.next_segment": 0.0})))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"view.rows": 400}, "too few for view.rows=400 streams"),
+        ({"model.memory": 100_000}, "longer than a stream of the data"),
+        ({"input.row_tokens": 12}, "cannot hold input.reused_tokens=10"),
+        ({"task.k": 0.5}, "task.k=0.5 must be at least 1"),
+        ({"model.vocab_size": 20}, "model.vocab_size=20 is too small"),
+        ({"model.num_heads": 3}, "must be a multiple"),
+        ({"task.longest_span": 0}, "task.longest_span must be at least 1"),
+        ({"input.segments": "none", "task.next_segment": 1.0}, "needs rows of two segments"),
+    ],
+    ids=str,
+)
+def test_bad_settings_are_refused(replies, tmp_path, changes, message):
+    assert message in refusal("train", "xlnet", "--data", replies, "--out", tmp_path / "run", *settings(**changes))
+    assert not (tmp_path / "run" / "model.safetensors").exists()

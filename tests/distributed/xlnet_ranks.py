@@ -1,0 +1,43 @@
+"""XLNet with memory on two ranks, run by torchrun for `test_two_ranks_of_xlnet.py`."""
+
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from fixtures.running import VIEW, collate, streams, task
+from ramify.training.config import TrainConfig
+from ramify.training.stage import Stage, stream
+from ramify.training.trainer import Trainer
+
+STEPS = 9
+CONFIG = TrainConfig(steps=STEPS, lr=1e-2, log_every=1, checkpoint_every=2)
+
+
+def train(out: Path, **how: bool | int) -> dict[str, Tensor]:
+    """The weights and this rank's memory after a training, or a part of one."""
+    stage = Stage(CONFIG, streams(), collate, make_sampler=stream(VIEW.num_rows))
+    divisors = {"permutation_lm": 0.0}
+    trainer = Trainer(task(), [stage], out, seed=3, divisors=divisors, cpu=True)
+    trainer.run(**how)  # pyright: ignore[reportArgumentType]
+    assert trainer.state is not None
+    own = {**trainer.task.state_dict(), **{f"state.{name}": tensor for name, tensor in trainer.state.items()}}
+    return {name: tensor.clone() for name, tensor in own.items()}
+
+
+def main(folder: Path) -> None:
+    found = {f"straight.{name}": tensor for name, tensor in train(folder / "straight").items()}
+    assert torch.distributed.get_world_size() == 2
+    for kill in (3, 7):
+        train(folder / "killed", resume=True, until=kill)
+    found |= {f"resumed.{name}": tensor for name, tensor in train(folder / "killed", resume=True).items()}
+    save_file(found, folder / f"rank-{torch.distributed.get_rank()}.safetensors")
+    torch.distributed.barrier()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
