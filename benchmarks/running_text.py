@@ -48,6 +48,9 @@ VOCABULARY = 8_192
 
 STREAMS = "--set model.memory=96"
 BUDGET = "--set train.budget=2048"
+MEMORIES = (0, 64, 128, 384)
+"""Remembered states per layer. The long runs train with 128."""
+
 MODELS = {
     "xlnet": f"xlnet {STREAMS}",
     "bert": f"bert {BUDGET}",
@@ -104,7 +107,7 @@ def items() -> list[Item]:
         train = f"{recipe} {common} --steps {SHORT} --seed 0 --set train.lr=RATE {dev}"
         found.append(Item(f"E-{name}-0", train, 0.055, model, _own(name)))
     long = f"--steps {LONG} --seed 0 --set train.lr=RATE --set train.evaluate_every=488 --set train.checkpoint_every=244"
-    memories = {f"memory-{size}": f"--data DATA/text --rows 1024 --memory {size}" for size in (0, 64, 128, 384)}
+    memories = {f"memory-{size}": f"--data DATA/text --rows 1024 --memory {size}" for size in MEMORIES}
     for name, recipe, model in (
         ("xlnet", "xlnet --set model.memory=128", "xlnet"),
         ("dae", "xlnet --objective denoising --set model.memory=128", "xlnet"),
@@ -272,6 +275,7 @@ MEASURES = {
     "new_york": ["B-xlnet", "B-dae", "B-bert"],
     "left": ["A-forward-0"],
     "orders": ["C-xlnet-lm"],
+    "memory": ["B-xlnet"],
     "time": ["B-xlnet"],
 }
 """Measurements by name, with the items whose models they measure."""
@@ -484,6 +488,42 @@ def measure_orders(model: Any, store: Any, name: str) -> dict[str, Any]:
     }
     each = (-mixed.sum(0) / counts.sum()).tolist()
     return {"orders": each} | {label: vars_of(bootstrap_ratio(value, counts)) for label, value in values.items()}
+
+
+def measure_memory(model: Any, store: Any, name: str) -> dict[str, Any]:
+    """What remembered states save per target over a row alone, on the rows and targets of `ramify evaluate --rows 1024`."""
+    import numpy as np
+    import torch
+
+    from ramify.batching.running_text import RunningText
+    from ramify.batching.stream_batch import collate_streams
+    from ramify.batching.views.streams import StreamConfig
+    from ramify.inference.stream_evaluation import held_out_streams, num_places
+    from ramify.metrics.intervals import bootstrap_ratio
+    from ramify.nn import counter_rng
+
+    task = model.task
+    view = held_out_streams(task, RunningText.open(store, task.tokenizer, "test", marks=True), StreamConfig())
+    losses: dict[int, Any] = {}
+    with torch.no_grad(), task.evaluating():
+        for memory in MEMORIES:
+            state, parts = None, []
+            for place in range(num_places(view, 1024)):
+                numbers = np.arange(view.config.num_rows) * view.per_stream + place
+                batch = collate_streams([view.example(int(number)) for number in numbers], task.input)
+                seeds = counter_rng.random_bits(torch.from_numpy(numbers), 0).numpy() & (2**63 - 1)
+                found = task.predict(task.draw(replace(batch, remembered=memory), seeds), state)
+                state = found.state
+                each, _ = task.head.measure(found.states, found.targets.labels.flatten())
+                parts.append(each.double().view(len(numbers), -1).numpy())
+            losses[memory] = np.stack(parts)
+    # A unit is a stretch of eight consecutive rows of a stream, because neighbouring rows share text.
+    place, rows, targets = losses[0].shape
+    saved = {}
+    for memory in MEMORIES[1:]:
+        gain = (losses[0] - losses[memory]).sum(2)[: place // 8 * 8].reshape(-1, 8, rows).sum(1).flatten()
+        saved[str(memory)] = vars_of(bootstrap_ratio(gain, np.full(len(gain), 8 * targets)))
+    return {"loss": {str(memory): float(each.mean()) for memory, each in losses.items()}, "saved": saved}
 
 
 def measure_time(model: Any, store: Any, name: str) -> dict[str, Any]:
@@ -736,6 +776,10 @@ def _add_memory(figures: Figures, out: Path) -> None:
         if label != "own" and (found := found_in(out / item.name, label)):
             command = _score(item, label, Path("DATA"), Path("OUT"))
             figures.add("memory-loss", label.replace("-", " "), "loss", found["loss"], command)
+    if found := found_in(out / item.name, "memory"):
+        command = "python benchmarks/running_text.py measure --data DATA --out OUT B-xlnet"
+        for memory, each in found["saved"].items():
+            figures.add("memory-loss", f"memory {memory}", "saved over memory 0", each["value"], command, interval=each)
     if found := found_in(out / item.name, "time"):
         command = "python benchmarks/running_text.py measure --data DATA --out OUT B-xlnet"
         for label in ("one pass", "memory"):
@@ -811,6 +855,8 @@ def picture(arguments: argparse.Namespace) -> None:
             values = [each["value"] for each in gains]
             right.errorbar(place, values, bars, fmt="o-", markersize=4, color=f"C{number}", label=TITLES[model])
     left.set(xscale="log", xlabel="tokens of rows, millions", ylabel="nats per predicted token")
+    left.set_xticks((0.125, 0.25, 0.5, 1, 2, 4, 8), ("⅛", "¼", "½", "1", "2", "4", "8"))
+    left.minorticks_off()
     left.set_title("dev loss in each model's own terms", fontsize=10)
     middle.set(xlabel="tokens of the window", ylabel="nats per byte", xscale="log")
     middle.set_xticks(LENGTHS, list(map(str, LENGTHS)))
