@@ -629,6 +629,7 @@ EXPECTED = {
 }
 """The rows of the paper's ablation."""
 
+MEASURE = "python benchmarks/running_text.py measure --data DATA --out OUT"
 TABLE = "python benchmarks/running_text.py table --out OUT"
 
 
@@ -636,7 +637,10 @@ TABLE = "python benchmarks/running_text.py table --out OUT"
 class Figures:
     """Rows of results that share their origin."""
 
-    commit: str
+    trained: str
+    """Commit of the training and evaluation."""
+    measured: str
+    """Commit of the measurements that this file takes."""
     machine: str
     rows: list[Row] = field(default_factory=list)
 
@@ -665,7 +669,7 @@ class Figures:
                 value=short(value),
                 unit=unit,
                 command=command,
-                commit=self.commit,
+                commit=self.measured if command.startswith(f"{MEASURE} ") else self.trained,
                 hardware=self.machine,
                 date=datetime.date.today(),
                 seeds=tuple(seeds),
@@ -683,7 +687,7 @@ class Figures:
 def table(arguments: argparse.Namespace) -> None:
     """Compute the figures of all results that are there, print them, and write them to the rows of a page."""
     commit, _ = current_commit()
-    figures = Figures(arguments.commit or commit, arguments.machine)
+    figures = Figures(arguments.commit or commit, arguments.measured or commit, arguments.machine)
     for add in (_add_rates, _add_footing, _add_context, _add_new_york, _add_orders, _add_memory, _add_ablation):
         add(figures, arguments.out)
     for row in figures.rows:
@@ -718,7 +722,7 @@ def _add_footing(figures: Figures, out: Path) -> None:
         ("frequencies of pieces", "unigram", "own"),
     ):
         if found := found_in(out / name, label):
-            command = f"python benchmarks/running_text.py measure --data DATA --out OUT {name}"
+            command = f"{MEASURE} {name}"
             for column, key in (("per byte", "per_byte"), ("per token", "per_token")):
                 figures.add("running-footing", row, column, found[key], command)
     for model in ("xlnet", "dae", "bert"):
@@ -733,7 +737,7 @@ def _add_context(figures: Figures, out: Path) -> None:
         if found := found_in(out / name, "context"):
             group, model = name.split("-")[:2]
             tokens = "1 M" if group == "A" else "8 M"
-            command = f"python benchmarks/running_text.py measure --data DATA --out OUT {name}"
+            command = f"{MEASURE} {name}"
             for key, suffix in (("all", ""), ("left", ", left part of the window")):
                 for length, nats in found.get(key, {}).items():
                     row = f"{TITLES[model]}, {tokens}{suffix}"
@@ -745,7 +749,7 @@ def _add_new_york(figures: Figures, out: Path) -> None:
     for name in MEASURES["new_york"]:
         if found := found_in(out / name, "new_york"):
             model = TITLES[name.split("-")[1]]
-            command = f"python benchmarks/running_text.py measure --data DATA --out OUT {name}"
+            command = f"{MEASURE} {name}"
             for length, each in found["by_length"].items():
                 row = f"{model}, all" if length == "all" else f"{model}, {length} pieces"
                 for column, key in (("I", "I"), ("C", "C"), ("C − I", "gain")):
@@ -762,7 +766,7 @@ def _add_new_york(figures: Figures, out: Path) -> None:
 
 def _add_orders(figures: Figures, out: Path) -> None:
     if found := found_in(out / "C-xlnet-lm", "orders"):
-        command = "python benchmarks/running_text.py measure --data DATA --out OUT C-xlnet-lm"
+        command = f"{MEASURE} C-xlnet-lm"
         orders = found.pop("orders")
         for row, each in found.items():
             figures.add("orders", row, "nats per token", each["value"], command, interval=each)
@@ -777,11 +781,11 @@ def _add_memory(figures: Figures, out: Path) -> None:
             command = _score(item, label, Path("DATA"), Path("OUT"))
             figures.add("memory-loss", label.replace("-", " "), "loss", found["loss"], command)
     if found := found_in(out / item.name, "memory"):
-        command = "python benchmarks/running_text.py measure --data DATA --out OUT B-xlnet"
+        command = f"{MEASURE} B-xlnet"
         for memory, each in found["saved"].items():
             figures.add("memory-loss", f"memory {memory}", "saved over memory 0", each["value"], command, interval=each)
     if found := found_in(out / item.name, "time"):
-        command = "python benchmarks/running_text.py measure --data DATA --out OUT B-xlnet"
+        command = f"{MEASURE} B-xlnet"
         for label in ("one pass", "memory"):
             title = "rows of 128 with memory 128" if label == "memory" else label
             for tokens in map(str, TIMED):
@@ -900,7 +904,8 @@ def main(words: Sequence[str] | None = None) -> None:
     tables.set_defaults(call=table)
     tables.add_argument("--out", type=Path, required=True)
     tables.add_argument("--rows", type=Path, help="file of rows to write, benchmarks/results/xlnet.jsonl")
-    tables.add_argument("--commit", help="commit of the measurements (default: that of the checkout)")
+    tables.add_argument("--commit", help="commit of the runs (default: that of the checkout)")
+    tables.add_argument("--measured", help="commit of the measurements of `measure` (default: that of the checkout)")
     tables.add_argument("--machine", default="A", help="key of the hardware in results/machines.toml")
     pictures = commands.add_parser("picture")
     pictures.set_defaults(call=picture)
