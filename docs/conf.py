@@ -1,4 +1,5 @@
-"""Sphinx configuration: MyST Markdown pages; `figures.py` and `reference.py` compute pictures and numbers during the build."""
+"""Sphinx configuration: MyST Markdown pages; `figures.py`, `stream_figures.py` and `reference.py` compute pictures and numbers
+during the build."""
 
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ sys.path.insert(0, str(HERE))
 
 import figures  # noqa: E402
 import reference  # noqa: E402
+import stream_figures  # noqa: E402
 
 from ramify.version import __version__  # noqa: E402
 
@@ -40,7 +42,7 @@ pygments_dark_style = "monokai"
 
 
 class Drawing(SphinxDirective):
-    """A picture of `figures.py` with the content as caption. The SVG is inline so that it follows the theme."""
+    """A picture of `figures.py` or `stream_figures.py` with the content as caption. The SVG is inline, to follow the theme."""
 
     required_arguments = 1
     has_content = True
@@ -48,7 +50,7 @@ class Drawing(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         path = figures.GENERATED / f"{self.arguments[0]}.svg"
         if not path.exists():
-            raise self.error(f"Drawing {self.arguments[0]!r} is not in figures.DRAWINGS. Add it there or correct the name.")
+            raise self.error(f"Drawing {self.arguments[0]!r} is in no DRAWINGS. Add it there or correct the name.")
         self.env.note_dependency(str(path))
         figure = nodes.figure(classes=["drawing"])
         figure += nodes.raw("", path.read_text("utf-8"), format="html")
@@ -72,4 +74,5 @@ def setup(app: Sphinx) -> None:
     app.add_directive("drawing", Drawing)
     app.add_html_math_renderer("mathml", (math, None), (math, None))
     figures.write()
+    stream_figures.write()
     reference.write()

@@ -12,6 +12,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from figures import GENERATED, table
 
 from ramify.batching.views.comment_trees import RegimeConfig, TextInput
+from ramify.batching.views.packed import PackConfig, PairConfig
+from ramify.batching.views.streams import StreamConfig, StreamInput
 from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.models.bert_pair import BertPairConfig
 from ramify.disentangle.models.decomposable_attention import DecomposableAttentionConfig
@@ -20,11 +22,16 @@ from ramify.disentangle.models.feature_model import FeatureModelConfig
 from ramify.disentangle.models.mht import MHTConfig
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
+from ramify.models.xlnet import XLNetConfig
 from ramify.readers import FORMATS
 from ramify.runs.comment_trees import DevConfig
 from ramify.runs.disentanglement import BlockConfig, LinkDevConfig, WordsConfig
+from ramify.runs.packed_text import RowDevConfig
+from ramify.runs.streams import StreamDevConfig
 from ramify.runs.tokenizers import TokenizerConfig
+from ramify.tasks.denoising_lm import DenoisingLMConfig
 from ramify.tasks.masked_lm import MaskedLMConfig
+from ramify.tasks.permutation_lm import PermutationLMConfig
 from ramify.training.config import Phase, TrainConfig
 
 SETTINGS: dict[str, type] = {
@@ -37,6 +44,9 @@ SETTINGS: dict[str, type] = {
     "settings-phase": Phase,
     "settings-tokenizer": TokenizerConfig,
     "settings-dev": DevConfig,
+    "settings-pairs": PairConfig,
+    "settings-packing": PackConfig,
+    "settings-row-dev": RowDevConfig,
     "settings-feature-model": FeatureModelConfig,
     "settings-mht": MHTConfig,
     "settings-decatt": DecomposableAttentionConfig,
@@ -48,6 +58,12 @@ SETTINGS: dict[str, type] = {
     "settings-blocks": BlockConfig,
     "settings-words": WordsConfig,
     "settings-link-dev": LinkDevConfig,
+    "settings-xlnet": XLNetConfig,
+    "settings-permutation": PermutationLMConfig,
+    "settings-denoising": DenoisingLMConfig,
+    "settings-stream-input": StreamInput,
+    "settings-streams": StreamConfig,
+    "settings-stream-dev": StreamDevConfig,
 }
 
 

@@ -357,7 +357,7 @@ def test_pages_list_the_files_of_an_addition():
         row[0]: re.findall(r"`([\w/]+\.py)`", row[1]) for row in re.findall(r"^\| (a [^|]*) \| ([^|]*) \|$", table, re.M)
     }
     assert touched == {
-        "a text model": ["models/NAME.py", "registry.py", "recipes/comment_trees.py", "recipes/__init__.py"],
+        "a text model": ["models/NAME.py", "registry.py", "recipes/NAME.py", "recipes/__init__.py"],
         "a task": ["tasks/NAME.py", "registry.py"],
         "a kind of run": ["runs/NAME.py", "runs/__init__.py"],
     }

@@ -174,7 +174,11 @@ def change(folder, part, **values):
     ("part", "values", "message"),
     [
         ("model", {"name": "gpt"}, "name='gpt' is not one of bert, bert-pair, decatt, esim, feature-model, mht, tree-mlm"),
-        ("task", {"name": "tell-fortunes"}, "name='tell-fortunes' is not one of masked-lm, reply-to"),
+        (
+            "task",
+            {"name": "tell-fortunes"},
+            "name='tell-fortunes' is not one of denoising-lm, masked-lm, permutation-lm, reply-to",
+        ),
         ("model", {"wings": 2}, "wings"),
         ("input", {"wings": 2}, "wings"),
         ("model", {"dim": 16}, "of another shape"),

@@ -391,3 +391,30 @@ def test_sample_is_bounded(texts, held, seed):
     assert len(drawn) == size
     order = iter(texts)
     assert all(text in order for text in drawn)
+
+
+# --- words and bytes ----------------------------------------------------------------------------------------------------------
+
+SENTENCE = "unhappy Dogs barked, “naïve” dogs!"
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "starts"),
+    [
+        ("wordpiece", 46, ["unhappy", "dogs", "barked", ",", "“", "naive", "”", "dogs", "!"]),
+        ("bpe", 275, [" unhappy", " Dogs", " barked", ",", " “naïve”", " dogs", "!"]),
+        ("unigram", 32, [" unhappy", " Dogs", " barked", ",", " “naïve”", " dogs", "!"]),
+    ],
+)
+def test_words_begin_where_the_tokenizer_marks_them(kind, size, starts):
+    own = Tokenizer.train([SENTENCE] * 20, kind=kind, vocab_size=size, lowercase=kind == "wordpiece")
+    ids = own.encode(SENTENCE)
+    begins = own.word_starts[ids]
+    assert begins[0]
+    assert not begins.all()
+    words = np.split(np.array(ids), np.flatnonzero(begins)[1:])
+    assert [own.decode(word.tolist()).strip() for word in words] == [word.strip() for word in starts]
+    # The bytes of all pieces are those of the normalized text; WordPiece has no spaces.
+    assert [int(own.piece_bytes[word].sum()) for word in words] == [len(word.encode()) for word in starts]
+    assert own.word_starts[own.special_ids].all()
+    assert not own.piece_bytes[own.special_ids].any()

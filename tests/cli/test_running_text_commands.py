@@ -150,7 +150,7 @@ def test_more_settings_train(replies, tmp_path):
         "task.next_segment": 1.0,
         "task.permutation_block": 4,
         "task.span_unit": "piece",
-        "view.backward": "false",
+        "view.directions": "backward",
         "input.avoid_overlap": "true",
     }
     ramify("train", "xlnet", "--data", replies, "--out", tmp_path / "run", *settings(**changes))

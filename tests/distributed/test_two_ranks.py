@@ -132,7 +132,7 @@ def test_train_from_the_command_line(store, tmp_path):
     assert json.loads((out / "run.json").read_text())["environment"]["processes"] == 2
     logged = read_metrics(out)
     assert [record["step"] for record in logged] == list(range(1, 7))
-    assert ramify.load(out).verbs == ("embed", "fill_mask", "score")
+    assert ramify.load(out).verbs == ("embed", "fill_mask", "score", "attention")
 
 
 def test_interrupt_stops_all_ranks_after_the_same_step(store, tmp_path):

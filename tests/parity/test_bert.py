@@ -62,6 +62,20 @@ def logits_of(model, batch, type_ids=None):
         return model(input_ids=rows, attention_mask=mask.long(), token_type_ids=type_ids).logits[mask]
 
 
+def test_attention_weights(tmp_path):
+    saved(tmp_path)
+    theirs = transformers.BertModel.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    model = ramify.load(tmp_path)
+    answer = model.attention("aa be [MASK] co da")
+    (table,) = answer["attention"]
+    ids = torch.tensor([[tokenizer().ids[token] for token in table["keys"]]])
+    with torch.no_grad():
+        expected = torch.stack(theirs(ids, output_attentions=True).attentions)[:, 0]
+    found = np.stack([head["weights"] for head in table["heads"]]).reshape(expected.shape)
+    assert [(head["layer"], head["head"]) for head in table["heads"]][4:6] == [(2, 1), (2, 2)]
+    torch.testing.assert_close(torch.from_numpy(found), expected, rtol=0, atol=1e-5)
+
+
 @torch.no_grad()
 def our_logits(task, batch):
     return task.head(task.backbone(batch).tokens)
@@ -134,7 +148,7 @@ def test_encoder_without_a_head_embeds(tmp_path, batch):
     theirs = saved(tmp_path, "BertModel")
     own = ramify.load(tmp_path)
     assert isinstance(own, Embedder)
-    assert own.verbs == ("embed",)
+    assert own.verbs == ("embed", "attention")
     tree = discussion([-1, 0, 0], lengths=[4, 7, 1])
     found = own.embed(tree)
     for node, vector in zip(tree.nodes, found):

@@ -133,6 +133,15 @@ def test_later_settings_win():
 
 
 CHANGES = {
+    "streams": {
+        "task.k": "7",
+        "task.span_unit": "token",
+        "task.permutation_block": "16",
+        "model.max_distance": "100",
+        "input.memory_reset": "never",
+        "view.directions": "forward",
+        "dev.rows": "20",
+    },
     "packed-text": {
         "task.mask_unit": "span",
         "task.max_predictions": "null",
@@ -742,7 +751,7 @@ def test_data_without_dev_trees_trains_to_the_end(tmp_path):
     _, progress = execute(small(store), tmp_path / "run", cpu=True)
     assert (progress.step, progress.best_step) == (6, None)
     assert not (tmp_path / "run" / "best.safetensors").exists()
-    assert ramify.load(tmp_path / "run").verbs == ("embed", "fill_mask", "score")
+    assert ramify.load(tmp_path / "run").verbs == ("embed", "fill_mask", "score", "attention")
 
 
 def test_finished_run_loads_without_its_data(tmp_path):

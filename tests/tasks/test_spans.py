@@ -1,4 +1,4 @@
-"""The choice of targets: spans of words or pieces against loops, lengths and spacing, exact quotas, and rows that read backwards."""
+"""The choice of targets: spans of words or pieces against loops, exact quotas, and rows that read backwards."""
 
 from itertools import groupby
 

@@ -6,7 +6,21 @@ from typing import Annotated
 
 import typer
 
-from ramify.cli import backprop, data, demo, disentangle, embed, evaluate, fill_mask, generate, report, score, tokenizer, train
+from ramify.cli import (
+    attention,
+    backprop,
+    data,
+    demo,
+    disentangle,
+    embed,
+    evaluate,
+    fill_mask,
+    generate,
+    report,
+    score,
+    tokenizer,
+    train,
+)
 from ramify.errors import RamifyError
 from ramify.memory import keep_pages
 from ramify.version import __version__
@@ -26,6 +40,7 @@ app.command()(embed.embed)
 app.command("fill-mask")(fill_mask.fill_mask)
 app.command()(score.score)
 app.command()(generate.generate)
+app.command()(attention.attention)
 app.command()(disentangle.disentangle)
 app.command(context_settings={"ignore_unknown_options": True})(backprop.backprop)
 app.command()(report.report)

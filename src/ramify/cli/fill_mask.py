@@ -1,17 +1,12 @@
 """`ramify fill-mask`: fill the masks in a comment."""
 
 import json
-import sys
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from ramify.cli.shared import Device, Json, filling_pipeline
-
-if TYPE_CHECKING:
-    from ramify.tree import Tree
+from ramify.cli.shared import Device, Json, filling_pipeline, text_or_node
 
 
 def fill_mask(
@@ -46,14 +41,7 @@ def fill_mask(
     words = None if candidates is None else [word.strip() for word in candidates.split(",") if word.strip()]
     if words == []:
         raise RamifyError(f"--candidates {candidates!r} holds no words. Separate words by commas.")
-    if text is not None:
-        if given := [name for name, value in (("--data", data), ("--node", node), ("--tree", tree)) if value is not None]:
-            raise RamifyError(f"--text is a text of its own, but {given[0]} names a node. Leave out one of them.")
-        source, place = text, None
-    elif data is None or node is None:
-        raise RamifyError("there is nothing to fill. Name a node with --data and --node, or give a text with --text.")
-    else:
-        source, place = find_tree(data, node, tree), node
+    source, place = text_or_node(text, data, node, tree)
     model = filling_pipeline(ramify.load(run, device=device), run)
     answer = model.fill_mask(source, place, top_k=top_k, context=context, candidates=words, joint=joint)
     if as_json:
@@ -66,33 +54,3 @@ def fill_mask(
         print(f"  [{mask['position']}] {guesses}")
     for filled in answer.get("joint", []):
         print(f"  {filled['probability']:.4f}  {filled['text']}")
-
-
-def find_tree(data: Path, node: str, tree: str | None) -> "Tree":
-    """The tree that holds a node, in a JSON lines file or a built data set."""
-    import numpy as np
-
-    from ramify.dataset.store import Store
-    from ramify.errors import RamifyError
-    from ramify.readers.jsonl import read_jsonl
-
-    if data.is_dir():
-        store = Store.open(data)
-        nodes = store.find_all(node) if tree is None else [store.find(node, tree)]
-        found = [store.tree(int(number)) for number in np.unique(store.tree_of(nodes))[:2]]
-    else:
-        trees = (each for each in read_jsonl(data) if tree is None or each.id == tree)
-        found = list(
-            islice((each for each in trees if any(candidate.id == node for candidate in each.nodes)), 2 if tree is None else 1)
-        )
-    if not found:
-        raise RamifyError(
-            f"--node {node!r} is not in {f'the tree {tree!r} of ' if tree else ''}{data}. Check the spelling of the id."
-        )
-    if len(found) > 1:
-        first, second = (each.id for each in found)
-        print(
-            f"note: the trees {first!r} and {second!r} both hold a node {node!r}; the first is used. --tree chooses one.",
-            file=sys.stderr,
-        )
-    return found[0]

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ramify.inference.base import Pipeline
     from ramify.inference.embed import TextPipeline
     from ramify.inference.fill_mask import FillingPipeline, MaskFiller
+    from ramify.tree import Tree
 
 LINE_SECONDS = 30.0
 """Time between lines of progress where there is no terminal."""
@@ -115,6 +117,50 @@ def text_pipeline(model: "Pipeline", source: str) -> "TextPipeline":
     if not isinstance(model, TextPipeline):
         raise RamifyError(f"{source} is not a text model; it supports {', '.join(model.verbs)}.")
     return model
+
+
+def text_or_node(text: str | None, data: Path | None, node: str | None, tree: str | None) -> tuple["Tree | str", str | None]:
+    """The text of `--text`, or the tree and node of `--data`, `--node` and `--tree`."""
+    from ramify.errors import RamifyError
+
+    if text is not None:
+        if given := [name for name, value in (("--data", data), ("--node", node), ("--tree", tree)) if value is not None]:
+            raise RamifyError(f"--text is a text of its own, but {given[0]} names a node. Leave out one of them.")
+        return text, None
+    if data is None or node is None:
+        missing = "--data" if data is None else "--node"
+        raise RamifyError(f"Missing option '{missing}'. Name a node with --data and --node, or give a text with --text.")
+    return _tree_with(node, data, tree), node
+
+
+def _tree_with(node: str, data: Path, tree: str | None) -> "Tree":
+    """The tree that holds a node, in a JSON lines file or a built data set."""
+    import numpy as np
+
+    from ramify.dataset.store import Store
+    from ramify.errors import RamifyError
+    from ramify.readers.jsonl import read_jsonl
+
+    if data.is_dir():
+        store = Store.open(data)
+        nodes = store.find_all(node) if tree is None else [store.find(node, tree)]
+        found = [store.tree(int(number)) for number in np.unique(store.tree_of(nodes))[:2]]
+    else:
+        trees = (each for each in read_jsonl(data) if tree is None or each.id == tree)
+        found = list(
+            islice((each for each in trees if any(candidate.id == node for candidate in each.nodes)), 2 if tree is None else 1)
+        )
+    if not found:
+        raise RamifyError(
+            f"--node {node!r} is not in {f'the tree {tree!r} of ' if tree else ''}{data}. Check the spelling of the id."
+        )
+    if len(found) > 1:
+        first, second = (each.id for each in found)
+        print(
+            f"note: the trees {first!r} and {second!r} both hold a node {node!r}; the first is used. --tree chooses one.",
+            file=sys.stderr,
+        )
+    return found[0]
 
 
 def parted(texts: list[str] | None, option: str, expected: str = "NAME=VALUE") -> list[tuple[str, str]]:

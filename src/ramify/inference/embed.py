@@ -18,7 +18,9 @@ from ramify.batching.views.base import Example
 from ramify.batching.views.comment_trees import BLIND, FOREIGN, Context, Discussions, TextInput, units
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
+from ramify.inference.attention import chosen_heads, node_attention
 from ramify.inference.base import TOKENS, Pipeline
+from ramify.inference.mask_query import NodeInContext, chosen_node
 from ramify.models.base import Backbone, decode_parts
 from ramify.nn.modes import evaluating
 from ramify.nn.ragged import runs
@@ -59,6 +61,23 @@ class TextPipeline(Pipeline, ABC):
             out[nodes] = vectors
         return out
 
+    @abstractmethod
+    def attention(
+        self,
+        tree: Tree | str,
+        node: str | int | None = None,
+        *,
+        context: Context | None = None,
+        layer: int | None = None,
+        head: int | None = None,
+    ) -> dict[str, Any]:
+        """The attention weights of a text, or of a node's text in its context, by layer and head, which are counted from 1.
+
+        `attention` is a list of tables, one per stack of layers and kind of attention. `queries` and `keys` are tokens, or ids
+        of ancestors; the `weights` of each head are an array, [query, key]. A query's weights add up to 1, or to 0 if it sees
+        no key. `layer` and `head` choose one. Raises `RamifyError` if the text is longer than the model reads.
+        """
+
     @property
     @abstractmethod
     def max_tokens(self) -> int:
@@ -88,6 +107,20 @@ class ContextPipeline(TextPipeline, ABC):
 
     def forest(self, data: Store | Iterable[Tree]) -> Forest:
         return self.input.forest(data, self.tokenizer)
+
+    def attention(
+        self,
+        tree: Tree | str,
+        node: str | int | None = None,
+        *,
+        context: Context | None = None,
+        layer: int | None = None,
+        head: int | None = None,
+    ) -> dict[str, Any]:
+        tree, node = chosen_node(tree, node)
+        text = NodeInContext.of(self.backbone, self.tokenizer, self.input, tree, node, context)
+        ids = self.tokenizer.encode(tree.nodes[text.node].text, masks=True)
+        return {**text.head, "attention": chosen_heads(node_attention(self.backbone, text, ids), layer, head)}
 
     def embed_batches(
         self, forest: Forest, *, context: Literal["tree", "none"] | None = None, tokens: int = TOKENS
@@ -150,7 +183,7 @@ def _in_steps(forest: Forest, input: TextInput, tokens: int) -> Iterator[list[Ex
 class Embedder(ContextPipeline):
     """Vectors from a backbone without a trained task, such as one from a sentence-transformers directory."""
 
-    verbs = ("embed",)
+    verbs = ("embed", "attention")
     usage = ("model.embed(trees)",)
 
     def __init__(self, backbone: Backbone, tokenizer: Tokenizer, input: TextInput, *, normalize: bool = False) -> None:

@@ -11,10 +11,10 @@ from torch import nn
 from ramify.batching.views.comment_trees import Context
 from ramify.errors import RamifyError
 from ramify.inference.embed import ContextPipeline, TextPipeline
-from ramify.inference.mask_query import ContextQuery, MaskQuery
+from ramify.inference.mask_query import ContextQuery, MaskQuery, chosen_node
 from ramify.inference.score import pseudo_log_likelihood
 from ramify.tasks.masked_lm import MaskedLM
-from ramify.tree import Node, Tree
+from ramify.tree import Tree
 
 
 class FillingPipeline(TextPipeline, ABC):
@@ -46,7 +46,7 @@ class FillingPipeline(TextPipeline, ABC):
             raise RamifyError("candidates=[] holds no words. Add some, or leave it out.")
         if isinstance(candidates, str):
             raise RamifyError(f"candidates must be a list of words, but is the string {candidates!r}. Pass [{candidates!r}].")
-        tree, node = _node_of(tree, node)
+        tree, node = chosen_node(tree, node)
         query = self.mask_query(tree, node, context)
         tokenizer = self.tokenizer
         if candidates is not None:
@@ -94,7 +94,7 @@ class FillingPipeline(TextPipeline, ABC):
 class MaskFiller(ContextPipeline, FillingPipeline):
     """A trained masked language model, which fills masks, scores texts and embeds them."""
 
-    verbs = ("embed", "fill_mask", "score")
+    verbs = ("embed", "fill_mask", "score", "attention")
     usage = (
         'model.fill_mask(tree, node="id")  # a ramify.Tree whose node holds [MASK], or a text without a node',
         "model.embed(trees)",
@@ -118,16 +118,7 @@ class MaskFiller(ContextPipeline, FillingPipeline):
 
     def score(self, tree: Tree | str, node: str | int | None = None, *, context: Context | None = None) -> dict[str, Any]:
         """The pseudo-log-likelihood of a text, or of a node's text, and each piece's share of it."""
-        return pseudo_log_likelihood(self.mask_query(*_node_of(tree, node), context))
-
-
-def _node_of(tree: Tree | str, node: str | int | None) -> tuple[Tree, str | int]:
-    """A node of a tree. A string is a tree of one node. Raises `RamifyError` if several nodes are given and none is named."""
-    if isinstance(tree, str):
-        tree = Tree((Node(tree),))
-    if node is None and len(tree) > 1:
-        raise RamifyError(f"tree {tree.id!r} has {len(tree)} nodes. Name one of them as `node`, by its id or its place.")
-    return tree, 0 if node is None else node
+        return pseudo_log_likelihood(self.mask_query(*chosen_node(tree, node), context))
 
 
 def _rank_candidates(query: MaskQuery, ids: list[int], place: int, candidates: Sequence[str]) -> list[dict[str, Any]]:

@@ -10,16 +10,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ramify.batching.batch import Collator, select_positions
+from ramify.batching.batch import Batch, Collator, select_positions
 from ramify.batching.forest import Forest
 from ramify.batching.views.base import Example
 from ramify.batching.views.comment_trees import FOREIGN, Context, Discussions, TextInput, units
 from ramify.errors import RamifyError
 from ramify.inference.base import TOKENS
-from ramify.models.base import decode_parts
+from ramify.models.base import Backbone, decode_parts
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.tokenizer import Tokenizer
-from ramify.tree import Tree
+from ramify.tree import Node, Tree
 
 
 class MaskQuery(ABC):
@@ -42,6 +42,15 @@ class MaskQuery(ABC):
         variants have the same length and the same number of places."""
 
 
+def chosen_node(tree: Tree | str, node: str | int | None) -> tuple[Tree, str | int]:
+    """A node of a tree. A string is a tree of one node. Raises `RamifyError` if several nodes are given and none is named."""
+    if isinstance(tree, str):
+        tree = Tree((Node(tree),))
+    if node is None and len(tree) > 1:
+        raise RamifyError(f"tree {tree.id!r} has {len(tree)} nodes. Name one of them as `node`, by its id or its place.")
+    return tree, 0 if node is None else node
+
+
 def node_of(tree: Tree, node: str | int) -> int:
     """The number of a node. Raises `RamifyError` if the tree lacks it."""
     place = tree.index(node) if isinstance(node, str) else node
@@ -51,10 +60,9 @@ def node_of(tree: Tree, node: str | int) -> int:
 
 
 @dataclass(frozen=True)
-class ContextQuery(MaskQuery):
-    """A query of a masked language model, given the node's context."""
+class NodeInContext:
+    """A node's text and context, as a model reads them."""
 
-    task: MaskedLM
     tokenizer: Tokenizer
     input: TextInput
     forest: Forest
@@ -66,9 +74,17 @@ class ContextQuery(MaskQuery):
     """Places of the context in the forest."""
 
     @classmethod
-    def of(cls, task: MaskedLM, tree: Tree, node: str | int, context: Context | None) -> "ContextQuery":
+    def of(
+        cls,
+        backbone: Backbone,
+        tokenizer: Tokenizer,
+        input: TextInput,
+        tree: Tree,
+        node: str | int,
+        context: Context | None,
+    ) -> "NodeInContext":
         # A model trained on other comments' ancestors reads the node's own ones.
-        context = context or ("tree" if task.input.context in FOREIGN else task.input.context)
+        context = context or ("tree" if input.context in FOREIGN else input.context)
         if context == "mismatched":
             raise RamifyError(
                 "context=mismatched reads another tree, but there is no other tree. Set context to tree, parent, root or none."
@@ -79,27 +95,28 @@ class ContextQuery(MaskQuery):
                 "parent, root or none; `ramify evaluate` measures the loss with another branch."
             )
         place = node_of(tree, node)
-        input = task.backbone.in_context(task.input, context)
-        forest = input.forest([tree], task.tokenizer)
+        input = backbone.in_context(input, context)
+        forest = input.forest([tree], tokenizer)
         part = int(np.searchsorted(forest.node, place))
         view = Discussions(forest, units(forest, [0], predict_post=True), input)
         whole = view.example(0)
         row = int(np.flatnonzero(whole.targets == part)[0])
         stop = int(whole.context_lengths[: row + 1].sum())
         start = stop - int(whole.context_lengths[row])
-        return cls(task, task.tokenizer, input, forest, tree, place, part, tuple(whole.context[start:stop].tolist()))
+        return cls(tokenizer, input, forest, tree, place, part, tuple(whole.context[start:stop].tolist()))
 
     @property
     def head(self) -> dict[str, Any]:
+        """The node, the kind of context, and the ancestors in it."""
         ancestors = [self.tree.nodes[index].id for index in np.unique(self.forest.node[list(self.context)])]
         return {"node": self.tree.nodes[self.node].id, "context": self.input.context, "ancestors": ancestors}
 
-    @torch.no_grad()
-    def log_probabilities(
-        self, texts: Sequence[Sequence[int]], asked: Sequence[Sequence[int]]
-    ) -> Float[Tensor, "text place vocab"]:
-        task = self.task
-        length, room = len(texts[0]), self.input.max_tokens - task.tokenizer.num_special
+    def batch(self, texts: Sequence[Sequence[int]]) -> tuple[Batch, int]:
+        """Variants of the node's text, of equal length, as the targets of a batch, and the place of their first token in a row.
+
+        Raises `RamifyError` if they are longer than the model reads.
+        """
+        length, room = len(texts[0]), self.input.max_tokens - self.tokenizer.num_special
         if length > room:
             raise RamifyError(
                 f"node {self.tree.nodes[self.node].id!r} has {length} tokens; this model reads {room}. Shorten the text."
@@ -112,18 +129,43 @@ class ContextQuery(MaskQuery):
             np.tile(np.array(self.context, dtype=np.int64), count),
             np.full(count, len(self.context)),
         )
-        batch = Collator(forest, task.tokenizer, self.input)([example])
-        own = torch.tensor([list(text) for text in texts])
+        batch = Collator(forest, self.tokenizer, self.input)([example])
         ids = batch.target_ids.view(count, -1).clone()
-        width = ids.shape[1]
-        first = width - length - batch.frame.after
-        ids[:, first : first + length] = own
+        first = ids.shape[1] - length - batch.frame.after
+        ids[:, first : first + length] = torch.tensor([list(text) for text in texts])
+        return replace(batch, target_ids=ids.flatten()), first
+
+
+@dataclass(frozen=True)
+class ContextQuery(MaskQuery):
+    """A query of a masked language model, given the node's context."""
+
+    task: MaskedLM
+    tokenizer: Tokenizer
+    tree: Tree
+    node: int
+    text: NodeInContext
+
+    @classmethod
+    def of(cls, task: MaskedLM, tree: Tree, node: str | int, context: Context | None) -> "ContextQuery":
+        text = NodeInContext.of(task.backbone, task.tokenizer, task.input, tree, node, context)
+        return cls(task, task.tokenizer, tree, text.node, text)
+
+    @property
+    def head(self) -> dict[str, Any]:
+        return self.text.head
+
+    @torch.no_grad()
+    def log_probabilities(
+        self, texts: Sequence[Sequence[int]], asked: Sequence[Sequence[int]]
+    ) -> Float[Tensor, "text place vocab"]:
+        task, count = self.task, len(texts)
+        batch, first = self.text.batch(texts)
         places = torch.tensor([list(places) for places in asked]) + first
-        index = (places + torch.arange(count)[:, None] * width).flatten()
+        index = (places + torch.arange(count)[:, None] * (len(batch.target_ids) // count)).flatten()
         batch = replace(
             batch,
-            target_ids=ids.flatten(),
-            labels=ids.flatten()[index],
+            labels=batch.target_ids[index],
             output_positions=select_positions(index, np.full(count, places.shape[1]), batch.targets, batch.readers),
         ).to(task.device)
         with task.evaluating():

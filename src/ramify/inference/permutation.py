@@ -17,10 +17,12 @@ from ramify.batching.views.comment_trees import Context
 from ramify.batching.views.streams import StreamInput
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
+from ramify.inference.attention import AttentionTable, check_pairs, check_records, chosen_heads, spelled
 from ramify.inference.base import TOKENS
 from ramify.inference.fill_mask import FillingPipeline
-from ramify.inference.mask_query import MaskQuery, node_of
+from ramify.inference.mask_query import MaskQuery, chosen_node, node_of
 from ramify.models.base import StreamBackbone
+from ramify.nn.attention import AttentionRecord
 from ramify.nn.modes import evaluating
 from ramify.tasks.denoising_lm import DenoisingLM
 from ramify.tasks.permutation_lm import PermutationLM
@@ -29,6 +31,9 @@ from ramify.tree import Tree
 
 Order = Literal["forward", "backward"] | int
 """A factorization order: of the text, its reverse, or as many random ones."""
+
+RECORDED = 1 << 26
+"""Number of attention weights that are recorded at once."""
 
 
 class StreamPipeline(FillingPipeline, ABC):
@@ -85,6 +90,50 @@ class StreamPipeline(FillingPipeline, ABC):
                 assert states is not None
                 yield forest.node[chosen], states.float().mean(1).cpu().numpy()
 
+    def attention(
+        self,
+        tree: Tree | str,
+        node: str | int | None = None,
+        *,
+        context: Context | None = None,
+        layer: int | None = None,
+        head: int | None = None,
+    ) -> dict[str, Any]:
+        query, ids = self._text(tree, node, context)
+        tables = [self._content(query, ids, None)]
+        return {**query.head, "attention": chosen_heads(tables, layer, head)}
+
+    def _text(self, tree: Tree | str, node: str | int | None, context: Context | None) -> tuple["StreamQuery", Ints]:
+        """A text whose attention is recorded, and its tokens."""
+        check_records(self.backbone)
+        tree, node = chosen_node(tree, node)
+        query = self.mask_query(tree, node, context)
+        ids = np.array(self.tokenizer.encode(tree.nodes[query.node].text, masks=True), dtype=np.int64)
+        room = self.input.row_tokens - self.tokenizer.num_special
+        if not 0 < len(ids) <= room:
+            raise RamifyError(
+                f"node {tree.nodes[query.node].id!r} has {len(ids)} tokens; this model reads 1 to {room}. Choose another text."
+            )
+        check_pairs(len(ids) ** 2)
+        return query, ids
+
+    def _content(self, query: "StreamQuery", ids: Ints, order: Ints | None) -> AttentionTable:
+        """The content stream of a text. Without an order, every token reads all tokens."""
+        layers = self._streams(plain_rows(ids[None], None if order is None else order[None]))
+        return self._table(query, "content", ids, ids, [layer["content"][0] for layer in layers])
+
+    def _streams(self, batch: StreamBatch) -> list[dict[str, list[Tensor]]]:
+        """The weights of each layer of both streams."""
+        record: AttentionRecord = {}
+        with torch.no_grad(), evaluating(self.module):
+            self.backbone(batch.to(self.device), record=record)
+        return record["streams"]
+
+    def _table(self, query: "StreamQuery", kind: str, of: Ints, ids: Ints, layers: list[Tensor]) -> AttentionTable:
+        """The weights of the tokens `of` among the tokens `ids`."""
+        queries, keys = (spelled(self.tokenizer, torch.from_numpy(each)) for each in (of, ids))
+        return AttentionTable("streams", kind, query.tree.nodes[query.node].id, queries, keys, layers)
+
     @abstractmethod
     def _states(self, ids: Ints, places: Ints) -> Float[Tensor, "row place dim"]:
         """The states from which the tokens at some places are predicted."""
@@ -106,7 +155,7 @@ class StreamPipeline(FillingPipeline, ABC):
 class DenoisingPipeline(StreamPipeline):
     """A masked language model of running text."""
 
-    verbs = ("embed", "fill_mask")
+    verbs = ("embed", "fill_mask", "attention")
     usage = ('model.fill_mask(ramify.Tree((ramify.Node("Some [MASK] text."),)), 0)', 'model.embed("Some text.")')
 
     def __init__(self, task: DenoisingLM) -> None:
@@ -125,7 +174,7 @@ class DenoisingPipeline(StreamPipeline):
 class PermutationPipeline(StreamPipeline):
     """A permutation language model, which also scores texts under factorization orders and generates text."""
 
-    verbs = ("score", "generate", "fill_mask", "embed")
+    verbs = ("score", "generate", "fill_mask", "embed", "attention")
     usage = ('model.score("Some text.", order="forward")', 'model.generate("Some", tokens=20, seed=0)["text"]')
 
     def __init__(self, task: PermutationLM) -> None:
@@ -237,13 +286,72 @@ class PermutationPipeline(StreamPipeline):
                 state, unread = (hidden.state, ids[-1:]) if cached else (None, [])
         return {"prompt": prompt, "text": self.tokenizer.decode(ids[len(given) :]), "tokens": tokens}
 
+    def attention(
+        self,
+        tree: Tree | str,
+        node: str | int | None = None,
+        *,
+        context: Context | None = None,
+        layer: int | None = None,
+        head: int | None = None,
+        order: Literal["forward", "backward", "random"] | None = None,
+        seed: int = 0,
+    ) -> dict[str, Any]:
+        """The attention weights of both streams, without memory (see `TextPipeline.attention`).
+
+        By default, tokens of the content stream read all tokens, and the query stream has a row for each mask token, which
+        reads all other words, or if there is none, a row for each token, which reads all other tokens. With an `order`, the two
+        streams follow this factorization order; `seed` determines a random one.
+        """
+        query, ids = self._text(tree, node, context)
+        masks = np.flatnonzero(ids == self.tokenizer.mask_id)
+        answer: dict[str, Any] = {**query.head, "order": order}
+        ranks = None
+        if order is not None:
+            ranks = _ranks(order, len(ids), seed)
+            answer["ranks"] = ranks.tolist()
+            if len(masks):
+                mask = self.tokenizer.token(self.tokenizer.mask_id)
+                raise RamifyError(f"order={order} needs a text without {mask}, which this model never reads. Remove {mask}.")
+            every = np.arange(len(ids))[None]
+            batch = plain_rows(ids[None], ranks[None])
+            layers = [layer["query"][0] for layer in self._streams(self._asking(batch, every))]
+            asked = ids
+        elif len(masks):
+            # As in `fill_mask`: no word reads a mask, and a mask reads all words.
+            ranks = (ids == self.tokenizer.mask_id).astype(np.int64)
+            batch = plain_rows(ids[None], ranks[None])
+            layers = [layer["query"][0] for layer in self._streams(self._asking(batch, masks[None]))]
+            asked = ids[masks]
+        else:
+            layers, asked = self._each_alone(ids), ids
+        tables = [self._content(query, ids, ranks), self._table(query, "query", asked, ids, layers)]
+        return {**answer, "attention": chosen_heads(tables, layer, head)}
+
+    def _each_alone(self, ids: Ints) -> list[Tensor]:
+        """The query stream of each layer where each token alone is predicted, in a row of its own."""
+        config = self.backbone.config
+        step = max(1, RECORDED // (len(ids) ** 2 * config.num_heads * config.num_layers))
+        found: list[list[Tensor]] = []
+        for start in range(0, len(ids), step):
+            places = np.arange(start, min(start + step, len(ids)))
+            order = (np.arange(len(ids)) == places[:, None]).astype(np.int64)
+            batch = plain_rows(np.tile(ids, (len(places), 1)), order)
+            layers = self._streams(self._asking(batch, places[:, None]))
+            found.append([torch.cat(layer["query"], 1) for layer in layers])
+        return [torch.cat(parts, 1) for parts in zip(*found, strict=True)]
+
+    @staticmethod
+    def _asking(batch: StreamBatch, places: Ints) -> StreamBatch:
+        """The batch with targets at these places."""
+        return replace(batch, targets=StreamTargets.at(places, batch.input_ids))
+
     def _states(self, ids: Ints, places: Ints) -> Float[Tensor, "row place dim"]:
         hidden_words = (ids == self.tokenizer.mask_id).astype(np.int64)
         return self._targets(plain_rows(ids, hidden_words), places)
 
     def _targets(self, batch: StreamBatch, places: Ints) -> Float[Tensor, "row place dim"]:
-        batch = replace(batch, targets=StreamTargets.at(places, batch.input_ids))
-        states = self.backbone(batch.to(self.device), targets_only=True).queries
+        states = self.backbone(self._asking(batch, places).to(self.device), targets_only=True).queries
         assert states is not None
         return states
 
@@ -265,6 +373,16 @@ class StreamQuery(MaskQuery):
         self, texts: Sequence[Sequence[int]], asked: Sequence[Sequence[int]]
     ) -> Float[Tensor, "text place vocab"]:
         return self.pipeline.log_probabilities(texts, asked)
+
+
+def _ranks(order: str, length: int, seed: int) -> Ints:
+    """The place of every token in the order."""
+    forward = np.arange(length)
+    if order == "random":
+        return np.random.Generator(np.random.Philox(key=seed)).permutation(length)
+    if order not in ("forward", "backward"):
+        raise RamifyError(f"order={order!r} is not forward, backward or random. Choose one of them, or leave it out.")
+    return forward if order == "forward" else forward[::-1].copy()
 
 
 def _check_sampling(tokens: int, temperature: float, top_k: int | None, top_p: float | None) -> None:

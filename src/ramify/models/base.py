@@ -85,6 +85,8 @@ class AnyBackbone(nn.Module, ABC):
     """The model's `ModelConfig`. Each model declares its class."""
     passes: tuple[str, ...] = ("forward",)
     """Names of the methods that training calls."""
+    records_attention: bool = False
+    """Whether `forward` takes an `AttentionRecord` as `record`, to which it adds its weights."""
 
     @property
     @abstractmethod

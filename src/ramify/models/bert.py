@@ -27,6 +27,7 @@ from ramify.models.base import (
     TextModelConfig,
     check_config,
 )
+from ramify.nn.attention import AttentionRecord
 from ramify.nn.blocks import Activation, Norm, OutputPositions, Stack
 from ramify.nn.embeddings import Embeddings, Position, init_weights
 from ramify.nn.pooling import Pool, Pooling
@@ -92,6 +93,7 @@ class Bert(Backbone):
     """A bidirectional encoder. It reads targets alone, or with the context that the batch wrote into their rows."""
 
     config: BertConfig
+    records_attention = True
     embedding: nn.Embedding
     embeddings: Embeddings
     stack: Stack
@@ -161,9 +163,17 @@ class Bert(Backbone):
         output_positions = OutputPositions(rows.offsets[:-1].to(torch.int64), first, first)
         return self.pool(self.stack(x, rows, output_positions=output_positions), first)
 
-    def forward(self, batch: Batch, state: State | None = None, vectors: Float[Tensor, "node dim"] | None = None) -> Hidden:
+    def forward(
+        self,
+        batch: Batch,
+        state: State | None = None,
+        vectors: Float[Tensor, "node dim"] | None = None,
+        *,
+        record: AttentionRecord | None = None,
+    ) -> Hidden:
         x = self.embeddings(batch.target_ids, batch.targets.positions, batch.token_type_ids)
-        x = self.stack(x, batch.targets, output_positions=batch.output_positions)
+        weights = None if record is None else record.setdefault("encoder", [])
+        x = self.stack(x, batch.targets, output_positions=batch.output_positions, record=weights)
         return Hidden(x, None if batch.output_positions is None else batch.output_positions.index)
 
     def pooled(self, hidden: Hidden, batch: Batch) -> Float[Tensor, "target dim"]:
@@ -248,6 +258,11 @@ def tensors_from_hf(tensors: Mapping[str, Tensor], config: BertConfig) -> dict[s
         layer = hf.layer_from_bert(tensors, number)
         ours |= {f"stack.layers.{number}.{key}": value for key, value in layer.items()}
     if config.pooling == "pooler":
+        if "pooler.dense.weight" not in tensors:
+            raise RamifyError(
+                "the checkpoint holds no tensor 'pooler.dense.weight', which model.pooling=pooler needs. Set "
+                "model.pooling=mean and task.next_sentence=0, or choose a checkpoint with a pooler."
+            )
         ours |= {f"pool.hidden.{kind}": tensors[f"pooler.dense.{kind}"] for kind in ("weight", "bias")}
     return ours
 

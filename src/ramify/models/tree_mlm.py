@@ -18,7 +18,7 @@ from ramify.batching.batch import Batch
 from ramify.errors import RamifyError
 from ramify.models import hf
 from ramify.models.base import BERT_FAMILY, NO_DECODER, Backbone, Checkpoint, Hidden, State, TextModelConfig, check_config
-from ramify.nn.attention import attend
+from ramify.nn.attention import AttentionRecord, Weights, attend
 from ramify.nn.blocks import Activation, ContextVectors, Layer, Norm, Stack
 from ramify.nn.embeddings import Embeddings, Position, PositionTable, init_weights
 from ramify.nn.heads import start_projection
@@ -91,6 +91,7 @@ class TreeMLM(Backbone):
 
     config: TreeMLMConfig
     passes = ("encode", "decode")
+    records_attention = True
     embedding: nn.Embedding
     encoder_embeddings: Embeddings
     decoder_embeddings: Embeddings
@@ -175,9 +176,10 @@ class TreeMLM(Backbone):
     def context_projection(self) -> nn.Linear | None:
         return None if self.output_attention is None else self.output_attention.value
 
-    def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "row dim"]:
+    def encode(self, ids: Int[Tensor, " total"], rows: Rows, record: AttentionRecord | None = None) -> Float[Tensor, "row dim"]:
         """Encode every clean text as one pooled vector (section 2.1 of the paper)."""
-        return self.pool(self.encoder(self.encoder_embeddings(ids, rows.positions), rows), rows)
+        weights = None if record is None else record.setdefault("encoder", [])
+        return self.pool(self.encoder(self.encoder_embeddings(ids, rows.positions), rows, record=weights), rows)
 
     def contextualize(self, vectors: Float[Tensor, "node dim"], batch: Batch) -> ContextVectors:
         """Assign each target the vectors of its context, with their positions if the model has a table of context positions."""
@@ -198,22 +200,34 @@ class TreeMLM(Backbone):
         index = torch.zeros(count, dtype=torch.int64, device=self.null.device)
         return ContextVectors(self.null[None], index, batch.readers, rows)
 
-    def decode(self, batch: Batch, context: ContextVectors) -> Hidden:
+    def decode(self, batch: Batch, context: ContextVectors, record: AttentionRecord | None = None) -> Hidden:
         """Compute the targets' states, given their context."""
         x = self.decoder_embeddings(batch.target_ids, batch.targets.positions)
-        x = self.decoder(x, batch.targets, context, batch.output_positions)
+        weights = None if record is None else record.setdefault("decoder", [])
+        x = self.decoder(x, batch.targets, context, batch.output_positions, record=weights)
         asked = batch.output_positions
         positions, rows = (None, context.q_rows) if asked is None else (asked.index, asked.cross_rows)
         if self.output_attention is None:
             return Hidden(x, positions)
-        return Hidden(self.output_attention(x, context, rows), positions, decoded=x)
+        read: Weights | None = None
+        if record is not None:
+            read = []
+            record["output"] = [{"cross": read}]
+        return Hidden(self.output_attention(x, context, rows, read), positions, decoded=x)
 
-    def forward(self, batch: Batch, state: State | None = None, vectors: Float[Tensor, "node dim"] | None = None) -> Hidden:
+    def forward(
+        self,
+        batch: Batch,
+        state: State | None = None,
+        vectors: Float[Tensor, "node dim"] | None = None,
+        *,
+        record: AttentionRecord | None = None,
+    ) -> Hidden:
         if batch.null_context:
-            return self.decode(batch, self.nothing(batch))
+            return self.decode(batch, self.nothing(batch), record)
         if vectors is None:
-            vectors = self.encode(batch.input_ids, batch.nodes)
-        return self.decode(batch, self.contextualize(vectors, batch))
+            vectors = self.encode(batch.input_ids, batch.nodes, record)
+        return self.decode(batch, self.contextualize(vectors, batch), record)
 
     def pooled(self, hidden: Hidden, batch: Batch) -> Float[Tensor, "target dim"]:
         # Output attention adds the ancestors' words, which would make the vectors of siblings alike.
@@ -236,7 +250,9 @@ class OutputAttention(nn.Module):
         """P: maps a node's vector into the space of the token embedding."""
         self.gate = nn.Linear(dim, 1)
 
-    def forward(self, x: Float[Tensor, "position dim"], context: ContextVectors, q_rows: Rows) -> Float[Tensor, "position dim"]:
+    def forward(
+        self, x: Float[Tensor, "position dim"], context: ContextVectors, q_rows: Rows, record: Weights | None = None
+    ) -> Float[Tensor, "position dim"]:
         normed = F.layer_norm(context.vectors, context.vectors.shape[-1:], eps=self.eps)
         key = self.key(normed)
         if context.node_positions is not None:
@@ -245,7 +261,7 @@ class OutputAttention(nn.Module):
         if context.pair_vectors is not None and context.pair_index is not None:
             pairs = self.key(context.pair_vectors)
             kv = kv + torch.stack([pairs, torch.zeros_like(pairs)], dim=1).index_select(0, context.pair_index)
-        mixed = attend(self.query(x)[:, None], kv[:, :, None], q_rows, context.k_rows)
+        mixed = attend(self.query(x)[:, None], kv[:, :, None], q_rows, context.k_rows, record=record)
         return x + torch.sigmoid(self.gate(x)) * mixed[:, 0]
 
 

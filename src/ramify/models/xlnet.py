@@ -17,6 +17,7 @@ from ramify.errors import RamifyError
 from ramify.files import read_json
 from ramify.models import hf
 from ramify.models.base import RATES, Checkpoint, ModelConfig, State, StreamBackbone, StreamHidden, check_config
+from ramify.nn.attention import AttentionRecord, LayerWeights
 from ramify.nn.blocks import ACTIVATIONS, Activation
 from ramify.nn.dropout import add_dropout, dropout
 from ramify.nn.linear import Linear
@@ -129,6 +130,7 @@ class XLNet(StreamBackbone):
     """Section 2.3: the content stream h encodes tokens, and the query stream g encodes targets without their words."""
 
     config: XLNetConfig
+    records_attention = True
     embedding: nn.Embedding
     layers: Any
     """A list of `XLNetLayer`."""
@@ -160,7 +162,14 @@ class XLNet(StreamBackbone):
     def tied_embedding(self) -> nn.Embedding:
         return self.embedding
 
-    def forward(self, batch: StreamBatch, state: State | None = None, *, targets_only: bool = False) -> StreamHidden:
+    def forward(
+        self,
+        batch: StreamBatch,
+        state: State | None = None,
+        *,
+        targets_only: bool = False,
+        record: AttentionRecord | None = None,
+    ) -> StreamHidden:
         num_rows, num_tokens = batch.input_ids.shape
         memory = self._memory(batch, state)
         parts = [*content_parts(batch, memory)]
@@ -183,7 +192,10 @@ class XLNet(StreamBackbone):
             if targets_only and number == len(self.layers) - 1:
                 # Nobody reads the last layer's content stream.
                 x, parts = x[:, num_tokens:], [part.moved(-num_tokens) for part in parts if part.positions is not None]
-            x = layer(x, layer.attention(x, keys, parts))
+            found = None if record is None else []
+            x = layer(x, layer.attention(x, keys, parts, found))
+            if record is not None and found is not None:
+                record.setdefault("streams", []).append(_by_stream(parts, found, keys.key.shape[2]))
         x = dropout(x, self.config.dropout, self.training)
         state = self._next(batch, memory, inputs)
         if targets_only:
@@ -271,6 +283,15 @@ def query_parts(batch: StreamBatch, memory: Memory | None) -> Iterator[Queries]:
         if count:
             yield Queries(rows, before + stop, start, stop, mask[:, None], positions, segments)
         done += count
+
+
+def _by_stream(parts: Sequence[Queries], found: Sequence[Float[Tensor, "row head _query _key"]], num_keys: int) -> LayerWeights:
+    """The weights of both streams, each of all parts, among all keys."""
+    streams: dict[str, list[Tensor]] = {}
+    for part, weights in zip(parts, found, strict=True):
+        stream = "content" if part.positions is None else "query"
+        streams.setdefault(stream, []).append(F.pad(weights, (0, num_keys - weights.shape[-1])))
+    return {stream: [*torch.cat(weights, 2)] for stream, weights in streams.items()}
 
 
 def _orders(batch: StreamBatch, memory: Memory | None) -> tuple[Int[Tensor, "row token"], Int[Tensor, "row key"]]:

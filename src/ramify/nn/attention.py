@@ -30,6 +30,12 @@ function must not draw random numbers, because `record` calls it a second time."
 Weights = list[Float[Tensor, "_head _query _key"]]
 """The attention weights of each row, before dropout, without a gradient."""
 
+LayerWeights = dict[str, Weights]
+"""The weights of a layer by kind of attention: self, cross (to other nodes), content or query (the streams of XLNet)."""
+
+AttentionRecord = dict[str, list[LayerWeights]]
+"""The weights of a model: those of each layer, by the name of the stack of layers."""
+
 
 class Ties(Enum):
     """Whether a query sees the keys with its own number."""

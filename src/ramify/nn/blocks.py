@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ramify.nn.attention import Allowed, attend
+from ramify.nn.attention import Allowed, LayerWeights, Weights, attend
 from ramify.nn.dropout import add_dropout
 from ramify.nn.linear import Linear, linear
 from ramify.nn.ragged import Rows
@@ -73,10 +73,13 @@ class Attention(nn.Module):
         q_rows: Rows,
         k_rows: Rows,
         allowed: Allowed | None = None,
+        record: Weights | None = None,
     ) -> Float[Tensor, "query dim"]:
-        return self._attend(x, self.key_value(keys), q_rows, k_rows, allowed)
+        return self._attend(x, self.key_value(keys), q_rows, k_rows, allowed, record)
 
-    def read(self, x: Float[Tensor, "query dim"], context: "ContextVectors", q_rows: Rows) -> Float[Tensor, "query dim"]:
+    def read(
+        self, x: Float[Tensor, "query dim"], context: "ContextVectors", q_rows: Rows, record: Weights | None = None
+    ) -> Float[Tensor, "query dim"]:
         """Attend to vectors of other nodes. A row without any gets zeros.
 
         Each node vector is projected once and then gathered for every row that attends to it. Because the projection is linear,
@@ -85,17 +88,26 @@ class Attention(nn.Module):
         kv = self.key_value(vectors).index_select(0, context.index)
         if context.pair_vectors is not None and context.pair_index is not None:
             kv = kv + linear(context.pair_vectors, self.key_value.weight).index_select(0, context.pair_index)
-        mixed = self._attend(x, kv, q_rows, context.k_rows)
+        mixed = self._attend(x, kv, q_rows, context.k_rows, record=record)
         if context.k_rows.host_lengths.min(initial=1) > 0:
             return mixed
         # Rows without context must not get the bias of the output projection.
         has_context = torch.repeat_interleave(context.k_rows.lengths > 0, q_rows.lengths, output_size=q_rows.total)
         return mixed.masked_fill(~has_context[:, None], 0.0)
 
-    def _attend(self, x: Tensor, kv: Tensor, q_rows: Rows, k_rows: Rows, allowed: Allowed | None = None) -> Tensor:
+    def _attend(
+        self,
+        x: Tensor,
+        kv: Tensor,
+        q_rows: Rows,
+        k_rows: Rows,
+        allowed: Allowed | None = None,
+        record: Weights | None = None,
+    ) -> Tensor:
         q = self.query(x).unflatten(-1, (self.num_heads, -1))
         kv = kv.unflatten(-1, (2, self.num_heads, -1))
-        mixed = attend(q, kv, q_rows, k_rows, dropout=self.dropout if self.training else 0.0, allowed=allowed)
+        dropout = self.dropout if self.training else 0.0
+        mixed = attend(q, kv, q_rows, k_rows, dropout=dropout, allowed=allowed, record=record)
         return self.out(mixed.flatten(-2))
 
 
@@ -134,17 +146,21 @@ class Layer(nn.Module):
         context: ContextVectors | None = None,
         output_positions: OutputPositions | None = None,
         allowed: Allowed | None = None,
+        record: LayerWeights | None = None,
     ) -> Float[Tensor, "position dim"]:
+        """`record` receives the weights of self-attention (`self`), and of cross-attention if there is a context (`cross`)."""
         keys = self.attention_norm(x) if self.norm == "pre" else x
         queries, q_rows = keys, rows
         if output_positions is not None:
             x, queries = x.index_select(0, output_positions.index), keys.index_select(0, output_positions.index)
             q_rows = output_positions.rows
-        x = self._join(x, self.attention(queries, keys, q_rows, rows, allowed), self.attention_norm)
+        weights = None if record is None else record.setdefault("self", [])
+        x = self._join(x, self.attention(queries, keys, q_rows, rows, allowed, weights), self.attention_norm)
         if self.cross is not None and self.cross_norm is not None and context is not None:
             cross_rows = context.q_rows if output_positions is None else output_positions.cross_rows
             queries = self.cross_norm(x) if self.norm == "pre" else x
-            x = self._join(x, self.cross.read(queries, context, cross_rows), self.cross_norm)
+            weights = None if record is None else record.setdefault("cross", [])
+            x = self._join(x, self.cross.read(queries, context, cross_rows, weights), self.cross_norm)
         hidden = self.ffn_in(self.ffn_norm(x) if self.norm == "pre" else x)
         return self._join(x, self.ffn_out(self.activation(hidden)), self.ffn_norm)
 
@@ -183,10 +199,15 @@ class Stack(nn.Module):
         context: ContextVectors | None = None,
         output_positions: OutputPositions | None = None,
         allowed: Allowed | None = None,
+        record: list[LayerWeights] | None = None,
     ) -> Float[Tensor, "position dim"]:
-        """`allowed` limits which tokens of a row attend to which. It cannot be combined with `output_positions`."""
+        """`allowed` limits which tokens of a row attend to which. It cannot be combined with `output_positions`. The weights of
+        every layer are appended to `record`, which does not change the result."""
         layers = [layer for layer in self.layers for _ in range(self.repeats)]
         last = len(layers) - 1
         for number, layer in enumerate(layers):
-            x = layer(x, rows, context, output_positions if number == last else None, allowed)
+            own: LayerWeights | None = None if record is None else {}
+            x = layer(x, rows, context, output_positions if number == last else None, allowed, own)
+            if record is not None and own is not None:
+                record.append(own)
         return x if self.final_norm is None else self.final_norm(x)

@@ -5,6 +5,7 @@ Columns are found by name: `text` and, optionally, `author`, `time`, `id`, `pare
 """
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path, PurePath
@@ -33,6 +34,7 @@ FOREIGN = ("nodes", "replies", "subreddit", "link_id")
 """Names that occur only in records of other formats."""
 
 Order = Literal["file", "time"]
+_RULED = re.compile(rb"[^\n]*\n[ \t|+:;,=-]*[-=]{3}[ \t|+:;,=-]*\r?\n")
 
 
 def refuses(path: Path, head: bytes) -> str:
@@ -42,6 +44,8 @@ def refuses(path: Path, head: bytes) -> str:
         names = header(path, head)
     except pa.ArrowInvalid:
         return "a damaged Parquet file"
+    if _RULED.match(head):
+        return "line 2: a rule, as in a table that is laid out as text"
     if missing := LAYOUT.lacking(names, ("author", "time", "text")):
         return f"line 1: no column for {', '.join(missing)}"
     if not table.LAYOUT.lacking(names):

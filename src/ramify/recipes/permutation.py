@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 Size = Literal["small", "base", "paper"]
 SizeOption = Annotated[Size, "small: 2 layers of 128. base: 4 layers of 256. paper: the sizes and the schedule of XLNet-Base."]
+Order = Literal["permutation", "forward", "backward"]
 OrderOption = Annotated[
-    Literal["permutation", "forward", "backward"],
-    "The order in which tokens are read. forward: left to right, as in Transformer-XL.",
+    Order,
+    "The order in which tokens are read. forward: left to right, as in Transformer-XL. backward: right to left.",
 ]
 Updates = Annotated[int | None, "Number of updates. Default: that of --size."]
 Limit = Annotated[int, "Stop after this many tokens of rows, in place of --steps (0: after --steps)."]
@@ -71,8 +72,9 @@ def xlnet(
 
     if objective == "denoising" and order != "permutation":
         raise RamifyError(f"--order {order} belongs to --objective permutation; masked tokens read both sides. Leave it out.")
-    task = DenoisingLMConfig() if objective == "denoising" else PermutationLMConfig(order=order)
-    return _run("xlnet", data, SIZES[size], task, steps, target_tokens, init, tokenizer, seed)
+    if objective == "denoising":
+        return _run("xlnet", data, SIZES[size], DenoisingLMConfig(), order, steps, target_tokens, init, tokenizer, seed)
+    return _run("xlnet", data, SIZES[size], PermutationLMConfig(), order, steps, target_tokens, init, tokenizer, seed)
 
 
 def xlnet_lm(
@@ -94,8 +96,7 @@ def xlnet_lm(
     """
     from ramify.tasks.permutation_lm import PermutationLMConfig
 
-    task = PermutationLMConfig(k=1, order=order)
-    run = _run("xlnet-lm", data, SIZES[size], task, steps, target_tokens, init, tokenizer, seed)
+    run = _run("xlnet-lm", data, SIZES[size], PermutationLMConfig(k=1), order, steps, target_tokens, init, tokenizer, seed)
     return replace(run, input=replace(run.input, segments="none"))
 
 
@@ -104,6 +105,7 @@ def _run(
     data: str,
     sizes: Sizes,
     task: "StreamTaskConfig",
+    order: Order,
     steps: int | None,
     target_tokens: int,
     init: str,
@@ -115,8 +117,16 @@ def _run(
     from ramify.models.xlnet import XLNetConfig
     from ramify.runs.streams import StreamRun
     from ramify.runs.tokenizers import TokenizerConfig
+    from ramify.tasks.permutation_lm import PermutationLMConfig
     from ramify.training.config import TrainConfig
 
+    view = StreamConfig(rows=sizes.rows)
+    if order != "permutation":
+        # A model of one direction reads each row from its beginning; backwards, this is the end of the text.
+        assert isinstance(task, PermutationLMConfig)
+        task = replace(task, order="forward")
+        # As many rows per batch as with both directions.
+        view = StreamConfig(rows=2 * sizes.rows, directions=order)
     run = StreamRun(
         recipe=recipe,
         data=data,
@@ -130,7 +140,7 @@ def _run(
         ),
         task=task,
         input=StreamInput(row_tokens=sizes.row_tokens, reused_tokens=sizes.row_tokens // 2),
-        view=StreamConfig(rows=sizes.rows),
+        view=view,
         stages=(
             TrainConfig(
                 steps=0 if target_tokens and steps is None else sizes.steps if steps is None else steps,

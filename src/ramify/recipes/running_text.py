@@ -62,7 +62,7 @@ ROBERTA: dict[Size, Sizes] = {
     "small": SMALL,
     "base": BASE,
     # 8,192 rows per update.
-    "paper": Sizes(768, 12, 50_265, 512, 512, 500_000, 256 * 512, 32, 7e-4, warmup=0.06, attention_dropout=0.1),
+    "paper": Sizes(768, 12, 50_265, 512, 512, 500_000, 256 * 512, 32, 7e-4, warmup=0.048, attention_dropout=0.1),
 }
 
 

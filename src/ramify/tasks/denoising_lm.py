@@ -11,7 +11,7 @@ from ramify.batching.stream_batch import StreamBatch, StreamTargets
 from ramify.batching.views.streams import StreamInput
 from ramify.models.base import State, StreamBackbone
 from ramify.tasks.base import Losses
-from ramify.tasks.spans import check_split, choose_targets, quotas
+from ramify.tasks.spans import check_split, choose_targets, halves, quotas
 from ramify.tasks.stream_task import Predicted, StreamTask, StreamTaskConfig
 from ramify.tokenizer import Tokenizer
 
@@ -29,7 +29,11 @@ class DenoisingLMConfig(StreamTaskConfig):
 
 
 class DenoisingLM(StreamTask):
-    """Predict masked tokens, each alone, from all tokens of the row and the memory before it."""
+    """Predict masked tokens, each alone, from the other tokens of the row and the memory before it.
+
+    The reused part of a row reads nothing of the rest, as in permutation language modelling: the next row begins there, and
+    memory would show it the words behind its masks.
+    """
 
     config: DenoisingLMConfig
 
@@ -38,14 +42,15 @@ class DenoisingLM(StreamTask):
         tokenizer.require(("mask",), "the task denoising-lm")
 
     def draw(self, batch: StreamBatch, seeds: Ints) -> StreamBatch:
-        whole = ((0, batch.host_ids.shape[1]),)
-        counts = quotas(batch, whole, 1 / self.config.k)
+        parts = halves(batch)
+        counts = quotas(batch, parts, 1 / self.config.k)
+        order = np.repeat(np.arange(len(parts)), [stop - start for start, stop in parts])
         shown = batch.host_ids.copy()
         to_mask, to_random, _ = self.config.mask_split
         positions = []
         for row, seed in enumerate(seeds.tolist()):
             random = np.random.Generator(np.random.Philox(key=seed))
-            chosen = choose_targets(batch, row, self.spans, self.word_starts, whole, counts, random)
+            chosen = choose_targets(batch, row, self.spans, self.word_starts, parts, counts, random)
             action = random.random(len(chosen))
             drawn = random.integers(self.backbone.config.vocab_size, size=len(chosen))
             shown[row, chosen] = np.select(
@@ -53,7 +58,13 @@ class DenoisingLM(StreamTask):
             )
             positions.append(chosen)
         targets = StreamTargets.at(np.stack(positions), batch.input_ids, counts)
-        return replace(batch, input_ids=torch.from_numpy(shown).to(batch.device), targets=None, answers=targets)
+        return replace(
+            batch,
+            input_ids=torch.from_numpy(shown).to(batch.device),
+            order=torch.from_numpy(np.tile(order, (len(shown), 1))).to(batch.device),
+            parts=parts,
+            answers=targets,
+        )
 
     def counts(self, batch: StreamBatch, phase: str) -> dict[str, float]:
         return {"denoising_lm": 0.0 if batch.answers is None else batch.answers.total}

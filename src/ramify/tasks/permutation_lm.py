@@ -22,7 +22,7 @@ from ramify.tasks.spans import Parts, choose_targets, halves, quotas
 from ramify.tasks.stream_task import Predicted, StreamTask, StreamTaskConfig
 from ramify.tokenizer import Tokenizer
 
-OrderKind = Literal["permutation", "forward", "backward"]
+OrderKind = Literal["permutation", "forward"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class PermutationLMConfig(StreamTaskConfig):
     """The tokens that are predicted come last in the factorization order. Defaults are the paper's."""
 
     order: OrderKind = "permutation"
-    """forward and backward: a token reads only those to its left or right, as in Transformer-XL and its mirror image."""
+    """forward: a token reads only those before it in its row, as in Transformer-XL. Rows that read backwards make its mirror
+    image."""
     permutation_block: int | None = None
     """Blocks of this length are permuted inside and keep their order (`perm_size` in the published code); None: a whole part
     of the row is permuted."""
@@ -60,7 +61,7 @@ class PermutationLM(StreamTask):
         self.next_segment = NextSegmentHead(backbone.out_dim) if config.next_segment else None
 
     def draw(self, batch: StreamBatch, seeds: Ints) -> StreamBatch:
-        parts = halves(batch) if self.config.order != "backward" else ((0, batch.host_ids.shape[1]),)
+        parts = halves(batch)
         counts = quotas(batch, parts, 1 / self.config.k)
         order = np.empty(batch.host_ids.shape, dtype=np.int64)
         positions = []
@@ -72,9 +73,8 @@ class PermutationLM(StreamTask):
         return replace(batch, order=torch.from_numpy(order).to(batch.device), parts=parts, targets=targets)
 
     def _order(self, functional: NDArray[np.bool_], targets: Ints, parts: Parts, random: np.random.Generator) -> Ints:
-        if self.config.order != "permutation":
-            order = np.arange(len(functional))
-            return order if self.config.order == "forward" else order[::-1].copy()
+        if self.config.order == "forward":
+            return np.arange(len(functional))
         late = functional.copy()
         late[targets] = True
         return factorization_order(late, parts, random, self.config.permutation_block)
@@ -127,9 +127,9 @@ def factorization_order(late: NDArray[np.bool_], parts: Parts, random: np.random
     for start, stop in parts:
         length = stop - start
         size = min(block or length, length)
-        # Every block has the same permutation; a short last block keeps the ranks that it induces.
-        permutation = random.permutation(size)
-        index = np.arange(length) // size * size + np.tile(permutation, -(-length // size))[:length]
+        # Every block has the same permutation; a short last block keeps the ranks that it induces, so it may skip numbers.
+        permutation, blocks = random.permutation(size), -(-length // size)
+        index = np.arange(length) // size * size + np.tile(permutation, blocks)[:length]
         order[start:stop] = base + np.where(late[start:stop], 1 + index, 0)
-        base += length + 1
+        base += blocks * size + 1
     return order

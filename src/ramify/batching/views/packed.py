@@ -139,7 +139,7 @@ class SentencePairs(TextRows):
         self._drawn = (0, draw_pairs(text, self.room, self.config, self._random(0)))
 
     def _random(self, number: int) -> np.random.Generator:
-        return np.random.Generator(np.random.Philox(key=[self.seed, number]))
+        return np.random.Generator(np.random.Philox(np.random.SeedSequence((self.seed, number))))
 
     def drawn(self, epoch: int) -> PairPass:
         """The rows of an epoch."""

@@ -51,9 +51,9 @@ class StreamConfig:
     """The streams that are read side by side."""
 
     rows: int = 8
-    """Number of streams that read forwards. Every batch holds one row of each."""
-    backward: bool = True
-    """Whether as many streams read the same text backwards (`bi_data` in the published code)."""
+    """Number of streams that the text is cut into. Every batch holds one row of each, per direction."""
+    directions: Literal["both", "forward", "backward"] = "both"
+    """both: every stream is read forwards and backwards (`bi_data` in the published code)."""
 
     def __post_init__(self) -> None:
         check_fields(self, "view.")
@@ -62,7 +62,12 @@ class StreamConfig:
 
     @property
     def num_rows(self) -> int:
-        return 2 * self.rows if self.backward else self.rows
+        return self.rows * len(self.signs)
+
+    @property
+    def signs(self) -> tuple[int, ...]:
+        """The directions: 1 for forwards, −1 for backwards."""
+        return {"both": (1, -1), "forward": (1,), "backward": (-1,)}[self.directions]
 
 
 @dataclass(frozen=True)
@@ -131,7 +136,7 @@ class Streams(View[StreamRow]):
 
     def example(self, number: int, epoch: int = 0) -> StreamRow:
         stream, place = divmod(number, self.per_stream)
-        direction = 1 if stream < self.config.rows else -1
+        direction = self.config.signs[stream // self.config.rows]
         input, start = self.input, place * self.input.reused_tokens
         source = _Stream(self.text, stream % self.config.rows * self.length, self.length, direction)
         end = start + input.reused_tokens
@@ -216,9 +221,10 @@ def draw_segments(
 ) -> tuple[tuple[int, int], tuple[int, int], bool]:
     """The ranges of segments A and B, `room` tokens together, and whether B follows A.
 
-    A begins at `start`. Candidates for its end are the sentence borders after it, up to the first one that is at least `room`
-    tokens away, which ends B instead. Half of the time, and always without a candidate, B is another place of the stream,
-    widened to whole sentences. The longer segment loses its last tokens until both fit.
+    A begins at `start`. Candidates for its end are the sentence borders after it, up to the first one that is at least
+    `room` tokens away, which ends B instead. Half of the time, and always without a candidate, B is another place of the
+    stream, widened to whole sentences unless it must not overlap the row's other text. The longer segment loses its last
+    tokens until both fit.
     """
     end = source.cut_after(start + room)
     cuts = source.cuts(start, min(start + room, end))
@@ -228,23 +234,24 @@ def draw_segments(
         other = (first_end, end)
     else:
         length = max(1, room - (first_end - start))
-        begin = _random_begin(source, reused, first_end, length, random, avoid_overlap)
-        other = (source.cut_before(begin), source.cut_after(begin + length))
         if avoid_overlap:
+            begin = _free_place(source, reused, start + room - length, length, random)
             other = (begin, begin + length)
+        else:
+            begin = int(random.integers(source.length - length + 1))
+            other = (source.cut_before(begin), source.cut_after(begin + length))
     one = (start, first_end)
     return *_trimmed(one, other, room), follows
 
 
-def _random_begin(source: _Stream, start: int, stop: int, length: int, random: np.random.Generator, avoid_overlap: bool) -> int:
-    last = source.length - length
-    if not avoid_overlap:
-        return int(random.integers(last + 1))
-    before, after = max(0, start - length + 1), max(0, last - stop + 1)
-    if before + after == 0:
-        return int(random.integers(last + 1))
-    place = int(random.integers(before + after))
-    return place if place < before else stop + place - before
+def _free_place(source: _Stream, start: int, stop: int, length: int, random: np.random.Generator) -> int:
+    """Where `length` tokens may begin that neither touch `[start, stop)` nor follow it directly.
+
+    There is always room: a row and its separators fit into the stream after `start`.
+    """
+    before = max(0, start - length + 1)
+    place = int(random.integers(before + source.length - length - stop))
+    return place if place < before else stop + 1 + place - before
 
 
 def _trimmed(one: tuple[int, int], other: tuple[int, int], room: int) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -23,19 +23,13 @@ from ramify.files import STANDARD
 from ramify.readers import chat, irc
 from ramify.readers.base import Report, bad_option, open_bytes
 from ramify.readers.chat import Log
-from ramify.readers.chat_log.inference import (
-    MARGIN_BITS,
-    SAMPLE_LINES,
-    Hypothesis,
-    description_bits,
-    differ,
-    first_lines,
-    infer,
-)
+from ramify.readers.chat_log.inference import MARGIN_BITS, SAMPLE_LINES, first_lines, infer
 from ramify.readers.chat_log.layout import Layout, Line, dated
 from ramify.readers.chat_log.pattern import Pattern
-from ramify.readers.chat_log.stamps import Day, DayOrder, find_stamps, is_open, read_date, read_time
-from ramify.readers.dates import DAY, DateOrder, First, ordinal
+from ramify.readers.chat_log.scoring import Hypothesis, description_bits, differ
+from ramify.readers.chat_log.stamps import Day, DayOrder, Given, find_stamps, is_open, read_date, read_time
+from ramify.readers.chat_log.system_lines import SystemLines, first_of, learn
+from ramify.readers.dates import DAY, DateOrder, ordinal
 from ramify.readers.encodings import AUTO, check_encoding, with_line_ends
 from ramify.readers.irc import log_lines
 from ramify.readers.irc.clock import Clock, Fault, date_in, runs_twice
@@ -86,14 +80,14 @@ def logs(
     pattern: str = "",
     encoding: str = AUTO,
     annotations: Literal["beside", "none"] = "beside",
-    dates: First = "auto",
+    dates: Given = "auto",
     hours: Literal["auto", "12", "24"] = "auto",
 ) -> Iterator[Log]:
     """Yield one log per file. In a folder, files that do not look like logs are skipped.
 
     `pattern`: the form of lines (see `chat_log.pattern`); several forms are separated by line ends. Without it, the pattern is
     inferred from each file's first lines, and is in the log's metadata. `encoding`, `annotations`, `dates`, `hours`: as for IRC
-    logs. Raises `RamifyError` for a pattern that matches no line of a file, and for a file whose pattern cannot be inferred.
+    logs; `dates` may be `year`, too. Raises `RamifyError` for a pattern that matches no line of a file, and for a file whose pattern cannot be inferred.
     """
     check_encoding(encoding)
     if annotations not in ("beside", "none"):
@@ -116,7 +110,8 @@ def logs(
             report.skip("blank_line", f"{path}", count)
             yield Log(name, iter(()), where=str(path))
             continue
-        reader = _Reader(path, layout, report, _clock(path, layout, first, encoding, dates, hours, report))
+        system = learn(list(first_of(first, SAMPLE_LINES)), layout)
+        reader = _Reader(path, layout, system, report, _clock(path, layout, first, encoding, dates, hours, report))
         messages = reader.messages(chain(first, blocks), stream)
         meta = {} if given else {"pattern": layout.pattern.source}
         yield Log(name, messages if links is None else reader.linked(messages, links), meta, str(path), links is not None)
@@ -152,6 +147,10 @@ def _reads_as_well(lines: Sequence[str], found: Hypothesis) -> bool:
     if found.layout.has_stamp and not dialect.stamped:
         return False
     read = [_read_as_irc(line, dialect) for line in sample]
+    further = sum(a is None and b is None for a, b in zip(read, found.read, strict=True))
+    if dialect.stamped and further > 1 and further * 50 > len(sample):
+        # Each line is a message in IRC, and these messages have further lines.
+        return False
     if not differ(read, found.read, with_times=False):
         return True
     kinds = [line.kind for line in read if line is not None and line.kind != chat.SYSTEM]
@@ -212,7 +211,7 @@ def _no_match(given: Pattern, blocks: Iterable[list[str]], path: Path) -> Ramify
 def _inferred(blocks: Sequence[list[str]], path: Path) -> Layout:
     found = infer([line for _, line in _numbered(blocks, SAMPLE_LINES)])
     if found.best is not None:
-        return found.best.layout
+        return Layout(found.best.layout.pattern)
     shown = "\n".join(f"  line {number}: {line.replace(chr(9), ' ')[:100]}" for number, line in _numbered(blocks, 3))
     raise RamifyError(
         f"the layout of {path} cannot be inferred: {found.reason}. Its first lines:\n{shown}\n"
@@ -286,20 +285,26 @@ def _ordinal(day: Day) -> int:
 
 
 def _clock(
-    path: Path, layout: Layout, first: Sequence[list[str]], encoding: str, dates: First, hours: str, report: Report
+    path: Path, layout: Layout, first: Sequence[list[str]], encoding: str, dates: Given, hours: str, report: Report
 ) -> _LogClock:
     """The clock of a log. The whole file decides what its stamps leave open, and only the first lines of a pipe."""
     order = DayOrder(dates)
+    slashed = DateOrder("auto" if dates == "year" else dates)
     if layout.has_date or not layout.has_time:
         known = next((line.date for text in chain.from_iterable(first) if (line := layout.read(text)) and line.date), None)
         again = _read_again(path, layout, first, encoding) if known and is_open(known) else iter(())
         if ambiguous := order.settle(line.date for line in again if line.date):
             report.repair("open_date", f"{path}: {ambiguous} and all other dates are ambiguous, read as month/day")
-        return _LogClock(Clock(None, DateOrder(dates)), order)
+        if order.open_year:
+            raise RamifyError(
+                f"{path}: the date {order.open_year} and all others may begin or end with the year. Give their order with "
+                "--option dates=year, dates=month or dates=day."
+            )
+        return _LogClock(Clock(None, slashed), order)
     twelve = hours == "12"
     if hours == AUTO:
         twelve = runs_twice(line.time for line in _read_again(path, layout, first, encoding) if line.time)
-    return _LogClock(Clock(date_in(path), DateOrder(dates), twelve=twelve), order)
+    return _LogClock(Clock(date_in(path), slashed, twelve=twelve), order)
 
 
 def _read_again(path: Path, layout: Layout, first: Sequence[list[str]], encoding: str) -> Iterator[Line]:
@@ -317,12 +322,15 @@ def _read_again(path: Path, layout: Layout, first: Sequence[list[str]], encoding
 class _Reader:
     """Reads the messages of one log."""
 
-    def __init__(self, path: Path, layout: Layout, report: Report, clock: _LogClock) -> None:
-        self._path, self._layout, self._report, self._clock = path, layout, report, clock
+    def __init__(self, path: Path, layout: Layout, system: SystemLines, report: Report, clock: _LogClock) -> None:
+        self._path, self._layout, self._system, self._report, self._clock = path, layout, system, report, clock
         self._current: Line | None = None
         self._start = 0
         self._time: float | None = None
-        self._more: list[str] = []
+        self._more: list[tuple[int, str]] = []
+        """The further lines of the current message, with their places in the file."""
+        self._has_more = False
+        """Whether any message before the current one has further lines."""
         self._blank: list[int] = []
         self._size = 0
         self._last_stamp: tuple[str | None, str | None] = (None, None)
@@ -347,7 +355,7 @@ class _Reader:
                 self._has_frames = _has_frames(lines)
             for number, line in enumerate(lines, self.lines):
                 found = read(line)
-                if found is None:
+                if found is None or (found.kind == chat.SYSTEM and self._awaits_text(found)):
                     yield from self._add(number, line)
                     continue
                 if self._current is not None:
@@ -361,13 +369,36 @@ class _Reader:
                 self._begin(number, found)
             self.lines += len(lines)
         if self._current is not None:
+            more = self._footer()
             yield self._finish()
+            for number, line in more:
+                if line:
+                    report.read += 1
+                    yield Node(line.replace("\t", " "), None, False, str(number), None, self._now(), chat.SYSTEM)
+                else:
+                    self._skip("blank_line", number)
         self._drop_blank()
         if not self._found:
             raise _no_match(self._layout.pattern, shown, self._path)
 
+    def _awaits_text(self, found: Line) -> bool:
+        """Whether this is the line below the head of a message, so that its text may look like a line of the channel."""
+        current = self._current
+        return (
+            self._layout.is_heading
+            and found.kind == chat.SYSTEM
+            and current is not None
+            and current.kind != chat.SYSTEM
+            and not (current.text or self._more or self._blank)
+        )
+
+    def _now(self) -> float | None:
+        """The time of the latest line. Without times, a day that a line names is that of no message."""
+        return self._clock.time if self._layout.has_stamp else None
+
     def _begin(self, number: int, line: Line) -> None:
-        self._current, self._start, self._time = line, number, self._clock.time
+        self._current, self._start = line, number
+        self._time = self._now()
         self._more, self._size, self._block = [], 0, ""
         self._in_frame = False
         self._found = self._found or line.kind != chat.SYSTEM
@@ -388,7 +419,14 @@ class _Reader:
         if opens and date is None and not self._layout.has_date:
             found = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(find_stamps(line))}
             date, time = found.get("date"), found.get("time")
-        if date is not None or opens:
+        awaits_text = self._awaits_text(Line(line, None, chat.SYSTEM, None, None))
+        if awaits_text:
+            date = None
+        is_system = not awaits_text and self._system.fits(line, after_blank=bool(self._blank))
+        if is_system and date is None and not self._layout.has_date:
+            found = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(find_stamps(line))}
+            date, time = found.get("date"), found.get("time")
+        if date is not None or opens or is_system:
             if current is not None:
                 yield self._finish()
             self._drop_blank()
@@ -419,12 +457,9 @@ class _Reader:
             self._drop_blank()
             self._skip("long_text", number)
             return
-        for place in self._blank:
-            self._report.repair("continuation", f"{self._path}, line {place + 1}")
-            self._more.append("")
+        self._more += ((place, "") for place in self._blank)
         self._blank.clear()
-        self._report.repair("continuation", f"{self._path}, line {number + 1}")
-        self._more.append(line)
+        self._more.append((number, line.removeprefix(self._system.margin)))
 
     def _skip(self, reason: str, number: int) -> None:
         self._report.read += 1
@@ -435,6 +470,15 @@ class _Reader:
             self._skip("blank_line", number)
         self._blank.clear()
 
+    def _footer(self) -> list[tuple[int, str]]:
+        """Take off the lines that end the log: below a blank line, where no other message has further or blank lines."""
+        current = self._current
+        is_message = current is not None and current.kind != chat.SYSTEM and bool(current.text)
+        if self._has_more or self._system.spaced or not is_message or not self._more or self._more[0][1]:
+            return []
+        more, self._more = self._more, []
+        return more
+
     def _finish(self) -> Node:
         """The current message, now that it is complete."""
         line = self._current
@@ -443,8 +487,11 @@ class _Reader:
         if self._blank:
             self._drop_blank()
         if self._more:
-            text = "\n".join([text, *self._more]) if text.strip() else textwrap.dedent("\n".join(self._more)).strip("\n")
-            self._more = []
+            more = [line for _, line in self._more]
+            text = "\n".join([text, *more]) if text.strip() else textwrap.dedent("\n".join(more)).strip("\n")
+            for number, _ in self._more:
+                self._report.repair("continuation", f"{self._path}, line {number + 1}")
+            self._more, self._has_more = [], True
         if "\t" in text:
             text = text.replace("\t", " ")
         self._current = None

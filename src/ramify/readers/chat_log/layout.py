@@ -1,12 +1,14 @@
 """Reading of single lines by a pattern: messages, actions, and lines of the channel itself."""
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
 from ramify.readers import chat
 from ramify.readers.chat_log.pattern import SPACES, Pattern, Template
-from ramify.readers.chat_log.stamps import find_stamps
+from ramify.readers.chat_log.stamps import find_stamps, is_weekday, read_date
 from ramify.readers.irc import dialects
 from ramify.readers.irc.dialects import DIALECTS, system_author
 
@@ -20,7 +22,7 @@ _MARK = r"(?:={3,}|\*{1,3}|-!-|-{1,2}>|<-{1,2}|-{2,3}|=!=|⚡|•)"
 _PLACE = r"(?:(?:the |this |our )?(?:room|channel|chat|group|server|meeting|conversation|call|team|party)|[#&]\S+|IRC|Discord)"
 _HAPPENED = (
     r"(?:(?:has |have |was |were )?(?:joined|left|quit|parted|entered|disconnected|connected|kicked|banned|timed out"
-    r"|logged (?:in|out|on|off)|gone (?:away|offline)|come (?:back|online))"
+    r"|(?:logged|signed) (?:in|out|on|off)|gone (?:away|offline)|come (?:back|online))"
     r"|(?:is|are) (?:now known as|now called|away|back|online|offline)|(?:has )?changed (?:the |his |her |their )?"
     r"(?:nick|name|topic|subject|title|icon|description)|(?:has )?set(?:s)? (?:the |channel )?(?:mode|topic|subject)"
     r"|(?:has )?(?:created|renamed|pinned|added|removed|invited))"
@@ -30,6 +32,14 @@ _EVENT = re.compile(
     rf" {_HAPPENED}(?P<rest>\b.*)"
 )
 _ENDS_AN_EVENT = re.compile(rf"(?: {_PLACE})?(?: \(.{{0,200}}\)| \[.{{0,200}}\])?[.!]?\s*")
+_ASIAN_EVENT = re.compile(
+    r"\S.{0,80}(?:님이 (?:들어왔습니다|나갔습니다|퇴장했습니다|입장했습니다)|が(?:参加|入室|退出|退室|退会)しました"
+    r"|已?(?:加入|退出)了?(?:群聊|群组|本群|聊天室))[.。]?"
+)
+_OF_SERVER = re.compile(
+    r"Nick change: \S+ -> \S+\s*$|Topic changed on [#&]|[#&]\S+: mode change |(?:The )?[Tt]opic for [#&]\S+ is\b|(?:The )?(?:[Rr]ecording|[Tt]ranscription) "
+    r"(?:has )?(?:started|stopped|ended)[.!]?\s*$"
+)
 _CERTAIN = re.compile(r"(?:\*{3}|-!-|-->|<--)[ \t]+[^\W_]")
 """Marks that clients of IRC put before lines of the channel, and that are rare elsewhere."""
 _MARKED = re.compile(rf"{_MARK}(?:\s+.*)?")
@@ -52,6 +62,14 @@ _ABOUT_A_DAY = re.compile(
 )
 
 
+_ABOUT_SESSION = re.compile(
+    r"[\W_]*(?:(?:session|log|logging|chat|conversation|transcript|recording|history)\b.{0,40}?\b(?:start|begin|began|open|stop|end"
+    r"|clos|conclud|finish|ident|time)|(?:start|begin|open|stop|end|clos|finish)\w{0,4} (?:of )?(?:the )?(?:session|log|logging"
+    r"|chat|conversation|transcript|recording)\b)",
+    re.IGNORECASE,
+)
+
+
 class Line(NamedTuple):
     """A line that is not part of the message above it."""
 
@@ -65,14 +83,15 @@ class Line(NamedTuple):
 class _Form:
     """A form of lines, with what reading needs to know of it.
 
-    `has_modes`: the name may follow a sign of the user's rights, as in `<@ann>`. `is_open`: only a space parts the name from
-    the text, so that an event looks like a message.
+    `ends_with_text`: no time follows it. `has_modes`: the name may follow a sign of the user's rights, as in `<@ann>`.
+    `is_open`: only a space parts the name from the text, so that an event looks like a message.
     """
 
     def __init__(self, template: Template) -> None:
         self.template = template
         self.has_date, self.has_time = "date" in template.names, "time" in template.names
         self.has_author, self.has_text = "author" in template.names, "text" in template.names
+        self.ends_with_text = template.source.endswith("{text}")
         self.has_modes = "<{author}" in template.source
         self.is_open = re.search(r"\{author\} *\{text\}", template.source) is not None
 
@@ -87,8 +106,22 @@ class Layout:
         self.has_stamp = self.has_date or self.has_time
         self.is_heading = any(template.is_heading for template in pattern.templates)
         self._forms = [_Form(template) for template in pattern.templates]
+        self.without_hosts = False
+        """Whether names are no accounts of the form user@host."""
+        self.known: set[str] | None = None
+        """The authors, if messages have further lines: lines without marks then tell of the channel only if one begins them."""
+        self.told: frozenset[str] = frozenset()
+        """What lines of the channel without marks say of authors."""
+        self.words_before: int | None = None
+        """Most words before an author, where some of them are left out; None if there may be any number."""
+        self.first_word = ""
+        """The form of the number with which each message begins, with zeros for its digits."""
+        self._prefix = _prefix(pattern.source)
+        self._is_prefix_spelled = _SPELLED.search(self._prefix) is not None
         self._has_colons: bool | None = None
         """Whether the first time of a message has a colon."""
+        self._has_marks = re.match(r"\{time\} *[^\w\s{\\]", pattern.source) is not None
+        """Whether lines begin with a time and marks that no text would have after a time."""
         self._heads = [head for template in pattern.templates for head in template.heads]
 
     def read(self, line: str) -> Line | None:
@@ -99,16 +132,35 @@ class Layout:
                 continue
             date = match["date"] if form.has_date else None
             time = match["time"] if form.has_time else None
+            if time and time[0] in SPACES:
+                # Hours with one digit are padded.
+                time = time[1:]
             if self._has_colons is None and time:
                 self._has_colons = ":" in time
+            if self._has_colons and time and ":" not in time:
+                # A number is no time if times have colons.
+                continue
             if not form.has_author:
                 return Line(match["system"], system_author(match["system"]), chat.SYSTEM, date, time)
             author = match["author"]
             if author is None:
                 continue
             text = (match["text"] or "") if form.has_text else ""
+            if not form.ends_with_text:
+                text = text.rstrip(SPACES)
             name = _name(author, form.has_modes)
+            if name is not None and self.without_hosts and is_account(name):
+                # The account of a user who joined, in brackets as names are.
+                name = None
+            if author.startswith("*") and line.endswith("*") and author[1:2].isalnum():
+                # *ann waves to all: hello*
+                name = None
+            if self.words_before is not None and len(line[: match.start("author")].split()) > self.words_before:
+                # Quotation marks or brackets in a line of the channel.
+                name = None
             if name is not None and not (form.is_open and read_event(f"{author} {text}")):
+                if self.known is not None and len(self.known) < _MAX_KNOWN:
+                    self.known.add(name)
                 return Line(text, name, "", date, time)
             text = f"{author.strip(SPACES)} {text}"
             return self._of_the_channel(line, date, time) or Line(text, system_author(text), chat.SYSTEM, date, time)
@@ -122,10 +174,68 @@ class Layout:
                 if self._has_colons and time and ":" not in time:
                     # A number at the beginning of a line is no time if times have colons.
                     continue
-                return _without_author(found.get("rest") or "", date, time)
-        if event := read_event(line):
+                if date and any(map(str.isalpha, date)) and not (read_date(date, "day") or read_date(date, "month")):
+                    # A word and a number.
+                    continue
+                rest = found.get("rest") or ""
+                if self._has_marks and line[: len(line) - len(rest)].strip(SPACES) == time and not _is_told(rest):
+                    # A further line of a message may begin with a time, too.
+                    continue
+                if not self.has_date and (day := dated(rest))[0]:
+                    # A line that names the day, with a time of its own.
+                    return Line(rest, None, chat.SYSTEM, day[0], day[1] or time)
+                return _without_author(rest, date, time)
+        if self.first_word and (match := _FIRST_CODE.match(line)) and _DIGIT.sub("0", match[1]) == self.first_word:
+            return Line(match[2], event_author(match[2]), chat.SYSTEM, None, None)
+        if self._prefix and line.startswith(self._prefix):
+            # Each message begins with it, and no further line of one does.
+            rest = line[len(self._prefix) :]
+            if self._is_prefix_spelled or _MARKED.fullmatch(rest) or event_author(rest):
+                return Line(rest, event_author(rest), chat.SYSTEM, None, None) if rest.strip(SPACES) else None
+        if (event := read_event(line)) and (self.known is None or self._is_of_channel(line, self.known)):
             return event
         return None
+
+    def learn_words(self, lines: Iterable[str]) -> None:
+        """Learn how many words precede authors, if some of them are left out."""
+        if len(self._forms) != 1 or "{skip}" not in self._forms[0].template.source.partition("{author}")[0]:
+            return
+        matches = list(filter(None, map(self._forms[0].template.line.fullmatch, lines)))
+        if self.pattern.source.startswith("{skip} "):
+            codes = Counter(_DIGIT.sub("0", match.string.split(" ")[0]) for match in matches)
+            code, count = codes.most_common(1)[0] if codes else ("", 0)
+            if len(code) > 3 and not code.strip("0") and count * 10 > len(matches) * 9:
+                self.first_word = code
+        counts = Counter(len(match.string[: match.start("author")].split()) for match in matches if match["author"])
+        if counts:
+            most, count = counts.most_common(1)[0]
+            self.words_before = most + 2 if count * 10 > counts.total() * 9 else None
+
+    def _is_of_channel(self, line: str, known: set[str]) -> bool:
+        """Whether a line that reads like one of the channel is no further line of a message."""
+        told = plain_event(line)
+        if told is None:
+            return True
+        who, rest = told
+        return who in known or (rest in self.told and " " not in who)
+
+
+def _prefix(source: str) -> str:
+    """The marks and words with which each message begins, such as the name of a channel."""
+    match = _PREFIX.match(source)
+    return match[0] if match and re.search(r"[^\w\s]", match[0]) else ""
+
+
+_PREFIX = re.compile(r"[^{}\\\n]*[ \t](?=[^{}\\ \t]*\{)")
+_SPELLED = re.compile(r"\w\w")
+_FIRST_CODE = re.compile(r"(\w+)[ \t]+(\S.*)")
+_DIGIT = re.compile(r"\d")
+_MAX_KNOWN = 1 << 16
+
+
+def _is_told(text: str) -> bool:
+    """Whether text after a time tells of the channel: after marks, or by what a user did."""
+    return not text[:1].isalnum() or event_author(text) is not None
 
 
 def _without_author(rest: str, date: str | None, time: str | None) -> Line:
@@ -142,12 +252,37 @@ def _without_author(rest: str, date: str | None, time: str | None) -> Line:
 def read_event(line: str) -> Line | None:
     """A line without a time that tells of the channel (`*** bob joined`); None if the line may be part of a message."""
     if _CERTAIN.match(line):
+        if dated(line)[0]:
+            return None
         return Line(line, event_author(line), chat.SYSTEM, None, None)
+    if len(line) < 400 and (_ASIAN_EVENT.fullmatch(line) or _OF_SERVER.match(line)):
+        return Line(line, None, chat.SYSTEM, None, None)
     if len(line) > 500 or not (match := _EVENT.match(line)):
         return None
     if not _MARKED.fullmatch(line) and not _ENDS_AN_EVENT.fullmatch(match["rest"]):
         return None
     return Line(line, event_author(line), chat.SYSTEM, None, None)
+
+
+def plain_event(line: str) -> tuple[str, str] | None:
+    """The user and what happened, of a line of the channel without marks; None for any other line."""
+    if _CERTAIN.match(line) or _MARKED.fullmatch(line) or not (match := _EVENT.match(line)):
+        return None
+    if _HOSTED.match(line, match.end("who")):
+        # Users of IRC have an account and a host.
+        return None
+    return match["who"].strip(), line[match.end("who") :].strip()
+
+
+def tells_in_brackets(line: str, names: Iterable[str]) -> bool:
+    """Whether a line in brackets tells of the channel, of a user or by one: `[bob was removed by ann]`."""
+    match = _BRACKETED.fullmatch(line)
+    event = _EVENT.match(match[1]) if match else None
+    return event is not None and bool(_ENDS_AN_EVENT.fullmatch(event["rest"]) or any(name in line for name in names))
+
+
+_BRACKETED = re.compile(r"[\[(]([^\[\]()]+)[\])]")
+_HOSTED = re.compile(r" ?[(\[]~?[^\s@()\[\]]+@[^\s()\[\]]+[)\]] ")
 
 
 def event_author(text: str) -> str | None:
@@ -166,23 +301,56 @@ def dated(line: str) -> tuple[str | None, str | None]:
     rest = line
     for stamp in reversed(stamps):
         rest = rest[: stamp.start] + rest[stamp.end :]
-    if not _ABOUT_A_DAY.fullmatch(rest):
+    if not _ABOUT_A_DAY.fullmatch(_without_weekdays(rest)):
         return None, None
     texts = [line[stamp.start : stamp.end] for stamp in stamps]
     return texts[0], texts[1] if len(texts) > 1 else None
+
+
+def is_about_session(line: str) -> bool:
+    """Whether a line tells when a session, a log or a chat began or ended."""
+    return len(line) < 200 and _ABOUT_SESSION.match(line) is not None and bool(find_stamps(line))
+
+
+_TAGGED = re.compile(r"\[[^\W\d_]{3,}\] ")
+_QUOTES = ("“”", "«»", "「」", "『』")
+_MASK = re.compile(r"([^\s!@]+)!~?[^\s!@]+(?:@\S+)?")
+"""A user of IRC with account and host."""
+_ACCOUNT = re.compile(r"~?[^\s@]+@[^\s@]+")
+_PHONE = re.compile(r"\+\d[\d\u2011 ()-]{6,}")
+
+
+def _without_weekdays(text: str) -> str:
+    return _WORDS.sub(lambda match: "" if is_weekday(match[0]) or is_weekday(f"{match[0]}.") else match[0], text)
+
+
+_WORDS = re.compile(r"[^\W\d_]{1,15}")
+
+
+def is_account(name: str) -> bool:
+    """Whether a name has the form user@host."""
+    return _ACCOUNT.fullmatch(name) is not None
 
 
 @lru_cache(maxsize=1 << 14)
 def _name(author: str, has_modes: bool) -> str | None:
     """A name as it is used in messages; None if a line of the channel stands where names stand."""
     name = author.strip(SPACES)
-    if has_modes and len(name) > 1:
+    if has_modes and len(name) > 1 and not _PHONE.fullmatch(name):
         name = name.lstrip("@+%&~ ") or name
     if name.startswith("~") and len(name) > 2 and name[1] in SPACES:
         name = name[1:].strip(SPACES)
     if not name or _ONLY_MARKS.fullmatch(name) or name.strip("*[]()<>").lower() in _SYSTEM_AUTHORS:
         return None
-    if " " in name and is_event(name):
+    if (
+        name.startswith(("#", "***"))
+        or _TAGGED.match(name)
+        or any(name.count(one) != name.count(other) for one, other in _QUOTES)
+    ):
+        return None
+    if mask := _MASK.fullmatch(name):
+        return mask[1]
+    if " " in name and (is_event(name) or ": " in name or name.endswith((" -", " --"))):
         return None
     return name
 

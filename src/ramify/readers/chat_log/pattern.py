@@ -11,7 +11,7 @@ may be missing.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from ramify.errors import RamifyError
@@ -53,6 +53,12 @@ def literal(text: str) -> str:
     return re.sub(r"([\\{}])", r"\\\1", text).replace("\t", r"\t")
 
 
+@lru_cache(maxsize=1 << 12)
+def _compiled(regex: str) -> re.Pattern[str]:
+    """Patterns that are tried for one log have many beginnings in common."""
+    return re.compile(regex)
+
+
 class Template:
     """A parsed pattern of one line. Raises `RamifyError` for a pattern that cannot be used."""
 
@@ -62,7 +68,7 @@ class Template:
         names = list(_names(self.parts))
         _check(source, self.parts, names)
         self.names = frozenset(names)
-        self.line = re.compile(_regex(self.parts, source) + f"{_SPACE}*")
+        self.line = _compiled(_regex(self.parts, source) + f"{_SPACE}*")
 
     @property
     def is_heading(self) -> bool:
@@ -85,9 +91,14 @@ class Template:
             stamped = _regex(self.parts[stamps[0] : stamps[-1] + 1], self.source)
             begin = _characters(opening[0].strip(SPACES) if opening else "")
             end = re.escape(closing[0] if closing else "")
-            return [re.compile(rf"[^\w\[({{<|]{{0,8}}{begin}{stamped}{end}[:,]?(?:{_SPACE}+(?P<rest>.*)|$)")]
+            return [_compiled(rf"[^\w\[({{<|]{{0,8}}{begin}{stamped}{end}[:,]?(?:{_SPACE}+(?P<rest>.*)|$)")]
         before = list(self.parts[:author])
-        if not before or not (stamps or any(isinstance(part, Literal) and _SPELLED.search(part.text) for part in before)):
+        while before and isinstance(before[-1], Optional):
+            # Signs of rights.
+            before.pop()
+        texts = [part.text for part in before if isinstance(part, Literal)]
+        is_spelled = any(map(_SPELLED.search, texts)) or (len(texts) > 1 and all(text.strip(SPACES) for text in texts))
+        if not before or not (stamps or is_spelled):
             return []
         if not stamps:
             return [self._head(before)]
@@ -100,7 +111,7 @@ class Template:
         for kept in dict.fromkeys([*(match[0] for match in closings if match), text[:1].strip(SPACES)]):
             gap = f"{_SPACE}*" if kept and not kept[-1].isalnum() else f"{_SPACE}+"
             heads.append(
-                re.compile(_regex(self.parts[: last + 1], self.source) + rf"{_characters(kept)}(?:{gap}(?P<rest>.*)|$)")
+                _compiled(_regex(self.parts[: last + 1], self.source) + rf"{_characters(kept)}(?:{gap}(?P<rest>.*)|$)")
             )
         return list(dict.fromkeys(heads))
 
@@ -114,7 +125,7 @@ class Template:
             gap = f"{_SPACE}+" if spaces else f"{_SPACE}*"
         else:
             gap = f"{_SPACE}+"
-        return re.compile(_regex(kept, self.source) + rf"(?:{gap}(?P<rest>.*)|$)")
+        return _compiled(_regex(kept, self.source) + rf"(?:{gap}(?P<rest>.*)|$)")
 
     def broken_at(self, line: str) -> tuple[int, str]:
         """The place at which a line stops to fit, and what is expected there."""
@@ -231,15 +242,20 @@ def _regex(parts: Sequence[Part], source: str, following: Part | None = None) ->
                 bare = part.text.rstrip(SPACES)
                 gap = part.text[len(bare) :]
                 spaces = f"{_SPACE}" if len(gap) == 1 else f"{_SPACE}+" if gap else ""
-                if gap == "\t":
-                    spaces = r"\t"
-                made.append(_characters(bare) + (f"(?:{spaces}(?P<text>.*)|{_SPACE}*$)" if gap else "(?P<text>.*)"))
+                if gap and not gap.strip("\t"):
+                    spaces = gap.replace("\t", r"\t")
+                # Without the tab, nothing shows that a name precedes it.
+                is_bare = not bare and "\t" in gap
+                made.append(
+                    _characters(bare)
+                    + (f"(?:{spaces}(?P<text>.*){'' if is_bare else f'|{_SPACE}*$'})" if gap else "(?P<text>.*)")
+                )
             else:
                 made.append(_characters(part.text))
         elif part.name == "date":
             made.append(f"(?P<date>{DATE})")
         elif part.name == "time":
-            made.append(f"(?P<time>{ANY_TIME})")
+            made.append(f"(?P<time>{_SPACE}?{ANY_TIME})")
         elif part.name == "text":
             if not (place and isinstance(parts[place - 1], Literal)):
                 made.append("(?P<text>.*)")

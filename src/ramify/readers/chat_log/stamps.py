@@ -1,17 +1,19 @@
 """Dates and times of day in the spellings of chat clients and of their locales."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date as date_type
 from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple, get_args
 
 from ramify.readers.base import bad_option
-from ramify.readers.dates import First, offset, ordinal, second_of_day
+from ramify.readers.dates import offset, ordinal, second_of_day
 
 Order = Literal["month", "day", "year"]
 """The number with which a date of three numbers begins. The year then has two digits."""
+
+Given = Literal["auto", "month", "day", "year"]
 
 DENSER = 5
 """The days of a log under one order must lie so many times closer together to rule out the other order."""
@@ -38,16 +40,30 @@ _WEEKDAY_NAMES = """
     monday tuesday wednesday thursday friday saturday sunday montag dienstag mittwoch donnerstag freitag samstag sonnabend
     sonntag lundi mardi mercredi jeudi vendredi samedi dimanche lunes martes miércoles jueves viernes sábado domingo
     lunedì martedì mercoledì giovedì venerdì sabato domenica segunda terça quarta quinta sexta maandag dinsdag woensdag
-    donderdag vrijdag zaterdag zondag понедельник вторник среда четверг пятница суббота воскресенье пн вт ср чт пт сб вс
+    donderdag vrijdag zaterdag zondag måndag tisdag onsdag torsdag fredag lördag söndag
+    poniedziałek wtorek środa czwartek piątek sobota niedziela pazartesi salı çarşamba perşembe cuma cumartesi pazar
+    понедельник вторник среда четверг пятница суббота воскресенье пн вт ср чт пт сб вс 日 月 火 水 木 金 土
+    日曜日 月曜日 火曜日 水曜日 木曜日 金曜日 土曜日 월 화 수 목 금 토 일
+    월요일 화요일 수요일 목요일 금요일 토요일 일요일 星期一 星期二 星期三 星期四
+    星期五 星期六 星期日
 """
 _WEEKDAYS = frozenset(_WEEKDAY_NAMES.split())
 _SHORT_WEEKDAYS = frozenset(["mon", "tue", "tues", "wed", "thu", "thur", "thurs", "fri", "sat", "sun"])
 _ANY_WEEKDAY = rf"(?:[^\W\d_]{{2,12}}\.?,?{_GAP})?"
-_WEEKDAY_FORMS = (
-    *(rf"{day}[.,]{{0,2}}" for day in sorted(_WEEKDAYS | _SHORT_WEEKDAYS, key=len, reverse=True)),
-    *(rf"{short}[.,]{{1,2}}" for short in sorted({day[:length] for day in _WEEKDAYS for length in (2, 3, 4)}, reverse=True)),
-)
-_WEEKDAY = rf"(?:(?=[^\W\d_])(?i:{'|'.join(_WEEKDAY_FORMS)}){_GAP})?"
+
+
+def _any_of(words: Iterable[str]) -> str:
+    """An expression for any of the words. Beginnings in common are written once, because compiling takes long."""
+    followers: dict[str, set[str]] = {}
+    for word in words:
+        followers.setdefault(word[:1], set()).add(word[1:])
+    is_end = followers.pop("", None) is not None
+    inner = "|".join(re.escape(first) + _any_of(rest) for first, rest in sorted(followers.items()))
+    return f"(?:{inner})" + ("?" if is_end else "") if inner else ""
+
+
+_SHORTENED = {day[:length] for day in _WEEKDAYS for length in (2, 3, 4)}
+_WEEKDAY = rf"(?:(?=[^\W\d_])(?i:{_any_of(_WEEKDAYS | _SHORT_WEEKDAYS)}[.,]{{0,2}}|{_any_of(_SHORTENED)}[.,]{{1,2}}){_GAP})?"
 _YEAR = r"(?:\d{4}(?!\d)|\d\d(?![\d:h]|\.\d))"
 _CLOCK = rf"\d{{1,2}}:\d\d(?::\d\d(?:[.,:]\d{{1,9}})?)?(?:{_GAP}?[AaPp]\.?{_GAP}?[Mm]\b\.?)?"
 _ZONE = r"(?: ?(?:Z|(?:UTC|GMT)?[+-]\d\d:?\d\d|UTC|GMT)\b)?"
@@ -55,32 +71,47 @@ _HALVES = {"上午": "a", "下午": "p", "午前": "a", "午後": "p", "오전":
 _HALF_FIRST = f"(?:(?:{'|'.join(_HALVES)}){_GAP}?)?"
 
 _FORMS = (
-    # A whole moment in one piece: Wed Jan 31 10:00:00 CET 2024, and seconds or milliseconds since 1970.
+    # A whole moment in one piece: Wed Jan 31 10:00:00 CET 2024, seconds or milliseconds since 1970, 20240131100000.
     rf"{_WORD} {_WORD} {{1,2}}\d{{1,2}} {_CLOCK} (?:[A-Z]{{3,5}} )?\d{{4}}",
     r"1\d{9}(?:\d{3}|\.\d{1,9})?",
+    r"(?:19|20)\d\d[01]\d[0-3]\d[0-2]\d[0-5]\d[0-5]\d(?!\d)",
     rf"{_ANY_WEEKDAY}\d{{4}}(?:-\d{{1,2}}-|/\d{{1,2}}/|\.\d{{1,2}}\.)\d{{1,2}}",
     r"\d{4}\. \d{1,2}\. \d{1,2}\.",
     r"\d{4}年 ?\d{1,2}月 ?\d{1,2}日",
+    r"\d{4}년 ?\d{1,2}월 ?\d{1,2}일",
+    rf"{_ANY_WEEKDAY}\d{{4}}(?:-{_WORD}-|/{_WORD}/| {_WORD} )\d{{1,2}}(?!\d)",
+    rf"\d{{1,2}}{_WORD}\d{{4}}(?!\d)",
     rf"{_ANY_WEEKDAY}\d{{1,2}}(?:/\d{{1,2}}/|\. ?\d{{1,2}}\. ?|-\d{{1,2}}-){_YEAR}",
     r"(?:19|20)\d\d[01]\d[0-3]\d(?!\d)",
     rf"{_ANY_WEEKDAY}\d{{1,2}}(?:\.|st|nd|rd|th|er|º)?[ \-/](?:de |of )?{_WORD}\.?(?:,?[ \-/](?:de |of )?{_YEAR})?",
     rf"{_ANY_WEEKDAY}{_WORD}\.? {{1,2}}\d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?(?!\d)",
 )
-_LOOSE_TIMES = (r"\d{1,2}[.h]\d\d(?:[.m]\d\d)?", r"\d\d-\d\d-\d\d", r"\d{6}", r"\d{4}")
+_HALF = rf"(?:{_GAP}?[AaPp]\.?{_GAP}?[Mm]\b\.?)?"
+_WITHOUT_YEAR = r"\d{1,2}[-/]\d{1,2}(?![-/\d])|\d{1,2}\.\d{1,2}\.(?!\d)"
+"""Dates that are recognised only beside a time, or where a pattern says so."""
+
+_LOOSE_TIMES = (rf"\d{{1,2}}[.h]\d\d(?:[.m]\d\d)?{_HALF}", r"\d\d-\d\d-\d\d", rf"\d{{6}}{_ZONE}", rf"\d{{4}}{_ZONE}")
 """Times of day that are recognised only beside a date, or where a pattern says so."""
 
-DATE = f"(?:{'|'.join(_FORMS).replace(_ANY_WEEKDAY, _WEEKDAY)})"
+_AFTER_A_WEEKDAY = "|".join(form.removeprefix(_ANY_WEEKDAY) for form in _FORMS if form.startswith(_ANY_WEEKDAY))
+_ALONE_FORMS = "|".join(form for form in _FORMS if not form.startswith(_ANY_WEEKDAY))
+# The names of weekdays stand in it once, because compiling them takes long.
+DATE = f"(?:{_ALONE_FORMS}|{_WEEKDAY}(?:{_AFTER_A_WEEKDAY})|{_WITHOUT_YEAR})"
 TIME = f"{_HALF_FIRST}{_CLOCK}{_ZONE}"
 ANY_TIME = f"(?:{TIME}|{'|'.join(_LOOSE_TIMES)}(?!\\d))"
 
 _NO_WORD = r"(?!\d)(?!(?!T\d)[^\W_])"
-_DATE_AT = re.compile(rf"(?<![\w.,/+])(?<!\d:)(?<!\w-)(?:{'|'.join(_FORMS)}){_NO_WORD}(?!-[\da-f]{{4}}-)")
-_TIME_AT = re.compile(rf"{_HALF_FIRST}(?<![\w.+])(?<!\d:)(?<!\w-)(?<!\d/){_CLOCK}{_ZONE}(?!\d|:\d)")
+_DATE_AT = re.compile(rf"(?<![^\W_])(?<![.,/+])(?<!\d:)(?<!\w-)(?:{'|'.join(_FORMS)}){_NO_WORD}(?!-[\da-f]{{4}}-)")
+_TIME_AT = re.compile(
+    rf"{_HALF_FIRST}(?:(?<![\w.+])|(?<=[\[(]\+)|(?<=^T)|(?<=\WT))(?<!\d:)(?<!\w-)(?<!\d/){_CLOCK}{_ZONE}(?!\d|:\d)"
+)
 _NEXT_TIME = re.compile(rf"{TIME}(?!\d|:\d)")
 _LOOSE_AT = re.compile(rf"(?:{'|'.join(_LOOSE_TIMES)})(?!\d)")
+_ALONE = re.compile(rf"(?<![\w.,:/-])\d{{1,2}}[.h]\d\d(?:[.m]\d\d)?{_HALF}(?![\w./:-])")
+_DATE_BEFORE = re.compile(rf"(?<![\w.,:/+-])(?:{_WITHOUT_YEAR})(?=,?{_GAP}{{1,2}}(?:(?:at|um|-){_GAP})?\Z)")
 _T_TIME = re.compile(rf"(?:\d{{6}}|\d{{4}}){_ZONE}(?!\d)")
-_FIRST_TIME = re.compile(r"\W{0,3}(\d{1,2}[.h]\d\d(?:[.m]\d\d)?)(?![\w.])")
-_JOINER = re.compile(rf"[T_:]|{_GAP}-{_GAP}|,?{_GAP}?(?:(?:at|um|à|às|alle|kl\.?|klo|om|a las|в){_GAP})?")
+_FIRST_TIME = re.compile(rf"\W{{0,3}}(\d{{1,2}}[.h]\d\d(?:[.m]\d\d)?{_HALF})(?![\w.])")
+_JOINER = re.compile(rf"[T_:-]|{_GAP}-{_GAP}|,?{_GAP}?(?:(?:at|um|à|às|alle|kl\.?|klo|om|a las|в){_GAP})?")
 
 
 class Stamp(NamedTuple):
@@ -134,13 +165,13 @@ def find_stamps(line: str) -> list[Stamp]:
     at = 0
     while match := _DATE_AT.search(line, at):
         start, text = match.start(), match[0]
-        if (parsed := read_date(text, "day") or read_date(text, "month")) is None:
+        if (parsed := _any_date(text)) is None:
             # A word and a number that are no date may hide the beginning of one.
             at = start + len(text.split(" ")[0])
             continue
         at = match.end()
         # Any word may stand before a date, and only some are weekdays.
-        while (shorter := _FIRST_WORD.sub("", text)) != text and read_date(shorter, "day") and not is_weekday(text):
+        while (shorter := _FIRST_WORD.sub("", text)) != text and _is_date(shorter) and not is_weekday(text):
             start, text = start + len(text) - len(shorter), shorter
         stamps.append(Stamp("date", start, match.end()))
         if parsed.second is None:
@@ -151,7 +182,30 @@ def find_stamps(line: str) -> list[Stamp]:
             stamps.append(Stamp("time", match.start(), match.end()))
     if not stamps and (match := _FIRST_TIME.match(line)) and read_time(match[1]) is not None:
         stamps.append(Stamp("time", match.start(1), match.end(1)))
-    return sorted(stamps, key=lambda stamp: stamp.start)
+    stamps.sort(key=lambda stamp: stamp.start)
+    first = stamps[0] if stamps else None
+    if first and first.kind == "time" and all(stamp.kind == "time" for stamp in stamps[:2]):
+        match = _DATE_BEFORE.search(line[: first.start])
+        if match and _is_date(match[0]):
+            stamps.insert(0, Stamp("date", match.start(), match.end()))
+    return stamps
+
+
+def _any_date(text: str) -> Day | None:
+    return read_date(text, "day") or read_date(text, "month")
+
+
+def _is_date(text: str) -> bool:
+    return _any_date(text) is not None
+
+
+def find_loose_times(line: str) -> list[Stamp]:
+    """The times of day in the first 80 characters whose parts are not separated by colons: 10.05, 10h05."""
+    return [
+        Stamp("time", match.start(), match.end())
+        for match in _ALONE.finditer(line[:80])
+        if read_time(match[0].strip()) is not None
+    ]
 
 
 def _time_after(line: str, start: int) -> list[Stamp]:
@@ -159,7 +213,8 @@ def _time_after(line: str, start: int) -> list[Stamp]:
     joiner = _JOINER.match(line, start)
     if joiner is None or joiner.end() == start:
         return []
-    for form in (_NEXT_TIME, _T_TIME if joiner[0] == "T" else _LOOSE_AT):
+    forms = (_NEXT_TIME,) if joiner[0] == "-" else (_NEXT_TIME, _T_TIME if joiner[0] == "T" else _LOOSE_AT)
+    for form in forms:
         if (match := form.match(line, joiner.end())) and read_time(match[0]) is not None:
             return [Stamp("time", match.start(), match.end())]
     return []
@@ -181,7 +236,10 @@ _FIRST_WORD = re.compile(rf"\A[^\W\d_]{{2,12}}\.?,?{_GAP}+")
 # --- parsing --------------------------------------------------------------------------------------------------------------
 
 _CTIME = re.compile(rf"{_WORD} ({_WORD}) {{1,2}}(\d{{1,2}}) ({_CLOCK}) (?:[A-Z]{{3,5}} )?(\d{{4}})")
+_WHOLE = re.compile(r"(\d{4})(\d\d)(\d\d)(\d{6})")
 _EPOCH = re.compile(r"(1\d{9})(\d{3})?(\.\d{1,9})?")
+_NAMED_MONTH = re.compile(rf"{_ANY_WEEKDAY}(\d{{4}})[-/ ]({_WORD})[-/ ](\d{{1,2}})|(\d{{1,2}})({_WORD})(\d{{4}})")
+_DAY_AND_MONTH = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\.?")
 _YEAR_FIRST = re.compile(rf"{_ANY_WEEKDAY}" r"(\d{4})\D{1,3}(\d{1,2})\D{1,3}(\d{1,2})\D?")
 _COMPACT = re.compile(r"(\d{4})(\d\d)(\d\d)")
 _NUMBERS = re.compile(rf"{_ANY_WEEKDAY}(\d{{1,2}})([/.-]) ?(\d{{1,2}})\2 ?(\d{{4}}|\d\d)")
@@ -206,6 +264,15 @@ def read_date(text: str, order: Order) -> Day | None:
     if match := _CTIME.fullmatch(text):
         second = read_time(match[3])
         return _on_calendar(int(match[4]), month(match[1]), int(match[2]), second.second) if second else None
+    if match := _WHOLE.fullmatch(text):
+        second = read_time(match[4])
+        return _on_calendar(int(match[1]), int(match[2]), int(match[3]), second.second) if second else None
+    if (match := _DAY_AND_MONTH.fullmatch(text)) and order != "year":
+        one, other = int(match[1]), int(match[3])
+        day_first = order == "day" or match[2] == "."
+        return _on_calendar(None, *((other, one) if day_first else (one, other)))
+    if match := _NAMED_MONTH.fullmatch(text):
+        return _on_calendar(int(match[1] or match[6]), month(match[2] or match[5]), int(match[3] or match[4]))
     if match := _YEAR_FIRST.fullmatch(text) or _COMPACT.fullmatch(text):
         return _on_calendar(*(int(number) for number in match.groups()))
     if match := _NUMBERS.fullmatch(text):
@@ -262,17 +329,19 @@ def read_time(text: str) -> Second | None:
 
 def is_open(date: str) -> bool:
     """Whether a date is of a form in which the day or the month may come first."""
-    return (match := _NUMBERS.fullmatch(date)) is not None and match[2] != "."
+    return (match := _NUMBERS.fullmatch(date) or _DAY_AND_MONTH.fullmatch(date)) is not None and match[2] != "."
 
 
 class DayOrder:
     """The number with which dates of three numbers begin: given, or worked out by `settle`."""
 
-    def __init__(self, dates: First) -> None:
-        if dates not in get_args(First):
-            raise bad_option("dates", " or ".join(get_args(First)), dates)
-        self.order: Order = "day" if dates == "day" else "month"
+    def __init__(self, dates: Given) -> None:
+        if dates not in get_args(Given):
+            raise bad_option("dates", " or ".join(get_args(Given)), dates)
+        self.order: Order = "month" if dates == "auto" else dates
         self.given = dates != "auto"
+        self.open_year: str | None = None
+        """A date with dashes if none shows whether the year is its first or its last number."""
 
     def settle(self, dates: Iterable[str]) -> str | None:
         """Work out the order from the dates of a log, in the log's order. Returns a date if they are all ambiguous.
@@ -286,6 +355,8 @@ class DayOrder:
         faults: dict[Order, tuple[int, int, int]] = {order: _faults(numbers, order) for order in get_args(Order)}
         best = min(faults, key=lambda order: faults[order][:2])
         self.order = best
+        if all(_SHORT_WITH_DASHES.fullmatch(date) for date in numbers) and not _is_settled(faults, best):
+            self.open_year = numbers[0]
         if best == "year" or faults["day"][:2] != faults["month"][:2]:
             return None
         near, far = sorted((faults["day"][2], faults["month"][2]))
@@ -293,6 +364,18 @@ class DayOrder:
             self.order = "day" if faults["day"][2] == near else "month"
             return None
         return None if near == far == 0 and all(_is_same_either_way(date) for date in numbers) else numbers[0]
+
+
+_SHORT_WITH_DASHES = re.compile(r"\d\d-\d\d-\d\d")
+
+
+def _is_settled(faults: Mapping[Order, tuple[int, int, int]], best: Order) -> bool:
+    """Whether the dates show where the year stands."""
+    others = [order for order in faults if (order == "year") != (best == "year")]
+    near = faults[best][2]
+    return all(
+        faults[order][:2] != faults[best][:2] or (near > 0 and faults[order][2] >= DENSER * near) for order in others
+    )
 
 
 def _faults(dates: list[str], order: Order) -> tuple[int, int, int]:

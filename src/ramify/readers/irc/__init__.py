@@ -22,7 +22,7 @@ from ramify.readers.dates import DateOrder, First, is_slashed
 from ramify.readers.encodings import AUTO, check_encoding, with_line_ends
 from ramify.readers.irc import dialects
 from ramify.readers.irc.clock import Clock, date_in, runs_twice
-from ramify.readers.irc.dialects import DIALECTS, MESSAGE, STAMP, STAMPED_TEXT, Fit, fit, system_author
+from ramify.readers.irc.dialects import DIALECTS, MESSAGE, STAMP, STAMPED_TEXT, Dialect, Fit, fit, system_author
 from ramify.readers.irc.text import text_lines
 from ramify.readers.log_files import LINKS, TOKENS, answers, log_names, logs_of, refuse_line, short
 from ramify.readers.messages import HEAD_BYTES, head_of
@@ -113,6 +113,7 @@ def _messages(
     clock = Clock(date_in(path), order)
     patterns: list[dialects.Dialect] = []
     last_stamp = None
+    has_times = False
     parents, starts = None, False
     before = 0
     with open_bytes(path, report) as stream:
@@ -134,6 +135,7 @@ def _messages(
                         report.repair("unparsed", f"{path}, line {number + 1}")
                     yield Node(line.replace("\t", " "), parents, starts, str(number), None, clock.time, chat.SYSTEM)
                     continue
+                has_times = has_times or bool(match[STAMP])
                 if match[STAMP] and match[STAMP] != last_stamp:
                     last_stamp = match[STAMP]
                     if fault := clock.set(last_stamp):
@@ -145,7 +147,10 @@ def _messages(
                     author, kind = match[group - 1], KINDS[group]
                 else:
                     author, kind = system_author(text), chat.SYSTEM
-                    if group == dialects.UNSTAMPED:
+                    if group == dialects.SYSTEM and text.startswith("--- "):
+                        if fault := clock.set_by_text(text):
+                            report.repair(fault, f"{path}, line {number + 1}")
+                    elif group == dialects.UNSTAMPED:
                         # "--- Day changed" and "--- Log opened" have no author.
                         author = author if text.startswith("===") else None
                         last_stamp = None
@@ -153,7 +158,9 @@ def _messages(
                             report.repair(fault, f"{path}, line {number + 1}")
                 if "\t" in text:
                     text = text.replace("\t", " ")
-                yield Node(text, parents, starts, str(number), author, clock.time, kind)
+                # The time at which a log was opened is that of no message.
+                time = clock.time if has_times or kind == chat.SYSTEM else None
+                yield Node(text, parents, starts, str(number), author, time, kind)
             before += len(lines)
     if annotated is not None and links and max(links) >= before:
         refuse_line(annotated, path, before)
@@ -273,12 +280,20 @@ def _no_log(head: bytes, dialect: str, encoding: str, share: float, *, from_firs
         return f"line {number}: {line!r:.40} is not in {nearest}"
     unlike = "no line at its beginning names both an author and a time"
     if DIALECTS[best].stamped:
+        if from_first_line and _are_numbers(sample, DIALECTS[best]):
+            return f"the dialect {best} would take numbers for names"
         return "" if telling else unlike
     if sum(STAMPED_TEXT.match(line) is not None for line in sample) * 2 > len(sample):
         return f"the dialect {best} would leave times in the texts"
     # Markdown lists begin with stars, and HTML elements look like names.
     closing = sum("</" in line for line in sample)
     return "" if telling * 2 >= len(sample) and closing * 10 <= len(sample) else unlike
+
+
+def _are_numbers(lines: Sequence[str], dialect: Dialect) -> bool:
+    """Whether most names have no letter."""
+    names = [match[MESSAGE - 1] for line in lines if (match := dialect.line.fullmatch(line)) and match.lastindex == MESSAGE]
+    return sum(not any(map(str.isalpha, name)) for name in names) * 2 > len(names)
 
 
 def _is_blank(line: str) -> bool:

@@ -24,7 +24,9 @@ _MONTHS = (
 )
 
 _STAMP = re.compile(rf"[\s\[(]*(?:{DATE}\D{{1,2}}|(?P<word>[^\W\d]+)\.? +(?P<nth>\d{{1,2}}) +)?{TIME}")
-_SAYS_THE_DAY = re.compile(r"--- (?:Log|Day) |\*{4} (?:BEGIN|ENDING) |Session (?:Start|Time|Close):")
+_SAYS_THE_DAY = re.compile(
+    r"--- (?:Log|Day|Mon|Tue|Wed|Thu|Fri|Sat|Sun) |\*{4} (?:BEGIN|ENDING) |Session (?:Start|Time|Close):"
+)
 _SPELLED = re.compile(
     rf"\b(?:(?P<word>[^\W\d]{{3,12}})\.? +(?P<nth>\d{{1,2}})|(?P<nth2>\d{{1,2}})\.? +(?P<word2>[^\W\d]{{3,12}})),?"
     rf"(?: +{TIME})?,? +(?P<year>\d{{4}})\b"

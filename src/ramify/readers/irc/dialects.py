@@ -16,7 +16,7 @@ _DATE = r"(?:\d{4}[-/.]\d\d[-/.]\d\d|\d{1,2}(?:\.\d{1,2}\.|/\d{1,2}/)\d{4})"
 _DATED = rf"{_DATE}[T ,_]{{1,2}}{_TIME}(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?"
 _MONTH_DAY = rf"[^\W\d]{{3,5}}\.? {{1,2}}\d{{1,2}} {_TIME}"
 _MODE = "[@+%&~]{0,8}"
-_SAID = r"<[ @+%&~]{0,8}([^<>\t]{0,127}[^<>\s]) {0,32}>"
+_SAID = r"<(?!-+>|=+>)(?:(?!\+\d[\d ()-]{6,64}>)[ @+%&~]){0,8}([^<>\t]{0,127}[^<>\s]) {0,32}>"
 _NOTICED = r"-([^\s:/()<>!-][^\s:/()]{0,127}?)(?:[:/(]\S{0,127})?-[ \t](.*)"
 
 # Follows the single star that mIRC, HexChat and others put before actions and before system lines.
@@ -38,8 +38,11 @@ _CLIENT = r"(?:={3}|--- (?:Log|Day)|\*{4} (?:BEGIN|ENDING)) .*|={3,}|Session (?:
 _ACTED = rf"(?: \*[ \t]+|\*[ \t]+(?!{_HAPPENS})){_MODE}(\S+)[ \t]?(.*)"
 
 
-STAMPED_TEXT = re.compile(rf"{_SAID}[ \t]?[^\w\s]?(?:{_TIME}|{_DATED}|{_MONTH_DAY})")
-"""A time in the place of the text: a layout that no dialect without times can read."""
+STAMPED_TEXT = re.compile(
+    rf"{_SAID}[ \t]?[^\w\s]?(?:{_TIME}|{_DATED}|{_MONTH_DAY}|\d{{1,2}}-\d{{1,2}}-\d{{4}} {_TIME})"
+    rf"|.{{0,4000}}\s[\[(]{_TIME}[\])]\s*$"
+)
+"""A time in the place of the text or at the end of the line: a layout that no dialect without times can read."""
 
 
 class Dialect(NamedTuple):

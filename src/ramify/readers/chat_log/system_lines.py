@@ -1,0 +1,280 @@
+"""Lines of the channel that have no date or time and no known form, told from further lines of messages.
+
+`learn` looks at the first lines of a log that begin no message. What clients write about the channel repeats: the same marks or
+tag stand before it (`·· bob came in`, `[bridge] link up`), a known author begins it, or it looks like a line above the first
+message (`Session Start: …`). Further lines of messages have nothing of this, or an indentation that lines of the channel lack.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ramify.readers import chat
+from ramify.readers.chat_log.layout import Layout, event_author, is_about_session, is_account, plain_event, tells_in_brackets
+from ramify.readers.chat_log.stamps import find_stamps
+
+MAX_LINE = 400
+_MAX_NAME_WORDS = 5
+_TAG = re.compile(r"\[[^\W\d_]{3,}\]:?[ \t]+")
+_LEAD = re.compile(r"(?:[^\w\s]+(?:[ \t]+[^\w\s]{1,4}(?=[ \t]))?[ \t]*)(?=\S)")
+_BULLETS = frozenset("*-+•·#")
+"""Single marks that people write before points of a list, too."""
+_QUOTES = frozenset(">\"'“”„«»‘’([{<¿¡:.,;!?")
+"""Marks with which text begins."""
+_SINGLE_QUOTES = frozenset("@/&$%")
+"""Marks with which text begins if they stand alone."""
+_BAR = re.compile(r"[ \t]+[|│┃¦][ \t]")
+_SEPARATOR = re.compile(r"[^\w\s]{6,}")
+_LEAVES = re.compile(
+    r"(?:[(\[][^()\[\]]*[)\]] )?(?:(?:has|was) )?(?:joined|left|quit|kicked|parted|banned)\b"
+    r".*(?:[#&]\w|\b[Ii][Rr][Cc]\b|\bby\b|\()|(?:has )?(?:set|changed) the (?:topic|subject|title|name)\b"
+)
+_TOPIC = re.compile(r"(?:[Cc]hannel )?[Tt]opic(?: for \S+| is| set)?: |\d+ users\b")
+_DIGITS = re.compile(r"\d+")
+
+
+class _Parts(NamedTuple):
+    """The parts of a line: marks or a tag, a known author (or ""), and the rest. `framed`: the marks end it, too."""
+
+    lead: str
+    who: str
+    rest: str
+    framed: bool
+
+
+@dataclass
+class SystemLines:
+    """The forms of a log's lines of the channel."""
+
+    names: frozenset[str] = frozenset()
+    leads: dict[str, bool] = field(default_factory=dict)
+    """Marks and tags before these lines, and whether the marks must also end them."""
+    tails: set[str] = field(default_factory=set)
+    openings: set[tuple[str, str]] = field(default_factory=set)
+    frames: set[str] = field(default_factory=set)
+    """Marks around lines, some of which tell of a user: `-- bob joined --`."""
+    margin: str = ""
+    """The margin with a bar before all further lines of messages."""
+    separators: set[str] = field(default_factory=set)
+    indented: bool = False
+    """Further lines of messages are indented, and lines of the channel are not."""
+    spaced: bool = False
+    """Blank lines part the messages."""
+
+    def fits(self, line: str, *, after_blank: bool = False) -> bool:
+        """Whether a line that begins no message is a line of the channel."""
+        line = line[:MAX_LINE]
+        if line in self.separators or is_about_session(line):
+            return True
+        if line[0].isspace():
+            return False
+        if tells_in_brackets(line, self.names):
+            return True
+        if self.indented or (_opening(line) in self.openings and find_stamps(line)):
+            return True
+        parts = self._parts(line)
+        if parts.framed and (parts.lead in self.frames or (self.spaced and after_blank)):
+            return True
+        if parts.lead in self.leads:
+            if self.leads[parts.lead] and not parts.framed:
+                return False
+            return parts.lead.strip() not in _BULLETS or _tells(parts)
+        if not parts.lead:
+            if any(_ASIAN.match(tail) and line.endswith(tail) for tail in self.tails):
+                return True
+            return bool(parts.who) and (_masked(parts.rest, self.names) in self.tails or _LEAVES.match(parts.rest) is not None)
+        if parts.framed:
+            return _tells(parts)
+        return self.spaced and after_blank and _tells(parts)
+
+    def _parts(self, line: str) -> _Parts:
+        return _split(line, self.names)
+
+
+def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
+    """Learn the forms of the lines of the channel from a log's first lines, with its blank lines.
+
+    It also sets whether the layout takes `user@host` for a name.
+    """
+    runs: list[list[str]] = [[]]
+    top: list[str] = []
+    names: set[str] = set()
+    events: list[str] = []
+    messages = after_blank = 0
+    before_heads: Counter[str] = Counter()
+    blank = False
+    last = ""
+    for line in lines:
+        line = line[:MAX_LINE]
+        if not line or line.isspace():
+            blank = True
+            continue
+        found = layout.read(line)
+        if found is not None and found.kind == chat.SYSTEM and not (found.date or found.time):
+            events.append(line)
+        if found is None:
+            (runs[-1] if messages else top).append(line)
+        else:
+            if found.author and found.kind != chat.SYSTEM:
+                names.add(found.author)
+                after_blank += blank
+                messages += 1
+            runs.append([])
+            before_heads[last] += 1
+        last = line
+        blank = False
+    layout.without_hosts = sum(map(is_account, names)) * 3 < len(names)
+    layout.learn_words(lines)
+    learnt = SystemLines(frozenset(names))
+    others = [line for run in runs for line in run]
+    if others:
+        layout.known = names
+        told = [each for line in events if (each := plain_event(line))]
+        layout.told = frozenset(rest for who, rest in told if who in names)
+    counts = Counter(others) + Counter(top)
+    learnt.separators = {
+        line
+        for line, count in counts.items()
+        if _SEPARATOR.fullmatch(line) and (line in top or (count > 2 and before_heads[line] >= count - 1))
+    }
+    learnt.spaced = messages > 3 and after_blank >= 0.8 * (messages - 1)
+    split = [_split(line, learnt.names) for line in [*others, *events]]
+    learnt.frames = {parts.lead for parts in split if parts.framed and _tells(parts)}
+    margins = [match[0] for line in others if (match := _BAR.match(line))]
+    if len(margins) > 2 and len(set(margins)) == 1:
+        learnt.margin = margins[0]
+    if layout.is_heading:
+        # The texts stand among these lines.
+        return learnt
+    learnt.openings = {_opening(line) for line in top if find_stamps(line)} - {("", "")}
+    learnt.indented = _are_indented(runs)
+    groups: dict[str, list[_Parts]] = defaultdict(list)
+    for line in others:
+        if not line[0].isspace() and line not in learnt.separators:
+            groups[(parts := _split(line, learnt.names)).lead].append(parts)
+    for line in events:
+        parts = _split(line, learnt.names)
+        if parts.lead:
+            # Lines of known forms show the marks of others.
+            groups[parts.lead].append(parts._replace(who=parts.who or parts.rest.split(" ")[0], rest="is told of"))
+    learnt.tails = _tails(groups.pop("", []), learnt.names)
+    learnt.leads = {
+        lead: all(parts.framed for parts in group if _tells(parts))
+        for lead, group in groups.items()
+        if _is_of_channel(lead, group, learnt.names)
+    }
+    tags = [lead for lead in groups if _TAG.fullmatch(lead)]
+    if any(tag in learnt.leads for tag in tags):
+        learnt.leads.update(dict.fromkeys(tags, False))
+    return learnt
+
+
+def _split(line: str, names: frozenset[str]) -> _Parts:
+    match = _TAG.match(line) or _LEAD.match(line)
+    lead = match[0] if match else ""
+    if lead and not _TAG.match(lead) and (lead[0] in _QUOTES or lead.strip() in _SINGLE_QUOTES):
+        lead = ""
+    rest, framed = line[len(lead) :], _is_framed(line, lead)
+    if framed:
+        rest = rest.rstrip()[: -len(lead.strip())].rstrip()
+    words = rest.split(" ")
+    for count in range(min(_MAX_NAME_WORDS, len(words)), 0, -1):
+        who = " ".join(words[:count])
+        if who in names:
+            return _Parts(lead, who, " ".join(words[count:]), framed)
+    if _ASIAN.search(rest):
+        # Scripts without spaces between words.
+        who = max((name for name in names if rest.startswith(name)), key=len, default="")
+        if who and _ASIAN.match(rest, len(who)):
+            return _Parts(lead, who, rest[len(who) :], framed)
+    return _Parts(lead, "", rest, framed)
+
+
+_ASIAN = re.compile("[\u2e80-\ud7ff]")
+
+
+def _opening(line: str) -> tuple[str, str]:
+    """The marks and the first word of a line. After marks the word may differ: `# Start logging`, `# Stop logging`."""
+    match = _LEAD.match(line)
+    lead = match[0].strip() if match else ""
+    return (lead, "") if lead else ("", re.split(r"[\s:]", line, maxsplit=1)[0])
+
+
+def _masked(text: str, names: frozenset[str]) -> str:
+    words = ["\1" if word.strip(".,!()[]") in names else word for word in text.strip().split(" ")]
+    return _DIGITS.sub("0", " ".join(words))
+
+
+def _tells(parts: _Parts) -> bool:
+    """Whether an author and what happened follow the marks."""
+    if parts.who:
+        return bool(re.match(r"\w|\(", parts.rest))
+    return event_author(parts.rest) is not None or _TOPIC.match(parts.rest) is not None
+
+
+def _is_framed(line: str, lead: str) -> bool:
+    """Whether a line ends with the marks that it begins with."""
+    marks = lead.strip()
+    return len(marks) > 1 and len(line) > 2 * len(marks) and line.rstrip().endswith(marks[::-1])
+
+
+def _is_of_channel(lead: str, group: Sequence[_Parts], names: frozenset[str]) -> bool:
+    telling = sum(map(_tells, group))
+    tails: dict[str, set[str]] = defaultdict(set)
+    for parts in group:
+        if not parts.who:
+            who, _, rest = parts.rest.partition(" ")
+            tails[_masked(rest, names)].add(who)
+    telling += sum(len(others) for tail, others in tails.items() if tail and len(others) > 1)
+    if not telling:
+        return False
+    marks = lead.strip()
+    is_plain = marks in _BULLETS
+    if len(group) == 1:
+        return not is_plain or marks in "*•·"
+    return telling * 2 >= len(group) and (telling > 1 or not is_plain)
+
+
+def _tails(group: Sequence[_Parts], names: frozenset[str]) -> set[str]:
+    """What at least two lines say of different authors that begin them."""
+    users: dict[str, set[str]] = defaultdict(set)
+    for parts in group:
+        if parts.who and parts.rest:
+            users[_masked(parts.rest, names)].add(parts.who)
+    return {tail for tail, found in users.items() if len(found) > 1 and tail[:1].isalpha()}
+
+
+def _are_indented(runs: Sequence[Sequence[str]]) -> bool:
+    begun = [run for run in runs if run and run[0][0].isspace()]
+    if len({run[0] for run in begun}) < 3:
+        return False
+    margin = min((_margin(run[0]) for run in begun), key=len)
+    if not all(run[0].startswith(margin) for run in begun):
+        return False
+    # Few lines of the channel follow each other.
+    others = [run for run in runs if run and not run[0][0].isspace()]
+    if sum(len(run) > 1 for run in others) * 5 > len(others):
+        return False
+    back = 0
+    for run in runs:
+        flags = [line.startswith(margin) for line in run]
+        if flags != sorted(flags, reverse=True):
+            return False
+        back += bool(flags) and flags[0] and not flags[-1]
+    return back * 2 <= len(begun)
+
+
+def _margin(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
+def first_of(blocks: Sequence[Sequence[str]], count: int) -> Iterator[str]:
+    """The first lines of blocks, until so many are not blank."""
+    for lines in blocks:
+        for line in lines:
+            if not count:
+                return
+            count -= bool(line.strip())
+            yield line
