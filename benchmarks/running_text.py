@@ -64,7 +64,7 @@ ABLATION = {
     "k7": (f"xlnet --set task.k=7 {STREAMS}", "xlnet"),
     "no-memory": ("xlnet --set model.memory=0", "xlnet"),
     "no-span": (f"xlnet --set task.span_unit=token {STREAMS}", "xlnet"),
-    "no-bi-data": (f"xlnet --set view.backward=false --set view.rows=16 {STREAMS}", "xlnet"),
+    "no-bi-data": (f"xlnet --set view.directions=forward --set view.rows=16 {STREAMS}", "xlnet"),
     "next-segment": (f"xlnet --set task.next_segment=1 {STREAMS}", "xlnet"),
 }
 """Experiment E beside BERT and XLNet (K = 6) of A: the recipe, and the model whose learning rate it takes."""
@@ -717,6 +717,8 @@ def _add_footing(figures: Figures, out: Path) -> None:
                 values = [scores[key] for scores in found.values()]
                 spread = stdev(values) if len(values) > 1 else None
                 figures.add("running-footing", TITLES[model], column, mean(values), command, seeds=list(found), spread=spread)
+            for seed, scores in found.items() if len(found) > 1 else ():
+                figures.add("running-seeds", TITLES[model], f"seed {seed}", scores["per_byte"], command, seeds=[seed])
     for row, name, label in (
         ("XLNet, forward only, left part of the window", "A-forward-0", "left"),
         ("frequencies of pieces", "unigram", "own"),
