@@ -802,7 +802,7 @@ def _add_memory(figures: Figures, out: Path) -> None:
 
 def _add_ablation(figures: Figures, out: Path) -> None:
     seeds = [scores["per_byte"] for seed in SEEDS if (scores := found_in(out / f"A-xlnet-{seed}", "own"))]
-    if len(seeds) < len(SEEDS):
+    if len(seeds) < len(SEEDS) or not any(found_in(out / f"E-{name}-0", "own") for name in ABLATION):
         return
     known = {item.name: item for item in items()}
     for model, title in EXPECTED.items():
@@ -873,7 +873,10 @@ def picture(arguments: argparse.Namespace) -> None:
     right.axhline(0, color="grey", linewidth=0.8)
     right.set_title("what the earlier pieces of a span save (8 M)", fontsize=10)
     for axes in (left, middle, right):
-        axes.legend(fontsize=7)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize=7)
+        else:
+            axes.remove()
     arguments.svg.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(arguments.svg, metadata={"Date": None})
 
