@@ -861,7 +861,9 @@ def picture(arguments: argparse.Namespace) -> None:
             values = [each["value"] for each in gains]
             right.errorbar(place, values, bars, fmt="o-", markersize=4, color=f"C{number}", label=TITLES[model])
     left.set(xscale="log", xlabel="tokens of rows, millions", ylabel="nats per predicted token")
-    left.set_xticks((0.125, 0.25, 0.5, 1, 2, 4, 8), ("⅛", "¼", "½", "1", "2", "4", "8"))
+    most = max((line.get_xdata()[-1] for line in left.get_lines()), default=1)
+    ticks = [(at, label) for at, label in zip((0.125, 0.25, 0.5, 1, 2, 4, 8), "⅛¼½1248", strict=True) if at < 1.1 * most]
+    left.set_xticks(*map(list, zip(*ticks, strict=True)))
     left.minorticks_off()
     left.set_title("dev loss in each model's own terms", fontsize=10)
     middle.set(xlabel="tokens of the window", ylabel="nats per byte", xscale="log")
