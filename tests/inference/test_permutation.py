@@ -77,6 +77,26 @@ def test_scores(model):
     assert model.score(TEXT, order=5, seed=1) == many != model.score(TEXT, order=5, seed=2)
 
 
+def test_probabilities_of_chosen_places_under_an_order(model, tokenizer):
+    """Places with one number do not read each other, so they are masked words; a chain adds up to the likelihood."""
+    ids = np.array([tokenizer.encode(TEXT)])
+    places, order = np.array([[1, 2, 5]]), np.zeros_like(ids)
+    order[0, places] = 1
+    masked = ids.copy()
+    masked[0, places] = tokenizer.mask_id
+    alone = model.log_probabilities(masked.tolist(), places.tolist())[0].double().numpy()
+    found = model.ordered_log_probabilities(ids, order, places)[0]
+    np.testing.assert_allclose(found, alone[np.arange(3), ids[0, places[0]]], rtol=0, atol=1e-6)
+    order[0, places] = [1, 2, 3]
+    chained = model.ordered_log_probabilities(ids, order, places)[0]
+    assert chained[0] == pytest.approx(found[0], abs=1e-10)
+    assert abs(chained[1:] - found[1:]).min() > 1e-3
+    ranks = np.random.default_rng(0).permutation(ids.shape[1])[None]
+    every = np.arange(ids.shape[1])[None]
+    total = model.ordered_log_probabilities(ids, ranks, every).sum()
+    assert total == pytest.approx(model.log_likelihoods(ids[0], ranks)[0], abs=1e-10)
+
+
 def test_order_that_is_no_permutation_is_refused(model, tokenizer):
     ids = np.array(tokenizer.encode(TEXT))
     with pytest.raises(RamifyError, match=rf"{len(ids)} tokens must hold each number from 0 to {len(ids) - 1} once"):

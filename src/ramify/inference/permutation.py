@@ -228,16 +228,25 @@ class PermutationPipeline(StreamPipeline):
         """
         if ranks.shape[1:] != ids.shape or not (np.sort(ranks, 1) == np.arange(len(ids))).all():
             raise RamifyError(f"an order of {len(ids)} tokens must hold each number from 0 to {len(ids) - 1} once. Check it.")
+        every = np.tile(np.arange(len(ids)), (len(ranks), 1))
+        return self.ordered_log_probabilities(np.tile(ids, (len(ranks), 1)), ranks, every).sum(1)
+
+    def ordered_log_probabilities(self, texts: Ints, order: Ints, places: Ints) -> NDArray[np.float64]:
+        """log p of the tokens at places of texts of equal length, each given the tokens with lower numbers in the order.
+
+        Tokens of equal numbers read each other, but none of them reads a token of a higher number. `order` is [text, token],
+        `places` is [text, place].
+        """
         found = []
-        step = max(1, TOKENS // (2 * len(ids)))
-        for start in range(0, len(ranks), step):
-            orders = np.ascontiguousarray(ranks[start : start + step])
-            rows = np.tile(ids, (len(orders), 1))
-            every = np.tile(np.arange(len(ids)), (len(orders), 1))
+        step = max(1, TOKENS // (2 * texts.shape[1]))
+        for start in range(0, len(texts), step):
+            part = slice(start, start + step)
+            ids, asked = np.ascontiguousarray(texts[part]), places[part]
+            labels = torch.from_numpy(np.take_along_axis(ids, asked, 1).flatten()).to(self.device)
             with torch.no_grad(), evaluating(self.module):
-                states = self._targets(plain_rows(rows, orders), every)
-                losses, _ = self.task.head.measure(states.flatten(0, 1), torch.from_numpy(rows.flatten()).to(self.device))
-            found.append(-losses.double().view(rows.shape).sum(1).cpu().numpy())
+                states = self._targets(plain_rows(ids, np.ascontiguousarray(order[part])), asked)
+                losses, _ = self.task.head.measure(states.flatten(0, 1), labels)
+            found.append(-losses.double().view(asked.shape).cpu().numpy())
         return np.concatenate(found)
 
     def generate(
