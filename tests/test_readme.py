@@ -54,6 +54,16 @@ def write_dump(folder: Path) -> None:
 
 
 @pytest.mark.slow
+def write_books(folder: Path) -> None:
+    """Twenty short books of the sample's texts."""
+    trees = list(read_jsonl(SAMPLE))
+    (folder / "books").mkdir()
+    for number, pair in enumerate(zip(trees[::2], trees[1::2])):
+        chapters = ("\n\n".join(node.text for node in tree.nodes) for tree in pair)
+        text = "\n\n".join(f"## Chapter {place}\n\n{chapter}" for place, chapter in enumerate(chapters, start=1))
+        (folder / "books" / f"book-{number}.md").write_text(f"# Book {number}\n\n{text}\n", "utf-8")
+
+
 def test_readme_in_a_fresh_environment(tmp_path):
     """All commands but `make test` itself, which runs this test."""
     if not (ROOT / ".git").exists():
@@ -66,6 +76,7 @@ def test_readme_in_a_fresh_environment(tmp_path):
     subprocess.run(["make", "demo"], cwd=tmp_path, check=True, timeout=900)
     assert (tmp_path / "runs/demo/report.html").stat().st_size > 10_000
     write_dump(tmp_path)
+    write_books(tmp_path)
     for line in commands():
         arguments = shlex.split(line)
         if arguments[1] == "train":
