@@ -199,7 +199,7 @@ def step(arguments: argparse.Namespace) -> None:
         **{f"{name}, ms per step": 1000 * each for name, each in seconds.items()},
     }
     print(json.dumps(found | {"processor": torch.backends.cpu.get_cpu_capability()}))
-    append_rows(arguments, "xlnet-speed", f"{arguments.tokens} tokens", found)
+    append_rows(arguments, "xlnet_speed", f"{arguments.tokens} tokens", found)
 
 
 def peak(arguments: argparse.Namespace) -> None:
@@ -218,7 +218,7 @@ def peak(arguments: argparse.Namespace) -> None:
             subprocess.run(command, check=True, capture_output=True, text=True).stdout
         )
     print(json.dumps(found))
-    append_rows(arguments, "xlnet-speed", f"{arguments.tokens} tokens", found)
+    append_rows(arguments, "xlnet_speed", f"{arguments.tokens} tokens", found)
 
 
 def main() -> None:
