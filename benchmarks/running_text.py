@@ -491,7 +491,7 @@ def measure_orders(model: Any, store: Any, name: str) -> dict[str, Any]:
 
 
 def measure_memory(model: Any, store: Any, name: str) -> dict[str, Any]:
-    """What remembered states save per target over a row alone, on the rows and targets of `ramify evaluate --rows 1024`."""
+    """Nats per target that remembered states save over a row alone, on the rows of `ramify evaluate --rows 1024`."""
     import numpy as np
     import torch
 

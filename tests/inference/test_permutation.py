@@ -1,4 +1,4 @@
-"""What users ask of XLNet: likelihoods under orders, generation, masks, vectors, and Hugging Face's form."""
+"""The pipelines of XLNet: likelihoods under orders, generation, masks, vectors, and Hugging Face's form."""
 
 import json
 import math

@@ -57,7 +57,7 @@ def task(model=None, **changes):
 
 
 def published(kinds, parts, block, random):
-    """What each token's content state and query state sees, pair by pair, with the published code's two numbers per token."""
+    """The tokens that each content state and query state sees, pair by pair, by the published code's two numbers per token."""
     length = len(kinds)
     content, query = np.zeros((2, length, length), dtype=bool)
     for start, stop in parts:

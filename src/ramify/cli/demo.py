@@ -168,7 +168,7 @@ def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
 
 
 def saving(other: str, found: "Interval") -> str:
-    """What ancestors save, in words, and whether the interval leaves it open."""
+    """The nats that ancestors save, as a sentence. It says if the interval holds zero."""
     interval = f"(95 % interval {found.low:+.4f} to {found.high:+.4f}, paired bootstrap over trees)"
     said = f"   ancestors save, against the same model {other}: {found.value:+.4f} {interval}"
     if found.low <= 0 <= found.high:

@@ -45,7 +45,7 @@ NOUNS: dict[Structure, tuple[str, str]] = {
 
 
 def content(counts: Mapping[str, Any]) -> str:
-    """What a data set holds, by the counts of its build: "38 documents, 442,519 nodes"."""
+    """The content of a data set in words, from the counts of its build: "38 documents, 442,519 nodes"."""
     tree, node = NOUNS[counts["structure"]]
     held = [counted(counts["trees"], tree)]
     if counts["structure"] == "replies":

@@ -6,6 +6,7 @@ their own losses do not compare.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +65,7 @@ class CommonFooting:
             log_probabilities(self.rows[start : start + rows], self.positions[start : start + rows])
             for start in range(0, len(self.positions), rows)
         ]
-        return FootingScores(-np.concatenate(found).astype(np.float64), self.num_bytes)
+        return FootingScores(-np.concatenate(found).astype(np.float64), self.num_bytes, self.rows.shape[1])
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ class FootingScores:
 
     nats: NDArray[np.float64]
     num_bytes: Ints
+    window: int
+    """Length of the windows in tokens."""
 
     @property
     def per_byte(self) -> float:
@@ -81,3 +84,18 @@ class FootingScores:
     @property
     def per_token(self) -> float:
         return float(self.nats.mean())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "per_byte": self.per_byte,
+            "per_token": self.per_token,
+            "positions": len(self.nats),
+            "window": self.window,
+        }
+
+    def line(self) -> str:
+        """The scores as a line for a terminal."""
+        return (
+            f"common footing: {self.per_byte:.4f} nats per byte, {self.per_token:.4f} per token: one token given all others, "
+            f"{len(self.nats):,} in windows of {self.window} tokens"
+        )

@@ -75,7 +75,7 @@ class StreamHidden:
     queries: Float[Tensor, "row target dim"] | None
     """The states from which the targets are predicted, which do not know the targets' words; None without targets."""
     state: State | None
-    """What the next batch of the same rows continues from, without a gradient."""
+    """The tensors from which the next batch of the same rows continues, without a gradient."""
 
 
 class AnyBackbone(nn.Module, ABC):

@@ -61,7 +61,7 @@ SIZES = (
 
 @dataclass(frozen=True)
 class Family:
-    """How an architecture differs from BERT in its spelling: parts of keys, and names of settings."""
+    """The spelling of an architecture where it differs from BERT's: parts of keys, and names of settings."""
 
     name: str
     keys: tuple[tuple[str, str], ...] = ()

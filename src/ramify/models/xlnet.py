@@ -115,7 +115,7 @@ class Memory:
 
     states: Float[Tensor, "layer row key dim"]
     valid: Int[Tensor, " row"]
-    """How many of the states each row may read, counted from the newest."""
+    """Number of states that each row may read, counted from the newest."""
 
     @property
     def size(self) -> int:

@@ -27,19 +27,12 @@ class RowEvaluation(Evaluation):
 
     scores: RowScores
     footing: FootingScores
-    window: int
     rows: int
     draws: int
     mask_rate: float
 
     def to_json(self) -> dict[str, Any]:
-        footing = {
-            "per_byte": self.footing.per_byte,
-            "per_token": self.footing.per_token,
-            "positions": len(self.footing.nats),
-            "window": self.window,
-        }
-        return self.scores.summary() | {"rows": self.rows} | footing
+        return self.scores.summary() | {"rows": self.rows} | self.footing.to_json()
 
     def lines(self) -> list[str]:
         found = self.scores.summary()
@@ -54,8 +47,7 @@ class RowEvaluation(Evaluation):
             *lines,
             f"perplexity {found['perplexity']:.2f}; {counted(self.rows, 'row')}, {self.mask_rate:.0%} of the tokens masked, "
             f"{counted(self.draws, 'draw')}",
-            f"common footing: {self.footing.per_byte:.4f} nats per byte, {self.footing.per_token:.4f} per token: one masked "
-            f"token given all others, {len(self.footing.nats):,} in windows of {self.window} tokens",
+            self.footing.line(),
         ]
 
 
@@ -72,4 +64,4 @@ def score(
         rows = np.arange(len(view))
         scores = evaluate_rows(task, view, collator, rows, draws=draws, mask_rate=rate, progress=advance)
         on_footing = on_common_footing(task, footing)
-    return RowEvaluation(scores, on_footing, window, len(view), draws, rate or task.config.mask_rate)
+    return RowEvaluation(scores, on_footing, len(view), draws, rate or task.config.mask_rate)

@@ -27,26 +27,18 @@ class StreamEvaluation(Evaluation):
 
     scores: Tallied
     footing: FootingScores
-    window: int
     rows: int
     draws: int
 
     def to_json(self) -> dict[str, Any]:
-        footing = {
-            "per_byte": self.footing.per_byte,
-            "per_token": self.footing.per_token,
-            "positions": len(self.footing.nats),
-            "window": self.window,
-        }
-        return self.scores.summary() | {"rows": self.rows} | footing
+        return self.scores.summary() | {"rows": self.rows} | self.footing.to_json()
 
     def lines(self) -> list[str]:
         found = self.scores.summary()
         return [
             f"loss {found['loss']:.4f} nats per target, accuracy {found['accuracy']:.2%}; {counted(found['count'], 'target')} "
             f"in {counted(self.rows, 'row')}, {counted(self.draws, 'draw')}",
-            f"common footing: {self.footing.per_byte:.4f} nats per byte, {self.footing.per_token:.4f} per token: one token "
-            f"given all others, {len(self.footing.nats):,} in windows of {self.window} tokens",
+            self.footing.line(),
         ]
 
 
@@ -65,4 +57,4 @@ def score(
     with bar(total * draws) as advance, autocast(pipeline.device, precision):
         scores = evaluate_streams(task, view, rows=rows, draws=draws, memory=options.get("memory"), progress=advance)
         on_footing = on_common_footing(pipeline, footing)
-    return StreamEvaluation(scores, on_footing, window, total, draws)
+    return StreamEvaluation(scores, on_footing, total, draws)

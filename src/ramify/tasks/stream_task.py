@@ -1,4 +1,4 @@
-"""What the objectives of running text have in common: they predict spans of words in rows that continue each other."""
+"""The common part of the objectives of running text: they predict spans of words in rows that continue each other."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

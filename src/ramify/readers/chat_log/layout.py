@@ -111,7 +111,7 @@ class Layout:
         self.known: set[str] | None = None
         """The authors, if messages have further lines: lines without marks then tell of the channel only if one begins them."""
         self.told: frozenset[str] = frozenset()
-        """What lines of the channel without marks say of authors."""
+        """The words about authors in lines of the channel without marks."""
         self.words_before: int | None = None
         """Most words before an author, where some of them are left out; None if there may be any number."""
         self.first_word = ""

@@ -238,7 +238,7 @@ def _is_of_channel(lead: str, group: Sequence[_Parts], names: frozenset[str]) ->
 
 
 def _tails(group: Sequence[_Parts], names: frozenset[str]) -> set[str]:
-    """What at least two lines say of different authors that begin them."""
+    """The words that follow different authors at the beginning of at least two lines."""
     users: dict[str, set[str]] = defaultdict(set)
     for parts in group:
         if parts.who and parts.rest:
