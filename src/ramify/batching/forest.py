@@ -126,6 +126,13 @@ def _consecutive(numbers: Ints) -> Iterator[tuple[int, int]]:
         yield int(numbers[start]), int(numbers[end - 1]) + 1
 
 
+def ranges(starts: Ints, stops: Ints) -> Ints:
+    """The numbers of many ranges `[start, stop)`, one range after the other."""
+    lengths = stops - starts
+    ends = np.cumsum(lengths)
+    return np.repeat(starts - (ends - lengths), lengths) + np.arange(int(lengths.sum()))
+
+
 def share_over(cut: Mapping[str, int]) -> float:
     """The share of all tokens that truncation removes, by the counts of `Forest.cut`."""
     return cut["tokens_over"] / max(1, cut["tokens"])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ramify.batching.forest import Ints, token_cache
+from ramify.batching.forest import Ints, ranges, token_cache
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.readers.base import pc
@@ -45,9 +45,9 @@ class RunningText:
         tokenized = token_cache(store, tokenizer, by_sentence if divided else None)
         ids, starts = tokenized.ids, tokenized.starts
         trees = store.split(split)
-        chosen = _ranges(store.offsets[trees], store.offsets[trees + 1])
+        chosen = ranges(store.offsets[trees], store.offsets[trees + 1])
         last = np.cumsum(tokenized.counts)
-        own = _ranges((last - tokenized.counts)[chosen], last[chosen])
+        own = ranges((last - tokenized.counts)[chosen], last[chosen])
         own = own[starts[own + 1] > starts[own]]
         if not len(own):
             raise RamifyError(
@@ -70,7 +70,7 @@ class RunningText:
         is_mark = np.zeros(len(text), dtype=bool)
         is_mark[borders[1:][mark >= 0] - 1] = True
         text[is_mark] = mark[mark >= 0]
-        text[~is_mark] = ids[_ranges(starts[own], starts[own + 1])]
+        text[~is_mark] = ids[ranges(starts[own], starts[own + 1])]
         return cls(
             ids=text,
             sentences=borders,
@@ -122,13 +122,6 @@ def _has_sentences(store: Store) -> bool:
 def by_sentence(text: str) -> list[str]:
     """The sentences of a text. A line break ends a sentence."""
     return [sentence for line in text.splitlines() if line.strip() for sentence in sentences(line)]
-
-
-def _ranges(starts: Ints, stops: Ints) -> Ints:
-    """The numbers of many ranges `[start, stop)`, one range after the other."""
-    lengths = np.asarray(stops) - np.asarray(starts)
-    ends = np.cumsum(lengths)
-    return np.repeat(np.asarray(starts) - (ends - lengths), lengths) + np.arange(int(lengths.sum()))
 
 
 def _changes(values: Ints) -> NDArray[np.bool_]:

@@ -1,0 +1,191 @@
+"""Batches of nested documents: the rows of every level on flat axes, one pass per level over all nodes of all documents."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ramify.batching.batch import AnyBatch, Movable
+from ramify.batching.forest import Ints, ranges
+from ramify.batching.levels import DocumentRows
+from ramify.batching.views.documents import DocumentExample
+from ramify.nn.ragged import Rows, inverse, length_key, runs
+
+EOS, CONT, JOIN, PAD, BOS, MASK = range(6)
+NUM_MARKS = 6
+"""The marks of a level: the end of a row, the end of a row whose node continues in the next row, the border between packed
+nodes, padding, the start of a row that a decoder writes, and a masked child. They precede the children in the level's table."""
+
+
+@dataclass(frozen=True)
+class LevelBatch(Movable):
+    """The rows of one level. Each becomes a vector, which is a child in the rows of the level above, under the row's number."""
+
+    rows: Rows
+    slots: Int[Tensor, " slot"]
+    """The content of each place of a row: a mark, or NUM_MARKS plus the number of a child (a row below, or a token id)."""
+    is_child: Bool[Tensor, " slot"]
+    child_slot: Int[Tensor, " child"]
+    """The slot of each child."""
+    child_row: Int[Tensor, " child"]
+    """The row of each child."""
+    tree: Int[Tensor, " row"]
+    """The document of each row."""
+    content: Int[Tensor, " row"]
+    """A hash of each row's content: rows with equal content have the same number."""
+    counts: Ints
+    """The number of children of each row."""
+    source: Ints
+    """The number of each row among the rows of the data."""
+
+    def to(self, device: torch.device | str) -> "LevelBatch":
+        def move(value: Any) -> Any:
+            return value.to(device) if isinstance(value, Tensor | Rows) else value
+
+        return replace(self, **{field.name: move(getattr(self, field.name)) for field in fields(self)})
+
+    @property
+    def children(self) -> Int[Tensor, " child"]:
+        """The number of each child."""
+        return self.slots.index_select(0, self.child_slot) - NUM_MARKS
+
+
+@dataclass(frozen=True)
+class DocumentBatch(AnyBatch):
+    """The rows of every level, from the lowest. The children of the lowest rows are tokens.
+
+    If there are `parts`, the children of the lowest rows are the vectors of the parts' highest rows, one part after the other:
+    these documents are too long for the graph of a whole document.
+    """
+
+    levels: tuple[LevelBatch, ...]
+    lowest: int
+    """The level of the lowest rows' children: 0 for tokens."""
+    parts: tuple["DocumentBatch", ...]
+    num_tokens: int
+
+    @property
+    def device(self) -> torch.device:
+        return self.levels[0].slots.device
+
+    @property
+    def num_targets(self) -> int:
+        return len(self.levels[0].rows) if self.levels else 0
+
+    @property
+    def num_target_tokens(self) -> int:
+        return 0 if self.parts else self.num_tokens
+
+    def to(self, device: torch.device | str) -> "DocumentBatch":
+        return replace(
+            self,
+            levels=tuple(level.to(device) for level in self.levels),
+            parts=tuple(part.to(device) for part in self.parts),
+        )
+
+
+@dataclass(frozen=True)
+class DocumentCollator:
+    """Makes batches of the rows of documents."""
+
+    rows: DocumentRows
+    unit: int
+    budget: int
+    """The greatest number of tokens of a part."""
+    padded: tuple[int, ...] | None = None
+    """The length to which rows of each level are padded; None: rows are not padded."""
+
+    def __call__(self, examples: Sequence[DocumentExample]) -> DocumentBatch:
+        if any(example.apart for example in examples):
+            return self._apart(sorted(examples, key=lambda each: each.start))
+        ordered = sorted(examples, key=lambda each: each.start)
+        units = _joined((each.start, each.stop) for each in ordered)
+        return self.batch(units, _joined((each.document_start, each.document_stop) for each in ordered))
+
+    def batch(self, units: Ints, documents: Ints) -> DocumentBatch:
+        """Rows of the unit's level and all rows below, and the rows of documents whose units are all among them. Both are in
+        ascending order."""
+        below = [units]
+        for level in reversed(self.rows.levels[1 : self.unit + 1]):
+            below.append(ranges(level.spans[below[-1]], level.spans[below[-1] + 1]))
+        numbers = below[::-1] + ([documents] if len(documents) else [])
+        levels: list[LevelBatch] = []
+        chosen, rank = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        for level, own in enumerate(numbers):
+            found = self._level(level, own, chosen, rank)
+            # Rows are sorted by length, so the number of a row in the batch is its rank.
+            chosen, rank = own, inverse(np.searchsorted(own, found.source))
+            levels.append(found)
+        return DocumentBatch(tuple(levels), 0, (), int(self.rows.levels[self.unit].tokens[units].sum()))
+
+    def _apart(self, examples: Sequence[DocumentExample]) -> DocumentBatch:
+        units = _joined((each.start, each.stop) for each in examples)
+        tokens = self.rows.levels[self.unit].tokens[units]
+        parts, rank, before = [], np.empty(len(units), dtype=np.int64), 0
+        for start, stop in runs(tokens, self.budget):
+            own = np.arange(start, stop)
+            part = self.batch(units[own], np.zeros(0, dtype=np.int64))
+            rank[own] = before + inverse(np.searchsorted(units[own], part.levels[-1].source))
+            before += len(own)
+            parts.append(part)
+        documents = _joined((each.document_start, each.document_stop) for each in examples)
+        top = self._level(self.unit + 1, documents, units, rank)
+        return DocumentBatch((top,), self.unit + 1, tuple(parts), int(tokens.sum()))
+
+    def _level(self, number: int, own: Ints, below: Ints, rank: Ints) -> LevelBatch:
+        """The rows with these numbers. `below` are the rows of the level below that the batch has, in ascending order, and
+        `rank` their numbers in the batch."""
+        level = self.rows.levels[number]
+        offsets = level.part_offsets
+        lengths = level.children[own] + level.parts[own]
+        order = np.argsort(length_key(lengths), kind="stable")
+        own, lengths = own[order], lengths[order]
+        parts = ranges(offsets[own], offsets[own + 1])
+        count = level.count[parts]
+        found = ranges(level.start[parts], level.start[parts] + count)
+        children = self.rows.ids[found].astype(np.int64) if number == 0 else rank[np.searchsorted(below, found)]
+        # A part is its children and one mark.
+        mark_place = np.cumsum(count + 1) - 1
+        slots = np.empty(len(found) + len(parts), dtype=np.int64)
+        is_child = np.ones(len(slots), dtype=bool)
+        is_child[mark_place] = False
+        slots[is_child] = NUM_MARKS + children
+        marks = np.full(len(parts), JOIN)
+        marks[np.cumsum(level.parts[own]) - 1] = np.where(level.continued[own], CONT, EOS)
+        slots[mark_place] = marks
+        rows = Rows.build(lengths)
+        if self.padded is not None:
+            slots, is_child, rows = _padded(slots, is_child, lengths, self.padded[number])
+        child_slot = np.flatnonzero(is_child)
+        row = np.repeat(np.arange(len(own)), rows.host_lengths)
+        return LevelBatch(
+            rows=rows,
+            slots=torch.from_numpy(slots),
+            is_child=torch.from_numpy(is_child),
+            child_slot=torch.from_numpy(child_slot),
+            child_row=torch.from_numpy(row[child_slot]),
+            tree=torch.from_numpy(level.tree[own]),
+            content=torch.from_numpy(level.content[own]),
+            counts=level.children[own],
+            source=own,
+        )
+
+
+def _padded(slots: Ints, is_child: NDArray[np.bool_], lengths: Ints, length: int) -> tuple[Ints, NDArray[np.bool_], Rows]:
+    """Fill all rows up to one length with padding marks."""
+    filled = np.arange(length) < lengths[:, None]
+    table = np.full(filled.shape, PAD)
+    table[filled] = slots
+    children = np.zeros(filled.shape, dtype=bool)
+    children[filled] = is_child
+    return table.ravel(), children.ravel(), Rows.build(np.full(len(lengths), length))
+
+
+def _joined(spans: Any) -> Ints:
+    table = np.array(list(spans), dtype=np.int64).reshape(-1, 2)
+    return ranges(table[:, 0], table[:, 1])

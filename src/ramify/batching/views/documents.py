@@ -1,0 +1,112 @@
+"""Documents as examples: complete nodes of the level below the document, and whole documents for the level above them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramify.batching.forest import Ints
+from ramify.batching.levels import DocumentRows, Levels, Overflow
+from ramify.batching.views.base import View
+from ramify.config import check_fields
+from ramify.errors import RamifyError
+from ramify.tree import DOCUMENT
+
+
+@dataclass(frozen=True)
+class LevelInput:
+    """The cutting of documents into rows."""
+
+    overflow: Overflow = "cut"
+    """Nodes with more children than a row of their level holds. cut: several rows, all but the last of which end in a mark of
+    continuation. pack: as cut, and short neighbours share a row. truncate: further children are left out."""
+    unit_tokens: int = 8192
+    """A chapter (or any node of the level below the document) with more tokens is cut, because a batch holds complete rows."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "input.")
+        if self.unit_tokens < 1:
+            raise RamifyError(f"input.unit_tokens must be at least 1, but is {self.unit_tokens}.")
+
+
+@dataclass(frozen=True)
+class DocumentExample:
+    """Rows `start` to `stop - 1` of the unit's level, and the rows of the documents that they complete.
+
+    `apart`: a whole document that is larger than a batch; its rows of the unit's level are encoded part by part.
+    """
+
+    start: int
+    stop: int
+    document_start: int
+    document_stop: int
+    apart: bool
+
+
+class Documents(View[DocumentExample]):
+    """Complete rows of the unit's level, which is the one below the document, or else the highest.
+
+    A document that fits into a batch is one example. Each unit of a longer document is an example of its own, and the document
+    is a further example, so that its own level learns, too.
+    """
+
+    def __init__(
+        self, levels: Levels, longest: Sequence[int], input: LevelInput, *, budget: int, whole_documents: bool = True
+    ) -> None:
+        """`budget`: the tokens of a batch. Without `whole_documents`, the level of documents is not read."""
+        has_documents = levels.levels[-1].name == DOCUMENT and len(levels.levels) > 1
+        self.unit = len(levels.levels) - 2 if has_documents else len(levels.levels) - 1
+        limits: list[int | None] = [None] * len(levels.levels)
+        if has_documents:
+            limits[self.unit] = input.unit_tokens
+        self.rows = DocumentRows.of(levels, longest, input.overflow, most_tokens=limits)
+        self.budget = budget
+        self.examples = self._examples(has_documents and whole_documents)
+        units = self.rows.levels[self.unit]
+        ends = np.concatenate([[0], np.cumsum(units.tokens)])
+        start, stop = (np.array([getattr(each, name) for each in self.examples], dtype=np.int64) for name in ("start", "stop"))
+        self._tokens = ends[stop] - ends[start]
+        self._apart = np.array([each.apart for each in self.examples], dtype=bool)
+
+    def _examples(self, has_documents: bool) -> list[DocumentExample]:
+        units = self.rows.levels[self.unit]
+        if not has_documents:
+            return [DocumentExample(row, row + 1, 0, 0, False) for row in range(len(units))]
+        documents = self.rows.levels[-1]
+        found = []
+        for row, continues in zip(*self._documents(), strict=True):
+            start, stop = int(documents.spans[row]), int(documents.spans[continues])
+            if documents.tokens[row:continues].sum() <= self.budget:
+                found.append(DocumentExample(start, stop, row, continues, False))
+            else:
+                found += [DocumentExample(unit, unit + 1, row, row, False) for unit in range(start, stop)]
+                found.append(DocumentExample(start, stop, row, continues, True))
+        return found
+
+    def _documents(self) -> tuple[list[int], list[int]]:
+        """The first row of each document, and the row after its last one."""
+        documents = self.rows.levels[-1]
+        return documents.first_row.tolist(), (documents.first_row + documents.num_rows).tolist()
+
+    @property
+    def costs(self) -> Ints:
+        return np.maximum(self._tokens, 1)
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return self.sizes.astype(np.float64)
+
+    @property
+    def sizes(self) -> Ints:
+        """Number of rows of the unit's level. A document that is encoded part by part counts as one."""
+        lengths = np.array([each.stop - each.start for each in self.examples], dtype=np.int64)
+        return np.where(self._apart, 1, lengths)
+
+    @property
+    def target_tokens(self) -> Ints:
+        """Tokens of each example. A document that is encoded part by part has none, because its units are examples, too."""
+        return np.where(self._apart, 0, self._tokens)
+
+    def example(self, number: int, epoch: int = 0) -> DocumentExample:
+        return self.examples[number]
