@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -20,6 +20,16 @@ EOS, CONT, JOIN, PAD, BOS, MASK = range(6)
 NUM_MARKS = 6
 """The marks of a level: the end of a row, the end of a row whose node continues in the next row, the border between packed
 nodes, padding, the start of a row that a decoder writes, and a masked child. They precede the children in the level's table."""
+
+
+Part = TypeVar("Part", bound=Movable)
+
+
+def moved(part: Part, device: torch.device | str) -> Part:
+    """A copy whose tensors are on a device."""
+    values: Any = part
+    found = {field.name: getattr(part, field.name) for field in fields(values)}
+    return replace(values, **{name: each.to(device) for name, each in found.items() if isinstance(each, Tensor | Rows)})
 
 
 @dataclass(frozen=True)
@@ -38,21 +48,45 @@ class LevelBatch(Movable):
     """The document of each row."""
     content: Int[Tensor, " row"]
     """A hash of each row's content: rows with equal content have the same number."""
+    true_slots: Int[Tensor, " true"]
+    """The slots that are no padding."""
+    child_place: Int[Tensor, " child"]
+    """The place of each child among the slots that are no padding."""
     counts: Ints
     """The number of children of each row."""
+    lengths: Ints
+    """The number of children and marks of each row, without padding."""
     source: Ints
     """The number of each row among the rows of the data."""
 
     def to(self, device: torch.device | str) -> "LevelBatch":
-        def move(value: Any) -> Any:
-            return value.to(device) if isinstance(value, Tensor | Rows) else value
-
-        return replace(self, **{field.name: move(getattr(self, field.name)) for field in fields(self)})
+        return moved(self, device)
 
     @property
     def children(self) -> Int[Tensor, " child"]:
         """The number of each child."""
         return self.slots.index_select(0, self.child_slot) - NUM_MARKS
+
+
+@dataclass(frozen=True)
+class LevelDraws(Movable):
+    """Random draws for one level of a batch: masked and replaced children."""
+
+    masked_slots: Int[Tensor, " slot"]
+    """The content of each slot where masked children are hidden."""
+    masked: Int[Tensor, " masked"]
+    """The slots of the masked children."""
+    replaced_slots: Int[Tensor, " slot"]
+    """The content of each slot where some children are replaced."""
+    segments: Int[Tensor, " slot"] | None
+    """1 for the children that could be replaced; None: the model is not told."""
+    share: Float[Tensor, " row"]
+    """The share of each row's children that were replaced."""
+    checked: Int[Tensor, " checked"]
+    """The rows that have children."""
+
+    def to(self, device: torch.device | str) -> "LevelDraws":
+        return moved(self, device)
 
 
 @dataclass(frozen=True)
@@ -68,6 +102,8 @@ class DocumentBatch(AnyBatch):
     """The level of the lowest rows' children: 0 for tokens."""
     parts: tuple["DocumentBatch", ...]
     num_tokens: int
+    draws: tuple[LevelDraws, ...] = ()
+    """The random draws for each level, after corruption."""
 
     @property
     def device(self) -> torch.device:
@@ -86,7 +122,12 @@ class DocumentBatch(AnyBatch):
             self,
             levels=tuple(level.to(device) for level in self.levels),
             parts=tuple(part.to(device) for part in self.parts),
+            draws=tuple(draw.to(device) for draw in self.draws),
         )
+
+    def below(self, number: int) -> tuple[LevelBatch, ...]:
+        """The rows whose vectors are the children of one of the batch's levels; () if its children are tokens."""
+        return self.levels[number - 1 : number] if number else tuple(part.levels[-1] for part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -161,6 +202,7 @@ class DocumentCollator:
         rows = Rows.build(lengths)
         if self.padded is not None:
             slots, is_child, rows = _padded(slots, is_child, lengths, self.padded[number])
+        true_slots = np.flatnonzero(slots != PAD)
         child_slot = np.flatnonzero(is_child)
         row = np.repeat(np.arange(len(own)), rows.host_lengths)
         return LevelBatch(
@@ -171,7 +213,10 @@ class DocumentCollator:
             child_row=torch.from_numpy(row[child_slot]),
             tree=torch.from_numpy(level.tree[own]),
             content=torch.from_numpy(level.content[own]),
+            true_slots=torch.from_numpy(true_slots),
+            child_place=torch.from_numpy(np.flatnonzero(is_child[true_slots])),
             counts=level.children[own],
+            lengths=lengths,
             source=own,
         )
 

@@ -1,9 +1,10 @@
-"""Switch modules between training and evaluation."""
+"""Switch modules between training and evaluation, and repeat random draws."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 
 @contextmanager
@@ -19,3 +20,26 @@ def evaluating(module: nn.Module) -> Iterator[None]:
         yield
     finally:
         module.train(training)
+
+
+def generator_state(device: torch.device) -> Tensor:
+    """The state of a device's generator, from which `restored_generator` repeats the draws that follow."""
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def set_generator_state(device: torch.device, state: Tensor) -> None:
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)
+
+
+@contextmanager
+def restored_generator(device: torch.device, state: Tensor) -> Iterator[None]:
+    """Repeat the draws that followed an earlier state inside this context, and go on with the present one afterwards."""
+    present = generator_state(device)
+    set_generator_state(device, state)
+    try:
+        yield
+    finally:
+        set_generator_state(device, present)

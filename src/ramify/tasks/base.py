@@ -36,6 +36,10 @@ class Task(nn.Module, ABC, Generic[BatchT]):
     both."""
     metrics: tuple[Metric, ...] = (DEV_LOSS,)
     """The metrics that may choose the best weights."""
+    updates: int = 0
+    """The number of updates that are done. The loop sets it before each update, for objectives that change in training."""
+    share_done: float = 0.0
+    """The share of the stage's training that is done, set likewise."""
 
     @abstractmethod
     def corrupt(self, batch: BatchT, generator: torch.Generator) -> BatchT:

@@ -18,6 +18,7 @@ from ramify.errors import RamifyError
 from ramify.models.base import Backbone, Hidden, State, decode_parts, no_vectors
 from ramify.nn import counter_rng
 from ramify.nn.heads import BagOfWordsHead, Bags, VocabularyHead, start_projection
+from ramify.nn.modes import generator_state, restored_generator
 from ramify.nn.ragged import Rows
 from ramify.tasks.base import Losses, Task
 from ramify.tasks.mask_units import Chosen, MaskUnit, Words, choose, span_lengths
@@ -336,7 +337,7 @@ class MaskedLM(Task[Batch]):
         drawn, vectors = [], []
         with torch.no_grad():
             for ids, rows in parts:
-                drawn.append(_generator_state(device))
+                drawn.append(generator_state(device))
                 vectors.append(self.backbone.encode(ids, rows))
         leaf = torch.cat(vectors) if vectors else no_vectors(self.backbone)
         leaf = leaf.detach().requires_grad_()
@@ -349,11 +350,10 @@ class MaskedLM(Task[Batch]):
         # Phase three: encode again with a graph, and back-propagate the accumulated gradient.
         if leaf.grad is None:
             return
-        after = _generator_state(device)
-        for (ids, rows), (start, stop), dropout in zip(parts, chunks, drawn, strict=True):
-            _set_generator_state(device, dropout)
-            yield {"encoder": (self.backbone.encode(ids, rows) * leaf.grad[start:stop]).sum()}, None
-        _set_generator_state(device, after)
+        for (ids, rows), (start, stop), before in zip(parts, chunks, drawn, strict=True):
+            with restored_generator(device, before):
+                vectors = self.backbone.encode(ids, rows)
+            yield {"encoder": (vectors * leaf.grad[start:stop]).sum()}, None
 
     def _in_parts(self, batch: Batch) -> bool:
         if self.config.two_phase == "never":
@@ -444,13 +444,3 @@ class MaskedLM(Task[Batch]):
         weights = torch.repeat_interleave(weight, counts, output_size=len(labels))
         return self.head.loss(states, labels, weights)
 
-
-def _generator_state(device: torch.device) -> Tensor:
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-
-
-def _set_generator_state(device: torch.device, state: Tensor) -> None:
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(state, device)
-    else:
-        torch.set_rng_state(state)

@@ -138,6 +138,7 @@ class Trainer:
             began = time.perf_counter()
             for phase in phases:
                 phase.set_rate(self._share(config), progress.epoch)
+            self.task.updates, self.task.share_done = progress.step, self._share(config)
             batches = [self._draw(stage, next(micro_batches), sampler.epoch, micro) for micro in range(config.accumulate)]
             record = self.train_step(phases, batches, self.step_weights[number])
             progress.step += 1

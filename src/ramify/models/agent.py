@@ -1,0 +1,294 @@
+"""AGENT (Rozental et al. 2019): a vector for every sentence, paragraph, chapter and document, and its children back from it.
+
+Level 0 holds tokens, level 1 sentences, and so on. `LevelEncoder` l turns rows of level l into vectors of level l + 1;
+`LevelDecoder` l turns such a vector back into a row. The encoder alone is the backbone; decoder, heads and checkers belong to
+the objective.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ramify.batching.document_batch import BOS, NUM_MARKS, DocumentBatch, LevelBatch
+from ramify.batching.levels import USUAL
+from ramify.config import check_fields
+from ramify.errors import RamifyError
+from ramify.models.base import AnyBackbone, Checkpoint, ModelConfig
+from ramify.nn.blocks import RowDecoder, RowEncoder, TransformerDecoder, TransformerEncoder
+from ramify.nn.dropout import dropout
+from ramify.nn.embeddings import Position, PositionTable
+from ramify.nn.evolved import EvolvedDecoder, EvolvedEncoder
+from ramify.nn.linear import Linear
+from ramify.nn.ragged import Rows, places
+from ramify.nn.recurrent import BiLSTM, final_states
+
+Cells = Literal["evolved", "transformer"]
+
+
+@dataclass(frozen=True)
+class AgentConfig(ModelConfig):
+    """Sizes per level, from the lowest. Defaults are a small model; the paper gives no sizes."""
+
+    vocab_size: int = 0
+    levels: tuple[str, ...] = USUAL
+    """The names of the levels above the tokens."""
+    dims: tuple[int, ...] = (128, 256, 384, 512, 512)
+    """The length of the vectors of tokens and of each level. They grow with the level in the paper."""
+    max_children: tuple[int, ...] = (64, 16, 128, 64)
+    """The places of a row of each level, one of which is the end mark."""
+    encoder_cells: tuple[int, ...] = (2, 1, 1, 1)
+    decoder_cells: tuple[int, ...] = (1, 1, 1, 1)
+    num_heads: int = 4
+    cells: Cells = "evolved"
+    """evolved: those of So et al. 2019, as in the paper. transformer: two pre-norm Transformer layers per cell."""
+    positions: Position = "sinusoidal"
+    padding: Literal["packed", "full"] = "packed"
+    """packed: rows end with their end mark. full: learned padding fills them up to `max_children`, and all layers read it."""
+    decoder: Literal["parallel", "autoregressive"] = "parallel"
+    """parallel: the decompressed rows are the decoder's input, and all children are written at once. autoregressive: the input
+    of a place is the child before it."""
+    causal_cells: bool = False
+    """Whether a place of a parallel decoder reads only those before it."""
+    decoder_length: Literal["full", "predicted"] = "full"
+    """full: every row is decoded at `max_children` places, and its first end mark ends it. predicted: a head predicts the
+    number of places; training uses the true one."""
+    decompressor: Literal["projected", "literal"] = "projected"
+    """projected: an LSTM as wide as the vector, and a linear map. literal: an LSTM as wide as a child, without a map."""
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_fields(self, "model.")
+        depth = len(self.levels)
+        if depth < 1 or len(set(self.levels)) < depth:
+            raise RamifyError(f"model.levels={self.levels} must name at least one level, and none twice.")
+        for name, number in (("dims", depth + 1), ("max_children", depth), ("encoder_cells", depth), ("decoder_cells", depth)):
+            values = getattr(self, name)
+            if len(values) != number:
+                raise RamifyError(
+                    f"model.{name}={list(values)} must hold {number} numbers, because model.levels names {depth} above the tokens."
+                )
+        least = {"dims": 2, "max_children": 2, "encoder_cells": 1, "decoder_cells": 1}
+        for name, smallest in least.items():
+            if min(getattr(self, name)) < smallest:
+                raise RamifyError(f"model.{name}={list(getattr(self, name))} must hold numbers of at least {smallest}.")
+        for dim in self.dims[:-1]:
+            if dim % self.num_heads:
+                raise RamifyError(
+                    f"model.dims={list(self.dims)} must hold multiples of model.num_heads={self.num_heads} below the highest level."
+                )
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise RamifyError(f"model.{name} must be at least 0 and below 1, but is {getattr(self, name)}.")
+        if self.causal_cells and self.decoder == "autoregressive":
+            raise RamifyError("model.causal_cells=true is for model.decoder=parallel; autoregressive cells are causal. Leave it out.")
+
+    def build(self) -> "Agent":
+        return Agent(self)
+
+    def with_levels(self, levels: Sequence[str]) -> Self:
+        """Return these settings with other levels, and the sizes of as many levels from the lowest."""
+        depth = len(levels)
+        if depth > len(self.levels):
+            raise RamifyError(
+                f"the data has the levels {', '.join(levels)}, but the sizes are those of {len(self.levels)} levels. Set "
+                "model.levels, model.dims, model.max_children, model.encoder_cells and model.decoder_cells."
+            )
+        sizes: dict[str, Any] = {name: getattr(self, name)[:depth] for name in ("max_children", "encoder_cells", "decoder_cells")}
+        return replace(self, levels=tuple(levels), dims=self.dims[: depth + 1], **sizes)
+
+    def adapted_to(self, checkpoint: Checkpoint) -> Self:
+        saved = checkpoint.saved_as(self)
+        return replace(saved, dropout=self.dropout, attention_dropout=self.attention_dropout)
+
+    def for_vocabulary(self, size: int) -> Self:
+        return replace(self, vocab_size=size)
+
+    def initialize(self, backbone: Any, checkpoint: Checkpoint) -> None:
+        checkpoint.fill(backbone, self)
+
+
+@dataclass(frozen=True)
+class DocumentHidden:
+    """The vectors of all rows of a batch."""
+
+    nodes: tuple[Float[Tensor, "_row _dim"], ...]
+    """One tensor per level of the batch."""
+
+
+class LevelEncoder(nn.Module):
+    """The Encoder and the Compressor of one level: a row of children becomes one vector (section 4.1)."""
+
+    def __init__(self, config: AgentConfig, level: int) -> None:
+        super().__init__()
+        dim, out = config.dims[level : level + 2]
+        self.dropout = config.dropout
+        # Tokens have unit variance, as in Vaswani et al. 2017. Vectors are LSTM states, and already have a scale.
+        self.scale = math.sqrt(dim) if level == 0 else 1.0
+        rows = NUM_MARKS + (config.vocab_size if level == 0 else 0)
+        self.table = nn.Embedding(rows, dim)
+        """The marks and, on level 0, the tokens."""
+        self.segments = nn.Parameter(torch.empty(2, dim))
+        self.positions = PositionTable(config.max_children[level], dim, config.positions)
+        self.encoder = _encoder(config, dim, config.encoder_cells[level])
+        self.compressor = BiLSTM(dim, max(1, out // 2))
+        self.out = None if out % 2 == 0 else Linear(self.compressor.out_dim, out)
+        nn.init.normal_(self.table.weight, std=dim**-0.5)
+        nn.init.normal_(self.segments, std=dim**-0.5)
+
+    def items(self, vectors: Float[Tensor, "child dim"] | None) -> Float[Tensor, "item dim"]:
+        """All that a slot of a row can hold: the marks, and the tokens or the vectors of the level's nodes."""
+        return self.table.weight if vectors is None else torch.cat([self.table.weight, vectors])
+
+    def states(
+        self,
+        items: Float[Tensor, "item dim"],
+        slots: Int[Tensor, " slot"],
+        rows: Rows,
+        segments: Int[Tensor, " slot"] | None = None,
+    ) -> Float[Tensor, "slot dim"]:
+        """The contextual states of a row's slots. `segments`: 1 for a child with the second segment vector; None: none has."""
+        x = F.embedding(slots, items) * self.scale + self.positions(rows.positions)
+        x = x + (self.segments[0] if segments is None else F.embedding(segments, self.segments))
+        return self.encoder(dropout(x, self.dropout, self.training), rows)
+
+    def compress(self, states: Float[Tensor, "slot dim"], rows: Rows) -> Float[Tensor, "row out"]:
+        """The final states of both directions of the Compressor."""
+        final = final_states(self.compressor(states, rows), rows)
+        return final if self.out is None else self.out(final)
+
+
+class LevelDecoder(nn.Module):
+    """The Decompressor and the Decoder of one level: a vector becomes the row of its children (section 4.2)."""
+
+    def __init__(self, config: AgentConfig, level: int) -> None:
+        super().__init__()
+        dim, vector = config.dims[level : level + 2]
+        self.places = config.max_children[level]
+        self.autoregressive = config.decoder == "autoregressive"
+        self.dropout = config.dropout
+        projected = config.decompressor == "projected"
+        hidden = max(1, (vector if projected else dim) // 2)
+        self.decompressor = BiLSTM(vector, hidden)
+        self.out = Linear(self.decompressor.out_dim, dim) if projected or self.decompressor.out_dim != dim else None
+        self.positions = PositionTable(self.places, dim, config.positions)
+        causal = self.autoregressive or config.causal_cells
+        self.decoder = _decoder(config, dim, config.decoder_cells[level], causal=causal)
+        self.length = Linear(vector, self.places) if config.decoder_length == "predicted" else None
+        """Scores of 1 to `places` places."""
+
+    def decompress(self, vectors: Float[Tensor, "row vector"], rows: Rows) -> Float[Tensor, "slot dim"]:
+        """The Decompressor reads a row's vector at every place, and nothing else."""
+        number = torch.arange(len(rows), device=vectors.device)
+        repeated = torch.repeat_interleave(number, rows.lengths, output_size=rows.total)
+        x = self.decompressor(F.embedding(repeated, vectors), rows)
+        return x if self.out is None else self.out(x)
+
+    def all_places(self, count: int, device: torch.device) -> Rows:
+        """Rows of every place that a node can have."""
+        return Rows.build([self.places] * count).to(device)
+
+    def parallel(self, decompressed: Float[Tensor, "slot dim"], rows: Rows) -> Float[Tensor, "slot dim"]:
+        """Write all children at once. The decompressed rows are the decoder's input and its memory."""
+        x = decompressed + self.positions(rows.positions)
+        return self.decoder(dropout(x, self.dropout, self.training), rows, decompressed, rows)
+
+    def after(
+        self,
+        previous: Float[Tensor, "slot dim"],
+        rows: Rows,
+        decompressed: Float[Tensor, "key dim"],
+        memory_rows: Rows,
+    ) -> Float[Tensor, "slot dim"]:
+        """Write each child after the one before it, `previous`. The decompressed rows are the decoder's memory."""
+        x = previous + self.positions(rows.positions)
+        return self.decoder(dropout(x, self.dropout, self.training), rows, decompressed, memory_rows)
+
+
+class CoherenceChecker(nn.Module):
+    """The share of a node's children that were replaced, from the node's vector: dense tanh layers and a sigmoid (section 4.4)."""
+
+    def __init__(self, dim: int, num_layers: int, width: int) -> None:
+        super().__init__()
+        sizes = [dim, *[width] * num_layers]
+        self.layers = nn.ModuleList(Linear(one, other) for one, other in zip(sizes[:-1], sizes[1:], strict=True))
+        self.out = Linear(sizes[-1], 1)
+
+    def forward(self, vectors: Float[Tensor, "row dim"]) -> Float[Tensor, " row"]:
+        for layer in self.layers:
+            vectors = torch.tanh(layer(vectors))
+        return torch.sigmoid(self.out(vectors))[:, 0]
+
+
+class Agent(AnyBackbone):
+    """The Hierarchical Encoder: one pass per level over all nodes of all documents."""
+
+    config: AgentConfig
+
+    def __init__(self, config: AgentConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoders = nn.ModuleList(LevelEncoder(config, level) for level in range(len(config.levels)))
+
+    @property
+    def out_dim(self) -> int:
+        """The length of a vector of the highest level. `config.dims` holds those of all levels."""
+        return self.config.dims[-1]
+
+    @property
+    def depth(self) -> int:
+        """The number of levels above the tokens."""
+        return len(self.config.levels)
+
+    def encoder(self, level: int) -> LevelEncoder:
+        found = self.encoders[level]
+        assert isinstance(found, LevelEncoder)
+        return found
+
+    def encode(self, level: int, vectors: Tensor | None, rows: LevelBatch) -> Float[Tensor, "row out"]:
+        """The vectors of rows whose children are tokens, or have these vectors."""
+        encoder = self.encoder(level)
+        return encoder.compress(encoder.states(encoder.items(vectors), rows.slots, rows.rows), rows.rows)
+
+    def forward(self, batch: DocumentBatch) -> DocumentHidden:
+        """The vectors of all rows. A batch with parts has those of the parts' highest rows first."""
+        vectors = None
+        found = []
+        if batch.parts:
+            vectors = torch.cat([self(part).nodes[-1] for part in batch.parts])
+            found.append(vectors)
+        for level, rows in enumerate(batch.levels, batch.lowest):
+            vectors = self.encode(level, vectors, rows)
+            found.append(vectors)
+        return DocumentHidden(tuple(found))
+
+
+class AgentDecoder(nn.Module):
+    """The Hierarchical Decoder: a `LevelDecoder` per level."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        super().__init__()
+        self.decoders = nn.ModuleList(LevelDecoder(config, level) for level in range(len(config.levels)))
+
+    def level(self, level: int) -> LevelDecoder:
+        found = self.decoders[level]
+        assert isinstance(found, LevelDecoder)
+        return found
+
+
+def _encoder(config: AgentConfig, dim: int, num_cells: int) -> RowEncoder:
+    kind = EvolvedEncoder if config.cells == "evolved" else TransformerEncoder
+    return kind(dim, config.num_heads, num_cells, dropout=config.dropout, attention_dropout=config.attention_dropout)
+
+
+def _decoder(config: AgentConfig, dim: int, num_cells: int, *, causal: bool) -> RowDecoder:
+    kind = EvolvedDecoder if config.cells == "evolved" else TransformerDecoder
+    return kind(
+        dim, config.num_heads, num_cells, dropout=config.dropout, attention_dropout=config.attention_dropout, causal=causal
+    )

@@ -1,0 +1,502 @@
+"""The objectives of nested documents (AGENT, section 4): reconstruction, masked children, coherence, and a regulariser."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ramify.batching.document_batch import BOS, NUM_MARKS, DocumentBatch, LevelBatch, LevelDraws
+from ramify.batching.forest import Ints, ranges
+from ramify.batching.views.documents import LevelInput
+from ramify.config import check_fields
+from ramify.errors import RamifyError
+from ramify.models.agent import Agent, AgentDecoder, CoherenceChecker
+from ramify.models.base import State
+from ramify.nn.heads import VocabularyHead
+from ramify.nn.linear import Linear, linear
+from ramify.nn.modes import generator_state, restored_generator
+from ramify.nn.ragged import Rows
+from ramify.tasks.base import Losses, Task
+from ramify.tasks.nested_corruption import Pool, RowChildren, Source, mask_children, replace_children
+from ramify.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class NestedAutoencoderConfig:
+    """Weights and options of the losses. The paper adds all losses with weight 1."""
+
+    reconstruction: float = 1.0
+    """Weight of the loss of a node's children, given its vector."""
+    mlm: float = 1.0
+    """Weight of the loss of masked children."""
+    coherence: float = 1.0
+    """Weight of the loss of the share of replaced children."""
+    autoencoder: float = 0.1
+    """Weight at the start of the distance between a Compressor's input and its Decompressor's output."""
+    autoencoder_until: float = 0.6
+    """The share of training after which the weight of that distance has fallen to 0, along a cosine."""
+    autoencoder_distance: Literal["squared", "relative"] = "squared"
+    """squared: the mean square. relative: twice the mean distance, divided by the sum of the mean lengths."""
+    autoencoder_detached: bool = False
+    """Whether that distance teaches the Decompressor alone."""
+    vector_distance: float = 0.1
+    """Weight of the relative distance between a child's vector and its reconstruction, above the tokens. The scores of the
+    reconstruction fix neither length nor direction."""
+    label_smoothing: float = 0.0
+    """Label smoothing of reconstructed tokens; Vaswani et al. 2017 take 0.1."""
+    classes_detached: bool = False
+    """Whether losses leave the vectors that are their classes unchanged."""
+    per_class: bool = False
+    """Whether losses above the tokens are divided by the logarithm of the number of classes, which depends on the batch."""
+    queue: int = 1024
+    """The number of earlier vectors per level that are further classes, without a gradient."""
+    mask_rate: float = 0.15
+    mask_split: tuple[float, float, float] = (0.8, 0.1, 0.1)
+    """The shares of chosen children that show the mask, a random child, and themselves."""
+    mask_draw: Literal["count", "bernoulli"] = "count"
+    """count: max(1, round(rate · n)) of n children. bernoulli: each with the probability of the rate, so perhaps none."""
+    marks: Literal["seed", "none"] = "seed"
+    """Whether children that may be replaced carry the second segment vector (seed: they do, as in the paper). It tells which
+    rows hold no replaced child, so coherence is scored child by child; none needs one pass."""
+    replacement: Source = "any"
+    """Replaced sentences and longer nodes come from any place in the batch, another parent, or another document."""
+    replacement_tokens: Literal["batch", "vocabulary"] = "batch"
+    """Replaced tokens are drawn from the tokens of the batch, or uniformly from the vocabulary."""
+    checker_layers: int = 2
+    checker_width: float = 2.0
+    """The width of the checker's layers, as a multiple of the vector's length."""
+    upper: Literal["detached", "two_phase"] = "detached"
+    """Documents that are too long for one graph. detached: their chapters are encoded without a gradient. two_phase: the exact
+    gradient, chapter by chapter."""
+    schedule: Literal["joint", "staged"] = "joint"
+    """staged: each further level begins to learn `unlock_steps` updates after the one below."""
+    unlock_steps: int = 1000
+    freeze_below: bool = False
+    """Whether a level stops learning when the next one begins (with staged)."""
+    encoder_only: bool = False
+    """Whether the model has neither decoder nor heads, so that it embeds and does not train."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "task.")
+        weights = ("reconstruction", "mlm", "coherence", "autoencoder", "vector_distance", "queue", "unlock_steps")
+        for name in weights:
+            if getattr(self, name) < 0:
+                raise RamifyError(f"task.{name} must be at least 0, but is {getattr(self, name)}.")
+        for name in ("autoencoder_until", "label_smoothing", "mask_rate"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise RamifyError(f"task.{name} must be at least 0 and at most 1, but is {getattr(self, name)}.")
+        if min(self.mask_split) < 0 or not math.isclose(sum(self.mask_split), 1):
+            raise RamifyError(f"task.mask_split={list(self.mask_split)} must be three shares that add up to 1.")
+        if self.checker_layers < 0 or self.checker_width <= 0:
+            raise RamifyError(
+                f"task.checker_layers={self.checker_layers} must be at least 0, and task.checker_width={self.checker_width:g} "
+                "above 0."
+            )
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A decoder's output for some rows."""
+
+    states: Float[Tensor, "slot dim"]
+    """One state per slot of the true rows, their end marks included."""
+    decompressed: Float[Tensor, "slot dim"]
+    """The Decompressor's output at the same slots."""
+    length_scores: Float[Tensor, "row place"] | None
+    """Scores of the number of places, if a head predicts it."""
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The candidates of a level's predictions: its marks, its vectors in the batch, and those of the queue."""
+
+    vectors: Float[Tensor, "class dim"]
+    content: Int[Tensor, " class"]
+
+    def loss(
+        self, states: Float[Tensor, "position dim"], labels: Int[Tensor, " position"], per_class: bool
+    ) -> Float[Tensor, " position"]:
+        """The negative log-probability of any class with the content of the label: duplicates are all right."""
+        scores = linear(states, self.vectors).float()
+        right = self.content[None] == self.content.index_select(0, labels)[:, None]
+        losses = torch.logsumexp(scores, 1) - torch.logsumexp(scores.masked_fill(~right, -math.inf), 1)
+        return losses / math.log(max(2, len(self.vectors))) if per_class else losses
+
+
+class MaskedChildHead(nn.Module):
+    """A dense layer with GELU, before the dot product with the level's vectors."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dense = Linear(dim, dim)
+
+    def forward(self, x: Float[Tensor, "position dim"]) -> Float[Tensor, "position dim"]:
+        return F.gelu(self.dense(x))
+
+
+class Queue(nn.Module):
+    """The latest vectors of a level, without a gradient."""
+
+    vectors: Tensor
+    content: Tensor
+    tree: Tensor
+    filled: Tensor
+    next: Tensor
+
+    def __init__(self, size: int, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("vectors", torch.zeros(size, dim))
+        self.register_buffer("content", torch.zeros(size, dtype=torch.int64))
+        self.register_buffer("tree", torch.zeros(size, dtype=torch.int64))
+        self.register_buffer("filled", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("next", torch.zeros((), dtype=torch.int64))
+
+    def __len__(self) -> int:
+        return int(self.filled)
+
+    @torch.no_grad()
+    def add(self, vectors: Float[Tensor, "row dim"], rows: LevelBatch) -> None:
+        """Add the newest vectors in place of the oldest."""
+        size = len(self.vectors)
+        count = min(size, len(vectors))
+        if not count:
+            return
+        index = (self.next + torch.arange(count, device=self.next.device)) % size
+        self.vectors.index_copy_(0, index, vectors[-count:].detach().to(self.vectors.dtype))
+        self.content.index_copy_(0, index, rows.content[-count:])
+        self.tree.index_copy_(0, index, rows.tree[-count:])
+        self.next.copy_((self.next + count) % size)
+        self.filled.copy_((self.filled + count).clamp(max=size))
+
+
+class NestedAutoencoder(Task[DocumentBatch]):
+    """Learn the vectors of every level. From every level above the tokens its children are reconstructed, and the share of its
+    replaced children is judged; on every level below the highest, masked children are predicted from their siblings."""
+
+    backbone: Agent
+    config: NestedAutoencoderConfig
+    input: LevelInput
+
+    def __init__(self, backbone: Agent, tokenizer: Tokenizer, input: LevelInput, config: NestedAutoencoderConfig) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.tokenizer = tokenizer
+        self.input = input
+        self.config = config
+        self.names = ("token", *backbone.config.levels)
+        """The names of all levels, tokens included."""
+        sizes, depth = backbone.config, backbone.depth
+        banned = set(tokenizer.special_ids)
+        self.choices = np.array([token for token in range(tokenizer.vocab_size) if token not in banned], dtype=np.int64)
+        """The token ids that a random token may be."""
+        if config.encoder_only:
+            return
+        self.decoder = AgentDecoder(sizes)
+        self.mlm_heads = nn.ModuleList(MaskedChildHead(sizes.dims[level]) for level in range(depth))
+        widths = [round(config.checker_width * dim) for dim in sizes.dims[1:]]
+        self.checkers = nn.ModuleList(
+            CoherenceChecker(dim, config.checker_layers, width) for dim, width in zip(sizes.dims[1:], widths, strict=True)
+        )
+        table = backbone.encoder(0).table
+        self.reconstruction_head = VocabularyHead(sizes.dims[0], table.num_embeddings, embedding=table)
+        self.mlm_head = VocabularyHead(sizes.dims[0], table.num_embeddings, embedding=table)
+        self.queues = nn.ModuleList(Queue(config.queue, dim) for dim in sizes.dims[1:-1])
+
+    # --- draws -------------------------------------------------------------------------------------------------------
+
+    def corrupt(self, batch: DocumentBatch, generator: torch.Generator) -> DocumentBatch:
+        seed = torch.randint(2**63 - 1, (1,), generator=generator, device=generator.device)
+        return self.draw(batch, int(seed))
+
+    def draw(self, batch: DocumentBatch, seed: int) -> DocumentBatch:
+        """The batch with masked and replaced children, which the seed determines."""
+        random = np.random.Generator(np.random.Philox(key=seed))
+        draws = [self._draw(batch, level, random) for level in range(len(batch.levels))]
+        return replace(batch, draws=tuple(draw.to(batch.device) for draw in draws))
+
+    def _draw(self, batch: DocumentBatch, number: int, random: np.random.Generator) -> LevelDraws:
+        config, level, rows = self.config, batch.lowest + number, batch.levels[number]
+        child, row = rows.children.cpu().numpy(), rows.child_row.cpu().numpy()
+        children = RowChildren(child, row, rows.counts)
+        own, pool = self._pools(batch, number, children)
+        masked = mask_children(
+            children,
+            config.mask_rate,
+            config.mask_split,
+            self.choices if level == 0 else pool.child,
+            NUM_MARKS + self.tokenizer.mask_id if level == 0 else None,
+            random,
+            bernoulli=config.mask_draw == "bernoulli",
+        )
+        replaced = replace_children(children, own, pool, "any" if level == 0 else config.replacement, random)
+        child_slot = rows.child_slot.cpu()
+        slots, total = rows.slots.cpu(), rows.rows.total
+        chosen = child_slot.index_select(0, torch.from_numpy(masked.chosen))
+        marked = torch.from_numpy(replaced.marked.astype(np.int64))
+        return LevelDraws(
+            masked_slots=slots.index_copy(0, chosen, torch.from_numpy(masked.shown)),
+            masked=chosen,
+            replaced_slots=slots.index_copy(0, child_slot, torch.from_numpy(NUM_MARKS + replaced.shown)),
+            segments=None if config.marks == "none" else torch.zeros(total, dtype=torch.int64).index_copy(0, child_slot, marked),
+            share=torch.from_numpy(replaced.share),
+            checked=torch.from_numpy(np.flatnonzero(rows.counts)),
+        )
+
+    def _pools(self, batch: DocumentBatch, number: int, children: RowChildren) -> tuple[Pool, Pool]:
+        """The children themselves, and those that a random draw may take."""
+        level, rows = batch.lowest + number, batch.levels[number]
+        tree = rows.tree.cpu().numpy()[children.row]
+        if level == 0:
+            own = Pool(children.child, children.child, children.row, tree)
+            if self.config.replacement_tokens == "batch":
+                return own, own
+            none = np.zeros_like(self.choices)
+            return own, Pool(self.choices, self.choices, none, none)
+        content = np.concatenate([part.content.cpu().numpy() for part in batch.below(number)])
+        own = Pool(children.child, content[children.child], children.row, tree)
+        if not batch.parts:
+            return own, own
+        # A long document is alone in its batch, so that chapters of other documents come from the queue.
+        queue = self.queue(level)
+        further = len(queue)
+        kept = slice(0, further)
+        return own, Pool(
+            np.concatenate([own.child, len(content) + np.arange(further)]),
+            np.concatenate([own.content, queue.content[kept].cpu().numpy()]),
+            np.concatenate([own.parent, np.full(further, len(rows.rows))]),
+            np.concatenate([own.tree, queue.tree[kept].cpu().numpy()]),
+        )
+
+    def queue(self, level: int) -> Queue:
+        """The queue of a level above the tokens and below the highest."""
+        found = self.queues[level - 1]
+        assert isinstance(found, Queue)
+        return found
+
+    # --- losses ------------------------------------------------------------------------------------------------------
+
+    @property
+    def active(self) -> tuple[int, int]:
+        """The lowest level of children that learns, and the one after the highest."""
+        config, depth = self.config, self.backbone.depth
+        if config.schedule == "joint":
+            return 0, depth
+        stop = min(depth, 1 + self.updates // max(1, config.unlock_steps))
+        return (stop - 1 if config.freeze_below else 0), stop
+
+    def counts(self, batch: DocumentBatch, phase: str) -> dict[str, float]:
+        found: dict[str, float] = {}
+        low, high = self.active
+        for level in range(self.backbone.depth):
+            number = level - batch.lowest
+            counts = dict.fromkeys(("reconstruction", "mlm", "coherence", "autoencoder", "length"), 0.0)
+            if 0 <= number < len(batch.levels) and low <= level < high:
+                rows, draws = batch.levels[number], batch.draws[number]
+                slots = float(rows.lengths.sum())
+                counts |= {"reconstruction": slots, "autoencoder": slots, "length": float(len(rows.lengths))}
+                counts |= {"mlm": float(len(draws.masked)), "coherence": float(len(draws.checked))}
+            found |= {name: counts[name.partition("_")[0]] for name in self._loss_names(level)}
+        return found
+
+    def losses(self, batch: DocumentBatch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
+        if not batch.parts:
+            yield self._all_levels(batch, None, divisors), None
+            return
+        two_phase = self.config.upper == "two_phase"
+        drawn, vectors = [], []
+        with torch.no_grad():
+            for part in batch.parts:
+                drawn.append(generator_state(batch.device))
+                vectors.append(self.backbone(part).nodes[-1])
+        leaf = torch.cat(vectors).requires_grad_(two_phase)
+        yield self._all_levels(batch, leaf, divisors), None
+        if not two_phase or leaf.grad is None:
+            return
+        start = 0
+        for part, before in zip(batch.parts, drawn, strict=True):
+            # The same dropout as in the first pass.
+            with restored_generator(batch.device, before):
+                found = self.backbone(part).nodes[-1]
+            yield {"encoder": (found * leaf.grad[start : start + len(found)]).sum()}, None
+            start += len(found)
+
+    def _all_levels(self, batch: DocumentBatch, vectors: Tensor | None, divisors: Mapping[str, float]) -> dict[str, Tensor]:
+        """The losses of all levels of a batch, whose lowest rows have tokens as children, or these vectors."""
+        low, high = self.active
+        found: dict[str, Tensor] = {}
+        fresh: list[tuple[int, Tensor, LevelBatch]] = []
+        for number, (rows, draws) in enumerate(zip(batch.levels, batch.draws, strict=True)):
+            level = batch.lowest + number
+            if level >= high:
+                break
+            with torch.set_grad_enabled(torch.is_grad_enabled() and level >= low):
+                encoded = self.encode(batch, number, vectors)
+            if level >= low:
+                found |= self._level(encoded, draws, divisors)
+            vectors = encoded.parents
+            if level + 1 < self.backbone.depth:
+                fresh.append((level + 1, vectors, rows))
+        if self.training:
+            # Only now, so that no vector is a class of its own batch twice.
+            for level, own, rows in fresh:
+                self.queue(level).add(own, rows)
+        return found
+
+    def encode(self, batch: DocumentBatch, number: int, vectors: Tensor | None) -> "Encoded":
+        """Encode the rows of one of the batch's levels, whose children have these vectors."""
+        level, rows = batch.lowest + number, batch.levels[number]
+        encoder = self.backbone.encoder(level)
+        items = encoder.items(vectors)
+        states = encoder.states(items, rows.slots, rows.rows)
+        classes = None if level == 0 else self._classes(level, items, batch.below(number))
+        return Encoded(level, rows, items, classes, states, encoder.compress(states, rows.rows))
+
+    def _classes(self, level: int, items: Float[Tensor, "item dim"], below: Sequence[LevelBatch]) -> Classes:
+        """The items of a level above the tokens, and the vectors of its queue."""
+        queue = self.queue(level)
+        kept = len(queue)
+        marks = torch.arange(NUM_MARKS, device=items.device)
+        content = torch.cat([marks, *(rows.content for rows in below), queue.content[:kept]])
+        vectors = items.detach() if self.config.classes_detached else items
+        return Classes(torch.cat([vectors, queue.vectors[:kept].to(items.dtype)]), content)
+
+    def _level(self, encoded: "Encoded", draws: LevelDraws, divisors: Mapping[str, float]) -> dict[str, Tensor]:
+        """The losses of one level of children."""
+        name, parent = self.names[encoded.level], self.names[encoded.level + 1]
+        decoded = self.decode(encoded)
+        weight = {each: 1.0 / max(divisors[each], 1e-12) for each in self._loss_names(encoded.level)}
+        found = {f"reconstruction_{parent}": self._reconstruction(encoded, decoded, weight[f"reconstruction_{parent}"])}
+        if decoded.length_scores is not None:
+            lengths = torch.from_numpy(encoded.rows.lengths - 1).to(self.device)
+            loss = F.cross_entropy(decoded.length_scores, lengths, reduction="sum")
+            found[f"length_{parent}"] = loss * (self.config.reconstruction * weight[f"length_{parent}"])
+        if len(draws.masked):
+            found[f"mlm_{name}"] = self._masked(encoded, draws) * (self.config.mlm * weight[f"mlm_{name}"])
+        if len(draws.checked):
+            found[f"coherence_{parent}"] = self._coherence(encoded, draws) * (
+                self.config.coherence * weight[f"coherence_{parent}"]
+            )
+        if self.autoencoder_weight:
+            loss = self._autoencoder(encoded, decoded)
+            found[f"autoencoder_{parent}"] = loss * (self.autoencoder_weight * weight[f"autoencoder_{parent}"])
+        return found
+
+    def _loss_names(self, level: int) -> list[str]:
+        name, parent = self.names[level], self.names[level + 1]
+        found = [f"reconstruction_{parent}", f"mlm_{name}", f"coherence_{parent}", f"autoencoder_{parent}"]
+        return found + ([f"length_{parent}"] if self.backbone.config.decoder_length == "predicted" else [])
+
+    @property
+    def autoencoder_weight(self) -> float:
+        """The weight of the regulariser now: it falls to 0 along a cosine."""
+        config = self.config
+        if self.share_done >= config.autoencoder_until:
+            return 0.0
+        return config.autoencoder * 0.5 * (1 + math.cos(math.pi * self.share_done / config.autoencoder_until))
+
+    def decode(self, encoded: "Encoded") -> Decoded:
+        """Decode vectors at the places of their true children and marks, as in training."""
+        rows, decoder = encoded.rows, self.decoder.level(encoded.level)
+        true = Rows.build(rows.lengths).to(self.device)
+        laid = true if decoder.length is not None else decoder.all_places(len(true), self.device)
+        decompressed = decoder.decompress(encoded.parents, laid)
+        at = torch.from_numpy(first_places(laid.host_lengths, rows.lengths)).to(self.device)
+        if decoder.autoregressive:
+            slots = rows.slots.index_select(0, rows.true_slots)
+            before = torch.cat([slots.new_zeros(1), slots[:-1]])
+            before = torch.where(true.positions == 0, BOS, before)
+            previous = F.embedding(before, encoded.items) * self.backbone.encoder(encoded.level).scale
+            states = decoder.after(previous, true, decompressed, laid)
+        else:
+            states = decoder.parallel(decompressed, laid).index_select(0, at)
+        scores = None if decoder.length is None else decoder.length(encoded.parents)
+        return Decoded(states, decompressed.index_select(0, at), scores)
+
+    def _reconstruction(self, encoded: "Encoded", decoded: Decoded, weight: float) -> Float[Tensor, ""]:
+        config, rows = self.config, encoded.rows
+        labels = rows.slots.index_select(0, rows.true_slots)
+        if encoded.classes is None:
+            weights = torch.full(labels.shape, config.reconstruction * weight, device=labels.device, dtype=decoded.states.dtype)
+            loss = self.reconstruction_head.loss(decoded.states, labels, weights)
+            if config.label_smoothing:
+                smoothing = self._smoothing(decoded.states, labels)
+                loss = loss + smoothing * (config.label_smoothing * config.reconstruction * weight)
+            return loss
+        loss = encoded.classes.loss(decoded.states, labels, config.per_class).sum() * config.reconstruction
+        if config.vector_distance and len(rows.child_place):
+            own = F.embedding(labels.index_select(0, rows.child_place), encoded.items).detach()
+            distance = relative_distance(own, decoded.states.index_select(0, rows.child_place))
+            loss = loss + distance * (config.vector_distance * len(labels))
+        return loss * weight
+
+    def _smoothing(self, states: Float[Tensor, "position dim"], labels: Int[Tensor, " position"]) -> Float[Tensor, ""]:
+        """The sum over positions of the label's score less the mean of all scores, by which label smoothing adds to the
+        cross-entropy."""
+        head = self.reconstruction_head
+        own = (states * F.embedding(labels, head.weight)).sum(1) + head.bias.index_select(0, labels)
+        return (own - states @ head.weight.mean(0) - head.bias.mean()).sum()
+
+    def masked_states(self, encoded: "Encoded", draws: LevelDraws) -> Float[Tensor, "masked dim"]:
+        """The outputs of the head of masked children, which are compared with the level's items."""
+        encoder = self.backbone.encoder(encoded.level)
+        states = encoder.states(encoded.items, draws.masked_slots, encoded.rows.rows)
+        return self.mlm_heads[encoded.level](states.index_select(0, draws.masked))
+
+    def _masked(self, encoded: "Encoded", draws: LevelDraws) -> Float[Tensor, ""]:
+        states = self.masked_states(encoded, draws)
+        labels = encoded.rows.slots.index_select(0, draws.masked)
+        if encoded.classes is None:
+            return self.mlm_head.loss(states, labels, torch.ones(labels.shape, device=labels.device, dtype=states.dtype))
+        return encoded.classes.loss(states, labels, self.config.per_class).sum()
+
+    def judged(self, encoded: "Encoded", slots: Int[Tensor, " slot"], segments: Tensor | None) -> Float[Tensor, " row"]:
+        """The checker's share of replaced children for rows with these slots and segments."""
+        encoder, rows = self.backbone.encoder(encoded.level), encoded.rows.rows
+        vectors = encoder.compress(encoder.states(encoded.items, slots, rows, segments), rows)
+        return self.checkers[encoded.level](vectors)
+
+    def _coherence(self, encoded: "Encoded", draws: LevelDraws) -> Float[Tensor, ""]:
+        judged = self.judged(encoded, draws.replaced_slots, draws.segments).index_select(0, draws.checked)
+        share = draws.share.index_select(0, draws.checked).to(judged.dtype)
+        return F.mse_loss(judged, share, reduction="sum")
+
+    def _autoencoder(self, encoded: "Encoded", decoded: Decoded) -> Float[Tensor, ""]:
+        own = encoded.states.index_select(0, encoded.rows.true_slots)
+        own = own.detach() if self.config.autoencoder_detached else own
+        if self.config.autoencoder_distance == "relative":
+            return relative_distance(own, decoded.decompressed) * len(own)
+        return F.mse_loss(decoded.decompressed, own, reduction="sum") / own.shape[1]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The rows of one level, encoded."""
+
+    level: int
+    """The level of the children."""
+    rows: LevelBatch
+    items: Float[Tensor, "item dim"]
+    """The marks, and the tokens or the children's vectors."""
+    classes: Classes | None
+    """The candidates above the tokens. Tokens have a vocabulary."""
+    states: Float[Tensor, "slot dim"]
+    parents: Float[Tensor, "row parent"]
+
+
+def relative_distance(own: Float[Tensor, "row dim"], other: Float[Tensor, "row dim"]) -> Float[Tensor, ""]:
+    """Twice the mean distance, divided by the sum of the mean lengths: 0 for equal vectors, whatever their scale."""
+    distance = torch.linalg.vector_norm(own - other, dim=1).mean()
+    lengths = torch.linalg.vector_norm(own, dim=1).mean() + torch.linalg.vector_norm(other, dim=1).mean()
+    return 2 * distance / lengths.clamp(min=1e-12)
+
+
+def first_places(lengths: Ints, wanted: Ints) -> Ints:
+    """Flat indices of the first `wanted` places of each row."""
+    starts = np.cumsum(lengths) - lengths
+    return ranges(starts, starts + wanted)
