@@ -7,7 +7,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramify.nn.ragged import ROUND_TO, Rows, as_table, doubling_key, highest, length_key, pad, unpad
+from ramify.nn.ragged import (
+    ROUND_TO,
+    Rows,
+    as_table,
+    collect,
+    doubling_key,
+    highest,
+    length_key,
+    pad,
+    spaced,
+    spread,
+    unpad,
+    with_equal_groups,
+)
 
 lengths_of_rows = st.lists(st.integers(0, 20), max_size=15)
 
@@ -73,6 +86,34 @@ def test_gradients(lengths):
     expected = torch.zeros_like(y)
     expected[rows.unpadded] = flat_weight
     assert torch.equal(found, expected)
+
+
+@given(lengths=lengths_of_rows, gap=st.integers(0, 4))
+def test_spread_rows_are_zeros_apart(lengths, gap):
+    rows = Rows.build(lengths)
+    slots, size = spaced(rows, gap), sum(lengths) + gap * len(lengths)
+    x = torch.randn(sum(lengths), 2, dtype=torch.float64, requires_grad=True)
+    apart = spread(x, slots, size)
+    expected = [torch.cat([row, torch.zeros(gap, 2, dtype=torch.float64)]) for row in x.split(lengths)]
+    assert torch.equal(apart, torch.cat(expected) if expected else apart)
+    assert torch.equal(collect(apart, slots), x)
+    weight = torch.randn_like(apart)
+    (found,) = torch.autograd.grad((apart * weight).sum(), x)
+    assert torch.equal(found, weight.index_select(0, slots))
+    y = torch.randn_like(apart, requires_grad=True)
+    (found,) = torch.autograd.grad(collect(y, slots).sum(), y)
+    assert torch.equal(found, spread(torch.ones_like(x), slots, size))
+
+
+@given(pairs=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=12))
+def test_equal_groups_have_the_borders_of_both(pairs):
+    one, other = (Rows.build([pair[side] for pair in pairs]) for side in (0, 1))
+    found = with_equal_groups(one, other)
+    borders = {group.start for rows in (one, other) for group in rows.groups}
+    for rows, own in zip(found, (one, other), strict=True):
+        assert rows.host_lengths.tolist() == own.host_lengths.tolist()
+        assert [group.start for group in rows.groups] == sorted(borders)
+    assert with_equal_groups(*found) == found
 
 
 @given(lengths=lengths_of_rows, limit=st.integers(1, 60))

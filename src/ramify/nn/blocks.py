@@ -1,18 +1,23 @@
-"""The Transformer layer and stack (Vaswani et al. 2017, section 3.1) that several models share."""
+"""The Transformer layer and stack (Vaswani et al. 2017, section 3.1) that several models share.
 
+`RowEncoder` and `RowDecoder` are the interfaces behind which a model can exchange Transformer layers for other cells.
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ramify.nn.attention import Allowed, LayerWeights, Weights, attend
+from ramify.errors import RamifyError
+from ramify.nn.attention import Allowed, LayerWeights, Order, Weights, attend
 from ramify.nn.dropout import add_dropout
 from ramify.nn.linear import Linear, linear
-from ramify.nn.ragged import Rows
+from ramify.nn.ragged import Rows, with_equal_groups
 
 Activation = Literal["relu", "gelu", "gelu_tanh"]
 Norm = Literal["post", "pre"]
@@ -58,13 +63,13 @@ class ContextVectors:
 class Attention(nn.Module):
     """Multi-head attention with one projection for keys and values."""
 
-    def __init__(self, dim: int, num_heads: int, dropout: float) -> None:
+    def __init__(self, dim: int, num_heads: int, dropout: float, *, bias: bool = True) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.dropout = dropout
-        self.query = Linear(dim, dim)
-        self.key_value = Linear(dim, 2 * dim)
-        self.out = Linear(dim, dim)
+        self.query = Linear(dim, dim, bias=bias)
+        self.key_value = Linear(dim, 2 * dim, bias=bias)
+        self.out = Linear(dim, dim, bias=bias)
 
     def forward(
         self,
@@ -211,3 +216,105 @@ class Stack(nn.Module):
             if record is not None and own is not None:
                 record.append(own)
         return x if self.final_norm is None else self.final_norm(x)
+
+
+LAYERS_PER_CELL = 2
+"""One cell of the Evolved Transformer counts as two Transformer layers (So et al. 2019, section 4)."""
+
+EPS = 1e-6
+
+
+class RowEncoder(nn.Module, ABC):
+    """Contextual states of the tokens of every row."""
+
+    @abstractmethod
+    def forward(
+        self, x: Float[Tensor, "total dim"], rows: Rows, record: list[LayerWeights] | None = None
+    ) -> Float[Tensor, "total dim"]:
+        """The weights of every layer are appended to `record`, which does not change the result."""
+
+
+class RowDecoder(nn.Module, ABC):
+    """Contextual states of the tokens of every row, which also attend to a row of memory. Row i attends to memory row i."""
+
+    @abstractmethod
+    def forward(
+        self,
+        x: Float[Tensor, "total dim"],
+        rows: Rows,
+        memory: Float[Tensor, "key dim"],
+        memory_rows: Rows,
+        record: list[LayerWeights] | None = None,
+    ) -> Float[Tensor, "total dim"]:
+        """The weights of every layer are appended to `record`, which does not change the result."""
+
+
+def causal_mask(rows: Rows) -> list[Bool[Tensor, "_row _query _key"]]:
+    """Every token sees itself and those before it in its row."""
+    return Order(rows.positions, rows.positions).allowed(rows, rows)
+
+
+class TransformerEncoder(RowEncoder):
+    """A pre-norm Transformer with two layers per cell."""
+
+    def __init__(
+        self, dim: int, num_heads: int, num_cells: int, *, dropout: float = 0.1, attention_dropout: float = 0.1
+    ) -> None:
+        super().__init__()
+        self.stack = _pre_norm(dim, num_heads, num_cells, dropout, attention_dropout, cross=False)
+
+    def forward(
+        self, x: Float[Tensor, "total dim"], rows: Rows, record: list[LayerWeights] | None = None
+    ) -> Float[Tensor, "total dim"]:
+        return self.stack(x, rows, record=record)
+
+
+class TransformerDecoder(RowDecoder):
+    """A pre-norm Transformer with two layers per cell. If it is `causal`, a token does not see those after it."""
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        num_cells: int,
+        *,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.1,
+        causal: bool,
+    ) -> None:
+        super().__init__()
+        self.causal = causal
+        self.stack = _pre_norm(dim, num_heads, num_cells, dropout, attention_dropout, cross=True)
+
+    def forward(
+        self,
+        x: Float[Tensor, "total dim"],
+        rows: Rows,
+        memory: Float[Tensor, "key dim"],
+        memory_rows: Rows,
+        record: list[LayerWeights] | None = None,
+    ) -> Float[Tensor, "total dim"]:
+        index = torch.arange(memory_rows.total, device=memory.device)
+        context = ContextVectors(memory, index, *with_equal_groups(rows, memory_rows))
+        return self.stack(x, rows, context, allowed=causal_mask(rows) if self.causal else None, record=record)
+
+
+def _pre_norm(dim: int, num_heads: int, num_cells: int, dropout: float, attention_dropout: float, *, cross: bool) -> Stack:
+    check_heads(dim, num_heads)
+    return Stack(
+        LAYERS_PER_CELL * num_cells,
+        dim,
+        num_heads,
+        4 * dim,
+        norm="pre",
+        eps=EPS,
+        dropout=dropout,
+        attention_dropout=attention_dropout,
+        activation="relu",
+        cross=cross,
+    )
+
+
+def check_heads(dim: int, num_heads: int) -> None:
+    if dim % num_heads:
+        raise RamifyError(f"dim={dim} must be a multiple of num_heads={num_heads}, because each head takes an equal part.")

@@ -1,7 +1,8 @@
 """Rows on the flat axis. Only this module knows about lengths, groups and padding.
 
-All tokens of a batch lie on one axis `[total]`. Only attention and recurrence need rows. For attention, `Rows` groups
-consecutive rows of similar length, and `pad` and `unpad` convert between the flat axis and these groups.
+All tokens of a batch lie on one axis `[total]`. Only attention, convolution and recurrence need rows. For attention, `Rows`
+groups consecutive rows of similar length, and `pad` and `unpad` convert between the flat axis and these groups. For
+convolution, `spread` puts zeros between rows.
 """
 
 import math
@@ -212,6 +213,37 @@ def unpad(x: Float[Tensor, "padded *feature"], rows: Rows) -> Float[Tensor, "tot
     return apply(x, rows.unpadded)
 
 
+def spaced(rows: Rows, gap: int) -> Int[Tensor, " total"]:
+    """The slot of every flat token on an axis with `gap` empty slots between rows. An empty row leaves its gap, too."""
+    numbers = torch.arange(len(rows), device=rows.lengths.device)
+    numbers = torch.repeat_interleave(numbers, rows.lengths, output_size=rows.total)
+    return numbers * gap + torch.arange(rows.total, device=numbers.device)
+
+
+def spread(x: Float[Tensor, "total *feature"], slots: Int[Tensor, " total"], size: int) -> Float[Tensor, "{size} *feature"]:
+    """Put every token into its slot on an axis of this size. The other slots hold zeros."""
+    apply: Callable[..., Tensor] = _Spread.apply
+    return apply(x, slots, size)
+
+
+def collect(x: Float[Tensor, "slot *feature"], slots: Int[Tensor, " total"]) -> Float[Tensor, "total *feature"]:
+    """Take every token from its slot, which no other token has. The other slots get no gradient."""
+    apply: Callable[..., Tensor] = _Unpad.apply
+    return apply(x, slots)
+
+
+def with_equal_groups(one: Rows, other: Rows) -> tuple[Rows, Rows]:
+    """Lay out both with the group borders of either, so that tokens of one can attend to those of the other."""
+    assert len(one) == len(other), f"{len(one)} rows cannot attend to {len(other)} rows: every row needs one row of keys"
+    keys = one.keys, other.keys
+    if np.array_equal(*keys):
+        return one, other
+    # Keys never fall from one row to the next, so their sum changes where either does.
+    both = keys[0] + keys[1]
+    regrouped = (Rows.build(rows.host_lengths, keys=both).to(rows.lengths.device) for rows in (one, other))
+    return next(regrouped), next(regrouped)
+
+
 def by_group(x: Shaped[Tensor, "padded *feature"], rows: Rows) -> list[Shaped[Tensor, "_row _column *feature"]]:
     """Split a padded axis into one block per group of rows."""
     # The gradient of one split is one concatenation. One slice per group would sum as many gradients of full size.
@@ -261,6 +293,18 @@ class _Pad(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (unpadded,) = ctx.saved_tensors
         return gradients[0].index_select(0, unpadded), None, None
+
+
+class _Spread(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, slots: Tensor, size: int) -> Tensor:
+        ctx.save_for_backward(slots)
+        return x.new_zeros((size, *x.shape[1:])).index_copy_(0, slots, x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (slots,) = ctx.saved_tensors
+        return gradients[0].index_select(0, slots), None, None
 
 
 class _Unpad(torch.autograd.Function):

@@ -32,3 +32,19 @@ class BiLSTM(nn.Module):
         to_packed, to_flat = (torch.from_numpy(index).to(x.device, non_blocking=True) for index in (order, inverse(order)))
         packed = PackedSequence(reorder(x, to_packed, to_flat), torch.from_numpy(np.bincount(position)))
         return reorder(self.lstm(packed)[0].data, to_flat, to_packed)
+
+
+def final_states(states: Float[Tensor, "total out"], rows: Rows) -> Float[Tensor, "row out"]:
+    """The state of each direction of a `BiLSTM` after its whole row: forward at the last token, backward at the first one.
+
+    An empty row has zeros, the state before any token."""
+    if rows.total == 0:
+        return states.new_zeros(len(rows), states.shape[1])
+    offsets = rows.offsets.to(torch.int64)
+    # Those of an empty row may lie outside the axis.
+    first, last = offsets[:-1].clamp(max=rows.total - 1), (offsets[1:] - 1).clamp(min=0)
+    forward, backward = states.chunk(2, dim=1)
+    final = torch.cat([forward.index_select(0, last), backward.index_select(0, first)], 1)
+    if rows.host_lengths.min() > 0:
+        return final
+    return final.masked_fill((rows.lengths == 0)[:, None], 0.0)
