@@ -7,7 +7,8 @@ the objective.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal, Self
 
 import torch
@@ -15,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ramify.batching.document_batch import BOS, NUM_MARKS, DocumentBatch, LevelBatch
+from ramify.batching.document_batch import NUM_MARKS, DocumentBatch, LevelBatch
 from ramify.batching.levels import USUAL
 from ramify.config import check_fields
 from ramify.errors import RamifyError
@@ -25,7 +26,7 @@ from ramify.nn.dropout import dropout
 from ramify.nn.embeddings import Position, PositionTable
 from ramify.nn.evolved import EvolvedDecoder, EvolvedEncoder
 from ramify.nn.linear import Linear
-from ramify.nn.ragged import Rows, places
+from ramify.nn.ragged import Rows
 from ramify.nn.recurrent import BiLSTM, final_states
 
 Cells = Literal["evolved", "transformer"]
@@ -72,7 +73,7 @@ class AgentConfig(ModelConfig):
             values = getattr(self, name)
             if len(values) != number:
                 raise RamifyError(
-                    f"model.{name}={list(values)} must hold {number} numbers, because model.levels names {depth} above the tokens."
+                    f"model.{name}={list(values)} must hold {number} numbers, because model.levels has {depth} names."
                 )
         least = {"dims": 2, "max_children": 2, "encoder_cells": 1, "decoder_cells": 1}
         for name, smallest in least.items():
@@ -81,13 +82,15 @@ class AgentConfig(ModelConfig):
         for dim in self.dims[:-1]:
             if dim % self.num_heads:
                 raise RamifyError(
-                    f"model.dims={list(self.dims)} must hold multiples of model.num_heads={self.num_heads} below the highest level."
+                    f"model.dims={list(self.dims)} must hold multiples of model.num_heads={self.num_heads}, but for the last."
                 )
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise RamifyError(f"model.{name} must be at least 0 and below 1, but is {getattr(self, name)}.")
         if self.causal_cells and self.decoder == "autoregressive":
-            raise RamifyError("model.causal_cells=true is for model.decoder=parallel; autoregressive cells are causal. Leave it out.")
+            raise RamifyError(
+                "model.causal_cells=true is for model.decoder=parallel. Leave it out: autoregressive cells are causal."
+            )
 
     def build(self) -> "Agent":
         return Agent(self)
@@ -100,7 +103,9 @@ class AgentConfig(ModelConfig):
                 f"the data has the levels {', '.join(levels)}, but the sizes are those of {len(self.levels)} levels. Set "
                 "model.levels, model.dims, model.max_children, model.encoder_cells and model.decoder_cells."
             )
-        sizes: dict[str, Any] = {name: getattr(self, name)[:depth] for name in ("max_children", "encoder_cells", "decoder_cells")}
+        sizes: dict[str, Any] = {
+            name: getattr(self, name)[:depth] for name in ("max_children", "encoder_cells", "decoder_cells")
+        }
         return replace(self, levels=tuple(levels), dims=self.dims[: depth + 1], **sizes)
 
     def adapted_to(self, checkpoint: Checkpoint) -> Self:
@@ -212,12 +217,12 @@ class LevelDecoder(nn.Module):
 
 
 class CoherenceChecker(nn.Module):
-    """The share of a node's children that were replaced, from the node's vector: dense tanh layers and a sigmoid (section 4.4)."""
+    """The share of a node's children that were replaced, from its vector: dense tanh layers and a sigmoid (section 4.4)."""
 
     def __init__(self, dim: int, num_layers: int, width: int) -> None:
         super().__init__()
         sizes = [dim, *[width] * num_layers]
-        self.layers = nn.ModuleList(Linear(one, other) for one, other in zip(sizes[:-1], sizes[1:], strict=True))
+        self.layers = nn.ModuleList(Linear(one, other) for one, other in pairwise(sizes))
         self.out = Linear(sizes[-1], 1)
 
     def forward(self, vectors: Float[Tensor, "row dim"]) -> Float[Tensor, " row"]:

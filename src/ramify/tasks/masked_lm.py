@@ -443,4 +443,3 @@ class MaskedLM(Task[Batch]):
         weight = weight.to(torch.promote_types(states.dtype, torch.float32))
         weights = torch.repeat_interleave(weight, counts, output_size=len(labels))
         return self.head.loss(states, labels, weights)
-

@@ -236,14 +236,15 @@ class NestedAutoencoder(Task[DocumentBatch]):
         )
         replaced = replace_children(children, own, pool, "any" if level == 0 else config.replacement, random)
         child_slot = rows.child_slot.cpu()
-        slots, total = rows.slots.cpu(), rows.rows.total
+        slots = rows.slots.cpu()
         chosen = child_slot.index_select(0, torch.from_numpy(masked.chosen))
         marked = torch.from_numpy(replaced.marked.astype(np.int64))
+        segments = torch.zeros_like(slots).index_copy(0, child_slot, marked)
         return LevelDraws(
             masked_slots=slots.index_copy(0, chosen, torch.from_numpy(masked.shown)),
             masked=chosen,
             replaced_slots=slots.index_copy(0, child_slot, torch.from_numpy(NUM_MARKS + replaced.shown)),
-            segments=None if config.marks == "none" else torch.zeros(total, dtype=torch.int64).index_copy(0, child_slot, marked),
+            segments=None if config.marks == "none" else segments,
             share=torch.from_numpy(replaced.share),
             checked=torch.from_numpy(np.flatnonzero(rows.counts)),
         )
@@ -295,7 +296,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
         low, high = self.active
         for level in range(self.backbone.depth):
             number = level - batch.lowest
-            counts = dict.fromkeys(("reconstruction", "mlm", "coherence", "autoencoder", "length"), 0.0)
+            counts: dict[str, float] = dict.fromkeys(("reconstruction", "mlm", "coherence", "autoencoder", "length"), 0.0)
             if 0 <= number < len(batch.levels) and low <= level < high:
                 rows, draws = batch.levels[number], batch.draws[number]
                 slots = float(rows.lengths.sum())

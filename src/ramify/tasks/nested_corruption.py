@@ -96,8 +96,9 @@ def mask_children(
 def replace_children(
     children: RowChildren, own: Pool, pool: Pool, source: Source, random: np.random.Generator
 ) -> ReplacedChildren:
-    """Mark each child of a row with the row's probability P, which is 0 for half of the rows and uniform for the others; replace
-    each marked child with probability 1/2.
+    """Mark each child of a row with the row's probability P, and replace each marked child with probability 1/2.
+
+    P is 0 for half of the rows, and uniform for the others.
 
     `own` describes the children, `pool` what replaces them. A replacement differs from its child in content, and comes from
     another parent or document if the source demands it.
@@ -122,4 +123,3 @@ def replace_children(
         open_ = open_[~fits]
     share = np.bincount(children.row[replaced], minlength=rows) / np.maximum(children.counts, 1)
     return ReplacedChildren(marked, shown, share)
-
