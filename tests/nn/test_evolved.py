@@ -325,9 +325,10 @@ def test_recorded_weights_are_those_of_every_row(kind, options):
     assert len(record) == (CELLS if kind is EvolvedEncoder else 2 * CELLS)
     for number, layer in enumerate(record):
         assert set(layer) == ({"self", "cross"} if options else {"self"})
-        for name, keys in (("self", LENGTHS), ("cross", MEMORY_LENGTHS)):
+        for name in layer:
+            keys = LENGTHS if name == "self" else MEMORY_LENGTHS
             heads = 2 * HEADS if (kind, name, number % 2) == (EvolvedDecoder, "self", 0) else HEADS
-            for weights, query, key in zip(layer.get(name, []), LENGTHS, keys, strict=False):
+            for weights, query, key in zip(layer[name], LENGTHS, keys, strict=True):
                 assert weights.shape == (heads, query, key)
                 torch.testing.assert_close(weights.sum(2), torch.full((heads, query), float(key > 0), dtype=torch.float64))
         if options.get("causal"):

@@ -222,6 +222,7 @@ LAYERS_PER_CELL = 2
 """One cell of the Evolved Transformer counts as two Transformer layers (So et al. 2019, section 4)."""
 
 EPS = 1e-6
+"""The constant of the LayerNorms of row encoders and decoders, as in the Evolved Transformer's code."""
 
 
 class RowEncoder(nn.Module, ABC):
