@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ramify.batching.views.comment_trees import TextInput
+from ramify.batching.views.documents import LevelInput
 from ramify.batching.views.streams import StreamInput
 from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.inference.disentangler import Disentangler
@@ -15,8 +16,10 @@ from ramify.disentangle.models.feature_model import FeatureModelConfig
 from ramify.disentangle.models.mht import MHTConfig
 from ramify.disentangle.task import ReplyLinking
 from ramify.inference.base import Pipeline
+from ramify.inference.documents import DocumentPipeline
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.permutation import DenoisingPipeline, PermutationPipeline
+from ramify.models.agent import AgentConfig
 from ramify.models.base import AnyBackbone, ModelConfig
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
@@ -24,10 +27,12 @@ from ramify.models.xlnet import XLNetConfig
 from ramify.tasks.base import Task
 from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
+from ramify.tasks.nested_autoencoder import NestedAutoencoder, NestedAutoencoderConfig
 from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
 from ramify.tokenizer import Tokenizer
 
 MODELS: dict[str, type[ModelConfig]] = {
+    "agent": AgentConfig,
     "bert": BertConfig,
     "bert-pair": BertPairConfig,
     "decatt": DecomposableAttentionConfig,
@@ -65,6 +70,7 @@ class TaskKind:
 TASKS = {
     "denoising-lm": TaskKind(DenoisingLMConfig, DenoisingLM, StreamInput, DenoisingPipeline),
     "masked-lm": TaskKind(MaskedLMConfig, MaskedLM, TextInput, MaskFiller),
+    "nested-autoencoder": TaskKind(NestedAutoencoderConfig, NestedAutoencoder, LevelInput, DocumentPipeline),
     "permutation-lm": TaskKind(PermutationLMConfig, PermutationLM, StreamInput, PermutationPipeline),
     "reply-to": TaskKind(LinkConfig, ReplyLinking, ChatInput, Disentangler, {"decoding": DecodingConfig}),
 }

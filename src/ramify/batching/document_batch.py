@@ -138,6 +138,8 @@ class DocumentCollator:
     unit: int
     budget: int
     """The greatest number of tokens of a part."""
+    document_draws: int = 1
+    """The number of copies of a document that is encoded part by part. Each has random draws of its own."""
     padded: tuple[int, ...] | None = None
     """The length to which rows of each level are padded; None: rows are not padded."""
 
@@ -158,7 +160,7 @@ class DocumentCollator:
         levels: list[LevelBatch] = []
         chosen, rank = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         for level, own in enumerate(numbers):
-            found = self._level(level, own, chosen, rank)
+            found = self.level(level, own, chosen, rank)
             # Rows are sorted by length, so the number of a row in the batch is its rank.
             chosen, rank = own, inverse(np.searchsorted(own, found.source))
             levels.append(found)
@@ -175,12 +177,14 @@ class DocumentCollator:
             before += len(own)
             parts.append(part)
         documents = _joined((each.document_start, each.document_stop) for each in examples)
-        top = self._level(self.unit + 1, documents, units, rank)
+        top = self.level(self.unit + 1, np.repeat(documents, self.document_draws), units, rank)
         return DocumentBatch((top,), self.unit + 1, tuple(parts), int(tokens.sum()))
 
-    def _level(self, number: int, own: Ints, below: Ints, rank: Ints) -> LevelBatch:
-        """The rows with these numbers. `below` are the rows of the level below that the batch has, in ascending order, and
-        `rank` their numbers in the batch."""
+    def level(self, number: int, own: Ints, below: Ints, rank: Ints) -> LevelBatch:
+        """The rows with these numbers, sorted by length.
+
+        `below` are the rows of the level below that the batch has, in ascending order, and `rank` their numbers in the batch.
+        """
         level = self.rows.levels[number]
         offsets = level.part_offsets
         lengths = level.children[own] + level.parts[own]

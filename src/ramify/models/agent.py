@@ -96,17 +96,22 @@ class AgentConfig(ModelConfig):
         return Agent(self)
 
     def with_levels(self, levels: Sequence[str]) -> Self:
-        """Return these settings with other levels, and the sizes of as many levels from the lowest."""
+        """Return these settings with other levels, and the sizes of as many levels from the lowest. Further levels have the
+        sizes of the highest."""
         depth = len(levels)
-        if depth > len(self.levels):
-            raise RamifyError(
-                f"the data has the levels {', '.join(levels)}, but the sizes are those of {len(self.levels)} levels. Set "
-                "model.levels, model.dims, model.max_children, model.encoder_cells and model.decoder_cells."
-            )
-        sizes: dict[str, Any] = {
-            name: getattr(self, name)[:depth] for name in ("max_children", "encoder_cells", "decoder_cells")
-        }
-        return replace(self, levels=tuple(levels), dims=self.dims[: depth + 1], **sizes)
+
+        def sizes(name: str, number: int) -> tuple[int, ...]:
+            known = getattr(self, name)
+            return (*known, *known[-1:] * number)[:number]
+
+        return replace(
+            self,
+            levels=tuple(levels),
+            dims=sizes("dims", depth + 1),
+            max_children=sizes("max_children", depth),
+            encoder_cells=sizes("encoder_cells", depth),
+            decoder_cells=sizes("decoder_cells", depth),
+        )
 
     def adapted_to(self, checkpoint: Checkpoint) -> Self:
         saved = checkpoint.saved_as(self)

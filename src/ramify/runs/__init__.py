@@ -9,6 +9,7 @@ from ramify.runs.base import RUN_FILE, Run
 from ramify.runs.comment_trees import CommentTreeRun
 from ramify.runs.disentanglement import DisentanglementRun
 from ramify.runs.execute import check_fresh, execute, read_record
+from ramify.runs.nested_documents import NestedRun
 from ramify.runs.packed_text import PackedTextRun
 from ramify.runs.streams import StreamRun
 
@@ -17,6 +18,7 @@ __all__ = ["RUNS", "Run", "check_fresh", "execute", "kind_for", "read_run"]
 RUNS: dict[str, type[Run]] = {
     CommentTreeRun.name: CommentTreeRun,
     DisentanglementRun.name: DisentanglementRun,
+    NestedRun.name: NestedRun,
     PackedTextRun.name: PackedTextRun,
     StreamRun.name: StreamRun,
 }

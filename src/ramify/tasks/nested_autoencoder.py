@@ -388,6 +388,11 @@ class NestedAutoencoder(Task[DocumentBatch]):
             found[f"autoencoder_{parent}"] = loss * (self.autoencoder_weight * weight[f"autoencoder_{parent}"])
         return found
 
+    @property
+    def loss_names(self) -> list[str]:
+        """The names of all losses."""
+        return [name for level in range(self.backbone.depth) for name in self._loss_names(level)]
+
     def _loss_names(self, level: int) -> list[str]:
         name, parent = self.names[level], self.names[level + 1]
         found = [f"reconstruction_{parent}", f"mlm_{name}", f"coherence_{parent}", f"autoencoder_{parent}"]

@@ -1,0 +1,133 @@
+"""Children from vectors, without knowledge of their true number: every row ends where the model predicts its end."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from ramify.batching.document_batch import BOS, CONT, EOS, JOIN, NUM_MARKS
+from ramify.nn.linear import linear
+from ramify.nn.modes import evaluating
+from ramify.nn.ragged import Rows
+from ramify.tasks.nested_autoencoder import NestedAutoencoder
+
+ROWS = 256
+"""Number of rows that are decoded at once."""
+
+ENDS = (EOS, CONT)
+
+
+@dataclass(frozen=True)
+class DecodedRow:
+    """The children that a vector was decoded into."""
+
+    slots: NDArray[np.int64]
+    """One slot per place before the end: a mark between packed nodes, or NUM_MARKS plus a token id or a candidate's number."""
+    continues: bool
+    """Whether the row ends in the mark of continuation."""
+    ended: bool
+    """Whether the row ends before its last place."""
+    states: NDArray[np.float32]
+    """The decoder's vector at each of these places, and at the end mark if there is one."""
+
+
+class ChildScores:
+    """The scores of a place's candidates: the end marks, the mark between packed nodes, and the level's tokens or vectors."""
+
+    def __init__(self, task: NestedAutoencoder, level: int, candidates: Float[Tensor, "candidate dim"] | None) -> None:
+        """`candidates`: the vectors among which children are chosen; None for level 0, whose candidates are all tokens."""
+        table = task.backbone.encoder(level).items(candidates)
+        self.table = table
+        self.bias = task.reconstruction_head.bias if level == 0 else None
+        allowed = torch.ones(len(table), dtype=torch.bool, device=table.device)
+        allowed[:NUM_MARKS] = False
+        allowed[[EOS, CONT, JOIN]] = True
+        if level == 0:
+            banned = torch.tensor(sorted(task.tokenizer.special_ids), dtype=torch.int64, device=table.device)
+            allowed[NUM_MARKS + banned] = False
+        self.allowed = allowed
+
+    def __call__(self, states: Float[Tensor, "place dim"]) -> Float[Tensor, "place candidate"]:
+        return linear(states, self.table, self.bias).float().masked_fill(~self.allowed, float("-inf"))
+
+
+@torch.no_grad()
+def decode_children(
+    task: NestedAutoencoder,
+    level: int,
+    vectors: Float[NDArray, "row dim"],
+    candidates: Float[NDArray, "candidate dim"] | None = None,
+) -> list[DecodedRow]:
+    """Decode vectors of level `level + 1` into children of `level`, each the best-scoring candidate.
+
+    Above the tokens, `candidates` are the known vectors among which a child is looked up.
+    """
+    device = task.device
+    known = None if candidates is None else torch.from_numpy(candidates).to(device)
+    with evaluating(task):
+        scores = ChildScores(task, level, known)
+        found: list[DecodedRow] = []
+        for start in range(0, len(vectors), ROWS):
+            part = torch.from_numpy(np.ascontiguousarray(vectors[start : start + ROWS], dtype=np.float32)).to(device)
+            found += _decode(task, level, part, scores)
+    return found
+
+
+def _decode(task: NestedAutoencoder, level: int, vectors: Float[Tensor, "row dim"], scores: ChildScores) -> list[DecodedRow]:
+    decoder = task.decoder.level(level)
+    if decoder.length is None:
+        laid = decoder.all_places(len(vectors), vectors.device)
+    else:
+        laid = Rows.build((decoder.length(vectors).argmax(1) + 1).cpu().numpy()).to(vectors.device)
+    decompressed = decoder.decompress(vectors, laid)
+    if decoder.autoregressive:
+        slots, states = _one_by_one(task, level, decompressed, laid, scores)
+    else:
+        states = decoder.parallel(decompressed, laid)
+        slots = scores(states).argmax(1)
+    starts = np.cumsum(laid.host_lengths)[:-1]
+    rows = zip(np.split(slots.cpu().numpy(), starts), np.split(states.float().cpu().numpy(), starts), strict=True)
+    # With a predicted length, the last place is the end.
+    return [_row(own, vector, decoder.length is not None) for own, vector in rows]
+
+
+def _row(slots: NDArray[np.int64], states: NDArray[np.float32], fixed: bool) -> DecodedRow:
+    ends = np.flatnonzero(np.isin(slots, ENDS))
+    end = len(slots) - 1 if fixed else int(ends[0]) if len(ends) else len(slots)
+    ended = end < len(slots)
+    return DecodedRow(slots[:end], ended and int(slots[end]) == CONT, ended, states[: end + 1])
+
+
+def _one_by_one(
+    task: NestedAutoencoder, level: int, decompressed: Float[Tensor, "key dim"], laid: Rows, scores: ChildScores
+) -> tuple[Int[Tensor, " place"], Float[Tensor, "place dim"]]:
+    """Decode place after place. Tokens are fed back as their embeddings, vectors above them as they are."""
+    encoder, decoder = task.backbone.encoder(level), task.decoder.level(level)
+    lengths = laid.host_lengths
+    places = int(lengths.max(initial=0))
+    device = decompressed.device
+    previous = F.embedding(torch.full((len(lengths), 1), BOS, device=device), scores.table) * encoder.scale
+    states: list[Tensor] = []
+    for place in range(places):
+        so_far = Rows.build([place + 1] * len(lengths)).to(device)
+        out = decoder.after(previous.flatten(0, 1), so_far, decompressed, laid).unflatten(0, (len(lengths), place + 1))
+        states.append(out[:, -1])
+        if level == 0:
+            fed = F.embedding(scores(out[:, -1]).argmax(1), scores.table) * encoder.scale
+        else:
+            fed = out[:, -1]
+        previous = torch.cat([previous, fed[:, None]], 1)
+    every = torch.stack(states, 1) if states else decompressed.new_zeros(len(lengths), 0, decompressed.shape[1])
+    inside = torch.from_numpy(np.flatnonzero(np.arange(places) < lengths[:, None])).to(device)
+    flat = every.flatten(0, 1).index_select(0, inside)
+    return scores(flat).argmax(1), flat
+
+
+def joined(rows: Sequence[DecodedRow]) -> NDArray[np.int64]:
+    """The slots of the rows of one node, one row after the other."""
+    return np.concatenate([row.slots for row in rows]) if rows else np.zeros(0, dtype=np.int64)
