@@ -184,7 +184,8 @@ class CommentTreeRun(Run):
 
     @classmethod
     def evaluates(cls, pipeline: Pipeline) -> bool:
-        return isinstance(pipeline, MaskFiller)
+        # Comments are single texts, so no model of theirs predicts the next sentence.
+        return isinstance(pipeline, MaskFiller) and pipeline.task.next_head is None
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:

@@ -162,7 +162,7 @@ class StreamRun(Run):
             task = kind(backbone, tokenizer, self.input, self.task)
             saved = hub.saved_config(self.init)
             if saved is None:
-                head = head_from_hf(checkpoint.tensors, model)
+                head = head_from_hf(checkpoint, model)
                 hub.load_own_tensors(task, hub.own_tensors(task) | head, self.init)
             else:
                 hf.require(self.task, {"tie_weights": saved.parts["task"].tie_weights}, self.init, "task")
