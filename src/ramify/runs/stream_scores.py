@@ -8,12 +8,13 @@ from ramify.batching.running_text import RunningText
 from ramify.batching.views.streams import StreamConfig
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
-from ramify.inference.common_footing import WINDOW, CommonFooting, FootingScores
+from ramify.inference.common_footing import WINDOW, CommonFooting
 from ramify.inference.permutation import StreamPipeline
 from ramify.inference.row_evaluation import Tallied
 from ramify.inference.stream_evaluation import evaluate_streams, held_out_streams, num_places, on_common_footing
 from ramify.nn.precision import autocast
-from ramify.runs.base import Evaluation, check_options, no_progress
+from ramify.runs.base import check_options, no_progress
+from ramify.runs.running_text import RunningTextEvaluation
 
 OPTIONS = ("draws", "rows", "memory", "precision", "progress")
 
@@ -22,16 +23,10 @@ DRAWS = 1
 
 
 @dataclass(frozen=True)
-class StreamEvaluation(Evaluation):
-    """Loss in nats per target, and that of the common footing, in nats per byte."""
+class StreamEvaluation(RunningTextEvaluation):
+    """Held-out scores on the targets of rows that continue each other."""
 
     scores: Tallied
-    footing: FootingScores
-    rows: int
-    draws: int
-
-    def to_json(self) -> dict[str, Any]:
-        return self.scores.summary() | {"rows": self.rows} | self.footing.to_json()
 
     def lines(self) -> list[str]:
         found = self.scores.summary()
