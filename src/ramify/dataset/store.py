@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ramify.dataset.tables import Numbers, extra, to_arrow, to_networkx
+from ramify.dataset.tables import Numbers, TreeColumns, extra, to_arrow, to_networkx
 from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD
 from ramify.readers.base import pc
@@ -75,7 +75,7 @@ Split = Literal["train", "dev", "test", "all"]
 Structure = Literal["replies", "log", "document", "texts"]
 
 
-class Store:
+class Store(TreeColumns):
     """Memory-mapped trees. Use `Store.open(folder)`, or `Store.from_trees(trees)` for a few trees in memory."""
 
     def __init__(self, nodes: Sequence[pa.Table], trees: pa.Table, info: dict[str, Any], path: Path | None) -> None:

@@ -1,10 +1,11 @@
 """Tables with one row per node of a store, for data frames and for files, and graphs of its trees."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -42,32 +43,43 @@ BATCH_BYTES = 32 << 20
 """The largest number of rows, and of bytes of text, of a batch. A single text may be longer."""
 
 
-class TreeColumns(Protocol):
-    """The part of a `Store` that tables and graphs read. It is spelled out because `Store` itself makes tables."""
+class TreeColumns(ABC):
+    """The part of a `Store` that tables and graphs read. It stands here because `Store` itself makes tables."""
 
     @cached_property
+    @abstractmethod
     def structure(self) -> str: ...
 
     @cached_property
+    @abstractmethod
     def offsets(self) -> Indices: ...
 
     @cached_property
+    @abstractmethod
     def depth(self) -> np.ndarray: ...
 
+    @abstractmethod
     def tree_of(self, nodes: Numbers) -> Indices: ...
 
+    @abstractmethod
     def tree_ids(self, trees: Numbers) -> list[str]: ...
 
+    @abstractmethod
     def split_names(self, trees: Numbers) -> pa.Array: ...
 
+    @abstractmethod
     def meta_texts(self, trees: Numbers) -> pa.Array: ...
 
+    @abstractmethod
     def column(self, name: str, nodes: Numbers) -> pa.Array: ...
 
+    @abstractmethod
     def text_arrays(self, size: int) -> Iterator[pa.Array]: ...
 
+    @abstractmethod
     def find_tree(self, tree_id: str) -> int: ...
 
+    @abstractmethod
     def tree(self, number: int) -> Tree: ...
 
 
