@@ -162,9 +162,9 @@ def test_the_unit_is_the_level_below_the_document_or_the_highest():
 
 def test_long_units_are_cut():
     """By their tokens, so that a batch can hold every row of the unit's level, a packed one included."""
-    levels = levels_of([book([[3, 3, 3], [1, 1], [2]])])
-    for overflow, sizes in (("cut", [6, 3, 2, 2]), ("pack", [6, 3, 4])):
-        rows = Documents(levels, (4, 5, 9), LevelInput(overflow=overflow, unit_tokens=6), budget=100).rows
+    levels = levels_of([book([[3, 3, 3], [1, 1], [2], [3]])])
+    for overflow, sizes in (("cut", [6, 3, 2, 2, 3]), ("pack", [6, 3, 4, 3])):
+        rows = Documents(levels, (4, 9, 9), LevelInput(overflow=overflow, unit_tokens=6), budget=100).rows
         assert rows.levels[PARAGRAPH].tokens.tolist() == sizes
         assert rows.levels[PARAGRAPH].continued.tolist() == [True] + [False] * (len(sizes) - 1)
 
