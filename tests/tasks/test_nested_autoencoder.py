@@ -341,36 +341,21 @@ def test_counts_are_what_losses_are_divided_by():
         torch.testing.assert_close(means[each], total / counts[each], **EXACT)
 
 
-@pytest.mark.parametrize("padding", ["packed", "full"])
-def test_losses_of_batches_add_up(padding):
-    """With the counts of both as divisors, the gradient of two batches is that of one, for losses without classes of a batch."""
-    off = {"vector_distance": 0.0, "queue": 0, "autoencoder": 0.1}
-    own = task(
-        {
-            "levels": ("sentence",),
-            "dims": (8, 12),
-            "max_children": (6,),
-            "encoder_cells": (1,),
-            "decoder_cells": (1,),
-            "padding": padding,
-        },
-        **off,
-    )
-    trees = books(4)
-    view, collator = read(own, trees)
-    parts = [own.draw(collator([view.example(int(n)) for n in each]), 5) for each in np.array_split(np.arange(len(view)), 2)]
-    counts = [own.counts(batch, MAIN) for batch in parts]
-    total = {name: sum(each[name] for each in counts) for name in counts[0]}
-    one, two = (gradients(own, batch, total) for batch in parts)
-    for name, gradient in one.items():
-        assert torch.isfinite(gradient).all()
-        own_share = {key: value for key, value in counts[0].items()}
-        assert own_share.keys() == total.keys()
-        assert name in two
-    means = [losses(own, batch, total) for batch in parts]
-    sums = [losses(own, batch) for batch in parts]
-    for name in total:
-        torch.testing.assert_close(means[0][name] + means[1][name], (sums[0][name] + sums[1][name]) / total[name], **EXACT)
+def test_losses_of_batches_add_up():
+    """Divided by the counts of both, the losses and gradients of two batches of sentences are those of one."""
+    sizes = {"levels": ("sentence",), "dims": (8, 12), "max_children": (6,), "encoder_cells": (1,), "decoder_cells": (1,)}
+    own = task(sizes, mask_rate=0.0, replacement_tokens="vocabulary").eval()
+    batch = own.draw(batch_of(own, TREES), 5)
+    view, collator = read(own, TREES)
+    halves = [collator([view.example(int(number)) for number in each]) for each in np.array_split(np.arange(len(view)), 2)]
+    halves = [own.draw(half, 5) for half in halves]
+    total = own.counts(batch, MAIN)
+    assert total["reconstruction_sentence"] == sum(own.counts(half, MAIN)["reconstruction_sentence"] for half in halves)
+    for name in ("reconstruction_sentence", "autoencoder_sentence"):
+        whole, *parts = (losses(own, each, total)[name] for each in (batch, *halves))
+        torch.testing.assert_close(parts[0] + parts[1], whole, **EXACT)
+        found, one, two = (torch.autograd.grad(each, own.backbone.encoder(0).table.weight)[0] for each in (whole, *parts))
+        torch.testing.assert_close(one + two, found, **EXACT)
 
 
 def test_weights_scale_their_losses():
@@ -465,7 +450,7 @@ def test_gradients_of_every_module_equal_finite_differences():
         # The table of tokens is that of the lowest encoder.
         decoders = {f"decoder.decoders.{number}"} | (heads - {"mlm_head.bias"} if number == 0 else set())
         assert moved[f"reconstruction_{name}"] == below | decoders
-        checker = {key for key in by_module(own, f"checkers.{number}")}
+        checker = set(by_module(own, f"checkers.{number}"))
         assert moved[f"coherence_{name}"] == below | checker
         mlm = moved[f"mlm_{own.names[number]}"]
         assert mlm == below | {f"mlm_heads.{number}.dense"} | ({"mlm_head.bias"} if number == 0 else set())
@@ -690,7 +675,7 @@ def test_levels_below_can_be_frozen():
 
 
 def test_a_batch_of_which_no_level_learns_is_empty():
-    """A long document before its level is unlocked, and units after they are frozen. Evaluation covers all levels at any time."""
+    """A long document before its level is unlocked, and units after they are frozen. Evaluation covers all levels."""
     own = task(schedule="staged", unlock_steps=10, freeze_below=True).train()
     apart = batch_of(own, LONG, budget=9)
     view, collator = read(own, LONG, budget=9)
