@@ -24,7 +24,7 @@ from ramify.models.base import AnyBackbone, Checkpoint, ModelConfig
 from ramify.nn.blocks import RowDecoder, RowEncoder, TransformerDecoder, TransformerEncoder
 from ramify.nn.dropout import dropout
 from ramify.nn.embeddings import Position, PositionTable
-from ramify.nn.evolved import EvolvedDecoder, EvolvedEncoder
+from ramify.nn.evolved import EvolvedDecoder, EvolvedEncoder, first_heads
 from ramify.nn.linear import Linear
 from ramify.nn.ragged import Rows
 from ramify.nn.recurrent import BiLSTM, final_states
@@ -79,11 +79,10 @@ class AgentConfig(ModelConfig):
         for name, smallest in least.items():
             if min(getattr(self, name)) < smallest:
                 raise RamifyError(f"model.{name}={list(getattr(self, name))} must hold numbers of at least {smallest}.")
-        for dim in self.dims[:-1]:
-            if dim % self.num_heads:
-                raise RamifyError(
-                    f"model.dims={list(self.dims)} must hold multiples of model.num_heads={self.num_heads}, but for the last."
-                )
+        for name, smallest in (("num_heads", 1), ("vocab_size", 0)):
+            if getattr(self, name) < smallest:
+                raise RamifyError(f"model.{name} must be at least {smallest}, but is {getattr(self, name)}.")
+        self._check_heads()
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise RamifyError(f"model.{name} must be at least 0 and below 1, but is {getattr(self, name)}.")
@@ -91,6 +90,15 @@ class AgentConfig(ModelConfig):
             raise RamifyError(
                 "model.causal_cells=true is for model.decoder=parallel. Leave it out: autoregressive cells are causal."
             )
+
+    def _check_heads(self) -> None:
+        """Raise `RamifyError` for vectors that cannot be divided among heads. Those of the highest level are never children."""
+        heads, why = self.num_heads, f"because model.num_heads={self.num_heads}"
+        if self.cells == "evolved":
+            heads = math.lcm(first_heads(self.num_heads), 2)
+            why += " and the first attention of an evolved decoder cell has twice as many heads (up to 16)"
+        if any(dim % heads for dim in self.dims[:-1]):
+            raise RamifyError(f"model.dims={list(self.dims)} must hold multiples of {heads}, but for the last, {why}.")
 
     def build(self) -> "Agent":
         return Agent(self)
@@ -323,7 +331,7 @@ class AgentDecoder(nn.Module):
 
 def _positions(config: AgentConfig, places: int, dim: int) -> PositionTable:
     table = PositionTable(places, dim, config.positions)
-    if isinstance(table.weight, nn.Parameter):
+    if config.positions == "learned":
         nn.init.normal_(table.weight, std=dim**-0.5)
     return table
 

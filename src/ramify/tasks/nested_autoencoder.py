@@ -151,6 +151,7 @@ class Classes:
     ) -> Float[Tensor, " position"]:
         """The negative log-probability of any class with the content of the label: duplicates are all right."""
         scores = linear(states, self.vectors)
+        scores = scores.to(precise(scores.dtype))
         right = self.content[None] == self.content.index_select(0, labels)[:, None]
         losses = torch.logsumexp(scores, 1) - torch.logsumexp(scores.masked_fill(~right, -math.inf), 1)
         return losses / math.log(max(2, len(self.vectors))) if per_class else losses
@@ -302,11 +303,9 @@ class NestedAutoencoder(Task[DocumentBatch]):
         return self.draw(batch, int(seed))
 
     def draw(self, batch: DocumentBatch, seed: int) -> DocumentBatch:
-        """The batch with masked and replaced children, which the seed determines.
-
-        A long document makes an empty batch while its level does not learn yet.
-        """
-        if batch.lowest >= self.active[1]:
+        """The batch with masked and replaced children, which the seed determines. It is empty if none of its levels learns."""
+        low, high = self.active
+        if batch.lowest >= high or batch.lowest + len(batch.levels) <= low:
             return EMPTY
         random = np.random.Generator(np.random.Philox(key=seed))
         draws = [self._draw(batch, level, random) for level in range(len(batch.levels))]
@@ -405,9 +404,10 @@ class NestedAutoencoder(Task[DocumentBatch]):
 
     @property
     def active(self) -> tuple[int, int]:
-        """The lowest level of children that learns, and the one after the highest."""
+        """The lowest level of children that learns, and the one after the highest. Evaluation covers all levels, so that its
+        losses can be compared from start to end."""
         config, depth = self.config, self.backbone.depth
-        if config.schedule == "joint":
+        if config.schedule == "joint" or not self.training:
             return 0, depth
         unlocked = int(self.watch.unlocked) if config.plateau else 1 + self.updates // max(1, config.unlock_steps)
         stop = min(depth, unlocked)
@@ -436,7 +436,8 @@ class NestedAutoencoder(Task[DocumentBatch]):
             yield found, None
             self._watch(found)
             return
-        two_phase = self.config.upper == "two_phase"
+        # Frozen levels have no gradient.
+        two_phase = self.config.upper == "two_phase" and self.active[0] < batch.lowest
         drawn, vectors = [], []
         with torch.no_grad():
             for part in batch.parts:
@@ -583,7 +584,8 @@ class NestedAutoencoder(Task[DocumentBatch]):
         config, rows = self.config, encoded.rows
         labels = rows.slots.index_select(0, rows.true_slots)
         if encoded.classes is None:
-            weights = torch.full(labels.shape, config.reconstruction * weight, device=labels.device, dtype=decoded.states.dtype)
+            dtype = precise(decoded.states.dtype)
+            weights = torch.full(labels.shape, config.reconstruction * weight, device=labels.device, dtype=dtype)
             loss = self.reconstruction_head.loss(decoded.states, labels, weights)
             if config.label_smoothing:
                 smoothing = self._smoothing(decoded.states, labels)
@@ -621,7 +623,8 @@ class NestedAutoencoder(Task[DocumentBatch]):
         states = self.masked_states(encoded, draws)
         labels = encoded.rows.slots.index_select(0, draws.masked)
         if encoded.classes is None:
-            return self.mlm_head.loss(states, labels, torch.ones(labels.shape, device=labels.device, dtype=states.dtype))
+            weights = torch.ones(labels.shape, device=labels.device, dtype=precise(states.dtype))
+            return self.mlm_head.loss(states, labels, weights)
         return encoded.classes.loss(states, labels, self.config.per_class).sum()
 
     def judged(self, encoded: "Encoded", slots: Int[Tensor, " slot"], segments: Tensor | None) -> Float[Tensor, " row"]:
@@ -656,6 +659,11 @@ class Encoded:
     """The candidates above the tokens. Tokens have a vocabulary."""
     states: Float[Tensor, "slot dim"]
     parents: Float[Tensor, "row parent"]
+
+
+def precise(dtype: torch.dtype) -> torch.dtype:
+    """The type of sums over a vocabulary or many rows: at least single precision."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 def relative_distance(own: Float[Tensor, "row dim"], other: Float[Tensor, "row dim"]) -> Float[Tensor, ""]:
