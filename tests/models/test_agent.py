@@ -129,7 +129,7 @@ def test_decompressor_reads_the_vector_at_every_place_and_nothing_else(decompres
 def reshaped(own, batch, number, lengths):
     """The level of a batch as if its rows held the first `lengths` of the same children, and their vectors stayed."""
     level = batch.levels[number]
-    slots = [slots[: length - 1] + [EOS] for (slots, _), length in zip(rows_of(level), lengths, strict=True)]
+    slots = [[*slots[: length - 1], EOS] for (slots, _), length in zip(rows_of(level), lengths, strict=True)]
     flat = torch.tensor([slot for row in slots for slot in row])
     is_child = flat >= NUM_MARKS
     return replace(
