@@ -192,7 +192,10 @@ class NestedRun(LanguageModelRun):
         backbone = model.build()
         task = NestedAutoencoder(backbone, tokenizer, self.input, self.task)
         if self.init:
-            hub.load_own_tensors(task, hub.checkpoint(self.init).tensors, self.init)
+            # Queues hold nodes of the data of the other run, so they begin anew.
+            queues = {name: tensor for name, tensor in hub.own_tensors(task).items() if name.startswith("queues.")}
+            saved = {name: each for name, each in hub.checkpoint(self.init).tensors.items() if not name.startswith("queues.")}
+            hub.load_own_tensors(task, saved | queues, self.init)
         return task
 
     def normalized(self) -> Self:
