@@ -306,7 +306,6 @@ class DocumentRows:
             found.append(rows)
         return cls(levels.ids, tuple(found))
 
-
     def unpacked(self, level: int, places: int, most_tokens: int | None) -> "DocumentRows":
         """The rows up to a level, where the nodes of that level share none. Rows below it stay as they are.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from ramify.batching.document_batch import DocumentCollator, LevelBatch
 from ramify.batching.forest import Ints, ranges
-from ramify.batching.levels import Level, Levels, LevelRows
+from ramify.batching.levels import Level, LevelRows, Levels
 from ramify.batching.views.documents import Documents
 from ramify.dataset.store import Store
 from ramify.inference.base import TOKENS
@@ -113,9 +114,9 @@ def _of_nodes(rows: LevelRows, scores: Scores) -> Scores:
     return _quotient(total, np.bincount(node[known], minlength=len(rows.num_rows)))
 
 
-def _quotient(total: NDArray[np.float64], count: NDArray[np.generic]) -> Scores:
+def _quotient(total: NDArray[Any], count: NDArray[Any]) -> Scores:
     """NaN where there is nothing to divide by."""
-    return np.divide(total, count, out=np.full(len(total), np.nan), where=np.asarray(count) > 0)
+    return np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
 
 
 # --- passes through the checker -----------------------------------------------------------------------------------------

@@ -43,7 +43,8 @@ class DocumentIndex:
         if len(places) > 1:
             trees = self.store.tree_ids(self.store.tree_of(self.node[places[:2]]))
             raise RamifyError(
-                f"node {node!r} is in {counted(len(places), 'tree')}, such as {trees[0]!r} and {trees[1]!r}. Name the tree, too."
+                f"node {node!r} is in {counted(len(places), 'tree')}, such as {trees[0]!r} and {trees[1]!r}. Name the tree "
+                "(--tree)."
             )
         return int(places[0])
 

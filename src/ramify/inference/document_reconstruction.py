@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import NDArray
 
 from ramify.batching.document_batch import JOIN, NUM_MARKS
@@ -88,7 +88,7 @@ def reconstruct(
             progress(stop - start)
         start = stop
     bounds = token_bounds(levels, level)
-    true_ids = [levels.ids[a:b].astype(np.int64) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    true_ids = [levels.ids[a:b].astype(np.int64) for a, b in pairwise(bounds)]
     left_out = sum(each.left_out for each in collator.rows.levels[: level + 1])
     unknown = count_unknown(task.tokenizer, levels)
     return Reconstructions(rows.level, decoded, true_ids, left_out, len(levels.ids), unknown)
@@ -121,14 +121,12 @@ def _decode(
         node, begins, vectors = _children(task, number, vectors[kept], node[kept], begins[kept], banks[number])
     ids = vectors[:, 0].astype(np.int64)
     ends = np.searchsorted(node, np.arange(num_nodes + 1))
-    return [
-        DecodedText(ids[a:b], begins[a:b], bool(whole)) for a, b, whole in zip(ends[:-1], ends[1:], is_whole, strict=True)
-    ]
+    return [DecodedText(ids[a:b], begins[a:b], bool(whole)) for a, b, whole in zip(ends[:-1], ends[1:], is_whole, strict=True)]
 
 
 def _children(
     task: NestedAutoencoder, level: int, vectors: Vectors, node: Ints, begins: Ints, candidates: Vectors | None
-) -> tuple[Ints, Ints, Float[NDArray, "child _dim"]]:
+) -> tuple[Ints, Ints, NDArray[Any]]:
     """The children of vectors of level `level + 1`: the node of each, what begins with it, and its vector (or token id)."""
     found_node: list[Ints] = [np.zeros(0, dtype=np.int64)]
     found_begins: list[int] = []
@@ -159,7 +157,7 @@ def as_text(tokenizer: Tokenizer, names: Sequence[str], decoded: DecodedText) ->
     """The text of decoded tokens. `names` are the levels above the tokens, from the lowest."""
     starts = [0, *(np.flatnonzero(decoded.begins[1:] > 0) + 1).tolist(), len(decoded.ids)]
     found = ""
-    for start, stop in zip(starts[:-1], starts[1:], strict=True):
+    for start, stop in pairwise(starts):
         if stop > start:
             before = separator(names, int(decoded.begins[start]) - 1) if found else ""
             found += before + tokenizer.decode(decoded.ids[start:stop].tolist())

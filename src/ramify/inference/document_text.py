@@ -48,13 +48,14 @@ def texts_of_nodes(tree: Tree, numbers: Sequence[int]) -> Iterator[str]:
     """The text of each of these nodes and its descendants. Blank lines separate paragraphs and whatever lies above them."""
     sizes = tree.subtree_sizes
     for number in numbers:
-        parts: list[str] = []
+        found, before = "", ""
         for node in tree.nodes[number : number + int(sizes[number])]:
+            if node.kind != SENTENCE:
+                before = "\n\n"
             if node.text:
-                parts += [" " if node.kind == SENTENCE and parts[-1:] != ["\n\n"] else "\n\n", node.text]
-            elif parts:
-                parts.append("\n\n")
-        yield "".join(parts).strip()
+                found += (before if found else "") + node.text
+                before = " " if node.kind == SENTENCE else "\n\n"
+        yield found
 
 
 def token_bounds(levels: Levels, level: int) -> Ints:

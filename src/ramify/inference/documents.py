@@ -107,7 +107,9 @@ class AnyDocumentPipeline(Pipeline, ABC):
         store = Store.from_trees(trees)
         if store.num_trees:
             check_documents(store)
-        return store, np.array([isinstance(each, str) for each, tree in zip(given, trees, strict=True) if len(tree)], dtype=bool)
+        return store, np.array(
+            [isinstance(each, str) for each, tree in zip(given, trees, strict=True) if len(tree)], dtype=bool
+        )
 
 
 class DocumentEncoder(AnyDocumentPipeline):
@@ -187,7 +189,7 @@ class DocumentPipeline(AnyDocumentPipeline):
         """
         self._check_trained("coherence", "checkers")
         numbers = sorted(self.level_number(each) for each in (self.levels if levels is None else levels))
-        store, is_text = self._store(document, len(self.levels) - 1)
+        store, _ = self._store(document, len(self.levels) - 1)
         tree = store.tree(0) if store.num_trees else Tree(())
         found = judge(self.task, store, np.arange(store.num_trees), numbers, progress)
         nodes: list[tuple[int, int, dict[str, Any]]] = []
@@ -216,8 +218,8 @@ class DocumentPipeline(AnyDocumentPipeline):
     def _check_trained(self, loss: str, parts: str) -> None:
         if not getattr(self.task.config, loss):
             raise RamifyError(
-                f"the model was trained with task.{loss}=0, so its {parts} learned nothing. Choose a model that was trained with "
-                f"this loss."
+                f"the model was trained with task.{loss}=0, so its {parts} learned nothing. Choose a model that was trained "
+                "with this loss."
             )
 
 

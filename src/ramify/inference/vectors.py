@@ -125,7 +125,7 @@ class VectorTable:
             self._flush()
 
     def _flush(self) -> None:
-        if self.waiting:
+        if any(map(len, self.waiting)):
             table = pa.Table.from_batches(self.waiting, schema=self.schema)
             self.writer.write_table(table, row_group_size=len(table))
         self.waiting = []
