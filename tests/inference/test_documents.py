@@ -16,13 +16,13 @@ from ramify.batching.levels import Levels
 from ramify.batching.views.documents import LevelInput
 from ramify.dataset.store import Store
 from ramify.errors import CannotError
-from ramify.inference import document_reconstruction, document_vectors
+from ramify.inference import document_vectors, node_reconstruction
 from ramify.inference.document_decoding import DecodedRow
-from ramify.inference.document_reconstruction import DecodedText, as_text, token_accuracy
 from ramify.inference.document_table import write_level
 from ramify.inference.document_text import as_document, texts_of_nodes
 from ramify.inference.document_vectors import encode_documents, encode_nodes, in_groups, read_documents
 from ramify.inference.documents import DocumentEncoder
+from ramify.inference.node_reconstruction import DecodedText, as_text, token_accuracy
 from ramify.nn.ragged import Rows
 from ramify.tasks.nested_autoencoder import NestedAutoencoderConfig
 
@@ -246,7 +246,7 @@ def script(monkeypatch, *steps):
             for row in rows
         ]
 
-    monkeypatch.setattr(document_reconstruction, "decode_children", decode)
+    monkeypatch.setattr(node_reconstruction, "decode_children", decode)
 
 
 def spelled(model, text, end=EOS):
@@ -289,7 +289,7 @@ def test_cut_nodes_are_decoded_piece_by_piece(model, monkeypatch):
 
 def test_a_runaway_decoder_is_stopped_and_said_to_be(model, monkeypatch):
     child = NUM_MARKS
-    monkeypatch.setattr(document_reconstruction, "MOST_ROWS", 2)
+    monkeypatch.setattr(node_reconstruction, "MOST_ROWS", 2)
     script(monkeypatch, [[child, child, child, EOS]], [spelled(model, "we"), spelled(model, "it")])
     node = model.reconstruct("Ann came.", level="paragraph")["nodes"][0]
     assert (node["reconstruction"], node["complete"]) == ("we it", False)
@@ -359,7 +359,7 @@ def test_probing_marks_each_child_alone():
 def test_copies_of_rows_stay_apart_in_batches(monkeypatch):
     model = likelier()
     whole = model.coherence(letters()[1])
-    monkeypatch.setattr("ramify.inference.document_coherence.TOKENS", 7)
+    monkeypatch.setattr("ramify.inference.node_coherence.TOKENS", 7)
     for one, other in zip(model.coherence(letters()[1])["nodes"], whole["nodes"], strict=True):
         assert [child["id"] for child in one["children"]] == [child["id"] for child in other["children"]]
         close([each["score"] for each in one["children"]], [each["score"] for each in other["children"]])

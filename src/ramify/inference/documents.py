@@ -13,11 +13,11 @@ from ramify.batching.levels import check_documents
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.inference.base import Pipeline
-from ramify.inference.document_coherence import judge
 from ramify.inference.document_index import DocumentIndex, index_documents
-from ramify.inference.document_reconstruction import as_text, reconstruct, token_accuracy
 from ramify.inference.document_text import as_document, texts_of_nodes
 from ramify.inference.document_vectors import encode_nodes, in_groups
+from ramify.inference.node_coherence import judge
+from ramify.inference.node_reconstruction import as_text, reconstruct, token_accuracy
 from ramify.models.agent import Agent
 from ramify.tasks.nested_autoencoder import NestedAutoencoder
 from ramify.tree import Tree
