@@ -48,9 +48,9 @@ def nearest(
     with bar("encoding", None) as advance:
         index = model.index(store, level=level, progress=advance)
     if query is not None:
-        ids = model.tokenizer.encode(query)
-        if not ids:
+        if not query.strip():
             raise RamifyError("--query holds no text. Give some words.")
+        ids = model.tokenizer.encode(query)
         say_unknown(sum(each == model.tokenizer.unk_id for each in ids), len(ids), "--query")
         found = model.nearest(query, index, k=k)
     else:
