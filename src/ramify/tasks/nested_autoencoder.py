@@ -307,7 +307,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
 
     def losses(self, batch: DocumentBatch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
         if not batch.parts:
-            yield self._all_levels(batch, None, divisors), None
+            yield self.losses_of_levels(batch, None, divisors), None
             return
         two_phase = self.config.upper == "two_phase"
         drawn, vectors = [], []
@@ -316,7 +316,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
                 drawn.append(generator_state(batch.device))
                 vectors.append(self.backbone(part).nodes[-1])
         leaf = torch.cat(vectors).requires_grad_(two_phase)
-        yield self._all_levels(batch, leaf, divisors), None
+        yield self.losses_of_levels(batch, leaf, divisors), None
         if not two_phase or leaf.grad is None:
             return
         start = 0
@@ -327,7 +327,9 @@ class NestedAutoencoder(Task[DocumentBatch]):
             yield {"encoder": (found * leaf.grad[start : start + len(found)]).sum()}, None
             start += len(found)
 
-    def _all_levels(self, batch: DocumentBatch, vectors: Tensor | None, divisors: Mapping[str, float]) -> dict[str, Tensor]:
+    def losses_of_levels(
+        self, batch: DocumentBatch, vectors: Tensor | None, divisors: Mapping[str, float]
+    ) -> dict[str, Tensor]:
         """The losses of all levels of a batch, whose lowest rows have tokens as children, or these vectors."""
         low, high = self.active
         found: dict[str, Tensor] = {}
@@ -354,8 +356,12 @@ class NestedAutoencoder(Task[DocumentBatch]):
         level, rows = batch.lowest + number, batch.levels[number]
         encoder = self.backbone.encoder(level)
         items = encoder.items(vectors)
-        states = encoder.states(items, rows.slots, rows.rows)
         classes = None if level == 0 else self._classes(level, items, batch.below(number))
+        if batch.parts:
+            # Masked and replaced children of a long document may come from the queue.
+            queue = self.queue(level)
+            items = torch.cat([items, queue.vectors[: len(queue)].to(items.dtype)])
+        states = encoder.states(items, rows.slots, rows.rows)
         return Encoded(level, rows, items, classes, states, encoder.compress(states, rows.rows))
 
     def _classes(self, level: int, items: Float[Tensor, "item dim"], below: Sequence[LevelBatch]) -> Classes:
