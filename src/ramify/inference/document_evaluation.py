@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ramify.batching.document_batch import DocumentBatch, DocumentCollator
-from ramify.batching.forest import Ints
+from ramify.batching.forest import Ints, token_cache
 from ramify.batching.levels import DocumentRows, LevelRows, Levels
 from ramify.batching.views.documents import Documents
 from ramify.dataset.store import Split, Store
@@ -93,10 +93,18 @@ class DocumentScores:
 
 
 def evaluate_documents(
-    task: NestedAutoencoder, store: Store, split: Split, *, rows: int = ROWS, seed: int = 0, advance: Advance | None = None
+    task: NestedAutoencoder,
+    store: Store,
+    split: Split,
+    *,
+    rows: int = ROWS,
+    most_tokens: int | None = None,
+    seed: int = 0,
+    advance: Advance | None = None,
 ) -> DocumentScores:
     """Measure a model on the documents of a split: `num_steps` steps of progress, at most `rows` rows per level and measure.
 
+    `most_tokens`: only the first documents, up to about so many tokens, but at least two.
     Raises `RamifyError` if the split has no documents, or the model is an encoder alone.
     """
     if task.config.encoder_only:
@@ -105,6 +113,8 @@ def evaluate_documents(
             "it was taken from."
         )
     trees = store.evaluation_trees(split)
+    if most_tokens is not None:
+        trees = first_documents(store, task, trees, most_tokens)
     agent, names, depth = task.backbone, task.names, task.backbone.depth
     steps = Steps(advance or (lambda count: None))
     view, collator = read_documents(agent, task.tokenizer, task.input, store, trees)
@@ -141,6 +151,13 @@ def evaluate_documents(
             found[name] |= counts_of(held.level(number))
     steps.finish()
     return DocumentScores(found, notes, len(trees), len(view.rows.ids))
+
+
+def first_documents(store: Store, task: NestedAutoencoder, trees: Ints, most_tokens: int) -> Ints:
+    """The first documents that hold about so many tokens, but at least two."""
+    starts = token_cache(store, task.tokenizer).starts
+    tokens = np.cumsum(starts[store.offsets[trees + 1]] - starts[store.offsets[trees]])
+    return trees[: max(2, int(np.searchsorted(tokens, most_tokens, side="right")))]
 
 
 def num_steps(task: NestedAutoencoder) -> int:
@@ -283,7 +300,9 @@ def drawn_measures(held: HeldOut, view: Documents, floors: FittedFloors, advance
                 marked = np.full(len(rows.counts), math.nan)
                 if draws.segments is not None:
                     own = draws.segments.index_select(0, rows.child_slot).cpu().numpy()
-                    marked = np.bincount(rows.child_row.cpu().numpy(), own.astype(np.float64), minlength=len(rows.counts))
+                    marked = np.bincount(
+                        rows.child_row.cpu().numpy(), own.astype(np.float64), minlength=len(rows.counts)
+                    ).astype(np.float64)
                 coherence[level].add(judged.double().cpu().numpy(), draws.share.cpu().numpy(), marked, rows.counts)
                 children = encoded.parents
             advance(size)

@@ -1,6 +1,6 @@
 """Held-out scores of models of nested documents."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,10 +68,23 @@ def others(measure: Measure) -> str:
     return ", ".join(f"{name} {value:.4f}" for name, value in measure.others.items() if value == value)
 
 
-def score(pipeline: DocumentPipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> NestedEvaluation:
-    """Score a model on the documents of a split. Options: `OPTIONS`."""
+def score(
+    pipeline: DocumentPipeline,
+    source: str,
+    store: Store,
+    split: Split,
+    options: Mapping[str, Any],
+    *,
+    most_tokens: int | None = None,
+    advance: Callable[[int], None] | None = None,
+) -> NestedEvaluation:
+    """Score a model on the documents of a split. Options: `OPTIONS`.
+
+    `most_tokens`: only the first documents, up to about so many tokens. `advance` receives the progress in place of a bar.
+    """
     check_options(options, OPTIONS, source, "a model of documents")
     bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
-    with bar(num_steps(pipeline.task)) as advance, autocast(pipeline.device, precision):
-        found = evaluate_documents(pipeline.task, store, split, rows=options.get("rows", ROWS), advance=advance)
+    rows = options.get("rows", ROWS)
+    with bar(num_steps(pipeline.task)) as step, autocast(pipeline.device, precision):
+        found = evaluate_documents(pipeline.task, store, split, rows=rows, most_tokens=most_tokens, advance=advance or step)
     return NestedEvaluation(found)
