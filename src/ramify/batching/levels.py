@@ -1,5 +1,6 @@
 """Documents as levels: the nodes of each level in reading order, and the rows that a model of nested documents reads."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -147,15 +148,21 @@ class _Builder:
         self.counts: list[list[int]] = [[] for _ in names]
         self.open: list[bool] = [False] * len(names)
         """Whether the last node of each level may take further children."""
-        self.host: dict[int, int] = {}
-        """The level of each node, or of the nearest node above on a level; the number of levels if there is none."""
+        self.path: list[int] = []
+        """The last node, and the nodes above it, from the root on."""
+        self.hosts: list[int] = []
+        """The level of each of these, or of the nearest node above on a level; the number of levels if there is none."""
 
     def add(self, node: int, parent: int, level: int, length: int) -> None:
         """Add a node with this number of tokens. `level` is the number of levels if the node is on none."""
         top = len(self.names)
-        host = self.host[parent] if parent >= 0 else top
+        while self.path and self.path[-1] != parent:
+            self.path.pop()
+            self.hosts.pop()
+        if parent >= 0 and not self.path:
+            self._refuse_order(node, parent)
+        host = self.hosts[-1] if parent >= 0 else top
         if parent < 0:
-            self.host = {}
             self.open = [False] * top
         if level < top:
             if parent >= 0 and host <= level:
@@ -163,7 +170,8 @@ class _Builder:
             self._fill(node, level + 1, host)
             self._begin(node, level, stored=True)
             host = level
-        self.host[node] = host
+        self.path.append(node)
+        self.hosts.append(host)
         if length:
             self._fill(node, 0, host)
             self.counts[0][-1] += length
@@ -187,6 +195,14 @@ class _Builder:
         raise RamifyError(
             f"document {tree!r}, node {self.store.ids([node])[0]!r}: a {self.names[level]} lies inside a {self.names[host]}, "
             f"but the levels are {', '.join(self.names)}, from the lowest. Choose other levels."
+        )
+
+    def _refuse_order(self, node: int, parent: int) -> None:
+        tree = self.store.tree_ids(self.store.tree_of([node]))[0]
+        own, above = self.store.ids([node, parent])
+        raise RamifyError(
+            f"document {tree!r}, node {own!r}: it lies in node {above!r}, which ended before. The nodes of documents are in "
+            "reading order: a node, all that it contains, then the next node. Sort the nodes."
         )
 
     def levels(self) -> tuple[Level, ...]:
@@ -330,7 +346,9 @@ def _cut(
     num_parts = np.ones(len(node), dtype=np.int64)
     row = np.arange(len(node))
     if overflow == "pack":
-        row = _packed(parent[node], count, continued, room)
+        ends = np.concatenate([[0], np.cumsum(tokens)])
+        own_tokens = ends[start + count] - ends[start]
+        row = _packed(parent[node], count, continued, room, own_tokens, most_tokens)
         num_parts = np.bincount(row)
     first_part = np.searchsorted(node, np.arange(len(starts)))
     last = np.cumsum(num_parts) - 1
@@ -370,17 +388,19 @@ def _limited(node: Ints, start: Ints, count: Ints, tokens: Ints, limit: int) -> 
     return table[:, 0], table[:, 1], table[:, 2]
 
 
-def _packed(parent: Ints, count: Ints, continued: Bools, room: int) -> Ints:
+def _packed(parent: Ints, count: Ints, continued: Bools, room: int, tokens: Ints, most_tokens: int | None) -> Ints:
     """The row of each part, if neighbours with the same parent share rows. A node with several parts shares none."""
     split = continued | np.append(False, continued[:-1])[: len(continued)]
-    row, rows, filled = np.empty(len(parent), dtype=np.int64), -1, 0
+    row, rows, filled, held = np.empty(len(parent), dtype=np.int64), -1, 0, 0
+    limit = math.inf if most_tokens is None else most_tokens
     previous = None
-    for part, (above, own, alone) in enumerate(zip(parent.tolist(), count.tolist(), split.tolist(), strict=True)):
+    parts = zip(*(each.tolist() for each in (parent, count, tokens, split)), strict=True)
+    for part, (above, own, number, alone) in enumerate(parts):
         # A mark separates parts.
-        if alone or above != previous or filled + 1 + own > room:
-            rows, filled = rows + 1, own
+        if alone or above != previous or filled + 1 + own > room or held + number > limit:
+            rows, filled, held = rows + 1, own, number
         else:
-            filled += 1 + own
+            filled, held = filled + 1 + own, held + number
         previous = None if alone else above
         row[part] = rows
     return row

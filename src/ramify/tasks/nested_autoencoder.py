@@ -123,7 +123,8 @@ class Classes:
         self, states: Float[Tensor, "position dim"], labels: Int[Tensor, " position"], per_class: bool
     ) -> Float[Tensor, " position"]:
         """The negative log-probability of any class with the content of the label: duplicates are all right."""
-        scores = linear(states, self.vectors).float()
+        scores = linear(states, self.vectors)
+        scores = scores.to(precise(scores.dtype))
         right = self.content[None] == self.content.index_select(0, labels)[:, None]
         losses = torch.logsumexp(scores, 1) - torch.logsumexp(scores.masked_fill(~right, -math.inf), 1)
         return losses / math.log(max(2, len(self.vectors))) if per_class else losses
@@ -215,7 +216,10 @@ class NestedAutoencoder(Task[DocumentBatch]):
         return self.draw(batch, int(seed))
 
     def draw(self, batch: DocumentBatch, seed: int) -> DocumentBatch:
-        """The batch with masked and replaced children, which the seed determines."""
+        """The batch with masked and replaced children, which the seed determines. It is empty if none of its levels learns."""
+        low, high = self.active
+        if batch.lowest >= high or batch.lowest + len(batch.levels) <= low:
+            return replace(batch, levels=(), parts=(), draws=())
         random = np.random.Generator(np.random.Philox(key=seed))
         draws = [self._draw(batch, level, random) for level in range(len(batch.levels))]
         return replace(batch, draws=tuple(draw.to(batch.device) for draw in draws))
@@ -284,9 +288,10 @@ class NestedAutoencoder(Task[DocumentBatch]):
 
     @property
     def active(self) -> tuple[int, int]:
-        """The lowest level of children that learns, and the one after the highest."""
+        """The lowest level of children that learns, and the one after the highest. Evaluation covers all levels, so that its
+        losses can be compared from start to end."""
         config, depth = self.config, self.backbone.depth
-        if config.schedule == "joint":
+        if config.schedule == "joint" or not self.training:
             return 0, depth
         stop = min(depth, 1 + self.updates // max(1, config.unlock_steps))
         return (stop - 1 if config.freeze_below else 0), stop
@@ -309,7 +314,8 @@ class NestedAutoencoder(Task[DocumentBatch]):
         if not batch.parts:
             yield self.losses_of_levels(batch, None, divisors), None
             return
-        two_phase = self.config.upper == "two_phase"
+        # Frozen levels have no gradient.
+        two_phase = self.config.upper == "two_phase" and self.active[0] < batch.lowest
         drawn, vectors = [], []
         with torch.no_grad():
             for part in batch.parts:
@@ -327,9 +333,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
             yield {"encoder": (found * leaf.grad[start : start + len(found)]).sum()}, None
             start += len(found)
 
-    def losses_of_levels(
-        self, batch: DocumentBatch, vectors: Tensor | None, divisors: Mapping[str, float]
-    ) -> dict[str, Tensor]:
+    def losses_of_levels(self, batch: DocumentBatch, vectors: Tensor | None, divisors: Mapping[str, float]) -> dict[str, Tensor]:
         """The losses of all levels of a batch, whose lowest rows have tokens as children, or these vectors."""
         low, high = self.active
         found: dict[str, Tensor] = {}
@@ -355,23 +359,20 @@ class NestedAutoencoder(Task[DocumentBatch]):
         """Encode the rows of one of the batch's levels, whose children have these vectors."""
         level, rows = batch.lowest + number, batch.levels[number]
         encoder = self.backbone.encoder(level)
-        items = encoder.items(vectors)
-        classes = None if level == 0 else self._classes(level, items, batch.below(number))
-        if batch.parts:
-            # Masked and replaced children of a long document may come from the queue.
+        items, classes = encoder.items(vectors), None
+        if level > 0:
             queue = self.queue(level)
             items = torch.cat([items, queue.vectors[: len(queue)].to(items.dtype)])
+            classes = self._classes(level, items, batch.below(number))
         states = encoder.states(items, rows.slots, rows.rows)
         return Encoded(level, rows, items, classes, states, encoder.compress(states, rows.rows))
 
     def _classes(self, level: int, items: Float[Tensor, "item dim"], below: Sequence[LevelBatch]) -> Classes:
-        """The items of a level above the tokens, and the vectors of its queue."""
+        """The items of a level above the tokens as classes."""
         queue = self.queue(level)
-        kept = len(queue)
         marks = torch.arange(NUM_MARKS, device=items.device)
-        content = torch.cat([marks, *(rows.content for rows in below), queue.content[:kept]])
-        vectors = items.detach() if self.config.classes_detached else items
-        return Classes(torch.cat([vectors, queue.vectors[:kept].to(items.dtype)]), content)
+        content = torch.cat([marks, *(rows.content for rows in below), queue.content[: len(queue)]])
+        return Classes(items.detach() if self.config.classes_detached else items, content)
 
     def _level(self, encoded: "Encoded", draws: LevelDraws, divisors: Mapping[str, float]) -> dict[str, Tensor]:
         """The losses of one level of children."""
@@ -434,7 +435,8 @@ class NestedAutoencoder(Task[DocumentBatch]):
         config, rows = self.config, encoded.rows
         labels = rows.slots.index_select(0, rows.true_slots)
         if encoded.classes is None:
-            weights = torch.full(labels.shape, config.reconstruction * weight, device=labels.device, dtype=decoded.states.dtype)
+            dtype = precise(decoded.states.dtype)
+            weights = torch.full(labels.shape, config.reconstruction * weight, device=labels.device, dtype=dtype)
             loss = self.reconstruction_head.loss(decoded.states, labels, weights)
             if config.label_smoothing:
                 smoothing = self._smoothing(decoded.states, labels)
@@ -464,7 +466,8 @@ class NestedAutoencoder(Task[DocumentBatch]):
         states = self.masked_states(encoded, draws)
         labels = encoded.rows.slots.index_select(0, draws.masked)
         if encoded.classes is None:
-            return self.mlm_head.loss(states, labels, torch.ones(labels.shape, device=labels.device, dtype=states.dtype))
+            weights = torch.ones(labels.shape, device=labels.device, dtype=precise(states.dtype))
+            return self.mlm_head.loss(states, labels, weights)
         return encoded.classes.loss(states, labels, self.config.per_class).sum()
 
     def judged(self, encoded: "Encoded", slots: Int[Tensor, " slot"], segments: Tensor | None) -> Float[Tensor, " row"]:
@@ -494,11 +497,16 @@ class Encoded:
     """The level of the children."""
     rows: LevelBatch
     items: Float[Tensor, "item dim"]
-    """The marks, and the tokens or the children's vectors."""
+    """The marks, and the tokens or the children's vectors and those of the level's queue."""
     classes: Classes | None
     """The candidates above the tokens. Tokens have a vocabulary."""
     states: Float[Tensor, "slot dim"]
     parents: Float[Tensor, "row parent"]
+
+
+def precise(dtype: torch.dtype) -> torch.dtype:
+    """The type of sums over a vocabulary or many rows: at least single precision."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 def relative_distance(own: Float[Tensor, "row dim"], other: Float[Tensor, "row dim"]) -> Float[Tensor, ""]:

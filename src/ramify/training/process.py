@@ -55,6 +55,8 @@ def reduce_gradients(accelerator: Accelerator, parameters: Sequence[nn.Parameter
     )
     used = sum_over_ranks(accelerator, used)
     shared = [parameter for parameter, ranks in zip(parameters, used.tolist(), strict=True) if ranks]
+    if not shared:
+        return
     flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in shared])
     flat = sum_over_ranks(accelerator, flat)
     for parameter, gradient in zip(shared, flat.split([p.numel() for p in shared]), strict=True):
