@@ -36,6 +36,9 @@ FITTED_TOKENS = 2_000_000
 COPIES = 8
 """Copies of a document that is longer than a batch, each with draws of its own."""
 
+PARTS = 100
+"""Steps of progress per stage of an evaluation."""
+
 MORE_DOCUMENTS = 4
 """Other held-out documents that are candidates, if the split has a single document."""
 
@@ -162,10 +165,7 @@ def first_documents(store: Store, task: NestedAutoencoder, trees: Ints, most_tok
 
 def num_steps(task: NestedAutoencoder) -> int:
     """The steps of progress of an evaluation."""
-    return PARTS * (1 + 3 * task.backbone.depth) + PARTS
-
-
-PARTS = 100
+    return PARTS * (1 + 3 * task.backbone.depth)
 
 
 class Steps:
@@ -203,9 +203,9 @@ def fitted_floors(task: NestedAutoencoder, store: Store, split: Split, rows: Doc
     size, sizes = task.tokenizer.vocab_size, task.backbone.config
     if split in ("train", "all") or not len(train):
         return fitted_on_others(rows, size)
-    ends = np.cumsum(store.offsets[train + 1] - store.offsets[train])
-    # A node has several tokens, so these documents hold enough of them, where there are enough.
-    train = train[: int(np.searchsorted(ends, FITTED_TOKENS)) + 1]
+    starts = token_cache(store, task.tokenizer).starts
+    tokens = int((starts[store.offsets[train + 1]] - starts[store.offsets[train]]).sum())
+    train = train[spread(len(train), max(1, round(len(train) * min(1.0, FITTED_TOKENS / max(1, tokens)))))]
     fitted = DocumentRows.of(Levels.open(store, task.tokenizer, sizes.levels, train), sizes.max_children, task.input.overflow)
     return fitted_on_training(fitted, FITTED_TOKENS, size, len(rows.levels[0]))
 
@@ -236,7 +236,6 @@ def in_own_terms(task: NestedAutoencoder) -> Iterator[None]:
         **dict.fromkeys(("reconstruction", "mlm", "coherence", "autoencoder"), 1.0),
         **dict.fromkeys(("vector_distance", "label_smoothing"), 0.0),
         per_class=False,
-        schedule="joint",
         autoencoder_until=1.0,
         autoencoder_distance="squared",
     )
@@ -287,7 +286,7 @@ def drawn_measures(held: HeldOut, view: Documents, floors: FittedFloors, advance
             batch = task.draw(clean.to(task.device), held.seed + number)
             children = None if vectors is None else vectors.to(task.device)
             ones = dict.fromkeys(task.loss_names, 1.0)
-            sums.add(task.counts(batch, "main"), task.losses_of_levels(batch, children, ones))
+            sums.add(task.counts(batch, "main"), task.level_losses(batch, children, ones))
             for place, (rows, draws) in enumerate(zip(batch.levels, batch.draws, strict=True)):
                 level = batch.lowest + place
                 encoded = task.encode(batch, place, children)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ramify.batching.document_batch import CONT, EOS, JOIN, NUM_MARKS
 from ramify.batching.forest import Ints
-from ramify.inference.document_decoding import ROWS, DecodedRow, decode_children
+from ramify.inference.document_decoding import DecodedRow, decode_children
 from ramify.inference.document_floors import FittedFloors
 from ramify.inference.document_measures import Advance, HeldOut, Measure, Measures, mean, spread
 from ramify.metrics.ranking import rank, sign_flip
@@ -18,7 +18,7 @@ BINS = ((1, 5), (6, 10), (11, 20), (21, 31), (32, 63), (64, 127))
 """Ranges of the number of tokens of a sentence. A further range holds longer ones."""
 
 SCORES = 2**25
-"""Greatest number of scores held at once above the tokens."""
+"""Greatest number of scores held at once."""
 
 RETRIEVED = 2_000
 """Greatest number of children per level that are looked for among all nodes."""
@@ -91,8 +91,9 @@ def sentence_measures(held: HeldOut, floors: FittedFloors, most: int, advance: A
     rows = spread(len(level), most)
     vectors = held.encoded.vectors[0][rows]
     decoded: list[DecodedRow] = []
-    for start in range(0, len(rows), ROWS):
-        part = decode_children(held.task, 0, vectors[start : start + ROWS])
+    step = max(1, SCORES // (held.task.backbone.config.max_children[0] * held.task.tokenizer.vocab_size))
+    for start in range(0, len(rows), step):
+        part = decode_children(held.task, 0, vectors[start : start + step])
         decoded += part
         advance(len(part))
     true = held.true_slots(0, rows)

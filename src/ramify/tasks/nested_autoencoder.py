@@ -312,7 +312,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
 
     def losses(self, batch: DocumentBatch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
         if not batch.parts:
-            yield self.losses_of_levels(batch, None, divisors), None
+            yield self.level_losses(batch, None, divisors), None
             return
         # Frozen levels have no gradient.
         two_phase = self.config.upper == "two_phase" and self.active[0] < batch.lowest
@@ -322,7 +322,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
                 drawn.append(generator_state(batch.device))
                 vectors.append(self.backbone(part).nodes[-1])
         leaf = torch.cat(vectors).requires_grad_(two_phase)
-        yield self.losses_of_levels(batch, leaf, divisors), None
+        yield self.level_losses(batch, leaf, divisors), None
         if not two_phase or leaf.grad is None:
             return
         start = 0
@@ -333,7 +333,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
             yield {"encoder": (found * leaf.grad[start : start + len(found)]).sum()}, None
             start += len(found)
 
-    def losses_of_levels(self, batch: DocumentBatch, vectors: Tensor | None, divisors: Mapping[str, float]) -> dict[str, Tensor]:
+    def level_losses(self, batch: DocumentBatch, vectors: Tensor | None, divisors: Mapping[str, float]) -> dict[str, Tensor]:
         """The losses of all levels of a batch, whose lowest rows have tokens as children, or these vectors."""
         low, high = self.active
         found: dict[str, Tensor] = {}
