@@ -13,7 +13,13 @@ from fixtures.nested import part, task, tree_of
 from ramify.batching.document_batch import CONT, EOS, MASK, NUM_MARKS
 from ramify.batching.views.documents import LevelInput
 from ramify.dataset.store import Store
-from ramify.inference import document_coherence, document_evaluation, document_reconstruction, document_retrieval
+from ramify.inference import (
+    document_coherence,
+    document_evaluation,
+    document_measures,
+    document_reconstruction,
+    document_retrieval,
+)
 from ramify.inference.document_coherence import JudgedRows, probing_measures
 from ramify.inference.document_decoding import DecodedRow
 from ramify.inference.document_evaluation import counts_of, document_batch, drawn_measures, evaluate_documents, num_steps
@@ -86,6 +92,14 @@ def test_probes_are_all_children_of_rows_with_at_least_two():
         assert list(zip(rows.tolist(), children.tolist())) == expected
         some, _ = probes(held, number, 3)
         assert len(some) == min(3, len(expected))
+
+
+def test_probes_of_long_rows_are_fewer(monkeypatch):
+    held, _ = held_out()
+    rows, _ = probes(held, 1, 10**6)
+    slots = (held.level(1).children + held.level(1).parts)[rows].sum()
+    monkeypatch.setattr(document_measures, "PROBED_SLOTS", int(slots) // 3)
+    assert len(probes(held, 1, 10**6)[0]) == pytest.approx(len(rows) / 3, abs=1)
 
 
 @pytest.mark.parametrize("padding", ["packed", "full"])
@@ -396,9 +410,10 @@ def test_probed_children_are_judged_as_one_row_alone(marks):
     with torch.no_grad():
         for number in range(4):
             rows, children = probes(held, number, 7)
-            chosen = document_coherence._replacements(held, number, rows, children, None, 0)
+            numbers = document_coherence._numbers(held, number, rows, children)
+            chosen = document_coherence._replacements(held, number, numbers, None, 0)
             assert (chosen >= 0).all()
-            (whole,) = document_coherence._judged(held, number, rows, children, chosen)
+            whole = [document_coherence.scores_of(held, number, rows, children, each, ignore) for each in (None, chosen)]
             encoder = own.backbone.encoder(number)
             below = np.arange(held.level(number).num_below if number else 0)
             for item, (row, child) in enumerate(zip(rows.tolist(), children.tolist())):
@@ -411,7 +426,7 @@ def test_probed_children_are_judged_as_one_row_alone(marks):
                     segments[slot] = 1
                     states = encoder.states(held.items[number], slots, batch.rows, None if marks == "none" else segments)
                     share = float(own.checkers[number](encoder.compress(states, batch.rows))[0])
-                    assert whole[2 + number_][item] == pytest.approx(min(1.0, share * int(batch.counts[0])), abs=1e-5)
+                    assert whole[number_][item] == pytest.approx(min(1.0, share * int(batch.counts[0])), abs=1e-5)
 
 
 def test_replacements_come_from_the_right_place():
@@ -420,13 +435,13 @@ def test_replacements_come_from_the_right_place():
         pool = held.pools[number - 1]
         rows, children = probes(held, number, 10**6)
         own = document_coherence._numbers(held, number, rows, children)
-        away = document_coherence._replacements(held, number, rows, children, None, 0)
+        away = document_coherence._replacements(held, number, own, None, 0)
         known = away >= 0
         assert known.mean() > 0.95
         assert (pool.tree[away] != pool.tree[own])[known].all()
         assert (pool.content[away] != pool.content[own])[known].all()
         nodes, parents = held.node_above(number - 1, 2), held.node_above(number - 1, 1)
-        near = document_coherence._replacements(held, number, rows, children, nodes, 1)
+        near = document_coherence._replacements(held, number, own, nodes, 1)
         known = near >= 0
         assert known.any()
         assert (nodes[near] == nodes[own])[known].all()
@@ -437,10 +452,10 @@ def test_replacements_come_from_the_right_place():
 def test_a_checker_that_knows_scores_one_and_one_that_does_not_one_half(monkeypatch, sharp, expected):
     held, _ = held_out()
 
-    def judged(held, number, rows, children, chosen):
-        yield 0, len(rows), np.zeros(len(rows)), np.full(len(rows), float(sharp))
+    def scores(held, number, rows, children, chosen, advance):
+        return np.full(len(rows), float(sharp and chosen is not None))
 
-    monkeypatch.setattr(document_coherence, "_judged", judged)
+    monkeypatch.setattr(document_coherence, "scores_of", scores)
     for number in range(4):
         found = probing_measures(held, number, floors_of(held), 50, ignore)
         assert set(found) == {"probing_auroc"} | ({"probing_auroc.nearby"} if number in (1, 2) else set())

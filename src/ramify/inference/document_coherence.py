@@ -1,19 +1,16 @@
 """Measures of coherence: the share of replaced children, and single children that are replaced or kept."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from jaxtyping import Int
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ramify.batching.document_batch import BOS, NUM_MARKS
 from ramify.batching.forest import Ints
 from ramify.inference.document_floors import FittedFloors
-from ramify.inference.document_measures import Advance, Copies, HeldOut, Measure, Measures, copies, generator, mean, probes
+from ramify.inference.document_measures import Advance, HeldOut, Measure, Measures, copies, generator, mean, probes
 from ramify.metrics.intervals import bootstrap_ratio
 from ramify.metrics.ranking import auroc, bootstrap_auroc
 from ramify.tasks.nested_corruption import RETRIES
@@ -92,13 +89,20 @@ def probing_measures(held: HeldOut, number: int, floors: FittedFloors, most: int
     alone carries the mark. Tokens are replaced by other tokens of the documents; longer nodes by nodes of other documents, and
     in `.nearby` by nodes of the same node two levels above with another parent.
     """
+    rows, children = probes(held, number, most)
+    own = _numbers(held, number, rows, children)
+    kept = scores_of(held, number, rows, children, None, advance)
     found: Measures = {}
     for place, (name, nodes) in enumerate(sources(held, number).items()):
-        rows, children = probes(held, number, most)
-        chosen = _replacements(held, number, rows, children, nodes, place)
+        chosen = _replacements(held, number, own, nodes, place)
         known = np.flatnonzero(chosen >= 0)
-        found[name] = _judge(held, number, floors, rows[known], children[known], chosen[known], advance).measure()
-        advance(2 * (len(rows) - len(known)))
+        some = (rows[known], children[known])
+        replaced = scores_of(held, number, *some, chosen[known], advance)
+        if number == 0:
+            simple = _by_pairs(held, floors, *some, own[known], chosen[known])
+        else:
+            simple = _by_siblings(held, number, *some, own[known], chosen[known])
+        found[name] = Judged(rows[known], kept[known], replaced, *simple).measure()
     return found
 
 
@@ -108,10 +112,9 @@ def _numbers(held: HeldOut, number: int, rows: Ints, children: Ints) -> Ints:
     return np.array([held.children_of(number, row)[child] for row, child in pairs], dtype=np.int64)
 
 
-def _replacements(held: HeldOut, number: int, rows: Ints, children: Ints, nodes: Ints | None, place: int) -> Ints:
+def _replacements(held: HeldOut, number: int, own: Ints, nodes: Ints | None, place: int) -> Ints:
     """A replacement for each child: a token id, or a row below; -1 if a few draws found none of other content."""
     random = generator(held.seed, number, place, 2)
-    own = _numbers(held, number, rows, children)
     found = np.full(len(own), -1)
     if number == 0:
         ids = held.rows.ids.astype(np.int64)
@@ -137,45 +140,24 @@ def _replacements(held: HeldOut, number: int, rows: Ints, children: Ints, nodes:
     return found
 
 
-def _judge(
-    held: HeldOut, number: int, floors: FittedFloors, rows: Ints, children: Ints, chosen: Ints, advance: Advance
-) -> Judged:
-    kept, replaced = np.zeros(len(rows)), np.zeros(len(rows))
-    for start, stop, one, other in _judged(held, number, rows, children, chosen):
-        kept[start:stop], replaced[start:stop] = one, other
-        advance(2 * (stop - start))
-    own = _numbers(held, number, rows, children)
-    if number == 0:
-        return Judged(rows, kept, replaced, *_by_pairs(held, floors, rows, children, own, chosen))
-    return Judged(rows, kept, replaced, *_by_siblings(held, number, rows, children, own, chosen))
-
-
-def _judged(
-    held: HeldOut, number: int, rows: Ints, children: Ints, chosen: Ints
-) -> Iterator[tuple[int, int, NDArray[np.float64], NDArray[np.float64]]]:
-    task, items = held.task, held.items[number]
-    counts = held.level(number).children[rows]
-    for part in copies(held, number, rows, children):
-        batch = part.batch
-        other = torch.from_numpy(NUM_MARKS + chosen[part.start : part.stop]).to(task.device)
-        marks = None if task.config.marks == "none" else torch.zeros_like(batch.slots).index_fill(0, part.slot, 1)
-        both = [
-            _score(
-                held, number, items, part.batch.slots.index_copy(0, part.slot, other) if change else batch.slots, marks, part
-            )
-            for change in (False, True)
-        ]
-        own = counts[part.start : part.stop]
-        yield part.start, part.stop, np.minimum(1.0, own * both[0]), np.minimum(1.0, own * both[1])
-
-
-def _score(
-    held: HeldOut, number: int, items: Tensor, slots: Int[Tensor, " slot"], marks: Tensor | None, part: Copies
+def scores_of(
+    held: HeldOut, number: int, rows: Ints, children: Ints, chosen: Ints | None, advance: Advance
 ) -> NDArray[np.float64]:
-    task, rows = held.task, part.batch.rows
-    encoder = task.backbone.encoder(number)
-    vectors = encoder.compress(encoder.states(items, slots, rows, marks), rows)
-    return task.checkers[number](vectors).index_select(0, part.row).double().cpu().numpy()
+    """The score of each probed child, or of what replaces it: 1 if the checker judges it as replaced."""
+    task, items = held.task, held.items[number]
+    encoder, counts = task.backbone.encoder(number), held.level(number).children[rows]
+    found = np.zeros(len(rows))
+    for part in copies(held, number, rows, children):
+        slots = part.batch.slots
+        if chosen is not None:
+            drawn = torch.from_numpy(NUM_MARKS + chosen[part.start : part.stop]).to(task.device)
+            slots = slots.index_copy(0, part.slot, drawn)
+        marks = None if task.config.marks == "none" else torch.zeros_like(slots).index_fill(0, part.slot, 1)
+        vectors = encoder.compress(encoder.states(items, slots, part.batch.rows, marks), part.batch.rows)
+        share = task.checkers[number](vectors).index_select(0, part.row).double().cpu().numpy()
+        found[part.start : part.stop] = np.minimum(1.0, share * counts[part.start : part.stop])
+        advance(part.stop - part.start)
+    return found
 
 
 def _by_pairs(

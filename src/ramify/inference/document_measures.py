@@ -23,6 +23,9 @@ from ramify.tasks.nested_autoencoder import NestedAutoencoder
 
 Advance = Callable[[int], None]
 
+PROBED_SLOTS = 65_536
+"""About the greatest number of slots of the copies of rows that a measure probes."""
+
 
 @dataclass(frozen=True)
 class Measure:
@@ -245,10 +248,11 @@ def copies(held: HeldOut, number: int, rows: Ints, children: Ints) -> Iterator[C
 
 def probes(held: HeldOut, number: int, most: int, *, least: int = 2) -> tuple[Ints, Ints]:
     """At most `most` children of rows with at least `least` children, evenly spaced over all of these: the row of each, and
-    its place among the row's children."""
-    counts = held.level(number).children
-    counts = np.where(counts >= least, counts, 0)
-    ends = np.cumsum(counts)
-    chosen = spread(int(ends[-1]) if len(ends) else 0, most)
+    its place among the row's children. Their copies hold at most about `PROBED_SLOTS` slots."""
+    level = held.level(number)
+    counts = np.where(level.children >= least, level.children, 0)
+    ends, slots = np.cumsum(counts), int((counts * (level.children + level.parts)).sum())
+    total = int(ends[-1]) if len(ends) else 0
+    chosen = spread(total, min(most, max(1, PROBED_SLOTS * total // max(1, slots))))
     rows = np.searchsorted(ends, chosen, side="right")
     return rows, chosen - (ends - counts)[rows]
