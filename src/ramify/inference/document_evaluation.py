@@ -30,6 +30,9 @@ ROWS = 2_000
 DRAWN_TOKENS = 65_536
 """About so many tokens are read with the random draws of training."""
 
+DRAWN_BATCH = 8_192
+"""Tokens of a batch with these draws, from which masked children are chosen and replaced ones are drawn."""
+
 FITTED_TOKENS = 2_000_000
 """Baselines that read no vector are fitted on about so many tokens."""
 
@@ -253,7 +256,7 @@ def drawn_batches(held: HeldOut, view: Documents) -> Iterator[tuple[DocumentBatc
     whole = np.flatnonzero(~apart)
     share = min(1.0, DRAWN_TOKENS / max(1, int(view.target_tokens[whole].sum())))
     chosen = whole[spread(len(whole), max(1, round(share * len(whole))))]
-    for start, stop in runs(view.costs[chosen], view.budget):
+    for start, stop in runs(view.costs[chosen], DRAWN_BATCH):
         batch = held.collator([view.example(int(number)) for number in chosen[start:stop]])
         yield batch, None, batch.num_tokens
     for number in np.flatnonzero(apart).tolist():
