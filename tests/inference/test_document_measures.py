@@ -139,9 +139,9 @@ def test_nodes_above_a_row():
     held, _ = held_out()
     paragraph, chapter = held.node_above(0, 1), held.node_above(0, 2)
     for number, (row, above) in enumerate(zip(paragraph.tolist(), chapter.tolist())):
-        rows = np.flatnonzero(held.nodes[1] == row)
+        rows, tops = (np.flatnonzero(held.nodes[level] == node).tolist() for level, node in ((1, row), (2, above)))
         assert any(number in held.children_of(1, each) for each in rows)
-        assert any(each in held.children_of(2, top) for each in rows for top in np.flatnonzero(held.nodes[2] == above))
+        assert any(each in held.children_of(2, top) for each in rows for top in tops)
     assert held.node_above(3, 1) is None
 
 

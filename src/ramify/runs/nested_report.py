@@ -32,7 +32,7 @@ LOSSES = {
 MEASURES = {
     "reconstruction_loss": "reconstruction, nats per place",
     "mlm_loss": "masked, nats each",
-    "coherence_loss": "share of replaced children, squared error",
+    "coherence_loss": "share of replaced, squared error",
     "autoencoder_loss": "Decompressor's output, squared error",
     "length_loss": "number of children, nats",
     "token_accuracy": "tokens right, by place",
@@ -40,12 +40,12 @@ MEASURES = {
     "right_ends": "ends right",
     "bleu": "BLEU-4",
     "child_accuracy": "children right, by place",
-    "retrieval_recall_at_10": "child among the first 10 of all nodes, from the parent's vector",
-    "retrieval_auroc": "share of all nodes that rank below the child, from the parent's vector",
+    "retrieval_recall_at_10": "child among the first 10, from the vector",
+    "retrieval_auroc": "nodes ranked below the child, from the vector",
     "mlm_recall_at_10": "hidden node among the first 10",
     "mlm_accuracy": "hidden node first",
-    "coherence_mse": "share of replaced children, squared error, rows of 4 and more",
-    "probing_auroc": "replaced against kept children, AUROC",
+    "coherence_mse": "share of replaced, squared error, 4 and more children",
+    "probing_auroc": "replaced against kept child, AUROC",
     "duplicates": "rows with the content of another one",
     "only_children": "rows with a single child",
     "empty": "rows without children",
@@ -56,8 +56,8 @@ MEASURES = {
 """Names of measures in a report."""
 
 CHOICES = {
-    "nearby": "candidates from the node two levels above",
-    "three_or_more": "of three and more siblings",
+    "nearby": "nearby",
+    "three_or_more": "3 and more siblings",
 }
 
 SETTLED = 0.1
@@ -109,8 +109,12 @@ def curves(metrics: Sequence[Mapping[str, Any]]) -> list[Section]:
     window = max(1, len(metrics) // 15)
     every = f", mean of {window} logged steps" if window > 1 else ""
     legend = (("train", f"train{every}"), ("dev", "dev"))
+    sums = (
+        _chart(metrics, "loss", "sum of all losses", window),
+        _chart(metrics, "loss", "sum of all losses", window, "target_tokens", "tokens read"),
+    )
     lead = "Losses of batches in training depend on the number of candidates in a batch, and each has its weight."
-    found = [Section("Learning curves", (Charts((_chart(metrics, "loss", "sum of all losses", window),), legend),), (lead,))]
+    found = [Section("Learning curves", (Charts(sums, legend),), (lead,))]
     for kind, (title, unit) in LOSSES.items():
         charts = tuple(
             _chart(metrics, name, f"{name.removeprefix(kind + '_')}, {unit}", window)
@@ -127,18 +131,22 @@ def losses_of(metrics: Sequence[Mapping[str, Any]], kind: str) -> list[str]:
     return list(dict.fromkeys(name for record in metrics for name in record if name.startswith(f"{kind}_")))
 
 
-def _chart(metrics: Sequence[Mapping[str, Any]], name: str, label: str, window: int) -> Chart:
-    steps, losses = _known(metrics, name)
+def _chart(
+    metrics: Sequence[Mapping[str, Any]], name: str, label: str, window: int, key: str = "step", x_label: str = "updates"
+) -> Chart:
+    steps, losses = _known(metrics, name, key)
     lines = (
         Line("train", "train", steps, smooth(losses, min(window, max(1, len(losses))))),
-        Line("dev", "dev", *_known(metrics, f"dev_{name}"), marks=True),
+        Line("dev", "dev", *_known(metrics, f"dev_{name}", key), marks=True),
     )
-    return Chart(lines, "updates", label)
+    return Chart(lines, x_label, label)
 
 
-def _known(metrics: Sequence[Mapping[str, Any]], name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _known(
+    metrics: Sequence[Mapping[str, Any]], name: str, key: str = "step"
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Updates and values of a loss. It is 0 in updates whose batch holds nothing of its level, which are left out."""
-    pairs = [(float(record["step"]), float(record[name])) for record in metrics if record.get(name)]
+    pairs = [(float(record[key]), float(record[name])) for record in metrics if record.get(name)]
     table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
     return table[:, 0], table[:, 1]
 
