@@ -61,7 +61,7 @@ def decode_children(
     task: NestedAutoencoder,
     level: int,
     vectors: Float[NDArray, "row dim"],
-    candidates: Float[NDArray, "candidate dim"] | None = None,
+    candidates: Float[NDArray, "candidate child_dim"] | None = None,
 ) -> list[DecodedRow]:
     """Decode vectors of level `level + 1` into children of `level`, each the best-scoring candidate.
 

@@ -145,7 +145,7 @@ class LevelEncoder(nn.Module):
         self.table = nn.Embedding(rows, dim)
         """The marks and, on level 0, the tokens."""
         self.segments = nn.Parameter(torch.empty(2, dim))
-        self.positions = PositionTable(config.max_children[level], dim, config.positions)
+        self.positions = _positions(config, config.max_children[level], dim)
         self.encoder = _encoder(config, dim, config.encoder_cells[level])
         self.compressor = BiLSTM(dim, max(1, out // 2))
         self.out = None if out % 2 == 0 else Linear(self.compressor.out_dim, out)
@@ -187,7 +187,7 @@ class LevelDecoder(nn.Module):
         hidden = max(1, (vector if projected else dim) // 2)
         self.decompressor = BiLSTM(vector, hidden)
         self.out = Linear(self.decompressor.out_dim, dim) if projected or self.decompressor.out_dim != dim else None
-        self.positions = PositionTable(self.places, dim, config.positions)
+        self.positions = _positions(config, self.places, dim)
         causal = self.autoregressive or config.causal_cells
         self.decoder = _decoder(config, dim, config.decoder_cells[level], causal=causal)
         self.length = Linear(vector, self.places) if config.decoder_length == "predicted" else None
@@ -290,6 +290,13 @@ class AgentDecoder(nn.Module):
         found = self.decoders[level]
         assert isinstance(found, LevelDecoder)
         return found
+
+
+def _positions(config: AgentConfig, places: int, dim: int) -> PositionTable:
+    table = PositionTable(places, dim, config.positions)
+    if config.positions == "learned":
+        nn.init.normal_(table.weight, std=dim**-0.5)
+    return table
 
 
 def _encoder(config: AgentConfig, dim: int, num_cells: int) -> RowEncoder:

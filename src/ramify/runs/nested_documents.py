@@ -176,6 +176,8 @@ class NestedRun(Run):
         return [f"{self.data} has no dev documents, so no dev loss is computed and the last weights are kept."]
 
     def prepare(self, out: Path) -> PreparedNested:
+        if self.task.encoder_only:
+            raise RamifyError("task.encoder_only=true leaves no loss to train. Leave it out.")
         store = Store.open(self.data)
         names = self._levels(store)
         trees = store.split("train")

@@ -1,0 +1,748 @@
+"""The objectives of nested documents: every loss against a plain computation, exact gradients, queues and schedules."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from fixtures import tokenizer
+from fixtures.nested import batch_of, book, books, gradients, losses, part, read, rows_of, task, tree_of
+from ramify.batching.document_batch import BOS, NUM_MARKS
+from ramify.batching.views.documents import LevelInput
+from ramify.errors import RamifyError
+from ramify.hub import load_own_tensors, own_tensors
+from ramify.tasks.base import MAIN
+from ramify.tasks.nested_autoencoder import Classes, NestedAutoencoderConfig, Queue, relative_distance
+
+EXACT = {"rtol": 0, "atol": 1e-10}
+TREES = [
+    *books(3),
+    # A sentence occurs three times, an only child, an empty paragraph, and a sentence that is cut.
+    tree_of(part("paragraph", "aa ae", "ai", "aa ae"), part("paragraph", "aa ae"), part("paragraph"), name="e"),
+    book([[9, 2], [1]], seed=8, name="f"),
+]
+LONG = [book([[3], [2, 1], [4, 2], [2, 2, 8], [5]], seed=1), book([[1, 1], [6], [2]], seed=2, name="e")]
+FURTHER = {
+    "plain": ({}, {}),
+    "autoregressive": ({"decoder": "autoregressive"}, {}),
+    "causal cells": ({"causal_cells": True}, {}),
+    "predicted length": ({"decoder_length": "predicted"}, {}),
+    "literal": ({"decompressor": "literal"}, {"autoencoder_distance": "relative", "per_class": True}),
+    "full": ({"padding": "full"}, {"marks": "none", "label_smoothing": 0.1}),
+    "odd": ({"dims": (8, 12, 16, 15), "positions": "learned"}, {}),
+}
+
+
+def drawn(own, trees=TREES, seed=3, **how):
+    return own.draw(batch_of(own, trees, **how), seed)
+
+
+def divisors(own, batch):
+    return {name: count or 1.0 for name, count in own.counts(batch, MAIN).items()}
+
+
+def filled(own, trees=TREES, seed=77):
+    """The same task with queues that hold other vectors, some of them of contents that the batch has, too."""
+    batch = batch_of(own, trees)
+    generator = torch.Generator().manual_seed(seed)
+    for level in range(1, own.backbone.depth):
+        rows = batch.levels[level - 1]
+        vectors = torch.randn(len(rows.rows), own.backbone.config.dims[level], generator=generator, dtype=torch.float64)
+        own.queue(level).add(vectors, rows)
+    return own
+
+
+def encoded_levels(own, batch):
+    found, vectors = [], None
+    for number in range(len(batch.levels)):
+        found.append(own.encode(batch, number, vectors))
+        vectors = found[-1].parents
+    return found
+
+
+# --- reconstruction -----------------------------------------------------------------------------------------------------------
+
+
+def log_of_right(scores, is_right):
+    """The negative logarithm of the sum of the probabilities of the right classes."""
+    probabilities = [math.exp(score) for score in scores]
+    right = sum(each for each, counts in zip(probabilities, is_right, strict=True) if counts)
+    return -math.log(right / sum(probabilities))
+
+
+@pytest.mark.parametrize("per_class", [False, True])
+def test_duplicates_are_several_right_answers(per_class):
+    generator = torch.Generator().manual_seed(0)
+    vectors, states = torch.randn(9, 4, generator=generator).double(), torch.randn(5, 4, generator=generator).double()
+    content = torch.tensor([0, 1, 7, 7, 8, 9, 7, 9, 10])
+    labels = torch.tensor([2, 3, 5, 8, 0])
+    found = Classes(vectors, content).loss(states, labels, per_class)
+    expected = [
+        log_of_right((vectors @ state).tolist(), (content == content[label]).tolist())
+        for state, label in zip(states, labels, strict=True)
+    ]
+    scale = math.log(9) if per_class else 1.0
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64) / scale, **EXACT)
+    assert found.dtype == torch.float64
+    assert found[0] != found[1]
+    assert Classes(vectors[:1], content[:1]).loss(states[:1], labels[4:], True).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
+def test_reconstructed_tokens_are_a_softmax_over_the_vocabulary(smoothing):
+    """Label smoothing is torch's, over the marks and all tokens."""
+    own = task(label_smoothing=smoothing)
+    batch = drawn(own)
+    encoded = encoded_levels(own, batch)[0]
+    states = own.decode(encoded).states
+    scores = states @ own.backbone.encoder(0).table.weight.T + own.reconstruction_head.bias
+    labels = batch.levels[0].slots
+    expected = F.cross_entropy(scores, labels, reduction="sum", label_smoothing=smoothing)
+    torch.testing.assert_close(losses(own, batch)["reconstruction_sentence"], expected, **EXACT)
+    assert own.reconstruction_head.weight is own.mlm_head.weight is own.backbone.encoder(0).table.weight
+
+
+@pytest.mark.parametrize("queue", [0, 16])
+def test_reconstructed_vectors_are_compared_with_all_of_the_batch_and_the_queue(queue):
+    """Rows, marks and queued vectors are candidates without a bias; equal sentences are equally right."""
+    own = filled(task(queue=queue, vector_distance=0.0))
+    batch = drawn(own)
+    found = {name: float(loss.detach()) for name, loss in losses(own.eval(), batch).items()}
+    for number, name in ((1, "paragraph"), (2, "document")):
+        encoded = encoded_levels(own, batch)[number]
+        below = batch.levels[number - 1]
+        vectors = own.backbone(batch).nodes[number - 1]
+        kept = min(queue, len(below.rows))
+        marks = own.backbone.encoder(number).table.weight
+        classes = torch.cat([marks, vectors, own.queue(number).vectors[:kept]])
+        content = [*range(NUM_MARKS), *below.content.tolist(), *own.queue(number).content[:kept].tolist()]
+        assert len(classes) == len(content) == NUM_MARKS + len(below.rows) + kept
+        states, classes = own.decode(encoded).states.detach(), classes.detach()
+        expected = sum(
+            log_of_right((classes @ state).tolist(), [each == content[label] for each in content])
+            for state, label in zip(states, batch.levels[number].slots.tolist(), strict=True)
+        )
+        assert found[f"reconstruction_{name}"] == pytest.approx(expected, abs=1e-9)
+    contents = batch.levels[0].content.tolist()
+    assert len(set(contents)) < len(contents)
+
+
+def test_distance_of_reconstructed_vectors():
+    """It is weighted by the number of slots, on children alone, and does not move the vectors themselves."""
+    with_it, without = (task(vector_distance=weight) for weight in (0.3, 0.0))
+    batch = drawn(with_it)
+    for number, name in ((1, "paragraph"), (2, "document")):
+        level = batch.levels[number]
+        encoded = encoded_levels(with_it.eval(), batch)[number]
+        states, slots = with_it.decode(encoded).states, level.slots
+        own = encoded.items[slots[level.is_child]]
+        other = states[level.is_child]
+        norms = own.norm(dim=1).mean() + other.norm(dim=1).mean()
+        expected = 2 * (own - other).norm(dim=1).mean() / norms
+        found = losses(with_it, batch)[f"reconstruction_{name}"] - losses(without.eval(), batch)[f"reconstruction_{name}"]
+        torch.testing.assert_close(found, 0.3 * len(slots) * expected, **EXACT)
+
+
+def test_relative_distance():
+    one, other = torch.randn(2, 6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert relative_distance(one, one) == 0
+    assert relative_distance(one, -one) == pytest.approx(2)
+    assert relative_distance(one, torch.zeros_like(one)) == pytest.approx(2)
+    assert relative_distance(one, other) == relative_distance(other, one)
+    torch.testing.assert_close(relative_distance(1000 * one, 1000 * other), relative_distance(one, other))
+    assert 0 < relative_distance(one, other) < 2
+    assert relative_distance(one, 3 * one) == pytest.approx(1)
+    zeros = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
+    distance = relative_distance(zeros, zeros.detach())
+    distance.backward()
+    assert distance == 0
+    assert torch.isfinite(zeros.grad).all()
+
+
+# --- the other losses ---------------------------------------------------------------------------------------------------------
+
+
+def test_masked_children_are_predicted_from_what_is_shown():
+    own = filled(task(mask_rate=0.5))
+    batch = drawn(own)
+    found = losses(own.eval(), batch)
+    for number, name in ((0, "token"), (1, "sentence"), (2, "paragraph")):
+        level, draws = batch.levels[number], batch.draws[number]
+        encoded = encoded_levels(own, batch)[number]
+        states = own.backbone.encoder(number).states(encoded.items, draws.masked_slots, level.rows)[draws.masked]
+        hidden = F.gelu(own.mlm_heads[number].dense(states))
+        labels = level.slots[draws.masked]
+        if number == 0:
+            scores = hidden @ own.backbone.encoder(0).table.weight.T + own.mlm_head.bias
+            expected = F.cross_entropy(scores, labels, reduction="sum")
+        else:
+            expected = encoded.classes.loss(hidden, labels, False).sum()
+        torch.testing.assert_close(found[f"mlm_{name}"], expected, **EXACT)
+        assert len(draws.masked) > 0
+
+
+def test_what_a_masked_child_holds_changes_no_prediction():
+    """The states that predict it follow from what is shown."""
+    own = task(mask_rate=0.5, mask_split=(1.0, 0.0, 0.0)).eval()
+    batch = drawn(own)
+    encoded = encoded_levels(own, batch)[1]
+    draws = batch.draws[1]
+    assert not set(draws.masked_slots[draws.masked].tolist()) - {5}
+    hidden = set(batch.levels[1].slots[draws.masked].tolist()) - set(draws.masked_slots.tolist())
+    assert hidden
+    items = encoded.items.clone()
+    items[list(hidden)] = 100.0
+    assert torch.equal(own.masked_states(replace(encoded, items=items), draws), own.masked_states(encoded, draws))
+
+
+@pytest.mark.parametrize("marks", ["seed", "none"])
+def test_coherence_is_the_squared_error_of_the_share(marks):
+    own = task(marks=marks).eval()
+    batch = drawn(own)
+    found = losses(own, batch)
+    for number, name in enumerate(own.names[1:]):
+        level, draws = batch.levels[number], batch.draws[number]
+        encoder, encoded = own.backbone.encoder(number), encoded_levels(own, batch)[number]
+        states = encoder.states(encoded.items, draws.replaced_slots, level.rows, draws.segments)
+        judged = own.checkers[number](encoder.compress(states, level.rows))
+        has_children = torch.from_numpy(level.counts > 0)
+        expected = (judged - draws.share)[has_children].square().sum()
+        torch.testing.assert_close(found[f"coherence_{name}"], expected, **EXACT)
+        assert bool(judged.min() > 0)
+        assert bool(judged.max() < 1)
+    assert (batch.levels[1].counts == 0).any()
+
+
+def test_a_row_without_marks_has_its_own_vector():
+    """P = 0: no child is marked, and the checker reads the vector of the encoder."""
+    own = task().eval()
+    batch = drawn(own)
+    for number in range(3):
+        level, draws = batch.levels[number], batch.draws[number]
+        encoded, encoder = encoded_levels(own, batch)[number], own.backbone.encoder(number)
+        again = encoder.compress(encoder.states(encoded.items, draws.replaced_slots, level.rows, draws.segments), level.rows)
+        is_marked = torch.zeros(len(level.rows), dtype=torch.bool)
+        is_marked[level.child_row[draws.segments[level.child_slot] == 1]] = True
+        torch.testing.assert_close(again[~is_marked], encoded.parents[~is_marked], **EXACT)
+        if is_marked.any():
+            # A mark alone changes the vector.
+            assert ((again - encoded.parents)[is_marked].abs().amax(1) > 1e-6).all()
+
+
+def test_checker_is_tanh_layers_and_a_sigmoid():
+    own = task(checker_layers=3, checker_width=1.5)
+    checker = own.checkers[0]
+    assert [tuple(layer.weight.shape) for layer in checker.layers] == [(18, 12), (18, 18), (18, 18)]
+    vectors = torch.randn(4, 12, dtype=torch.float64)
+    x = vectors
+    for layer in checker.layers:
+        x = torch.tanh(x @ layer.weight.T + layer.bias)
+    expected = torch.sigmoid(x @ checker.out.weight.T + checker.out.bias)[:, 0]
+    torch.testing.assert_close(checker(vectors), expected, **EXACT)
+    assert [tuple(layer.weight.shape) for layer in task(checker_layers=0).checkers[0].layers] == []
+
+
+@pytest.mark.parametrize("distance", ["squared", "relative"])
+@pytest.mark.parametrize("detached", [False, True])
+def test_regulariser_between_compressor_and_decompressor(distance, detached):
+    own = task(autoencoder=0.2, autoencoder_distance=distance, autoencoder_detached=detached).eval()
+    batch = drawn(own)
+    found = losses(own, batch)
+    for number, name in enumerate(own.names[1:]):
+        encoded = encoded_levels(own, batch)[number]
+        decoded, states = own.decode(encoded).decompressed, encoded.states
+        if distance == "squared":
+            expected = (decoded - states).square().mean() * len(states)
+        else:
+            norms = states.norm(dim=1).mean() + decoded.norm(dim=1).mean()
+            expected = 2 * (decoded - states).norm(dim=1).mean() / norms * len(states)
+        torch.testing.assert_close(found[f"autoencoder_{name}"], 0.2 * expected, **EXACT)
+    own.zero_grad()
+    losses(own, batch)["autoencoder_document"].backward()
+    # With or without it, the vector that the Decompressor reads learns.
+    assert own.backbone.encoder(2).compressor.lstm.weight_ih_l0.grad.abs().max() > 0
+    only_states = own.backbone.encoder(2).encoder
+    through_states = sum(parameter.grad.abs().sum() for parameter in only_states.parameters())
+    assert through_states > 0
+
+
+def test_weight_of_the_regulariser_falls_to_exactly_zero():
+    own = task(autoencoder=0.1, autoencoder_until=0.6)
+    batch = drawn(own)
+    weights = []
+    for share in (0.0, 0.15, 0.3, 0.45, 0.599999):
+        own.share_done = share
+        weights.append(own.autoencoder_weight)
+        assert "autoencoder_sentence" in losses(own, batch)
+    cosine = [0.1 * (1 + math.cos(math.pi * share / 0.6)) / 2 for share in (0.0, 0.15, 0.3, 0.45, 0.599999)]
+    assert weights == pytest.approx(cosine)
+    assert weights[0] == 0.1
+    assert weights[2] == pytest.approx(0.05)
+    assert sorted(weights, reverse=True) == weights
+    for share in (0.6, 0.8, 1.0):
+        own.share_done = share
+        assert own.autoencoder_weight == 0.0
+        assert not any(name.startswith("autoencoder") for name in losses(own, batch))
+    assert task(autoencoder_until=0.0).autoencoder_weight == 0.0
+
+
+def test_predicted_length_is_a_class():
+    own = task({"decoder_length": "predicted"}).eval()
+    batch = drawn(own)
+    found = losses(own, batch)
+    for number, name in enumerate(own.names[1:]):
+        encoded = encoded_levels(own, batch)[number]
+        scores = own.decoder.level(number).length(encoded.parents)
+        assert scores.shape[1] == own.backbone.config.max_children[number]
+        lengths = torch.tensor([len(slots) for slots, _ in rows_of(batch.levels[number])])
+        torch.testing.assert_close(found[f"length_{name}"], F.cross_entropy(scores, lengths - 1, reduction="sum"), **EXACT)
+
+
+# --- names, counts and weights ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FURTHER)
+def test_names_of_losses(name):
+    """3 terms per pair of levels and the regularisers, and the lengths where they are predicted."""
+    model, changes = FURTHER[name]
+    own = task(model, **changes)
+    batch = drawn(own)
+    found = losses(own, batch)
+    kinds = ["reconstruction", "mlm", "coherence", "autoencoder", *(["length"] if name == "predicted length" else [])]
+    expected = {
+        f"{kind}_{lower if kind == 'mlm' else upper}"
+        for lower, upper in zip(own.names, own.names[1:], strict=False)
+        for kind in kinds
+    }
+    assert set(own.loss_names) == set(own.counts(batch, MAIN)) == set(found) == expected
+    assert len(own.loss_names) == len(expected)
+    assert all(torch.isfinite(loss) for loss in found.values())
+
+
+def test_counts_are_what_losses_are_divided_by():
+    own = task({"decoder_length": "predicted"})
+    batch = drawn(own)
+    counts = own.counts(batch, MAIN)
+    for number, name in enumerate(own.names[1:]):
+        rows = rows_of(batch.levels[number])
+        slots = sum(len(slots) for slots, _ in rows)
+        assert counts[f"reconstruction_{name}"] == counts[f"autoencoder_{name}"] == slots
+        assert counts[f"length_{name}"] == len(rows)
+        assert counts[f"coherence_{name}"] == sum(bool(children) for _, children in rows)
+        assert counts[f"mlm_{own.names[number]}"] == sum(
+            max(1, round(0.15 * len(children))) for _, children in rows if len(children) > 1
+        )
+    # A loss is its sum, divided.
+    sums, means = losses(own.eval(), batch), losses(own, batch, counts)
+    for each, total in sums.items():
+        torch.testing.assert_close(means[each], total / counts[each], **EXACT)
+
+
+@pytest.mark.parametrize("padding", ["packed", "full"])
+def test_losses_of_batches_add_up(padding):
+    """With the counts of both as divisors, the gradient of two batches is that of one, for losses without classes of a batch."""
+    off = {"vector_distance": 0.0, "queue": 0, "autoencoder": 0.1}
+    own = task(
+        {
+            "levels": ("sentence",),
+            "dims": (8, 12),
+            "max_children": (6,),
+            "encoder_cells": (1,),
+            "decoder_cells": (1,),
+            "padding": padding,
+        },
+        **off,
+    )
+    trees = books(4)
+    view, collator = read(own, trees)
+    parts = [own.draw(collator([view.example(int(n)) for n in each]), 5) for each in np.array_split(np.arange(len(view)), 2)]
+    counts = [own.counts(batch, MAIN) for batch in parts]
+    total = {name: sum(each[name] for each in counts) for name in counts[0]}
+    one, two = (gradients(own, batch, total) for batch in parts)
+    for name, gradient in one.items():
+        assert torch.isfinite(gradient).all()
+        own_share = {key: value for key, value in counts[0].items()}
+        assert own_share.keys() == total.keys()
+        assert name in two
+    means = [losses(own, batch, total) for batch in parts]
+    sums = [losses(own, batch) for batch in parts]
+    for name in total:
+        torch.testing.assert_close(means[0][name] + means[1][name], (sums[0][name] + sums[1][name]) / total[name], **EXACT)
+
+
+def test_weights_scale_their_losses():
+    weights = {"reconstruction": 2.0, "mlm": 3.0, "coherence": 5.0, "autoencoder": 0.7}
+    plain, weighted = task(autoencoder=0.1), task(**weights)
+    batch = drawn(plain)
+    one, other = losses(plain.eval(), batch), losses(weighted.eval(), batch)
+    for name, loss in one.items():
+        kind = name.partition("_")[0]
+        if kind == "reconstruction":
+            continue
+        torch.testing.assert_close(other[name], loss * weights[kind] * (10 if kind == "autoencoder" else 1), **EXACT)
+    plain, weighted = task(vector_distance=0.0), task(vector_distance=0.0, reconstruction=2.0, label_smoothing=0.0)
+    one, other = losses(plain.eval(), batch), losses(weighted.eval(), batch)
+    for name in own_reconstructions(plain):
+        torch.testing.assert_close(other[name], 2 * one[name], **EXACT)
+
+
+def own_reconstructions(own):
+    return [name for name in own.loss_names if name.startswith("reconstruction")]
+
+
+# --- gradients ----------------------------------------------------------------------------------------------------------------
+
+
+STEP = 1e-7
+"""The step of central differences. At 1e-5, units of ReLU that change sides inside it have an error of 1e-3."""
+
+
+def derivatives(own, batch, modules, generator):
+    """The derivative of every loss along a random direction of each module's weights: by central differences, and exactly."""
+    every = [parameter for parameters in modules.values() for parameter in parameters]
+    exact = {
+        name: torch.autograd.grad(loss, every, allow_unused=True, retain_graph=True)
+        for name, loss in losses(own, batch).items()
+    }
+    start = 0
+    for key, parameters in modules.items():
+        directions = [torch.randn(each.shape, generator=generator, dtype=torch.float64) for each in parameters]
+        ends = []
+        with torch.no_grad():
+            for factor in (STEP, -2 * STEP):
+                for parameter, each in zip(parameters, directions, strict=True):
+                    parameter.add_(each, alpha=factor)
+                ends.append(losses(own, batch))
+            for parameter, each in zip(parameters, directions, strict=True):
+                parameter.add_(each, alpha=STEP)
+        for name, gradient in exact.items():
+            own_gradient = gradient[start : start + len(parameters)]
+            along = sum(float((each * way).sum()) for each, way in zip(own_gradient, directions) if each is not None)
+            yield key, name, float(ends[0][name] - ends[1][name]) / (2 * STEP), along
+        start += len(parameters)
+
+
+def by_module(own, within=""):
+    """Parameters by module: the encoder and the decoder of each level, heads and checkers."""
+    found = {}
+    for name, parameter in own.named_parameters():
+        if name.startswith(within):
+            found.setdefault(".".join(name.split(".")[:3]), []).append(parameter)
+    return found
+
+
+@pytest.mark.parametrize("cells", ["transformer", "evolved"])
+@pytest.mark.parametrize("name", FURTHER)
+def test_gradients_of_every_loss_equal_finite_differences(cells, name):
+    """Along a random direction of all weights. (The distance of vectors is left to a later test.)"""
+    model, changes = FURTHER[name]
+    own = filled(task(model | {"cells": cells}, vector_distance=0.0, **changes)).eval()
+    checked = set()
+    for _, loss, found, exact in derivatives(
+        own, drawn(own, TREES[2:]), {"all": list(own.parameters())}, torch.Generator().manual_seed(1)
+    ):
+        assert found == pytest.approx(exact, rel=1e-6), loss
+        assert abs(exact) > 1e-3, loss
+        checked.add(loss)
+    assert checked == set(own.loss_names)
+
+
+def test_gradients_of_every_module_equal_finite_differences():
+    """A loss moves the modules below it, and no other."""
+    own = filled(task(vector_distance=0.0)).eval()
+    moved: dict[str, set[str]] = {}
+    for key, loss, found, exact in derivatives(own, drawn(own, TREES[2:]), by_module(own), torch.Generator().manual_seed(1)):
+        assert found == pytest.approx(exact, rel=1e-6, abs=1e-6), (key, loss)
+        if exact:
+            moved.setdefault(loss, set()).add(key)
+    heads = {"reconstruction_head.bias", "mlm_head.bias"}
+    for number, name in enumerate(own.names[1:]):
+        below = {key for key in by_module(own, "backbone") if int(key.split(".")[2]) <= number}
+        assert moved[f"autoencoder_{name}"] == below | {f"decoder.decoders.{number}"}
+        # The table of tokens is that of the lowest encoder.
+        decoders = {f"decoder.decoders.{number}"} | (heads - {"mlm_head.bias"} if number == 0 else set())
+        assert moved[f"reconstruction_{name}"] == below | decoders
+        checker = {key for key in by_module(own, f"checkers.{number}")}
+        assert moved[f"coherence_{name}"] == below | checker
+        mlm = moved[f"mlm_{own.names[number]}"]
+        assert mlm == below | {f"mlm_heads.{number}.dense"} | ({"mlm_head.bias"} if number == 0 else set())
+
+
+@pytest.mark.parametrize("changes", [{}, {"classes_detached": True}, {"autoencoder_detached": True}], ids=str)
+def test_gradients_of_decoders_equal_finite_differences(changes):
+    """The decoders' weights move no encoded vector, so that detached vectors change nothing about their derivatives."""
+    own = filled(task({"cells": "transformer"}, **changes)).eval()
+    checked = 0
+    for key, loss, found, exact in derivatives(
+        own, drawn(own, TREES[2:]), by_module(own, "decoder"), torch.Generator().manual_seed(1)
+    ):
+        assert found == pytest.approx(exact, rel=1e-6, abs=1e-6), (key, loss)
+        checked += abs(exact) > 1e-3
+    assert checked == 2 * own.backbone.depth
+
+
+def test_detached_vectors_learn_nothing_from_being_classes_or_targets():
+    """The sentences of a paragraph are its classes. Their encoder learns from that unless they are detached, and never from the
+    distance to their reconstructions."""
+    found = {}
+    for name, changes in (
+        ("attached", {"vector_distance": 0.0}),
+        ("detached", {"vector_distance": 0.0, "classes_detached": True}),
+        ("distance", {"vector_distance": 0.5, "classes_detached": True}),
+    ):
+        own = task(**changes).eval()
+        batch = drawn(own)
+        encoded = own.encode(batch, 1, (vectors := own.backbone(batch).nodes[0].detach().requires_grad_()))
+        # The Compressor's output is held fixed, so that classes and targets are the only way back.
+        encoded = replace(encoded, parents=encoded.parents.detach())
+        loss = own._reconstruction(encoded, own.decode(encoded), 1.0)
+        (gradient,) = torch.autograd.grad(loss, vectors, allow_unused=True)
+        found[name] = 0.0 if gradient is None else float(gradient.abs().max())
+    assert found["attached"] > 1e-3
+    assert found["detached"] == found["distance"] == 0.0
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("overflow", ["cut", "pack"])
+def test_two_phases_have_the_one_graph_gradient(dropout, overflow):
+    """All parameters, with the same dropout in both passes."""
+    own = filled(
+        task({"dropout": dropout, "attention_dropout": dropout}, LevelInput(overflow=overflow), upper="two_phase"), LONG
+    ).train()
+    batch = drawn(own, LONG, budget=9, document_draws=2)
+    assert len(batch.parts) > 3
+    own_divisors = divisors(own, batch)
+    before = own_tensors(own)
+    before = {name: tensor.clone() for name, tensor in before.items()}
+    torch.manual_seed(11)
+    found = gradients(own, batch, own_divisors)
+    own.load_state_dict(own.state_dict() | before)
+    own.zero_grad(set_to_none=True)
+    torch.manual_seed(11)
+    vectors = torch.cat([own.backbone(each).nodes[-1] for each in batch.parts])
+    torch.stack(list(own._all_levels(batch, vectors, own_divisors).values())).sum().backward()
+    expected = {name: parameter.grad for name, parameter in own.named_parameters() if parameter.grad is not None}
+    assert found.keys() == expected.keys()
+    assert sum(name.startswith("backbone.encoders.0") for name in expected) > 10
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=0, atol=1e-10, msg=name)
+    assert max(float(gradient.abs().max()) for name, gradient in expected.items() if "encoders.0" in name) > 1e-4
+
+
+def test_a_document_in_parts_has_the_one_graph_gradient_of_one_batch():
+    """The losses of the highest level of a whole document in one batch, with the same draws."""
+    own = task(upper="two_phase")
+    apart = drawn(own, LONG[:1], budget=9)
+    whole = batch_of(own, LONG[:1])
+    # The numbers of the children follow the parts' rows; those of the whole batch follow its own.
+    source = np.concatenate([each.levels[-1].source for each in apart.parts])
+    place = {number: row for row, number in enumerate(whole.levels[1].source.tolist())}
+    number = torch.tensor([place[each] for each in source.tolist()])
+
+    def renumbered(slots):
+        is_child = slots >= NUM_MARKS
+        return torch.where(is_child, NUM_MARKS + number[(slots - NUM_MARKS).clamp(min=0)], slots)
+
+    draws = apart.draws[0]
+    draws = replace(draws, masked_slots=renumbered(draws.masked_slots), replaced_slots=renumbered(draws.replaced_slots))
+    assert torch.equal(renumbered(apart.levels[0].slots), whole.levels[2].slots)
+    whole = replace(whole, draws=(*own.draw(whole, 1).draws[:2], draws))
+    expected = [name for name in own.loss_names if name in ("mlm_paragraph",) or name.endswith("_document")]
+    found = gradients(own.eval(), apart)
+    own.zero_grad(set_to_none=True)
+    every = losses(own, whole)
+    torch.stack([every[name] for name in expected]).sum().backward()
+    for name, parameter in own.named_parameters():
+        if parameter.grad is None or not parameter.grad.any():
+            continue
+        torch.testing.assert_close(found[name], parameter.grad, rtol=0, atol=1e-10, msg=name)
+    assert found["backbone.encoders.0.table.weight"].abs().max() > 1e-4
+
+
+def test_detached_documents_teach_lower_levels_nothing():
+    own = task(upper="detached")
+    batch = drawn(own, LONG, budget=9)
+    found = gradients(own, batch)
+    assert not any(name.startswith(("backbone.encoders.0", "backbone.encoders.1")) for name in found)
+    assert any(name.startswith("backbone.encoders.2") for name in found)
+    two = task(upper="two_phase")
+    exact = gradients(two, batch)
+    for name, gradient in found.items():
+        torch.testing.assert_close(exact[name], gradient, **EXACT)
+
+
+def test_losses_of_documents_in_parts_equal_those_of_one_graph():
+    """Sums over the highest level alone; the lower levels are counted by their own examples."""
+    own = task().eval()
+    batch = drawn(own, LONG, budget=9)
+    counts = own.counts(batch, MAIN)
+    assert {name for name, count in counts.items() if count} == set(losses(own, batch))
+    assert set(losses(own, batch)) <= {"mlm_paragraph", *(name for name in own.loss_names if name.endswith("_document"))}
+
+
+# --- queues -------------------------------------------------------------------------------------------------------------------
+
+
+def test_queue_holds_the_newest_vectors_in_a_ring():
+    batch = batch_of(task(), TREES)
+    rows = batch.levels[0]
+    queue = Queue(5, 2).double()
+    assert len(queue) == 0
+    number = 0
+    held = []
+    for count in (2, 2, 3, 0, 1, 9, 4):
+        some = replace(rows, content=torch.arange(number, number + count), tree=100 + torch.arange(number, number + count))
+        vectors = torch.arange(number, number + count, dtype=torch.float64)[:, None].repeat(1, 2).requires_grad_()
+        queue.add(vectors, some)
+        held = (held + list(range(number, number + count)))[-5:]
+        number += count
+        kept = len(queue)
+        assert kept == min(5, number)
+        assert sorted(queue.content[:kept].tolist()) == held
+        assert torch.equal(queue.vectors[:kept, 0], queue.content[:kept].double())
+        assert torch.equal(queue.tree[:kept], queue.content[:kept] + 100)
+        assert not queue.vectors.requires_grad
+    empty = Queue(0, 2)
+    empty.add(torch.ones(3, 2), rows)
+    assert len(empty) == 0
+
+
+def test_queues_take_a_batch_after_its_losses_in_training_alone():
+    own = task(queue=64)
+    batch = drawn(own)
+    first = losses(own.eval(), batch)
+    assert [len(queue) for queue in own.queues] == [0, 0]
+    trained = losses(own.train(), batch)
+    for name, loss in first.items():
+        torch.testing.assert_close(trained[name], loss, **EXACT)
+    vectors = own.backbone(batch).nodes
+    for level, queue in enumerate(own.queues, 1):
+        rows = batch.levels[level - 1]
+        assert len(queue) == len(rows.rows)
+        torch.testing.assert_close(queue.vectors[: len(queue)], vectors[level - 1], **EXACT)
+        assert torch.equal(queue.content[: len(queue)], rows.content)
+        assert torch.equal(queue.tree[: len(queue)], rows.tree)
+    # The same contents are right again, wherever they stand: the loss differs from one without them by less than log 2.
+    again = losses(own.eval(), batch)["reconstruction_paragraph"] / len(batch.levels[1].slots)
+    assert again < first["reconstruction_paragraph"] / len(batch.levels[1].slots) + math.log(2)
+    # Documents are no children of anything.
+    assert len(own.queues) == 2
+
+
+def test_queues_are_saved_and_restored():
+    own = task()
+    losses(own.train(), drawn(own))
+    saved = {name: tensor.clone() for name, tensor in own_tensors(own).items()}
+    assert {f"queues.{level}.{name}" for level in (0, 1) for name in ("vectors", "content", "tree", "filled", "next")} <= set(
+        saved
+    )
+    other = task()
+    load_own_tensors(other, saved, "here")
+    batch = drawn(own, seed=8)
+    one, two = losses(own, batch), losses(other, batch)
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert not all(torch.equal(one[name], loss) for name, loss in losses(task(), batch).items())
+
+
+# --- schedules ----------------------------------------------------------------------------------------------------------------
+
+LEVELS_OF = {"reconstruction": 1, "coherence": 1, "autoencoder": 1, "mlm": 0}
+
+
+def levels_of(own, names):
+    """The levels of children that losses belong to."""
+    found = set()
+    for name in names:
+        kind, _, level = name.partition("_")
+        found.add(own.names.index(level) - LEVELS_OF[kind])
+    return found
+
+
+def test_staged_training_unlocks_level_by_level():
+    own = task(schedule="staged", unlock_steps=10).train()
+    for updates, expected in ((0, {0}), (9, {0}), (10, {0, 1}), (19, {0, 1}), (20, {0, 1, 2}), (500, {0, 1, 2})):
+        own.updates = updates
+        batch = drawn(own)
+        counts = own.counts(batch, MAIN)
+        assert levels_of(own, losses(own, batch)) == expected
+        assert levels_of(own, [name for name, count in counts.items() if count]) == expected
+        assert set(counts) == set(own.loss_names)
+        learnt = gradients(own, batch, divisors(own, batch))
+        assert {int(name.split(".")[2]) for name in learnt if name.startswith("backbone.")} == expected
+        assert {int(name.split(".")[2]) for name in learnt if name.startswith("decoder.")} == expected
+
+
+def test_levels_below_can_be_frozen():
+    own = task(schedule="staged", unlock_steps=10, freeze_below=True, upper="two_phase").train()
+    for updates, level in ((0, 0), (10, 1), (20, 2), (99, 2)):
+        own.updates = updates
+        batch = drawn(own)
+        assert levels_of(own, losses(own, batch)) == {level}
+        assert levels_of(own, [name for name, count in own.counts(batch, MAIN).items() if count]) == {level}
+        learnt = gradients(own, batch, divisors(own, batch))
+        assert {int(name.split(".")[2]) for name in learnt if name.startswith(("backbone.", "decoder."))} == {level}
+    # A frozen level is frozen for a document in parts, too.
+    learnt = gradients(own, drawn(own, LONG, budget=9))
+    assert {int(name.split(".")[2]) for name in learnt if name.startswith("backbone.")} == {2}
+
+
+def test_a_batch_of_which_no_level_learns_is_empty():
+    """A long document before its level is unlocked, and units after they are frozen. Evaluation covers all levels at any time."""
+    own = task(schedule="staged", unlock_steps=10, freeze_below=True).train()
+    apart = batch_of(own, LONG, budget=9)
+    view, collator = read(own, LONG, budget=9)
+    units = collator([view.example(0)])
+    for updates, batch in ((0, apart), (10, apart), (20, units)):
+        own.updates = updates
+        empty = own.draw(batch, 1)
+        assert empty.num_targets == 0
+        assert not any(own.counts(empty, MAIN).values())
+    own.updates = 0
+    with own.evaluating():
+        assert own.draw(apart, 1).num_targets > 0
+        assert levels_of(own, losses(own, drawn(own))) == {0, 1, 2}
+
+
+# --- settings -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        *(
+            ({name: -1}, rf"task\.{name} must be at least 0, but is -1")
+            for name in ("reconstruction", "mlm", "coherence", "autoencoder", "vector_distance", "queue", "unlock_steps")
+        ),
+        *(
+            ({name: value}, rf"task\.{name} must be at least 0 and at most 1, but is {value}")
+            for name in ("autoencoder_until", "label_smoothing", "mask_rate")
+            for value in (-0.5, 1.5)
+        ),
+        ({"mask_split": (0.8, 0.1, 0.2)}, r"task\.mask_split=.* must be three shares that add up to 1"),
+        ({"mask_split": (1.2, -0.1, -0.1)}, r"task\.mask_split=.* must be three shares that add up to 1"),
+        ({"checker_layers": -1}, r"task\.checker_layers=-1 must be at least 0"),
+        ({"checker_width": 0.0}, r"task\.checker_width=0 above 0"),
+    ],
+    ids=str,
+)
+def test_impossible_settings_are_refused(changes, message):
+    with pytest.raises(RamifyError, match=message):
+        NestedAutoencoderConfig(**changes)
+
+
+@pytest.mark.ill_typed
+@pytest.mark.parametrize("changes", [{"upper": "both"}, {"mask_split": (0.5, 0.5)}, {"marks": "all"}], ids=str)
+def test_settings_of_another_type_are_refused(changes):
+    with pytest.raises(RamifyError, match=rf"task\.{next(iter(changes))}"):
+        NestedAutoencoderConfig(**changes)
+
+
+def test_an_encoder_alone_has_no_other_weights():
+    own = task(encoder_only=True)
+    assert {name.split(".")[0] for name, _ in own.named_parameters()} == {"backbone"}
+    assert len(list(own.buffers())) == 0 or all("queue" not in name for name, _ in own.named_buffers())
+    assert own.choices.tolist() == [token for token in range(tokenizer().vocab_size) if token not in tokenizer().special_ids]
+    assert BOS < NUM_MARKS
