@@ -216,7 +216,7 @@ def perfect(held, number, rows):
         states = np.zeros((len(slots), held.task.backbone.config.dims[number]), dtype=np.float32)
         if vectors is not None:
             states[:-1][is_child] = vectors[slots[:-1][is_child] - NUM_MARKS]
-        return DecodedRow(np.where(is_child, slots[:-1] - first, slots[:-1]), slots[-1] == CONT, True, states)
+        return DecodedRow(np.where(is_child, slots[:-1] - first, slots[:-1]), bool(slots[-1] == CONT), True, states)
 
     return [decoded(slots, start) for slots, start in zip(held.true_slots(number, rows), first.tolist())]
 

@@ -5,10 +5,12 @@ import math
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import ramify
 from fixtures import built
 from fixtures.nested import part, tree_of
+from ramify.cli import app
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.recipes import RECIPES
@@ -188,3 +190,10 @@ def test_updates_without_a_level_are_no_points_of_its_curve():
 def test_stores_are_not_changed_by_an_evaluation(store, trained):
     evaluated(trained, Store.open(store.path), "dev", rows=10)
     assert Store.open(store.path).hash == store.hash
+
+
+def test_the_command_prints_json_alone(store, trained):
+    arguments = ["evaluate", str(trained), "--data", str(store.path), "--split", "dev", "--rows", "40", "--json"]
+    found = CliRunner().invoke(app, arguments)
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout) == evaluated(trained, store, "dev", rows=40).to_json()
