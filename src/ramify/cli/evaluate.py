@@ -39,8 +39,8 @@ Rows = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Models of running text with memory: about so many rows only (default: all). Models of documents: rows per level and "
-        "measure (default: 2,000).",
+        help="Models of running text with memory: about so many rows only (default: all). Models of documents: rows per level "
+        "and measure (default: 2,000).",
     ),
 ]
 Memory = Annotated[
