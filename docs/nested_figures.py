@@ -396,11 +396,11 @@ def blocks_table() -> str:
 
 def evolved_cells() -> Drawing:
     """Both cells, from the bottom to the top, as in the paper's figure."""
-    drawing = Drawing(PAGE, 278, "The Evolved Transformer's encoder cell and decoder cell")
+    drawing = Drawing(PAGE, 332, "The Evolved Transformer's encoder cell and decoder cell")
 
     def stack(x: float, title: str, blocks: Sequence[tuple[str, ...]]) -> None:
         drawing.text(x + 170, 14, title, kind="head", size=13)
-        y = 266.0
+        y = 320.0
         for block in blocks:
             high = 54 if len(block) == 4 else 30
             top = y - high - 10

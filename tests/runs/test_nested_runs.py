@@ -238,6 +238,17 @@ def test_documents_with_other_levels(tmp_path):
     assert prepared.task.names == ("token", "sentence", "paragraph", "chapter", "part", "document")
 
 
+def test_divisions_without_an_order_are_flattened(tmp_path):
+    """A part in a book and a book in a part are no levels, but their sentences are."""
+    tree = tree_of(part("part", part("book", "aa ae ai")), part("book", part("part", "ba be")))
+    store = built([tree], tmp_path / "data", split=(1.0, 0.0, 0.0))
+    prepared = small(store, tokenizer__vocab_size="40").prepare(tmp_path / "flat")
+    assert prepared.task.names == ("token", "sentence", "document")
+    assert prepared.facts()["flattened"] == {"part": 2, "book": 2}
+    with pytest.raises(RamifyError, match=r"no order.*view\.divisions=flatten"):
+        small(store, view__divisions="level", tokenizer__vocab_size="40").prepare(tmp_path / "level")
+
+
 def test_a_store_without_dev_documents_trains_and_says_so(tmp_path):
     store = built(books(6), tmp_path / "data", split=(1.0, 0.0, 0.0))
     run = small(store)
@@ -257,7 +268,7 @@ def test_other_data_are_refused(sample, tmp_path):
 
 def test_data_without_training_documents_or_text_are_refused(tmp_path):
     none = built(books(4), tmp_path / "none", split=(0.0, 0.5, 0.5))
-    with pytest.raises(RamifyError, match=r"has no training documents\. Build it with a larger share"):
+    with pytest.raises(RamifyError, match=r"has no training trees\. Build it with a larger share"):
         small(none).prepare(tmp_path / "run")
     notes = built([tree_of(part("note", text="aa ae"), name=name) for name in "abc"], tmp_path / "notes", split=(1, 0, 0))
     with pytest.raises(RamifyError, match=r"has the levels .*note.*, but none of sentence\. Set model\.levels"):

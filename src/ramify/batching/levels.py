@@ -35,13 +35,14 @@ def level_names(store: Store, divisions: Divisions = "flatten") -> tuple[str, ..
 
     Raises `RamifyError` if the store holds no documents, or levels without an order.
     """
+    if divisions == "flatten":
+        found = kinds_of(store)
+        return tuple(name for name in USUAL if name in found)
     check_documents(store)
     kinds = store.column("kind", np.arange(store.num_nodes))
     parent = store.parent
     codes = pc.dictionary_encode(pc.fill_null(kinds, ""))
     names, code = codes.dictionary.to_pylist(), codes.indices.to_numpy()
-    if divisions == "flatten":
-        return tuple(name for name in USUAL if name in names)
     inner = np.flatnonzero(parent >= 0)
     pairs = np.unique(code[inner] * len(names) + code[parent[inner]])
     order: TopologicalSorter[str] = TopologicalSorter(dict.fromkeys(sorted(names), ()))
@@ -55,6 +56,13 @@ def level_names(store: Store, divisions: Divisions = "flatten") -> tuple[str, ..
             f"{store.path or 'the data'}: the kinds of nodes have no order, because there is {circle}. Set "
             "view.divisions=flatten."
         ) from None
+
+
+def kinds_of(store: Store) -> set[str]:
+    """The kinds of the nodes of a store's documents. Raises `RamifyError` if it holds no documents."""
+    check_documents(store)
+    kinds = pc.unique(store.column("kind", np.arange(store.num_nodes))).to_pylist()
+    return {kind for kind in kinds if kind}
 
 
 def check_documents(store: Store) -> None:

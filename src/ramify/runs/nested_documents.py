@@ -10,7 +10,7 @@ import torch
 
 from ramify import hub
 from ramify.batching.document_batch import DocumentCollator
-from ramify.batching.levels import Divisions, Levels, level_names
+from ramify.batching.levels import Divisions, Levels, kinds_of, level_names
 from ramify.batching.views.documents import Documents, LevelInput
 from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
@@ -179,13 +179,13 @@ class NestedRun(LanguageModelRun):
 
     def _levels(self, store: Store) -> tuple[str, ...]:
         """The levels of the model, from the lowest. Raises `RamifyError` if the data has none of them."""
-        found = level_names(store, "level")
         if self.view.divisions == "level":
-            return found
+            return level_names(store, "level")
+        found = kinds_of(store)
         names = tuple(name for name in self.model.levels if name in found)
         if not names:
             raise RamifyError(
-                f"{self.data} has the levels {', '.join(found)}, but none of {', '.join(self.model.levels)}. Set model.levels, "
+                f"{self.data} has the levels {', '.join(sorted(found))}, but none of {', '.join(self.model.levels)}. Set model.levels, "
                 "or view.divisions=level."
             )
         return names
