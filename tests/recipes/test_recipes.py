@@ -19,7 +19,7 @@ from ramify.models.agent import AgentConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.recipes import RECIPES
 from ramify.runs import execute
-from ramify.runs.comment_tree_report import of_masked_words
+from ramify.runs.curves import train_loss
 from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.training.metrics_log import read_metrics
 
@@ -85,7 +85,7 @@ def test_two_steps(store, tmp_path, recipe):
     # Untrained models are near the logarithm of the vocabulary's size, and above it, because they favour their own input
     # tokens.
     guess = np.log(prepared.task.tokenizer.vocab_size)
-    assert guess - 0.5 < of_masked_words(first) < guess + 3
+    assert guess - 0.5 < train_loss(first) < guess + 3
     assert np.isfinite(second["dev_loss"])
     model = ramify.load(out)
     assert model.embed(next(store.trees())).shape[1] == prepared.task.backbone.config.dim

@@ -264,7 +264,7 @@ def test_regulariser_between_compressor_and_decompressor(distance, detached):
     losses(own, batch)["autoencoder_document"].backward()
     # With or without it, the vector that the Decompressor reads learns.
     assert own.backbone.encoder(2).compressor.lstm.weight_ih_l0.grad.abs().max() > 0
-    only_states = own.backbone.encoder(2).encoder
+    only_states = own.backbone.encoder(2).states.encoder
     through_states = sum(parameter.grad.abs().sum() for parameter in only_states.parameters())
     assert through_states > 0
 
@@ -544,7 +544,7 @@ def test_a_document_in_parts_has_the_one_graph_gradient_of_one_batch():
         if parameter.grad is None or not parameter.grad.any():
             continue
         torch.testing.assert_close(found[name], parameter.grad, rtol=0, atol=1e-10, msg=name)
-    assert found["backbone.encoders.0.table.weight"].abs().max() > 1e-4
+    assert found["backbone.encoders.0.states.table.weight"].abs().max() > 1e-4
 
 
 def test_detached_documents_teach_lower_levels_nothing():

@@ -1,5 +1,6 @@
 """Children from vectors, without knowledge of their true number: every row ends where the model predicts its end."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -51,9 +52,18 @@ class ChildScores:
             banned = torch.tensor(sorted(task.tokenizer.special_ids), dtype=torch.int64, device=table.device)
             allowed[NUM_MARKS + banned] = False
         self.allowed = allowed
+        self.ends = task.ends[level - 1] if level > 0 and task.ends is not None else None
+        if self.ends is not None:
+            self.allowed[:NUM_MARKS] = False
 
     def __call__(self, states: Float[Tensor, "place dim"]) -> Float[Tensor, "place candidate"]:
-        return linear(states, self.table, self.bias).float().masked_fill(~self.allowed, float("-inf"))
+        scores = linear(states, self.table, self.bias).float().masked_fill(~self.allowed, -math.inf)
+        if self.ends is None:
+            return scores
+        # The end marks win wherever they are likelier than not.
+        ends = self.ends(states, self.table).float()
+        above = scores.amax(1, keepdim=True).nan_to_num(neginf=0.0) + 1 + ends
+        return scores.index_copy(1, torch.tensor(ENDS, device=scores.device), torch.where(ends > 0, above, -math.inf))
 
 
 @torch.no_grad()

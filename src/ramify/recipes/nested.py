@@ -83,7 +83,7 @@ def _run(
                 betas=(0.9, 0.98),
             ),
         ),
-        tokenizer=TokenizerConfig(path=tokenizer, kind="wordpiece", vocab_size=8192, lowercase=True),
+        tokenizer=TokenizerConfig(path=tokenizer, kind="unigram", vocab_size=8192, lowercase=False),
         seed=seed,
     )
     return run.sized(init)
