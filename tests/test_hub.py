@@ -173,11 +173,15 @@ def change(folder, part, **values):
 @pytest.mark.parametrize(
     ("part", "values", "message"),
     [
-        ("model", {"name": "gpt"}, "name='gpt' is not one of bert, bert-pair, decatt, esim, feature-model, mht, tree-mlm"),
+        (
+            "model",
+            {"name": "gpt"},
+            "name='gpt' is not one of agent, bert, bert-pair, decatt, esim, feature-model, mht, tree-mlm",
+        ),
         (
             "task",
             {"name": "tell-fortunes"},
-            "name='tell-fortunes' is not one of denoising-lm, masked-lm, permutation-lm, reply-to",
+            "name='tell-fortunes' is not one of denoising-lm, masked-lm, nested-autoencoder, permutation-lm, reply-to",
         ),
         ("model", {"wings": 2}, "wings"),
         ("input", {"wings": 2}, "wings"),

@@ -1,5 +1,7 @@
 """Exceptions for mistakes that the user can correct, which the command line prints without a traceback; and the wording of
-counts and durations in messages."""
+counts, durations and texts in messages."""
+
+import unicodedata
 
 
 class RamifyError(Exception):
@@ -27,3 +29,8 @@ def in_words(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def printable(text: str) -> str:
+    """A text on one line, without control characters, which could steer a terminal."""
+    return "".join(letter for letter in " ".join(text.split()) if unicodedata.category(letter) not in ("Cc", "Cs"))

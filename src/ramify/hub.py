@@ -345,6 +345,7 @@ def model_card(
     parameters = sum(parameter.numel() for parameter in pipeline.module.parameters())
     name = model_name(pipeline.backbone.config)
     kinds = type(pipeline.backbone).__name__, type(pipeline.module).__name__
+    article = "An" if kinds[0][0] in "AEIOU" else "A"
     lines = [
         "---",
         "library_name: ramify",
@@ -355,7 +356,7 @@ def model_card(
         "",
         f"# {title or name}",
         "",
-        f"A {kinds[0]} with {parameters:,} parameters, trained as {kinds[1]} by Ramify {__version__}.",
+        f"{article} {kinds[0]} with {parameters:,} parameters, trained as {kinds[1]} by Ramify {__version__}.",
         "",
         "```python",
         "import ramify",

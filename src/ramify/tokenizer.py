@@ -236,6 +236,11 @@ class Tokenizer:
         return self._id("mask", "masked texts")
 
     @cached_property
+    def unk_id(self) -> int | None:
+        """The token of text that the vocabulary cannot spell."""
+        return self._role("unk")
+
+    @cached_property
     def eop_id(self) -> int | None:
         return self._role("eop")
 

@@ -584,7 +584,7 @@ def test_two_phases_have_the_one_graph_gradient(dropout, overflow):
     own.zero_grad(set_to_none=True)
     torch.manual_seed(11)
     vectors = torch.cat([own.backbone(each).nodes[-1] for each in batch.parts])
-    torch.stack(list(own._all_levels(batch, vectors, own_divisors).values())).sum().backward()
+    torch.stack(list(own.level_losses(batch, vectors, own_divisors).values())).sum().backward()
     expected = {name: parameter.grad for name, parameter in own.named_parameters() if parameter.grad is not None}
     assert found.keys() == expected.keys()
     assert sum(name.startswith("backbone.encoders.0") for name in expected) > 10

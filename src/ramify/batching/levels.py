@@ -109,11 +109,7 @@ class Levels:
         kinds = store.column("kind", nodes)
         rank = np.array(pc.fill_null(pc.index_in(kinds, value_set=pa.array(names)), len(names)))
         if len(nodes) and not (rank < len(names)).any():
-            found = ", ".join(sorted(map(str, pc.unique(kinds).to_pylist())))
-            raise RamifyError(
-                f"{store.path or 'the data'}: the documents have the levels {found}, but none of {', '.join(names)}. Choose "
-                "other levels."
-            )
+            _check_any(store, names)
         tokenized = token_cache(store, tokenizer)
         lengths = np.diff(tokenized.starts)[nodes]
         builder = _Builder(store, names)
@@ -135,6 +131,17 @@ class Levels:
     def filled(self) -> dict[str, int]:
         """The number of nodes on each level that fill a missing one."""
         return {level.name: int((~level.stored).sum()) for level in self.levels}
+
+
+def _check_any(store: Store, names: Sequence[str]) -> None:
+    """Raise `RamifyError` if no node of a store is on one of these levels. Single documents may have none of them."""
+    kinds = pc.unique(store.column("kind", np.arange(store.num_nodes)))
+    if not pc.any(pc.is_in(kinds, value_set=pa.array(names))).as_py():
+        found = ", ".join(sorted(map(str, kinds.to_pylist())))
+        raise RamifyError(
+            f"{store.path or 'the data'}: the documents have the levels {found}, but none of {', '.join(names)}. Choose "
+            "other levels."
+        )
 
 
 class _Builder:
@@ -314,6 +321,21 @@ class DocumentRows:
             tokens, content = rows.tokens, rows.content
             found.append(rows)
         return cls(levels.ids, tuple(found))
+
+    def unpacked(self, level: int, places: int, most_tokens: int | None) -> "DocumentRows":
+        """The rows up to a level, where the nodes of that level share none. Rows below it stay as they are.
+
+        `places` and `most_tokens` are those of this level in `of`.
+        """
+        nodes = self.levels[level].level
+        if level:
+            below = self.levels[level - 1]
+            offsets, tokens, content = np.append(below.first_row, len(below)), below.tokens, below.content
+        else:
+            tokens, content = np.ones(len(self.ids), dtype=np.int64), self.ids.astype(np.int64)
+            offsets = np.arange(len(self.ids) + 1)
+        rows = _cut(nodes, nodes.tree, offsets, tokens, content, places - 1, "cut", most_tokens)
+        return DocumentRows(self.ids, (*self.levels[:level], rows))
 
 
 def _cut(

@@ -9,6 +9,7 @@ import typer
 from ramify.cli import (
     attention,
     backprop,
+    coherence,
     data,
     demo,
     disentangle,
@@ -16,6 +17,8 @@ from ramify.cli import (
     evaluate,
     fill_mask,
     generate,
+    nearest,
+    reconstruct,
     report,
     score,
     tokenizer,
@@ -41,6 +44,9 @@ app.command("fill-mask")(fill_mask.fill_mask)
 app.command()(score.score)
 app.command()(generate.generate)
 app.command()(attention.attention)
+app.command()(reconstruct.reconstruct)
+app.command()(coherence.coherence)
+app.command()(nearest.nearest)
 app.command()(disentangle.disentangle)
 app.command(context_settings={"ignore_unknown_options": True})(backprop.backprop)
 app.command()(report.report)

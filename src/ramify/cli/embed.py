@@ -1,12 +1,19 @@
-"""`ramify embed`: write the vectors of all comments."""
+"""`ramify embed`: write the vectors of all comments, or of all nodes of a level of documents."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ramify.cli.documents import say_left_out, say_unknown
 from ramify.cli.shared import Device, Precision, bar, file_kind, text_pipeline
+from ramify.errors import RamifyError, counted
+
+if TYPE_CHECKING:
+    from ramify.inference.documents import AnyDocumentPipeline
+    from ramify.inference.vectors import Kind
 
 
 def embed(
@@ -25,6 +32,10 @@ def embed(
             "(as JSON) and text.",
         ),
     ] = "",
+    level: Annotated[
+        str | None,
+        typer.Option(help="Models of nested documents: the level whose nodes are embedded, such as sentence or chapter."),
+    ] = None,
     context: Annotated[
         Literal["tree", "none"] | None,
         typer.Option(help="Context of a comment: its ancestors (tree) or nothing (none). Default: as in training."),
@@ -32,28 +43,44 @@ def embed(
     format: Annotated[
         Literal["parquet", "npy"] | None,
         typer.Option(
-            help="parquet: columns tree, id, vector; npy: the matrix, ids in a second file. Default: by the ending of --out; "
-            "parquet on stdout."
+            help="parquet: columns tree, id, vector (with --level also level and pieces); npy: the matrix, ids in a second "
+            "file. Default: by the ending of --out; parquet on stdout."
         ),
     ] = None,
     device: Device = "auto",
     precision: Precision = "fp32",
 ) -> None:
-    """Write a vector for every comment. Vectors are streamed; about fifty bytes per comment stay in memory.
+    """Write a vector for every comment, or for every node of a level of documents.
+
+    Vectors are streamed; about fifty bytes per comment stay in memory, or one document. A document's node that was cut into
+    pieces has their mean.
 
     Example: ramify embed runs/reddit --data data/reddit --out vectors.parquet --context tree
 
     Example: ramify embed runs/reddit --data data/reddit --out vectors.parquet --with text,author,time,parent,depth,label
+
+    Example: ramify embed runs/agent --data data/books --level paragraph --out paragraphs.parquet
     """
     import ramify
-    from ramify.errors import counted
-    from ramify.inference.vectors import Kind, write_vectors
+    from ramify.inference.documents import AnyDocumentPipeline
+    from ramify.inference.vectors import write_vectors
     from ramify.nn.precision import autocast
 
     kinds: dict[str, Kind] = {"-": "parquet", ".parquet": "parquet", ".npy": "npy"}
     kind = format or file_kind(out, kinds, "--format")
     columns = [name.strip() for name in beside.split(",") if name.strip()]
-    loaded = text_pipeline(ramify.load(model, device=device), model)
+    pipeline = ramify.load(model, device=device)
+    if isinstance(pipeline, AnyDocumentPipeline):
+        if level is None:
+            raise RamifyError(f"{model} is a model of nested documents. Choose --level {' or '.join(pipeline.levels)}.")
+        if context is not None:
+            raise RamifyError(f"--context {context} is for models of comments, but {model} reads documents. Leave it out.")
+        with autocast(pipeline.device, precision):
+            _level(pipeline, data, out, kind, level, columns)
+        return
+    loaded = text_pipeline(pipeline, model)
+    if level is not None:
+        raise RamifyError(f"--level {level} is for models of nested documents, but {model} embeds comments. Leave it out.")
     with bar("embedding", None) as advance, autocast(loaded.device, precision):
         cut = write_vectors(loaded, data, out, kind, context, advance, columns)
     left = f", none for {counted(cut['placeholders'], 'placeholder')}" if cut["placeholders"] else ""
@@ -61,3 +88,22 @@ def embed(
     if cut["texts_over"]:
         limit = loaded.max_tokens
         print(f"cut to {limit} tokens: {cut['texts_over']:,} of {counted(cut['texts'], 'text')}", file=sys.stderr)
+
+
+def _level(model: "AnyDocumentPipeline", data: Path, out: Path, kind: "Kind", level: str, columns: Sequence[str]) -> None:
+    """Write the vectors of a level, and print the counts of all that happened to its nodes."""
+    from ramify.inference.document_table import write_level
+
+    with bar("embedding", None) as advance:
+        totals = write_level(model, data, out, kind, level, advance, columns)
+    print(f"{out}: {counted(totals.vectors, 'vector')} of size {model.dim_of(level)}", file=sys.stderr)
+    if totals.cut:
+        print(f"cut into several rows, whose vectors are averaged: {counted(totals.cut, level)}", file=sys.stderr)
+    if totals.documents_without:
+        print(f"note: {counted(totals.documents_without, 'document')} without any {level}", file=sys.stderr)
+    if totals.filled:
+        print(f"note: no row for {totals.filled:,} places where a {level} is missing above other nodes", file=sys.stderr)
+    for name, count in totals.flattened.items():
+        print(f"note: {counted(count, name)} in no level of the model; the text belongs to the nodes around", file=sys.stderr)
+    say_unknown(totals.unknown, totals.tokens, str(data))
+    say_left_out(totals.left_out)

@@ -36,7 +36,12 @@ Comments = Annotated[
     typer.Option(min=1, help="Masked language models: only the first trees that hold so many comments. Default: all."),
 ]
 Rows = Annotated[
-    int | None, typer.Option(min=1, help="Models of running text with memory: about so many rows only. Default: all.")
+    int | None,
+    typer.Option(
+        min=1,
+        help="Models of running text with memory: about so many rows only (default: all). Models of documents: rows per level "
+        "and measure (default: 2,000).",
+    ),
 ]
 Memory = Annotated[
     int | None, typer.Option(min=0, help="Models of running text: states per layer to remember. Default: as in training.")
@@ -158,7 +163,8 @@ def run(
     (recoverable: content words that stand in an ancestor and not in the visible comment). The masks are the same for every
     model. With another context than in training, or with --against, the output also holds both losses and what is saved, with
     95 % intervals over trees. Disentanglement models: the scores of `ramify evaluate links`; on reply trees, graph and
-    conversation accuracy.
+    conversation accuracy. Models of nested documents: reconstruction, hidden nodes, coherence and losses of every level, each
+    beside its baseline and chance.
 
     Example: ramify evaluate runs/reddit --data data/reddit --context none --json
     """

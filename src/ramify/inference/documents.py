@@ -1,18 +1,33 @@
 """Use of models of nested documents: vectors of every level, text from vectors, and coherence."""
 
+from abc import ABC
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from ramify.batching.levels import check_documents
+from ramify.dataset.store import Store
+from ramify.errors import RamifyError
 from ramify.inference.base import Pipeline
+from ramify.inference.document_index import DocumentIndex, index_documents
+from ramify.inference.document_text import as_document, texts_of_nodes
+from ramify.inference.document_vectors import encode_nodes, in_groups
+from ramify.inference.node_coherence import judge
+from ramify.inference.node_reconstruction import as_text, reconstruct, token_accuracy
 from ramify.models.agent import Agent
 from ramify.tasks.nested_autoencoder import NestedAutoencoder
+from ramify.tree import Tree
 
 
-class DocumentPipeline(Pipeline):
+class AnyDocumentPipeline(Pipeline, ABC):
     """A model that turns each sentence, paragraph, chapter and document into a vector."""
 
-    verbs: ClassVar[tuple[str, ...]] = ()
-    usage: ClassVar[tuple[str, ...]] = ()
     backbone: Agent
+    task: NestedAutoencoder
 
     def __init__(self, task: NestedAutoencoder) -> None:
         self.task = task
@@ -24,5 +39,202 @@ class DocumentPipeline(Pipeline):
     def module(self) -> NestedAutoencoder:
         return self.task
 
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The levels of the model, from the lowest."""
+        return self.backbone.config.levels
+
+    def dim_of(self, level: str) -> int:
+        """The length of the vectors of a level."""
+        return self.backbone.config.dims[self.level_number(level) + 1]
+
+    def level_number(self, level: str) -> int:
+        """The number of a level: 0 is the lowest. Raises `RamifyError` if the model lacks it."""
+        if level not in self.levels:
+            raise RamifyError(f"the model has no level {level!r}. Its levels are {', '.join(self.levels)}.")
+        return self.levels.index(level)
+
     def parts(self) -> dict[str, Any]:
         return {"task": self.task.config, "input": self.input}
+
+    def embed(self, data: Tree | str | Iterable[Tree | str], *, level: str | None = None) -> Float[NDArray, "node dim"]:
+        """A vector for every node of a level: the stored nodes of each tree, in their order. None: the lowest level.
+
+        A string is one node of the level; on a level above paragraphs, blank lines end its paragraphs. A node that was cut has
+        the mean of its pieces. A node that shares a row with its neighbours is encoded without them. Raises `RamifyError` for
+        other types, for trees that are no documents, and for a level that the model lacks.
+        """
+        number = self.level_number(self.levels[0] if level is None else level)
+        store, is_text = self._store(data, number)
+        found = [np.zeros((0, self.backbone.config.dims[number + 1]), dtype=np.float32)]
+        for trees in in_groups(store):
+            own = encode_nodes(self.backbone, self.tokenizer, self.input, store, trees, number)
+            found.append(own.vectors[own.nodes.stored | is_text[own.nodes.tree]])
+        return np.concatenate(found)
+
+    def index(
+        self, data: Store | Iterable[Tree], *, level: str | None = None, progress: Callable[[int], None] | None = None
+    ) -> DocumentIndex:
+        """The vectors of all nodes of a level of a data set, for `nearest`. They stay in memory. None: the lowest level."""
+        store = data if isinstance(data, Store) else self._store(data, 0)[0]
+        return index_documents(self.task, store, self.level_number(self.levels[0] if level is None else level), progress)
+
+    def nearest(
+        self, query: str | tuple[str, str], index: DocumentIndex, *, k: int = 10, level: str | None = None
+    ) -> list[dict[str, Any]]:
+        """The k nodes of an index whose vectors have the greatest cosine with that of a query: tree, id, score and text.
+
+        The query is a text, which is one node of `level` (None: that of the index), or the ids of a tree and its node, which is
+        left out of the answer. Vectors of two levels have no cosine unless they are equally long, and seldom a meaningful one.
+        """
+        if not isinstance(query, str):
+            place = index.place(query[1], query[0])
+            return index.nearest(index.vectors[place], k, place)
+        found = self.embed(query, level=index.level if level is None else level)[0]
+        if len(found) != index.vectors.shape[1]:
+            raise RamifyError(
+                f"level={level} has vectors of length {len(found)}, and the index, of level {index.level}, of "
+                f"{index.vectors.shape[1]}. Leave level out."
+            )
+        return index.nearest(found, k)
+
+    def _store(self, data: Tree | str | Iterable[Tree | str], level: int) -> tuple[Store, NDArray[np.bool_]]:
+        """The documents, and whether each is a text."""
+        given = [data] if isinstance(data, Tree | str) else list(data)
+        if other := [type(each).__name__ for each in given if not isinstance(each, Tree | str)]:
+            raise RamifyError(f"documents are trees and strings, not {other[0]}. Pass Tree objects or strings.")
+        trees = [as_document(each, self.levels, level) if isinstance(each, str) else each for each in given]
+        store = Store.from_trees(trees)
+        if store.num_trees:
+            check_documents(store)
+        return store, np.array(
+            [isinstance(each, str) for each, tree in zip(given, trees, strict=True) if len(tree)], dtype=bool
+        )
+
+
+class DocumentEncoder(AnyDocumentPipeline):
+    """A model of documents without decoder, heads and checkers, which embeds."""
+
+    verbs: ClassVar[tuple[str, ...]] = ("embed", "index", "nearest")
+    usage: ClassVar[tuple[str, ...]] = (
+        'model.embed(["It was late.", "Nobody came."], level="sentence")',
+        'model.embed(trees, level="paragraph")',
+    )
+
+
+class DocumentPipeline(AnyDocumentPipeline):
+    """A model that turns each node of a document into a vector, decodes the vector, and judges the node's coherence."""
+
+    verbs: ClassVar[tuple[str, ...]] = ("embed", "reconstruct", "coherence", "index", "nearest", "encoder_only")
+    usage: ClassVar[tuple[str, ...]] = (
+        'model.embed(["It was late.", "Nobody came."], level="sentence")',
+        'model.embed(trees, level="paragraph")',
+        'model.reconstruct("It was late.", level="sentence")',
+        "model.coherence(tree)",
+    )
+
+    def encoder_only(self) -> DocumentEncoder:
+        """The model without decoder, heads and checkers. Both share the encoder's weights."""
+        config = replace(self.task.config, encoder_only=True)
+        return DocumentEncoder(NestedAutoencoder(self.backbone, self.tokenizer, self.input, config))
+
+    def reconstruct(
+        self, document: Tree | str, *, level: str | None = None, progress: Callable[[int], None] | None = None
+    ) -> dict[str, Any]:
+        """Encode each stored node of a level (None: the lowest), and decode its vector down to text.
+
+        Returns `level` and `nodes`, in the order of the tree. Each has `id`, `text`, `reconstruction`, `token_accuracy` and
+        `predicted_length`, its number of decoded tokens. `token_accuracy` counts the tokens of the node that stand at their
+        place, and divides by the number of true or predicted tokens, whichever is greater; None if there is none of either.
+
+        A string is one node of the level. Ends are predicted, never given. `complete` is false if only the beginning was
+        decoded. `tokens`, `unknown_tokens` and `children_left_out` count the tokens of the document, those that the tokenizer
+        cannot spell, and the children that rows lack (`input.overflow=truncate`). Raises `RamifyError` if the model was not
+        trained to reconstruct.
+        """
+        self._check_trained("reconstruction", "decoders")
+        number = self.level_number(self.levels[0] if level is None else level)
+        store, is_text = self._store(document, number)
+        tree = store.tree(0) if store.num_trees else Tree(())
+        found = reconstruct(self.task, store, np.arange(store.num_trees), number, progress)
+        kept = np.flatnonzero(found.nodes.stored | is_text[found.nodes.tree])
+        texts = texts_of_nodes(tree, found.nodes.node[kept].tolist())
+        nodes = [
+            {
+                "id": "" if is_text[0] else tree.nodes[int(found.nodes.node[place])].id,
+                "text": text,
+                "reconstruction": as_text(self.tokenizer, self.levels, found.decoded[place]),
+                "token_accuracy": token_accuracy(found.true_ids[place], found.decoded[place].ids),
+                "predicted_length": len(found.decoded[place].ids),
+                "complete": found.decoded[place].is_whole,
+            }
+            for place, text in zip(kept.tolist(), texts, strict=True)
+        ]
+        return {"level": self.levels[number], "nodes": nodes, **_counts(found)}
+
+    def coherence(
+        self, document: Tree | str, *, levels: Sequence[str] | None = None, progress: Callable[[int], None] | None = None
+    ) -> dict[str, Any]:
+        """The coherence of each stored node of some levels (None: of all), from 0 to 1, as the checkers judge it.
+
+        Returns `marks` and `nodes`, in the order of the tree. Each has `id`, `level`, `score` and `children`, with an `id` and
+        a `score` each. Children of a sentence are tokens: their `id` is None, and `token` is their spelling. A child that fills
+        a missing level has no id, either. With `marks=seed`, each child is marked alone as one that may be replaced: its score
+        is 1 - min(1, n · r), for n children and the checker's share r of replaced ones, and a node's score is the mean of its
+        children's. With `marks=none`, a node's score is 1 - r, and `children` is None. `score` is None for a node without
+        children, and for a child that no row holds.
+
+        A string is one document. `tokens`, `unknown_tokens` and `children_left_out` are as in `reconstruct`. Raises
+        `RamifyError` if the model was not trained to judge coherence.
+        """
+        self._check_trained("coherence", "checkers")
+        numbers = sorted(self.level_number(each) for each in (self.levels if levels is None else levels))
+        store, _ = self._store(document, len(self.levels) - 1)
+        tree = store.tree(0) if store.num_trees else Tree(())
+        found = judge(self.task, store, np.arange(store.num_trees), numbers, progress)
+        nodes: list[tuple[int, int, dict[str, Any]]] = []
+        for number, judged in found.judged.items():
+            below = found.levels.levels[number - 1] if number else None
+            offsets = judged.nodes.offsets
+            for place in np.flatnonzero(judged.nodes.stored).tolist():
+                node = int(judged.nodes.node[place])
+                children = None
+                if judged.child_scores is not None:
+                    children = []
+                    for child in range(int(offsets[place]), int(offsets[place + 1])):
+                        score = _score(judged.child_scores[child])
+                        if below is None:
+                            token = self.tokenizer.token(int(found.levels.ids[child]))
+                            children.append({"id": None, "token": token, "score": score})
+                        else:
+                            stored = bool(below.stored[child])
+                            name = tree.nodes[int(below.node[child])].id if stored else None
+                            children.append({"id": name, "score": score})
+                record = {"id": tree.nodes[node].id, "level": self.levels[number], "score": _score(judged.node_scores[place])}
+                nodes.append((node, number, record | {"children": children}))
+        nodes.sort(key=lambda each: each[:2])
+        return {"marks": self.task.config.marks, "nodes": [record for _, _, record in nodes], **_counts(found)}
+
+    def _check_trained(self, loss: str, parts: str) -> None:
+        if not getattr(self.task.config, loss):
+            raise RamifyError(
+                f"the model was trained with task.{loss}=0, so its {parts} learned nothing. Choose a model that was trained "
+                "with this loss."
+            )
+
+
+def _score(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _counts(found: Any) -> dict[str, int]:
+    return {
+        "tokens": found.num_tokens,
+        "unknown_tokens": found.num_unknown,
+        "children_left_out": found.left_out,
+    }
+
+
+def document_pipeline(task: NestedAutoencoder) -> AnyDocumentPipeline:
+    """The pipeline of a task: an encoder alone has fewer methods."""
+    return DocumentEncoder(task) if task.config.encoder_only else DocumentPipeline(task)

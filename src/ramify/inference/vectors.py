@@ -1,7 +1,7 @@
 """Vectors of whole corpora, streamed to a file."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -44,24 +44,10 @@ def write_vectors(
     `tables.TYPES`) and vector; npy holds the matrix, and `OUT.ids.tsv` beside it has the other columns, without their names.
     Returns the numbers of vectors, of placeholders, of texts, and of texts and tokens that were cut.
     """
-    if other := [name for name in beside if name not in BESIDE]:
-        raise RamifyError(f"there is no column {other[0]!r} to write beside the vectors. Choose from {', '.join(BESIDE)}.")
-    if kind == "npy" and out == STANDARD:
-        raise RamifyError("npy has a second file with the ids, so it cannot be written to standard output. Choose parquet.")
+    check_output(data, out, kind, beside)
     names = ["tree", "id", *dict.fromkeys(beside)]
-    if not out.parent.is_dir():
-        raise RamifyError(f"{out}: the folder {out.parent} does not exist. Create it first.")
-    if out.exists() and data.exists() and out.samefile(data):
-        raise RamifyError(f"{out} is also the input. Choose another file for the vectors.")
     totals = {"vectors": 0, "placeholders": 0, "texts": 0, "texts_over": 0, "tokens_over": 0}
-    dim = model.dim
-    with ExitStack() as stack:
-        scratch = stack.enter_context(replacing(out))
-        if kind == "parquet":
-            sink = stack.enter_context(_Parquet(scratch, dim, names))
-        else:
-            ids = stack.enter_context(replacing(out.with_name(f"{out.name}.ids.tsv")))
-            sink = stack.enter_context(_Npy(scratch, ids, dim))
+    with vector_file(out, kind, model.dim, schema_of(names)) as sink:
         for store in _stores(data):
             forest = model.forest(store)
             for count in ("texts", "texts_over", "tokens_over"):
@@ -70,10 +56,39 @@ def write_vectors(
                 advance(len(nodes))
                 read = ~store.is_placeholder(nodes)
                 nodes, vectors = nodes[read], vectors[read]
-                sink.write(rows_of(store, nodes, names), vectors)
+                sink.write(rows_of(store, nodes, names).columns, vectors)
                 totals["vectors"] += len(nodes)
                 totals["placeholders"] += int((~read).sum())
     return totals
+
+
+def check_output(data: Path, out: Path, kind: Kind, beside: Sequence[str]) -> None:
+    """Raise `RamifyError` if a file of vectors cannot be written there, or with these columns."""
+    if other := [name for name in beside if name not in BESIDE]:
+        raise RamifyError(f"there is no column {other[0]!r} to write beside the vectors. Choose from {', '.join(BESIDE)}.")
+    if kind == "npy" and out == STANDARD:
+        raise RamifyError("npy has a second file with the ids, so it cannot be written to standard output. Choose parquet.")
+    if not out.parent.is_dir():
+        raise RamifyError(f"{out}: the folder {out.parent} does not exist. Create it first.")
+    if out.exists() and data.exists() and out.samefile(data):
+        raise RamifyError(f"{out} is also the input. Choose another file for the vectors.")
+
+
+@contextmanager
+def vector_file(
+    out: Path, kind: Kind, dim: int, before: pa.Schema, after: pa.Schema | None = None
+) -> Iterator["VectorTable | VectorMatrix"]:
+    """A file that vectors are written to. It replaces an earlier one when it is complete.
+
+    `before` and `after` are the columns beside the vector; npy has them in a second file.
+    """
+    with ExitStack() as stack:
+        scratch = stack.enter_context(replacing(out))
+        if kind == "parquet":
+            yield stack.enter_context(VectorTable(scratch, dim, before, after or pa.schema([])))
+        else:
+            ids = stack.enter_context(replacing(out.with_name(f"{out.name}.ids.tsv")))
+            yield stack.enter_context(VectorMatrix(scratch, ids, dim))
 
 
 def _stores(data: Path) -> Iterator[Store]:
@@ -85,36 +100,38 @@ def _stores(data: Path) -> Iterator[Store]:
         yield Store.from_trees(some)
 
 
-class _Parquet:
-    def __init__(self, path: Path, dim: int, names: Sequence[str]) -> None:
+class VectorTable:
+    """A Parquet file with the column `vector` among others."""
+
+    def __init__(self, path: Path, dim: int, before: pa.Schema, after: pa.Schema) -> None:
         self.vector = pa.list_(pa.float32(), dim)
-        self.schema = schema_of(names).append(pa.field("vector", self.vector))
+        self.schema = pa.schema([*before, pa.field("vector", self.vector), *after])
         # pyarrow's annotation lacks a list of columns.
-        dictionary: Any = [name for name in names if name in ("tree", "split", "author", "kind")]
+        dictionary: Any = [name for name in before.names if name in ("tree", "split", "author", "kind", "level")]
         self.writer = pq.ParquetWriter(path, self.schema, use_dictionary=dictionary)
         self.waiting: list[pa.RecordBatch] = []
 
-    def __enter__(self) -> "_Parquet":
+    def __enter__(self) -> "VectorTable":
         return self
 
     def __exit__(self, *_: object) -> None:
         self._flush()
         self.writer.close()
 
-    def write(self, rows: pa.RecordBatch, vectors: np.ndarray) -> None:
+    def write(self, before: Sequence[pa.Array], vectors: np.ndarray, after: Sequence[pa.Array] = ()) -> None:
         column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), type=self.vector)
-        self.waiting.append(pa.record_batch([*rows.columns, column], schema=self.schema))
+        self.waiting.append(pa.record_batch([*before, column, *after], schema=self.schema))
         if sum(each.nbytes for each in self.waiting) >= ROW_GROUP:
             self._flush()
 
     def _flush(self) -> None:
-        if self.waiting:
+        if any(map(len, self.waiting)):
             table = pa.Table.from_batches(self.waiting, schema=self.schema)
             self.writer.write_table(table, row_group_size=len(table))
         self.waiting = []
 
 
-class _Npy:
+class VectorMatrix:
     """A .npy file whose number of rows is known only at the end. The header is written with spare room and again at the end."""
 
     def __init__(self, path: Path, names: Path, dim: int) -> None:
@@ -128,7 +145,7 @@ class _Npy:
         header = {"descr": "<f4", "fortran_order": False, "shape": (self.rows, self.dim)}
         np.lib.format.write_array_header_1_0(self.file, header)
 
-    def __enter__(self) -> "_Npy":
+    def __enter__(self) -> "VectorMatrix":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -137,10 +154,10 @@ class _Npy:
         self.file.close()
         self.names.close()
 
-    def write(self, rows: pa.RecordBatch, vectors: np.ndarray) -> None:
+    def write(self, before: Sequence[pa.Array], vectors: np.ndarray, after: Sequence[pa.Array] = ()) -> None:
         self.file.write(np.ascontiguousarray(vectors, dtype="<f4").tobytes())
         self.rows += len(vectors)
-        columns = (column.to_pylist() for column in rows.columns)
+        columns = (column.to_pylist() for column in (*before, *after))
         self.names.writelines("\t".join(map(_escaped, row)) + "\n" for row in zip(*columns, strict=True))
 
 

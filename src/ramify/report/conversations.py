@@ -1,7 +1,6 @@
 """The conversations of a log as plain text, and as an HTML page with a colour per conversation."""
 
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ramify.disentangle.inference.result import Disentangled
-from ramify.errors import RamifyError, counted
+from ramify.errors import RamifyError, counted, printable
 from ramify.readers.chat import ACTION, SYSTEM
 from ramify.report.html import HtmlSection, text
 from ramify.report.page import write_page
@@ -40,7 +39,7 @@ def as_text(found: Disentangled) -> Iterator[str]:
     dated = _of_several_days(log.nodes)
     sizes = f"{counted(len(log), 'message')} · {counted(len(several), 'conversation')}"
     recorded = f" · {counted(kept, 'reply link')} recorded" if (kept := found.count_links()[0]) else ""
-    yield f"=== {_clean(log.id)} · {sizes}{recorded}"
+    yield f"=== {printable(log.id)} · {sizes}{recorded}"
     for number, tree in several:
         yield ""
         yield f"--- {number} · {counted(len(tree), 'message')} · {_people(tree)}{_span(tree, dated)}"
@@ -53,16 +52,16 @@ def as_text(found: Disentangled) -> Iterator[str]:
             shown_parents = tuple(path[-1:]) if len(path) == indent else ()
             parents = node.parents or ()
             parent_ids = [*(tree.nodes[each].id for each in parents), *node.label.get("also", ())]
-            answers = "" if parents == shown_parents and len(parent_ids) < 2 else f"→ {', '.join(map(_clean, parent_ids))} "
+            answers = "" if parents == shown_parents and len(parent_ids) < 2 else f"→ {', '.join(map(printable, parent_ids))} "
             path += [number] * (indent + 1 - len(path))
             yield from (f"       {each}" for each in day)
-            yield f"{_clean(node.id):>6} {_clock(node)}{'  ' * indent}{answers}{_line(node)}"
+            yield f"{printable(node.id):>6} {_clock(node)}{'  ' * indent}{answers}{_line(node)}"
     if alone:
         yield ""
         yield f"--- {counted(len(alone), 'message')} without reply links"
         for day, node in zip(_days(alone, dated), alone):
             yield from (f"       {each}" for each in day)
-            yield f"{_clean(node.id):>6} {_clock(node)}{_line(node)}"
+            yield f"{printable(node.id):>6} {_clock(node)}{_line(node)}"
     yield ""
 
 
@@ -170,7 +169,7 @@ def _first_parents(tree: Tree) -> list[int]:
 def _people(tree: Tree) -> str:
     names = list(dict.fromkeys(node.author for node in tree.nodes if node.author))
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return (", ".join(_clean(name) for name in names[:NAMES_SHOWN]) or "no author") + more
+    return (", ".join(printable(name) for name in names[:NAMES_SHOWN]) or "no author") + more
 
 
 def _span(tree: Tree, dated: bool) -> str:
@@ -221,12 +220,7 @@ def _date(node: Node) -> str:
 def _line(node: Node) -> str:
     # System messages about a user mostly contain the name.
     if not node.author or (node.kind == SYSTEM and re.search(rf"(?<!\w){re.escape(node.author)}(?!\w)", node.text)):
-        return _clean(node.text)
+        return printable(node.text)
     if node.kind in (ACTION, SYSTEM):
-        return f"* {_clean(node.author)} {_clean(node.text)}"
-    return f"<{_clean(node.author)}> {_clean(node.text)}"
-
-
-def _clean(value: str) -> str:
-    """Text on one line, without control characters, which could steer a terminal."""
-    return "".join(letter for letter in " ".join(value.split()) if unicodedata.category(letter) not in ("Cc", "Cs"))
+        return f"* {printable(node.author)} {printable(node.text)}"
+    return f"<{printable(node.author)}> {printable(node.text)}"

@@ -163,6 +163,8 @@ class NestedRun(LanguageModelRun):
         return [f"{self.data} has no dev documents, so no dev loss is computed and the last weights are kept."]
 
     def prepare(self, out: Path) -> PreparedNested:
+        if self.task.encoder_only:
+            raise RamifyError("task.encoder_only=true leaves no loss to train. Leave it out.")
         store = training_store(self.data)
         names = self._levels(store)
         tokenizer = tokenizer_of(self.tokenizer, self.init, store, out, seed=self.seed)

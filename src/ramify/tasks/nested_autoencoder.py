@@ -438,7 +438,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
 
     def losses(self, batch: DocumentBatch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
         if not batch.parts:
-            found = self._all_levels(batch, None, divisors)
+            found = self.level_losses(batch, None, divisors)
             yield found, None
             self._watch(found)
             return
@@ -450,7 +450,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
                 drawn.append(generator_state(batch.device))
                 vectors.append(self.backbone(part).nodes[-1])
         leaf = torch.cat(vectors).requires_grad_(two_phase)
-        yield self._all_levels(batch, leaf, divisors), None
+        yield self.level_losses(batch, leaf, divisors), None
         if not two_phase or leaf.grad is None:
             return
         start = 0
@@ -470,7 +470,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
         if own:
             self.watch.observe(sum(own), self.updates, config.plateau, config.unlock_steps)
 
-    def _all_levels(self, batch: DocumentBatch, vectors: Tensor | None, divisors: Mapping[str, float]) -> dict[str, Tensor]:
+    def level_losses(self, batch: DocumentBatch, vectors: Tensor | None, divisors: Mapping[str, float]) -> dict[str, Tensor]:
         """The losses of all levels of a batch, whose lowest rows have tokens as children, or these vectors."""
         low, high = self.active
         found: dict[str, Tensor] = {}

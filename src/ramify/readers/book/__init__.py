@@ -67,20 +67,33 @@ def read(
     names = parse_levels(levels)
     if divisions not in ("flatten", "level"):
         raise bad_option("divisions", "flatten or level", divisions)
+    return _trees(paths, report, names, divisions, plain=False)
+
+
+def read_text(
+    path: Path, report: Report, *, levels: Sequence[str], divisions: Literal["flatten", "level"] = "flatten"
+) -> Iterator[Tree]:
+    """`read` one path. A file that is no book is plain text, in which blank lines end paragraphs."""
+    return _trees([path], report, parse_levels(levels), divisions, plain=True)
+
+
+def _trees(
+    paths: Sequence[Path], report: Report, names: Sequence[str], divisions: Literal["flatten", "level"], *, plain: bool
+) -> Iterator[Tree]:
     given: set[str] = set()
     for path in paths:
         read_twice(path, INTO_A_FILE)
-        for each, root in _works(path, report):
+        for each, root in _works(path, report, plain):
             works = each.read(each.path, report, _name(each.path, root, given))
             for work in (works,) if isinstance(works, Work) else works:
                 if tree := make_tree(work, names, divisions, report):
                     yield tree
 
 
-def _works(path: Path, report: Report) -> Iterator[tuple[_Input, Path]]:
+def _works(path: Path, report: Report, plain: bool) -> Iterator[tuple[_Input, Path]]:
     """Yield the works in a file or folder, each with the folder that its name is relative to."""
     if not path.is_dir():
-        yield _input(path, report), path.parent
+        yield _input(path, report, plain), path.parent
         return
     inputs, others = _inputs_in(path)
     if not inputs:
@@ -145,8 +158,8 @@ def _inputs_in(folder: Path) -> tuple[list[_Input], list[Path]]:
     return list(inputs.values()), others
 
 
-def _input(path: Path, report: Report) -> _Input:
-    """The kind of a file: by its first bytes, or by its ending where they leave it open."""
+def _input(path: Path, report: Report, plain: bool) -> _Input:
+    """The kind of a file: by its first bytes, or by its ending where they leave it open. `plain`: any other is plain text."""
     suffix = _suffix(path)
     if suffix == ".epub":
         return _Input(path, epub.read)
@@ -160,7 +173,7 @@ def _input(path: Path, report: Report) -> _Input:
         return _Input(path, _BY_SUFFIX[suffix])
     if html.looks_like_html(head):
         return _Input(path, html.read)
-    if gutenberg.is_gutenberg(head):
+    if plain or gutenberg.is_gutenberg(head):
         return _Input(path, gutenberg.read)
     raise RamifyError(
         f"{path} cannot be read as a book. Expected a folder of Standard Ebooks, or a file in EPUB (.epub), TEI (.xml with "

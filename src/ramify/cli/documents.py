@@ -1,0 +1,161 @@
+"""Input and notes that the commands on models of nested documents share."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ramify.errors import RamifyError, counted
+
+if TYPE_CHECKING:
+    from ramify.inference.base import Pipeline
+    from ramify.inference.documents import AnyDocumentPipeline, DocumentPipeline
+    from ramify.readers.base import Report
+    from ramify.tree import Tree
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run of `ramify train agent`, or a saved model.")]
+
+File = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[FILE]",
+        help="Plain text, in which a blank line ends a paragraph; any file that `ramify data build --format book` reads; a "
+        "JSON lines file of documents; or - for stdin.",
+    ),
+]
+
+Data = Annotated[
+    Path | None, typer.Option("--data", help="A data set built by `ramify data build`, in place of FILE. See --tree.")
+]
+
+TreeId = Annotated[str | None, typer.Option("--tree", help="Id of the document, if there are several.")]
+
+SEVERAL = 5
+"""Number of ids that a message lists."""
+
+
+def any_document_pipeline(model: "Pipeline", source: str) -> "AnyDocumentPipeline":
+    from ramify.inference.documents import AnyDocumentPipeline
+
+    if not isinstance(model, AnyDocumentPipeline):
+        raise RamifyError(
+            f"{source} is not a model of nested documents; it supports {', '.join(model.verbs)}. Train one with "
+            "`ramify train agent`."
+        )
+    return model
+
+
+def document_pipeline(model: "Pipeline", source: str, verb: str) -> "DocumentPipeline":
+    """The model, if it has a decoder and checkers. `verb` is what they are needed for."""
+    from ramify.inference.documents import DocumentPipeline
+
+    model = any_document_pipeline(model, source)
+    if not isinstance(model, DocumentPipeline):
+        raise RamifyError(
+            f"{source} is an encoder without decoder and checkers, so it cannot {verb}; it supports {', '.join(model.verbs)}."
+        )
+    return model
+
+
+def read_document(model: "AnyDocumentPipeline", file: Path | None, data: Path | None, tree: str | None) -> "Tree":
+    """The document of FILE, or of --data and --tree. Repairs and omissions of the reader are printed on stderr."""
+    if file is None and data is None:
+        raise RamifyError("Missing argument 'FILE'. Name a file, or a document of a data set with --data and --tree.")
+    if file is not None and data is not None:
+        raise RamifyError(f"FILE {file} and --data {data} both name a document. Leave out one of them.")
+    if data is not None:
+        return _of_data_set(data, tree)
+    assert file is not None
+    return _of_file(model, file, tree)
+
+
+def _of_data_set(data: Path, tree: str | None) -> "Tree":
+    from ramify.batching.levels import check_documents
+    from ramify.dataset.store import Store
+
+    store = Store.open(data)
+    check_documents(store)
+    if tree is not None:
+        return store.tree(store.find_tree(tree))
+    if store.num_trees != 1:
+        raise RamifyError(f"{data} holds {counted(store.num_trees, 'document')}: {_some(store)}. Choose one with --tree.")
+    return store.tree(0)
+
+
+def _some(store: Any) -> str:
+    names = store.tree_ids(range(min(SEVERAL, store.num_trees)))
+    return ", ".join(map(repr, names)) + (", …" if store.num_trees > SEVERAL else "")
+
+
+def _of_file(model: "AnyDocumentPipeline", file: Path, tree: str | None) -> "Tree":
+    from ramify.dataset.store import INFO_FILE
+    from ramify.readers import book
+    from ramify.readers.base import Report
+    from ramify.readers.jsonl import read_jsonl
+
+    if (file / INFO_FILE).exists():
+        raise RamifyError(f"{file} is a data set. Name it with --data, and a document of it with --tree.")
+    report = Report()
+    if ".jsonl" in file.suffixes:
+        found = [each for each in read_jsonl(file) if tree is None or each.id == tree]
+    else:
+        levels = _reader_levels(model.levels)
+        found = [each for each in book.read_text(file, report, levels=levels) if tree is None or each.id == tree]
+    say_report(report)
+    if not found:
+        which = f"no document {tree!r}" if tree is not None else "no text"
+        raise RamifyError(f"{file} holds {which}. Choose another file.")
+    if len(found) > 1:
+        names = ", ".join(repr(each.id) for each in found[:SEVERAL])
+        raise RamifyError(f"{file} holds {counted(len(found), 'document')}, such as {names}. Choose one with --tree.")
+    return found[0]
+
+
+def _reader_levels(levels: tuple[str, ...]) -> tuple[str, ...]:
+    """The levels into which a file is divided: those of the model, from the highest to the lowest."""
+    from ramify.readers.book.levels import DEFAULT_LEVELS, PARAGRAPH, SENTENCE
+    from ramify.tree import DOCUMENT
+
+    found = tuple(name for name in reversed(levels) if name != DOCUMENT)
+    return found if found and found[-1] in (PARAGRAPH, SENTENCE) else DEFAULT_LEVELS
+
+
+def say_report(report: "Report") -> None:
+    """Print the counts of all that a reader left out or repaired on stderr."""
+    for title, counts in (("left out", report.skipped), ("repaired", report.kept)):
+        for reason, count in counts.items():
+            where = next(iter(report.examples.get(reason, ())), "")
+            print(f"{title}: {count:,} {reason.replace('_', ' ')}{where and f' (first: {where})'}", file=sys.stderr)
+
+
+def say_counts(answer: Mapping[str, Any], source: str) -> None:
+    """Print notes about the tokens and children of a document, as `DocumentPipeline` counts them, on stderr."""
+    say_unknown(answer["unknown_tokens"], answer["tokens"], source)
+    say_left_out(answer["children_left_out"])
+
+
+def say_unknown(unknown: int, tokens: int, source: str) -> None:
+    from ramify.report.html import percent
+
+    if unknown:
+        print(
+            f"note: {unknown:,} of {counted(tokens, 'token')} of {source} ({percent(unknown / tokens)}) are unknown to the "
+            "tokenizer, so they all look alike to the model.",
+            file=sys.stderr,
+        )
+
+
+def say_left_out(children: int) -> None:
+    if children:
+        print(
+            f"note: {children:,} tokens or nodes past the ends of rows are left out, because the model was trained with "
+            "input.overflow=truncate.",
+            file=sys.stderr,
+        )
+
+
+def levels_of(names: list[str] | None) -> list[str] | None:
+    """The levels of a repeatable option whose values may be separated by commas."""
+    return [each.strip() for name in names for each in name.split(",") if each.strip()] if names else None

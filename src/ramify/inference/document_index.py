@@ -1,0 +1,84 @@
+"""The nearest nodes of a level among many documents, by the cosine of their vectors."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from ramify.batching.forest import Ints
+from ramify.dataset.store import Store
+from ramify.errors import RamifyError, counted
+from ramify.inference.document_text import texts_of_nodes
+from ramify.inference.document_vectors import encode_nodes, in_groups
+from ramify.tasks.nested_autoencoder import NestedAutoencoder
+
+
+@dataclass(frozen=True)
+class DocumentIndex:
+    """The vectors of all nodes of a level, in memory. `DocumentPipeline.index` makes one."""
+
+    store: Store
+    level: str
+    node: Ints
+    """The store's number of each node."""
+    vectors: Float[NDArray, "node dim"]
+    """Vectors of length 1."""
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+    def place(self, node: str, tree: str | None = None) -> int:
+        """The place of a node of this level, by its id and that of its tree. Raises `RamifyError` if there is none, or several
+        trees have such a node."""
+        numbers = self.store.find_all(node) if tree is None else np.array([self.store.find(node, tree)])
+        places = np.flatnonzero(np.isin(self.node, numbers))
+        if not len(places):
+            kinds = sorted(set(self.store.column("kind", numbers).to_pylist()))
+            raise RamifyError(
+                f"node {node!r} is no {self.level}, but a {' or a '.join(kinds)}. Choose a {self.level}, or another level."
+            )
+        if len(places) > 1:
+            trees = self.store.tree_ids(self.store.tree_of(self.node[places[:2]]))
+            raise RamifyError(
+                f"node {node!r} is in {counted(len(places), 'tree')}, such as {trees[0]!r} and {trees[1]!r}. Name the tree "
+                "(--tree)."
+            )
+        return int(places[0])
+
+    def nearest(self, vector: Float[NDArray, " dim"], k: int, without: int | None = None) -> list[dict[str, Any]]:
+        """The k nodes with the greatest cosine, the nearest first: tree, id, score and text. `without` is the place of a node
+        that is left out."""
+        scores = self.vectors @ (vector / max(float(np.linalg.norm(vector)), 1e-12)).astype(np.float32)
+        if without is not None:
+            scores[without] = -np.inf
+        count = min(k, len(scores) - (without is not None))
+        # Equal scores keep the order of the store.
+        best = np.argsort(-scores, kind="stable")[:count]
+        found = []
+        for place in best.tolist():
+            number = int(self.node[place])
+            number_of_tree = int(self.store.tree_of([number])[0])
+            tree = self.store.tree(number_of_tree)
+            text = next(texts_of_nodes(tree, [number - int(self.store.offsets[number_of_tree])]))
+            found.append({"tree": tree.id, "id": self.store.ids([number])[0], "score": float(scores[place]), "text": text})
+        return found
+
+
+def index_documents(
+    task: NestedAutoencoder, store: Store, level: int, progress: Callable[[int], None] | None = None
+) -> DocumentIndex:
+    """Encode all stored nodes of a level. Memory holds their vectors, and one group of documents."""
+    name = task.backbone.config.levels[level]
+    numbers, vectors = [], []
+    for trees in in_groups(store):
+        found = encode_nodes(task.backbone, task.tokenizer, task.input, store, trees, level, progress)
+        numbers.append(found.nodes.node[found.nodes.stored])
+        vectors.append(found.vectors[found.nodes.stored])
+    if not sum(map(len, numbers)):
+        raise RamifyError(f"{store.path or 'the data'} holds no {name}. Choose another level.")
+    matrix = np.concatenate(vectors)
+    matrix /= np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-12)
+    return DocumentIndex(store, name, np.concatenate(numbers), matrix)

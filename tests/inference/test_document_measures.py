@@ -1,0 +1,556 @@
+"""Measures of nested documents: known values of constructed cases, and naive references."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.feature_extraction.text import TfidfTransformer
+
+from fixtures import text, tokenizer
+from fixtures.nested import part, task, tree_of
+from ramify.batching.document_batch import CONT, EOS, MASK, NUM_MARKS
+from ramify.batching.views.documents import LevelInput
+from ramify.dataset.store import Store
+from ramify.inference import (
+    document_coherence,
+    document_evaluation,
+    document_measures,
+    document_reconstruction,
+    document_retrieval,
+)
+from ramify.inference.document_coherence import JudgedRows, probing_measures
+from ramify.inference.document_decoding import DecodedRow
+from ramify.inference.document_evaluation import counts_of, document_batch, drawn_measures, evaluate_documents, num_steps
+from ramify.inference.document_floors import Floors, NGrams, fitted_on_others
+from ramify.inference.document_measures import HeldOut, copies, probes, spread, term_counts
+from ramify.inference.document_reconstruction import Written, sentence_measures, upper_measures
+from ramify.inference.document_retrieval import hidden_children, masked_child_measures
+from ramify.inference.document_vectors import encode_documents, read_documents
+
+LEVELS = ("sentence", "paragraph", "chapter", "document")
+MODEL = {
+    "levels": LEVELS,
+    "dims": (8, 12, 16, 16, 16),
+    "max_children": (6, 5, 8, 6),
+    "encoder_cells": (1, 1, 1, 1),
+    "decoder_cells": (1, 1, 1, 1),
+}
+
+
+def novels(count=3, seed=0, chapters=2, paragraphs=4, sentences=4, words=9):
+    random = np.random.default_rng(seed)
+
+    def paragraph():
+        numbers = random.integers(1, words, size=random.integers(1, sentences + 1))
+        return part("paragraph", *(text(random, int(number)) for number in numbers))
+
+    return [
+        tree_of(*(part("chapter", *(paragraph() for _ in range(paragraphs))) for _ in range(chapters)), name=f"d{number}")
+        for number in range(count)
+    ]
+
+
+def held_out(trees=None, more=None, input=None, **settings):
+    own = task(MODEL, input=input, dtype=torch.float32, **settings)
+    store = Store.from_trees(trees or novels())
+    view, collator = read_documents(own.backbone, own.tokenizer, own.input, store, np.arange(store.num_trees))
+    encoded = encode_documents(own.backbone, view, collator)
+    others = None
+    if more is not None:
+        second = Store.from_trees(more)
+        others = encode_documents(
+            own.backbone, *read_documents(own.backbone, own.tokenizer, own.input, second, np.arange(second.num_trees))
+        )
+    own.eval()
+    return HeldOut(own, collator, encoded, others), view
+
+
+def floors_of(held):
+    return fitted_on_others(held.rows, held.task.tokenizer.vocab_size)
+
+
+def ignore(count):
+    pass
+
+
+# --- shared parts ---------------------------------------------------------------------------------------------------------
+
+
+def test_spread_takes_all_or_evenly_spaced_places():
+    assert spread(3, 5).tolist() == [0, 1, 2]
+    assert spread(10, 4).tolist() == [0, 2, 5, 7]
+
+
+def test_probes_are_all_children_of_rows_with_at_least_two():
+    held, _ = held_out()
+    for number in range(4):
+        rows, children = probes(held, number, 10**6)
+        counts = held.level(number).children
+        expected = [(row, child) for row, count in enumerate(counts.tolist()) if count >= 2 for child in range(count)]
+        assert list(zip(rows.tolist(), children.tolist())) == expected
+        some, _ = probes(held, number, 3)
+        assert len(some) == min(3, len(expected))
+
+
+def test_probes_of_long_rows_are_fewer(monkeypatch):
+    held, _ = held_out()
+    rows, _ = probes(held, 1, 10**6)
+    slots = (held.level(1).children + held.level(1).parts)[rows].sum()
+    monkeypatch.setattr(document_measures, "PROBED_SLOTS", int(slots) // 3)
+    assert len(probes(held, 1, 10**6)[0]) == pytest.approx(len(rows) / 3, abs=1)
+
+
+@pytest.mark.parametrize("padding", ["packed", "full"])
+def test_copies_of_rows_hold_the_probed_child_at_its_slot(padding):
+    own = task(MODEL | {"padding": padding}, dtype=torch.float32)
+    store = Store.from_trees(novels())
+    view, collator = read_documents(own.backbone, own.tokenizer, own.input, store, np.arange(3))
+    held = HeldOut(own, collator, encode_documents(own.backbone, view, collator))
+    for number in range(4):
+        rows, children = probes(held, number, 10**6)
+        seen = 0
+        for each in copies(held, number, rows, children):
+            own_rows, own_children = rows[each.start : each.stop], children[each.start : each.stop]
+            family = [held.children_of(number, row)[child] for row, child in zip(own_rows.tolist(), own_children.tolist())]
+            wanted = held.rows.ids[family] if number == 0 else np.array(family)
+            assert (each.batch.slots[each.slot].numpy() - NUM_MARKS).tolist() == wanted.tolist()
+            assert each.batch.source[each.row.numpy()].tolist() == own_rows.tolist()
+            seen += len(own_rows)
+        assert seen == len(rows)
+
+
+def test_terms_of_a_row_are_the_tokens_below_it_and_tfidf_is_that_of_scikit_learn():
+    held, _ = held_out()
+    size = tokenizer().vocab_size
+    found = term_counts(held.rows, size)
+    for number, level in enumerate(held.rows.levels):
+        start = 0
+        for row, count in enumerate(level.tokens.tolist()):
+            own = held.rows.ids[start : start + count].astype(np.int64)
+            assert np.bincount(own, minlength=size).tolist() == found[number][[row]].toarray()[0].tolist()
+            start += count
+        reference = TfidfTransformer().fit_transform(found[number]).toarray()
+        assert np.allclose(held.pools[number].tfidf.toarray(), reference)
+
+
+def test_nodes_above_a_row():
+    held, _ = held_out()
+    paragraph, chapter = held.node_above(0, 1), held.node_above(0, 2)
+    for number, (row, above) in enumerate(zip(paragraph.tolist(), chapter.tolist())):
+        rows, tops = (np.flatnonzero(held.nodes[level] == node).tolist() for level, node in ((1, row), (2, above)))
+        assert any(number in held.children_of(1, each) for each in rows)
+        assert any(each in held.children_of(2, top) for each in rows for top in tops)
+    assert held.node_above(3, 1) is None
+
+
+# --- baselines without vectors --------------------------------------------------------------------------------------------
+
+
+def test_ngrams_take_the_commonest_successor():
+    contexts, slots = np.array([1, 1, 1, 2, 2]), np.array([5, 6, 6, 7, 4])
+    found = NGrams.of(contexts, slots, 10)
+    assert found.predict(np.array([1, 2, 3]), np.array([9, 9, 9])).tolist() == [6, 4, 9]
+
+
+def test_floors_against_counts_in_plain_python():
+    held, _ = held_out()
+    rows = np.arange(len(held.level(0)))
+    true = [slots.tolist() for slots in held.true_slots(0, rows)]
+    floors = Floors.of(held.rows, rows, held.task.tokenizer.vocab_size)
+
+    def best(values):
+        return min(set(values), key=lambda value: (-values.count(value), value))
+
+    assert floors.commonest == best([slot for row in true for slot in row])
+    assert floors.commonest_token == best([slot for row in true for slot in row if slot >= NUM_MARKS])
+    for place in range(max(map(len, true))):
+        assert floors.by_place[place] == best([row[place] for row in true if len(row) > place])
+    triples = {}
+    for row in true:
+        for place, slot in enumerate(row):
+            one, two = (row[place - distance] if place >= distance else 4 for distance in (1, 2))
+            triples.setdefault((two, one), []).append(slot)
+    for row in true[:20]:
+        expected = [
+            best(triples[tuple(row[max(0, place - 2) : place]) if place > 1 else (4, row[0] if place else 4)])
+            for place in range(len(row))
+        ]
+        assert floors.trigram(np.array(row)).tolist() == expected
+    assert floors.pair_count(4, true[0][0]) == sum(row[0] == true[0][0] for row in true)
+    assert floors.pair_count(4, NUM_MARKS + 10**6) == 0
+
+
+def test_floors_without_training_documents_are_fitted_on_the_other_half():
+    held, _ = held_out(novels(4))
+    found = floors_of(held)
+    tree = held.level(0).tree
+    assert set(found.fold[tree % 2 == 0]) == {0}
+    assert found.floors[0].pair_counts.sum() == sum(len(slots) for slots in held.true_slots(0, np.flatnonzero(tree % 2 == 1)))
+    alone, _ = held_out(novels(1))
+    assert len(set(floors_of(alone).fold.tolist())) == 2
+
+
+# --- reconstruction -------------------------------------------------------------------------------------------------------
+
+
+def test_written_rows_are_compared_place_by_place_and_end_where_they_say():
+    true = [np.array([7, 8, EOS]), np.array([7, CONT]), np.array([9, 9, 9, EOS])]
+    predicted = [np.array([7, 8, EOS]), np.array([7, EOS]), np.array([9, EOS])]
+    found = Written(true, predicted)
+    assert found.right.tolist() == [3, 1, 1]
+    assert found.accuracy() == 5 / 9
+    assert found.exact.tolist() == [True, False, False]
+    assert found.ends.tolist() == [True, True, False]
+
+
+def perfect(held, number, rows):
+    """Decoded rows that equal the true ones, as `decode_children` would return them: children are numbered in the document."""
+    vectors = held.pools[number - 1].vectors if number else None
+    tree = held.level(number).tree[rows]
+    first = np.searchsorted(held.level(number - 1).tree, tree) if number else np.zeros(len(rows), dtype=np.int64)
+
+    def decoded(slots, first):
+        is_child = slots[:-1] >= NUM_MARKS
+        states = np.zeros((len(slots), held.task.backbone.config.dims[number]), dtype=np.float32)
+        if vectors is not None:
+            states[:-1][is_child] = vectors[slots[:-1][is_child] - NUM_MARKS]
+        return DecodedRow(np.where(is_child, slots[:-1] - first, slots[:-1]), bool(slots[-1] == CONT), True, states)
+
+    return [decoded(slots, start) for slots, start in zip(held.true_slots(number, rows), first.tolist())]
+
+
+@pytest.mark.parametrize("overflow", ["cut", "pack", "truncate"])
+def test_a_perfect_decoder_scores_one(monkeypatch, overflow):
+    held, _ = held_out(input=LevelInput(overflow=overflow))
+    waiting = []
+    monkeypatch.setattr(document_reconstruction, "decode_children", lambda *given: [waiting.pop(0) for _ in given[2]])
+    waiting += perfect(held, 0, np.arange(len(held.level(0))))
+    found, notes = sentence_measures(held, floors_of(held), 10**6, ignore)
+    assert notes == []
+    for name, measure in found.items():
+        expected = 100.0 if name.startswith("bleu") else 1.0
+        # BLEU of a row without four words is 0.
+        if not name.startswith("bleu") or name == "bleu":
+            assert measure.value == pytest.approx(expected), name
+        assert not measure.baseline > expected
+    assert found["token_accuracy"].count == sum(map(len, held.true_slots(0, np.arange(len(held.level(0))))))
+    assert sum(found[name].count for name in found if name.startswith("exact_match.")) == found["exact_match"].count
+    for number in (1, 2, 3):
+        level = held.level(number)
+        rows = np.flatnonzero(level.children)
+        waiting += perfect(held, number, rows)
+        found = upper_measures(held, number, floors_of(held), 10**6, ignore)
+        assert found["child_accuracy"].value == found["right_ends"].value == 1
+        assert found["child_accuracy"].count == level.children.sum()
+        assert found["child_accuracy"].chance <= 0.5
+        assert found["retrieval_auroc"].chance == 0.5
+
+
+def test_a_decoder_of_the_vectors_themselves_retrieves_them(monkeypatch):
+    held, _ = held_out()
+    level = held.level(1)
+    for pool in held.pools:
+        # Of vectors of length 1, the nearest by dot product is the vector itself.
+        pool.vectors[:] /= np.linalg.norm(pool.vectors, axis=1, keepdims=True)
+    waiting = perfect(held, 1, np.flatnonzero(level.children))
+    monkeypatch.setattr(document_reconstruction, "decode_children", lambda *given: [waiting.pop(0) for _ in given[2]])
+    found = upper_measures(held, 1, floors_of(held), 10**6, ignore)
+    assert found["retrieval_recall_at_10"].value == found["retrieval_auroc"].value == 1
+    assert found["retrieval_recall_at_10"].p < 0.01
+
+
+def test_a_decoder_that_ends_at_once_has_no_child_right(monkeypatch):
+    held, _ = held_out()
+    none = DecodedRow(np.zeros(0, dtype=np.int64), False, True, np.zeros((1, 12), dtype=np.float32))
+    monkeypatch.setattr(document_reconstruction, "decode_children", lambda *given: [none for _ in given[2]])
+    found, _ = sentence_measures(held, floors_of(held), 10**6, ignore)
+    assert found["token_accuracy"].value == found["exact_match"].value == found["right_ends"].value == found["bleu"].value == 0
+    found = upper_measures(held, 1, floors_of(held), 10**6, ignore)
+    assert found["child_accuracy"].value == found["right_ends"].value == 0
+    assert found["retrieval_recall_at_10"].value == 0
+
+
+def test_bleu_is_left_out_without_sacrebleu(monkeypatch):
+    def missing(*texts):
+        raise ImportError
+
+    monkeypatch.setattr(document_reconstruction, "corpus_bleu", missing)
+    held, _ = held_out(novels(2))
+    found, notes = sentence_measures(held, floors_of(held), 20, ignore)
+    assert not [name for name in found if name.startswith("bleu")]
+    assert "sacrebleu is not installed" in notes[0]
+
+
+# --- masked children ------------------------------------------------------------------------------------------------------
+
+
+def test_hidden_children_are_predicted_from_their_row_alone():
+    held, _ = held_out()
+    with torch.no_grad():
+        for number in (1, 2, 3):
+            targets = hidden_children(held, number, 10**6, ignore)
+            rows, places = probes(held, number, 10**6)
+            encoder = held.task.backbone.encoder(number)
+            items = encoder.items(torch.from_numpy(held.encoded.vectors[number - 1]))
+            below = np.arange(held.level(number).num_below)
+            for each in spread(len(rows), 6).tolist():
+                batch = held.collator.level(number, rows[each : each + 1], below, below)
+                slots = batch.slots.clone()
+                slot = int(batch.child_slot[places[each]])
+                slots[slot] = MASK
+                query = held.task.mlm_heads[number](encoder.states(items, slots, batch.rows)[slot][None])[0]
+                assert np.allclose(query.numpy(), targets.queries[each], atol=1e-5)
+                family = held.children_of(number, int(rows[each]))
+                siblings = [child for child in family.tolist() if child != family[places[each]]]
+                assert np.allclose(targets.means[each], held.encoded.vectors[number - 1][siblings].mean(0), atol=1e-6)
+
+
+def given(held, number, queries):
+    targets = hidden_children(held, number, 10**6, ignore)
+    return replace(targets, queries=queries(targets))
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_vectors_themselves_are_found_and_random_ones_by_chance(monkeypatch, number):
+    held, _ = held_out(novels(6, paragraphs=8, chapters=3))
+    for pool in held.pools:
+        pool.vectors[:] /= np.linalg.norm(pool.vectors, axis=1, keepdims=True)
+    vectors = held.pools[number - 1].vectors
+    own = given(held, number, lambda targets: vectors[targets.children])
+    monkeypatch.setattr(document_retrieval, "hidden_children", lambda *arguments: own)
+    sizes = {"others": 60, "nearby": 12, "fewest": 12}
+    found = masked_child_measures(held, number, 10**6, ignore, **sizes)
+    assert {name for name in found if "." not in name} == {"mlm_recall_at_10", "mlm_accuracy"}
+    for name, measure in found.items():
+        assert measure.value == 1
+        assert 0 <= measure.baseline <= 1
+        size = 13 if "nearby" in name else 61
+        assert measure.chance == pytest.approx((10 if "recall" in name else 1) / size)
+    several = (own.siblings >= 3).sum()
+    assert found["mlm_accuracy"].count == len(own.rows) > several == found["mlm_accuracy.three_or_more"].count
+    random = np.random.default_rng(0)
+    blind = replace(own, queries=random.normal(size=own.queries.shape).astype(np.float32))
+    monkeypatch.setattr(document_retrieval, "hidden_children", lambda *arguments: blind)
+    found = masked_child_measures(held, number, 10**6, ignore, **sizes)
+    for name in ("mlm_recall_at_10", "mlm_recall_at_10.nearby"):
+        measure = found[name]
+        assert abs(measure.value - measure.chance) < 4 * math.sqrt(0.25 / measure.count)
+
+
+def test_candidates_are_no_siblings_and_differ_in_content():
+    held, _ = held_out(novels(3), more=novels(2, seed=5))
+    pool, random = held.pools[0], np.random.default_rng(0)
+    parents, chapters = held.node_above(0, 1), held.node_above(0, 2)
+    for child in range(0, len(held.level(0)), 5):
+        away = document_retrieval._candidates(pool, child, parents, 1000, None, random)
+        expected = [
+            row
+            for row in range(len(pool.tree))
+            if pool.tree[row] != pool.tree[child] and pool.content[row] != pool.content[child]
+        ]
+        assert away.tolist() == expected
+        near = document_retrieval._candidates(pool, child, parents, 1000, chapters, random)
+        assert near.tolist() == [
+            row
+            for row in range(len(chapters))
+            if chapters[row] == chapters[child] and parents[row] != parents[child] and pool.content[row] != pool.content[child]
+        ]
+        few = document_retrieval._candidates(pool, child, parents, 7, None, random)
+        assert len(set(few.tolist())) == 7
+        assert set(few.tolist()) <= set(expected)
+
+
+def test_targets_with_few_candidates_are_left_out():
+    held, _ = held_out(novels(1))
+    found = masked_child_measures(held, 1, 100, ignore)
+    assert found["mlm_recall_at_10"].count == 0
+    assert found["mlm_recall_at_10"].to_json() == {
+        "value": None,
+        "baseline": None,
+        "chance": None,
+        "count": 0,
+        "others": {"tfidf": None},
+    }
+
+
+# --- coherence ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_error_of_marks_alone_and_of_the_constant():
+    rows = JudgedRows()
+    rows.add(np.array([0.5, 0.1, 0.9]), np.array([0.5, 0.25, 0.0]), np.array([2.0, 2.0, 1.0]), np.array([4, 4, 3]))
+    found = rows.measure()
+    assert found.count == 2
+    assert found.value == pytest.approx((0 + 0.15**2) / 2)
+    assert found.baseline == pytest.approx((0.25**2 + 0) / 2)
+    assert found.chance == pytest.approx((0.375**2 + 0.125**2) / 2)
+    assert JudgedRows().measure().count == 0
+
+
+def test_the_marks_baseline_has_the_error_that_the_law_of_draws_gives():
+    """Given the marks, each marked child is replaced with probability 1/2: the error is P n / (4 n²), on average 1 / (16 n)."""
+    random = np.random.default_rng(0)
+    rows, count = JudgedRows(), 8
+    probability = np.where(random.random(6_000) < 0.5, 0.0, random.random(6_000))
+    marked = random.random((6_000, count)) < probability[:, None]
+    replaced = marked & (random.random((6_000, count)) < 0.5)
+    counts = np.full(6_000, count)
+    rows.add(np.full(6_000, 0.125), replaced.mean(1), marked.sum(1).astype(float), counts)
+    found = rows.measure()
+    assert found.baseline == pytest.approx(1 / (16 * count), rel=0.1)
+    assert found.value == found.chance == pytest.approx(5 / 192 + 1 / (12 * count), rel=0.1)
+
+
+@pytest.mark.parametrize("marks", ["seed", "none"])
+def test_probed_children_are_judged_as_one_row_alone(marks):
+    held, _ = held_out(marks=marks)
+    own = held.task
+    with torch.no_grad():
+        for number in range(4):
+            rows, children = probes(held, number, 7)
+            numbers = document_coherence._numbers(held, number, rows, children)
+            chosen = document_coherence._replacements(held, number, numbers, None, 0)
+            assert (chosen >= 0).all()
+            whole = [document_coherence.scores_of(held, number, rows, children, each, ignore) for each in (None, chosen)]
+            encoder = own.backbone.encoder(number)
+            below = np.arange(held.level(number).num_below if number else 0)
+            for item, (row, child) in enumerate(zip(rows.tolist(), children.tolist())):
+                batch = held.collator.level(number, np.array([row]), below, below)
+                slot = int(batch.child_slot[child])
+                for number_, slots in enumerate((batch.slots, batch.slots.clone())):
+                    if number_:
+                        slots[slot] = NUM_MARKS + int(chosen[item])
+                    segments = torch.zeros_like(slots)
+                    segments[slot] = 1
+                    states = encoder.states(held.items[number], slots, batch.rows, None if marks == "none" else segments)
+                    share = float(own.checkers[number](encoder.compress(states, batch.rows))[0])
+                    assert whole[number_][item] == pytest.approx(min(1.0, share * int(batch.counts[0])), abs=1e-5)
+
+
+def test_replacements_come_from_the_right_place():
+    held, _ = held_out(novels(3), more=novels(1, seed=9))
+    for number in (1, 2):
+        pool = held.pools[number - 1]
+        rows, children = probes(held, number, 10**6)
+        own = document_coherence._numbers(held, number, rows, children)
+        away = document_coherence._replacements(held, number, own, None, 0)
+        known = away >= 0
+        assert known.mean() > 0.95
+        assert (pool.tree[away] != pool.tree[own])[known].all()
+        assert (pool.content[away] != pool.content[own])[known].all()
+        nodes, parents = held.node_above(number - 1, 2), held.node_above(number - 1, 1)
+        near = document_coherence._replacements(held, number, own, nodes, 1)
+        known = near >= 0
+        assert known.any()
+        assert (nodes[near] == nodes[own])[known].all()
+        assert (parents[near] != parents[own])[known].all()
+
+
+@pytest.mark.parametrize(("sharp", "expected"), [(True, 1.0), (False, 0.5)])
+def test_a_checker_that_knows_scores_one_and_one_that_does_not_one_half(monkeypatch, sharp, expected):
+    held, _ = held_out()
+
+    def scores(held, number, rows, children, chosen, advance):
+        return np.full(len(rows), float(sharp and chosen is not None))
+
+    monkeypatch.setattr(document_coherence, "scores_of", scores)
+    for number in range(4):
+        found = probing_measures(held, number, floors_of(held), 50, ignore)
+        assert set(found) == {"probing_auroc"} | ({"probing_auroc.nearby"} if number in (1, 2) else set())
+        for measure in found.values():
+            assert measure.value == expected
+            assert measure.count > 0
+            assert 0 <= measure.baseline <= 1
+
+
+# --- the whole ------------------------------------------------------------------------------------------------------------
+
+
+def test_losses_in_their_own_terms_do_not_depend_on_the_weights():
+    held, view = held_out()
+    other = HeldOut(
+        task(MODEL, dtype=torch.float32, mlm=0.0, coherence=7.0, vector_distance=3.0, per_class=True),
+        held.collator,
+        held.encoded,
+    )
+    other.task.eval()
+    with torch.no_grad():
+        one, two = (drawn_measures(each, view, floors_of(each), ignore) for each in (held, other))
+    assert {name: set(each) for name, each in one.items()} == {name: set(each) for name, each in two.items()}
+    for level, measures in one.items():
+        for name, measure in measures.items():
+            assert measure.value == pytest.approx(two[level][name].value, nan_ok=True), (level, name)
+    assert one["sentence"]["coherence_loss"].value > 0
+    assert other.task.config.coherence == 7.0
+
+
+def test_a_document_longer_than_a_batch_has_its_chapters_in_place():
+    held, view = held_out(novels(2, chapters=4))
+    rows = held.level(3)
+    start, stop = int(rows.spans[1]), int(rows.spans[2])
+    batch, below = document_batch(held, view.unit, start, stop, 1, 2)
+    own = task(MODEL, dtype=torch.float32).eval()
+    drawn = own.draw(batch, 3)
+    with torch.no_grad():
+        encoded = own.encode(drawn, 0, torch.from_numpy(held.encoded.vectors[view.unit][below]))
+        assert len(encoded.parents) == document_evaluation.COPIES
+        assert np.allclose(encoded.parents.numpy(), held.encoded.vectors[3][1], atol=1e-5)
+
+
+def test_counts_of_a_level():
+    same = "one two three"
+    trees = [tree_of(part("chapter", part("paragraph", same, "four"), part("paragraph", same), part("paragraph")))]
+    held, _ = held_out(trees)
+    found = {name: (int(each.value), each.count) for name, each in counts_of(held.level(0)).items()}
+    assert found["duplicates"] == (2, 3)
+    found = {name: (int(each.value), each.count) for name, each in counts_of(held.level(1)).items()}
+    assert found["only_children"] == (1, 3)
+    assert found["empty"] == (1, 3)
+
+
+@pytest.mark.parametrize(
+    "trees",
+    [
+        pytest.param(novels(3), id="three documents"),
+        pytest.param(novels(1), id="one document"),
+        pytest.param([tree_of("one")], id="one word"),
+        pytest.param([tree_of(part("chapter", part("paragraph", "one two"))) for _ in range(2)], id="only children, all equal"),
+        pytest.param(
+            [tree_of(part("chapter", part("paragraph", "one two")), part("paragraph")), tree_of("three", name="e")],
+            id="missing levels and empty paragraphs",
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "settings", [{}, {"decoder": "autoregressive"}, {"decoder_length": "predicted", "padding": "full"}], ids=str
+)
+def test_every_measure_of_every_store_is_a_number_or_unknown(trees, settings):
+    own = task(MODEL | settings, dtype=torch.float32)
+    done = []
+    found = evaluate_documents(own, Store.from_trees(trees), "all", rows=30, advance=done.append)
+    assert sum(done) == num_steps(own)
+    assert list(found.levels) == ["token", *LEVELS]
+    assert found.documents == len(trees)
+    for level, measures in found.levels.items():
+        for name, measure in measures.items():
+            own_json = measure.to_json()
+            assert set(own_json) >= {"value", "baseline", "chance", "count"}
+            assert measure.count or own_json["value"] in (None, 0), (level, name)
+            assert not [value for value in own_json.values() if isinstance(value, float) and not math.isfinite(value)]
+    assert found.levels["sentence"]["token_accuracy"].count > 0
+
+
+def test_an_evaluation_is_the_same_twice():
+    own = task(MODEL, dtype=torch.float32)
+    store = Store.from_trees(novels(3))
+    one, two = (evaluate_documents(own, store, "all", rows=20) for _ in range(2))
+    assert {level: {name: each.to_json() for name, each in own.items()} for level, own in one.levels.items()} == {
+        level: {name: each.to_json() for name, each in own.items()} for level, own in two.levels.items()
+    }
+
+
+def test_an_encoder_alone_is_refused():
+    with pytest.raises(Exception, match="nothing to evaluate"):
+        evaluate_documents(task(MODEL, encoder_only=True), Store.from_trees(novels(1)), "all")
