@@ -199,13 +199,19 @@ class PlateauWatch(nn.Module):
         self.register_buffer("sums", torch.zeros(3, dtype=torch.float64))
         """The sum and number of the losses of this window, and the mean of the one before it (0: none)."""
 
+    def before(self, updates: int) -> int:
+        """The number of levels that learn in an update. A level that is unlocked in it begins with the next one, because the
+        losses of all its micro-batches are counted beforehand."""
+        unlocked = int(self.unlocked)
+        return unlocked - 1 if unlocked > 1 and int(self.began) == updates else unlocked
+
     def observe(self, loss: float, updates: int, share: float, most: int) -> None:
         """Take the loss of the highest level that learns, and unlock the next one if it is due."""
         self.sums[0] += loss
         self.sums[1] += 1
         window = int(self.sums[1]) >= WINDOW
         mean, before = float(self.sums[0] / self.sums[1]), float(self.sums[2])
-        if updates - int(self.began) >= most or (window and before and before - mean < share * abs(before)):
+        if updates - int(self.began) >= max(1, most) or (window and before and before - mean < share * abs(before)):
             self.unlocked += 1
             self.began.fill_(updates)
             self.sums.zero_()
@@ -416,7 +422,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
         config, depth = self.config, self.backbone.depth
         if config.schedule == "joint" or not self.training:
             return 0, depth
-        unlocked = int(self.watch.unlocked) if config.plateau else 1 + self.updates // max(1, config.unlock_steps)
+        unlocked = self.watch.before(self.updates) if config.plateau else 1 + self.updates // max(1, config.unlock_steps)
         stop = min(depth, unlocked)
         return (stop - 1 if config.freeze_below else 0), stop
 
