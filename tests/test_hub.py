@@ -173,7 +173,11 @@ def change(folder, part, **values):
 @pytest.mark.parametrize(
     ("part", "values", "message"),
     [
-        ("model", {"name": "gpt"}, "name='gpt' is not one of agent, bert, bert-pair, decatt, esim, feature-model, mht, tree-mlm"),
+        (
+            "model",
+            {"name": "gpt"},
+            "name='gpt' is not one of agent, bert, bert-pair, decatt, esim, feature-model, mht, tree-mlm",
+        ),
         (
             "task",
             {"name": "tell-fortunes"},
