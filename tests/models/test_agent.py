@@ -252,12 +252,13 @@ def candidates(own, level, count=7):
     return None if level == 0 else np.random.default_rng(3).normal(size=(count, own.backbone.config.dims[level])).astype("f4")
 
 
+@pytest.mark.parametrize("ends", ["class", "logistic"])
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("level", [0, 1, 2])
 @torch.no_grad()
-def test_decoded_rows_are_those_of_teacher_forcing_on_their_own_output(name, level):
+def test_decoded_rows_are_those_of_teacher_forcing_on_their_own_output(name, level, ends):
     """The model is given what it wrote as the true children, and gives the same states and the same best children."""
-    own = single(task(VARIANTS[name]))
+    own = single(task(VARIANTS[name], ends=ends))
     vectors = vectors_of(level, 9, own).float()
     known = candidates(own, level)
     decoder, encoder = own.decoder.level(level), own.backbone.encoder(level)
@@ -283,15 +284,20 @@ def test_decoded_rows_are_those_of_teacher_forcing_on_their_own_output(name, lev
         else:
             states = decoder.parallel(decompressed, laid)[: len(written)]
         torch.testing.assert_close(states, written, rtol=0, atol=1e-5)
-        best = scores(states).argmax(1)
-        assert best[: len(row.slots)].tolist() == row.slots.tolist()
+        table = scores(states)
         if decoder.length is None:
+            best = table.argmax(1)
             assert row.ended == (len(row.slots) < places)
-            assert not np.isin(row.slots, (EOS, CONT)).any()
             if row.ended:
                 assert int(best[len(row.slots)]) in (EOS, CONT)
                 assert row.continues == (int(best[len(row.slots)]) == CONT)
-        assert not np.isin(row.slots, (PAD, BOS, MASK)).any()
+        else:
+            # A row ends at its last place and nowhere else.
+            if ends == "class" or level == 0:
+                assert row.continues == bool(table[-1, CONT] > table[-1, EOS])
+            best = table.index_fill(1, torch.tensor([EOS, CONT]), -math.inf).argmax(1)
+        assert best[: len(row.slots)].tolist() == row.slots.tolist()
+        assert not np.isin(row.slots, (EOS, CONT, PAD, BOS, MASK)).any()
         if level == 0:
             assert not np.isin(row.slots - NUM_MARKS, sorted(tokenizer().special_ids)).any()
 
@@ -347,6 +353,31 @@ def test_a_trained_model_decodes_its_sentences(name):
         assert row.ended
 
 
+@torch.no_grad()
+def test_logistic_ends_of_decoded_rows():
+    """A row ends at the first place whose cosine with an end mark is on the right side; the likelier mark ends it."""
+    own = single(task(ends="logistic"))
+    vectors, known = vectors_of(1, 12, own).float(), candidates(own, 1)
+    scorer = own.ends[0]
+    items = own.backbone.encoder(1).items(torch.from_numpy(known))
+    decoder = own.decoder.level(1)
+    seen = set()
+    for bias in (-9.0, 0.0, 9.0):
+        scorer.bias.fill_(bias)
+        for vector, row in zip(vectors, decode_children(own, 1, vectors.numpy(), known), strict=True):
+            laid = decoder.all_places(1, torch.device("cpu"))
+            states = decoder.parallel(decoder.decompress(vector[None], laid), laid)
+            cosines = torch.nn.functional.cosine_similarity(states[:, None], items[[EOS, CONT]][None], dim=2)
+            ends = torch.sigmoid(cosines * scorer.scale + scorer.bias) > 0.5
+            expected = int(ends.any(1).nonzero()[0]) if ends.any() else decoder.places
+            assert len(row.slots) == expected
+            assert row.ended == (expected < decoder.places)
+            assert row.continues == (row.ended and bool(cosines[expected, 1] > cosines[expected, 0]))
+            assert (row.slots >= NUM_MARKS).all()
+            seen.add(row.ended)
+    assert seen == {True, False}
+
+
 # --- sizes --------------------------------------------------------------------------------------------------------------------
 
 
@@ -361,8 +392,8 @@ def test_sizes_of_modules():
         assert len(encoder.states.encoder.cells) == encoders
         assert len(decoder.decoder.cells) == decoders
         # The closed form of the cells, and the final LayerNorm.
-        own = sum(each.numel() for each in encoder.states.encoder.parameters())
-        assert own == encoders * (21.5 * dim**2 + 64 * dim) + 2 * dim
+        number = sum(each.numel() for each in encoder.states.encoder.parameters())
+        assert number == encoders * (21.5 * dim**2 + 64 * dim) + 2 * dim
         assert sum(each.numel() for each in decoder.decoder.parameters()) == decoders * (28.5 * dim**2 + 62.5 * dim) + 2 * dim
         assert tuple(encoder.table.weight.shape) == (NUM_MARKS + (tokenizer().vocab_size if level == 0 else 0), dim)
         assert tuple(encoder.states.segments.shape) == (2, dim)
