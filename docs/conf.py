@@ -1,5 +1,5 @@
-"""Sphinx configuration: MyST Markdown pages; `figures.py`, `stream_figures.py` and `reference.py` compute pictures and numbers
-during the build."""
+"""Sphinx configuration: MyST Markdown pages; `figures.py`, `stream_figures.py`, `nested_figures.py` and `reference.py` compute
+pictures and numbers during the build."""
 
 import sys
 from pathlib import Path
@@ -13,6 +13,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 import figures  # noqa: E402
+import nested_figures  # noqa: E402
 import reference  # noqa: E402
 import stream_figures  # noqa: E402
 
@@ -42,7 +43,7 @@ pygments_dark_style = "monokai"
 
 
 class Drawing(SphinxDirective):
-    """A picture of `figures.py` or `stream_figures.py` with the content as caption. The SVG is inline, to follow the theme."""
+    """A picture of one of the scripts above with the content as caption. The SVG is inline, to follow the theme."""
 
     required_arguments = 1
     has_content = True
@@ -75,4 +76,5 @@ def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("mathml", (math, None), (math, None))
     figures.write()
     stream_figures.write()
+    nested_figures.write()
     reference.write()

@@ -25,7 +25,8 @@ from ramify.batching.document_batch import CONT, EOS, JOIN, NUM_MARKS, DocumentC
 from ramify.batching.levels import Divisions, DocumentRows, Levels, Overflow, level_names
 from ramify.batching.views.documents import LevelInput
 from ramify.dataset import Store
-from ramify.models.agent import AgentConfig, AgentDecoder
+from ramify.errors import counted
+from ramify.models.agent import AgentConfig, AgentDecoder, LevelDecoder, LevelEncoder
 from ramify.nn.blocks import TransformerEncoder
 from ramify.nn.evolved import DecoderCell, EncoderCell, first_heads
 from ramify.nn.ragged import Rows
@@ -263,22 +264,17 @@ def count(module: nn.Module) -> int:
     return sum(each.numel() for each in module.parameters())
 
 
-def counted(number: int, name: str) -> str:
-    return f"{number} {name}" + ("" if number == 1 else "s")
-
-
 @cache
 def level_texts(level: int) -> dict[str, str]:
     """The text of each box of a level, from the modules themselves."""
-    parts, config = built().parts(level), DEFAULT
-    compressor, (decompressor, *_) = parts["compressor"], parts["decompressor"]
+    parts: dict[str, Any] = {**built().parts(level)}
+    config, checker = DEFAULT, parts["checker"]
     dim, out = config.dims[level : level + 2]
-    checker: Any = parts["checker"]
     widths = [checker.layers[0].in_features, *(each.out_features for each in checker.layers), checker.out.out_features]
-    lstm, back = (getattr(each, "lstm") for each in (compressor, decompressor))
+    lstm, back = parts["compressor"].lstm, built().task.decoder.level(level).decompressor.lstm
     assert lstm.input_size == dim
     assert 2 * lstm.hidden_size == out == back.input_size
-    encoder_cells, decoder_cells = (len(getattr(parts[name], "cells")) for name in ("encoder", "decoder"))
+    encoder_cells, decoder_cells = (len(parts[name].cells) for name in ("encoder", "decoder"))
     return {
         "compressor": f"Compressor: BiLSTM, 2 × {lstm.hidden_size}",
         "encoder": f"Encoder: {counted(encoder_cells, 'cell')}, {dim} wide",
@@ -294,14 +290,17 @@ def level_texts(level: int) -> dict[str, str]:
 
 def architecture() -> Drawing:
     depth, height, top = len(DEFAULT.levels), 182, 14
-    columns = {"up": (0, 226), "side": (252, 216), "down": (494, 246)}
-    drawing = Drawing(PAGE, depth * height + top + 62, "AGENT as built: each level's Encoder, Compressor, Decompressor, Decoder and heads")
+    columns = {"up": (1, 226), "side": (252, 216), "down": (492, 246)}
+    drawing = Drawing(
+        PAGE, depth * height + top + 62, "AGENT as built: each level's Encoder, Compressor, Decompressor, Decoder and heads"
+    )
 
     def box(column: str, y: float, text: str, kind: str = "block", high: float = 28) -> None:
         x, width = columns[column]
         drawing.box(x, y, width, high, text, kind, size=11.5)
 
     up, side, down = (x + width / 2 for x, width in columns.values())
+    edge = sum(columns["up"])
     for level in reversed(range(depth)):
         y = top + (depth - 1 - level) * height
         texts = level_texts(level)
@@ -316,10 +315,10 @@ def architecture() -> Drawing:
         box("down", y + 138, texts["scores"], "share")
         drawing.arrow((up, y + 46), (up, y + 28))
         drawing.arrow((up, y + 92), (up, y + 74))
-        drawing.arrow((columns["up"][1], y + 14), (down, y + 14), (down, y + 46))
-        drawing.arrow((columns["up"][1], y + 60), (side, y + 60), (side, y + 51), kind="thin")
+        drawing.arrow((edge, y + 14), (down, y + 14), (down, y + 46))
+        drawing.arrow((edge, y + 60), (side, y + 60), (side, y + 51), kind="thin")
         drawing.text(side + 6, y + 70, "replaced children", kind="muted", size=10.5, anchor="start")
-        drawing.arrow((columns["up"][1], y + 106), (columns["side"][0], y + 106), kind="thin")
+        drawing.arrow((edge, y + 106), (columns["side"][0], y + 106), kind="thin")
         drawing.text(side, y + 134, "masked children", kind="muted", size=10.5)
         drawing.arrow((down, y + 74), (down, y + 92))
         drawing.arrow((down, y + 120), (down, y + 138))
@@ -332,14 +331,17 @@ def architecture() -> Drawing:
             drawing.arrow((PAGE - 30, y + height + 38), (PAGE - 30, y + height + 46), kind="thin")
     y = top + depth * height
     drawing.text(0, y + 14, "up: Hierarchical Encoder", kind="head", size=12, anchor="start")
-    drawing.text(side, y + 14, "judged inside a level", kind="head", size=12)
+    drawing.text(side, y + 14, "heads of each level", kind="head", size=12)
     drawing.text(PAGE, y + 14, "down: Hierarchical Decoder", kind="head", size=12, anchor="end")
     note = f"On all levels: {DEFAULT.num_heads} heads. Scores are dot products with the level's items."
     drawing.text(0, y + 36, note, kind="muted", size=11.5, anchor="start")
     return drawing
 
 
-ENCODER_BLOCKS: dict[str, tuple[tuple[str, ...], float, float, str]] = {
+Block = tuple[tuple[str, ...], float, float, str]
+"""The modules of a block, the factors of d² and d in its number of parameters, and its layers in words."""
+
+ENCODER_BLOCKS: dict[str, Block] = {
     "gated linear unit": (("gate_norm", "gate"), 2, 4, "LayerNorm, 2d, sigmoid gate"),
     "branched convolutions": (
         ("branch_norm", "left", "right", "joined_norm", "joined"),
@@ -350,7 +352,7 @@ ENCODER_BLOCKS: dict[str, tuple[tuple[str, ...], float, float, str]] = {
     "self-attention": (("attention_norm", "attention"), 4, 2, "LayerNorm, H heads, no bias"),
     "feed-forward": (("ffn_norm", "ffn_in", "ffn_out"), 8, 7, "LayerNorm, 4d, ReLU, d"),
 }
-DECODER_BLOCKS: dict[str, tuple[tuple[str, ...], float, float, str]] = {
+DECODER_BLOCKS: dict[str, Block] = {
     "self-attention beside attention to the Decompressor": (
         ("first_norm", "first_attention", "first_cross"),
         8,
@@ -386,10 +388,14 @@ def blocks_table() -> str:
         first = True
         for name, (modules, square, linear, layers) in blocks.items():
             number = sum(count(getattr(made[kind], each)) for each in modules)
-            lines.append((kind if first else "", name, layers, f"{square:g} d² + {linear:g} d", f"{number:,}"))
+            lines.append(
+                (kind if first else "", name, layers, f"{square:g}\u00a0d²\u00a0+\u00a0{linear:g}\u00a0d", f"{number:,}")
+            )
             first = False
-        square, linear = (sum(each[place] for each in blocks.values()) for place in (1, 2))
-        lines.append(("", "**whole cell**", "", f"**{square:g} d² + {linear:g} d**", f"**{count(made[kind]):,}**"))
+        square, linear = sum(each[1] for each in blocks.values()), sum(each[2] for each in blocks.values())
+        lines.append(
+            ("", "**whole cell**", "", f"**{square:g}\u00a0d²\u00a0+\u00a0{linear:g}\u00a0d**", f"**{count(made[kind]):,}**")
+        )
     head = ("cell", "block", "layers", "parameters", f"counted for d = {CELL_DIM}")
     return table(head, lines).replace(":-:", "---", 2)
 
@@ -409,7 +415,15 @@ def evolved_cells() -> Drawing:
             width = (316 - 8 * (len(branches[:2]) + 1)) / len(branches[:2])
             for place, text in enumerate(branches[:2]):
                 left = x + 32 + place * (width + 8)
-                drawing.box(left, top + (30 if len(branches) == 3 else 4), width, 20 if len(branches) == 3 else high - 8, text, "block", size=10.5)
+                drawing.box(
+                    left,
+                    top + (30 if len(branches) == 3 else 4),
+                    width,
+                    20 if len(branches) == 3 else high - 8,
+                    text,
+                    "block",
+                    size=10.5,
+                )
             if len(branches) == 3:
                 drawing.box(x + 32, top + 5, 300, 20, branches[2], "block", size=10.5)
             # Each block has a residual connection around it.
@@ -458,24 +472,36 @@ def level_sizes() -> list[dict[str, int]]:
         inputs = count(states) - count(states.encoder)
         found.append({"inputs": inputs, **{name: count(module) for name, module in built().parts(level).items()}})
     # The softmax over the vocabulary shares the embedding's weights and adds a bias, in two heads.
-    found[0]["inputs"] += task.reconstruction_head.bias.numel()
-    found[0]["inputs"] += task.mlm_head.bias.numel()
+    found[0]["inputs"] += task.reconstruction_head.bias.numel() + task.mlm_head.bias.numel()
     return found
+
+
+PARTS = {
+    "inputs": "inputs",
+    "encoder": "Encoder",
+    "compressor": "Compressor",
+    "decompressor": "Decompressor",
+    "decoder": "Decoder",
+    "mlm": "head of masked children",
+    "checker": "checker",
+}
 
 
 def sizes_table() -> str:
     sizes, config = level_sizes(), DEFAULT
-    keys = list(sizes[0])
-    lines = []
-    for level, own in enumerate(sizes):
-        shape = (config.max_children[level], f"{config.encoder_cells[level]} / {config.decoder_cells[level]}")
-        widths = f"{config.dims[level]} → {config.dims[level + 1]}"
-        name = f"{built().task.names[level]} → {config.levels[level]}"
-        lines.append((name, widths, *shape, *(f"{own[key]:,}" for key in keys), f"{sum(own.values()):,}"))
-    totals = [sum(own[key] for own in sizes) for key in keys]
-    lines.append(("all", "", "", "", *(f"{each:,}" for each in totals), f"{sum(totals):,}"))
-    head = ("from → to", "widths", "places", "cells", "inputs", *(each.capitalize() if each != "mlm" else "MLM head" for each in keys[1:]), "together")
-    return table(head, lines)
+    levels = range(len(sizes))
+    lines: list[tuple[Any, ...]] = [
+        ("widths", *(f"{config.dims[level]} → {config.dims[level + 1]}" for level in levels), ""),
+        ("places of a row", *config.max_children, ""),
+        ("cells up / down", *(f"{config.encoder_cells[level]} / {config.decoder_cells[level]}" for level in levels), ""),
+    ]
+    for key, name in PARTS.items():
+        own = [each[key] for each in sizes]
+        lines.append((name, *(f"{number:,}" for number in (*own, sum(own)))))
+    totals = [sum(each.values()) for each in sizes]
+    lines.append(("**together**", *(f"**{number:,}**" for number in (*totals, sum(totals)))))
+    names = built().task.names
+    return table(("", *(f"{names[level]} → {names[level + 1]}" for level in levels), "all levels"), lines)
 
 
 def schedule_table() -> str:
@@ -575,27 +601,24 @@ def row_lengths(children: Sequence[int]) -> NDArray[np.int64]:
 @cache
 def level_costs() -> list[Cost]:
     """Counted by torch while each level runs without data over rows of the novel's shape."""
-    found = []
     with torch.device("meta"):
-        decoder = AgentDecoder(DEFAULT).eval()
-        model = DEFAULT.build().eval()
-    for level, own in enumerate(shapes()["novel"].values()):
-        dim, out = DEFAULT.dims[level : level + 2]
-        encoder, writer = model.encoder(level), decoder.level(level)
-        rows = Rows.build(row_lengths(own["rows"])).to("meta")
-        x = torch.zeros(rows.total, dim, device="meta")
-        vectors = torch.zeros(len(rows), out, device="meta")
-        laid = writer.all_places(len(rows), vectors.device)
-        found.append(
-            Cost(
-                rows=len(rows),
-                places=rows.total,
-                encoder=multiply_adds(lambda: encoder.states.encoder(x, rows)),
-                compressor=multiply_adds(lambda: encoder.compress(x, rows)),
-                decoder=multiply_adds(lambda: writer.parallel(writer.decompress(vectors, laid), laid)),
-            )
-        )
-    return found
+        model, decoder = DEFAULT.build().eval(), AgentDecoder(DEFAULT).eval()
+    novel = enumerate(shapes()["novel"].values())
+    return [level_cost(model.encoder(level), decoder.level(level), own["rows"]) for level, own in novel]
+
+
+def level_cost(encoder: LevelEncoder, decoder: LevelDecoder, children: Sequence[int]) -> Cost:
+    rows = Rows.build(row_lengths(children)).to("meta")
+    x = torch.zeros(rows.total, encoder.table.embedding_dim, device="meta")
+    vectors = encoder.compress(x, rows)
+    laid = decoder.all_places(len(rows), vectors.device)
+    return Cost(
+        rows=len(rows),
+        places=rows.total,
+        encoder=multiply_adds(lambda: encoder.states.encoder(x, rows)),
+        compressor=multiply_adds(lambda: encoder.compress(x, rows)),
+        decoder=multiply_adds(lambda: decoder.parallel(decoder.decompress(vectors, laid), laid)),
+    )
 
 
 @cache
@@ -632,7 +655,7 @@ def flat_table() -> str:
     lines = []
     for tokens in (1_000, 10_000, 100_000, novel_tokens(), 1_000_000):
         ours, flat = per_token * tokens, flat_cost(tokens)
-        lines.append((f"{tokens:,}", f"{ours / 1e9:,.1f}", f"{flat / 1e9:,.1f}", f"{flat / ours:,.2f}"))
+        lines.append((f"{tokens:,}", f"{ours / 1e9:,.1f}", f"{flat / 1e9:,.1f}", f"{flat / ours:,.3g}"))
     return table(("tokens", "nested", "flat", "flat ÷ nested"), lines)
 
 
@@ -647,6 +670,7 @@ def pairs_table() -> str:
     for power in (12, 16, 20):
         tokens = 2**power
         lines.append((f"{tokens:,}", *(f"{balanced_pairs(tokens, levels) / tokens:,.0f}" for levels in (1, 2, 3, 4))))
+    lines.append((f"{novel_tokens():,} (novel)", f"{novel_tokens():,}", "", "", f"{novel_pairs():,.0f}"))
     return table(("tokens", "L = 1 (flat)", "L = 2", "L = 3", "L = 4"), lines)
 
 
@@ -658,7 +682,7 @@ def novel_pairs() -> float:
 def memory_table() -> str:
     costs, dims = level_costs(), DEFAULT.dims
     lines = [
-        (name, f"{cost.rows:,}", dim, f"{cost.rows * dim * 4 / 2**20:.1f} MiB")
+        (name, f"{cost.rows:,}", dim, f"{cost.rows * dim * 4 / 2**10:,.0f} KiB")
         for name, cost, dim in zip(shapes()["novel"], costs, dims[1:], strict=True)
     ]
     return table(("level", "vectors", "length", "memory"), lines)

@@ -12,6 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from figures import GENERATED, table
 
 from ramify.batching.views.comment_trees import RegimeConfig, TextInput
+from ramify.batching.views.documents import LevelInput
 from ramify.batching.views.packed import PackConfig, PairConfig
 from ramify.batching.views.streams import StreamConfig, StreamInput
 from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
@@ -20,16 +21,19 @@ from ramify.disentangle.models.decomposable_attention import DecomposableAttenti
 from ramify.disentangle.models.esim import ESIMConfig
 from ramify.disentangle.models.feature_model import FeatureModelConfig
 from ramify.disentangle.models.mht import MHTConfig
+from ramify.models.agent import AgentConfig
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.models.xlnet import XLNetConfig
 from ramify.readers import FORMATS
 from ramify.runs.comment_trees import DevConfig
 from ramify.runs.disentanglement import BlockConfig, LinkDevConfig, WordsConfig
+from ramify.runs.nested_documents import NestedConfig, NestedDevConfig
 from ramify.runs.running_text import RowDevConfig
 from ramify.runs.tokenizers import TokenizerConfig
 from ramify.tasks.denoising_lm import DenoisingLMConfig
 from ramify.tasks.masked_lm import MaskedLMConfig
+from ramify.tasks.nested_autoencoder import NestedAutoencoderConfig
 from ramify.tasks.permutation_lm import PermutationLMConfig
 from ramify.training.config import Phase, TrainConfig
 
@@ -62,6 +66,11 @@ SETTINGS: dict[str, type] = {
     "settings-denoising": DenoisingLMConfig,
     "settings-stream-input": StreamInput,
     "settings-streams": StreamConfig,
+    "settings-agent": AgentConfig,
+    "settings-nested-autoencoder": NestedAutoencoderConfig,
+    "settings-level-input": LevelInput,
+    "settings-nested": NestedConfig,
+    "settings-nested-dev": NestedDevConfig,
 }
 
 

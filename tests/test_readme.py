@@ -53,7 +53,6 @@ def write_dump(folder: Path) -> None:
     (folder / "channel.log").write_text("[10:00] <ann> where is the kernel log?\n[10:01] <bob> ann: dmesg shows it\n")
 
 
-@pytest.mark.slow
 def write_books(folder: Path) -> None:
     """Twenty short books of the sample's texts."""
     trees = list(read_jsonl(SAMPLE))
@@ -64,6 +63,7 @@ def write_books(folder: Path) -> None:
         (folder / "books" / f"book-{number}.md").write_text(f"# Book {number}\n\n{text}\n", "utf-8")
 
 
+@pytest.mark.slow
 def test_readme_in_a_fresh_environment(tmp_path):
     """All commands but `make test` itself, which runs this test."""
     if not (ROOT / ".git").exists():
@@ -83,6 +83,7 @@ def test_readme_in_a_fresh_environment(tmp_path):
             arguments += ["--steps", "2"]  # only the run's length is shortened
         subprocess.run([tmp_path / ".venv/bin/ramify", *arguments[1:]], cwd=tmp_path, check=True, timeout=300)
     assert (tmp_path / "vectors.parquet").exists()
+    assert (tmp_path / "paragraphs.parquet").exists()
     assert "dmesg" in (tmp_path / "channel.html").read_text("utf-8")
 
 
@@ -110,5 +111,6 @@ def test_printed_output_of_python(monkeypatch):
 def test_every_command_is_recognised():
     assert [line.split()[1] for line in commands()] == [
         *("data", "data", "train", "evaluate", "evaluate", "embed", "fill-mask"),
-        *("data", "train", "score", "generate", "disentangle"),
+        *("data", "train", "score", "generate"),
+        *("train", "embed", "nearest", "disentangle"),
     ]

@@ -185,8 +185,8 @@ class NestedRun(LanguageModelRun):
         names = tuple(name for name in self.model.levels if name in found)
         if not names:
             raise RamifyError(
-                f"{self.data} has the levels {', '.join(sorted(found))}, but none of {', '.join(self.model.levels)}. Set model.levels, "
-                "or view.divisions=level."
+                f"{self.data} has the levels {', '.join(sorted(found))}, but none of {', '.join(self.model.levels)}. Set "
+                "model.levels, or view.divisions=level."
             )
         return names
 
