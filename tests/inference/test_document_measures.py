@@ -307,6 +307,17 @@ def test_hidden_children_are_predicted_from_their_row_alone():
                 assert np.allclose(targets.means[each], held.encoded.vectors[number - 1][siblings].mean(0), atol=1e-6)
 
 
+def test_terms_of_siblings_are_added_up():
+    held, _ = held_out(more=novels(1, seed=4))
+    for number in (1, 2, 3):
+        targets = hidden_children(held, number, 10**6, ignore)
+        found = document_retrieval._sibling_terms(held, number, targets)
+        own = held.pools[number - 1].tfidf.toarray()
+        for item, (row, child) in enumerate(zip(targets.rows.tolist(), targets.children.tolist())):
+            siblings = [each for each in held.children_of(number, row).tolist() if each != child]
+            assert np.allclose(found[[item]].toarray()[0], own[siblings].sum(0))
+
+
 def given(held, number, queries):
     targets = hidden_children(held, number, 10**6, ignore)
     return replace(targets, queries=queries(targets))
@@ -426,7 +437,7 @@ def test_probed_children_are_judged_as_one_row_alone(marks):
                     segments[slot] = 1
                     states = encoder.states(held.items[number], slots, batch.rows, None if marks == "none" else segments)
                     share = float(own.checkers[number](encoder.compress(states, batch.rows))[0])
-                    assert whole[number_][item] == pytest.approx(min(1.0, share * int(batch.counts[0])), abs=1e-5)
+                    assert whole[number_][item] == pytest.approx(share * int(batch.counts[0]), abs=1e-5)
 
 
 def test_replacements_come_from_the_right_place():

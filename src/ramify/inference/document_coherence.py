@@ -143,7 +143,10 @@ def _replacements(held: HeldOut, number: int, own: Ints, nodes: Ints | None, pla
 def scores_of(
     held: HeldOut, number: int, rows: Ints, children: Ints, chosen: Ints | None, advance: Advance
 ) -> NDArray[np.float64]:
-    """The score of each probed child, or of what replaces it: 1 if the checker judges it as replaced."""
+    """The number of replaced children that the checker sees when a child is marked alone, as it is or replaced.
+
+    This is about 1 for a child that was replaced. It is not limited to 1, which would only make scores equal.
+    """
     task, items = held.task, held.items[number]
     encoder, counts = task.backbone.encoder(number), held.level(number).children[rows]
     found = np.zeros(len(rows))
@@ -155,7 +158,7 @@ def scores_of(
         marks = None if task.config.marks == "none" else torch.zeros_like(slots).index_fill(0, part.slot, 1)
         vectors = encoder.compress(encoder.states(items, slots, part.batch.rows, marks), part.batch.rows)
         share = task.checkers[number](vectors).index_select(0, part.row).double().cpu().numpy()
-        found[part.start : part.stop] = np.minimum(1.0, share * counts[part.start : part.stop])
+        found[part.start : part.stop] = share * counts[part.start : part.stop]
         advance(part.stop - part.start)
     return found
 

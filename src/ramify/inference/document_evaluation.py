@@ -28,7 +28,7 @@ ROWS = 2_000
 """Rows, hidden children and judged children per level and measure, by default."""
 
 DRAWN_TOKENS = 65_536
-"""About so many tokens are read with the random draws of training."""
+"""About so many tokens are read with the random draws of training; fewer if fewer rows are measured."""
 
 DRAWN_BATCH = 8_192
 """Tokens of a batch with these draws, from which masked children are chosen and replaced ones are drawn."""
@@ -141,7 +141,8 @@ def evaluate_documents(
     held = HeldOut(task, collator, encoded, more, seed)
     found: dict[str, Measures] = {name: {} for name in names}
     with task.evaluating(), torch.no_grad():
-        drawn = drawn_measures(held, view, floors, steps.of(DRAWN_TOKENS))
+        tokens = max(1, round(DRAWN_TOKENS * min(1.0, rows / ROWS)))
+        drawn = drawn_measures(held, view, floors, steps.of(tokens), most_tokens=tokens)
         for name, measures in drawn.items():
             found[name] |= measures
         for number in range(depth):
@@ -154,7 +155,8 @@ def evaluate_documents(
                 found[name] |= upper_measures(held, number, floors, rows, own)
                 found[child] |= masked_child_measures(held, number, rows, steps.of(rows))
             found[name] |= probing_measures(held, number, floors, rows, steps.of(4 * rows))
-            found[name] |= counts_of(held.level(number))
+    for number in range(depth):
+        found[names[number + 1]] |= counts_of(held.level(number))
     steps.finish()
     return DocumentScores(found, notes, len(trees), len(view.rows.ids))
 
@@ -249,12 +251,12 @@ def in_own_terms(task: NestedAutoencoder) -> Iterator[None]:
         task.config, task.share_done = config, share
 
 
-def drawn_batches(held: HeldOut, view: Documents) -> Iterator[tuple[DocumentBatch, Tensor | None, int]]:
-    """Batches of the examples of a view, up to about `DRAWN_TOKENS` tokens and evenly spaced, then documents that are longer
-    than a batch, with the vectors of the children; and the number of tokens."""
+def drawn_batches(held: HeldOut, view: Documents, most_tokens: int) -> Iterator[tuple[DocumentBatch, Tensor | None, int]]:
+    """Batches of the examples of a view, up to about so many tokens and evenly spaced, then documents that are longer than a
+    batch, with the vectors of the children; and the number of tokens."""
     apart = np.array([each.apart for each in view.examples], dtype=bool)
     whole = np.flatnonzero(~apart)
-    share = min(1.0, DRAWN_TOKENS / max(1, int(view.target_tokens[whole].sum())))
+    share = min(1.0, most_tokens / max(1, int(view.target_tokens[whole].sum())))
     chosen = whole[spread(len(whole), max(1, round(share * len(whole))))]
     for start, stop in runs(view.costs[chosen], DRAWN_BATCH):
         batch = held.collator([view.example(int(number)) for number in chosen[start:stop]])
@@ -280,12 +282,14 @@ def document_batch(
     return DocumentBatch((top,), unit + 1, (DocumentBatch((part,), unit, (), 0),), 0), part.source
 
 
-def drawn_measures(held: HeldOut, view: Documents, floors: FittedFloors, advance: Advance) -> dict[str, Measures]:
+def drawn_measures(
+    held: HeldOut, view: Documents, floors: FittedFloors, advance: Advance, *, most_tokens: int = DRAWN_TOKENS
+) -> dict[str, Measures]:
     """Losses, masked tokens and the checker's error, with masked and replaced children as in training."""
     task, sums = held.task, LossSums()
     tokens, coherence = MaskedTokens(), [JudgedRows() for _ in range(task.backbone.depth)]
     with in_own_terms(task):
-        for number, (clean, vectors, size) in enumerate(drawn_batches(held, view)):
+        for number, (clean, vectors, size) in enumerate(drawn_batches(held, view, most_tokens)):
             batch = task.draw(clean.to(task.device), held.seed + number)
             children = None if vectors is None else vectors.to(task.device)
             ones = dict.fromkeys(task.loss_names, 1.0)

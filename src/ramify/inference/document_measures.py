@@ -16,12 +16,14 @@ from torch import Tensor
 from ramify.batching.document_batch import DocumentCollator, LevelBatch
 from ramify.batching.forest import Ints, ranges
 from ramify.batching.levels import DocumentRows, LevelRows
-from ramify.inference.base import TOKENS
 from ramify.inference.document_vectors import EncodedDocuments
 from ramify.nn.ragged import runs
 from ramify.tasks.nested_autoencoder import NestedAutoencoder
 
 Advance = Callable[[int], None]
+
+BATCH_SLOTS = 8_192
+"""Slots of the copies of rows that are computed at once."""
 
 PROBED_SLOTS = 65_536
 """About the greatest number of slots of the copies of rows that a measure probes."""
@@ -236,7 +238,7 @@ def copies(held: HeldOut, number: int, rows: Ints, children: Ints) -> Iterator[C
     cost = level.children[rows] + level.parts[rows]
     if held.collator.padded is not None:
         cost = np.full(len(rows), held.collator.padded[number])
-    for start, stop in runs(cost, TOKENS):
+    for start, stop in runs(cost, BATCH_SLOTS):
         batch = held.collator.level(number, rows[start:stop], below, below)
         # Rows of a batch are sorted by length, and equal rows keep their order.
         row = np.argsort(batch.source, kind="stable")

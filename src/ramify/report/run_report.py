@@ -97,7 +97,8 @@ def _lead(run_dir: Path, run: Run, record: Mapping[str, Any], metrics: Sequence[
     """The model, its progress, and its main score, as HTML."""
     name = record["run"]["model"]["name"]
     start = f", started from {run.init}," if run.init else ", trained from scratch,"
-    lines = [f"A {name} model of {record['parameters'] / 1e6:.1f} million parameters{start} {parts.purpose}."]
+    article = "An" if name.startswith(("a", "e", "i", "o", "x")) else "A"
+    lines = [f"{article} {name} model of {record['parameters'] / 1e6:.1f} million parameters{start} {parts.purpose}."]
     if not metrics:
         lines.append("It has not logged a step yet.")
     else:

@@ -20,6 +20,9 @@ from ramify.runs.sections import Cell, Chart, Charts, Line, Notice, Section, Spa
 QUICK_TOKENS = 300_000
 """A report measures the first documents of the split that hold about so many tokens."""
 
+QUICK_ROWS = 500
+"""Rows per level and measure in the report at the end of training."""
+
 LOSSES = {
     "reconstruction": ("Reconstruction: children from a vector", "nats per place"),
     "mlm": ("Masked children from their siblings", "nats per child"),
@@ -72,7 +75,7 @@ def parts(request: ReportRequest) -> ReportParts:
     model, store = request.pipeline, request.store
     if isinstance(model, DocumentPipeline) and store is not None:
         try:
-            options: dict[str, Any] = {"rows": request.comments} if request.comments else {}
+            options: dict[str, Any] = {"rows": min(request.comments, QUICK_ROWS)} if request.comments else {}
             found = nested_scores.score(
                 model,
                 str(store.path),
@@ -221,7 +224,13 @@ def _row(name: str, measure: Measure) -> tuple[Cell, ...]:
     base, *choices = name.split(".")
     label = ", ".join([MEASURES[base], *(CHOICES[each] for each in choices)])
     p = f"p {measure.p:.4f}" if not math.isnan(measure.p) else ""
-    return Cell(label), Cell(value, p), Cell(baseline, nested_scores.others(measure)), Cell(chance), Cell(count)
+    return (
+        Cell(label),
+        Cell(value, p),
+        Cell(baseline, nested_scores.others(measure).replace("_", " ")),
+        Cell(chance),
+        Cell(count),
+    )
 
 
 def lengths(own: Measures) -> Table | None:

@@ -51,6 +51,8 @@ class NestedAutoencoderConfig:
     """Weight of the loss of masked children."""
     coherence: float = 1.0
     """Weight of the loss of the share of replaced children."""
+    without: tuple[str, ...] = ()
+    """Losses that are left out, such as mlm_sentence or coherence_chapter."""
     autoencoder: float = 0.1
     """Weight at the start of the distance between a Compressor's input and its Decompressor's output."""
     autoencoder_until: float = 0.6
@@ -280,6 +282,11 @@ class NestedAutoencoder(Task[DocumentBatch]):
             )
         self.choices = np.array([token for token in range(tokenizer.vocab_size) if token not in banned], dtype=np.int64)
         """The token ids that a random token may be."""
+        if unknown := set(config.without) - set(self._all_names()):
+            raise RamifyError(
+                f"task.without names no loss of this model: {', '.join(sorted(unknown))}. The losses are "
+                f"{', '.join(self._all_names())}."
+            )
         if config.encoder_only:
             return
         self.decoder = AgentDecoder(sizes)
@@ -431,9 +438,9 @@ class NestedAutoencoder(Task[DocumentBatch]):
                 counts |= {"reconstruction": slots, "autoencoder": slots, "length": float(len(rows.lengths))}
                 counts |= {"mlm": float(len(draws.masked)), "coherence": float(len(draws.checked))}
             found |= {name: counts[name.partition("_")[0]] for name in self._loss_names(level)}
-        if self.collection is not None:
+        if (name := f"mlm_{self.names[-1]}") in self.loss_names:
             draws = batch.collection if high == self.backbone.depth else None
-            found[f"mlm_{self.names[-1]}"] = 0.0 if draws is None else float(len(draws.masked))
+            found[name] = 0.0 if draws is None else float(len(draws.masked))
         return found
 
     def losses(self, batch: DocumentBatch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
@@ -486,7 +493,8 @@ class NestedAutoencoder(Task[DocumentBatch]):
             vectors = encoded.parents
             if level + 1 <= len(self.queues):
                 fresh.append((level + 1, vectors, rows))
-        if self.collection is not None and batch.collection is not None and high == self.backbone.depth:
+        last = f"mlm_{self.names[-1]}"
+        if self.collection is not None and batch.collection is not None and high == self.backbone.depth and last in divisors:
             assert vectors is not None
             found |= self._collection(self.collection, vectors, batch, divisors)
         if self.training:
@@ -533,32 +541,39 @@ class NestedAutoencoder(Task[DocumentBatch]):
         name, parent = self.names[encoded.level], self.names[encoded.level + 1]
         decoded = self.decode(encoded)
         weight = {each: 1.0 / max(divisors[each], 1e-12) for each in self._loss_names(encoded.level)}
-        found = {f"reconstruction_{parent}": self._reconstruction(encoded, decoded, weight[f"reconstruction_{parent}"])}
-        if decoded.length_scores is not None:
+        found: dict[str, Tensor] = {}
+        if (own := f"reconstruction_{parent}") in weight:
+            found[own] = self._reconstruction(encoded, decoded, weight[own])
+        if (own := f"length_{parent}") in weight:
+            assert decoded.length_scores is not None
             lengths = torch.from_numpy(encoded.rows.lengths - 1).to(self.device)
             loss = F.cross_entropy(decoded.length_scores, lengths, reduction="sum")
-            found[f"length_{parent}"] = loss * (self.config.reconstruction * weight[f"length_{parent}"])
-        if len(draws.masked):
-            found[f"mlm_{name}"] = self._masked(encoded, draws) * (self.config.mlm * weight[f"mlm_{name}"])
-        if len(draws.checked):
-            found[f"coherence_{parent}"] = self._coherence(encoded, draws) * (
-                self.config.coherence * weight[f"coherence_{parent}"]
-            )
-        if self.autoencoder_weight:
-            loss = self._autoencoder(encoded, decoded)
-            found[f"autoencoder_{parent}"] = loss * (self.autoencoder_weight * weight[f"autoencoder_{parent}"])
+            found[own] = loss * (self.config.reconstruction * weight[own])
+        if (own := f"mlm_{name}") in weight and len(draws.masked):
+            found[own] = self._masked(encoded, draws) * (self.config.mlm * weight[own])
+        if (own := f"coherence_{parent}") in weight and len(draws.checked):
+            found[own] = self._coherence(encoded, draws) * (self.config.coherence * weight[own])
+        if (own := f"autoencoder_{parent}") in weight and self.autoencoder_weight:
+            found[own] = self._autoencoder(encoded, decoded) * (self.autoencoder_weight * weight[own])
         return found
 
     @property
     def loss_names(self) -> list[str]:
-        """The names of all losses."""
-        found = [name for level in range(self.backbone.depth) for name in self._loss_names(level)]
-        return found + ([f"mlm_{self.names[-1]}"] if self.collection is not None else [])
+        """The names of all losses that are computed."""
+        return [name for name in self._all_names() if name not in self.config.without]
 
-    def _loss_names(self, level: int) -> list[str]:
+    def _all_names(self) -> list[str]:
+        found = [name for level in range(self.backbone.depth) for name in self._names_of(level)]
+        return found + ([f"mlm_{self.names[-1]}"] if self.config.top == "collection" else [])
+
+    def _names_of(self, level: int) -> list[str]:
         name, parent = self.names[level], self.names[level + 1]
         found = [f"reconstruction_{parent}", f"mlm_{name}", f"coherence_{parent}", f"autoencoder_{parent}"]
         return found + ([f"length_{parent}"] if self.backbone.config.decoder_length == "predicted" else [])
+
+    def _loss_names(self, level: int) -> list[str]:
+        """The names of the losses of one level of children."""
+        return [name for name in self._names_of(level) if name not in self.config.without]
 
     @property
     def autoencoder_weight(self) -> float:
