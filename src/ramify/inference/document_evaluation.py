@@ -165,7 +165,8 @@ def held_out(
     if not view.rows.ids.size:
         raise RamifyError(f"{store.path} has no text in the documents of the split {split!r}. Choose another split.")
     encoded = encode_documents(task.backbone, view, collator, progress(len(view.rows.ids)) if progress else None)
-    if len(trees) > 1:
+    if len(trees) > 1 or task.backbone.depth == 1:
+        # Nothing is looked for on a model's highest level.
         return HeldOut(task, collator, encoded, None, seed), view, []
     others = np.setdiff1d(np.concatenate([store.split("dev"), store.split("test")]), trees)[:MORE_DOCUMENTS]
     if not len(others):
