@@ -16,22 +16,20 @@ loss among its runs of group L. `measure` takes the measurements that no `ramify
 """
 
 import argparse
-import datetime
 import hashlib
 import json
-import shlex
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from decimal import Decimal
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from rows import Row, current_commit, replace_rows, slug
+from experiments import Figures, Item, carry_out, copy_curve, found_in, print_plan, score_command, train_command
+from rows import current_commit, replace_rows
 from tables import in_full
 
 ROW_TOKENS = 2_048
@@ -70,22 +68,6 @@ ABLATION = {
 """Experiment E beside BERT and XLNet (K = 6) of A: the recipe, and the model whose learning rate it takes."""
 
 
-@dataclass(frozen=True)
-class Item:
-    """A trained model and its evaluations, as `ramify` commands. DATA and OUT are filled in when they are carried out."""
-
-    name: str
-    train: str
-    hours: float
-    """Core-hours of training and scoring, estimated from the first runs."""
-    rate_of: str = ""
-    """The model whose learning rate, chosen on dev, is filled in for RATE."""
-    scores: Mapping[str, str] = field(default_factory=dict)
-    """Options of `ramify evaluate`, by label."""
-    trained: str = ""
-    """The run that holds the trained model, if it is another item's."""
-
-
 def items() -> list[Item]:
     """All runs, in the order in which they are to be carried out."""
     dev = "--set train.evaluate_every=61 --set train.checkpoint_every=244 --set dev.rows=256"
@@ -107,7 +89,9 @@ def items() -> list[Item]:
         train = f"{recipe} {common} --steps {SHORT} --seed 0 --set train.lr=RATE {dev}"
         found.append(Item(f"E-{name}-0", train, 0.055, model, _own(name)))
     long = f"--steps {LONG} --seed 0 --set train.lr=RATE --set train.evaluate_every=488 --set train.checkpoint_every=244"
-    memories = {f"memory-{size}": f"--data DATA/text --rows 1024 --memory {size}" for size in MEMORIES}
+    memories = {
+        f"memory-{size}": f"ramify evaluate RUN --data DATA/text --rows 1024 --memory {size} --json" for size in MEMORIES
+    }
     for name, recipe, model in (
         ("xlnet", "xlnet --set model.memory=128", "xlnet"),
         ("dae", "xlnet --objective denoising --set model.memory=128", "xlnet"),
@@ -122,16 +106,13 @@ def items() -> list[Item]:
 
 def _own(model: str) -> dict[str, str]:
     """The evaluation of a model in its own terms and on the common footing, on about as many rows for all."""
-    return {"own": "--data DATA/text" + ("" if model in ("bert", "roberta") else " --rows 1024")}
+    rows = "" if model in ("bert", "roberta") else "--rows 1024"
+    return {"own": f"ramify evaluate RUN --data DATA/text {rows} --json"}
 
 
 def plan(arguments: argparse.Namespace) -> None:
     """Print the runs, their commands and their cost."""
-    for item in items():
-        print(f"{item.name}: {item.hours} core-hours\n    {_train(item, Path('DATA'), Path('OUT'), 'RATE')}")
-        for label in item.scores:
-            print(f"    {_score(item, label, Path('DATA'), Path('OUT'))}")
-    print(f"{sum(item.hours for item in items()):.1f} core-hours in total")
+    print_plan(items())
 
 
 # --- data ------------------------------------------------------------------------------------------------------------------
@@ -208,18 +189,7 @@ def _trees(store: Any, split: str) -> Iterator[Any]:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    known = {item.name: item for item in items()}
-    for name in arguments.names:
-        item = known[name]
-        rate = best_rate(arguments.out, item.rate_of) if item.rate_of else ""
-        folder = arguments.out / name
-        if not item.trained and not (folder / "config.json").exists():
-            resume = " --resume" if (folder / "run.json").exists() else ""
-            _carry_out(_train(item, arguments.data, arguments.out, rate) + resume)
-        folder.mkdir(exist_ok=True)
-        for label in item.scores:
-            if not (folder / f"{label}.json").exists():
-                (folder / f"{label}.json").write_text(_carry_out(_score(item, label, arguments.data, arguments.out, rate)))
+    carry_out(items(), arguments.names, arguments.data, arguments.out, lambda model: best_rate(arguments.out, model))
 
 
 def best_rate(out: Path, model: str) -> str:
@@ -232,27 +202,6 @@ def dev_losses(folder: Path) -> dict[int, float]:
     from ramify.training.metrics_log import read_metrics
 
     return {record["step"]: record["dev_loss"] for record in read_metrics(folder) if "dev_loss" in record}
-
-
-def _train(item: Item, data: Path, out: Path, rate: str) -> str:
-    return f"ramify train {_filled(item.train, data, out, rate)} --out {out / item.name}"
-
-
-def _score(item: Item, label: str, data: Path, out: Path, rate: str = "RATE") -> str:
-    folder = out / (item.trained or item.name).replace("RATE", rate)
-    return f"ramify evaluate {folder} {_filled(item.scores[label], data, out, rate)} --json"
-
-
-def _filled(words: str, data: Path, out: Path, rate: str) -> str:
-    return " ".join(words.replace("DATA", str(data)).replace("OUT", str(out)).replace("RATE", rate).split())
-
-
-def _carry_out(command: str) -> str:
-    print(f"$ {command}", flush=True)
-    began = time.perf_counter()
-    done = subprocess.run(shlex.split(command), stdout=subprocess.PIPE, text=True, check=True)
-    print(f"{time.perf_counter() - began:.0f} s", flush=True)
-    return done.stdout
 
 
 # --- measurements ----------------------------------------------------------------------------------------------------------
@@ -590,24 +539,16 @@ def vars_of(interval: Any) -> dict[str, float]:
 
 def keep(arguments: argparse.Namespace) -> None:
     """Copy the scores and the dev losses of finished runs, without the models."""
-    from ramify.training.metrics_log import read_metrics
-
     for name in (*(item.name for item in items()), "unigram"):
         source, target = arguments.out / name, arguments.to / name
         scores = sorted(source.glob("*.json"))
         scores = [file for file in scores if file.stem in ("own", *MEASURES) or file.stem.startswith("memory-")]
         if (source / "metrics.jsonl").exists() and not (source / "config.json").exists():
             continue  # still in training
-        records = [record for record in read_metrics(source) if "dev_loss" in record]
-        if not scores and not records:
-            continue
-        target.mkdir(parents=True, exist_ok=True)
+        copy_curve(source, target, ("step", "target_tokens", "loss", "dev_loss"))
         for file in scores:
+            target.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target / file.name)
-        if records:
-            kept = ("step", "target_tokens", "loss", "dev_loss")
-            records = [{name: record[name] for name in kept} for record in records]
-            (target / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
 TITLES = {
@@ -633,61 +574,10 @@ MEASURE = "python benchmarks/running_text.py measure --data DATA --out OUT"
 TABLE = "python benchmarks/running_text.py table --out OUT"
 
 
-@dataclass
-class Figures:
-    """Rows of results that share their origin."""
-
-    trained: str
-    """Commit of the training and evaluation."""
-    measured: str
-    """Commit of the measurements that this file takes."""
-    machine: str
-    rows: list[Row] = field(default_factory=list)
-
-    def add(
-        self,
-        table: str,
-        row: str,
-        column: str,
-        value: float,
-        command: str,
-        *,
-        unit: str = "nats",
-        seeds: Sequence[int] = (0,),
-        interval: Mapping[str, float] | None = None,
-        spread: float | None = None,
-        digits: int = 4,
-    ) -> None:
-        """`interval` has the keys low, high and p."""
-
-        def short(number: float) -> Decimal:
-            return Decimal(f"{number:.{digits}f}") + 0  # never −0
-
-        self.rows.append(
-            Row(
-                name=f"{table}.{slug(row)}.{slug(column)}",
-                value=short(value),
-                unit=unit,
-                command=command,
-                commit=self.measured if command.startswith(f"{MEASURE} ") else self.trained,
-                hardware=self.machine,
-                date=datetime.date.today(),
-                seeds=tuple(seeds),
-                note="",
-                table=table,
-                row=row,
-                column=column,
-                spread=None if spread is None else short(spread),
-                interval=None if interval is None else (short(interval["low"]), short(interval["high"])),
-                p=None if interval is None else short(interval["p"]),
-            )
-        )
-
-
 def table(arguments: argparse.Namespace) -> None:
     """Compute the figures of all results that are there, print them, and write them to the rows of a page."""
     commit, _ = current_commit()
-    figures = Figures(arguments.commit or commit, arguments.measured or commit, arguments.machine)
+    figures = Figures(arguments.commit or commit, arguments.measured or commit, arguments.machine, f"{MEASURE} ")
     for add in (_add_rates, _add_footing, _add_context, _add_new_york, _add_orders, _add_memory, _add_ablation):
         add(figures, arguments.out)
     for row in figures.rows:
@@ -700,7 +590,7 @@ def _add_rates(figures: Figures, out: Path) -> None:
     for item in items():
         if item.name.startswith("L-") and (losses := dev_losses(out / item.name)):
             _, model, rate = item.name.split("-", 2)
-            command = _train(item, Path("DATA"), Path("OUT"), "")
+            command = train_command(item, Path("DATA"), Path("OUT"), "")
             figures.add("running-rates", TITLES[model], f"lr {rate}", min(losses.values()), command)
 
 
@@ -710,7 +600,7 @@ def _add_footing(figures: Figures, out: Path) -> None:
     for model in MODELS:
         found = {seed: scores for seed in SEEDS if (scores := found_in(out / f"A-{model}-{seed}", "own"))}
         if found:
-            command = _score(known[f"A-{model}-0"], "own", Path("DATA"), Path("OUT")).replace(
+            command = score_command(known[f"A-{model}-0"], "own", Path("DATA"), Path("OUT")).replace(
                 f"L-{model}-RATE", f"A-{model}-SEED"
             )
             for column, key in (("own loss", "loss"), ("per byte", "per_byte"), ("per token", "per_token")):
@@ -729,7 +619,7 @@ def _add_footing(figures: Figures, out: Path) -> None:
                 figures.add("running-footing", row, column, found[key], command)
     for model in ("xlnet", "dae", "bert"):
         if found := found_in(out / f"B-{model}", "own"):
-            command = _score(known[f"B-{model}"], "own", Path("DATA"), Path("OUT"))
+            command = score_command(known[f"B-{model}"], "own", Path("DATA"), Path("OUT"))
             for column, key in (("own loss", "loss"), ("per byte", "per_byte"), ("per token", "per_token")):
                 figures.add("running-long", TITLES[model], column, found[key], command)
 
@@ -780,7 +670,7 @@ def _add_memory(figures: Figures, out: Path) -> None:
     item = next(item for item in items() if item.name == "B-xlnet")
     for label in item.scores:
         if label != "own" and (found := found_in(out / item.name, label)):
-            command = _score(item, label, Path("DATA"), Path("OUT"))
+            command = score_command(item, label, Path("DATA"), Path("OUT"))
             figures.add("memory-loss", label.replace("-", " "), "loss", found["loss"], command)
     if found := found_in(out / item.name, "memory"):
         command = f"{MEASURE} B-xlnet"
@@ -808,15 +698,10 @@ def _add_ablation(figures: Figures, out: Path) -> None:
     for model, title in EXPECTED.items():
         name = f"{'A' if model in MODELS else 'E'}-{model}-0"
         if found := found_in(out / name, "own"):
-            command = _score(known[name], "own", Path("DATA"), Path("OUT"))
+            command = score_command(known[name], "own", Path("DATA"), Path("OUT"))
             figures.add("running-ablation", title, "per byte", found["per_byte"], command)
             away = (found["per_byte"] - mean(seeds)) / stdev(seeds)
             figures.add("running-ablation", title, "SDs from XLNet", away, TABLE, unit="", digits=1)
-
-
-def found_in(folder: Path, label: str) -> dict[str, Any] | None:
-    file = folder / f"{label}.json"
-    return json.loads(file.read_text()) if file.exists() else None
 
 
 def picture(arguments: argparse.Namespace) -> None:

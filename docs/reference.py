@@ -26,8 +26,7 @@ from ramify.models.xlnet import XLNetConfig
 from ramify.readers import FORMATS
 from ramify.runs.comment_trees import DevConfig
 from ramify.runs.disentanglement import BlockConfig, LinkDevConfig, WordsConfig
-from ramify.runs.packed_text import RowDevConfig
-from ramify.runs.streams import StreamDevConfig
+from ramify.runs.running_text import RowDevConfig
 from ramify.runs.tokenizers import TokenizerConfig
 from ramify.tasks.denoising_lm import DenoisingLMConfig
 from ramify.tasks.masked_lm import MaskedLMConfig
@@ -63,7 +62,6 @@ SETTINGS: dict[str, type] = {
     "settings-denoising": DenoisingLMConfig,
     "settings-stream-input": StreamInput,
     "settings-streams": StreamConfig,
-    "settings-stream-dev": StreamDevConfig,
 }
 
 

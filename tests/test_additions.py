@@ -210,9 +210,6 @@ class LengthsRun(Run):
     input: TextInput = field(default_factory=lambda: TextInput(context="none"))
     tokenizer: TokenizerConfig = field(default_factory=lambda: TokenizerConfig(vocab_size=300))
 
-    def sized(self, init: str) -> Self:
-        return self
-
     def check_settings(self, settings: Mapping[str, str]) -> None:
         return None
 

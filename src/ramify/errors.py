@@ -19,6 +19,11 @@ def counted(count: int, what: str, ending: str = "s") -> str:
     return f"{count:,} {what[:-1]}ies" if what.endswith("y") and what[-2] not in "aeou" else f"{count:,} {what}{ending}"
 
 
+def with_article(name: str) -> str:
+    """A name of a class behind its article: "a Bert", "an XLNet"."""
+    return f"{'an' if name.startswith(('A', 'E', 'I', 'O', 'X')) else 'a'} {name}"
+
+
 def in_words(seconds: float) -> str:
     """A duration in its two largest units: "1 h 5 min", "40 s"."""
     minutes, rest = divmod(round(seconds), 60)

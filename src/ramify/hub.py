@@ -229,7 +229,7 @@ def _load_hugging_face(directory: Path) -> Pipeline:
 def _load_xlnet(directory: Path) -> Pipeline:
     """Load an XLNet with its head. It scores texts, generates, fills masks and embeds."""
     config = xlnet.config_from_hf(directory)
-    tensors, head = xlnet.tensors_from_hf(hf.read_tensors(directory), config)
+    tensors, head = xlnet.tensors_from_hf(hf.read_tensors(directory), config, directory)
     if not head:
         raise RamifyError(f"{directory} holds no lm_loss.bias, so this XLNet predicts no words. Choose one with its head.")
     backbone = config.build()

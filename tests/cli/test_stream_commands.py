@@ -98,6 +98,7 @@ def test_evaluate(xlnet, replies):
     fewer = json.loads(ramify("evaluate", xlnet, "--data", replies, "--rows", 4, "--memory", 0, "--json").stdout)
     assert fewer["rows"] == 4
     assert "common footing" in ramify("evaluate", xlnet, "--data", replies).stdout
+    assert "--memory 9999 is longer than a stream" in refusal("evaluate", xlnet, "--data", replies, "--memory", 9999)
     assert "--comments does not apply" in refusal("evaluate", xlnet, "--data", replies, "--comments", 3)
 
 
@@ -110,6 +111,7 @@ def test_score(xlnet, language_model):
     assert not many.stderr
     assert "note:" in ramify("score", xlnet, "--text", WORDS[0], "--json").stderr
     assert "log of the mean likelihood" in ramify("score", language_model, "--text", WORDS[0], "--order", "random:2").stdout
+    assert "has no tokens" in refusal("score", language_model, "--text", "")
     for order in ("sideways", "random:0", "random:x"):
         assert "random:N" in refusal("score", language_model, "--text", WORDS[0], "--order", order)
 

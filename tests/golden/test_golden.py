@@ -6,6 +6,7 @@ After an intended change, `python tests/golden/test_golden.py` prints the new li
 """
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,11 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fixtures import bert_task, discussions, forest, tree_task, view_of
+from fixtures.nested import book, books, read
+from fixtures.nested import task as nested_task
 from ramify.batching.views.comment_trees import TextInput
 from ramify.tasks.masked_lm import MaskedLM
+from ramify.tasks.nested_autoencoder import NestedAutoencoder
 from ramify.training.config import TrainConfig
 from ramify.training.metrics_log import read_metrics
 from ramify.training.trainer import Stage, Trainer
@@ -26,6 +30,8 @@ TASKS = {
     "tree-mlm, two phases": lambda: tree_task(task={"two_phase": "always", "chunk_tokens": 100}),
     "bert": lambda: bert_task(dropout=0.1, dim=32, num_heads=4, ffn_dim=64),
     "bert, concatenated": lambda: bert_task(input=TextInput(max_tokens=32, concatenate=64)),
+    "agent": lambda: nested_task({"dropout": 0.1}),
+    "agent, two phases": lambda: nested_task({"decoder": "autoregressive", "cells": "transformer"}, upper="two_phase"),
 }
 
 LOSSES = {
@@ -34,13 +40,22 @@ LOSSES = {
     "tree-mlm, two phases": [5.60365, 5.14197, 5.80175, 5.85479, 5.11746, 5.20886, 5.5932, 5.25665, 4.76401, 4.77358],
     "bert": [5.96525, 5.51122, 5.46387, 5.89063, 5.19745, 4.8681, 4.76276, 4.32766, 4.5032, 4.92728],
     "bert, concatenated": [4.21034, 4.48019, 4.1729, 4.39961, 4.61427, 4.90217, 4.46197, 4.23649, 4.64682, 4.89549],
+    "agent": [22.58779, 23.55187, 23.23864, 23.46117, 22.2335, 22.27167, 20.54887, 20.91102, 21.19714, 20.31782],
+    "agent, two phases": [21.32954, 23.08676, 22.64725, 22.98746, 22.49075, 21.47149, 20.9253, 21.95776, 20.72981, 20.70367],
 }
 
 
-def losses(task: MaskedLM, out: Path) -> list[float]:
-    data = forest(discussions(12, 10, seed=5))
+def losses(task: MaskedLM | NestedAutoencoder, out: Path) -> list[float]:
     config = TrainConfig(steps=10, budget=300, lr=3e-3, log_every=1)
-    Trainer(task, [Stage(config, *view_of(task, data))], out, seed=11, cpu=True).run()
+    if isinstance(task, NestedAutoencoder):
+        config = replace(config, budget=30)
+        # One document is longer than a batch.
+        stage = Stage(config, *read(task, [*books(6), book([[5, 5], [4, 4, 4], [3, 3]])], config.budget, 2))
+        divisors = dict.fromkeys(task.loss_names, 0.0)
+    else:
+        stage = Stage(config, *view_of(task, forest(discussions(12, 10, seed=5))))
+        divisors = None
+    Trainer(task, [stage], out, seed=11, divisors=divisors, cpu=True).run()
     return [record["loss"] for record in read_metrics(out)]
 
 

@@ -61,8 +61,8 @@ def test_generation_follows_the_forward_likelihood(model, tokenizer):
     words = [token for token in range(tokenizer.vocab_size) if token not in tokenizer.special_ids]
     forward = np.arange(len(given) + 1)[None]
     likelihoods = [model.log_likelihoods(np.array([*given, word]), forward)[0] for word in words]
-    best = tokenizer.decode([words[int(np.argmax(likelihoods))]])
-    assert model.generate("the moon had", tokens=1, temperature=0)["text"] == best
+    best = tokenizer.decode([*given, words[int(np.argmax(likelihoods))]])
+    assert "the moon had" + model.generate("the moon had", tokens=1, temperature=0)["text"] == best
 
 
 def test_scores(model):
@@ -166,8 +166,8 @@ def test_saved_and_in_hugging_face_form(model, tokenizer, tmp_path):
         ({"model_type": "gpt2"}, "gpt2"),
         ({"attn_type": "uni"}, "attn_type='uni' is not supported"),
         ({"d_model": "16"}, "d_model must be whole numbers"),
-        ({"n_layer": 3}, "lacks layer.2"),
-        ({"n_layer": 1}, "also holds layer.1"),
+        ({"n_layer": 3}, "theirs lacks layer.2"),
+        ({"n_layer": 1}, "theirs also holds layer.1"),
         ({"vocab_size": 30}, "vocab_size is 30|word_embedding|embedding.weight"),
     ],
 )

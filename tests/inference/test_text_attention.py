@@ -248,5 +248,9 @@ def test_other_streams(words, model):
                 each.attention(*wrong)
     with pytest.raises(RamifyError, match="context=tree needs a model that reads context"):
         model.attention(TEXT, context="tree")
+
+
+@pytest.mark.ill_typed
+def test_unknown_order(model):
     with pytest.raises(RamifyError, match="order='up' is not forward, backward or random"):
         model.attention(TEXT, order="up")

@@ -26,7 +26,7 @@ def theirs(**changes):
 def ours(model, **changes):
     sizes = {"vocab_size": 50, "dim": 16, "num_layers": 3, "num_heads": 4, "ffn_dim": 24, "dropout": 0.0, "memory": MEMORY}
     config = XLNetConfig(**(sizes | changes))
-    tensors, head = tensors_from_hf(model.state_dict(), config)
+    tensors, head = tensors_from_hf(model.state_dict(), config, "theirs")
     own = XLNet(config).eval()
     own.load_state_dict(tensors)
     return own, head

@@ -9,14 +9,17 @@ import torch
 
 import ramify
 from fixtures import bert_task, built, channel, chat_store
+from fixtures.nested import books
 from ramify import hub
+from ramify.batching.document_batch import NUM_MARKS
 from ramify.batching.views.comment_trees import RegimeConfig
 from ramify.cli import train as commands
 from ramify.inference.fill_mask import MaskFiller
+from ramify.models.agent import AgentConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.recipes import RECIPES
 from ramify.runs import execute
-from ramify.runs.comment_tree_report import of_masked_words
+from ramify.runs.curves import train_loss
 from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.training.metrics_log import read_metrics
 
@@ -49,7 +52,30 @@ def test_two_steps_on_chats(tmp_path, recipe):
     assert len(model.disentangle(channel(30)).conversations()) > 0
 
 
-@pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe not in ON_CHATS])
+ON_BOOKS = {"agent": ("sentence", "paragraph", "document"), "agent-sentence": ("sentence",)}
+"""Recipes of documents, and the levels that they have on documents of paragraphs."""
+
+
+@pytest.mark.parametrize("recipe", ON_BOOKS)
+def test_two_steps_on_books(tmp_path, recipe):
+    store = built(books(20), tmp_path / "data", split=(0.6, 0.3, 0.1))
+    settings = {"train.steps": "2", "train.target_tokens": "0", "train.log_every": "1", "train.budget": "60"}
+    run = RECIPES[recipe](str(store.path)).changed(settings | {"tokenizer.vocab_size": "90"})
+    prepared, progress = execute(run, tmp_path / "run", cpu=True)
+    assert progress.step == 2
+    first, second = read_metrics(tmp_path / "run")
+    sizes = prepared.task.backbone.config
+    assert sizes.levels == ON_BOOKS[recipe]
+    assert sizes.dims == AgentConfig().dims[: len(sizes.levels) + 1]
+    # Untrained heads are near the logarithm of the number of tokens and marks.
+    guess = np.log(prepared.task.tokenizer.vocab_size + NUM_MARKS)
+    assert guess - 0.5 < first["mlm_token"] < guess + 3
+    assert guess - 0.5 < first["reconstruction_sentence"] < guess + 3
+    assert np.isfinite(second["dev_loss"])
+    assert ramify.load(tmp_path / "run").backbone.config == sizes
+
+
+@pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe not in (*ON_CHATS, *ON_BOOKS)])
 def test_two_steps(store, tmp_path, recipe):
     run = RECIPES[recipe](str(store.path)).changed({"train.steps": "2", "train.target_tokens": "0", "train.log_every": "1"})
     out = tmp_path / "run"
@@ -59,7 +85,7 @@ def test_two_steps(store, tmp_path, recipe):
     # Untrained models are near the logarithm of the vocabulary's size, and above it, because they favour their own input
     # tokens.
     guess = np.log(prepared.task.tokenizer.vocab_size)
-    assert guess - 0.5 < of_masked_words(first) < guess + 3
+    assert guess - 0.5 < train_loss(first) < guess + 3
     assert np.isfinite(second["dev_loss"])
     model = ramify.load(out)
     assert model.embed(next(store.trees())).shape[1] == prepared.task.backbone.config.dim

@@ -128,6 +128,19 @@ def test_evaluation_is_repeatable_and_counts(store, tmp_path, recipe, rows):
         kind.evaluate(model, str(out), store, "test", {"context": "none"})
 
 
+def test_saved_model_of_pairs_is_evaluated_on_pairs(store, tmp_path):
+    """Without a run.json, the head for the next sentence tells its kind."""
+    execute(small(store, "bert"), tmp_path / "run", cpu=True)
+    run, saved = ramify.load(tmp_path / "run"), tmp_path / "saved"
+    ramify.save(run, saved)
+    kinds = [kind_for(run, str(source)) for source in (tmp_path / "run", saved)]
+    assert kinds == [PackedTextRun, PackedTextRun]
+    of_run, of_saved = (
+        PackedTextRun.evaluate(run, str(source), store, "test", {}).to_json() for source in (tmp_path / "run", saved)
+    )
+    assert of_run == of_saved
+
+
 @pytest.mark.parametrize(
     ("recipe", "settings"), [("bert", {"pairs__dupe_factor": "2"}), ("roberta", {"task__mask_unit": "span"})]
 )

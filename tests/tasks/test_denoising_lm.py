@@ -68,6 +68,14 @@ def test_shares_of_masked_random_and_unchanged_tokens(split):
     assert len(others.unique()) == (vocabulary - 1 if split[1] else 0)
 
 
+def test_random_special():
+    own, batch = task(mask_split=(0.0, 1.0, 0.0), random_special=False), rows(count=200)
+    drawn = own.draw(batch, np.arange(200))
+    shown = drawn.input_ids.gather(1, drawn.answers.positions)
+    assert len(shown.unique()) == pieces().vocab_size - len(pieces().special_ids)
+    assert not torch.isin(shown, torch.tensor(pieces().special_ids)).any()
+
+
 def test_targets_are_those_that_xlnet_would_choose():
     """In one part, with equal seeds."""
     batch = replace(rows(), reused=0)

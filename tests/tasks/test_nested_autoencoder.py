@@ -10,10 +10,11 @@ from torch.nn import functional as F
 
 from fixtures import tokenizer
 from fixtures.nested import batch_of, book, books, gradients, losses, part, read, rows_of, task, tree_of
-from ramify.batching.document_batch import BOS, NUM_MARKS
+from ramify.batching.document_batch import BOS, CONT, EOS, NUM_MARKS
 from ramify.batching.views.documents import LevelInput
 from ramify.errors import RamifyError
 from ramify.hub import load_own_tensors, own_tensors
+from ramify.tasks import nested_autoencoder
 from ramify.tasks.base import MAIN
 from ramify.tasks.nested_autoencoder import Classes, NestedAutoencoderConfig, Queue, relative_distance
 
@@ -32,6 +33,8 @@ FURTHER = {
     "predicted length": ({"decoder_length": "predicted"}, {}),
     "literal": ({"decompressor": "literal"}, {"autoencoder_distance": "relative", "per_class": True}),
     "full": ({"padding": "full"}, {"marks": "none", "label_smoothing": 0.1}),
+    "logistic ends": ({}, {"ends": "logistic"}),
+    "collection": ({}, {"top": "collection"}),
     "odd": ({"dims": (8, 12, 16, 15), "positions": "learned"}, {}),
 }
 
@@ -162,6 +165,25 @@ def test_relative_distance():
     assert torch.isfinite(zeros.grad).all()
 
 
+@pytest.mark.parametrize("per_class", [False, True])
+def test_logistic_ends(per_class):
+    """Children are compared with vectors alone, and every place says by its cosines whether the row ends there."""
+    own = filled(task(ends="logistic", vector_distance=0.0, per_class=per_class)).eval()
+    batch = drawn(own)
+    found = losses(own, batch)
+    for number, name in ((1, "paragraph"), (2, "document")):
+        encoded, level = encoded_levels(own, batch)[number], batch.levels[number]
+        states, scorer = own.decode(encoded).states, own.ends[number - 1]
+        candidates = Classes(encoded.items[NUM_MARKS:], encoded.classes.content[NUM_MARKS:])
+        children = candidates.loss(states[level.is_child], level.children, per_class).sum()
+        marks = encoded.items[[EOS, CONT]]
+        logits = F.cosine_similarity(states[:, None], marks[None], dim=2) * scorer.scale + scorer.bias
+        wanted = torch.stack([level.slots == EOS, level.slots == CONT], 1)
+        right = torch.where(wanted, torch.sigmoid(logits), 1 - torch.sigmoid(logits))
+        torch.testing.assert_close(found[f"reconstruction_{name}"], children - right.log().sum() / 2, **EXACT)
+    assert (batch.levels[0].slots == CONT).any()
+
+
 # --- the other losses ---------------------------------------------------------------------------------------------------------
 
 
@@ -264,7 +286,7 @@ def test_regulariser_between_compressor_and_decompressor(distance, detached):
     losses(own, batch)["autoencoder_document"].backward()
     # With or without it, the vector that the Decompressor reads learns.
     assert own.backbone.encoder(2).compressor.lstm.weight_ih_l0.grad.abs().max() > 0
-    only_states = own.backbone.encoder(2).encoder
+    only_states = own.backbone.encoder(2).states.encoder
     through_states = sum(parameter.grad.abs().sum() for parameter in only_states.parameters())
     assert through_states > 0
 
@@ -301,6 +323,42 @@ def test_predicted_length_is_a_class():
         torch.testing.assert_close(found[f"length_{name}"], F.cross_entropy(scores, lengths - 1, reduction="sum"), **EXACT)
 
 
+def test_documents_of_a_collection_are_masked_in_reading_order():
+    own = filled(task(top="collection", mask_rate=0.5)).eval()
+    batch = drawn(own)
+    draws, top = batch.collection, batch.levels[-1]
+    # Rows of at most max_children places, in the order of the data.
+    rows = torch.split(draws.slots, draws.rows.host_lengths.tolist())
+    assert all(len(row) <= own.backbone.config.max_children[-1] and row[-1] == EOS for row in rows)
+    documents = torch.cat([row[:-1] - NUM_MARKS for row in rows])
+    assert (np.diff(top.source[documents.numpy()]) > 0).all()
+    assert len(documents) == len(top.rows)
+    assert (draws.slots[draws.masked] >= NUM_MARKS).all()
+    several = [len(row) - 1 for row in rows if len(row) > 2]
+    assert len(draws.masked) == sum(max(1, round(0.5 * count)) for count in several)
+    unmasked = torch.ones(len(draws.slots), dtype=torch.bool).index_fill(0, draws.masked, False)
+    assert torch.equal(draws.masked_slots[unmasked], draws.slots[unmasked])
+    assert own.counts(batch, MAIN)["mlm_document"] == len(draws.masked)
+    vectors = own.backbone(batch).nodes[-1]
+    queue = own.queue(3)
+    encoder = own.collection.states
+    items = torch.cat([encoder.table.weight, vectors, queue.vectors[: len(queue)]])
+    content = torch.cat([torch.arange(NUM_MARKS), top.content, queue.content[: len(queue)]])
+    states = encoder(items, draws.masked_slots, draws.rows)[draws.masked]
+    hidden = F.gelu(own.mlm_heads[3].dense(states))
+    expected = Classes(items, content).loss(hidden, draws.slots[draws.masked], False).sum()
+    torch.testing.assert_close(losses(own, batch)["mlm_document"], expected, **EXACT)
+    # The draws of the other levels are those of a task without it, and a long document is no collection.
+    plain = task(mask_rate=0.5).draw(batch_of(own, TREES), 3)
+    assert all(torch.equal(a.masked_slots, b.masked_slots) for a, b in zip(plain.draws, batch.draws, strict=True))
+    apart = drawn(own, LONG, budget=9)
+    assert apart.collection is None
+    assert own.counts(apart, MAIN)["mlm_document"] == 0
+    assert "mlm_document" not in losses(own, apart)
+    losses(own.train(), batch)
+    assert len(own.queue(3)) > 0
+
+
 # --- names, counts and weights ------------------------------------------------------------------------------------------------
 
 
@@ -317,6 +375,7 @@ def test_names_of_losses(name):
         for lower, upper in zip(own.names, own.names[1:], strict=False)
         for kind in kinds
     }
+    expected |= {"mlm_document"} if name == "collection" else set()
     assert set(own.loss_names) == set(own.counts(batch, MAIN)) == set(found) == expected
     assert len(own.loss_names) == len(expected)
     assert all(torch.isfinite(loss) for loss in found.values())
@@ -341,36 +400,21 @@ def test_counts_are_what_losses_are_divided_by():
         torch.testing.assert_close(means[each], total / counts[each], **EXACT)
 
 
-@pytest.mark.parametrize("padding", ["packed", "full"])
-def test_losses_of_batches_add_up(padding):
-    """With the counts of both as divisors, the gradient of two batches is that of one, for losses without classes of a batch."""
-    off = {"vector_distance": 0.0, "queue": 0, "autoencoder": 0.1}
-    own = task(
-        {
-            "levels": ("sentence",),
-            "dims": (8, 12),
-            "max_children": (6,),
-            "encoder_cells": (1,),
-            "decoder_cells": (1,),
-            "padding": padding,
-        },
-        **off,
-    )
-    trees = books(4)
-    view, collator = read(own, trees)
-    parts = [own.draw(collator([view.example(int(n)) for n in each]), 5) for each in np.array_split(np.arange(len(view)), 2)]
-    counts = [own.counts(batch, MAIN) for batch in parts]
-    total = {name: sum(each[name] for each in counts) for name in counts[0]}
-    one, two = (gradients(own, batch, total) for batch in parts)
-    for name, gradient in one.items():
-        assert torch.isfinite(gradient).all()
-        own_share = {key: value for key, value in counts[0].items()}
-        assert own_share.keys() == total.keys()
-        assert name in two
-    means = [losses(own, batch, total) for batch in parts]
-    sums = [losses(own, batch) for batch in parts]
-    for name in total:
-        torch.testing.assert_close(means[0][name] + means[1][name], (sums[0][name] + sums[1][name]) / total[name], **EXACT)
+def test_losses_of_batches_add_up():
+    """Divided by the counts of both, the losses and gradients of two batches of sentences are those of one."""
+    sizes = {"levels": ("sentence",), "dims": (8, 12), "max_children": (6,), "encoder_cells": (1,), "decoder_cells": (1,)}
+    own = task(sizes, mask_rate=0.0, replacement_tokens="vocabulary").eval()
+    batch = own.draw(batch_of(own, TREES), 5)
+    view, collator = read(own, TREES)
+    halves = [collator([view.example(int(number)) for number in each]) for each in np.array_split(np.arange(len(view)), 2)]
+    halves = [own.draw(half, 5) for half in halves]
+    total = own.counts(batch, MAIN)
+    assert total["reconstruction_sentence"] == sum(own.counts(half, MAIN)["reconstruction_sentence"] for half in halves)
+    for name in ("reconstruction_sentence", "autoencoder_sentence"):
+        whole, *parts = (losses(own, each, total)[name] for each in (batch, *halves))
+        torch.testing.assert_close(parts[0] + parts[1], whole, **EXACT)
+        found, one, two = (torch.autograd.grad(each, own.backbone.encoder(0).table.weight)[0] for each in (whole, *parts))
+        torch.testing.assert_close(one + two, found, **EXACT)
 
 
 def test_weights_scale_their_losses():
@@ -396,8 +440,8 @@ def own_reconstructions(own):
 # --- gradients ----------------------------------------------------------------------------------------------------------------
 
 
-STEP = 1e-7
-"""The step of central differences. At 1e-5, units of ReLU that change sides inside it have an error of 1e-3."""
+STEPS = (1e-7, 1e-6, 2e-8)
+"""Steps of central differences. A unit of ReLU that changes sides inside a step spoils it, so the best of them counts."""
 
 
 def derivatives(own, batch, modules, generator):
@@ -410,19 +454,36 @@ def derivatives(own, batch, modules, generator):
     start = 0
     for key, parameters in modules.items():
         directions = [torch.randn(each.shape, generator=generator, dtype=torch.float64) for each in parameters]
-        ends = []
-        with torch.no_grad():
-            for factor in (STEP, -2 * STEP):
-                for parameter, each in zip(parameters, directions, strict=True):
-                    parameter.add_(each, alpha=factor)
-                ends.append(losses(own, batch))
-            for parameter, each in zip(parameters, directions, strict=True):
-                parameter.add_(each, alpha=STEP)
-        for name, gradient in exact.items():
-            own_gradient = gradient[start : start + len(parameters)]
-            along = sum(float((each * way).sum()) for each, way in zip(own_gradient, directions) if each is not None)
-            yield key, name, float(ends[0][name] - ends[1][name]) / (2 * STEP), along
+        along = {
+            name: sum(
+                float((each * way).sum())
+                for each, way in zip(gradient[start : start + len(parameters)], directions, strict=True)
+                if each is not None
+            )
+            for name, gradient in exact.items()
+        }
+        best = dict.fromkeys(along, math.inf)
+        for step in STEPS:
+            for name, found in differences(own, batch, parameters, directions, step).items():
+                best[name] = min(best[name], found, key=lambda each, name=name: abs(each - along[name]))
+            if all(best[name] == pytest.approx(along[name], rel=1e-6) for name in along):
+                break
+        for name, found in best.items():
+            yield key, name, found, along[name]
         start += len(parameters)
+
+
+@torch.no_grad()
+def differences(own, batch, parameters, directions, step):
+    before = [parameter.clone() for parameter in parameters]
+    ends = []
+    for factor in (step, -step):
+        for parameter, start, way in zip(parameters, before, directions, strict=True):
+            parameter.copy_(start + factor * way)
+        ends.append(losses(own, batch))
+    for parameter, start in zip(parameters, before, strict=True):
+        parameter.copy_(start)
+    return {name: float(ends[0][name] - ends[1][name]) / (2 * step) for name in ends[0]}
 
 
 def by_module(own, within=""):
@@ -465,7 +526,7 @@ def test_gradients_of_every_module_equal_finite_differences():
         # The table of tokens is that of the lowest encoder.
         decoders = {f"decoder.decoders.{number}"} | (heads - {"mlm_head.bias"} if number == 0 else set())
         assert moved[f"reconstruction_{name}"] == below | decoders
-        checker = {key for key in by_module(own, f"checkers.{number}")}
+        checker = set(by_module(own, f"checkers.{number}"))
         assert moved[f"coherence_{name}"] == below | checker
         mlm = moved[f"mlm_{own.names[number]}"]
         assert mlm == below | {f"mlm_heads.{number}.dense"} | ({"mlm_head.bias"} if number == 0 else set())
@@ -559,7 +620,7 @@ def test_a_document_in_parts_has_the_one_graph_gradient_of_one_batch():
         if parameter.grad is None or not parameter.grad.any():
             continue
         torch.testing.assert_close(found[name], parameter.grad, rtol=0, atol=1e-10, msg=name)
-    assert found["backbone.encoders.0.table.weight"].abs().max() > 1e-4
+    assert found["backbone.encoders.0.states.table.weight"].abs().max() > 1e-4
 
 
 def test_detached_documents_teach_lower_levels_nothing():
@@ -690,7 +751,7 @@ def test_levels_below_can_be_frozen():
 
 
 def test_a_batch_of_which_no_level_learns_is_empty():
-    """A long document before its level is unlocked, and units after they are frozen. Evaluation covers all levels at any time."""
+    """A long document before its level is unlocked, and units after they are frozen. Evaluation covers all levels."""
     own = task(schedule="staged", unlock_steps=10, freeze_below=True).train()
     apart = batch_of(own, LONG, budget=9)
     view, collator = read(own, LONG, budget=9)
@@ -706,6 +767,50 @@ def test_a_batch_of_which_no_level_learns_is_empty():
         assert levels_of(own, losses(own, drawn(own))) == {0, 1, 2}
 
 
+def test_a_level_begins_when_the_losses_below_fall_no_further(monkeypatch):
+    monkeypatch.setattr(nested_autoencoder, "WINDOW", 5)
+    own = task(schedule="staged", unlock_steps=100, plateau=0.1).train()
+    watch = own.watch
+
+    def observed(start, count, loss):
+        for updates in range(start, start + count):
+            watch.observe(loss, updates, 0.1, 100)
+
+    observed(0, 5, 10.0)
+    observed(5, 5, 8.0)
+    assert int(watch.unlocked) == 1
+    observed(10, 5, 7.5)
+    assert int(watch.unlocked) == 2
+    # It begins with the next update, because this one is counted already.
+    for updates, levels in ((14, {0}), (15, {0, 1})):
+        own.updates = updates
+        assert own.active == (0, len(levels))
+        assert levels_of(own, losses(own, drawn(own))) == levels
+    # No plateau: the greatest number of updates.
+    loss = 1e6
+    for updates in range(15, 14 + 100):
+        loss *= 0.5
+        watch.observe(loss, updates, 0.1, 100)
+    assert int(watch.unlocked) == 2
+    watch.observe(loss, 14 + 100, 0.1, 100)
+    assert int(watch.unlocked) == 3
+
+
+def test_a_plateau_is_watched_in_training_alone():
+    own = task(schedule="staged", unlock_steps=1, plateau=0.1)
+    batch = drawn(own)
+    for each in (own.eval(), own.train()):
+        each.updates = 4
+        for _ in each.losses(each.draw(batch_of(each, TREES), 1), dict.fromkeys(each.loss_names, 1.0), MAIN, None):
+            pass
+        assert int(each.watch.unlocked) == (2 if each.training else 1)
+    assert own.active == (0, 1)
+    own.updates = 5
+    assert own.active == (0, 2)
+    assert {"watch.unlocked", "watch.began", "watch.sums"} <= set(own_tensors(own))
+    assert batch.num_targets > 0
+
+
 # --- settings -----------------------------------------------------------------------------------------------------------------
 
 
@@ -714,7 +819,16 @@ def test_a_batch_of_which_no_level_learns_is_empty():
     [
         *(
             ({name: -1}, rf"task\.{name} must be at least 0, but is -1")
-            for name in ("reconstruction", "mlm", "coherence", "autoencoder", "vector_distance", "queue", "unlock_steps")
+            for name in (
+                "reconstruction",
+                "mlm",
+                "coherence",
+                "autoencoder",
+                "vector_distance",
+                "queue",
+                "unlock_steps",
+                "plateau",
+            )
         ),
         *(
             ({name: value}, rf"task\.{name} must be at least 0 and at most 1, but is {value}")
@@ -731,6 +845,11 @@ def test_a_batch_of_which_no_level_learns_is_empty():
 def test_impossible_settings_are_refused(changes, message):
     with pytest.raises(RamifyError, match=message):
         NestedAutoencoderConfig(**changes)
+
+
+def test_logistic_ends_of_packed_rows_are_refused():
+    with pytest.raises(RamifyError, match=r"task\.ends=logistic predicts no mark between packed nodes"):
+        task(input=LevelInput(overflow="pack"), ends="logistic")
 
 
 @pytest.mark.ill_typed

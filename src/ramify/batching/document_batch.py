@@ -90,6 +90,19 @@ class LevelDraws(Movable):
 
 
 @dataclass(frozen=True)
+class CollectionDraws(Movable):
+    """The documents of a batch in reading order as rows of their own, with masked documents."""
+
+    rows: Rows
+    slots: Int[Tensor, " slot"]
+    masked_slots: Int[Tensor, " slot"]
+    masked: Int[Tensor, " masked"]
+
+    def to(self, device: torch.device | str) -> "CollectionDraws":
+        return moved(self, device)
+
+
+@dataclass(frozen=True)
 class DocumentBatch(AnyBatch):
     """The rows of every level, from the lowest. The children of the lowest rows are tokens.
 
@@ -104,10 +117,12 @@ class DocumentBatch(AnyBatch):
     num_tokens: int
     draws: tuple[LevelDraws, ...] = ()
     """The random draws for each level, after corruption."""
+    collection: CollectionDraws | None = None
+    """The documents as rows, if the objective reads them so."""
 
     @property
     def device(self) -> torch.device:
-        return self.levels[0].slots.device
+        return self.levels[0].slots.device if self.levels else torch.device("cpu")
 
     @property
     def num_targets(self) -> int:
@@ -123,11 +138,16 @@ class DocumentBatch(AnyBatch):
             levels=tuple(level.to(device) for level in self.levels),
             parts=tuple(part.to(device) for part in self.parts),
             draws=tuple(draw.to(device) for draw in self.draws),
+            collection=None if self.collection is None else self.collection.to(device),
         )
 
     def below(self, number: int) -> tuple[LevelBatch, ...]:
         """The rows whose vectors are the children of one of the batch's levels; () if its children are tokens."""
         return self.levels[number - 1 : number] if number else tuple(part.levels[-1] for part in self.parts)
+
+
+EMPTY = DocumentBatch((), 0, (), 0)
+"""A batch without rows, which the loop skips."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +164,8 @@ class DocumentCollator:
     """The length to which rows of each level are padded; None: rows are not padded."""
 
     def __call__(self, examples: Sequence[DocumentExample]) -> DocumentBatch:
+        if not examples:
+            return EMPTY
         if any(example.apart for example in examples):
             return self._apart(sorted(examples, key=lambda each: each.start))
         ordered = sorted(examples, key=lambda each: each.start)

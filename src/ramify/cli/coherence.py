@@ -53,7 +53,7 @@ def coherence(
     document = read_document(model, file, data, tree)
     with bar("judging", None) as advance:
         answer = model.coherence(document, levels=levels, progress=advance)
-    say_counts(answer, str(file or data))
+    say_counts(answer, str(file or document.id))
     if out is not None:
         write_vector_tree(out, document, answer, run, model.levels)
         print(out, file=sys.stderr)

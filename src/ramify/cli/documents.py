@@ -15,12 +15,11 @@ if TYPE_CHECKING:
     from ramify.readers.base import Report
     from ramify.tree import Tree
 
-Run = Annotated[str, typer.Argument(metavar="RUN", help="A run of `ramify train agent`, or a saved model.")]
+Run = Annotated[str, typer.Argument(help="A run of `ramify train agent`, or a saved model.")]
 
 File = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[FILE]",
         help="Plain text, in which a blank line ends a paragraph; any file that `ramify data build --format book` reads; a "
         "JSON lines file of documents; or - for stdin.",
     ),

@@ -12,6 +12,71 @@ from typer.core import TyperCommand, TyperGroup
 from ramify import sample
 from ramify.cli.shared import Deciding, Device, Json, Precision, bar, check_beside, settings_of
 
+Run = Annotated[Path, typer.Argument(help="A run, a saved model, or a shipped model: links, tree-mlm-small.")]
+Data = Annotated[Path, typer.Option("--data", help="A data set built by `ramify data build`.")]
+Context = Annotated[
+    Literal["tree", "parent", "root", "none", "null", "mismatched", "sibling-branch"] | None,
+    typer.Option(
+        help="Context of a comment: its ancestors (tree), its parent, the post (root), nothing (none), the null row, "
+        "another tree's ancestors (mismatched), or those of another branch of its own tree. Default: as in training."
+    ),
+]
+Split = Annotated[Literal["train", "dev", "test", "all"], typer.Option(help="Split to evaluate on.")]
+Draws = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Number of mask draws per comment, seeded by the hash of its id (default: 8), or of draws per row of running text "
+        "(default: 1).",
+    ),
+]
+MaskRate = Annotated[float | None, typer.Option(help="Share of masked tokens. Default: as in training.")]
+Comments = Annotated[
+    int | None,
+    typer.Option(min=1, help="Masked language models: only the first trees that hold so many comments. Default: all."),
+]
+Rows = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Models of running text with memory: about so many rows only (default: all). Models of documents: rows per level "
+        "and measure (default: 2,000).",
+    ),
+]
+Memory = Annotated[
+    int | None, typer.Option(min=0, help="Models of running text: states per layer to remember. Default: as in training.")
+]
+Against = Annotated[
+    Path | None,
+    typer.Option(help="Masked language models: a second model to score on the same masks, in its own context or --context."),
+]
+Cache = Annotated[
+    bool,
+    typer.Option(
+        "--cache",
+        help="Masked language models: also mix in a cache of the ancestors' words. The dev split chooses its weight.",
+    ),
+]
+Starts = Annotated[
+    bool, typer.Option("--starts/--no-starts", help="Disentanglement: also score messages that start a conversation.")
+]
+History = Annotated[
+    Literal["predicted", "gold"] | None,
+    typer.Option(
+        help="Reply history of disentanglement models that read it: the model's own predictions (default for chat logs), "
+        "or gold links (default for reply trees)."
+    ),
+]
+Beam = Annotated[int | None, typer.Option(min=1, help="Beam width of models that read their own decisions. Default: 1.")]
+Protocol = Annotated[
+    Literal["official", "chunk50"] | None,
+    typer.Option(
+        help="Disentanglement: sums over all logs (official, the default), or the mean over chunks of fifty messages "
+        "(chunk50). The two are not comparable."
+    ),
+]
+Save = Annotated[Path | None, typer.Option(help="Also write the sums per tree to this .npz file, for paired comparisons.")]
+
 
 class RunOrCommand(TyperGroup):
     """A group whose command `run` may be left out: a first word that names no command is the argument of `run`."""
@@ -71,72 +136,23 @@ def evaluate() -> None:
 
 @app.command()
 def run(
-    run: Annotated[Path, typer.Argument(help="A run, a saved model, or a shipped model: links, tree-mlm-small.")],
-    data: Annotated[Path, typer.Option("--data", help="A data set built by `ramify data build`.")],
-    context: Annotated[
-        Literal["tree", "parent", "root", "none", "null", "mismatched", "sibling-branch"] | None,
-        typer.Option(
-            help="Context of a comment: its ancestors (tree), its parent, the post (root), nothing (none), the null row, "
-            "another tree's ancestors (mismatched), or those of another branch of its own tree. Default: as in training."
-        ),
-    ] = None,
-    split: Annotated[Literal["train", "dev", "test", "all"], typer.Option(help="Split to evaluate on.")] = "test",
-    draws: Annotated[
-        int | None, typer.Option(min=1, help="Number of mask draws per comment, seeded by the hash of its id. Default: 8.")
-    ] = None,
-    mask_rate: Annotated[float | None, typer.Option(help="Share of masked tokens. Default: as in training.")] = None,
-    comments: Annotated[
-        int | None,
-        typer.Option(min=1, help="Masked language models: only the first trees that hold so many comments. Default: all."),
-    ] = None,
-    rows: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Models of running text with memory: about so many rows only (default: all). Models of documents: rows per "
-            "level and measure (default: 2,000).",
-        ),
-    ] = None,
-    memory: Annotated[
-        int | None, typer.Option(min=0, help="Models of running text: states per layer to remember. Default: as in training.")
-    ] = None,
-    against: Annotated[
-        Path | None,
-        typer.Option(
-            help="Masked language models: a second model to score on the same masks, in its own context or --context."
-        ),
-    ] = None,
-    cache: Annotated[
-        bool,
-        typer.Option(
-            "--cache",
-            help="Masked language models: also mix in a cache of the ancestors' words. The dev split chooses its weight.",
-        ),
-    ] = False,
-    starts: Annotated[
-        bool, typer.Option("--starts/--no-starts", help="Disentanglement: also score messages that start a conversation.")
-    ] = True,
-    history: Annotated[
-        Literal["predicted", "gold"] | None,
-        typer.Option(
-            help="Reply history of disentanglement models that read it: the model's own predictions (default for chat logs), "
-            "or gold links (default for reply trees)."
-        ),
-    ] = None,
-    beam: Annotated[
-        int | None, typer.Option(min=1, help="Beam width of models that read their own decisions. Default: 1.")
-    ] = None,
+    run: Run,
+    data: Data,
+    context: Context = None,
+    split: Split = "test",
+    draws: Draws = None,
+    mask_rate: MaskRate = None,
+    comments: Comments = None,
+    rows: Rows = None,
+    memory: Memory = None,
+    against: Against = None,
+    cache: Cache = False,
+    starts: Starts = True,
+    history: History = None,
+    beam: Beam = None,
     settings: Deciding = None,
-    protocol: Annotated[
-        Literal["official", "chunk50"] | None,
-        typer.Option(
-            help="Disentanglement: sums over all logs (official, the default), or the mean over chunks of fifty messages "
-            "(chunk50). The two are not comparable."
-        ),
-    ] = None,
-    save: Annotated[
-        Path | None, typer.Option(help="Also write the sums per tree to this .npz file, for paired comparisons.")
-    ] = None,
+    protocol: Protocol = None,
+    save: Save = None,
     device: Device = "auto",
     precision: Precision = "fp32",
     as_json: Json = False,
@@ -157,7 +173,7 @@ def run(
     from ramify.runs import kind_for
 
     check_beside(save, "--save")
-    given: dict[str, Any] = {
+    of_kinds: dict[str, Any] = {
         "context": context,
         "draws": draws,
         "mask_rate": mask_rate,
@@ -173,11 +189,12 @@ def run(
         "protocol": protocol,
         "set": settings_of(settings) if settings else None,
     }
+    # An option that is not given is left out, because a kind refuses those that it does not have.
+    given = {name: value for name, value in of_kinds.items() if value is not None}
     model = ramify.load(run, device=device)
     store = Store.open(data)
-    options = {name: value for name, value in given.items() if value is not None}
-    options |= {"precision": precision, "progress": partial(bar, "evaluating")}
-    found = kind_for(model, str(run)).evaluate(model, str(run), store, split, options)
+    shared = {"precision": precision, "progress": partial(bar, "evaluating")}
+    found = kind_for(model, str(run)).evaluate(model, str(run), store, split, given | shared)
     print(json.dumps(found.to_json()) if as_json else "\n".join(found.lines()))
 
 

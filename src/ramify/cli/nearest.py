@@ -35,8 +35,10 @@ def nearest(
     Example: ramify nearest runs/agent --data data/books --level chapter --node 3 --tree emma --json
     """
     import ramify
+    from ramify.batching.levels import check_documents
     from ramify.dataset.store import Store
     from ramify.errors import RamifyError, printable
+    from ramify.inference.document_index import find_node
 
     if (query is None) == (node is None):
         raise RamifyError("Name the passage with --query or with --node, and not with both.")
@@ -45,11 +47,14 @@ def nearest(
     model = any_document_pipeline(ramify.load(run, device=device), run)
     model.level_number(level or model.levels[0])
     store = Store.open(data)
+    check_documents(store)
+    if query is not None and not query.strip():
+        raise RamifyError("--query holds no text. Give some words.")
+    if node is not None:
+        find_node(store, level or model.levels[0], node, tree)
     with bar("encoding", None) as advance:
         index = model.index(store, level=level, progress=advance)
     if query is not None:
-        if not query.strip():
-            raise RamifyError("--query holds no text. Give some words.")
         ids = model.tokenizer.encode(query)
         say_unknown(sum(each == model.tokenizer.unk_id for each in ids), len(ids), "--query")
         found = model.nearest(query, index, k=k)

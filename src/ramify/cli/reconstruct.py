@@ -37,7 +37,7 @@ def reconstruct(
     total = sum(node.kind == (level or model.levels[0]) for node in document.nodes)
     with bar("decoding", total) as advance:
         answer = model.reconstruct(document, level=level, progress=advance)
-    say_counts(answer, str(file or data))
+    say_counts(answer, str(file or document.id))
     print(json.dumps(answer, ensure_ascii=False) if as_json else "\n".join(_lines(answer)))
 
 

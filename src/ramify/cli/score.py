@@ -38,6 +38,8 @@ def score(
         if order is not None:
             raise RamifyError(f"--order {order} needs an XLNet; {run} holds a masked language model. Leave --order out.")
         answer = model.score(text)
+        if not answer["tokens"]:
+            raise RamifyError(f"the text {text[:40]!r} has no tokens, so it has no likelihood. Pass another text.")
         said = f"pseudo-log-likelihood {answer['pseudo_log_likelihood']:.4f} nats, {counted(len(answer['tokens']), 'token')}"
         print(json.dumps(answer, ensure_ascii=False) if as_json else said)
         return

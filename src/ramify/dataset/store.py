@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ramify.dataset.tables import Numbers, TreeColumns, extra, to_arrow, to_networkx
 from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD
 from ramify.readers.base import pc
@@ -73,10 +74,8 @@ Split = Literal["train", "dev", "test", "all"]
 
 Structure = Literal["replies", "log", "document", "texts"]
 
-Numbers = Sequence[int] | Indices
 
-
-class Store:
+class Store(TreeColumns):
     """Memory-mapped trees. Use `Store.open(folder)`, or `Store.from_trees(trees)` for a few trees in memory."""
 
     def __init__(self, nodes: Sequence[pa.Table], trees: pa.Table, info: dict[str, Any], path: Path | None) -> None:
@@ -396,21 +395,15 @@ class Store:
         text, and meta (the metadata of the tree as JSON). A store of logs also has parents (the ids of all parents; null: not
         annotated) and self_link. Labels are truth values, numbers or strings if all of them are, and JSON otherwise.
         """
-        from ramify.dataset.tables import to_arrow
-
         return to_arrow(self)
 
     def to_pandas(self) -> "pandas.DataFrame":
         """The table of `to_arrow` as a data frame. Raises `RamifyError` if pandas is not installed."""
-        from ramify.dataset.tables import extra
-
         extra("pandas", "Store.to_pandas")
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> "polars.DataFrame":
         """The table of `to_arrow` as a data frame. Raises `RamifyError` if polars is not installed."""
-        from ramify.dataset.tables import extra
-
         return extra("polars", "Store.to_polars").from_arrow(self.to_arrow())
 
     def to_networkx(self, tree: int | str) -> "networkx.DiGraph":
@@ -419,8 +412,6 @@ class Store:
         Its nodes are named by their ids. The metadata of the tree, its id and its split are attributes of the graph. Raises
         `RamifyError` if networkx is not installed.
         """
-        from ramify.dataset.tables import to_networkx
-
         return to_networkx(self, tree)
 
     @cached_property

@@ -1,18 +1,21 @@
 """Tables with one row per node of a store, for data frames and for files, and graphs of its trees."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ramify.dataset.store import Numbers, Store
 from ramify.errors import RamifyError
 from ramify.readers.base import pc
 from ramify.readers.rows import LOG_COLUMNS, NODE_COLUMNS
-from ramify.tree import Indices
+from ramify.tree import Indices, Tree
+
+Numbers = Sequence[int] | Indices
 
 TYPES = {
     "tree": pa.string(),
@@ -40,7 +43,47 @@ BATCH_BYTES = 32 << 20
 """The largest number of rows, and of bytes of text, of a batch. A single text may be longer."""
 
 
-def column_names(stores: Sequence[Store]) -> list[str]:
+class TreeColumns(ABC):
+    """The part of a `Store` that tables and graphs read. It stands here because `Store` itself makes tables."""
+
+    @cached_property
+    @abstractmethod
+    def structure(self) -> str: ...
+
+    @cached_property
+    @abstractmethod
+    def offsets(self) -> Indices: ...
+
+    @cached_property
+    @abstractmethod
+    def depth(self) -> np.ndarray: ...
+
+    @abstractmethod
+    def tree_of(self, nodes: Numbers) -> Indices: ...
+
+    @abstractmethod
+    def tree_ids(self, trees: Numbers) -> list[str]: ...
+
+    @abstractmethod
+    def split_names(self, trees: Numbers) -> pa.Array: ...
+
+    @abstractmethod
+    def meta_texts(self, trees: Numbers) -> pa.Array: ...
+
+    @abstractmethod
+    def column(self, name: str, nodes: Numbers) -> pa.Array: ...
+
+    @abstractmethod
+    def text_arrays(self, size: int) -> Iterator[pa.Array]: ...
+
+    @abstractmethod
+    def find_tree(self, tree_id: str) -> int: ...
+
+    @abstractmethod
+    def tree(self, number: int) -> Tree: ...
+
+
+def column_names(stores: Sequence[TreeColumns]) -> list[str]:
     """The columns of a table of stores. Those of logs are left out if no store holds logs."""
     names = [*NODE_COLUMNS]
     if any(store.structure == "log" for store in stores):
@@ -53,14 +96,14 @@ def schema_of(names: Sequence[str]) -> pa.Schema:
     return pa.schema([(name, TYPES[name]) for name in names])
 
 
-def rows_of(store: Store, nodes: Numbers, names: Sequence[str]) -> pa.RecordBatch:
+def rows_of(store: TreeColumns, nodes: Numbers, names: Sequence[str]) -> pa.RecordBatch:
     """The given columns of some nodes, in the order of `nodes`."""
     nodes = np.asarray(nodes, dtype=np.int64)
     trees = store.tree_of(nodes)
     return pa.record_batch([_column(store, nodes, trees, name) for name in names], schema=schema_of(names))
 
 
-def _column(store: Store, nodes: Indices, trees: Indices, name: str) -> pa.Array:
+def _column(store: TreeColumns, nodes: Indices, trees: Indices, name: str) -> pa.Array:
     if name == "tree":
         return pa.array(store.tree_ids(trees), pa.string())
     if name == "split":
@@ -82,13 +125,13 @@ def _column(store: Store, nodes: Indices, trees: Indices, name: str) -> pa.Array
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), store.column("id", numbers), mask=unknown)
 
 
-def batches(store: Store, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def batches(store: TreeColumns, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The given columns of all nodes, tree after tree, in batches of bounded size."""
     for nodes in _ranges(store):
         yield rows_of(store, nodes, names)
 
 
-def _ranges(store: Store) -> Iterator[Indices]:
+def _ranges(store: TreeColumns) -> Iterator[Indices]:
     start = 0
     for texts in store.text_arrays(BATCH_ROWS):
         ends = np.cumsum(pc.binary_length(texts).to_numpy())
@@ -104,7 +147,7 @@ def _ranges(store: Store) -> Iterator[Indices]:
 _KINDS = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
 
 
-def label_type(stores: Sequence[Store]) -> pa.DataType | None:
+def label_type(stores: Sequence[TreeColumns]) -> pa.DataType | None:
     """The type of all labels: truth values, whole numbers, numbers or strings. None: they are of several types, or others."""
     kinds: set[Any] = set()
     for store in stores:
@@ -131,7 +174,7 @@ def with_label_values(batch: pa.RecordBatch, kind: pa.DataType | None) -> pa.Rec
 # --- data frames and graphs ---------------------------------------------------------------------------------------------
 
 
-def to_arrow(store: Store) -> pa.Table:
+def to_arrow(store: TreeColumns) -> pa.Table:
     """A table with one row per node; see `Store.to_arrow`."""
     names, kind = column_names([store]), label_type([store])
     schema = with_label_values(rows_of(store, [], names), kind).schema
@@ -139,7 +182,7 @@ def to_arrow(store: Store) -> pa.Table:
     return pa.Table.from_batches(rows, schema).unify_dictionaries()
 
 
-def to_networkx(store: Store, tree: int | str) -> Any:
+def to_networkx(store: TreeColumns, tree: int | str) -> Any:
     """A tree as a `networkx.DiGraph`; see `Store.to_networkx`."""
     networkx = extra("networkx", "Store.to_networkx")
     number = store.find_tree(tree) if isinstance(tree, str) else tree

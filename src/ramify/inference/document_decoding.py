@@ -1,5 +1,6 @@
 """Children from vectors, without knowledge of their true number: every row ends where the model predicts its end."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -51,9 +52,33 @@ class ChildScores:
             banned = torch.tensor(sorted(task.tokenizer.special_ids), dtype=torch.int64, device=table.device)
             allowed[NUM_MARKS + banned] = False
         self.allowed = allowed
+        self.ends = task.ends[level - 1] if level > 0 and task.ends is not None else None
+        if self.ends is not None:
+            self.allowed[:NUM_MARKS] = False
 
     def __call__(self, states: Float[Tensor, "place dim"]) -> Float[Tensor, "place candidate"]:
-        return linear(states, self.table, self.bias).float().masked_fill(~self.allowed, float("-inf"))
+        scores = linear(states, self.table, self.bias).float().masked_fill(~self.allowed, -math.inf)
+        if self.ends is None:
+            return scores
+        # The end marks win wherever they are likelier than not.
+        ends = self.ends(states, self.table).float()
+        above = scores.amax(1, keepdim=True).nan_to_num(neginf=0.0) + 1 + ends
+        return scores.index_copy(1, torch.tensor(ENDS, device=scores.device), torch.where(ends > 0, above, -math.inf))
+
+    def children(self, states: Float[Tensor, "place dim"]) -> Int[Tensor, " place"]:
+        """The best candidate of each place where no row ends."""
+        scores = linear(states, self.table, self.bias).float().masked_fill(~self.allowed, -math.inf)
+        scores[:, list(ENDS)] = -math.inf
+        return scores.argmax(1)
+
+    def last(self, states: Float[Tensor, "row dim"]) -> Int[Tensor, " row"]:
+        """The better end mark of each place where a row ends."""
+        if self.ends is not None:
+            scores = self.ends(states, self.table)
+        else:
+            bias = None if self.bias is None else self.bias[list(ENDS)]
+            scores = linear(states, self.table[list(ENDS)], bias)
+        return torch.tensor(ENDS, device=scores.device).index_select(0, scores.argmax(1))
 
 
 @torch.no_grad()
@@ -61,7 +86,7 @@ def decode_children(
     task: NestedAutoencoder,
     level: int,
     vectors: Float[NDArray, "row dim"],
-    candidates: Float[NDArray, "candidate child_dim"] | None = None,
+    candidates: Float[NDArray, "candidate child"] | None = None,
 ) -> list[DecodedRow]:
     """Decode vectors of level `level + 1` into children of `level`, each the best-scoring candidate.
 
@@ -90,9 +115,12 @@ def _decode(task: NestedAutoencoder, level: int, vectors: Float[Tensor, "row dim
     else:
         states = decoder.parallel(decompressed, laid)
         slots = scores(states).argmax(1)
+    if decoder.length is not None:
+        # With a predicted length, rows end at their last places and nowhere else.
+        last = laid.offsets[1:].long() - 1
+        slots = scores.children(states).index_copy(0, last, scores.last(states.index_select(0, last)))
     starts = np.cumsum(laid.host_lengths)[:-1]
     rows = zip(np.split(slots.cpu().numpy(), starts), np.split(states.float().cpu().numpy(), starts), strict=True)
-    # With a predicted length, the last place is the end.
     return [_row(own, vector, decoder.length is not None) for own, vector in rows]
 
 
@@ -118,7 +146,8 @@ def _one_by_one(
         out = decoder.after(previous.flatten(0, 1), so_far, decompressed, laid).unflatten(0, (len(lengths), place + 1))
         states.append(out[:, -1])
         if level == 0:
-            fed = F.embedding(scores(out[:, -1]).argmax(1), scores.table) * encoder.scale
+            best = scores(out[:, -1]).argmax(1) if decoder.length is None else scores.children(out[:, -1])
+            fed = F.embedding(best, scores.table) * encoder.scale
         else:
             fed = out[:, -1]
         previous = torch.cat([previous, fed[:, None]], 1)

@@ -31,22 +31,8 @@ class DocumentIndex:
         return len(self.node)
 
     def place(self, node: str, tree: str | None = None) -> int:
-        """The place of a node of this level, by its id and that of its tree. Raises `RamifyError` if there is none, or several
-        trees have such a node."""
-        numbers = self.store.find_all(node) if tree is None else np.array([self.store.find(node, tree)])
-        places = np.flatnonzero(np.isin(self.node, numbers))
-        if not len(places):
-            kinds = sorted(set(self.store.column("kind", numbers).to_pylist()))
-            raise RamifyError(
-                f"node {node!r} is no {self.level}, but a {' or a '.join(kinds)}. Choose a {self.level}, or another level."
-            )
-        if len(places) > 1:
-            trees = self.store.tree_ids(self.store.tree_of(self.node[places[:2]]))
-            raise RamifyError(
-                f"node {node!r} is in {counted(len(places), 'tree')}, such as {trees[0]!r} and {trees[1]!r}. Name the tree "
-                "(--tree)."
-            )
-        return int(places[0])
+        """The place of a node, by its id and that of its tree. Raises as `find_node` does."""
+        return int(np.searchsorted(self.node, find_node(self.store, self.level, node, tree)))
 
     def nearest(self, vector: Float[NDArray, " dim"], k: int, without: int | None = None) -> list[dict[str, Any]]:
         """The k nodes with the greatest cosine, the nearest first: tree, id, score and text. `without` is the place of a node
@@ -65,6 +51,23 @@ class DocumentIndex:
             text = next(texts_of_nodes(tree, [number - int(self.store.offsets[number_of_tree])]))
             found.append({"tree": tree.id, "id": self.store.ids([number])[0], "score": float(scores[place]), "text": text})
         return found
+
+
+def find_node(store: Store, level: str, node: str, tree: str | None) -> int:
+    """The store's number of a node of a level, by its id and that of its tree (None: any). Raises `RamifyError` if there is
+    none, or if several trees have such a node."""
+    numbers = store.find_all(node) if tree is None else np.array([store.find(node, tree)])
+    kinds = np.array(store.column("kind", numbers).to_pylist())
+    found = numbers[kinds == level]
+    if not len(found):
+        others = " or a ".join(sorted(set(kinds.tolist())))
+        raise RamifyError(f"node {node!r} is no {level}, but a {others}. Choose a {level}, or another level.")
+    if len(found) > 1:
+        one, other = store.tree_ids(store.tree_of(found[:2]))
+        raise RamifyError(
+            f"node {node!r} is in {counted(len(found), 'tree')}, such as {one!r} and {other!r}. Name the tree (--tree)."
+        )
+    return int(found[0])
 
 
 def index_documents(

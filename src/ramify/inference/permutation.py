@@ -284,7 +284,9 @@ class PermutationPipeline(StreamPipeline):
                 scores[never] = -torch.inf
                 ids.append(_sample(scores, temperature, top_k, top_p, random))
                 state, unread = (hidden.state, ids[-1:]) if cached else (None, [])
-        return {"prompt": prompt, "text": self.tokenizer.decode(ids[len(given) :]), "tokens": tokens}
+        # Decoded behind the prompt, a first word keeps the space before it.
+        text = self.tokenizer.decode(ids).removeprefix(self.tokenizer.decode(given))
+        return {"prompt": prompt, "text": text, "tokens": tokens}
 
     def attention(
         self,

@@ -24,7 +24,7 @@ from ramify.models.base import AnyBackbone, Checkpoint, ModelConfig
 from ramify.nn.blocks import RowDecoder, RowEncoder, TransformerDecoder, TransformerEncoder
 from ramify.nn.dropout import dropout
 from ramify.nn.embeddings import Position, PositionTable
-from ramify.nn.evolved import EvolvedDecoder, EvolvedEncoder
+from ramify.nn.evolved import EvolvedDecoder, EvolvedEncoder, first_heads
 from ramify.nn.linear import Linear
 from ramify.nn.ragged import Rows
 from ramify.nn.recurrent import BiLSTM, final_states
@@ -79,11 +79,10 @@ class AgentConfig(ModelConfig):
         for name, smallest in least.items():
             if min(getattr(self, name)) < smallest:
                 raise RamifyError(f"model.{name}={list(getattr(self, name))} must hold numbers of at least {smallest}.")
-        for dim in self.dims[:-1]:
-            if dim % self.num_heads:
-                raise RamifyError(
-                    f"model.dims={list(self.dims)} must hold multiples of model.num_heads={self.num_heads}, but for the last."
-                )
+        for name, smallest in (("num_heads", 1), ("vocab_size", 0)):
+            if getattr(self, name) < smallest:
+                raise RamifyError(f"model.{name} must be at least {smallest}, but is {getattr(self, name)}.")
+        self._check_heads()
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise RamifyError(f"model.{name} must be at least 0 and below 1, but is {getattr(self, name)}.")
@@ -91,6 +90,15 @@ class AgentConfig(ModelConfig):
             raise RamifyError(
                 "model.causal_cells=true is for model.decoder=parallel. Leave it out: autoregressive cells are causal."
             )
+
+    def _check_heads(self) -> None:
+        """Raise `RamifyError` for vectors that cannot be divided among heads. Those of the highest level are never children."""
+        heads, why = self.num_heads, f"because model.num_heads={self.num_heads}"
+        if self.cells == "evolved":
+            heads = math.lcm(first_heads(self.num_heads), 2)
+            why += " and the first attention of an evolved decoder cell has twice as many heads (up to 16)"
+        if any(dim % heads for dim in self.dims[:-1]):
+            raise RamifyError(f"model.dims={list(self.dims)} must hold multiples of {heads}, but for the last, {why}.")
 
     def build(self) -> "Agent":
         return Agent(self)
@@ -132,23 +140,19 @@ class DocumentHidden:
     """One tensor per level of the batch."""
 
 
-class LevelEncoder(nn.Module):
-    """The Encoder and the Compressor of one level: a row of children becomes one vector (section 4.1)."""
+class RowStates(nn.Module):
+    """The input vectors and the Encoder of the rows of one level (section 4.1)."""
 
-    def __init__(self, config: AgentConfig, level: int) -> None:
+    def __init__(self, config: AgentConfig, dim: int, num_cells: int, places: int, num_tokens: int) -> None:
         super().__init__()
-        dim, out = config.dims[level : level + 2]
         self.dropout = config.dropout
         # Tokens have unit variance, as in Vaswani et al. 2017. Vectors are LSTM states, and already have a scale.
-        self.scale = math.sqrt(dim) if level == 0 else 1.0
-        rows = NUM_MARKS + (config.vocab_size if level == 0 else 0)
-        self.table = nn.Embedding(rows, dim)
+        self.scale = math.sqrt(dim) if num_tokens else 1.0
+        self.table = nn.Embedding(NUM_MARKS + num_tokens, dim)
         """The marks and, on level 0, the tokens."""
         self.segments = nn.Parameter(torch.empty(2, dim))
-        self.positions = _positions(config, config.max_children[level], dim)
-        self.encoder = _encoder(config, dim, config.encoder_cells[level])
-        self.compressor = BiLSTM(dim, max(1, out // 2))
-        self.out = None if out % 2 == 0 else Linear(self.compressor.out_dim, out)
+        self.positions = _positions(config, places, dim)
+        self.encoder = _encoder(config, dim, num_cells)
         nn.init.normal_(self.table.weight, std=dim**-0.5)
         nn.init.normal_(self.segments, std=dim**-0.5)
 
@@ -156,17 +160,42 @@ class LevelEncoder(nn.Module):
         """All that a slot of a row can hold: the marks, and the tokens or the vectors of the level's nodes."""
         return self.table.weight if vectors is None else torch.cat([self.table.weight, vectors])
 
-    def states(
+    def forward(
         self,
         items: Float[Tensor, "item dim"],
         slots: Int[Tensor, " slot"],
         rows: Rows,
         segments: Int[Tensor, " slot"] | None = None,
     ) -> Float[Tensor, "slot dim"]:
-        """The contextual states of a row's slots. `segments`: 1 for a child with the second segment vector; None: none has."""
+        """The contextual states of the slots. `segments`: 1 for a child with the second segment vector; None: none has it."""
         x = F.embedding(slots, items) * self.scale + self.positions(rows.positions)
         x = x + (self.segments[0] if segments is None else F.embedding(segments, self.segments))
         return self.encoder(dropout(x, self.dropout, self.training), rows)
+
+
+class LevelEncoder(nn.Module):
+    """The Encoder and the Compressor of one level: a row of children becomes one vector (section 4.1)."""
+
+    def __init__(self, config: AgentConfig, level: int) -> None:
+        super().__init__()
+        dim, out = config.dims[level : level + 2]
+        tokens = config.vocab_size if level == 0 else 0
+        self.states = RowStates(config, dim, config.encoder_cells[level], config.max_children[level], tokens)
+        self.compressor = BiLSTM(dim, max(1, out // 2))
+        self.out = None if out % 2 == 0 else Linear(self.compressor.out_dim, out)
+
+    @property
+    def table(self) -> nn.Embedding:
+        return self.states.table
+
+    @property
+    def scale(self) -> float:
+        """The factor of an item's vector in a slot."""
+        return self.states.scale
+
+    def items(self, vectors: Float[Tensor, "child dim"] | None) -> Float[Tensor, "item dim"]:
+        """All that a slot of a row can hold: the marks, and the tokens or the vectors of the level's nodes."""
+        return self.states.items(vectors)
 
     def compress(self, states: Float[Tensor, "slot dim"], rows: Rows) -> Float[Tensor, "row out"]:
         """The final states of both directions of the Compressor."""
@@ -219,6 +248,14 @@ class LevelDecoder(nn.Module):
         """Write each child after the one before it, `previous`. The decompressed rows are the decoder's memory."""
         x = previous + self.positions(rows.positions)
         return self.decoder(dropout(x, self.dropout, self.training), rows, decompressed, memory_rows)
+
+
+class CollectionEncoder(nn.Module):
+    """The Encoder of the highest level, whose rows are collections of documents. It has no Compressor."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        super().__init__()
+        self.states = RowStates(config, config.dims[-1], config.encoder_cells[-1], config.max_children[-1], 0)
 
 
 class CoherenceChecker(nn.Module):

@@ -15,7 +15,7 @@ from ramify.batching.batch import Batch
 from ramify.batching.stream_batch import StreamBatch
 from ramify.batching.views.comment_trees import Context, TextInput
 from ramify.config import check_fields
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, with_article
 from ramify.models import hf
 from ramify.nn.blocks import Activation
 from ramify.nn.pooling import Pooling
@@ -253,11 +253,11 @@ class Checkpoint:
         `otherwise` names the other checkpoints from which such a model may start, for the message.
         """
         if type(self.model) is not type(config):
-            own, theirs = (type(each).__name__.removesuffix("Config") for each in (config, self.model))
-            found = "holds no model" if self.model is None else f"holds a {theirs}"
+            own, theirs = (with_article(type(each).__name__.removesuffix("Config")) for each in (config, self.model))
+            found = "holds no model" if self.model is None else f"holds {theirs}"
             other = f", or from {otherwise}" if otherwise else ""
             raise RamifyError(
-                f"init={self.source} {found} that Ramify saved; a {own} starts from a {own} that Ramify saved{other}. Set "
+                f"init={self.source} {found} that Ramify saved; {own} starts from {own} that Ramify saved{other}. Set "
                 "init to such a checkpoint."
             )
         return self.model

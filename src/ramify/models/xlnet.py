@@ -78,7 +78,7 @@ class XLNetConfig(ModelConfig):
     def initialize(self, backbone: "XLNet", checkpoint: Checkpoint) -> None:
         if checkpoint.model is None:
             hf.require(self, vars(self.adapted_to(checkpoint)), checkpoint.source)
-            backbone_tensors, _ = tensors_from_hf(checkpoint.tensors, self)
+            backbone_tensors, _ = tensors_from_hf(checkpoint.tensors, self, checkpoint.source)
             load_strictly(dict(backbone.named_parameters()), backbone_tensors, checkpoint.source)
             return
         checkpoint.fill(backbone, self, FREE)
@@ -377,8 +377,13 @@ def config_to_hf(config: XLNetConfig, reuse_len: int | None = None) -> dict[str,
     }
 
 
-def tensors_from_hf(theirs: Mapping[str, Tensor], config: XLNetConfig) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The model's parameters under Ramify's names, and those of its head. Raises `RamifyError` for missing and surplus keys."""
+def tensors_from_hf(
+    theirs: Mapping[str, Tensor], config: XLNetConfig, source: str | Path
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The model's parameters under Ramify's names, and those of its head.
+
+    Raises `RamifyError` for missing and surplus keys. `source` names the checkpoint in messages.
+    """
     left = {name.removeprefix("transformer."): tensor for name, tensor in theirs.items()}
     missing: list[str] = []
 
@@ -408,13 +413,17 @@ def tensors_from_hf(theirs: Mapping[str, Tensor], config: XLNetConfig) -> tuple[
         found = [
             f"{what} {', '.join(sorted(names))}" for what, names in (("lacks", missing), ("also holds", list(left))) if names
         ]
-        raise RamifyError(f"the checkpoint {' and '.join(found)}, so it is not the XLNet that its config.json describes.")
+        raise RamifyError(
+            f"the checkpoint {source} {' and '.join(found)}, so it is not the XLNet that its config.json describes. Download "
+            "it again, or choose another one."
+        )
     return {name: tensor.contiguous() for name, tensor in ours.items()}, head
 
 
-def head_from_hf(theirs: Mapping[str, Tensor], config: XLNetConfig) -> dict[str, Tensor]:
+def head_from_hf(checkpoint: Checkpoint, config: XLNetConfig) -> dict[str, Tensor]:
     """The parameters of the head under the names that a task gives them; none if the checkpoint has no head."""
-    return {f"head.{name}": tensor for name, tensor in tensors_from_hf(theirs, config)[1].items()}
+    _, head = tensors_from_hf(checkpoint.tensors, config, checkpoint.source)
+    return {f"head.{name}": tensor for name, tensor in head.items()}
 
 
 def tensors_to_hf(model: XLNet, head_bias: Tensor | None = None) -> dict[str, Tensor]:

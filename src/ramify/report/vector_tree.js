@@ -3,7 +3,7 @@
   const root = document.querySelector(".vector-tree");
   const part = (name) => root.querySelector(`.${name}`);
   const canvas = part("strips"), context = canvas.getContext("2d");
-  const HEIGHT = 46, GAP = 2, LISTED = 400;
+  const HEIGHT = 46, GAP = 2, LISTED = 400, LEAST = 20;
   const KINDS = { score: "How well a node's children fit together", fit: "How well a node fits among its siblings" };
   const children = nodes.map(() => []);
   nodes.forEach((node, place) => { if (node.parent !== null) children[node.parent].push(place); });
@@ -82,7 +82,7 @@
         context.beginPath();
         context.rect(left, y, right - left - 6, HEIGHT);
         context.clip();
-        context.fillStyle = "#fff";
+        context.fillStyle = share(place) === null ? getComputedStyle(root).color : "#fff";
         context.fillText(node.title || node.text || name(place), left + 6, y + HEIGHT / 2);
         context.restore();
       }
@@ -117,18 +117,39 @@
       } else words.textContent = node.text;
       box.append(words);
     }
+    const least = leastInside();
+    if (least.length) {
+      const folded = element("details");
+      folded.append(element("summary", "The least coherent inside"), listed(least, true));
+      box.append(folded);
+    }
+    box.append(listed(children[chosen].slice(0, LISTED), false));
+    const more = children[chosen].length - LISTED;
+    if (more > 0) box.append(element("p", `${more} more; click them in the strips.`));
+  };
+  const listed = (places, named) => {
     const shown = element("ol");
-    for (const child of children[chosen].slice(0, LISTED)) {
-      const item = element("li"), found = nodes[child];
-      item.style.borderColor = colour(child);
-      const button = element("button", found.title || opening(child), { type: "button" });
-      button.addEventListener("click", () => choose(child));
+    for (const place of places) {
+      const item = element("li"), found = nodes[place];
+      item.style.borderColor = colour(place);
+      const words = found.title || opening(place);
+      const button = element("button", named ? `${levels[found.level]} ${found.id}: ${words}` : words, { type: "button" });
+      button.addEventListener("click", () => choose(place));
       item.append(element("span", `fits ${number(found.fit)}\ninside ${number(found.score)}`), button);
       shown.append(item);
     }
-    box.append(shown);
-    const more = children[chosen].length - LISTED;
-    if (more > 0) box.append(element("p", `${more} more; click them in the strips.`));
+    return shown;
+  };
+  // Below the children, which are listed anyway. The scores of levels compare by their places in their ranges.
+  const leastInside = () => {
+    const found = [];
+    const waiting = [...children[chosen]];
+    while (waiting.length) {
+      const place = waiting.pop();
+      waiting.push(...children[place]);
+      if (nodes[place].parent !== chosen && share(place) !== null) found.push(place);
+    }
+    return found.sort((one, other) => share(one) - share(other) || one - other).slice(0, LEAST);
   };
   const opening = (place) => {
     let node = nodes[place], below = place;

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
+from ramify import hub
 from ramify.config import check_fields, from_record
 from ramify.dataset.store import Split, Store
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, with_article
 from ramify.inference.base import Pipeline
 from ramify.registry import MODELS, TASKS, model_name, task_name
 from ramify.runs.sections import Section, Spans
@@ -19,6 +20,8 @@ from ramify.tasks.base import Task
 from ramify.training.checkpoints import Progress
 from ramify.training.config import TrainConfig
 from ramify.training.stage import Stage
+
+Kind = TypeVar("Kind", bound=Pipeline)
 
 RUN_FILE = "run.json"
 """The file that marks a folder as a run."""
@@ -188,9 +191,9 @@ class Run(ABC):
 
     # --- before training ---------------------------------------------------------------------------------------------
 
-    @abstractmethod
     def sized(self, init: str) -> Self:
         """A copy with the sizes and conventions of a checkpoint. Raises `RamifyError` if it does not fit the model."""
+        return replace(self, model=self.model.adapted_to(hub.checkpoint(init))) if init else self
 
     @abstractmethod
     def check_settings(self, settings: Mapping[str, str]) -> None:
@@ -244,6 +247,13 @@ class Run(ABC):
 
 def _unnamed(record: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in record.items() if key != "name"}
+
+
+def of_kind(pipeline: Pipeline, kind: type[Kind], source: str, what: str) -> Kind:
+    """The pipeline. Raises `RamifyError` if it is not of this kind, which `what` describes."""
+    if not isinstance(pipeline, kind):
+        raise RamifyError(f"{source} holds {with_article(type(pipeline).__name__)}, not {what}. Choose another model.")
+    return pipeline
 
 
 @contextmanager

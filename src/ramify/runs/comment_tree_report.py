@@ -15,12 +15,12 @@ from ramify.inference.held_out import NAMES, RULE, Filling, Measured, fillings, 
 from ramify.inference.word_classes import COMMON
 from ramify.metrics import DEPTH_BINS, Interval, bootstrap_ratio
 from ramify.runs.base import ReportParts, ReportRequest
+from ramify.runs.curves import TITLE, Metrics, dev_line, no_curves, smoothing, train_line
 from ramify.runs.sections import (
     Block,
     Cell,
     Chart,
     Charts,
-    Code,
     DotChart,
     Dots,
     FilledMask,
@@ -31,8 +31,8 @@ from ramify.runs.sections import (
     Spans,
     Strong,
     Table,
+    chosen_on_dev,
     number,
-    smooth,
 )
 
 CHART_KINDS: dict[Context, str] = {"none": "none", "mismatched": "spread", "sibling-branch": "gain"}
@@ -74,15 +74,6 @@ def trees_of(split: str) -> str:
     return "all trees" if split == "all" else f"the {split} trees"
 
 
-def chosen_on_dev(split: str) -> Spans:
-    """A caution for scores on the split on which the weights were chosen."""
-    return (
-        (" The weights were chosen on this split; for unbiased scores, use ", Code("--split test"), ".")
-        if split == "dev"
-        else ()
-    )
-
-
 def gain_sentence(found: Measured) -> Spans:
     """The loss that the context saves, as a sentence; empty if the model reads no context."""
     if found.own in BLIND:
@@ -103,24 +94,22 @@ def gain_sentence(found: Measured) -> Spans:
 # --- curves -----------------------------------------------------------------------------------------------------------
 
 
-def curves(metrics: Sequence[Mapping[str, float]], context: Context, title: str = "Learning curves") -> Section:
+def curves(metrics: Metrics, context: Context, title: str = TITLE) -> Section:
     """Loss against updates and tokens; and the gain and the encoder's spread, if they were measured."""
     if not metrics:
-        return Section(title, (Notice(("No steps have been logged yet.",)),))
-    window = max(1, len(metrics) // 15)
+        return no_curves(title)
     with_gain, with_spread, with_dev = (
         any(field in record for record in metrics) for field in ("dev_loss_none", "context_spread", "dev_loss")
     )
     charts = [
-        Chart(_losses(metrics, key, window, context), label, "nats")
+        Chart(_losses(metrics, key, context), label, "nats")
         for key, label in (("step", "updates"), ("target_tokens", "tokens of predicted comments seen"))
     ]
     if with_gain:
         charts.append(_against_tokens(metrics, "gain", "gain, nats per masked token", "dev_loss_none", "dev_loss"))
     if with_spread:
         charts.append(_against_tokens(metrics, "spread", "spread of the context vectors, share", "context_spread"))
-    every = f", mean of {window} logged steps" if window > 1 else ""
-    legend = [("train", f"train (the training objective, per comment){every}")]
+    legend = [("train", f"train (the training objective, per comment){smoothing(metrics)}")]
     if with_dev:
         legend.append(("dev", f"dev, {NAMES[context]} (per masked token)"))
     if with_gain:
@@ -130,24 +119,15 @@ def curves(metrics: Sequence[Mapping[str, float]], context: Context, title: str 
     return Section(title, (Charts(tuple(charts), tuple(legend)),))
 
 
-def of_masked_words(record: Mapping[str, Any]) -> float:
-    """The loss of masked words of a logged step, without the losses that teach vectors."""
-    return record.get("masked_lm", record["loss"])
+def _losses(metrics: Metrics, key: str, context: Context) -> tuple[Line, ...]:
+    return (
+        train_line(metrics, key),
+        dev_line(metrics, key, "dev_loss", f"dev, {NAMES[context]}"),
+        dev_line(metrics, key, "dev_loss_none", "dev, without context", "none"),
+    )
 
 
-def _losses(metrics: Sequence[Mapping[str, float]], key: str, window: int, context: Context) -> tuple[Line, ...]:
-    loss = np.array([of_masked_words(record) for record in metrics])
-    lines = [Line("train", "train", np.array([float(record[key]) for record in metrics]), smooth(loss, window))]
-    for name, field, kind in ((f"dev, {NAMES[context]}", "dev_loss", "dev"), ("dev, without context", "dev_loss_none", "none")):
-        measured = [record for record in metrics if field in record]
-        x, y = (np.array([float(record[each]) for record in measured]) for each in (key, field))
-        lines.append(Line(name, kind, x, y, marks=True))
-    return tuple(lines)
-
-
-def _against_tokens(
-    metrics: Sequence[Mapping[str, float]], kind: str, label: str, field: str, subtracted: str | None = None
-) -> Chart:
+def _against_tokens(metrics: Metrics, kind: str, label: str, field: str, subtracted: str | None = None) -> Chart:
     measured = [record for record in metrics if field in record]
     tokens = np.array([float(record["target_tokens"]) for record in measured])
     values = np.array([record[field] - (record[subtracted] if subtracted else 0.0) for record in measured])

@@ -1,6 +1,5 @@
 """Masked language models on comment trees."""
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from ramify import hub
 from ramify.batching.batch import Collator
 from ramify.batching.forest import Forest, Ints, share_over
 from ramify.batching.views.comment_trees import BLIND, Context, Discussions, RegimeConfig, TextInput
@@ -21,11 +19,11 @@ from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import discussions, first_trees, readable
 from ramify.models.base import TextModelConfig
 from ramify.runs import comment_tree_report, comment_tree_scores
-from ramify.runs.base import Evaluation, Prepared, ReportParts, ReportRequest, Run
-from ramify.runs.masked_lms import build_masked_lm, loss_divisors
+from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
+from ramify.runs.language_models import LanguageModelRun, training_store
+from ramify.runs.masked_lms import PreparedMaskedLM, build_masked_lm
 from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
-from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
-from ramify.training.checkpoints import Progress
+from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.training.config import TrainConfig
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage, token_budget
@@ -56,11 +54,10 @@ class DevConfig:
 
 
 @dataclass(frozen=True)
-class PreparedDiscussions(Prepared):
+class PreparedDiscussions(PreparedMaskedLM):
     """A run with its forest, for training and dev scores."""
 
     run: "CommentTreeRun"
-    task: MaskedLM
     forest: Forest
 
     def view(self, trees: Ints, *, context: Context | None = None, train: bool = False) -> tuple[Discussions, Collator]:
@@ -79,12 +76,6 @@ class PreparedDiscussions(Prepared):
         trees = first_trees(self.forest, self.store.split("dev"), self.run.dev.targets)
         return Stage(config, view, collator, self._dev_loss(trees) if len(trees) else None)
 
-    def pipeline(self) -> MaskFiller:
-        return MaskFiller(self.task)
-
-    def divisors(self) -> dict[str, float] | None:
-        return loss_divisors(self.task.config)
-
     def facts(self) -> dict[str, Any]:
         cut = self.forest.cut
         return {"cut": {**cut, "share_over": share_over(cut)}, "without_tokens": int((self.forest.length == 0).sum())}
@@ -102,9 +93,6 @@ class PreparedDiscussions(Prepared):
             f"the encoder's vectors vary by only {spreads[-1]:.2%} of their energy between texts, so no ancestor can help. Set "
             "a lower learning rate for the encoder, such as --set 'train.lr_scale=[[\"encoder\", 0.1]]'; see docs/training.md."
         ]
-
-    def best_score(self, progress: Progress) -> str:
-        return f"best dev loss {progress.best:.4f} at step {progress.best_step}"
 
     def _dev_loss(self, trees: Ints) -> Callable[[], dict[str, float]]:
         config, task = self.run.dev, self.task
@@ -125,7 +113,7 @@ class PreparedDiscussions(Prepared):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommentTreeRun(Run):
+class CommentTreeRun(LanguageModelRun):
     """A masked language model on comment trees, with or without the ancestors of each comment."""
 
     name: ClassVar[str] = "comment-trees"
@@ -139,15 +127,6 @@ class CommentTreeRun(Run):
     init_decoder: bool = True
     """Whether a BERT-family checkpoint also initializes the decoder of a TreeMLM, or its encoder alone."""
 
-    def sized(self, init: str) -> Self:
-        return replace(self, model=self.model.adapted_to(hub.checkpoint(init))) if init else self
-
-    def check_settings(self, settings: Mapping[str, str]) -> None:
-        return None
-
-    def adapt_to_data(self) -> Self:
-        return self
-
     def notes(self) -> list[str]:
         store = Store.open(self.data)
         if store.structure != "log":
@@ -159,9 +138,7 @@ class CommentTreeRun(Run):
         ]
 
     def prepare(self, out: Path) -> PreparedDiscussions:
-        store = Store.open(self.data)
-        if len(store.split("train")) == 0:
-            raise RamifyError(f"{self.data} has no training trees. Build it with a larger share for train (--split).")
+        store = training_store(self.data)
         if self.task.next_sentence:
             raise RamifyError(
                 f"task.next_sentence={self.task.next_sentence} needs rows of two segments, but comments are single texts. Set "
@@ -178,27 +155,20 @@ class CommentTreeRun(Run):
     def normalized(self) -> Self:
         return replace(self, data="", input=replace(self.input, max_context=self.input.context_length))
 
-    @property
-    def weight_sources(self) -> tuple[str, ...]:
-        return tuple(filter(None, [self.init]))
-
     @classmethod
     def evaluates(cls, pipeline: Pipeline) -> bool:
-        return isinstance(pipeline, MaskFiller)
+        # Comments are single texts, so no model of theirs predicts the next sentence.
+        return isinstance(pipeline, MaskFiller) and pipeline.task.next_head is None
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """Held-out loss, compared with that of the model's own context or of another model. Options: those of
         `comment_tree_scores`."""
-        if not isinstance(pipeline, MaskFiller):
-            raise RamifyError(f"{source} holds a {type(pipeline).__name__}, not a masked language model. Choose another model.")
-        return comment_tree_scores.score(pipeline, source, store, split, options)
+        model = of_kind(pipeline, MaskFiller, source, "a masked language model")
+        return comment_tree_scores.score(model, source, store, split, options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         return comment_tree_report.parts(self.input.context, request)
-
-    def next_command(self, out: Path, store: Store) -> str:
-        return f"evaluate {shlex.quote(str(out))} --data {shlex.quote(self.data)}"
 
 
 def _check_norm(run: CommentTreeRun, view: Discussions, config: TrainConfig) -> None:

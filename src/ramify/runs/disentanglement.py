@@ -50,7 +50,7 @@ from ramify.models import hf
 from ramify.nn.precision import autocast
 from ramify.registry import model_name
 from ramify.runs import disentanglement_report
-from ramify.runs.base import RUN_FILE, Evaluation, Prepared, ReportParts, ReportRequest, Run, check_options
+from ramify.runs.base import RUN_FILE, Evaluation, Prepared, ReportParts, ReportRequest, Run, check_options, of_kind
 from ramify.runs.disentanglement_scores import LinkScores, ReplyScores
 from ramify.runs.settings import set_fields
 from ramify.tokenizer import Tokenizer
@@ -292,9 +292,6 @@ class DisentanglementRun(Run):
         super().__post_init__()
         self.decoding.check(self.task.objective)
 
-    def sized(self, init: str) -> Self:
-        return replace(self, model=self.model.adapted_to(hub.checkpoint(init))) if init else self
-
     def check_settings(self, settings: Mapping[str, str]) -> None:
         if "model.features" in settings:
             raise RamifyError(
@@ -355,11 +352,10 @@ class DisentanglementRun(Run):
 
         Options: `history`, `beam`, `set`, `precision`, `progress`; on chat logs also `no_starts` and `protocol`.
         """
-        if not isinstance(pipeline, Disentangler):
-            raise RamifyError(f"{source} holds a {type(pipeline).__name__}, not a disentanglement model. Choose another model.")
+        saved = of_kind(pipeline, Disentangler, source, "a disentanglement model")
         known = ("history", "beam", "set", "precision", "progress", "no_starts", "protocol")
         check_options(options, known, source, "a disentanglement model")
-        model = Disentangler(pipeline.task, redecided(pipeline.decoding, options.get("set", {})))
+        model = Disentangler(saved.task, redecided(saved.decoding, options.get("set", {})))
         beam, precision = options.get("beam", 1), options.get("precision", "fp32")
         if store.structure == "replies":
             check_options(options, known[:-2], str(store.path), "reply trees, not chat logs")

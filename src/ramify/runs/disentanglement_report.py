@@ -1,9 +1,7 @@
 """Reports on disentanglement models: curves, scores of links and conversations, accuracy of replies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from ramify.dataset.store import Split, Store
 from ramify.disentangle.inference.disentangler import Disentangler
@@ -20,8 +18,8 @@ from ramify.errors import RamifyError, counted
 from ramify.metrics.conversations import bootstrap, score
 from ramify.metrics.metric import DEV_LOSS
 from ramify.runs.base import ReportParts, ReportRequest
-from ramify.runs.comment_tree_report import chosen_on_dev
-from ramify.runs.sections import Cell, Chart, Charts, Line, Notice, Section, Spans, Strong, Table, smooth
+from ramify.runs.curves import TITLE, Metrics, dev_line, no_curves, smoothing, train_line
+from ramify.runs.sections import Cell, Chart, Charts, Section, Spans, Strong, Table, chosen_on_dev
 
 NAMES = {
     "link": "links",
@@ -95,35 +93,29 @@ def _replies(model: Disentangler, store: Store, split: Split) -> tuple[Section, 
     return replies_table(measured, split), headline
 
 
-def curves(metrics: Sequence[Mapping[str, float]], history: ReadHistory | None = None) -> Section:
+def curves(metrics: Metrics, history: ReadHistory | None = None) -> Section:
     """Loss and dev scores against updates. `history` is the reply history that the model had on dev."""
-    title = "Learning curves"
     if not metrics:
-        return Section(title, (Notice(("No steps have been logged yet.",)),))
-    window = max(1, len(metrics) // 15)
-    steps, losses = (np.array([float(record[name]) for record in metrics]) for name in ("step", "loss"))
-
-    def line(name: str, field: str, kind: str) -> Line:
-        dev = [(float(record["step"]), float(record[field])) for record in metrics if field in record]
-        at, values = np.array(dev).reshape(-1, 2).T
-        return Line(name, kind, at, values, marks=True)
-
-    loss = [Line("train", "train", steps, smooth(losses, window))]
-    charts, legend = [], [("train", f"train{f', mean of {window} logged steps' if window > 1 else ''}")]
+        return no_curves()
+    loss = [train_line(metrics, "step")]
+    charts, legend = [], [("train", f"train{smoothing(metrics)}")]
     # Without known links within the window, dev has scores and no loss.
     if any(DEV_LOSS.name in record for record in metrics):
-        loss.append(line("dev", DEV_LOSS.name, "dev"))
+        loss.append(dev_line(metrics, "step", DEV_LOSS.name))
     measured = next((record for record in metrics if record.keys() & {GRAPH_ACCURACY.name, LINK_F1.name}), None)
     if measured is not None:
         replies = GRAPH_ACCURACY.name in measured
         links, conversations = (GRAPH_ACCURACY, CONV_ACCURACY) if replies else (LINK_F1, CLUSTER_F1)
         score_name = "accuracy" if replies else "F"
         legend += [("dev", f"dev; {score_name} of links"), ("gain", f"{score_name} of whole conversations")]
-        scores = (line("links", links.name, "dev"), line("conversations", conversations.name, "gain"))
+        scores = (
+            dev_line(metrics, "step", links.name, "links"),
+            dev_line(metrics, "step", conversations.name, "conversations", "gain"),
+        )
         charts.append(Chart(scores, "updates", f"{score_name} on dev, percent"))
     charts.insert(0, Chart(tuple(loss), "updates", "nats per message"))
     lead = (f"On dev {HISTORY_TEXT[history]}.",) if measured is not None and history else ()
-    return Section(title, (Charts(tuple(charts), tuple(legend)),), lead)
+    return Section(TITLE, (Charts(tuple(charts), tuple(legend)),), lead)
 
 
 def table(measured: LinkEvaluation, split: Split) -> Section:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -21,6 +21,8 @@ from ramify.training.metrics_log import METRICS
 from ramify.training.process import locked, own_device
 from ramify.training.trainer import Trainer
 from ramify.version import __version__
+
+Kind = TypeVar("Kind", bound=Run)
 
 FORMAT = 2
 """Version of the format of run.json."""
@@ -158,6 +160,12 @@ def read_record(out: Path) -> dict[str, Any]:
     if missing := [part for part in parts if part not in record]:
         raise RamifyError(f"{out / RUN_FILE} is damaged: it lacks {', '.join(missing)}.")
     return record
+
+
+def own_run(kind: type[Kind], source: str) -> Kind | None:
+    """The run of this kind in the folder `source`; None if there is no run."""
+    folder = Path(source)
+    return kind.from_json(read_record(folder)["run"]) if (folder / RUN_FILE).exists() else None
 
 
 def check_fresh(out: Path, option: str = "--out") -> None:

@@ -1,19 +1,39 @@
-"""The parts that runs of masked language models share: their sizes, their weights, and the divisors of their losses."""
+"""The parts that runs of masked language models share: their weights, and the divisors of their losses."""
 
+from abc import ABC
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from ramify import hub
 from ramify.batching.views.comment_trees import TextInput
 from ramify.errors import RamifyError
+from ramify.inference.fill_mask import MaskFiller
 from ramify.models import hf
 from ramify.models.base import NO_DECODER, TextModelConfig
+from ramify.runs.language_models import PreparedLanguageModel, with_vocabulary
 from ramify.tasks.masked_lm import VECTOR_LOSSES, MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Tokenizer
 
 OPTIONAL = (*(f"{name}." for name in VECTOR_LOSSES), "word_weight", "next_head.")
 """Beginnings of the names of a task's tensors that a checkpoint may lack, and that may be left out of it."""
+
+
+@dataclass(frozen=True)
+class PreparedMaskedLM(PreparedLanguageModel, ABC):
+    """A run of a masked language model with its data opened and its model built."""
+
+    task: MaskedLM
+
+    def pipeline(self) -> MaskFiller:
+        return MaskFiller(self.task)
+
+    def divisors(self) -> dict[str, float] | None:
+        norm = self.task.config.loss_norm
+        if norm == "constant":
+            return None
+        return dict.fromkeys(("masked_lm", "next_sentence", *VECTOR_LOSSES), 1.0 if norm == "sum" else 0.0)
 
 
 def build_masked_lm(
@@ -29,11 +49,7 @@ def build_masked_lm(
 
     Raises `RamifyError` if the sizes of the model fit neither the tokenizer nor the rows, or if the checkpoint does not fit.
     """
-    config = model if model.vocab_size else model.for_vocabulary(tokenizer.vocab_size)
-    if config.vocab_size < tokenizer.vocab_size:
-        raise RamifyError(
-            f"model.vocab_size={config.vocab_size} is too small for the {tokenizer.vocab_size} pieces of the tokenizer."
-        )
+    config = with_vocabulary(model, tokenizer)
     if config.max_tokens < input.longest:
         raise RamifyError(
             f"model.max_tokens={config.max_tokens} is too small for rows of up to {input.longest} tokens. Raise "
@@ -59,10 +75,3 @@ def _fitting_tensors(task: MaskedLM, saved: Mapping[str, Tensor]) -> dict[str, T
     own = hub.own_tensors(task)
     fitting = {name: tensor for name, tensor in saved.items() if name in own or not name.startswith(OPTIONAL)}
     return {name: tensor for name, tensor in own.items() if name.startswith(OPTIONAL)} | fitting
-
-
-def loss_divisors(config: MaskedLMConfig) -> dict[str, float] | None:
-    """The divisors of a step's losses as `task.loss_norm` sets them. None is the mean weight of a step; 0 is the step's own."""
-    if config.loss_norm == "constant":
-        return None
-    return dict.fromkeys(("masked_lm", "next_sentence", *VECTOR_LOSSES), 1.0 if config.loss_norm == "sum" else 0.0)

@@ -1,6 +1,5 @@
 """Autoencoders of nested documents: AGENT."""
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,10 +21,10 @@ from ramify.inference.documents import DocumentPipeline
 from ramify.models.agent import AgentConfig
 from ramify.registry import TASKS, task_name
 from ramify.runs import nested_report, nested_scores
-from ramify.runs.base import Evaluation, Prepared, ReportParts, ReportRequest, Run
+from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
+from ramify.runs.language_models import LanguageModelRun, PreparedLanguageModel, training_store, with_vocabulary
 from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
 from ramify.tasks.nested_autoencoder import NestedAutoencoder, NestedAutoencoderConfig
-from ramify.training.checkpoints import Progress
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage
 
@@ -61,7 +60,7 @@ class NestedDevConfig:
 
 
 @dataclass(frozen=True)
-class PreparedNested(Prepared):
+class PreparedNested(PreparedLanguageModel):
     """A run with its documents, for training and dev scores."""
 
     run: "NestedRun"
@@ -126,9 +125,6 @@ class PreparedNested(Prepared):
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
 
-    def best_score(self, progress: Progress) -> str:
-        return f"best dev loss {progress.best:.4f} at step {progress.best_step}"
-
     def _dev_loss(self, budget: int) -> Callable[[], dict[str, float]] | None:
         """The measure on the dev split; None if it has no documents."""
         trees = self.store.split("dev")
@@ -148,7 +144,7 @@ class PreparedNested(Prepared):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NestedRun(Run):
+class NestedRun(LanguageModelRun):
     """An autoencoder of nested documents."""
 
     name: ClassVar[str] = "nested-documents"
@@ -160,15 +156,6 @@ class NestedRun(Run):
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     dev: NestedDevConfig = field(default_factory=NestedDevConfig)
 
-    def sized(self, init: str) -> Self:
-        return replace(self, model=self.model.adapted_to(hub.checkpoint(init)), init=init) if init else self
-
-    def check_settings(self, settings: Mapping[str, str]) -> None:
-        return None
-
-    def adapt_to_data(self) -> Self:
-        return self
-
     def notes(self) -> list[str]:
         store = Store.open(self.data)
         if len(store.split("dev")):
@@ -178,17 +165,14 @@ class NestedRun(Run):
     def prepare(self, out: Path) -> PreparedNested:
         if self.task.encoder_only:
             raise RamifyError("task.encoder_only=true leaves no loss to train. Leave it out.")
-        store = Store.open(self.data)
+        store = training_store(self.data)
         names = self._levels(store)
-        trees = store.split("train")
-        if not len(trees):
-            raise RamifyError(f"{self.data} has no training documents. Build it with a larger share for train (--split).")
         tokenizer = tokenizer_of(self.tokenizer, self.init, store, out, seed=self.seed)
         tokenizer.require(("mask",), "agent")
         torch.manual_seed(step_seed(self.seed, 0))
         model = self.model if self.init else self.model.with_levels(names)
-        model = model if model.vocab_size else model.for_vocabulary(tokenizer.vocab_size)
-        levels = Levels.open(store, tokenizer, model.levels, trees)
+        model = with_vocabulary(model, tokenizer)
+        levels = Levels.open(store, tokenizer, model.levels, store.split("train"))
         if not len(levels.ids):
             raise RamifyError(f"{self.data} has no text in its training documents. Choose other data.")
         return PreparedNested(self, store, self._task(model, tokenizer), levels)
@@ -210,15 +194,14 @@ class NestedRun(Run):
         backbone = model.build()
         task = NestedAutoencoder(backbone, tokenizer, self.input, self.task)
         if self.init:
-            hub.load_own_tensors(task, hub.checkpoint(self.init).tensors, self.init)
+            # Queues hold nodes of the data of the other run, so they begin anew.
+            queues = {name: tensor for name, tensor in hub.own_tensors(task).items() if name.startswith("queues.")}
+            saved = {name: each for name, each in hub.checkpoint(self.init).tensors.items() if not name.startswith("queues.")}
+            hub.load_own_tensors(task, saved | queues, self.init)
         return task
 
     def normalized(self) -> Self:
         return replace(self, data="")
-
-    @property
-    def weight_sources(self) -> tuple[str, ...]:
-        return tuple(filter(None, [self.init]))
 
     @classmethod
     def evaluates(cls, pipeline: Pipeline) -> bool:
@@ -227,12 +210,8 @@ class NestedRun(Run):
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """Held-out measures of every level. Options: those of `nested_scores`."""
-        if not isinstance(pipeline, DocumentPipeline):
-            raise RamifyError(f"{source} holds a {type(pipeline).__name__}, not a model of documents. Choose another model.")
-        return nested_scores.score(pipeline, source, store, split, options)
+        model = of_kind(pipeline, DocumentPipeline, source, "a model of documents")
+        return nested_scores.score(model, source, store, split, options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         return nested_report.parts(request)
-
-    def next_command(self, out: Path, store: Store) -> str:
-        return f"evaluate {shlex.quote(str(out))} --data {shlex.quote(self.data)}"

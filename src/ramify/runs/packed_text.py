@@ -1,15 +1,13 @@
 """Masked language models on rows of running text: BERT's sentence pairs and RoBERTa's full sentences."""
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 
-from ramify import hub
 from ramify.batching.row_batch import RowCollator
 from ramify.batching.running_text import RunningText
 from ramify.batching.samplers import Sampler, TokenBudget
@@ -23,7 +21,6 @@ from ramify.batching.views.packed import (
     SentencePairs,
     TextRows,
 )
-from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
@@ -31,30 +28,18 @@ from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.row_evaluation import evaluate_rows, spread_rows
 from ramify.models.bert import BertConfig
 from ramify.runs import packed_text_report, packed_text_scores
-from ramify.runs.base import RUN_FILE, Evaluation, Prepared, ReportParts, ReportRequest, Run
-from ramify.runs.execute import read_record
-from ramify.runs.masked_lms import build_masked_lm, loss_divisors
+from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
+from ramify.runs.execute import own_run
+from ramify.runs.language_models import training_store
+from ramify.runs.masked_lms import PreparedMaskedLM, build_masked_lm
+from ramify.runs.running_text import RowDevConfig, RunningTextRun
 from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
-from ramify.training.checkpoints import Progress
 from ramify.training.config import TrainConfig
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage
 
 RowKind = Literal["pairs", "sentences"]
-
-
-@dataclass(frozen=True)
-class RowDevConfig:
-    """The dev loss during training: on `rows` dev rows that are evenly spaced over the text, with `draws` masks each."""
-
-    rows: int = 256
-    draws: int = 1
-
-    def __post_init__(self) -> None:
-        check_fields(self, "dev.")
-        if self.rows < 1 or self.draws < 1:
-            raise RamifyError(f"dev.rows={self.rows} and dev.draws={self.draws} must both be at least 1.")
 
 
 def rows_of(
@@ -69,22 +54,15 @@ def rows_of(
 
 
 @dataclass(frozen=True)
-class PreparedRows(Prepared):
+class PreparedRows(PreparedMaskedLM):
     """A run with its rows, for training and dev scores."""
 
     run: "PackedTextRun"
-    task: MaskedLM
     view: TextRows
     collator: RowCollator
 
     def stage(self, number: int) -> Stage:
         return Stage(self.run.stages[number], self.view, self.collator, self._dev_loss(), make_sampler=_drawn_rows)
-
-    def pipeline(self) -> MaskFiller:
-        return MaskFiller(self.task)
-
-    def divisors(self) -> dict[str, float] | None:
-        return loss_divisors(self.task.config)
 
     def facts(self) -> dict[str, Any]:
         text = self.view.text
@@ -120,9 +98,6 @@ class PreparedRows(Prepared):
             found.append("the text is one document, so random second segments come from other places in it, not from others.")
         return found
 
-    def best_score(self, progress: Progress) -> str:
-        return f"best dev loss {progress.best:.4f} at step {progress.best_step}"
-
     def _dev_loss(self) -> Callable[[], dict[str, float]] | None:
         """The measure on the dev rows; None if the dev split has none."""
         config, task, run = self.run.dev, self.task, self.run
@@ -156,7 +131,7 @@ def _drawn_rows(view: View[Any], config: TrainConfig, seed: int, world_size: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackedTextRun(Run):
+class PackedTextRun(RunningTextRun):
     """A masked language model on rows of running text, in random order."""
 
     name: ClassVar[str] = "packed-text"
@@ -195,22 +170,8 @@ class PackedTextRun(Run):
                 "without token types, or set rows=sentences."
             )
 
-    def sized(self, init: str) -> Self:
-        return replace(self, model=self.model.adapted_to(hub.checkpoint(init))) if init else self
-
-    def check_settings(self, settings: Mapping[str, str]) -> None:
-        return None
-
-    def adapt_to_data(self) -> Self:
-        return self
-
-    def notes(self) -> list[str]:
-        return []
-
     def prepare(self, out: Path) -> PreparedRows:
-        store = Store.open(self.data)
-        if len(store.split("train")) == 0:
-            raise RamifyError(f"{self.data} has no training trees. Build it with a larger share for train (--split).")
+        store = training_store(self.data)
         tokenizer = tokenizer_of(self.tokenizer, self.init, store, out, seed=self.seed)
         torch.manual_seed(step_seed(self.seed, 0))
         task = build_masked_lm(self.model, tokenizer, self.input, self.task, self.init)
@@ -219,13 +180,6 @@ class PackedTextRun(Run):
             task.count_words(np.bincount(view.text.ids, minlength=task.backbone.config.vocab_size))
         return PreparedRows(self, store, task, view, collator)
 
-    def normalized(self) -> Self:
-        return replace(self, data="")
-
-    @property
-    def weight_sources(self) -> tuple[str, ...]:
-        return tuple(filter(None, [self.init]))
-
     @classmethod
     def evaluates(cls, pipeline: Pipeline) -> bool:
         return isinstance(pipeline, MaskFiller)
@@ -233,15 +187,14 @@ class PackedTextRun(Run):
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """Held-out loss on rows as in training, and on the common footing. Options: those of `packed_text_scores`."""
-        if not isinstance(pipeline, MaskFiller):
-            raise RamifyError(f"{source} holds a {type(pipeline).__name__}, not a masked language model. Choose another model.")
-        run = cls.from_json(read_record(Path(source))["run"]) if (Path(source) / RUN_FILE).exists() else None
-        rows: RowKind = "pairs" if pipeline.task.next_head is not None else "sentences"
+        model = of_kind(pipeline, MaskFiller, source, "a masked language model")
+        run = own_run(cls, source)
+        rows: RowKind = "pairs" if model.task.next_head is not None else "sentences"
         if run is not None:
             rows = run.rows
         pairs, packing, seed = (run.pairs, run.packing, run.seed) if run else (PairConfig(), PackConfig(), 0)
-        view, collator = rows_of(store, pipeline.task, split, rows, pairs, packing, seed)
-        return packed_text_scores.score(pipeline, source, view, collator, options)
+        view, collator = rows_of(store, model.task, split, rows, pairs, packing, seed)
+        return packed_text_scores.score(model, source, view, collator, options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         pipeline, store = request.pipeline, request.store
@@ -253,6 +206,3 @@ class PackedTextRun(Run):
             except RamifyError as error:
                 missing = str(error)
         return packed_text_report.parts(request, view, missing)
-
-    def next_command(self, out: Path, store: Store) -> str:
-        return f"evaluate {shlex.quote(str(out))} --data {shlex.quote(self.data)}"

@@ -9,11 +9,12 @@ import numpy as np
 from ramify.batching.row_batch import RowCollator
 from ramify.batching.views.packed import TextRows
 from ramify.errors import counted
-from ramify.inference.common_footing import CommonFooting, FootingScores
+from ramify.inference.common_footing import CommonFooting
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.row_evaluation import RowScores, evaluate_rows, on_common_footing, readable_window
 from ramify.nn.precision import autocast
-from ramify.runs.base import Evaluation, check_options, no_progress
+from ramify.runs.base import check_options, no_progress
+from ramify.runs.running_text import RunningTextEvaluation
 
 OPTIONS = ("draws", "mask_rate", "precision", "progress")
 
@@ -22,17 +23,11 @@ DRAWS = 1
 
 
 @dataclass(frozen=True)
-class RowEvaluation(Evaluation):
-    """Loss in nats per masked token, and that of the common footing, in nats per byte."""
+class RowEvaluation(RunningTextEvaluation):
+    """Held-out scores on masked tokens."""
 
     scores: RowScores
-    footing: FootingScores
-    rows: int
-    draws: int
     mask_rate: float
-
-    def to_json(self) -> dict[str, Any]:
-        return self.scores.summary() | {"rows": self.rows} | self.footing.to_json()
 
     def lines(self) -> list[str]:
         found = self.scores.summary()

@@ -146,6 +146,15 @@ def smooth(values: Floats, window: int) -> Floats:
     return (sums[stop] - sums[start]) / (stop - start)
 
 
+def chosen_on_dev(split: str) -> Spans:
+    """A caution for scores on the split on which the weights were chosen."""
+    return (
+        (" The weights were chosen on this split; for unbiased scores, use ", Code("--split test"), ".")
+        if split == "dev"
+        else ()
+    )
+
+
 def number(value: float, form: str) -> str:
     """A formatted number with a typographic minus sign."""
     return f"{value:{form}}".replace("-", "−")

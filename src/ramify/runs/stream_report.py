@@ -1,17 +1,13 @@
 """Reports on models of running text: learning curves and held-out scores."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
-
 from ramify.batching.views.streams import StreamConfig
 from ramify.errors import RamifyError, counted
 from ramify.inference.permutation import StreamPipeline
 from ramify.runs import stream_scores
 from ramify.runs.base import ReportParts, ReportRequest, no_progress
-from ramify.runs.comment_tree_report import chosen_on_dev
-from ramify.runs.sections import Cell, Chart, Charts, Line, Notice, Section, Spans, Strong, Table, smooth
+from ramify.runs.curves import TITLE, Metrics, dev_line, no_curves, smoothing, train_line
+from ramify.runs.running_text_report import held_out, report_parts
+from ramify.runs.sections import Chart, Charts, Section, Spans
 
 
 def parts(config: StreamConfig, request: ReportRequest) -> ReportParts:
@@ -29,52 +25,23 @@ def parts(config: StreamConfig, request: ReportRequest) -> ReportParts:
         else:
             section, headline = scores(request.split, found)
             sections.append(section)
-    facts = request.record["text"]
-    return ReportParts(
-        purpose="predicts words of running text from other words of it and from the text before",
-        examples="rows",
-        sections=tuple(sections),
-        headline=headline,
-        missing=missing,
-        data=tuple((name.replace("_", " "), f"{value:,}") for name, value in facts.items()),
-    )
+    purpose = "predicts words of running text from other words of it and from the text before"
+    return report_parts(purpose, request.record, sections, headline, missing)
 
 
-def curves(metrics: Sequence[Mapping[str, Any]]) -> Section:
+def curves(metrics: Metrics) -> Section:
     """Loss against updates and tokens."""
     if not metrics:
-        return Section("Learning curves", (Notice(("No steps have been logged yet.",)),))
-    window = max(1, len(metrics) // 15)
-    measured = [record for record in metrics if "dev_loss" in record]
-
-    def lines(key: str) -> tuple[Line, ...]:
-        places, losses = (np.array([float(record[each]) for record in metrics]) for each in (key, "loss"))
-        x, y = (np.array([float(record[each]) for record in measured]) for each in (key, "dev_loss"))
-        return Line("train", "train", places, smooth(losses, window)), Line("dev", "dev", x, y, marks=True)
-
+        return no_curves()
     charts = tuple(
-        Chart(lines(key), label, "nats per target") for key, label in (("step", "updates"), ("target_tokens", "tokens read"))
+        Chart((train_line(metrics, key), dev_line(metrics, key, "dev_loss")), label, "nats per target")
+        for key, label in (("step", "updates"), ("target_tokens", "tokens read"))
     )
-    every = f", mean of {window} logged steps" if window > 1 else ""
-    return Section("Learning curves", (Charts(charts, (("train", f"train{every}"), ("dev", "dev"))),))
+    return Section(TITLE, (Charts(charts, (("train", f"train{smoothing(metrics)}"), ("dev", "dev"))),))
 
 
 def scores(split: str, found: stream_scores.StreamEvaluation) -> tuple[Section, Spans]:
     """The held-out scores as a table, and the main one as a sentence."""
-    own, footing = found.scores.summary(), found.footing
-    shared = f"{footing.per_byte:.3f} nats per byte"
-    table = (
-        (Cell("targets, as in training"), *map(Cell, (f"{own['loss']:.3f}", f"{own['accuracy']:.1%}", f"{own['count']:,}"))),
-        (
-            Cell("one token given all others", shared),
-            *map(Cell, (f"{footing.per_token:.3f}", "–", f"{len(footing.nats):,}")),
-        ),
-    )
+    predicted = {"targets, as in training": found.scores.summary()}
     lead = f"On {counted(found.rows, 'row')} of the {split} split, {counted(found.draws, 'draw')} each."
-    headline = (
-        f"On the {split} split, it predicts its targets at ",
-        Strong(f"{own['loss']:.3f} nats"),
-        f", and one token given all others at {shared}.",
-        *chosen_on_dev(split),
-    )
-    return Section("Held-out scores", (Table(("predictions", "loss, nats", "accuracy", "count"), table),), (lead,)), headline
+    return held_out(split, "its targets", predicted, "one token given all others", found.footing, lead)

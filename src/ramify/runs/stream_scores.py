@@ -7,13 +7,14 @@ from typing import Any
 from ramify.batching.running_text import RunningText
 from ramify.batching.views.streams import StreamConfig
 from ramify.dataset.store import Split, Store
-from ramify.errors import counted
-from ramify.inference.common_footing import WINDOW, CommonFooting, FootingScores
+from ramify.errors import RamifyError, counted
+from ramify.inference.common_footing import WINDOW, CommonFooting
 from ramify.inference.permutation import StreamPipeline
 from ramify.inference.row_evaluation import Tallied
 from ramify.inference.stream_evaluation import evaluate_streams, held_out_streams, num_places, on_common_footing
 from ramify.nn.precision import autocast
-from ramify.runs.base import Evaluation, check_options, no_progress
+from ramify.runs.base import check_options, no_progress
+from ramify.runs.running_text import RunningTextEvaluation
 
 OPTIONS = ("draws", "rows", "memory", "precision", "progress")
 
@@ -22,16 +23,10 @@ DRAWS = 1
 
 
 @dataclass(frozen=True)
-class StreamEvaluation(Evaluation):
-    """Loss in nats per target, and that of the common footing, in nats per byte."""
+class StreamEvaluation(RunningTextEvaluation):
+    """Held-out scores on the targets of rows that continue each other."""
 
     scores: Tallied
-    footing: FootingScores
-    rows: int
-    draws: int
-
-    def to_json(self) -> dict[str, Any]:
-        return self.scores.summary() | {"rows": self.rows} | self.footing.to_json()
 
     def lines(self) -> list[str]:
         found = self.scores.summary()
@@ -49,12 +44,18 @@ def score(
     check_options(options, OPTIONS, source, "a language model of running text")
     task, draws, rows = pipeline.task, options.get("draws", DRAWS), options.get("rows")
     view = held_out_streams(task, RunningText.open(store, task.tokenizer, split, marks=True), config)
+    memory = options.get("memory")
+    if memory is not None and memory > view.length:
+        raise RamifyError(
+            f"--memory {memory} is longer than a stream of the split {split}, which has {counted(view.length, 'token')}. Lower "
+            "--memory, or take more text."
+        )
     # Marks at the ends of paragraphs would be part of the windows, which all models must share.
     window = min(WINDOW, task.input.row_tokens)
     footing = CommonFooting.of(RunningText.open(store, task.tokenizer, split), task.tokenizer, window=window)
     bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
     total = num_places(view, rows) * view.config.num_rows
     with bar(total * draws) as advance, autocast(pipeline.device, precision):
-        scores = evaluate_streams(task, view, rows=rows, draws=draws, memory=options.get("memory"), progress=advance)
+        scores = evaluate_streams(task, view, rows=rows, draws=draws, memory=memory, progress=advance)
         on_footing = on_common_footing(pipeline, footing)
     return StreamEvaluation(scores, on_footing, total, draws)

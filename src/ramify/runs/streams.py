@@ -1,10 +1,9 @@
 """Language models on rows of running text that continue each other: XLNet and its relatives."""
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 
@@ -12,7 +11,6 @@ from ramify import hub
 from ramify.batching.running_text import RunningText
 from ramify.batching.stream_batch import collate_streams
 from ramify.batching.views.streams import StreamConfig, StreamInput, StreamRow, Streams
-from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
@@ -22,31 +20,19 @@ from ramify.models import hf
 from ramify.models.xlnet import XLNetConfig, head_from_hf
 from ramify.registry import TASKS, task_name
 from ramify.runs import stream_report, stream_scores
-from ramify.runs.base import RUN_FILE, Evaluation, Prepared, ReportParts, ReportRequest, Run
-from ramify.runs.execute import read_record
+from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
+from ramify.runs.execute import own_run
+from ramify.runs.language_models import PreparedLanguageModel, training_store, with_vocabulary
+from ramify.runs.running_text import RowDevConfig, RunningTextRun
 from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
 from ramify.tasks.permutation_lm import PermutationLMConfig
 from ramify.tasks.stream_task import StreamTask, StreamTaskConfig
-from ramify.training.checkpoints import Progress
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage, stream
 
 
 @dataclass(frozen=True)
-class StreamDevConfig:
-    """The dev loss during training: on about `rows` rows from the starts of the dev streams, with `draws` draws each."""
-
-    rows: int = 256
-    draws: int = 1
-
-    def __post_init__(self) -> None:
-        check_fields(self, "dev.")
-        if self.rows < 1 or self.draws < 1:
-            raise RamifyError(f"dev.rows={self.rows} and dev.draws={self.draws} must both be at least 1.")
-
-
-@dataclass(frozen=True)
-class PreparedStreams(Prepared):
+class PreparedStreams(PreparedLanguageModel):
     """A run with its streams, for training and dev scores."""
 
     run: "StreamRun"
@@ -87,9 +73,6 @@ class PreparedStreams(Prepared):
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
 
-    def best_score(self, progress: Progress) -> str:
-        return f"best dev loss {progress.best:.4f} at step {progress.best_step}"
-
     def _dev_loss(self) -> Callable[[], dict[str, float]] | None:
         """The measure on the dev streams; None if the dev split has no text, or less than one row."""
         config, run = self.run.dev, self.run
@@ -107,7 +90,7 @@ class PreparedStreams(Prepared):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamRun(Run):
+class StreamRun(RunningTextRun):
     """A language model on rows of running text in stored order, each of which continues where the row before it ended."""
 
     name: ClassVar[str] = "streams"
@@ -117,31 +100,13 @@ class StreamRun(Run):
     input: StreamInput = field(default_factory=StreamInput)
     view: StreamConfig = field(default_factory=StreamConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
-    dev: StreamDevConfig = field(default_factory=StreamDevConfig)
-
-    def sized(self, init: str) -> Self:
-        return replace(self, model=self.model.adapted_to(hub.checkpoint(init))) if init else self
-
-    def check_settings(self, settings: Mapping[str, str]) -> None:
-        return None
-
-    def adapt_to_data(self) -> Self:
-        return self
-
-    def notes(self) -> list[str]:
-        return []
+    dev: RowDevConfig = field(default_factory=RowDevConfig)
 
     def prepare(self, out: Path) -> PreparedStreams:
-        store = Store.open(self.data)
-        if len(store.split("train")) == 0:
-            raise RamifyError(f"{self.data} has no training trees. Build it with a larger share for train (--split).")
+        store = training_store(self.data)
         tokenizer = tokenizer_of(self.tokenizer, self.init, store, out, seed=self.seed, marks=True)
         torch.manual_seed(step_seed(self.seed, 0))
-        model = self.model if self.model.vocab_size else self.model.for_vocabulary(tokenizer.vocab_size)
-        if model.vocab_size < tokenizer.vocab_size:
-            raise RamifyError(
-                f"model.vocab_size={model.vocab_size} is too small for the {tokenizer.vocab_size} pieces of the tokenizer."
-            )
+        model = with_vocabulary(self.model, tokenizer)
         text = RunningText.open(store, tokenizer, "train", marks=True)
         view = Streams(text, tokenizer, self.input, self.view, seed=self.seed)
         if model.memory > view.length:
@@ -162,7 +127,7 @@ class StreamRun(Run):
             task = kind(backbone, tokenizer, self.input, self.task)
             saved = hub.saved_config(self.init)
             if saved is None:
-                head = head_from_hf(checkpoint.tensors, model)
+                head = head_from_hf(checkpoint, model)
                 hub.load_own_tensors(task, hub.own_tensors(task) | head, self.init)
             else:
                 hf.require(self.task, {"tie_weights": saved.parts["task"].tie_weights}, self.init, "task")
@@ -173,13 +138,6 @@ class StreamRun(Run):
         assert isinstance(task, StreamTask)
         return task
 
-    def normalized(self) -> Self:
-        return replace(self, data="")
-
-    @property
-    def weight_sources(self) -> tuple[str, ...]:
-        return tuple(filter(None, [self.init]))
-
     @classmethod
     def evaluates(cls, pipeline: Pipeline) -> bool:
         return isinstance(pipeline, StreamPipeline)
@@ -187,13 +145,8 @@ class StreamRun(Run):
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """Held-out loss in the objective's own terms, and on the common footing. Options: those of `stream_scores`."""
-        if not isinstance(pipeline, StreamPipeline):
-            raise RamifyError(f"{source} holds a {type(pipeline).__name__}, not a model of running text. Choose another model.")
-        config = cls.from_json(read_record(Path(source))["run"]).view if (Path(source) / RUN_FILE).exists() else StreamConfig()
-        return stream_scores.score(pipeline, source, store, split, config, options)
+        model, run = of_kind(pipeline, StreamPipeline, source, "a model of running text"), own_run(cls, source)
+        return stream_scores.score(model, source, store, split, run.view if run else StreamConfig(), options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         return stream_report.parts(self.view, request)
-
-    def next_command(self, out: Path, store: Store) -> str:
-        return f"evaluate {shlex.quote(str(out))} --data {shlex.quote(self.data)}"

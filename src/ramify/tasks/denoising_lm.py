@@ -11,7 +11,7 @@ from ramify.batching.stream_batch import StreamBatch, StreamTargets
 from ramify.batching.views.streams import StreamInput
 from ramify.models.base import State, StreamBackbone
 from ramify.tasks.base import Losses
-from ramify.tasks.spans import check_split, choose_targets, halves, quotas
+from ramify.tasks.spans import check_split, choose_targets, halves, quotas, random_pieces
 from ramify.tasks.stream_task import Predicted, StreamTask, StreamTaskConfig
 from ramify.tokenizer import Tokenizer
 
@@ -22,6 +22,8 @@ class DenoisingLMConfig(StreamTaskConfig):
 
     mask_split: tuple[float, float, float] = (0.8, 0.1, 0.1)
     """Shares of the chosen tokens that become the mask token, become a random piece, or stay unchanged."""
+    random_special: bool = True
+    """Whether a random piece may be a special token, as in BERT."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,6 +42,7 @@ class DenoisingLM(StreamTask):
     def __init__(self, backbone: StreamBackbone, tokenizer: Tokenizer, input: StreamInput, config: DenoisingLMConfig) -> None:
         super().__init__(backbone, tokenizer, input, config)
         tokenizer.require(("mask",), "the task denoising-lm")
+        self.choices = random_pieces(tokenizer, backbone.config.vocab_size, special=config.random_special)
 
     def draw(self, batch: StreamBatch, seeds: Ints) -> StreamBatch:
         parts = halves(batch)
@@ -52,7 +55,7 @@ class DenoisingLM(StreamTask):
             random = np.random.Generator(np.random.Philox(key=seed))
             chosen = choose_targets(batch, row, self.spans, self.word_starts, parts, counts, random)
             action = random.random(len(chosen))
-            drawn = random.integers(self.backbone.config.vocab_size, size=len(chosen))
+            drawn = self.choices[random.integers(len(self.choices), size=len(chosen))]
             shown[row, chosen] = np.select(
                 [action < to_mask, action < to_mask + to_random], [self.tokenizer.mask_id, drawn], shown[row, chosen]
             )

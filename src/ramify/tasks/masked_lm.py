@@ -22,7 +22,7 @@ from ramify.nn.modes import generator_state, restored_generator
 from ramify.nn.ragged import Rows
 from ramify.tasks.base import Losses, Task
 from ramify.tasks.mask_units import Chosen, MaskUnit, Words, choose, span_lengths
-from ramify.tasks.spans import check_split
+from ramify.tasks.spans import check_split, random_pieces
 from ramify.tokenizer import Tokenizer
 
 LossNorm = Literal["constant", "sum", "step", "tokens"]
@@ -151,9 +151,8 @@ class MaskedLM(Task[Batch]):
         )
         self.next_head = self._next_sentence_head() if self.config.next_sentence else None
         self.word_starts = None if self.config.mask_unit == "piece" else tokenizer.word_starts
-        banned = set() if self.config.random_special else set(tokenizer.special_ids)
-        choices = torch.tensor([token for token in range(vocab_size) if token not in banned])
-        self.register_buffer("choices", choices, persistent=False)
+        choices = random_pieces(tokenizer, vocab_size, special=self.config.random_special)
+        self.register_buffer("choices", torch.from_numpy(choices), persistent=False)
         self.own_words = self.reply_words = None
         if self.config.own_words:
             self.own_words = self._bag_of_words("own_words", backbone.context_projection)

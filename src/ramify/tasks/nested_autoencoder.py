@@ -11,13 +11,24 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ramify.batching.document_batch import BOS, NUM_MARKS, DocumentBatch, LevelBatch, LevelDraws
+from ramify.batching.document_batch import (
+    BOS,
+    CONT,
+    EMPTY,
+    EOS,
+    NUM_MARKS,
+    CollectionDraws,
+    DocumentBatch,
+    LevelBatch,
+    LevelDraws,
+)
 from ramify.batching.forest import Ints, ranges
 from ramify.batching.views.documents import LevelInput
 from ramify.config import check_fields
 from ramify.errors import RamifyError
-from ramify.models.agent import Agent, AgentDecoder, CoherenceChecker
+from ramify.models.agent import Agent, AgentDecoder, CoherenceChecker, CollectionEncoder
 from ramify.models.base import State
+from ramify.nn.blocks import check_heads
 from ramify.nn.heads import VocabularyHead
 from ramify.nn.linear import Linear, linear
 from ramify.nn.modes import generator_state, restored_generator
@@ -25,6 +36,9 @@ from ramify.nn.ragged import Rows
 from ramify.tasks.base import Losses, Task
 from ramify.tasks.nested_corruption import Pool, RowChildren, Source, mask_children, replace_children
 from ramify.tokenizer import Tokenizer
+
+WINDOW = 100
+"""Number of updates over which losses are compared before a further level begins."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +51,8 @@ class NestedAutoencoderConfig:
     """Weight of the loss of masked children."""
     coherence: float = 1.0
     """Weight of the loss of the share of replaced children."""
+    without: tuple[str, ...] = ()
+    """Losses that are left out, such as mlm_sentence or coherence_chapter."""
     autoencoder: float = 0.1
     """Weight at the start of the distance between a Compressor's input and its Decompressor's output."""
     autoencoder_until: float = 0.6
@@ -71,12 +87,22 @@ class NestedAutoencoderConfig:
     checker_layers: int = 2
     checker_width: float = 2.0
     """The width of the checker's layers, as a multiple of the vector's length."""
+    ends: Literal["class", "logistic"] = "class"
+    """The end of a row above the tokens. class: the end marks are candidates beside the vectors. logistic: the cosine of a
+    place's output with each end mark says whether the row ends there."""
+    top: Literal["none", "collection"] = "none"
+    """collection: on the highest level, too, nodes are predicted from their neighbours: the documents of the batch."""
     upper: Literal["detached", "two_phase"] = "detached"
     """Documents that are too long for one graph. detached: their chapters are encoded without a gradient. two_phase: the exact
     gradient, chapter by chapter."""
     schedule: Literal["joint", "staged"] = "joint"
-    """staged: each further level begins to learn `unlock_steps` updates after the one below."""
+    """staged: each further level begins to learn `unlock_steps` updates after the one below, or when that one's losses fall no
+    further."""
     unlock_steps: int = 1000
+    """The greatest number of updates before the next level begins."""
+    plateau: float = 0.0
+    """The next level begins when the losses of the highest one fall by less than this share in 100 updates (0: they are not
+    looked at)."""
     freeze_below: bool = False
     """Whether a level stops learning when the next one begins (with staged)."""
     encoder_only: bool = False
@@ -84,7 +110,7 @@ class NestedAutoencoderConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "task.")
-        weights = ("reconstruction", "mlm", "coherence", "autoencoder", "vector_distance", "queue", "unlock_steps")
+        weights = ("reconstruction", "mlm", "coherence", "autoencoder", "vector_distance", "queue", "unlock_steps", "plateau")
         for name in weights:
             if getattr(self, name) < 0:
                 raise RamifyError(f"task.{name} must be at least 0, but is {getattr(self, name)}.")
@@ -119,6 +145,9 @@ class Classes:
     vectors: Float[Tensor, "class dim"]
     content: Int[Tensor, " class"]
 
+    def without_marks(self) -> "Classes":
+        return Classes(self.vectors[NUM_MARKS:], self.content[NUM_MARKS:])
+
     def loss(
         self, states: Float[Tensor, "position dim"], labels: Int[Tensor, " position"], per_class: bool
     ) -> Float[Tensor, " position"]:
@@ -141,6 +170,55 @@ class MaskedChildHead(nn.Module):
         return F.gelu(self.dense(x))
 
 
+class EndScores(nn.Module):
+    """Scores of the two end marks by their cosine with a place's output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(5.0))
+        self.bias = nn.Parameter(torch.tensor(0.0))
+
+    def forward(self, states: Float[Tensor, "place dim"], items: Float[Tensor, "item dim"]) -> Float[Tensor, "place 2"]:
+        """The scores of EOS and CONT: a row ends if either is above 0."""
+        marks = F.normalize(items[[EOS, CONT]], dim=1)
+        return linear(F.normalize(states, dim=1), marks) * self.scale + self.bias
+
+
+class PlateauWatch(nn.Module):
+    """The number of levels that learn, if each begins when the losses of the one below fall no further."""
+
+    unlocked: Tensor
+    began: Tensor
+    sums: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("unlocked", torch.ones((), dtype=torch.int64))
+        self.register_buffer("began", torch.zeros((), dtype=torch.int64))
+        """The update after which the highest level began."""
+        self.register_buffer("sums", torch.zeros(3, dtype=torch.float64))
+        """The sum and number of the losses of this window, and the mean of the one before it (0: none)."""
+
+    def before(self, updates: int) -> int:
+        """The number of levels that learn in an update. A level that is unlocked in it begins with the next one, because the
+        losses of all its micro-batches are counted beforehand."""
+        unlocked = int(self.unlocked)
+        return unlocked - 1 if unlocked > 1 and int(self.began) == updates else unlocked
+
+    def observe(self, loss: float, updates: int, share: float, most: int) -> None:
+        """Take the loss of the highest level that learns, and unlock the next one if it is due."""
+        self.sums[0] += loss
+        self.sums[1] += 1
+        window = int(self.sums[1]) >= WINDOW
+        mean, before = float(self.sums[0] / self.sums[1]), float(self.sums[2])
+        if updates - int(self.began) >= max(1, most) or (window and before and before - mean < share * abs(before)):
+            self.unlocked += 1
+            self.began.fill_(updates)
+            self.sums.zero_()
+        elif window:
+            self.sums.copy_(torch.tensor([0.0, 0.0, mean]))
+
+
 class Queue(nn.Module):
     """The latest vectors of a level, without a gradient."""
 
@@ -160,6 +238,10 @@ class Queue(nn.Module):
 
     def __len__(self) -> int:
         return int(self.filled)
+
+    def latest(self, dtype: torch.dtype) -> Float[Tensor, "vector dim"]:
+        """The vectors that the queue holds now. Later ones do not change the copy."""
+        return self.vectors[: len(self)].to(dtype, copy=True)
 
     @torch.no_grad()
     def add(self, vectors: Float[Tensor, "row dim"], rows: LevelBatch) -> None:
@@ -194,8 +276,17 @@ class NestedAutoencoder(Task[DocumentBatch]):
         """The names of all levels, tokens included."""
         sizes, depth = backbone.config, backbone.depth
         banned = set(tokenizer.special_ids)
+        if config.ends == "logistic" and input.overflow == "pack":
+            raise RamifyError(
+                "task.ends=logistic predicts no mark between packed nodes. Set input.overflow=cut, or task.ends=class."
+            )
         self.choices = np.array([token for token in range(tokenizer.vocab_size) if token not in banned], dtype=np.int64)
         """The token ids that a random token may be."""
+        if unknown := set(config.without) - set(self._all_names()):
+            raise RamifyError(
+                f"task.without names no loss of this model: {', '.join(sorted(unknown))}. The losses are "
+                f"{', '.join(self._all_names())}."
+            )
         if config.encoder_only:
             return
         self.decoder = AgentDecoder(sizes)
@@ -207,7 +298,16 @@ class NestedAutoencoder(Task[DocumentBatch]):
         table = backbone.encoder(0).table
         self.reconstruction_head = VocabularyHead(sizes.dims[0], table.num_embeddings, embedding=table)
         self.mlm_head = VocabularyHead(sizes.dims[0], table.num_embeddings, embedding=table)
-        self.queues = nn.ModuleList(Queue(config.queue, dim) for dim in sizes.dims[1:-1])
+        queued = sizes.dims[1:] if config.top == "collection" else sizes.dims[1:-1]
+        self.queues = nn.ModuleList(Queue(config.queue, dim) for dim in queued)
+        self.ends = nn.ModuleList(EndScores() for _ in sizes.dims[1:-1]) if config.ends == "logistic" else None
+        self.collection = None
+        if config.top == "collection":
+            check_heads(sizes.dims[-1], sizes.num_heads)
+            self.collection = CollectionEncoder(sizes)
+            self.mlm_heads.append(MaskedChildHead(sizes.dims[-1]))
+        if config.schedule == "staged" and config.plateau:
+            self.watch = PlateauWatch()
 
     # --- draws -------------------------------------------------------------------------------------------------------
 
@@ -219,10 +319,39 @@ class NestedAutoencoder(Task[DocumentBatch]):
         """The batch with masked and replaced children, which the seed determines. It is empty if none of its levels learns."""
         low, high = self.active
         if batch.lowest >= high or batch.lowest + len(batch.levels) <= low:
-            return replace(batch, levels=(), parts=(), draws=())
+            return EMPTY
         random = np.random.Generator(np.random.Philox(key=seed))
         draws = [self._draw(batch, level, random) for level in range(len(batch.levels))]
-        return replace(batch, draws=tuple(draw.to(batch.device) for draw in draws))
+        drawn = replace(batch, draws=tuple(draw.to(batch.device) for draw in draws))
+        if self.collection is None:
+            return drawn
+        return replace(drawn, collection=self._draw_collection(batch, random))
+
+    def _draw_collection(self, batch: DocumentBatch, random: np.random.Generator) -> CollectionDraws | None:
+        """Masked documents among those of a batch, in reading order. The copies of a long document are no collection."""
+        if batch.parts or len(batch.levels) < self.backbone.depth or len(batch.levels[-1].rows) < 2:
+            return None
+        order = np.argsort(batch.levels[-1].source)
+        room = self.backbone.config.max_children[-1] - 1
+        counts = np.diff(np.append(np.arange(0, len(order), room), len(order)))
+        row = np.repeat(np.arange(len(counts)), counts)
+        config = self.config
+        masked = mask_children(
+            RowChildren(order, row, counts),
+            config.mask_rate,
+            config.mask_split,
+            order,
+            None,
+            random,
+            bernoulli=config.mask_draw == "bernoulli",
+        )
+        slots = np.full(len(order) + len(counts), EOS)
+        place = np.arange(len(order)) + row
+        slots[place] = NUM_MARKS + order
+        shown = slots.copy()
+        shown[place[masked.chosen]] = masked.shown
+        tensors = (torch.from_numpy(each) for each in (slots, shown, place[masked.chosen]))
+        return CollectionDraws(Rows.build(counts + 1, keys=np.arange(len(counts))), *tensors).to(batch.device)
 
     def _draw(self, batch: DocumentBatch, number: int, random: np.random.Generator) -> LevelDraws:
         config, level, rows = self.config, batch.lowest + number, batch.levels[number]
@@ -293,7 +422,8 @@ class NestedAutoencoder(Task[DocumentBatch]):
         config, depth = self.config, self.backbone.depth
         if config.schedule == "joint" or not self.training:
             return 0, depth
-        stop = min(depth, 1 + self.updates // max(1, config.unlock_steps))
+        unlocked = self.watch.before(self.updates) if config.plateau else 1 + self.updates // max(1, config.unlock_steps)
+        stop = min(depth, unlocked)
         return (stop - 1 if config.freeze_below else 0), stop
 
     def counts(self, batch: DocumentBatch, phase: str) -> dict[str, float]:
@@ -308,11 +438,16 @@ class NestedAutoencoder(Task[DocumentBatch]):
                 counts |= {"reconstruction": slots, "autoencoder": slots, "length": float(len(rows.lengths))}
                 counts |= {"mlm": float(len(draws.masked)), "coherence": float(len(draws.checked))}
             found |= {name: counts[name.partition("_")[0]] for name in self._loss_names(level)}
+        if (name := f"mlm_{self.names[-1]}") in self.loss_names:
+            draws = batch.collection if high == self.backbone.depth else None
+            found[name] = 0.0 if draws is None else float(len(draws.masked))
         return found
 
     def losses(self, batch: DocumentBatch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
         if not batch.parts:
-            yield self.level_losses(batch, None, divisors), None
+            found = self.level_losses(batch, None, divisors)
+            yield found, None
+            self._watch(found)
             return
         # Frozen levels have no gradient.
         two_phase = self.config.upper == "two_phase" and self.active[0] < batch.lowest
@@ -333,6 +468,15 @@ class NestedAutoencoder(Task[DocumentBatch]):
             yield {"encoder": (found * leaf.grad[start : start + len(found)]).sum()}, None
             start += len(found)
 
+    def _watch(self, losses: Mapping[str, Tensor]) -> None:
+        """Let the next level begin, if the losses of the highest one say so."""
+        config, level = self.config, self.active[1] - 1
+        if not (self.training and config.schedule == "staged" and config.plateau) or level + 1 == self.backbone.depth:
+            return
+        own = [float(losses[name].detach()) for name in self._loss_names(level) if name in losses]
+        if own:
+            self.watch.observe(sum(own), self.updates, config.plateau, config.unlock_steps)
+
     def level_losses(self, batch: DocumentBatch, vectors: Tensor | None, divisors: Mapping[str, float]) -> dict[str, Tensor]:
         """The losses of all levels of a batch, whose lowest rows have tokens as children, or these vectors."""
         low, high = self.active
@@ -347,28 +491,46 @@ class NestedAutoencoder(Task[DocumentBatch]):
             if level >= low:
                 found |= self._level(encoded, draws, divisors)
             vectors = encoded.parents
-            if level + 1 < self.backbone.depth:
+            if level + 1 <= len(self.queues):
                 fresh.append((level + 1, vectors, rows))
+        last = f"mlm_{self.names[-1]}"
+        if self.collection is not None and batch.collection is not None and high == self.backbone.depth and last in divisors:
+            assert vectors is not None
+            found |= self._collection(self.collection, vectors, batch, divisors)
         if self.training:
             # Only now, so that no vector is a class of its own batch twice.
             for level, own, rows in fresh:
                 self.queue(level).add(own, rows)
         return found
 
+    def _collection(
+        self, encoder: CollectionEncoder, vectors: Tensor, batch: DocumentBatch, divisors: Mapping[str, float]
+    ) -> dict[str, Tensor]:
+        """The loss of masked documents among those of the batch."""
+        draws, depth, name = batch.collection, self.backbone.depth, f"mlm_{self.names[-1]}"
+        assert draws is not None
+        items = torch.cat([encoder.states.items(vectors), self.queue(depth).latest(vectors.dtype)])
+        states = encoder.states(items, draws.masked_slots, draws.rows).index_select(0, draws.masked)
+        classes = self._classes(depth, items, batch.levels[-1:])
+        labels = draws.slots.index_select(0, draws.masked)
+        loss = classes.loss(self.mlm_heads[depth](states), labels, self.config.per_class).sum()
+        return {name: loss * (self.config.mlm / max(divisors[name], 1e-12))}
+
     def encode(self, batch: DocumentBatch, number: int, vectors: Tensor | None) -> "Encoded":
         """Encode the rows of one of the batch's levels, whose children have these vectors."""
         level, rows = batch.lowest + number, batch.levels[number]
         encoder = self.backbone.encoder(level)
-        items, classes = encoder.items(vectors), None
+        items = encoder.items(vectors)
+        classes = None
         if level > 0:
-            queue = self.queue(level)
-            items = torch.cat([items, queue.vectors[: len(queue)].to(items.dtype)])
+            # A replaced chapter of a long document may come from the queue.
+            items = torch.cat([items, self.queue(level).latest(items.dtype)])
             classes = self._classes(level, items, batch.below(number))
         states = encoder.states(items, rows.slots, rows.rows)
         return Encoded(level, rows, items, classes, states, encoder.compress(states, rows.rows))
 
     def _classes(self, level: int, items: Float[Tensor, "item dim"], below: Sequence[LevelBatch]) -> Classes:
-        """The items of a level above the tokens as classes."""
+        """The candidates of a level above the tokens: its marks, its vectors, and those of its queue."""
         queue = self.queue(level)
         marks = torch.arange(NUM_MARKS, device=items.device)
         content = torch.cat([marks, *(rows.content for rows in below), queue.content[: len(queue)]])
@@ -379,31 +541,39 @@ class NestedAutoencoder(Task[DocumentBatch]):
         name, parent = self.names[encoded.level], self.names[encoded.level + 1]
         decoded = self.decode(encoded)
         weight = {each: 1.0 / max(divisors[each], 1e-12) for each in self._loss_names(encoded.level)}
-        found = {f"reconstruction_{parent}": self._reconstruction(encoded, decoded, weight[f"reconstruction_{parent}"])}
-        if decoded.length_scores is not None:
+        found: dict[str, Tensor] = {}
+        if (own := f"reconstruction_{parent}") in weight:
+            found[own] = self._reconstruction(encoded, decoded, weight[own])
+        if (own := f"length_{parent}") in weight:
+            assert decoded.length_scores is not None
             lengths = torch.from_numpy(encoded.rows.lengths - 1).to(self.device)
             loss = F.cross_entropy(decoded.length_scores, lengths, reduction="sum")
-            found[f"length_{parent}"] = loss * (self.config.reconstruction * weight[f"length_{parent}"])
-        if len(draws.masked):
-            found[f"mlm_{name}"] = self._masked(encoded, draws) * (self.config.mlm * weight[f"mlm_{name}"])
-        if len(draws.checked):
-            found[f"coherence_{parent}"] = self._coherence(encoded, draws) * (
-                self.config.coherence * weight[f"coherence_{parent}"]
-            )
-        if self.autoencoder_weight:
-            loss = self._autoencoder(encoded, decoded)
-            found[f"autoencoder_{parent}"] = loss * (self.autoencoder_weight * weight[f"autoencoder_{parent}"])
+            found[own] = loss * (self.config.reconstruction * weight[own])
+        if (own := f"mlm_{name}") in weight and len(draws.masked):
+            found[own] = self._masked(encoded, draws) * (self.config.mlm * weight[own])
+        if (own := f"coherence_{parent}") in weight and len(draws.checked):
+            found[own] = self._coherence(encoded, draws) * (self.config.coherence * weight[own])
+        if (own := f"autoencoder_{parent}") in weight and self.autoencoder_weight:
+            found[own] = self._autoencoder(encoded, decoded) * (self.autoencoder_weight * weight[own])
         return found
 
     @property
     def loss_names(self) -> list[str]:
-        """The names of all losses."""
-        return [name for level in range(self.backbone.depth) for name in self._loss_names(level)]
+        """The names of all losses that are computed."""
+        return [name for name in self._all_names() if name not in self.config.without]
 
-    def _loss_names(self, level: int) -> list[str]:
+    def _all_names(self) -> list[str]:
+        found = [name for level in range(self.backbone.depth) for name in self._names_of(level)]
+        return found + ([f"mlm_{self.names[-1]}"] if self.config.top == "collection" else [])
+
+    def _names_of(self, level: int) -> list[str]:
         name, parent = self.names[level], self.names[level + 1]
         found = [f"reconstruction_{parent}", f"mlm_{name}", f"coherence_{parent}", f"autoencoder_{parent}"]
         return found + ([f"length_{parent}"] if self.backbone.config.decoder_length == "predicted" else [])
+
+    def _loss_names(self, level: int) -> list[str]:
+        """The names of the losses of one level of children."""
+        return [name for name in self._names_of(level) if name not in self.config.without]
 
     @property
     def autoencoder_weight(self) -> float:
@@ -442,7 +612,15 @@ class NestedAutoencoder(Task[DocumentBatch]):
                 smoothing = self._smoothing(decoded.states, labels)
                 loss = loss + smoothing * (config.label_smoothing * config.reconstruction * weight)
             return loss
-        loss = encoded.classes.loss(decoded.states, labels, config.per_class).sum() * config.reconstruction
+        if self.ends is None:
+            loss = encoded.classes.loss(decoded.states, labels, config.per_class).sum()
+        else:
+            states, own = (each.index_select(0, rows.child_place) for each in (decoded.states, labels))
+            loss = encoded.classes.without_marks().loss(states, own - NUM_MARKS, config.per_class).sum()
+            ends = self.ends[encoded.level - 1](decoded.states, encoded.items)
+            wanted = torch.stack([labels == EOS, labels == CONT], 1).to(ends.dtype)
+            loss = loss + F.binary_cross_entropy_with_logits(ends, wanted, reduction="sum") / 2
+        loss = loss * config.reconstruction
         if config.vector_distance and len(rows.child_place):
             own = F.embedding(labels.index_select(0, rows.child_place), encoded.items).detach()
             distance = relative_distance(own, decoded.states.index_select(0, rows.child_place))
@@ -497,7 +675,7 @@ class Encoded:
     """The level of the children."""
     rows: LevelBatch
     items: Float[Tensor, "item dim"]
-    """The marks, and the tokens or the children's vectors and those of the level's queue."""
+    """The marks, and the tokens or the children's vectors with those of the queue."""
     classes: Classes | None
     """The candidates above the tokens. Tokens have a vocabulary."""
     states: Float[Tensor, "slot dim"]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ramify.batching.forest import Ints
 from ramify.batching.stream_batch import StreamBatch
 from ramify.errors import RamifyError
+from ramify.tokenizer import Tokenizer
 
 SpanUnit = Literal["word", "piece", "token"]
 Parts = tuple[tuple[int, int], ...]
@@ -94,6 +95,12 @@ def check_split(shares: tuple[float, ...]) -> None:
             f"task.mask_split={list(shares)} is not three shares that add up to 1. Set the shares of masked, random and "
             "unchanged tokens, such as [0.8, 0.1, 0.1]."
         )
+
+
+def random_pieces(tokenizer: Tokenizer, vocab_size: int, *, special: bool) -> Ints:
+    """The pieces among which random replacements are drawn: all, or those that are not `special`."""
+    pieces = np.arange(vocab_size)
+    return pieces if special else np.setdiff1d(pieces, tokenizer.special_ids)
 
 
 def halves(batch: StreamBatch) -> Parts:

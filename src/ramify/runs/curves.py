@@ -1,0 +1,46 @@
+"""Learning curves of reports, from the logged steps of a run."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ramify.runs.sections import Line, Notice, Section, smooth
+
+Metrics = Sequence[Mapping[str, Any]]
+"""The logged steps. Some hold dev scores, too."""
+
+TITLE = "Learning curves"
+
+
+def no_curves(title: str = TITLE) -> Section:
+    """The section of a run without a logged step."""
+    return Section(title, (Notice(("No steps have been logged yet.",)),))
+
+
+def train_line(metrics: Metrics, key: str) -> Line:
+    """The training loss against `key`, smoothed."""
+    loss = np.array([float(train_loss(record)) for record in metrics])
+    return Line("train", "train", np.array([float(record[key]) for record in metrics]), smooth(loss, _window(metrics)))
+
+
+def dev_line(metrics: Metrics, key: str, field: str, name: str = "dev", kind: str = "dev") -> Line:
+    """A dev score against `key`, at the steps that measured it."""
+    measured = [record for record in metrics if field in record]
+    x, y = (np.array([float(record[each]) for record in measured]) for each in (key, field))
+    return Line(name, kind, x, y, marks=True)
+
+
+def smoothing(metrics: Metrics) -> str:
+    """The smoothing of the training loss, for legends; empty if there is none."""
+    window = _window(metrics)
+    return f", mean of {window} logged steps" if window > 1 else ""
+
+
+def train_loss(record: Mapping[str, Any]) -> float:
+    """The loss of a logged step; for masked words, without the losses that teach vectors or pairs."""
+    return record.get("masked_lm", record["loss"])
+
+
+def _window(metrics: Metrics) -> int:
+    return max(1, len(metrics) // 15)

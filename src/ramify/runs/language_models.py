@@ -1,0 +1,61 @@
+"""The parts that all runs of language models share: their base, the training data, and the size of the vocabulary."""
+
+import shlex
+from abc import ABC
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self, TypeVar
+
+from ramify.dataset.store import Store
+from ramify.errors import RamifyError
+from ramify.models.base import ModelConfig
+from ramify.runs.base import Prepared, Run
+from ramify.tokenizer import Tokenizer
+from ramify.training.checkpoints import Progress
+
+Model = TypeVar("Model", bound=ModelConfig)
+
+
+@dataclass(frozen=True)
+class PreparedLanguageModel(Prepared, ABC):
+    """A run of a language model with its data opened and its model built."""
+
+    def best_score(self, progress: Progress) -> str:
+        return f"best dev loss {progress.best:.4f} at step {progress.best_step}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModelRun(Run, ABC):
+    """A run of a language model. `--set` may change all of its settings, and the data set determines none."""
+
+    def check_settings(self, settings: Mapping[str, str]) -> None:
+        return None
+
+    def adapt_to_data(self) -> Self:
+        return self
+
+    @property
+    def weight_sources(self) -> tuple[str, ...]:
+        return tuple(filter(None, [self.init]))
+
+    def next_command(self, out: Path, store: Store) -> str:
+        return f"evaluate {shlex.quote(str(out))} --data {shlex.quote(self.data)}"
+
+
+def training_store(data: str) -> Store:
+    """Open the data set of a run. Raises `RamifyError` if none of its trees is for training."""
+    store = Store.open(data)
+    if len(store.split("train")) == 0:
+        raise RamifyError(f"{data} has no training trees. Build it with a larger share for train (--split).")
+    return store
+
+
+def with_vocabulary(model: Model, tokenizer: Tokenizer) -> Model:
+    """The model with the tokenizer's vocabulary, unless it has a size of its own. Raises `RamifyError` if that is too small."""
+    config = model if model.vocab_size else model.for_vocabulary(tokenizer.vocab_size)
+    if config.vocab_size < tokenizer.vocab_size:
+        raise RamifyError(
+            f"model.vocab_size={config.vocab_size} is too small for the {tokenizer.vocab_size} pieces of the tokenizer."
+        )
+    return config

@@ -1,0 +1,48 @@
+"""The parts that reports on models of running text share."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ramify.inference.common_footing import FootingScores
+from ramify.runs.base import ReportParts
+from ramify.runs.sections import Cell, Section, Spans, Strong, Table, chosen_on_dev
+
+COLUMNS = ("predictions", "loss, nats", "accuracy", "count")
+
+
+def report_parts(
+    purpose: str, record: Mapping[str, Any], sections: Sequence[Section], headline: Spans, missing: str
+) -> ReportParts:
+    """The parts of a report, with the facts about the training text from run.json."""
+    return ReportParts(
+        purpose=purpose,
+        examples="rows",
+        sections=tuple(sections),
+        headline=headline,
+        missing=missing,
+        data=tuple((name.replace("_", " "), f"{value:,}") for name, value in record["text"].items()),
+    )
+
+
+def held_out(
+    split: str, target: str, scores: Mapping[str, Mapping[str, Any]], asked: str, footing: FootingScores, lead: str
+) -> tuple[Section, Spans]:
+    """The held-out scores as a table, and the main one as a sentence.
+
+    `scores` has the scores of all kinds of predictions by their names, the main one first; `target` is the noun for it in the
+    sentence. `asked` describes the predictions of the common footing.
+    """
+    shared = f"{footing.per_byte:.3f} nats per byte"
+    rows = [
+        (Cell(name), Cell(f"{own['loss']:.3f}"), Cell(f"{own['accuracy']:.1%}"), Cell(f"{own['count']:,}"))
+        for name, own in scores.items()
+    ]
+    rows.append((Cell(asked, shared), Cell(f"{footing.per_token:.3f}"), Cell("–"), Cell(f"{len(footing.nats):,}")))
+    main = next(iter(scores.values()))
+    headline = (
+        f"On the {split} split, it predicts {target} at ",
+        Strong(f"{main['loss']:.3f} nats"),
+        f", and {asked} at {shared}.",
+        *chosen_on_dev(split),
+    )
+    return Section("Held-out scores", (Table(COLUMNS, tuple(rows)),), (lead,)), headline

@@ -1,0 +1,80 @@
+"""AGENT on two ranks: gradients of one process, and runs that resume to the same bits, queues included."""
+
+from pathlib import Path
+
+import agent_ranks
+import pytest
+import torch
+from safetensors.torch import load_file
+from test_two_ranks import torchrun
+
+from fixtures.nested import losses, read, task
+from ramify.batching.samplers import TokenBudget
+from ramify.tasks.base import MAIN
+from ramify.tasks.nested_autoencoder import Queue
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("agent")
+    torchrun(Path(agent_ranks.__file__), folder)
+    return [load_file(folder / f"rank-{rank}.safetensors") for rank in (0, 1)]
+
+
+def part(tensors, name):
+    return {key.removeprefix(f"{name}."): tensor for key, tensor in tensors.items() if key.startswith(f"{name}.")}
+
+
+def test_gradients_equal_one_process_over_the_examples_of_both_ranks(ranks):
+    own = task(agent_ranks.SENTENCES, autoencoder_until=1.0)
+    own.__class__ = agent_ranks.SameDraws
+    view, collator = read(own, agent_ranks.TREES, agent_ranks.BUDGET)
+    steps = TokenBudget(view.costs, agent_ranks.BUDGET, seed=3, world_size=2).steps(0)
+    for number in range(agent_ranks.STILL.steps):
+        own.share_done = number / agent_ranks.STILL.steps
+        examples = [view.example(int(each)) for step in steps[2 * number : 2 * number + 2] for each in step]
+        batch = own.corrupt(collator(examples), torch.Generator())
+        own.zero_grad(set_to_none=True)
+        torch.stack(list(losses(own, batch, own.counts(batch, MAIN)).values())).sum().backward()
+        for name, parameter in own.named_parameters():
+            for rank in ranks:
+                found = part(rank, f"gradients.{number + 1}")[name]
+                torch.testing.assert_close(found, parameter.grad, rtol=0, atol=1e-10, msg=f"{number} {name}")
+        assert max(parameter.grad.abs().max() for parameter in own.parameters()) > 1e-2
+
+
+@pytest.mark.parametrize("upper", ["detached", "two_phase"])
+def test_killed_run_resumes_to_the_same_bits_on_two_ranks(ranks, upper):
+    for own in ranks:
+        straight, resumed = part(own, f"straight.{upper}"), part(own, f"resumed.{upper}")
+        assert straight.keys() == resumed.keys()
+        assert all(torch.equal(resumed[name], tensor) for name, tensor in straight.items())
+        assert int(straight["queues.1.filled"]) > 0
+
+
+@pytest.mark.parametrize("kind", ["straight.detached", "straight.two_phase", "staged"])
+def test_ranks_share_weights_and_queues(ranks, kind):
+    one, two = (part(own, kind) for own in ranks)
+    assert one.keys() == two.keys()
+    assert all(torch.equal(tensor, two[name]) for name, tensor in one.items())
+    assert all(torch.isfinite(tensor.double()).all() for tensor in one.values())
+
+
+@pytest.mark.parametrize("upper", ["detached", "two_phase"])
+def test_killed_run_resumes_to_the_same_bits_on_one_rank(tmp_path, upper):
+    straight = agent_ranks.train(tmp_path / "straight", upper)
+    for kill in (3, 7):
+        agent_ranks.train(tmp_path / "killed", upper, resume=True, until=kill)
+    resumed = agent_ranks.train(tmp_path / "killed", upper, resume=True)
+    assert straight.keys() == resumed.keys()
+    assert all(torch.equal(resumed[name], tensor) for name, tensor in straight.items())
+    assert straight["queues.0.vectors"].abs().max() > 0
+
+
+def test_a_lost_queue_would_be_noticed(tmp_path, monkeypatch):
+    """Without its queues, a resumed run is another one."""
+    straight = agent_ranks.train(tmp_path / "straight", "detached")
+    agent_ranks.train(tmp_path / "killed", "detached", until=7)
+    monkeypatch.setattr(Queue, "__len__", lambda self: 0)
+    resumed = agent_ranks.train(tmp_path / "killed", "detached", resume=True)
+    assert any(not torch.equal(resumed[name], tensor) for name, tensor in straight.items() if "queues" not in name)
