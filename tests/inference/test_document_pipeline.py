@@ -84,12 +84,15 @@ def test_strings_have_the_vector_of_the_equal_node(model):
     close(model.embed("\n\n".join(texts_of_nodes(one, [0])), level="document"), model.embed(one, level="document"))
 
 
-def test_vectors_do_not_depend_on_other_documents(model, monkeypatch):
-    together = model.embed(letters(), level="paragraph")
+def test_vectors_do_not_depend_on_other_documents(model, monkeypatch, tmp_path):
+    store = built(letters(), tmp_path)
+    together = model.embed(store.trees(), level="paragraph")
+    assert len(together) == len(ids("paragraph"))
     monkeypatch.setattr(document_vectors, "NODES", 1)
     monkeypatch.setattr(document_vectors, "TOKENS", 9)
-    close(model.embed(letters(), level="paragraph"), together)
-    assert len(together) == len(ids("paragraph"))
+    index = model.index(store, level="paragraph")
+    close(index.vectors, together / np.linalg.norm(together, axis=1, keepdims=True))
+    close(model.embed(store.trees(), level="paragraph"), together)
 
 
 def test_a_node_that_was_cut_has_the_mean_of_its_pieces(model):
@@ -459,8 +462,9 @@ def test_the_encoder_alone(model, tmp_path):
     assert sizes[0] < sum(each.numel() * 4 for each in model.module.parameters())
 
 
-def test_groups_hold_whole_documents(monkeypatch):
-    store = Store.from_trees(letters())
+def test_groups_hold_whole_documents(monkeypatch, tmp_path):
+    assert [each.tolist() for each in in_groups(Store.from_trees(letters()))] == [[0, 1, 2]]
+    store = built(letters(), tmp_path)
     monkeypatch.setattr(document_vectors, "NODES", 20)
     groups = [each.tolist() for each in in_groups(store)]
     assert [tree for group in groups for tree in group] == [0, 1, 2]

@@ -184,6 +184,10 @@ def count_unknown(tokenizer: Tokenizer, levels: Levels) -> int:
 
 
 def in_groups(store: Store) -> Iterator[Ints]:
-    """The trees of a store, in groups of whole documents that are held at once."""
+    """The trees of a store, in groups of whole documents that are held at once. A store in memory is one group, because its
+    texts are tokenized again for each."""
+    if store.path is None:
+        yield from [np.arange(store.num_trees)] if store.num_trees else []
+        return
     for start, stop in runs(np.diff(store.offsets), NODES):
         yield np.arange(start, stop)

@@ -28,9 +28,9 @@ TAIL = 0.05
 
 _HOW = (
     "<p>Each strip is a level, from the document above to its sentences below; a node is as wide as its text is long, and lies "
-    "below the node that holds it. Colours run from orange (the least coherent nodes of a level) to blue. Click a node, or "
-    "choose it in the list, to enlarge it and to read it; click the top strip, or press Escape, to return to the node "
-    "around it.</p>"
+    "below the node that holds it. Colours run from orange (the least coherent nodes of a level) to blue. “Inside” is how well "
+    "a node's children fit together, and “fits” how well it fits among its siblings. Click a node, or choose it in the list, "
+    "to enlarge it and to read it; click the top strip, or press Escape, to return to the node around it.</p>"
 )
 
 

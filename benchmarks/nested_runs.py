@@ -1,0 +1,427 @@
+"""Train models of nested documents on novels, and measure them on whole held-out novels.
+
+    python benchmarks/nested_runs.py plan
+    python benchmarks/nested_runs.py prepare --data DATA --books BOOKS
+    python benchmarks/nested_runs.py run --data DATA --out runs/nested A
+    python benchmarks/nested_runs.py curve --data DATA --out runs/nested --weights SNAPSHOTS A
+    python benchmarks/nested_runs.py keep --out runs/nested --to benchmarks/scores/nested
+    python benchmarks/nested_runs.py table --out benchmarks/scores/nested --rows benchmarks/results/nested.jsonl
+    python benchmarks/nested_runs.py picture --out benchmarks/scores/nested --svg benchmarks/pictures/nested.svg
+
+`prepare` makes the data set DATA/books of 38 novels, of which the seven of authors with several are the test split and two are
+dev; DATA/few of five of its novels; and the tokenizer of all models, DATA/tokenizer.json. `run` carries out the commands of the
+plan, prints them, and skips those whose results are already there; the same command continues an interrupted run. `curve`
+scores weights from the middle of training. `keep` copies what `table` and `picture` read.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments import Figures, Item, carry_out, copy_curve, found_in, print_plan, score_command, train_command
+from rows import current_commit, replace_rows
+
+TEST = ("charles-dickens", "jane-austen", "leo-tolstoy")
+"""The authors with several novels, all of which are held out."""
+DEV = ("arthur-conan-doyle", "e-m-forster")
+FEW = ("mary-shelley", "edith-wharton", "bram-stoker", "arthur-conan-doyle", "e-m-forster")
+"""The authors of the novels of the short runs."""
+VOCABULARY = 8_192
+
+NO_DROPOUT = "--set model.dropout=0 --set model.attention_dropout=0"
+BOOKS = "--data DATA/books --tokenizer DATA/tokenizer.json"
+SENTENCES, LEVELS, SHORT = 2_600_000, 2_000_000, 270_000
+"""Tokens of the runs on sentences, on all levels, and of each short run."""
+CHOICE = 600_000
+
+EVALUATE = "ramify evaluate RUN --data DATA/books --json"
+MEASURE = "python benchmarks/nested_documents.py"
+
+VARIANTS = {
+    "base": "",
+    "plain": "--set model.cells=transformer",
+    "no-sentence-mlm": '--set task.without=["mlm_sentence"]',
+    "no-coherence": "--set task.coherence=0",
+    "staged": "--set task.schedule=staged --set task.unlock_steps=70",
+    "two-phase": "--set task.upper=two_phase",
+}
+"""The short runs of all levels, which differ from the first one in one setting."""
+
+
+def items() -> list[Item]:
+    """All runs, in the order in which they are to be carried out."""
+    choice = f"agent-sentence {BOOKS} --target-tokens {CHOICE} --set train.schedule=constant"
+    found = [
+        Item("S-2048", f"{choice} --set train.budget=2048", 0.12),
+        Item("S-512", f"{choice} --set train.budget=512", 0.17),
+        Item("S-512-no-dropout", f"{choice} --set train.budget=512 {NO_DROPOUT}", 0.15),
+        Item(
+            "A",
+            f"agent-sentence {BOOKS} --target-tokens {SENTENCES} {NO_DROPOUT} --set train.budget=512 "
+            "--set train.evaluate_every=250 --set train.checkpoint_every=250",
+            0.7,
+            scores={"test": EVALUATE, "sick": f"{MEASURE} sick --run RUN --threads 1"},
+        ),
+        Item(
+            "B",
+            f"agent {BOOKS} --target-tokens {LEVELS} {NO_DROPOUT} --set train.budget=1024 --set input.unit_tokens=2048 "
+            "--set train.evaluate_every=100 --set train.checkpoint_every=50 --set dev.tokens=32768",
+            1.35,
+            scores={
+                "test": EVALUATE,
+                "sick": f"{MEASURE} sick --run RUN --threads 1",
+                "author": f"{MEASURE} author --run RUN --data DATA/books --threads 1",
+                "checker": f"{MEASURE} checker --run RUN --data DATA/books --threads 1",
+                "cost": f"{MEASURE} cost --run RUN --data DATA/books --threads 2",
+            },
+        ),
+    ]
+    short = f"agent --data DATA/few --tokenizer DATA/tokenizer.json --target-tokens {SHORT} {NO_DROPOUT} --set train.budget=512"
+    short += " --set input.unit_tokens=1024 --set train.evaluate_every=50 --set dev.tokens=32768"
+    for name, settings in VARIANTS.items():
+        scores = {"dev": "ramify evaluate RUN --data DATA/few --split dev --json"}
+        if name in ("base", "no-sentence-mlm"):
+            scores["sick"] = f"{MEASURE} sick --run RUN --threads 1"
+        found.append(Item(f"C-{name}", f"{short} {settings}", 0.2, scores=scores))
+    return found
+
+
+def plan(arguments: argparse.Namespace) -> None:
+    print_plan(items())
+
+
+def prepare(arguments: argparse.Namespace) -> None:
+    """Build the data sets and train the tokenizer."""
+    arguments.data.mkdir(parents=True, exist_ok=True)
+    names = sorted(folder.name for folder in arguments.books.iterdir() if folder.is_dir())
+    splits = {name: "test" if name.startswith(TEST) else "dev" if name.startswith(DEV) else "train" for name in names}
+    file = arguments.data / "splits.tsv"
+    file.write_text("".join(f"{name}\t{split}\n" for name, split in splits.items()))
+    few = [arguments.books / name for name in names if name.startswith(FEW)]
+    for name, sources in (("books", [arguments.books]), ("few", few)):
+        if not (arguments.data / name).exists():
+            sources = list(map(str, sources))
+            build = ["ramify", "data", "build", *sources, "--format", "book", "--split-by", str(file)]
+            subprocess.run([*build, "--out", str(arguments.data / name)], check=True)
+    tokenizer = arguments.data / "tokenizer.json"
+    if not tokenizer.exists():
+        train = ["ramify", "tokenizer", "train", str(arguments.data / "books"), "--kind", "unigram", "--no-lowercase"]
+        subprocess.run([*train, "--vocab-size", str(VOCABULARY), "--out", str(tokenizer)], check=True)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    carry_out(items(), arguments.names, arguments.data, arguments.out)
+
+
+# --- curves ----------------------------------------------------------------------------------------------------------------
+
+ROWS = 500
+"""Sentences that are decoded for each point of a curve."""
+
+
+def curve(arguments: argparse.Namespace) -> None:
+    """Token accuracy, exact matches and right ends on dev for weights from the middle of training, by tokens seen.
+
+    The folder of weights holds a file per update: STEP.safetensors."""
+    import ramify
+    from ramify import Store
+    from ramify.inference.document_evaluation import evaluate_documents
+    from ramify.training.metrics_log import read_metrics
+    from ramify.training.trainer import load_weights
+
+    for name in arguments.names:
+        folder = arguments.out / name
+        model = ramify.load(folder)
+        store = Store.open(arguments.data / "books")
+        tokens = {record["step"]: record["target_tokens"] for record in read_metrics(folder)}
+        points = []
+        files = sorted(arguments.weights.glob("*.safetensors"), key=lambda file: int(file.stem))
+        for step, file in [(int(file.stem), file) for file in files]:
+            load_weights(model.module, file)
+            found = evaluate_documents(model.module, store, "dev", rows=ROWS).levels["sentence"]
+            keep = ("token_accuracy", "exact_match", "right_ends", "bleu", "reconstruction_loss")
+            points.append({"step": step, "tokens": tokens[step]} | {key: found[key].value for key in keep if key in found})
+            print(points[-1], flush=True)
+        (folder / "curve.json").write_text(json.dumps(points))
+
+
+# --- results ---------------------------------------------------------------------------------------------------------------
+
+
+def keep(arguments: argparse.Namespace) -> None:
+    """Copy the scores and the dev losses of finished runs, without the models."""
+    for item in items():
+        source, target = arguments.out / item.name, arguments.to / item.name
+        if not (source / "config.json").exists():
+            continue
+        levels = ("token", "sentence", "paragraph", "chapter", "document")
+        losses = [f"dev_{kind}_{level}" for kind in ("reconstruction", "mlm", "coherence") for level in levels]
+        copy_curve(source, target, ("step", "target_tokens", "loss", "dev_loss", *losses))
+        for label in (*item.scores, "curve"):
+            if (source / f"{label}.json").exists():
+                target.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source / f"{label}.json", target / f"{label}.json")
+
+
+LENGTHS = {"1-5": "1–5", "6-10": "6–10", "11-20": "11–20", "21-31": "21–31", "": "all"}
+"""Bins of the tokens of a sentence, as in the names of measures and in tables."""
+
+
+def _over_siblings(measure: Mapping[str, Any]) -> bool:
+    return measure["value"] >= 1.5 * measure["baseline"] and measure["p"] < 0.01
+
+
+def _below_marks(measure: Mapping[str, Any]) -> bool:
+    return measure["value"] <= 0.85 * measure["baseline"] and measure["p"] < 0.01
+
+
+GOALS: dict[tuple[str, str], tuple[str, Callable[[Mapping[str, Any]], bool]]] = {
+    ("sentence", "mlm_recall_at_10.three_or_more"): ("1.5 times the siblings' mean, p < .01", _over_siblings),
+    ("sentence", "coherence_mse"): ("at most .85 of the marks alone, p < .01", _below_marks),
+    ("sentence", "probing_auroc"): ("at least .85", lambda measure: measure["value"] >= 0.85),
+    ("paragraph", "coherence_mse"): ("at most .85 of the marks alone, p < .01", _below_marks),
+    ("paragraph", "probing_auroc"): ("at least .70", lambda measure: measure["value"] >= 0.7),
+}
+"""Goals that were set before the runs, by level and measure."""
+
+SHOWN = (
+    "token_accuracy",
+    "exact_match",
+    "right_ends",
+    "bleu",
+    "child_accuracy",
+    "retrieval_recall_at_10",
+    "retrieval_auroc",
+    "mlm_accuracy",
+    "mlm_recall_at_10",
+    "mlm_recall_at_10.three_or_more",
+    "mlm_recall_at_10.nearby.three_or_more",
+    "coherence_mse",
+    "probing_auroc",
+    "probing_auroc.nearby",
+)
+"""Measures of the table of all levels."""
+
+
+def table(arguments: argparse.Namespace) -> None:
+    """Compute the figures of all results that are there, print them, and write them to the rows of a page."""
+    commit, _ = current_commit()
+    figures = Figures(arguments.commit or commit, arguments.measured or commit, arguments.machine, MEASURE)
+    for add in (_add_choice, _add_sentences, _add_levels, _add_short, _add_cost, _add_use):
+        add(figures, arguments.out)
+    for row in figures.rows:
+        print(f"{row.table:<18} {row.row:<50} {row.column:<22} {row.value} {row.unit}")
+    if arguments.rows is not None:
+        replace_rows(arguments.rows, figures.rows)
+
+
+def _command(name: str, label: str) -> str:
+    item = {each.name: each for each in items()}[name]
+    return score_command(item, label, Path("DATA"), Path("OUT"))
+
+
+def dev_losses(folder: Path, name: str = "dev_loss") -> dict[int, float]:
+    """A dev loss by tokens seen; empty before the first one."""
+    file = folder / "metrics.jsonl"
+    records = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return {record["target_tokens"]: record[name] for record in records if name in record}
+
+
+def _add_choice(figures: Figures, out: Path) -> None:
+    for item in items():
+        if item.name.startswith("S-") and (losses := dev_losses(out / item.name)):
+            command = train_command(item, Path("DATA"), Path("OUT"), "")
+            figures.add("nested-choice", item.name.removeprefix("S-"), "dev loss", min(losses.values()), command)
+
+
+def _add_sentences(figures: Figures, out: Path) -> None:
+    """Sentences from one vector by length, beside the floors."""
+    if not (found := found_in(out / "A", "test")):
+        return
+    own, command = found["levels"]["sentence"], _command("A", "test")
+    for key, length in LENGTHS.items():
+        for measure in ("token_accuracy", "exact_match", "right_ends", "bleu"):
+            name = f"{measure}.{key}" if key else measure
+            if name not in own:
+                continue
+            values = {"vector": own[name]["value"], "trigrams, true words before": own[name]["baseline"]}
+            values["commonest per place"] = own[name].get("others", {}).get("commonest_per_place")
+            for row, value in values.items():
+                if value is not None:
+                    scale, unit = (1, "BLEU") if measure == "bleu" else (100, "%")
+                    column = measure.replace("_", " ")
+                    figures.add(
+                        "nested-sentences", f"{row}, {length} tokens", column, scale * value, command, unit=unit, digits=2
+                    )
+
+
+def _add_levels(figures: Figures, out: Path) -> None:
+    """Every measure of every level beside its baseline and chance."""
+    if not (found := found_in(out / "B", "test")):
+        return
+    command = _command("B", "test")
+    for level, own in found["levels"].items():
+        for name in SHOWN:
+            if name not in own or not own[name]["count"]:
+                continue
+            row = f"{level}: {name.replace('_', ' ').replace('.', ', ')}"
+            goal, note = GOALS.get((level, name)), ""
+            if goal is not None:
+                note = f"goal: {goal[0]}: {'reached' if goal[1](own[name]) else 'missed'}"
+            for column in ("value", "baseline", "chance"):
+                if own[name][column] is not None:
+                    more = {"p": own[name].get("p"), "note": note} if column == "value" else {}
+                    figures.add("nested-levels", row, column, own[name][column], command, unit="", **more)
+            for other, value in own[name].get("others", {}).items():
+                if value is not None:
+                    figures.add("nested-levels", row, other.replace("_", " "), value, command, unit="")
+            figures.add("nested-levels", row, "count", own[name]["count"], command, unit="items", digits=0)
+
+
+def _add_short(figures: Figures, out: Path) -> None:
+    """The short runs: dev losses per level, and what else differs."""
+    for name in VARIANTS:
+        if not (found := found_in(out / f"C-{name}", "dev")):
+            continue
+        command = _command(f"C-{name}", "dev")
+        for level, own in found["levels"].items():
+            for measure in ("reconstruction_loss", "mlm_loss", "mlm_recall_at_10", "coherence_mse", "probing_auroc"):
+                if measure in own and own[measure]["value"] is not None:
+                    column = f"{level} {measure.replace('_', ' ')}"
+                    figures.add("nested-short", name, column, own[measure]["value"], command, unit="")
+        if sick := found_in(out / f"C-{name}", "sick"):
+            figures.add("nested-short", name, "SICK", sick["vectors"], _command(f"C-{name}", "sick"), unit="Spearman")
+
+
+def _add_cost(figures: Figures, out: Path) -> None:
+    if not (found := found_in(out / "B", "cost")):
+        return
+    command = _command("B", "cost")
+    for name in ("ours", "flat"):
+        title = {"ours": "AGENT's encoder", "flat": "flat Transformer"}[name]
+        for each in found[name]:
+            tokens = f"{each['tokens']:,} tokens"
+            figures.add(
+                "nested-cost", title, f"{tokens}, G multiply-adds", each["operations"] / 1e9, command, unit="G", digits=2
+            )
+            figures.add("nested-cost", title, f"{tokens}, seconds", each["seconds"], command, unit="s", digits=2)
+        for kind in ("operations", "seconds"):
+            if f"{name}_slope_{kind}" in found:
+                slope = found[f"{name}_slope_{kind}"]
+                figures.add("nested-cost", title, f"slope of {kind}", slope, command, unit="", digits=3)
+    for key, unit in (("tokens", "tokens"), ("seconds", "s"), ("peak_mib", "MiB")):
+        figures.add(
+            "nested-cost", "a novel from its text", key.replace("_", " "), found["novel"][key], command, unit=unit, digits=1
+        )
+
+
+def _add_use(figures: Figures, out: Path) -> None:
+    """Relatedness of sentences, authors of nodes, and the depth of checkers."""
+    for name in ("A", "B"):
+        if found := found_in(out / name, "sick"):
+            command = _command(name, "sick")
+            for key, value in found.items():
+                if key not in ("pairs", "sentences"):
+                    figures.add("nested-sick", name, key.replace("_", " "), value, command, unit="Spearman")
+    if found := found_in(out / "B", "author"):
+        command = _command("B", "author")
+        for level in ("paragraph", "chapter"):
+            for key, value in found.get(level, {}).items():
+                if key != "nodes":
+                    figures.add("nested-author", level, key.replace("_", " "), 100 * value, command, unit="%", digits=2)
+        for size, own in found["growing_text"].items():
+            for key, value in own.items():
+                if isinstance(value, float):
+                    figures.add("nested-growing", key.replace("_", " "), f"{size}", 100 * value, command, unit="%", digits=2)
+    if found := found_in(out / "B", "checker"):
+        command = _command("B", "checker")
+        for level, own in found.items():
+            for key, value in own.items():
+                if not key.endswith(("spread", "rows")):
+                    spread = own.get(f"{key}_spread")
+                    seeds = (0, 1, 2) if spread is not None else ()
+                    figures.add(
+                        "nested-checker",
+                        level,
+                        key.replace("_", " "),
+                        value,
+                        command,
+                        unit="",
+                        spread=spread,
+                        seeds=seeds,
+                        digits=5,
+                    )
+
+
+def picture(arguments: argparse.Namespace) -> None:
+    """Plot reconstruction of sentences against tokens, and the losses of all levels during training."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    matplotlib.rcParams["svg.hashsalt"] = "ramify"
+    figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(13, 4), layout="constrained")
+    for number, name in enumerate(("S-2048", "S-512", "S-512-no-dropout", "A")):
+        if losses := dev_losses(arguments.out / name, "dev_reconstruction_sentence"):
+            left.plot([at / 1e6 for at in losses], list(losses.values()), "o-", markersize=3, color=f"C{number}", label=name)
+    left.set(xlabel="tokens, millions", ylabel="nats per token", title="dev loss of a sentence from its vector")
+    for number, point in enumerate(("token_accuracy", "right_ends", "exact_match")):
+        if points := found_list(arguments.out / "A", "curve"):
+            values = [100 * each[point] for each in points]
+            tokens = [each["tokens"] / 1e6 for each in points]
+            middle.plot(tokens, values, "o-", markersize=3, color=f"C{number}", label=point.replace("_", " "))
+    middle.set(xlabel="tokens, millions", ylabel="%", title="sentences of dev from one vector (A)")
+    for number, level in enumerate(("sentence", "paragraph", "chapter", "document")):
+        if losses := dev_losses(arguments.out / "B", f"dev_reconstruction_{level}"):
+            right.plot([at / 1e6 for at in losses], list(losses.values()), "o-", markersize=3, color=f"C{number}", label=level)
+    right.set(xlabel="tokens, millions", ylabel="nats per child", title="dev loss of a node's children from its vector (B)")
+    for axes in (left, middle, right):
+        axes.title.set_fontsize(10)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize=7)
+    arguments.svg.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(arguments.svg, metadata={"Date": None})
+
+
+def found_list(folder: Path, label: str) -> list[Mapping[str, Any]]:
+    file = folder / f"{label}.json"
+    return json.loads(file.read_text()) if file.exists() else []
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    for function in (plan, prepare, run, curve, keep, table, picture):
+        own = commands.add_parser(function.__name__, help=(function.__doc__ or "").partition("\n")[0])
+        own.set_defaults(call=function)
+        if function in (prepare, run, curve):
+            own.add_argument("--data", type=Path, required=True)
+        if function not in (plan, prepare):
+            own.add_argument("--out", type=Path, required=True, help="folder of the runs, or of what `keep` has kept")
+        if function in (run, curve):
+            own.add_argument("names", nargs="+")
+        if function is prepare:
+            own.add_argument("--books", type=Path, required=True, help="folder of Standard Ebooks")
+        if function is curve:
+            own.add_argument("--weights", type=Path, required=True, help="folder of STEP.safetensors")
+        if function is keep:
+            own.add_argument("--to", type=Path, required=True)
+        if function is table:
+            own.add_argument("--rows", type=Path, help="file of rows to write, benchmarks/results/nested.jsonl")
+            own.add_argument("--commit", help="commit of the runs (default: that of the checkout)")
+            own.add_argument("--measured", help="commit of the measurements (default: that of the checkout)")
+            own.add_argument("--machine", default="A", help="key of the hardware in results/machines.toml")
+        if function is picture:
+            own.add_argument("--svg", type=Path, required=True)
+    arguments = parser.parse_args(words)
+    arguments.call(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
