@@ -1,6 +1,7 @@
 """Measure a model of nested documents: meaning of sentences, authors of paragraphs, depth of checkers, and cost.
 
     python benchmarks/nested_documents.py sick --run RUN --sick DATA/sick [--minilm DIR]
+    python benchmarks/nested_documents.py retrieval --run RUN --data STORE --minilm DIR
     python benchmarks/nested_documents.py author --run RUN --data STORE [--minilm DIR]
     python benchmarks/nested_documents.py checker --run RUN --data STORE
     python benchmarks/nested_documents.py cost --run RUN --data STORE
@@ -42,6 +43,9 @@ from ramify.batching.levels import DocumentRows, Levels
 from ramify.batching.views.documents import Documents
 from ramify.dataset.store import Store
 from ramify.inference.base import TOKENS
+from ramify.inference.document_evaluation import held_out
+from ramify.inference.document_measures import HeldOut
+from ramify.inference.document_retrieval import hidden_children, measure_targets
 from ramify.inference.document_vectors import EncodedDocuments, encode_documents, read_documents
 from ramify.models.agent import AgentConfig, CoherenceChecker
 from ramify.nn.blocks import TransformerEncoder
@@ -134,6 +138,45 @@ def sick(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.minilm:
         found["minilm"] = score(ramify.load(arguments.minilm).embed(texts, context="none"))
     return found
+
+
+# --- retrieval ------------------------------------------------------------------------------------------------------------
+
+
+def retrieval(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Hidden nodes as `ramify evaluate` measures them, beside means of the siblings' MiniLM vectors, on the same candidates."""
+    task, store = loaded(arguments), Store.open(arguments.data)
+    minilm = ramify.load(arguments.minilm)
+    held, _, notes = held_out(task, store, arguments.split, store.evaluation_trees(arguments.split))
+    found: dict[str, Any] = {"notes": notes}
+    for number in range(1, min(task.backbone.depth, 3)):
+        targets = hidden_children(held, number, arguments.rows, lambda count: None)
+        own = measure_targets(held, number, targets)
+        theirs = replace(held, encoded=read_again(held, held.encoded, minilm, number - 1))
+        if held.more is not None:
+            theirs = replace(theirs, more=read_again(held, held.more, minilm, number - 1))
+        vectors = theirs.encoded.vectors[number - 1]
+        families = [held.children_of(number, row) for row in targets.rows.tolist()]
+        means = [vectors[family[family != child]].mean(0) for family, child in zip(families, targets.children.tolist())]
+        table = np.stack(means) if means else np.zeros((0, vectors.shape[1]), dtype=np.float32)
+        beside = measure_targets(theirs, number, replace(targets, queries=table, means=table))
+        found[task.names[number]] = {
+            name: each.to_json() | {"minilm": beside[name].to_json()["baseline"]} for name, each in own.items()
+        }
+    return found
+
+
+def read_again(held: HeldOut, encoded: EncodedDocuments, minilm: Any, number: int) -> EncodedDocuments:
+    """Rows of one level with the vectors of another model: the mean of those of the sentences below."""
+    ids, decode = encoded.rows.ids, held.task.tokenizer.decode
+    lowest = encoded.rows.levels[0]
+    texts = [decode(ids[start:stop].tolist()) for start, stop in pairwise(lowest.spans.tolist())]
+    vectors = np.asarray(minilm.embed(texts, context="none"), dtype=np.float32)
+    for level in encoded.rows.levels[1 : number + 1]:
+        children = [np.arange(start, stop) for start, stop in pairwise(level.spans.tolist())]
+        vectors = np.stack([vectors[own].mean(0) if len(own) else np.zeros(vectors.shape[1], np.float32) for own in children])
+    changed = [vectors if level == number else each for level, each in enumerate(encoded.vectors)]
+    return replace(encoded, vectors=tuple(changed))
 
 
 # --- authors --------------------------------------------------------------------------------------------------------------
@@ -492,17 +535,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     data = Path(os.environ.get("RAMIFY_DATA", Path(__file__).parents[1] / "../shared/data"))
-    for name, function in (("sick", sick), ("author", author), ("checker", checker), ("cost", cost)):
+    for name, function in (("sick", sick), ("retrieval", retrieval), ("author", author), ("checker", checker), ("cost", cost)):
         own = commands.add_parser(name, help=function.__doc__)
         own.set_defaults(function=function)
         own.add_argument("--run", type=Path, required=True)
         own.add_argument("--threads", type=int, default=torch.get_num_threads())
         if name != "sick":
             own.add_argument("--data", type=Path, required=True, help="a store of documents")
-        if name in ("sick", "author"):
-            own.add_argument("--minilm", type=Path, help="the directory of all-MiniLM-L6-v2")
+        if name in ("sick", "author", "retrieval"):
+            own.add_argument("--minilm", type=Path, required=name == "retrieval", help="the directory of all-MiniLM-L6-v2")
         add_options(own)
     sick_, author_, checker_, cost_ = (commands.choices[name] for name in ("sick", "author", "checker", "cost"))
+    retrieval_ = commands.choices["retrieval"]
+    retrieval_.add_argument("--split", default="test")
+    retrieval_.add_argument("--rows", type=int, default=1000, help="hidden nodes per level")
     sick_.add_argument("--sick", type=Path, default=data / "sick", help="the folder with SICK_train.txt and SICK_trial.txt")
     author_.add_argument("--tokens", type=int, default=100_000, help="tokens from the beginning of each book")
     author_.add_argument("--nodes", type=int, default=400, help="paragraphs, chapters or runs of sentences per book")

@@ -20,7 +20,7 @@ COMPUTE_TENSORS = (
     "models",
     "leak",
     "batching/test_batch.py",
-    "batching/test_documents.py",
+    "batching/test_document_batches.py",
     *(f"tasks/test_{name}.py" for name in ("masked_lm", "permutation_lm", "denoising_lm")),
     *(f"tasks/test_{name}.py" for name in ("nested_corruption", "nested_autoencoder")),
     "tasks/test_mask_units.py",

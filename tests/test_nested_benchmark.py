@@ -45,7 +45,7 @@ def test_counted_operations_of_an_encoder_are_those_of_torch(benchmark, cells):
     own = Rows.build([16] * 20)
     encoder = sizes.build().eval().encoder(0)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        encoder.encoder(torch.randn(own.total, 256), own)
+        encoder.states.encoder(torch.randn(own.total, 256), own)
     lstm = 8 * 32 * (256 + 32) * own.total
     attention = (2 if cells == "evolved" else 4) * 2 * 256 * 16**2 * 20
     counted = benchmark.counted_operations(sizes, rows) - lstm - attention

@@ -169,6 +169,20 @@ def test_long_units_are_cut():
         assert rows.levels[PARAGRAPH].continued.tolist() == [True] + [False] * (len(sizes) - 1)
 
 
+@pytest.mark.parametrize("overflow", ["cut", "pack", "truncate"])
+def test_costs_are_the_tokens_that_batches_hold(overflow):
+    """Truncation leaves sentences out of their paragraph, but not out of the batch, which holds every row of a level."""
+    levels = levels_of([book([[9, 2, 3, 1], [2], [1, 1]], name="a"), book([[3, 3], [8], [2]], name="b")])
+    view = Documents(levels, (5, 3, 3), LevelInput(overflow=overflow), budget=15)
+    collator = DocumentCollator(view.rows, view.unit, 15)
+    for number, example in enumerate(view.examples):
+        batch = collator([example])
+        below = [part.levels[0] for part in batch.parts] or batch.levels[:1]
+        assert view.costs[number] == batch.num_tokens == sum(len(level.children) for level in below)
+        assert example.apart == (example.document_stop > example.document_start and batch.num_tokens > 15)
+    assert view.target_tokens.sum() == (len(levels.ids) if overflow != "truncate" else len(levels.ids) - 5 - 4)
+
+
 def test_an_empty_document_and_empty_paragraphs_are_rows():
     levels = levels_of([tree_of(name="a"), tree_of(part("paragraph"), part("paragraph", "aa"), name="b")])
     view = Documents(levels, (4, 4, 4), LevelInput(), budget=10)

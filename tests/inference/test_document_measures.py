@@ -535,10 +535,16 @@ def test_counts_of_a_level():
     ],
 )
 @pytest.mark.parametrize(
-    "settings", [{}, {"decoder": "autoregressive"}, {"decoder_length": "predicted", "padding": "full"}], ids=str
+    ("settings", "objective"),
+    [
+        ({}, {}),
+        ({"decoder": "autoregressive"}, {"ends": "logistic", "top": "collection"}),
+        ({"decoder_length": "predicted", "padding": "full"}, {"marks": "none"}),
+    ],
+    ids=str,
 )
-def test_every_measure_of_every_store_is_a_number_or_unknown(trees, settings):
-    own = task(MODEL | settings, dtype=torch.float32)
+def test_every_measure_of_every_store_is_a_number_or_unknown(trees, settings, objective):
+    own = task(MODEL | settings, dtype=torch.float32, **objective)
     done = []
     found = evaluate_documents(own, Store.from_trees(trees), "all", rows=30, advance=done.append)
     assert sum(done) == num_steps(own)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -163,6 +164,11 @@ class DocumentCollator:
     padded: tuple[int, ...] | None = None
     """The length to which rows of each level are padded; None: rows are not padded."""
 
+    @cached_property
+    def held_tokens(self) -> Ints:
+        """The tokens of a batch with each row of the unit's level."""
+        return self.rows.held_tokens(self.unit)
+
     def __call__(self, examples: Sequence[DocumentExample]) -> DocumentBatch:
         if not examples:
             return EMPTY
@@ -186,11 +192,11 @@ class DocumentCollator:
             # Rows are sorted by length, so the number of a row in the batch is its rank.
             chosen, rank = own, inverse(np.searchsorted(own, found.source))
             levels.append(found)
-        return DocumentBatch(tuple(levels), 0, (), int(self.rows.levels[self.unit].tokens[units].sum()))
+        return DocumentBatch(tuple(levels), 0, (), int(self.held_tokens[units].sum()))
 
     def _apart(self, examples: Sequence[DocumentExample]) -> DocumentBatch:
         units = _joined((each.start, each.stop) for each in examples)
-        tokens = self.rows.levels[self.unit].tokens[units]
+        tokens = self.held_tokens[units]
         parts, rank, before = [], np.empty(len(units), dtype=np.int64), 0
         for start, stop in runs(tokens, self.budget):
             own = np.arange(start, stop)

@@ -303,6 +303,15 @@ class DocumentRows:
     ids: NDArray[np.unsignedinteger]
     levels: tuple[LevelRows, ...]
 
+    def held_tokens(self, level: int) -> Ints:
+        """The tokens that a batch with each row of a level holds: those of all rows below, also of rows that truncation leaves
+        out of the row itself."""
+        tokens = self.levels[0].children
+        for rows in self.levels[1 : level + 1]:
+            ends = np.concatenate([[0], np.cumsum(tokens)])
+            tokens = ends[rows.spans[1:]] - ends[rows.spans[:-1]]
+        return tokens
+
     @classmethod
     def of(
         cls,

@@ -27,6 +27,9 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+MOST_PARTS = 6
+"""The losses of an objective with more of them are not listed line by line."""
+
 SETTINGS = "settings"
 """The parameter through which a recipe receives `--set`."""
 
@@ -224,7 +227,9 @@ def progress_display(*, enabled: bool = True, stages: int = 1) -> Iterator[Calla
     def line(record: dict[str, Any]) -> str:
         name = record["metric"]
         dev = f"  {name.replace('_', ' ')} {record[name]:.4f}" if name in record else ""
-        parts = ", ".join(f"{name.replace('_', ' ')} {record[name]:.4f}" for name in record["parts"])
+        # The report has a curve of each loss.
+        named = record["parts"] if len(record["parts"]) <= MOST_PARTS else []
+        parts = ", ".join(f"{name.replace('_', ' ')} {record[name]:.4f}" for name in named)
         return f"loss {record['loss']:.4f}{f' ({parts})' if parts else ''}{dev}  {speed(record):,.0f} tokens/s"
 
     if not enabled:

@@ -121,24 +121,11 @@ def evaluate_documents(
     trees = store.evaluation_trees(split)
     if most_tokens is not None:
         trees = first_documents(store, task, trees, most_tokens)
-    agent, names, depth = task.backbone, task.names, task.backbone.depth
+    names, depth = task.names, task.backbone.depth
     steps = Steps(advance or (lambda count: None))
-    view, collator = read_documents(agent, task.tokenizer, task.input, store, trees)
-    if not view.rows.ids.size:
-        raise RamifyError(f"{store.path} has no text in the documents of the split {split!r}. Choose another split.")
-    encoded = encode_documents(agent, view, collator, steps.of(len(view.rows.ids)))
-    more, notes = None, []
-    if len(trees) == 1:
-        others = np.setdiff1d(np.concatenate([store.split("dev"), store.split("test")]), trees)[:MORE_DOCUMENTS]
-        if len(others):
-            candidates = read_documents(agent, task.tokenizer, task.input, store, others)
-            more = encode_documents(agent, *candidates)
-            notes.append("The split has one document, so candidates from other documents come from dev and test.")
-        else:
-            notes.append("There is only one held-out document, so nothing is measured among nodes of other documents.")
+    held, view, notes = held_out(task, store, split, trees, seed=seed, progress=steps.of)
     floors = fitted_floors(task, store, split, view.rows)
     notes.append(f"Baselines that read no vector are fitted on {floors.source}.")
-    held = HeldOut(task, collator, encoded, more, seed)
     found: dict[str, Measures] = {name: {} for name in names}
     with task.evaluating(), torch.no_grad():
         tokens = max(1, round(DRAWN_TOKENS * min(1.0, rows / ROWS)))
@@ -159,6 +146,35 @@ def evaluate_documents(
         found[names[number + 1]] |= counts_of(held.level(number))
     steps.finish()
     return DocumentScores(found, notes, len(trees), len(view.rows.ids))
+
+
+def held_out(
+    task: NestedAutoencoder,
+    store: Store,
+    split: Split,
+    trees: Ints,
+    *,
+    seed: int = 0,
+    progress: Callable[[int], Advance] | None = None,
+) -> tuple[HeldOut, Documents, list[str]]:
+    """Encode the documents that are measured, and others if there is only one; their examples; and notes for the reader.
+
+    `progress` begins a stage of so many tokens.
+    """
+    view, collator = read_documents(task.backbone, task.tokenizer, task.input, store, trees)
+    if not view.rows.ids.size:
+        raise RamifyError(f"{store.path} has no text in the documents of the split {split!r}. Choose another split.")
+    encoded = encode_documents(task.backbone, view, collator, progress(len(view.rows.ids)) if progress else None)
+    if len(trees) > 1 or task.backbone.depth == 1:
+        # Nothing is looked for on a model's highest level.
+        return HeldOut(task, collator, encoded, None, seed), view, []
+    others = np.setdiff1d(np.concatenate([store.split("dev"), store.split("test")]), trees)[:MORE_DOCUMENTS]
+    if not len(others):
+        note = "There is only one held-out document, so nothing is measured among nodes of other documents."
+        return HeldOut(task, collator, encoded, None, seed), view, [note]
+    more = encode_documents(task.backbone, *read_documents(task.backbone, task.tokenizer, task.input, store, others))
+    note = "The split has one document, so candidates from other documents come from dev and test."
+    return HeldOut(task, collator, encoded, more, seed), view, [note]
 
 
 def first_documents(store: Store, task: NestedAutoencoder, trees: Ints, most_tokens: int) -> Ints:

@@ -39,7 +39,7 @@ class Measure:
     count: int
     """The number of items behind the value."""
     p: float = math.nan
-    """The p-value of the difference from the baseline, or from chance if there is no baseline."""
+    """The p-value of the difference from the baseline, or of an AUROC from 1/2."""
     others: dict[str, float] = field(default_factory=dict)
     """Further baselines, by name."""
 

@@ -78,6 +78,13 @@ def masked_child_measures(
     vectors, by dot product or cosine, whichever has the higher recall.
     """
     targets = hidden_children(held, number, most, advance)
+    return measure_targets(held, number, targets, others=others, nearby=nearby, fewest=fewest)
+
+
+def measure_targets(
+    held: HeldOut, number: int, targets: Targets, *, others: int = OTHERS, nearby: int = NEARBY, fewest: int = FEWEST
+) -> Measures:
+    """The measures of hidden children, given a vector for each."""
     tfidf = _sibling_terms(held, number, targets)
     found: Measures = {}
     for name, size, nodes in (("", others, None), (".nearby", nearby, held.node_above(number - 1, 2))):

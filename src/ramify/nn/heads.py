@@ -183,6 +183,9 @@ class _ManyLabels(_Labels):
 
 def _cross_entropy(x: Tensor, weight: Tensor, bias: Tensor, labels: _Labels, dtype: torch.dtype) -> Float[Tensor, ""]:
     apply: Callable[..., Tensor] = _LinearCrossEntropy.apply
+    if not torch.is_grad_enabled():
+        # A function is told that parameters need a gradient even where none is computed.
+        x, weight, bias = x.detach(), weight.detach(), bias.detach()
     return apply(x, weight, bias, labels, dtype)
 
 

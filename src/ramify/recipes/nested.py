@@ -72,6 +72,7 @@ def _run(
         recipe=recipe,
         data=data,
         model=model,
+        init=init,
         stages=(
             TrainConfig(
                 steps=0 if target_tokens else steps,

@@ -69,7 +69,10 @@ SETTLED = 0.1
 
 def parts(request: ReportRequest) -> ReportParts:
     """The parts of a report."""
-    sections: list[Section] = [*curves(request.metrics), stability(request.metrics, list(request.record["levels"]))]
+    levels = list(request.record["levels"])
+    sections = curves(request.metrics)
+    if len(levels) > 1:
+        sections.append(stability(request.metrics, levels))
     headline: Spans = ()
     missing = ""
     model, store = request.pipeline, request.store
@@ -178,8 +181,6 @@ def stability(metrics: Sequence[Mapping[str, Any]], levels: Sequence[str]) -> Se
         rows.append((Cell(level), *map(Cell, ends), Cell("–" if math.isnan(step) else f"{step:,.0f}")))
     table = Table(("reconstruction", "first loss", "last loss", "settled at update"), tuple(rows), "scores")
     lead = f"A loss has settled when no more than {SETTLED:.0%} of its whole fall remains."
-    if len(found) < 2:
-        return Section(title, (table,), (lead,))
     if any(map(math.isnan, found)):
         verdict = "The loss of some level has not fallen yet, so the order is open."
     elif all(one <= other for one, other in pairwise(found)):

@@ -63,8 +63,7 @@ class Documents(View[DocumentExample]):
         self.rows = DocumentRows.of(levels, longest, input.overflow, most_tokens=limits)
         self.budget = budget
         self.examples = self._examples(has_documents and whole_documents)
-        units = self.rows.levels[self.unit]
-        ends = np.concatenate([[0], np.cumsum(units.tokens)])
+        ends = np.concatenate([[0], np.cumsum(self.rows.held_tokens(self.unit))])
         start, stop = (np.array([getattr(each, name) for each in self.examples], dtype=np.int64) for name in ("start", "stop"))
         self._tokens = ends[stop] - ends[start]
         self._apart = np.array([each.apart for each in self.examples], dtype=bool)
@@ -75,9 +74,10 @@ class Documents(View[DocumentExample]):
             return [DocumentExample(row, row + 1, 0, 0, False) for row in range(len(units))]
         documents = self.rows.levels[-1]
         found = []
+        ends = np.concatenate([[0], np.cumsum(self.rows.held_tokens(self.unit))])
         for row, continues in zip(*self._documents(), strict=True):
             start, stop = int(documents.spans[row]), int(documents.spans[continues])
-            if documents.tokens[row:continues].sum() <= self.budget:
+            if ends[stop] - ends[start] <= self.budget:
                 found.append(DocumentExample(start, stop, row, continues, False))
             else:
                 found += [DocumentExample(unit, unit + 1, row, row, False) for unit in range(start, stop)]
