@@ -510,7 +510,7 @@ def schedule_table() -> str:
     task, tokens = run.task, run.tokenizer
     lines = [
         ("tokenizer", f"{tokens.kind}, {tokens.vocab_size:,} pieces, capitals {'lost' if tokens.lowercase else 'kept'}"),
-        ("updates", f"{stage.steps:,}, of about {stage.budget * stage.accumulate:,} tokens"),
+        ("updates", f"{stage.steps:,}, each of {stage.budget * stage.accumulate:,} tokens or one longer chapter"),
         ("optimizer", f"{stage.optimizer}, β {stage.betas[0]:g} and {stage.betas[1]:g}, weight decay {stage.weight_decay:g}"),
         ("learning rate", f"{stage.lr:g}, {stage.warmup:.0%} warm-up, then {stage.schedule}"),
         ("gradient clip", f"norm {stage.clip:g}"),
