@@ -9,9 +9,10 @@
     python benchmarks/nested_runs.py picture --out benchmarks/scores/nested --svg benchmarks/pictures/nested.svg
 
 `prepare` makes the data set DATA/books of 38 novels, of which the seven of authors with several are the test split and two are
-dev; DATA/few of five of its novels; and the tokenizer of all models, DATA/tokenizer.json. `run` carries out the commands of the
-plan, prints them, and skips those whose results are already there; the same command continues an interrupted run. `curve`
-scores weights from the middle of training. `keep` copies what `table` and `picture` read.
+dev; DATA/few of five of its novels; and the tokenizer of all models, DATA/tokenizer.json. DATA/minilm is a copy of
+all-MiniLM-L6-v2, for comparisons. `run` carries out the commands of the plan, prints them, and skips those whose results are
+already there; the same command continues an interrupted run. `curve` scores weights from the middle of training. `keep` copies
+what `table` and `picture` read.
 """
 
 import argparse
@@ -57,7 +58,7 @@ def items() -> list[Item]:
     """All runs, in the order in which they are to be carried out."""
     choice = f"agent-sentence {BOOKS} --target-tokens {CHOICE} --set train.schedule=constant"
     found = [
-        Item("S-2048", f"{choice} --set train.budget=2048", 0.12),
+        Item("S-2048", f"agent-sentence {BOOKS} --steps 300", 0.12),
         Item("S-512", f"{choice} --set train.budget=512", 0.17),
         Item("S-512-no-dropout", f"{choice} --set train.budget=512 {NO_DROPOUT}", 0.15),
         Item(
@@ -65,7 +66,7 @@ def items() -> list[Item]:
             f"agent-sentence {BOOKS} --target-tokens {SENTENCES} {NO_DROPOUT} --set train.budget=512 "
             "--set train.evaluate_every=250 --set train.checkpoint_every=250",
             0.7,
-            scores={"test": EVALUATE, "sick": f"{MEASURE} sick --run RUN --threads 1"},
+            scores={"test": EVALUATE, "sick": f"{MEASURE} sick --run RUN --minilm DATA/minilm --threads 1"},
         ),
         Item(
             "B",
@@ -74,8 +75,9 @@ def items() -> list[Item]:
             1.35,
             scores={
                 "test": EVALUATE,
-                "sick": f"{MEASURE} sick --run RUN --threads 1",
-                "author": f"{MEASURE} author --run RUN --data DATA/books --threads 1",
+                "sick": f"{MEASURE} sick --run RUN --minilm DATA/minilm --threads 1",
+                "retrieval": f"{MEASURE} retrieval --run RUN --data DATA/books --minilm DATA/minilm --threads 1",
+                "author": f"{MEASURE} author --run RUN --data DATA/books --minilm DATA/minilm --threads 1",
                 "checker": f"{MEASURE} checker --run RUN --data DATA/books --threads 1",
                 "cost": f"{MEASURE} cost --run RUN --data DATA/books --threads 2",
             },
