@@ -149,6 +149,13 @@ CHANGES = {
         "model.shared_layers": "true",
         "dev.rows": "20",
     },
+    "nested-documents": {
+        "task.without": '["coherence_sentence"]',
+        "model.padding": "full",
+        "input.overflow": "pack",
+        "view.divisions": "level",
+        "dev.tokens": "20",
+    },
     "comment-trees": {
         "task.mask_split": "[1, 0, 0]",
         "model.pooling": "max",
