@@ -11,7 +11,6 @@ from test_two_ranks import torchrun
 from fixtures.nested import losses, read, task
 from ramify.batching.samplers import TokenBudget
 from ramify.tasks.base import MAIN
-from ramify.tasks.nested_autoencoder import Queue
 
 
 @pytest.fixture(scope="module")
@@ -58,23 +57,3 @@ def test_ranks_share_weights_and_queues(ranks, kind):
     assert one.keys() == two.keys()
     assert all(torch.equal(tensor, two[name]) for name, tensor in one.items())
     assert all(torch.isfinite(tensor.double()).all() for tensor in one.values())
-
-
-@pytest.mark.parametrize("upper", ["detached", "two_phase"])
-def test_killed_run_resumes_to_the_same_bits_on_one_rank(tmp_path, upper):
-    straight = agent_ranks.train(tmp_path / "straight", upper)
-    for kill in (3, 7):
-        agent_ranks.train(tmp_path / "killed", upper, resume=True, until=kill)
-    resumed = agent_ranks.train(tmp_path / "killed", upper, resume=True)
-    assert straight.keys() == resumed.keys()
-    assert all(torch.equal(resumed[name], tensor) for name, tensor in straight.items())
-    assert straight["queues.0.vectors"].abs().max() > 0
-
-
-def test_a_lost_queue_would_be_noticed(tmp_path, monkeypatch):
-    """Without its queues, a resumed run is another one."""
-    straight = agent_ranks.train(tmp_path / "straight", "detached")
-    agent_ranks.train(tmp_path / "killed", "detached", until=7)
-    monkeypatch.setattr(Queue, "__len__", lambda self: 0)
-    resumed = agent_ranks.train(tmp_path / "killed", "detached", resume=True)
-    assert any(not torch.equal(resumed[name], tensor) for name, tensor in straight.items() if "queues" not in name)

@@ -333,7 +333,7 @@ def test_rows_are_decoded_alike_in_any_company(name, monkeypatch):
     assert decode_children(own, 1, vectors[:0], known) == []
 
 
-@pytest.mark.parametrize("name", ["parallel", "autoregressive", "predicted"])
+@pytest.mark.parametrize("name", ["parallel", "predicted"])
 def test_a_trained_model_decodes_its_sentences(name):
     """A few sentences are learnt by heart: predicted ends and tokens are right in every kind of decoder."""
     sizes = {"levels": ("sentence",), "dims": (16, 32), "max_children": (6,), "encoder_cells": (1,), "decoder_cells": (1,)}
@@ -341,7 +341,7 @@ def test_a_trained_model_decodes_its_sentences(name):
     batch = batch_of(own, [book([[5, 1, 3, 2]], seed=2)])
     optimizer = torch.optim.Adam(own.parameters(), lr=5e-3)
     counts = own.counts(drawn := own.draw(batch, 0), "main")
-    for _ in range(150):
+    for _ in range(100):
         optimizer.zero_grad()
         named = next(iter(own.losses(drawn, counts, "main", None)))[0]
         sum(named[each] for each in named if each.startswith(("reconstruction", "length"))).backward()
