@@ -14,9 +14,10 @@ from ramify.batching.document_batch import BOS, CONT, EOS, NUM_MARKS
 from ramify.batching.views.documents import LevelInput
 from ramify.errors import RamifyError
 from ramify.hub import load_own_tensors, own_tensors
-from ramify.tasks import nested_autoencoder
+from ramify.tasks import nested_parts
 from ramify.tasks.base import MAIN
-from ramify.tasks.nested_autoencoder import Classes, NestedAutoencoderConfig, Queue, relative_distance
+from ramify.tasks.nested_autoencoder import NestedAutoencoderConfig, relative_distance
+from ramify.tasks.nested_parts import Classes, Queue
 
 EXACT = {"rtol": 0, "atol": 1e-10}
 TREES = [
@@ -768,7 +769,7 @@ def test_a_batch_of_which_no_level_learns_is_empty():
 
 
 def test_a_level_begins_when_the_losses_below_fall_no_further(monkeypatch):
-    monkeypatch.setattr(nested_autoencoder, "WINDOW", 5)
+    monkeypatch.setattr(nested_parts, "WINDOW", 5)
     own = task(schedule="staged", unlock_steps=100, plateau=0.1).train()
     watch = own.watch
 
