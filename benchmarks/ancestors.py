@@ -22,7 +22,6 @@ tree, depth and word class), from which `table` computes paired bootstrap interv
 """
 
 import argparse
-import datetime
 import json
 import shlex
 import shutil
@@ -31,17 +30,17 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
 
+from experiments import Figures, found_in
 from ramify.inference.evaluation import Scores, describe, gain, pool
 from ramify.metrics import DEPTH_BINS
 from ramify.training.metrics_log import read_metrics
-from rows import Row, current_commit, replace_rows, slug
+from rows import current_commit, replace_rows
 from tables import in_full
 
 TOKENS = 5_000_000
@@ -195,63 +194,19 @@ def keep(arguments: argparse.Namespace) -> None:
             (target / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
-@dataclass
-class Figures:
-    """Rows of results that share their origin."""
-
-    commit: str
-    machine: str
-    rows: list[Row] = field(default_factory=list)
-
-    def add(
-        self,
-        table: str,
-        row: str,
-        column: str,
-        value: float,
-        command: str,
-        *,
-        seeds: Sequence[int] = (0,),
-        unit: str = "nats",
-        interval: Mapping[str, float] | None = None,
-        spread: float | None = None,
-    ) -> None:
-        """`interval` has the keys low, high and p."""
-
-        def short(number: float) -> Decimal:
-            return Decimal(f"{number:.4f}") + 0  # never −0
-
-        self.rows.append(
-            Row(
-                name=f"{table}.{slug(row)}.{slug(column)}",
-                value=short(value),
-                unit=unit,
-                command=command,
-                commit=self.commit,
-                hardware=self.machine,
-                date=datetime.date.today(),
-                seeds=tuple(seeds),
-                note="",
-                table=table,
-                row=row,
-                column=column,
-                spread=None if spread is None else short(spread),
-                interval=None if interval is None else (short(interval["low"]), short(interval["high"])),
-                p=None if interval is None else short(interval["p"]),
-            )
-        )
-
-    def add_gains(self, table: str, row: str, gains: Mapping[str, Mapping[str, float]], command: str, **more: Any) -> None:
-        """Add the gain in total, by depth and by word class."""
-        for name, each in gains.items():
-            column = "saved" if name == "all" else f"depth {name.replace('-', '–')}" if name[0].isdigit() else name
-            self.add(table, row, column, each["value"], command, interval=each, **more)
+def add_gains(
+    figures: Figures, table: str, row: str, gains: Mapping[str, Mapping[str, float]], command: str, **more: Any
+) -> None:
+    """Add the gain in total, by depth and by word class."""
+    for name, each in gains.items():
+        column = "saved" if name == "all" else f"depth {name.replace('-', '–')}" if name[0].isdigit() else name
+        figures.add(table, row, column, each["value"], command, interval=each, **more)
 
 
 def table(arguments: argparse.Namespace) -> None:
     """Compute the figures of all results that are there, print them, and write them to the rows of a page."""
     commit, _ = current_commit()
-    figures = Figures(arguments.commit or commit, arguments.machine)
+    figures = Figures(arguments.commit or commit, arguments.commit or commit, arguments.machine)
     for store in STORES:
         _add_headline(figures, arguments.out, store)
         _add_controls(figures, arguments.out, store)
@@ -280,11 +235,11 @@ def _add_headline(figures: Figures, out: Path, store: str) -> None:
             if own and other:
                 both[seed] = own, other
                 row = f"{SETS[store]}, over ({model}), seed {seed}"
-                figures.add_gains("ancestors-saved", row, describe(gain(own, other)), command, seeds=[seed])
+                add_gains(figures, "ancestors-saved", row, describe(gain(own, other)), command, seeds=[seed])
         if len(both) > 1:
             pooled = describe(gain(*(pool(each) for each in zip(*both.values(), strict=True))))
             row = f"{SETS[store]}, over ({model}), {len(both)} seeds"
-            figures.add_gains("ancestors-saved", row, pooled, command, seeds=list(both))
+            add_gains(figures, "ancestors-saved", row, pooled, command, seeds=list(both))
             each = [gain(*pair)["all"].value for pair in both.values()]
             figures.add(
                 "ancestors-spread", SETS[store], f"over ({model})", mean(each), command, seeds=list(both), spread=stdev(each)
@@ -297,17 +252,17 @@ def _add_controls(figures: Figures, out: Path, store: str) -> None:
         name = f"A-{store}-{model}-0"
         item = next(item for item in items() if item.name == name)
         for label in (*CONTROLS, "cache"):
-            found, command = _found(out / name, label), _score(item, label, Path("DATA"), Path("OUT"))
+            found, command = found_in(out / name, label), _score(item, label, Path("DATA"), Path("OUT"))
             if found is None:
                 continue
             if label == "cache":
                 saved = found["cache"]["saved"]
-                figures.add_gains("ancestors-cache", f"{SETS[store]}, ({model})", saved, command)
+                add_gains(figures, "ancestors-cache", f"{SETS[store]}, ({model})", saved, command)
                 figures.add(
                     "ancestors-cache", f"{SETS[store]}, ({model})", "weight", found["cache"]["weight"], command, unit=""
                 )
             else:
-                figures.add_gains("ancestors-controls", f"{SETS[store]}, ({model}) over {label}", found["saved"], command)
+                add_gains(figures, "ancestors-controls", f"{SETS[store]}, ({model}) over {label}", found["saved"], command)
 
 
 def _add_text(figures: Figures, out: Path) -> None:
@@ -319,7 +274,7 @@ def _add_text(figures: Figures, out: Path) -> None:
         if own and text:
             figures.add("ancestors-text", row, "loss of (text)", text.summary()["loss"], command)
             figures.add("ancestors-text", row, "loss of (tree)", own.summary()["loss"], command)
-            figures.add_gains("ancestors-text", row, describe(gain(own, text)), command)
+            add_gains(figures, "ancestors-text", row, describe(gain(own, text)), command)
 
 
 def _add_long(figures: Figures, out: Path) -> None:
@@ -331,13 +286,14 @@ def _add_long(figures: Figures, out: Path) -> None:
             row = f"{tokens // 10**6} M tokens"
             for model, scores in (("tree", own), ("mismatched", other)):
                 figures.add("ancestors-long", row, f"loss of ({model})", scores.summary()["loss"], command)
-            figures.add_gains("ancestors-long", row, describe(gain(own, other)), command)
+            add_gains(figures, "ancestors-long", row, describe(gain(own, other)), command)
 
 
 def _add_minilm(figures: Figures, out: Path) -> None:
     for item in items():
-        if item.name.startswith("M-") and (found := _found(out / item.name, "mismatched")):
-            figures.add_gains(
+        if item.name.startswith("M-") and (found := found_in(out / item.name, "mismatched")):
+            add_gains(
+                figures,
                 "ancestors-minilm",
                 "MiniLM's ancestors over mismatched ones",
                 found["saved"],
@@ -350,11 +306,11 @@ def _add_unseen(figures: Figures, out: Path) -> None:
     for item in items():
         if item.name.startswith("D-"):
             for label in item.scores:
-                if found := _found(out / item.name, label):
+                if found := found_in(out / item.name, label):
                     row = f"trained on {item.name.removeprefix('D-').removesuffix('-0')}, tested on {label}"
                     command = _score(item, label, Path("DATA"), Path("OUT"))
                     figures.add("ancestors-unseen", row, "loss, own ancestors", found["own"]["loss"], command)
-                    figures.add_gains("ancestors-unseen", row, found["saved"], command)
+                    add_gains(figures, "ancestors-unseen", row, found["saved"], command)
 
 
 def picture(arguments: argparse.Namespace) -> None:
@@ -410,11 +366,6 @@ def _dev(folder: Path) -> dict[int, float]:
 def _scores(folder: Path) -> Scores | None:
     file = folder / "own.npz"
     return Scores.load(file) if file.exists() else None
-
-
-def _found(folder: Path, label: str) -> dict[str, Any] | None:
-    file = folder / f"{label}.json"
-    return json.loads(file.read_text()) if file.exists() else None
 
 
 def main(words: Sequence[str] | None = None) -> None:

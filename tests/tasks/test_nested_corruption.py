@@ -93,7 +93,7 @@ def test_the_mask_of_tokens_is_that_of_the_vocabulary():
 
 @pytest.mark.parametrize("count", [1, 3, 10])
 def test_law_of_the_coherence_draw(count):
-    """Of n children a share r is replaced: E r = 1/8, Var r = 5/192 + 1/(12 n)."""
+    """The share r of replaced children has the mean 1/8 and the variance 5/192 + 1/(12 n) in rows of n children."""
     number = 100_000
     children = rows([count] * number)
     replaced = replace_children(children, distinct(children), distinct(children), "any", generator(1))

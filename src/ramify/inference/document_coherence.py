@@ -73,7 +73,8 @@ class Judged:
 
 
 def sources(held: HeldOut, number: int) -> dict[str, Ints | None]:
-    """What a child shares with what replaces it, by the name of the measure; None: nothing."""
+    """The restriction on replacements, by the name of the measure: a replacement shares this with its child. None: there is no
+    restriction."""
     found: dict[str, Ints | None] = {"probing_auroc": None}
     nearby = None if number == 0 else held.node_above(number - 1, 2)
     if nearby is not None:

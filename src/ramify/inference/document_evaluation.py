@@ -344,7 +344,7 @@ class MaskedTokens:
     def __init__(self) -> None:
         self.count = 0
         self.right = np.zeros(3)
-        """Of the model, the trigram model, and the commonest token."""
+        """The number of right predictions of the model, of the trigram model, and of the commonest token."""
 
     def add(self, batch: DocumentBatch, masked: Ints, best: Ints, floors: FittedFloors) -> None:
         rows = batch.levels[0]
