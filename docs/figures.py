@@ -5,12 +5,13 @@ All numbers come from the package: the views that training uses also give the un
     python docs/figures.py        writes the files without building the pages
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from html import escape
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -955,11 +956,20 @@ def computation_graph() -> str:
 
 
 def write(folder: Path = GENERATED) -> None:
-    """Write all drawings and tables. Unchanged files are not touched, so that Sphinx does not rebuild their pages."""
+    """Write all drawings and tables."""
+    write_files(folder, DRAWINGS, TABLES, {"computation-graph.svg": computation_graph()})
+
+
+def write_files(
+    folder: Path,
+    drawings: Mapping[str, Callable[[], Drawing]],
+    tables: Mapping[str, Callable[[], str]],
+    further: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Write drawings, tables and further files. Unchanged files stay untouched, so Sphinx does not rebuild their pages."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = {f"{name}.svg": draw().svg() for name, draw in DRAWINGS.items()}
-    files |= {f"{name}.md": compute() for name, compute in TABLES.items()}
-    files["computation-graph.svg"] = computation_graph()
+    files = {f"{name}.svg": draw().svg() for name, draw in drawings.items()}
+    files |= {f"{name}.md": compute() for name, compute in tables.items()} | dict(further)
     for name, content in files.items():
         path = folder / name
         if not path.exists() or path.read_text("utf-8") != content:

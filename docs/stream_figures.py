@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from figures import GENERATED, PAGE, Drawing, table
+from figures import GENERATED, PAGE, Drawing, table, write_files
 from numpy.typing import NDArray
 from tokenizers import Tokenizer as Engine
 from tokenizers import models, pre_tokenizers
@@ -610,14 +610,8 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def write(folder: Path = GENERATED) -> None:
-    """Write all drawings and tables. Unchanged files are not touched, so that Sphinx does not rebuild their pages."""
-    folder.mkdir(parents=True, exist_ok=True)
-    files = {f"{name}.svg": draw().svg() for name, draw in DRAWINGS.items()}
-    files |= {f"{name}.md": compute() for name, compute in TABLES.items()}
-    for name, content in files.items():
-        path = folder / name
-        if not path.exists() or path.read_text("utf-8") != content:
-            path.write_text(content, encoding="utf-8")
+    """Write all drawings and tables."""
+    write_files(folder, DRAWINGS, TABLES)
 
 
 if __name__ == "__main__":
