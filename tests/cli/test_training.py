@@ -298,7 +298,7 @@ def test_killed_run_resumes_to_the_same_bits(start, run_separately, large, tmp_p
     assert tokens.min() * DIM * FFN >= MIN_PRODUCTS
 
 
-def test_run_folder_is_locked(start, run_separately, large, tmp_path):
+def test_run_folder_is_locked(ramify, start, run_separately, large, tmp_path):
     """Two processes that resume at once would mix their lines of metrics."""
     out = tmp_path / "run"
     first = start(*large, "--out", out)
@@ -308,7 +308,7 @@ def test_run_folder_is_locked(start, run_separately, large, tmp_path):
     first.send_signal(signal.SIGSTOP)
     (tmp_path / "link").symlink_to(out)
     for options in (("--out", out, "--resume"), ("--out", tmp_path / "link", "--resume"), ("--out", out)):
-        status, _, err = run_separately(*large, *options)
+        status, _, err = ramify(*large, *options)
         assert status == 2, err
         assert err == (f"error: {out} is being trained by another process. Wait until it ends, or choose another --out.\n")
     first.send_signal(signal.SIGKILL)
