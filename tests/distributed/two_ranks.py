@@ -46,7 +46,7 @@ def setting(design: str, phases: str, dropout: float = 0.0) -> tuple[MaskedLM, F
 
 def main(design: str, phases: str, dropout: float, folder: Path) -> None:
     """Save what one rank has after its steps."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     task, data = setting(design, phases, dropout)
     view, collate = view_of(task, data)
     gradients: dict[str, Tensor] = {}
