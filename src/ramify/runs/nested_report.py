@@ -14,8 +14,7 @@ from ramify.inference.document_measures import Measure, Measures
 from ramify.inference.documents import DocumentPipeline
 from ramify.runs import nested_scores
 from ramify.runs.base import ReportParts, ReportRequest
-from ramify.runs.comment_tree_report import chosen_on_dev
-from ramify.runs.sections import Cell, Chart, Charts, Line, Notice, Section, Spans, Strong, Table, smooth
+from ramify.runs.sections import Cell, Chart, Charts, Line, Notice, Section, Spans, Strong, Table, chosen_on_dev, smooth
 
 QUICK_TOKENS = 300_000
 """A report measures the first documents of the split that hold about so many tokens."""
@@ -269,7 +268,7 @@ def main_scores(split: str, found: DocumentScores) -> Spans:
     ]
     if hidden is not None and hidden.count:
         text += [
-            f", and a hidden {lowest} is among the first ten of about a thousand for ",
+            f", and a hidden {lowest} is among the first ten candidates for ",
             Strong(f"{hidden.value:.1%}"),
             f" (mean of its siblings: {hidden.baseline:.1%}; chance: {hidden.chance:.1%})",
         ]
