@@ -1,33 +1,21 @@
 """The page on nested documents: its pictures show the package's own rows, modules and counts."""
 
-import re
-import sys
-from pathlib import Path
-from xml.etree import ElementTree
-
 import numpy as np
 import pytest
 
 from fixtures.nested import part, tree_of
+from fixtures.pages import check_drawings, check_named_tests, check_page_shows_all, figures_of, page_of
 from ramify.batching.document_batch import NUM_MARKS
 from ramify.batching.levels import DocumentRows, Levels
 from ramify.dataset import Store
 from ramify.nn.evolved import DecoderCell, EncoderCell
 
-ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
-PAGE = (DOCS / "nested_documents.md").read_text("utf-8")
-SVG = "{http://www.w3.org/2000/svg}"
+PAGE = page_of("nested_documents")
 
 
 @pytest.fixture(scope="module")
 def figures():
-    sys.path.insert(0, str(DOCS))
-    try:
-        import nested_figures
-    finally:
-        sys.path.remove(str(DOCS))
-    return nested_figures
+    return figures_of("nested_figures")
 
 
 def cells(table):
@@ -35,30 +23,15 @@ def cells(table):
 
 
 def test_every_drawing_and_table_is_in_the_page(figures):
-    assert set(re.findall(r"\{drawing\} ([\w-]+)", PAGE)) == set(figures.DRAWINGS)
-    tables = set(re.findall(r"_generated/([\w-]+)\.md", PAGE))
-    assert {name for name in tables if not name.startswith("settings-")} == set(figures.TABLES)
+    check_page_shows_all(PAGE, figures)
 
 
 def test_drawings_are_well_formed_and_inside_their_frames(figures):
-    for name, draw in figures.DRAWINGS.items():
-        drawing = draw()
-        root = ElementTree.fromstring(drawing.svg())
-        assert root.find(f"{SVG}title") is not None, name
-        for box in root.iter(f"{SVG}rect"):
-            x, y, width, height = (float(box.get(each, "nan")) for each in ("x", "y", "width", "height"))
-            assert 0 <= x <= x + width <= drawing.width, name
-            assert 0 <= y <= y + height <= drawing.height, name
-        for line in root.iter(f"{SVG}polyline"):
-            points = [tuple(map(float, point.split(","))) for point in line.get("points", "").split()]
-            assert all(0 <= x <= drawing.width and 0 <= y <= drawing.height for x, y in points), name
+    check_drawings(figures)
 
 
 def test_named_tests_exist():
-    tests = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
-    named = set(re.findall(r"`(test_\w+)`", PAGE))
-    assert len(named) > 5
-    assert [name for name in named if f"def {name}(" not in tests] == []
+    check_named_tests(PAGE)
 
 
 # --- the worked example -------------------------------------------------------------------------------------------------

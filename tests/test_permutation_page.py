@@ -1,53 +1,30 @@
 """The page on permutation language modelling: its pictures show the package's own masks, rows and counts."""
 
-import re
-import sys
-from pathlib import Path
-from xml.etree import ElementTree
-
 import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
-PAGE = (DOCS / "permutation.md").read_text("utf-8")
-SVG = "{http://www.w3.org/2000/svg}"
+from fixtures.pages import check_drawings, check_named_tests, check_page_shows_all, figures_of, page_of
+
+PAGE = page_of("permutation")
 
 
 @pytest.fixture(scope="module")
 def figures():
-    sys.path.insert(0, str(DOCS))
-    try:
-        import stream_figures
-    finally:
-        sys.path.remove(str(DOCS))
-    return stream_figures
+    return figures_of("stream_figures")
 
 
 def test_every_drawing_and_table_is_in_the_page(figures):
-    assert set(re.findall(r"\{drawing\} ([\w-]+)", PAGE)) == set(figures.DRAWINGS)
-    tables = set(re.findall(r"_generated/([\w-]+)\.md", PAGE))
-    assert {name for name in tables if not name.startswith("settings-")} == set(figures.TABLES)
+    check_page_shows_all(PAGE, figures)
 
 
 def test_drawings_are_well_formed_and_inside_their_frames(figures):
-    for name, draw in figures.DRAWINGS.items():
-        drawing = draw()
-        root = ElementTree.fromstring(drawing.svg())
-        assert root.find(f"{SVG}title") is not None, name
-        for box in root.iter(f"{SVG}rect"):
-            x, y, width, height = (float(box.get(each, "nan")) for each in ("x", "y", "width", "height"))
-            assert 0 <= x <= x + width <= drawing.width, name
-            assert 0 <= y <= y + height <= drawing.height, name
+    check_drawings(figures)
 
 
 def test_named_tests_exist():
-    tests = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
-    named = set(re.findall(r"`(test_\w+)`", PAGE))
-    assert len(named) > 5
-    assert [name for name in named if f"def {name}(" not in tests] == []
+    check_named_tests(PAGE)
 
 
 # --- masks ----------------------------------------------------------------------------------------------------------------

@@ -399,6 +399,15 @@ def test_without_marks_nodes_are_judged_in_one_pass():
     assert node["score"] == pytest.approx(1 - float(share), abs=1e-6)
 
 
+def test_models_of_sentences_judge_each_sentence_of_a_text():
+    model = pipeline(levels=("sentence",))
+    found = model.coherence("Ann planted beans. We ate them.\n\nIt rained.")["nodes"]
+    assert [node["level"] for node in found] == ["sentence"] * 3
+    assert [len(node["children"]) for node in found] == [
+        len(model.tokenizer.encode(each)) for each in ("Ann planted beans.", "We ate them.", "It rained.")
+    ]
+
+
 @pytest.mark.parametrize(("loss", "verb"), [("reconstruction", "reconstruct"), ("coherence", "coherence")])
 def test_a_model_trained_without_a_loss_does_not_guess(loss, verb):
     model = pipeline(task=NestedAutoencoderConfig(**{loss: 0.0}))
@@ -432,6 +441,10 @@ def test_nodes_that_an_index_lacks(model):
         index.place("1.1")
     with pytest.raises(RamifyError, match="vectors of length 12"):
         model.nearest("Ann.", index, level="sentence")
+    note = Node("Fin.", (0,), id="9")
+    index = model.index([Tree((*letters()[0].nodes, note), id="harbour")], level="paragraph")
+    with pytest.raises(RamifyError, match="no paragraph, but a node without a kind"):
+        index.place("9")
 
 
 # --- saved models ---------------------------------------------------------------------------------------------------------

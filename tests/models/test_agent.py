@@ -15,6 +15,7 @@ from ramify.inference import document_decoding
 from ramify.inference.document_decoding import ChildScores, decode_children, joined
 from ramify.models.agent import AgentConfig, CoherenceChecker, LevelDecoder, LevelEncoder
 from ramify.nn.evolved import EvolvedDecoder, EvolvedEncoder
+from ramify.nn.linear import linear
 from ramify.nn.ragged import Rows
 
 EXACT = {"rtol": 0, "atol": 1e-10}
@@ -246,6 +247,22 @@ def test_the_first_place_reads_the_mark_of_a_start():
 def single(own):
     """The task in single precision, as decoding reads it."""
     return own.to(torch.float32).eval()
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("level", [0, 1])
+def test_scores_of_few_places_are_held_at_once(name, level, monkeypatch):
+    own = single(task(VARIANTS[name]))
+    vectors, known = vectors_of(level, 9, own).float().numpy(), candidates(own, level)
+    whole = decode_children(own, level, vectors, known)
+    held = []
+    monkeypatch.setattr(document_decoding, "MAX_LOGITS", 100)
+    monkeypatch.setattr(document_decoding, "linear", lambda *args: held.append(linear(*args)) or held[-1])
+    parts = decode_children(own, level, vectors, known)
+    assert [row.slots.tolist() for row in parts] == [row.slots.tolist() for row in whole]
+    width = len(ChildScores(own, level, None if known is None else torch.from_numpy(known)).table)
+    assert len(held) > 1
+    assert max(each.numel() for each in held if each.shape[1] == width) <= max(100, width)
 
 
 def candidates(own, level, count=7):

@@ -181,6 +181,17 @@ def test_a_run_starts_from_another(store, tmp_path):
     assert [(len(queue), len(queue.vectors)) for queue in prepared.task.queues] == [(0, 1024)] * 2
 
 
+STAGED = {"task.schedule": "staged", "task.plateau": "0.01", "task.unlock_steps": "1"}
+
+
+@pytest.mark.parametrize(("before", "after"), [({}, STAGED), (STAGED, {}), (STAGED, STAGED)])
+def test_levels_of_a_run_from_another_begin_with_the_lowest(store, tmp_path, before, after):
+    execute(small(store, **before), tmp_path / "first", cpu=True)
+    second = RECIPES["agent"](str(store.path), init=str(tmp_path / "first")).changed(after)
+    task = second.prepare(tmp_path / "none").task.train()
+    assert task.active == ((0, 1) if after else (0, 3))
+
+
 def test_sentences_alone(store, tmp_path):
     run = small(
         store,

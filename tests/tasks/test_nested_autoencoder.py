@@ -855,8 +855,8 @@ def test_a_plateau_is_watched_in_training_alone():
             for name in ("autoencoder_until", "label_smoothing", "mask_rate")
             for value in (-0.5, 1.5)
         ),
-        ({"mask_split": (0.8, 0.1, 0.2)}, r"task\.mask_split=.* must be three shares that add up to 1"),
-        ({"mask_split": (1.2, -0.1, -0.1)}, r"task\.mask_split=.* must be three shares that add up to 1"),
+        ({"mask_split": (0.8, 0.1, 0.2)}, r"task\.mask_split=.* is not three shares that add up to 1"),
+        ({"mask_split": (1.2, -0.1, -0.1)}, r"task\.mask_split=.* is not three shares that add up to 1"),
         ({"checker_layers": -1}, r"task\.checker_layers=-1 must be at least 0"),
         ({"checker_width": 0.0}, r"task\.checker_width=0 above 0"),
     ],

@@ -169,6 +169,11 @@ class DocumentCollator:
         """The tokens of a batch with each row of the unit's level."""
         return self.rows.held_tokens(self.unit)
 
+    def num_slots(self, level: int) -> Ints:
+        """The number of slots of each row of a level, padding included."""
+        rows = self.rows.levels[level]
+        return rows.children + rows.parts if self.padded is None else np.full(len(rows), self.padded[level])
+
     def __call__(self, examples: Sequence[DocumentExample]) -> DocumentBatch:
         if not examples:
             return EMPTY

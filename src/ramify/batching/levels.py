@@ -285,6 +285,26 @@ class LevelRows:
         `spans[i + 1] - 1`. Truncation leaves some of them out of the row."""
         return np.append(self.start[self.part_offsets[:-1]], self.num_below)
 
+    @cached_property
+    def child_row(self) -> Ints:
+        """The row that holds each child, in the order of `held_children`."""
+        return np.repeat(np.repeat(np.arange(len(self)), self.parts), self.count)
+
+    @cached_property
+    def held_children(self) -> Ints:
+        """The children that rows hold: rows of the level below, or tokens, row after row."""
+        return ranges(self.start, self.start + self.count)
+
+    @cached_property
+    def node_rows(self) -> Ints:
+        """The rows of each node, one node after the other. Each node has at least one; packed nodes share it."""
+        return ranges(self.first_row, self.first_row + self.num_rows)
+
+    @cached_property
+    def row_node(self) -> Ints:
+        """The number of the node of each of `node_rows`."""
+        return np.repeat(np.arange(len(self.num_rows)), self.num_rows)
+
     @property
     def num_cut(self) -> int:
         """The number of nodes with several rows."""

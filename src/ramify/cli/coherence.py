@@ -63,6 +63,7 @@ def coherence(
 def _lines(answer: dict[str, Any], document: "Tree", top: int) -> list[str]:
     from ramify.errors import counted, printable
     from ramify.inference.document_text import texts_of_nodes
+    from ramify.report.html import shortened
 
     place = {node.id or str(number): number for number, node in enumerate(document.nodes)}
     scored = sorted((each for each in answer["nodes"] if each["score"] is not None), key=lambda each: each["score"])
@@ -70,7 +71,7 @@ def _lines(answer: dict[str, Any], document: "Tree", top: int) -> list[str]:
     for node in scored[:top]:
         text = printable(next(texts_of_nodes(document, [place[node["id"]]])))
         least = _least(node["children"])
-        lines.append(f"{node['score']:.3f}  {node['level']} {printable(node['id'])}{least}: {_shortened(text)}")
+        lines.append(f"{node['score']:.3f}  {node['level']} {printable(node['id'])}{least}: {shortened(text, SHOWN)}")
     left = f"; {counted(len(scored) - top, 'more node')} not shown (--top, --json)" if len(scored) > top else ""
     without = len(answer["nodes"]) - len(scored)
     unscored = f"; {counted(without, 'node')} without children" if without else ""
@@ -87,7 +88,3 @@ def _least(children: list[dict[str, Any]] | None) -> str:
     least = min(known, key=lambda each: each["score"])
     name = least["id"] if least["id"] is not None else repr(least["token"]) if "token" in least else "its only part"
     return f" (least: {printable(name)} {least['score']:.2f})"
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"

@@ -39,6 +39,7 @@ def nearest(
     from ramify.dataset.store import Store
     from ramify.errors import RamifyError, printable
     from ramify.inference.document_index import find_node
+    from ramify.report.html import shortened
 
     if (query is None) == (node is None):
         raise RamifyError("Name the passage with --query or with --node, and not with both.")
@@ -66,6 +67,5 @@ def nearest(
         print(json.dumps({"level": index.level, "nearest": found}, ensure_ascii=False))
         return
     for each in found:
-        text = printable(each["text"])
-        shown = text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+        shown = shortened(printable(each["text"]), SHOWN)
         print(f"{each['score']:.3f}  {printable(each['tree'])} {printable(each['id'])}: {shown}")

@@ -149,7 +149,7 @@ def scores_of(
     This is about 1 for a child that was replaced. It is not limited to 1, which would only make scores equal.
     """
     task, items = held.task, held.items[number]
-    encoder, counts = task.backbone.encoder(number), held.level(number).children[rows]
+    counts = held.level(number).children[rows]
     found = np.zeros(len(rows))
     for part in copies(held, number, rows, children):
         slots = part.batch.slots
@@ -157,8 +157,8 @@ def scores_of(
             drawn = torch.from_numpy(NUM_MARKS + chosen[part.start : part.stop]).to(task.device)
             slots = slots.index_copy(0, part.slot, drawn)
         marks = None if task.config.marks == "none" else torch.zeros_like(slots).index_fill(0, part.slot, 1)
-        vectors = encoder.compress(encoder.states(items, slots, part.batch.rows, marks), part.batch.rows)
-        share = task.checkers[number](vectors).index_select(0, part.row).double().cpu().numpy()
+        judged = task.judged(number, items, slots, part.batch.rows, marks)
+        share = judged.index_select(0, part.row).double().cpu().numpy()
         found[part.start : part.stop] = share * counts[part.start : part.stop]
         advance(part.stop - part.start)
     return found

@@ -1,7 +1,7 @@
 """Children from vectors, without knowledge of their true number: every row ends where the model predicts its end."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ramify.batching.document_batch import BOS, CONT, EOS, JOIN, NUM_MARKS
+from ramify.nn.heads import MAX_LOGITS
 from ramify.nn.linear import linear
 from ramify.nn.modes import evaluating
 from ramify.nn.ragged import Rows
@@ -44,6 +45,7 @@ class ChildScores:
         """`candidates`: the vectors among which children are chosen; None for level 0, whose candidates are all tokens."""
         table = task.backbone.encoder(level).items(candidates)
         self.table = table
+        self.end_slots = torch.tensor(ENDS, device=table.device)
         self.bias = task.reconstruction_head.bias if level == 0 else None
         allowed = torch.ones(len(table), dtype=torch.bool, device=table.device)
         allowed[:NUM_MARKS] = False
@@ -56,20 +58,35 @@ class ChildScores:
         if self.ends is not None:
             self.allowed[:NUM_MARKS] = False
 
+    def best(self, states: Float[Tensor, "place dim"]) -> Int[Tensor, " place"]:
+        """The best candidate of each place, which may be an end mark."""
+        return self._highest(states, self)
+
+    def children(self, states: Float[Tensor, "place dim"]) -> Int[Tensor, " place"]:
+        """The best candidate of each place where no row ends."""
+        return self._highest(states, lambda part: self._candidates(part).index_fill_(1, self.end_slots, -math.inf))
+
+    def _highest(
+        self,
+        states: Float[Tensor, "place dim"],
+        scores: Callable[[Float[Tensor, "place dim"]], Float[Tensor, "place candidate"]],
+    ) -> Int[Tensor, " place"]:
+        """The candidate with the highest score of each place. Scores are computed in chunks."""
+        step = max(1, MAX_LOGITS // len(self.table))
+        return torch.cat([scores(part).argmax(1) for part in states.split(step)])
+
+    def _candidates(self, states: Float[Tensor, "place dim"]) -> Float[Tensor, "place candidate"]:
+        return linear(states, self.table, self.bias).float().masked_fill_(~self.allowed, -math.inf)
+
     def __call__(self, states: Float[Tensor, "place dim"]) -> Float[Tensor, "place candidate"]:
-        scores = linear(states, self.table, self.bias).float().masked_fill(~self.allowed, -math.inf)
+        """The scores of all candidates. Those of many places over a large vocabulary fill gigabytes."""
+        scores = self._candidates(states)
         if self.ends is None:
             return scores
         # The end marks win wherever they are likelier than not.
         ends = self.ends(states, self.table).float()
         above = scores.amax(1, keepdim=True).nan_to_num(neginf=0.0) + 1 + ends
-        return scores.index_copy(1, torch.tensor(ENDS, device=scores.device), torch.where(ends > 0, above, -math.inf))
-
-    def children(self, states: Float[Tensor, "place dim"]) -> Int[Tensor, " place"]:
-        """The best candidate of each place where no row ends."""
-        scores = linear(states, self.table, self.bias).float().masked_fill(~self.allowed, -math.inf)
-        scores[:, list(ENDS)] = -math.inf
-        return scores.argmax(1)
+        return scores.index_copy_(1, self.end_slots, torch.where(ends > 0, above, -math.inf))
 
     def last(self, states: Float[Tensor, "row dim"]) -> Int[Tensor, " row"]:
         """The better end mark of each place where a row ends."""
@@ -78,7 +95,7 @@ class ChildScores:
         else:
             bias = None if self.bias is None else self.bias[list(ENDS)]
             scores = linear(states, self.table[list(ENDS)], bias)
-        return torch.tensor(ENDS, device=scores.device).index_select(0, scores.argmax(1))
+        return self.end_slots.index_select(0, scores.argmax(1))
 
 
 @torch.no_grad()
@@ -111,11 +128,12 @@ def _decode(task: NestedAutoencoder, level: int, vectors: Float[Tensor, "row dim
         laid = Rows.build((decoder.length(vectors).argmax(1) + 1).cpu().numpy()).to(vectors.device)
     decompressed = decoder.decompress(vectors, laid)
     if decoder.autoregressive:
-        slots, states = _one_by_one(task, level, decompressed, laid, scores)
+        states = _one_by_one(task, level, decompressed, laid, scores)
     else:
         states = decoder.parallel(decompressed, laid)
-        slots = scores(states).argmax(1)
-    if decoder.length is not None:
+    if decoder.length is None:
+        slots = scores.best(states)
+    else:
         # With a predicted length, rows end at their last places and nowhere else.
         last = laid.offsets[1:].long() - 1
         slots = scores.children(states).index_copy(0, last, scores.last(states.index_select(0, last)))
@@ -133,7 +151,7 @@ def _row(slots: NDArray[np.int64], states: NDArray[np.float32], fixed: bool) -> 
 
 def _one_by_one(
     task: NestedAutoencoder, level: int, decompressed: Float[Tensor, "key dim"], laid: Rows, scores: ChildScores
-) -> tuple[Int[Tensor, " place"], Float[Tensor, "place dim"]]:
+) -> Float[Tensor, "place dim"]:
     """Decode place after place. Tokens are fed back as their embeddings, vectors above them as they are."""
     encoder, decoder = task.backbone.encoder(level), task.decoder.level(level)
     lengths = laid.host_lengths
@@ -146,15 +164,14 @@ def _one_by_one(
         out = decoder.after(previous.flatten(0, 1), so_far, decompressed, laid).unflatten(0, (len(lengths), place + 1))
         states.append(out[:, -1])
         if level == 0:
-            best = scores(out[:, -1]).argmax(1) if decoder.length is None else scores.children(out[:, -1])
+            best = scores.best(out[:, -1]) if decoder.length is None else scores.children(out[:, -1])
             fed = F.embedding(best, scores.table) * encoder.scale
         else:
             fed = out[:, -1]
         previous = torch.cat([previous, fed[:, None]], 1)
     every = torch.stack(states, 1) if states else decompressed.new_zeros(len(lengths), 0, decompressed.shape[1])
     inside = torch.from_numpy(np.flatnonzero(np.arange(places) < lengths[:, None])).to(device)
-    flat = every.flatten(0, 1).index_select(0, inside)
-    return scores(flat).argmax(1), flat
+    return every.flatten(0, 1).index_select(0, inside)
 
 
 def joined(rows: Sequence[DecodedRow]) -> NDArray[np.int64]:

@@ -318,7 +318,7 @@ def drawn_measures(
                     labels = rows.slots.index_select(0, draws.masked)
                     _, best = task.mlm_head.measure(states, labels)
                     tokens.add(batch, draws.masked.cpu().numpy(), best.cpu().numpy(), floors)
-                judged = task.judged(encoded, draws.replaced_slots, draws.segments)
+                judged = task.judged(level, encoded.items, draws.replaced_slots, rows.rows, draws.segments)
                 marked = np.full(len(rows.counts), math.nan)
                 if draws.segments is not None:
                     own = draws.segments.index_select(0, rows.child_slot).cpu().numpy()

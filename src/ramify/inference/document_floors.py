@@ -76,10 +76,6 @@ class Floors:
             counts,
         )
 
-    def constant(self) -> Ints:
-        """The commonest slot of each place: the same prediction for every row."""
-        return self.by_place
-
     def trigram(self, slots: Ints) -> Ints:
         """The commonest successor of the two true slots before each place of a row; of one, if this pair did not occur."""
         place = np.arange(len(slots))

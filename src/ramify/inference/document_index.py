@@ -14,6 +14,7 @@ from ramify.errors import RamifyError, counted
 from ramify.inference.document_text import texts_of_nodes
 from ramify.inference.document_vectors import encode_nodes, in_groups
 from ramify.tasks.nested_autoencoder import NestedAutoencoder
+from ramify.tree import Tree
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,13 @@ class DocumentIndex:
         # Equal scores keep the order of the store.
         best = np.argsort(-scores, kind="stable")[:count]
         found = []
+        trees: dict[int, Tree] = {}
         for place in best.tolist():
             number = int(self.node[place])
             number_of_tree = int(self.store.tree_of([number])[0])
-            tree = self.store.tree(number_of_tree)
+            if number_of_tree not in trees:
+                trees[number_of_tree] = self.store.tree(number_of_tree)
+            tree = trees[number_of_tree]
             text = next(texts_of_nodes(tree, [number - int(self.store.offsets[number_of_tree])]))
             found.append({"tree": tree.id, "id": self.store.ids([number])[0], "score": float(scores[place]), "text": text})
         return found
@@ -60,7 +64,7 @@ def find_node(store: Store, level: str, node: str, tree: str | None) -> int:
     kinds = np.array(store.column("kind", numbers).to_pylist())
     found = numbers[kinds == level]
     if not len(found):
-        others = " or a ".join(sorted(set(kinds.tolist())))
+        others = " or a ".join(sorted({kind or "node without a kind" for kind in kinds.tolist()}))
         raise RamifyError(f"node {node!r} is no {level}, but a {others}. Choose a {level}, or another level.")
     if len(found) > 1:
         one, other = store.tree_ids(store.tree_of(found[:2]))

@@ -100,8 +100,7 @@ def term_counts(rows: DocumentRows, vocab_size: int) -> list[csr_matrix]:
     """The number of times that each row of each level holds each token."""
     found: list[csr_matrix] = []
     for number, level in enumerate(rows.levels):
-        child = ranges(level.start, level.start + level.count)
-        above = np.repeat(np.repeat(np.arange(len(level)), level.parts), level.count)
+        child, above = level.held_children, level.child_row
         if number == 0:
             place, size = rows.ids[child].astype(np.int64), vocab_size
         else:
@@ -157,9 +156,7 @@ class HeldOut:
         found = []
         for level in self.rows.levels[1:]:
             above = np.full(level.num_below, -1)
-            above[ranges(level.start, level.start + level.count)] = np.repeat(
-                np.repeat(np.arange(len(level)), level.parts), level.count
-            )
+            above[level.held_children] = level.child_row
             found.append(above)
         return found
 
@@ -168,8 +165,7 @@ class HeldOut:
         """The node of each row of each level. A row of packed nodes stands for all of them."""
         found = []
         for level in self.rows.levels:
-            packed = bool((level.parts > 1).any())
-            found.append(np.arange(len(level)) if packed else np.repeat(np.arange(len(level.num_rows)), level.num_rows))
+            found.append(np.arange(len(level)) if level.num_packed else level.row_node)
         return found
 
     def node_above(self, number: int, distance: int) -> Ints | None:
@@ -235,10 +231,7 @@ def copies(held: HeldOut, number: int, rows: Ints, children: Ints) -> Iterator[C
     """Batches with one copy of a row per probe. `rows` are in ascending order; `children` are places among a row's children."""
     level = held.level(number)
     below = np.arange(level.num_below if number else 0)
-    cost = level.children[rows] + level.parts[rows]
-    if held.collator.padded is not None:
-        cost = np.full(len(rows), held.collator.padded[number])
-    for start, stop in runs(cost, BATCH_SLOTS):
+    for start, stop in runs(held.collator.num_slots(number)[rows], BATCH_SLOTS):
         batch = held.collator.level(number, rows[start:stop], below, below)
         # Rows of a batch are sorted by length, and equal rows keep their order.
         row = np.argsort(batch.source, kind="stable")

@@ -9,16 +9,13 @@ from numpy.typing import NDArray
 
 from ramify.batching.document_batch import CONT, EOS, JOIN, NUM_MARKS
 from ramify.batching.forest import Ints
-from ramify.inference.document_decoding import DecodedRow, decode_children
+from ramify.inference.document_decoding import ROWS, DecodedRow, decode_children
 from ramify.inference.document_floors import FittedFloors
 from ramify.inference.document_measures import Advance, HeldOut, Measure, Measures, mean, spread
 from ramify.metrics.ranking import rank, sign_flip
 
 BINS = ((1, 5), (6, 10), (11, 20), (21, 31), (32, 63), (64, 127))
 """Ranges of the number of tokens of a sentence. A further range holds longer ones."""
-
-SCORES = 2**25
-"""Greatest number of scores held at once."""
 
 RETRIEVED = 2_000
 """Greatest number of children per level that are looked for among all nodes."""
@@ -91,16 +88,15 @@ def sentence_measures(held: HeldOut, floors: FittedFloors, most: int, advance: A
     rows = spread(len(level), most)
     vectors = held.encoded.vectors[0][rows]
     decoded: list[DecodedRow] = []
-    step = max(1, SCORES // (held.task.backbone.config.max_children[0] * held.task.tokenizer.vocab_size))
-    for start in range(0, len(rows), step):
-        part = decode_children(held.task, 0, vectors[start : start + step])
+    for start in range(0, len(rows), ROWS):
+        part = decode_children(held.task, 0, vectors[start : start + ROWS])
         decoded += part
         advance(len(part))
     true = held.true_slots(0, rows)
     own = [floors.of(row) for row in rows.tolist()]
     by_model = Written(true, [closed(row) for row in decoded])
     by_trigram = Written(true, [each.trigram(slots) for each, slots in zip(own, true, strict=True)])
-    by_place = Written(true, [each.constant() for each in own])
+    by_place = Written(true, [each.by_place for each in own])
     common = Written(true, [np.full(len(slots), each.commonest) for each, slots in zip(own, true, strict=True)])
     usual = np.array([each.lengths[0] for each in own], dtype=np.int64) == level.children[rows]
     text: Callable[[Ints], str] | None = _text(held)
@@ -213,14 +209,13 @@ def _of_document(held: HeldOut, number: int, rows: Ints, tree: int, advance: Adv
     content = np.concatenate([below.content[own], queue.content[:kept].cpu().numpy()])
     values, occurrences = np.unique(below.content[own], return_counts=True)
     commonest = values[occurrences.argmax()]
-    places = held.task.backbone.config.max_children[number]
-    step = max(1, SCORES // (places * len(candidates)))
+    known, copies = np.unique(content, return_counts=True)
     true = held.true_slots(number, rows)
     found = []
-    for start in range(0, len(rows), step):
-        chosen = rows[start : start + step]
+    for start in range(0, len(rows), ROWS):
+        chosen = rows[start : start + ROWS]
         decoded = decode_children(held.task, number, held.encoded.vectors[number][chosen], candidates)
-        for row, slots, made in zip(chosen.tolist(), true[start : start + step], decoded, strict=True):
+        for row, slots, made in zip(chosen.tolist(), true[start : start + ROWS], decoded, strict=True):
             place = np.flatnonzero(slots >= NUM_MARKS)
             children = slots[place] - NUM_MARKS
             wanted = below.content[children]
@@ -230,7 +225,7 @@ def _of_document(held: HeldOut, number: int, rows: Ints, tree: int, advance: Adv
             written = written[place]
             is_child = written >= NUM_MARKS
             right = is_child & (content[np.where(is_child, written - NUM_MARKS, 0)] == wanted)
-            odds = np.array([(content == each).mean() for each in wanted])
+            odds = copies[np.searchsorted(known, wanted)] / len(content)
             end = first_end(closed(made)) == first_end(slots)
             found.append(_Decoded(row, children, place, right, end, odds, wanted == commonest, made.states))
         advance(len(chosen))
@@ -250,8 +245,10 @@ def _retrieval(held: HeldOut, number: int, decoded: list[_Decoded]) -> Measures:
     for each in decoded:
         for child, place in zip(each.children.tolist(), each.places.tolist(), strict=True):
             item += 1
+            if not chosen[item - 1]:
+                continue
             others = np.flatnonzero(pool.content != pool.content[child])
-            if not chosen[item - 1] or not len(others):
+            if not len(others):
                 continue
             own = 1.0 + len(others)
             if place < len(each.states):

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from ramify.batching.document_batch import DocumentCollator
-from ramify.batching.forest import Ints, ranges
+from ramify.batching.forest import Ints
 from ramify.batching.levels import DocumentRows, Level, LevelRows, Levels
 from ramify.batching.views.documents import Documents, LevelInput
 from ramify.dataset.store import Store
@@ -41,11 +41,10 @@ class EncodedDocuments:
 
 def mean_of_rows(rows: LevelRows, vectors: Vectors) -> Vectors:
     """The mean of the vectors of each node's rows."""
-    row = ranges(rows.first_row, rows.first_row + rows.num_rows)
-    node = np.repeat(np.arange(len(rows.num_rows)), rows.num_rows)
-    total = np.zeros((len(rows.num_rows), vectors.shape[1]), dtype=np.float32)
-    np.add.at(total, node, vectors[row])
-    return total / np.maximum(rows.num_rows, 1)[:, None].astype(np.float32)
+    if not len(rows.num_rows):
+        return np.zeros((0, vectors.shape[1]), dtype=np.float32)
+    total = np.add.reduceat(vectors[rows.node_rows], np.cumsum(rows.num_rows) - rows.num_rows, axis=0)
+    return total / rows.num_rows[:, None].astype(np.float32)
 
 
 def read_documents(
@@ -102,10 +101,9 @@ def encode_level(
     """The vector of each row of a level, given those of the rows of the level below (None: the children are tokens)."""
     rows = collator.rows.levels[level]
     vectors = np.zeros((len(rows), agent.config.dims[level + 1]), dtype=np.float32)
-    places = rows.children + rows.parts if collator.padded is None else np.full(len(rows), collator.padded[level])
     device = next(agent.parameters()).device
     with evaluating(agent):
-        for start, stop in runs(places, TOKENS):
+        for start, stop in runs(collator.num_slots(level), TOKENS):
             first, last = int(rows.spans[start]), int(rows.spans[stop])
             numbers = np.arange(first, last)
             batch = collator.level(level, np.arange(start, stop), numbers, numbers - first).to(device)

@@ -16,11 +16,11 @@ from ramify.inference.base import Pipeline
 from ramify.inference.document_index import DocumentIndex, index_documents
 from ramify.inference.document_text import as_document, texts_of_nodes
 from ramify.inference.document_vectors import encode_nodes, in_groups
-from ramify.inference.node_coherence import judge
-from ramify.inference.node_reconstruction import as_text, reconstruct, token_accuracy
+from ramify.inference.node_coherence import DocumentCoherence, judge
+from ramify.inference.node_reconstruction import Reconstructions, as_text, reconstruct, token_accuracy
 from ramify.models.agent import Agent
 from ramify.tasks.nested_autoencoder import NestedAutoencoder
-from ramify.tree import Tree
+from ramify.tree import DOCUMENT, Tree
 
 
 class AnyDocumentPipeline(Pipeline, ABC):
@@ -98,12 +98,15 @@ class AnyDocumentPipeline(Pipeline, ABC):
             )
         return index.nearest(found, k)
 
-    def _store(self, data: Tree | str | Iterable[Tree | str], level: int) -> tuple[Store, NDArray[np.bool_]]:
-        """The documents, and whether each is a text."""
+    def _store(
+        self, data: Tree | str | Iterable[Tree | str], level: int, names: Sequence[str] | None = None
+    ) -> tuple[Store, NDArray[np.bool_]]:
+        """The documents, and whether each is a text, which is a node of a level. `names`: the levels; None: the model's."""
+        names = self.levels if names is None else names
         given = [data] if isinstance(data, Tree | str) else list(data)
         if other := [type(each).__name__ for each in given if not isinstance(each, Tree | str)]:
             raise RamifyError(f"documents are trees and strings, not {other[0]}. Pass Tree objects or strings.")
-        trees = [as_document(each, self.levels, level) if isinstance(each, str) else each for each in given]
+        trees = [as_document(each, names, level) if isinstance(each, str) else each for each in given]
         store = Store.from_trees(trees)
         if store.num_trees:
             check_documents(store)
@@ -189,7 +192,9 @@ class DocumentPipeline(AnyDocumentPipeline):
         """
         self._check_trained("coherence", "checkers")
         numbers = sorted(self.level_number(each) for each in (self.levels if levels is None else levels))
-        store, _ = self._store(document, len(self.levels) - 1)
+        # A string is a document for models without that level, too: its sentences are judged one by one.
+        names = self.levels if self.levels[-1] == DOCUMENT else (*self.levels, DOCUMENT)
+        store, _ = self._store(document, len(names) - 1, names)
         tree = store.tree(0) if store.num_trees else Tree(())
         found = judge(self.task, store, np.arange(store.num_trees), numbers, progress)
         nodes: list[tuple[int, int, dict[str, Any]]] = []
@@ -227,7 +232,7 @@ def _score(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _counts(found: Any) -> dict[str, int]:
+def _counts(found: Reconstructions | DocumentCoherence) -> dict[str, int]:
     return {
         "tokens": found.num_tokens,
         "unknown_tokens": found.num_unknown,

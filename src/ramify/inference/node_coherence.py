@@ -10,7 +10,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from ramify.batching.document_batch import DocumentCollator, LevelBatch
-from ramify.batching.forest import Ints, ranges
+from ramify.batching.forest import Ints
 from ramify.batching.levels import Level, LevelRows, Levels
 from ramify.batching.views.documents import Documents
 from ramify.dataset.store import Store
@@ -88,11 +88,10 @@ def _judge_level(
 ) -> LevelCoherence:
     rows = collator.rows.levels[level]
     counts = rows.level.counts
-    node_of_row = np.repeat(np.arange(len(counts)), rows.num_rows)
     if task.config.marks == "none":
         shares = whole_shares(task, collator, level, below, progress)
-        total = np.bincount(node_of_row, weights=shares * rows.count, minlength=len(counts))
-        held = np.bincount(node_of_row, weights=rows.count, minlength=len(counts))
+        total = np.bincount(rows.row_node, weights=shares * rows.count, minlength=len(counts))
+        held = np.bincount(rows.row_node, weights=rows.count, minlength=len(counts))
         return LevelCoherence(rows.level, _quotient(held - total, held), None)
     below_scores = np.full(rows.num_below, np.nan)
     for row, shares in probed_shares(task, collator, level, below, progress):
@@ -107,10 +106,9 @@ def _judge_level(
 
 def _of_nodes(rows: LevelRows, scores: Scores) -> Scores:
     """The mean score of each node's rows."""
-    row = ranges(rows.first_row, rows.first_row + rows.num_rows)
-    node = np.repeat(np.arange(len(rows.num_rows)), rows.num_rows)
-    known = np.isfinite(scores[row])
-    total = np.bincount(node[known], weights=scores[row][known], minlength=len(rows.num_rows))
+    own, node = scores[rows.node_rows], rows.row_node
+    known = np.isfinite(own)
+    total = np.bincount(node[known], weights=own[known], minlength=len(rows.num_rows))
     return _quotient(total, np.bincount(node[known], minlength=len(rows.num_rows)))
 
 
@@ -134,7 +132,7 @@ def whole_shares(
     rows = collator.rows.levels[level]
     found = np.zeros(len(rows))
     with evaluating(task):
-        for start, stop in runs(_places(collator, level), TOKENS):
+        for start, stop in runs(collator.num_slots(level), TOKENS):
             batch, items = _batch(task, collator, level, below, np.arange(start, stop))
             found[batch.source] = _shares(task, level, items, batch, None)
             if progress is not None:
@@ -157,7 +155,7 @@ def probed_shares(
     found = np.zeros(len(row))
     starts = np.cumsum(counts) - counts
     with evaluating(task):
-        for start, stop in runs(_places(collator, level)[row], TOKENS):
+        for start, stop in runs(collator.num_slots(level)[row], TOKENS):
             batch, items = _batch(task, collator, level, below, row[start:stop])
             # Rows are sorted by length, and equal rows keep their order: the k-th copy of a row marks a child of its own.
             order = np.argsort(batch.source, kind="stable")
@@ -170,11 +168,6 @@ def probed_shares(
             if progress is not None:
                 progress(stop - start)
     return [(number, found[starts[number] : starts[number] + counts[number]]) for number in np.flatnonzero(counts).tolist()]
-
-
-def _places(collator: DocumentCollator, level: int) -> Ints:
-    rows = collator.rows.levels[level]
-    return rows.children + rows.parts if collator.padded is None else np.full(len(rows), collator.padded[level])
 
 
 def _batch(
@@ -192,6 +185,4 @@ def _batch(
 def _shares(
     task: NestedAutoencoder, level: int, items: torch.Tensor, batch: LevelBatch, segments: torch.Tensor | None
 ) -> NDArray[np.float64]:
-    encoder = task.backbone.encoder(level)
-    vectors = encoder.compress(encoder.states(items, batch.slots, batch.rows, segments), batch.rows)
-    return task.checkers[level](vectors).double().cpu().numpy()
+    return task.judged(level, items, batch.slots, batch.rows, segments).double().cpu().numpy()

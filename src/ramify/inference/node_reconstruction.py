@@ -22,6 +22,7 @@ from ramify.inference.document_vectors import (
     lay_out,
     unpacked,
 )
+from ramify.nn.ragged import runs
 from ramify.tasks.nested_autoencoder import NestedAutoencoder
 from ramify.tokenizer import Tokenizer
 
@@ -76,17 +77,12 @@ def reconstruct(
     banks = [None, *(bank(task, number, found) for number, found in enumerate(vectors, 1))]
     decoded: list[DecodedText] = []
     # Nodes are decoded in groups of about as many rows as a decoder takes at once.
-    start = 0
-    while start < len(rows.num_rows):
-        stop = start + 1
-        while stop < len(rows.num_rows) and int(rows.num_rows[start : stop + 1].sum()) <= ROWS:
-            stop += 1
+    for start, stop in runs(rows.num_rows, ROWS):
         node = np.repeat(np.arange(stop - start), rows.num_rows[start:stop])
         first = int(rows.first_row[start])
         decoded += _decode(task, level, own[first : first + len(node)], node, stop - start, banks)
         if progress is not None:
             progress(stop - start)
-        start = stop
     bounds = token_bounds(levels, level)
     true_ids = [levels.ids[a:b].astype(np.int64) for a, b in pairwise(bounds)]
     left_out = sum(each.left_out for each in collator.rows.levels[: level + 1])

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -56,10 +55,9 @@ def write_vector_tree(path: Path, document: Tree, answer: Mapping[str, Any], mod
         '<p class="ranges"></p><nav class="path" aria-label="Nodes around the chosen one"></nav>'
         '<canvas class="strips" role="img" aria-label="A strip per level; the list below has the same nodes"></canvas>'
         '<p class="pointed" aria-live="polite"></p><article class="chosen"></article></div>'
-        f'<script type="application/json" id="vector-tree">{data}</script>',
+        # The script comes after the elements that it uses.
+        f'<script type="application/json" id="vector-tree">{data}</script><script>{script}</script>',
     )
-    # The script comes after the elements that it uses.
-    section = replace(section, body=section.body + f"<script>{script}</script>")
     scored = sum(node["score"] is not None for node in answer["nodes"])
     lead = f"<p>{text(model)} judges {counted(scored, 'node')} of {text(document.id or 'a document')}.</p>"
     write_page(path, kind=KIND, title=title or "(no title)", lead=lead, sections=[section])

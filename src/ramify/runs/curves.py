@@ -1,6 +1,6 @@
 """Learning curves of reports, from the logged steps of a run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ def no_curves(title: str = TITLE) -> Section:
 def train_line(metrics: Metrics, key: str) -> Line:
     """The training loss against `key`, smoothed."""
     loss = np.array([float(train_loss(record)) for record in metrics])
-    return Line("train", "train", np.array([float(record[key]) for record in metrics]), smooth(loss, _window(metrics)))
+    return Line("train", "train", np.array([float(record[key]) for record in metrics]), smooth(loss, window(metrics)))
 
 
 def dev_line(metrics: Metrics, key: str, field: str, name: str = "dev", kind: str = "dev") -> Line:
@@ -33,8 +33,8 @@ def dev_line(metrics: Metrics, key: str, field: str, name: str = "dev", kind: st
 
 def smoothing(metrics: Metrics) -> str:
     """The smoothing of the training loss, for legends; empty if there is none."""
-    window = _window(metrics)
-    return f", mean of {window} logged steps" if window > 1 else ""
+    count = window(metrics)
+    return f", mean of {count} logged steps" if count > 1 else ""
 
 
 def train_loss(record: Mapping[str, Any]) -> float:
@@ -42,5 +42,6 @@ def train_loss(record: Mapping[str, Any]) -> float:
     return record.get("masked_lm", record["loss"])
 
 
-def _window(metrics: Metrics) -> int:
-    return max(1, len(metrics) // 15)
+def window(values: Sized) -> int:
+    """The number of logged values whose mean is a point of a smoothed curve."""
+    return max(1, len(values) // 15)

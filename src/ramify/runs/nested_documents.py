@@ -25,8 +25,12 @@ from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.language_models import LanguageModelRun, PreparedLanguageModel, training_store, with_vocabulary
 from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
 from ramify.tasks.nested_autoencoder import NestedAutoencoder, NestedAutoencoderConfig
+from ramify.tokenizer import Tokenizer
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage
+
+BEGINNING_ANEW = ("queues.", "watch.")
+"""The tensors that a run does not take over from another one: nodes of its data, and the levels that learned in its course."""
 
 
 @dataclass(frozen=True)
@@ -190,14 +194,14 @@ class NestedRun(LanguageModelRun):
             )
         return names
 
-    def _task(self, model: AgentConfig, tokenizer: Any) -> NestedAutoencoder:
+    def _task(self, model: AgentConfig, tokenizer: Tokenizer) -> NestedAutoencoder:
         backbone = model.build()
         task = NestedAutoencoder(backbone, tokenizer, self.input, self.task)
         if self.init:
-            # Queues hold nodes of the data of the other run, so they begin anew.
-            queues = {name: tensor for name, tensor in hub.own_tensors(task).items() if name.startswith("queues.")}
-            saved = {name: each for name, each in hub.checkpoint(self.init).tensors.items() if not name.startswith("queues.")}
-            hub.load_own_tensors(task, saved | queues, self.init)
+            fresh = {name: tensor for name, tensor in hub.own_tensors(task).items() if name.startswith(BEGINNING_ANEW)}
+            saved = hub.checkpoint(self.init).tensors
+            kept = {name: tensor for name, tensor in saved.items() if not name.startswith(BEGINNING_ANEW)}
+            hub.load_own_tensors(task, kept | fresh, self.init)
         return task
 
     def normalized(self) -> Self:

@@ -14,8 +14,8 @@ from ramify.inference.document_measures import Measure, Measures
 from ramify.inference.documents import DocumentPipeline
 from ramify.runs import nested_scores
 from ramify.runs.base import ReportParts, ReportRequest
-from ramify.runs.comment_tree_report import chosen_on_dev
-from ramify.runs.sections import Cell, Chart, Charts, Line, Notice, Section, Spans, Strong, Table, smooth
+from ramify.runs.curves import TITLE, no_curves, smoothing, window
+from ramify.runs.sections import Cell, Chart, Charts, Line, Notice, Section, Spans, Strong, Table, chosen_on_dev, smooth
 
 QUICK_TOKENS = 300_000
 """A report measures the first documents of the split that hold about so many tokens."""
@@ -111,19 +111,17 @@ def parts(request: ReportRequest) -> ReportParts:
 def curves(metrics: Sequence[Mapping[str, Any]]) -> list[Section]:
     """Every loss of every level against updates, and the sum of all losses."""
     if not metrics:
-        return [Section("Learning curves", (Notice(("No steps have been logged yet.",)),))]
-    window = max(1, len(metrics) // 15)
-    every = f", mean of {window} logged steps" if window > 1 else ""
-    legend = (("train", f"train{every}"), ("dev", "dev"))
+        return [no_curves()]
+    legend = (("train", f"train{smoothing(metrics)}"), ("dev", "dev"))
     sums = (
-        _chart(metrics, "loss", "sum of all losses", window),
-        _chart(metrics, "loss", "sum of all losses", window, "target_tokens", "tokens read"),
+        _chart(metrics, "loss", "sum of all losses"),
+        _chart(metrics, "loss", "sum of all losses", "target_tokens", "tokens read"),
     )
     lead = "Losses of batches in training depend on the number of candidates in a batch, and each has its weight."
-    found = [Section("Learning curves", (Charts(sums, legend),), (lead,))]
+    found = [Section(TITLE, (Charts(sums, legend),), (lead,))]
     for kind, (title, unit) in LOSSES.items():
         charts = tuple(
-            _chart(metrics, name, f"{name.removeprefix(kind + '_')}, {unit}", window)
+            _chart(metrics, name, f"{name.removeprefix(kind + '_')}, {unit}")
             for name in losses_of(metrics, kind)
             if len(_known(metrics, name)[0])
         )
@@ -137,12 +135,10 @@ def losses_of(metrics: Sequence[Mapping[str, Any]], kind: str) -> list[str]:
     return list(dict.fromkeys(name for record in metrics for name in record if name.startswith(f"{kind}_")))
 
 
-def _chart(
-    metrics: Sequence[Mapping[str, Any]], name: str, label: str, window: int, key: str = "step", x_label: str = "updates"
-) -> Chart:
+def _chart(metrics: Sequence[Mapping[str, Any]], name: str, label: str, key: str = "step", x_label: str = "updates") -> Chart:
     steps, losses = _known(metrics, name, key)
     lines = (
-        Line("train", "train", steps, smooth(losses, min(window, max(1, len(losses))))),
+        Line("train", "train", steps, smooth(losses, min(window(metrics), max(1, len(losses))))),
         Line("dev", "dev", *_known(metrics, f"dev_{name}", key), marks=True),
     )
     return Chart(lines, x_label, label)
@@ -161,7 +157,7 @@ def settled(steps: NDArray[np.float64], losses: NDArray[np.float64]) -> float:
     """The update from which on no more than a tenth of a loss's whole fall remains; NaN if it has not fallen."""
     if len(losses) < 2:
         return math.nan
-    smoothed = smooth(losses, max(1, len(losses) // 15))
+    smoothed = smooth(losses, window(losses))
     fall = smoothed[0] - smoothed[-1]
     if fall <= 0:
         return math.nan
@@ -269,7 +265,7 @@ def main_scores(split: str, found: DocumentScores) -> Spans:
     ]
     if hidden is not None and hidden.count:
         text += [
-            f", and a hidden {lowest} is among the first ten of about a thousand for ",
+            f", and a hidden {lowest} is among the first ten candidates for ",
             Strong(f"{hidden.value:.1%}"),
             f" (mean of its siblings: {hidden.baseline:.1%}; chance: {hidden.chance:.1%})",
         ]

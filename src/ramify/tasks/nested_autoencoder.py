@@ -35,6 +35,7 @@ from ramify.nn.ragged import Rows
 from ramify.tasks.base import Losses, Task
 from ramify.tasks.nested_corruption import Pool, RowChildren, Source, mask_children, replace_children
 from ramify.tasks.nested_parts import Classes, EndScores, MaskedChildHead, PlateauWatch, Queue, precise
+from ramify.tasks.spans import check_split, random_pieces
 from ramify.tokenizer import Tokenizer
 
 
@@ -119,8 +120,7 @@ class NestedAutoencoderConfig:
         for name in ("autoencoder_until", "label_smoothing", "mask_rate"):
             if not 0 <= getattr(self, name) <= 1:
                 raise RamifyError(f"task.{name} must be at least 0 and at most 1, but is {getattr(self, name)}.")
-        if min(self.mask_split) < 0 or not math.isclose(sum(self.mask_split), 1):
-            raise RamifyError(f"task.mask_split={list(self.mask_split)} must be three shares that add up to 1.")
+        check_split(self.mask_split)
         if self.checker_layers < 0 or self.checker_width <= 0:
             raise RamifyError(
                 f"task.checker_layers={self.checker_layers} must be at least 0, and task.checker_width={self.checker_width:g} "
@@ -157,12 +157,11 @@ class NestedAutoencoder(Task[DocumentBatch]):
         self.names = ("token", *backbone.config.levels)
         """The names of all levels, tokens included."""
         sizes, depth = backbone.config, backbone.depth
-        banned = set(tokenizer.special_ids)
         if config.ends == "logistic" and input.overflow == "pack":
             raise RamifyError(
                 "task.ends=logistic predicts no mark between packed nodes. Set input.overflow=cut, or task.ends=class."
             )
-        self.choices = np.array([token for token in range(tokenizer.vocab_size) if token not in banned], dtype=np.int64)
+        self.choices = random_pieces(tokenizer, tokenizer.vocab_size, special=False)
         """The token ids that a random token may be."""
         if unknown := set(config.without) - set(self._all_names()):
             raise RamifyError(
@@ -535,14 +534,22 @@ class NestedAutoencoder(Task[DocumentBatch]):
             return self.mlm_head.loss(states, labels, weights)
         return encoded.classes.loss(states, labels, self.config.per_class).sum()
 
-    def judged(self, encoded: "Encoded", slots: Int[Tensor, " slot"], segments: Tensor | None) -> Float[Tensor, " row"]:
-        """The checker's share of replaced children for rows with these slots and segments."""
-        encoder, rows = self.backbone.encoder(encoded.level), encoded.rows.rows
-        vectors = encoder.compress(encoder.states(encoded.items, slots, rows, segments), rows)
-        return self.checkers[encoded.level](vectors)
+    def judged(
+        self,
+        level: int,
+        items: Float[Tensor, "item dim"],
+        slots: Int[Tensor, " slot"],
+        rows: Rows,
+        segments: Int[Tensor, " slot"] | None,
+    ) -> Float[Tensor, " row"]:
+        """The checker's share of replaced children for rows of children of a level."""
+        encoder = self.backbone.encoder(level)
+        return self.checkers[level](encoder.compress(encoder.states(items, slots, rows, segments), rows))
 
     def _coherence(self, encoded: "Encoded", draws: LevelDraws) -> Float[Tensor, ""]:
-        judged = self.judged(encoded, draws.replaced_slots, draws.segments).index_select(0, draws.checked)
+        rows = encoded.rows.rows
+        judged = self.judged(encoded.level, encoded.items, draws.replaced_slots, rows, draws.segments)
+        judged = judged.index_select(0, draws.checked)
         share = draws.share.index_select(0, draws.checked).to(judged.dtype)
         return F.mse_loss(judged, share, reduction="sum")
 
