@@ -22,21 +22,16 @@ tree, depth and word class), from which `table` computes paired bootstrap interv
 """
 
 import argparse
-import json
-import shlex
 import shutil
-import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
 
-from experiments import Figures, found_in
+from experiments import Figures, Item, carry_out, copy_curve, found_in, print_plan, score_command
 from ramify.inference.evaluation import Scores, describe, gain, pool
 from ramify.metrics import DEPTH_BINS
 from ramify.training.metrics_log import read_metrics
@@ -65,18 +60,6 @@ CONTEXTS = {
 CONTROLS = ("mismatched", "sibling-branch", "parent", "root", "none")
 
 
-@dataclass(frozen=True)
-class Item:
-    """A trained model and its evaluations, as `ramify` commands. DATA and OUT are filled in when they are carried out."""
-
-    name: str
-    train: str
-    hours: float
-    """Core-hours of training and scoring, estimated from the runs."""
-    scores: dict[str, str] = field(default_factory=dict)
-    """Options of `ramify evaluate`, by label."""
-
-
 def items() -> list[Item]:
     """All runs, in the order in which they are to be carried out."""
     dev = "--set dev.targets=1500 --set dev.mask_rate=0.15 --set train.evaluate_every=400 --set train.checkpoint_every=400"
@@ -95,25 +78,25 @@ def items() -> list[Item]:
                     short = f"--data DATA/{store} {RATE} --comments {COMMENTS} --draws 2"
                     scores |= {control: f"{short} --context {control}" for control in CONTROLS} | {"cache": f"{short} --cache"}
                 train = f"tree-mlm --data DATA/{store} --target-tokens {TOKENS} --seed {seed} {settings} {same} {dev}"
-                found.append(Item(f"A-{store}-{model}-{seed}", train, 0.3, scores))
+                found.append(Item(f"A-{store}-{model}-{seed}", train, 0.3, scores=_evaluations(scores)))
     text = (
         "bert --rows comments --data DATA/reddit --max-tokens 64 --concatenate 256 --tokenizer OUT/A-reddit-tree-0 "
         "--set model.dim=128 --set model.num_heads=4 --set model.ffn_dim=512 --set model.num_layers=4 --set model.norm=pre "
         "--set task.mask_rate=0.3 --set input.max_context=8 --set train.lr=2e-3 --set train.budget=2048 "
         f"--set train.budget_unit=target_tokens {dev}"
     )
-    found.append(Item("B-reddit-text-0", f"{text} --target-tokens {TOKENS}", 0.5, own["reddit"]))
+    found.append(Item("B-reddit-text-0", f"{text} --target-tokens {TOKENS}", 0.5, scores=_evaluations(own["reddit"])))
     # The text model with the embeddings of tree-mlm, in the time that tree-mlm takes for TOKENS.
     like_tree = "--set model.position=sinusoidal --set model.scale_embedding=true --set model.embedding_norm=false"
     equal_time = f"{text} {like_tree} --set model.activation=relu --target-tokens {SAME_TIME_TOKENS}"
-    found.append(Item("B-reddit-scaled-text-0", equal_time, 0.2, own["reddit"]))
+    found.append(Item("B-reddit-scaled-text-0", equal_time, 0.2, scores=_evaluations(own["reddit"])))
     # The encoder's states do not lie in the space of the embedding: can the bag-of-words loss teach the map between them?
     minilm = (
         f"tree-mlm --data DATA/reddit --init DATA/minilm --target-tokens {TOKENS // 20} --max-tokens 64 "
         f"--set model.decoder_layers=2 {dev}"
     )
     scores = {"mismatched": f"--data DATA/reddit {RATE} --comments {COMMENTS // 4} --draws 2 --context mismatched"}
-    found.append(Item("M-reddit-minilm-0", minilm, 0.15, scores))
+    found.append(Item("M-reddit-minilm-0", minilm, 0.15, scores=_evaluations(scores)))
     # The model that ships, and the same recipe without one of its sets, scored on that set and on trees that it never saw.
     for store, unseen in (
         ("open", ("modes", "reddit", "iac")),
@@ -126,54 +109,32 @@ def items() -> list[Item]:
             split = "--split all" if other in ("modes", "oasst", "stackexchange") else ""
             scores[other] = f"{data} {split} --context mismatched"
         tokens = 4_000_000 if store == "open" else 2_000_000
-        found.append(Item(f"D-{store}-0", f"shipped --data DATA/{store} --target-tokens {tokens}", tokens / 8e6, scores))
+        found.append(
+            Item(
+                f"D-{store}-0",
+                f"shipped --data DATA/{store} --target-tokens {tokens}",
+                tokens / 8e6,
+                scores=_evaluations(scores),
+            )
+        )
     for model in ("tree", "mismatched"):
         long = f"tree-mlm --data DATA/reddit --target-tokens {2 * TOKENS} --seed 0 --tokenizer OUT/A-reddit-tree-0"
-        found.append(Item(f"C-reddit-{model}-0", f"{long} {CONTEXTS[model]} {dev}", 0.45, own["reddit"]))
+        found.append(Item(f"C-reddit-{model}-0", f"{long} {CONTEXTS[model]} {dev}", 0.45, scores=_evaluations(own["reddit"])))
     return found
+
+
+def _evaluations(options: Mapping[str, str]) -> dict[str, str]:
+    """Commands of evaluations, from their options by label."""
+    return {label: f"ramify evaluate RUN {each} --save RUN/{label}.npz --json" for label, each in options.items()}
 
 
 def plan(arguments: argparse.Namespace) -> None:
     """Print the runs, their commands and their cost."""
-    for item in items():
-        print(f"{item.name}: {item.hours} core-hours\n    {_train(item, Path('DATA'), Path('OUT'))}")
-        for label in item.scores:
-            print(f"    {_score(item, label, Path('DATA'), Path('OUT'))}")
-    print(f"{sum(item.hours for item in items()):.1f} core-hours in total")
+    print_plan(items())
 
 
 def run(arguments: argparse.Namespace) -> None:
-    known = {item.name: item for item in items()}
-    for name in arguments.names:
-        item = known[name]
-        folder = arguments.out / name
-        if not (folder / "config.json").exists():
-            resume = " --resume" if (folder / "run.json").exists() else ""
-            _carry_out(_train(item, arguments.data, arguments.out) + resume)
-        for label in item.scores:
-            if not (folder / f"{label}.json").exists():
-                (folder / f"{label}.json").write_text(_carry_out(_score(item, label, arguments.data, arguments.out)))
-
-
-def _train(item: Item, data: Path, out: Path) -> str:
-    return f"ramify train {_filled(item.train, data, out)} --out {out / item.name}"
-
-
-def _score(item: Item, label: str, data: Path, out: Path) -> str:
-    folder = out / item.name
-    return f"ramify evaluate {folder} {_filled(item.scores[label], data, out)} --save {folder / label}.npz --json"
-
-
-def _filled(words: str, data: Path, out: Path) -> str:
-    return " ".join(words.replace("DATA", str(data)).replace("OUT", str(out)).split())
-
-
-def _carry_out(command: str) -> str:
-    print(f"$ {command}", flush=True)
-    began = time.perf_counter()
-    done = subprocess.run(shlex.split(command), stdout=subprocess.PIPE, text=True, check=True)
-    print(f"{time.perf_counter() - began:.0f} s", flush=True)
-    return done.stdout
+    carry_out(items(), arguments.names, arguments.data, arguments.out)
 
 
 def keep(arguments: argparse.Namespace) -> None:
@@ -188,10 +149,7 @@ def keep(arguments: argparse.Namespace) -> None:
             shutil.copyfile(source / f"{label}.json", target / f"{label}.json")
         if "own" in done:
             shutil.copyfile(source / "own.npz", target / "own.npz")
-        kept = ("step", "seconds", "target_tokens", "loss", "dev_loss")
-        records = [{name: record[name] for name in kept} for record in read_metrics(source) if "dev_loss" in record]
-        if records:
-            (target / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        copy_curve(source, target, ("step", "seconds", "target_tokens", "loss", "dev_loss"))
 
 
 def add_gains(
@@ -252,7 +210,7 @@ def _add_controls(figures: Figures, out: Path, store: str) -> None:
         name = f"A-{store}-{model}-0"
         item = next(item for item in items() if item.name == name)
         for label in (*CONTROLS, "cache"):
-            found, command = found_in(out / name, label), _score(item, label, Path("DATA"), Path("OUT"))
+            found, command = found_in(out / name, label), score_command(item, label, Path("DATA"), Path("OUT"))
             if found is None:
                 continue
             if label == "cache":
@@ -297,7 +255,7 @@ def _add_minilm(figures: Figures, out: Path) -> None:
                 "ancestors-minilm",
                 "MiniLM's ancestors over mismatched ones",
                 found["saved"],
-                _score(item, "mismatched", Path("DATA"), Path("OUT")),
+                score_command(item, "mismatched", Path("DATA"), Path("OUT")),
             )
 
 
@@ -308,7 +266,7 @@ def _add_unseen(figures: Figures, out: Path) -> None:
             for label in item.scores:
                 if found := found_in(out / item.name, label):
                     row = f"trained on {item.name.removeprefix('D-').removesuffix('-0')}, tested on {label}"
-                    command = _score(item, label, Path("DATA"), Path("OUT"))
+                    command = score_command(item, label, Path("DATA"), Path("OUT"))
                     figures.add("ancestors-unseen", row, "loss, own ancestors", found["own"]["loss"], command)
                     add_gains(figures, "ancestors-unseen", row, found["saved"], command)
 

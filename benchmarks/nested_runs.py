@@ -330,6 +330,18 @@ def _add_use(figures: Figures, out: Path) -> None:
             for key, value in found.items():
                 if key not in ("pairs", "sentences"):
                     figures.add("nested-sick", name, key.replace("_", " "), value, command, unit="Spearman")
+    if found := found_in(out / "B", "retrieval"):
+        command = _command("B", "retrieval")
+        for level, own in found.items():
+            for name, measure in own.items() if level != "notes" else ():
+                if "recall_at_10" in name and measure["count"]:
+                    values = {"AGENT": measure["value"], "siblings, own mean": measure["baseline"]}
+                    values |= {key: measure.get("others", {}).get(key) for key in ("tfidf",)}
+                    values |= {"siblings, MiniLM mean": measure["minilm"], "chance": measure["chance"]}
+                    for column, value in values.items():
+                        if value is not None:
+                            row = f"{level}: {name.replace('_', ' ').replace('.', ', ')}"
+                            figures.add("nested-retrieval", row, column, 100 * value, command, unit="%", digits=2)
     if found := found_in(out / "B", "author"):
         command = _command("B", "author")
         for level in ("paragraph", "chapter"):
