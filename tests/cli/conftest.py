@@ -1,5 +1,6 @@
 """A fixture that runs commands, and a small run that is trained once."""
 
+import resource
 import subprocess
 import sys
 
@@ -18,14 +19,19 @@ SETTINGS = (
 
 @pytest.fixture
 def ramify(capsys, monkeypatch):
-    """Run a command; (exit status, stdout, stderr)."""
+    """Run a command, perhaps where no file grows beyond so many kilobytes; (exit status, stdout, stderr)."""
     # The command changes the allocator of the whole process, which all tests share.
     monkeypatch.setattr("ramify.cli.keep_pages", lambda: None)
 
-    def run(*arguments):
+    def run(*arguments, kilobytes=None):
         monkeypatch.setattr(sys, "argv", ["ramify", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
-            main()
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (kilobytes * 1024 if kilobytes else soft, hard))
+        try:
+            with pytest.raises(SystemExit) as left:
+                main()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         shown = capsys.readouterr()
         return left.value.code, shown.out, shown.err
 
@@ -34,11 +40,11 @@ def ramify(capsys, monkeypatch):
 
 @pytest.fixture(scope="session")
 def start():
-    """Start a command in a process of its own, where no file grows beyond so many kilobytes."""
+    """Start a command in a process of its own."""
 
-    def start(*arguments, kilobytes="unlimited"):
-        limited = ["bash", "-c", f'ulimit -Sf {kilobytes}; exec "$@"', "bash", *COMMAND, *map(str, arguments)]
-        return subprocess.Popen(limited, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    def start(*arguments):
+        command = [*COMMAND, *map(str, arguments)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     return start
 
@@ -47,8 +53,8 @@ def start():
 def run_separately(start):
     """Run a command in a process of its own; (exit status, stdout, stderr)."""
 
-    def run(*arguments, **limits):
-        process = start(*arguments, **limits)
+    def run(*arguments):
+        process = start(*arguments)
         out, err = process.communicate()
         return process.returncode, out, err
 

@@ -457,7 +457,7 @@ def test_embed_reports_truncation(ramify, trained, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["vectors.parquet", "vectors.npy"])
-def test_failed_embed_leaves_nothing(ramify, run_separately, trained, store, trees_path, tmp_path, name):
+def test_failed_embed_leaves_nothing(ramify, trained, store, trees_path, tmp_path, name):
     damaged = tmp_path / "damaged.jsonl"
     damaged.write_text((TREE.to_json() + "\n") * 300 + '{"id": "cut", "nod\n')
     status, _, err = ramify("embed", trained, "--data", damaged, "--out", tmp_path / name)
@@ -469,7 +469,7 @@ def test_failed_embed_leaves_nothing(ramify, run_separately, trained, store, tre
         2,
         f"error: {tmp_path / 'no' / name}: the folder {tmp_path / 'no'} does not exist. Create it first.\n",
     )
-    status, _, err = run_separately("embed", trained, "--data", store.path, "--out", tmp_path / name, kilobytes=4)
+    status, _, err = ramify("embed", trained, "--data", store.path, "--out", tmp_path / name, kilobytes=4)
     assert (status, err.count("\n")) == (2, 1)
     assert err.startswith(f"error: cannot write {tmp_path / name}")
     status, _, err = ramify("embed", trained, "--data", tmp_path / "none.jsonl", "--out", tmp_path / name)

@@ -298,7 +298,7 @@ def test_killed_run_resumes_to_the_same_bits(start, run_separately, large, tmp_p
     assert tokens.min() * DIM * FFN >= MIN_PRODUCTS
 
 
-def test_run_folder_is_locked(start, run_separately, large, tmp_path):
+def test_run_folder_is_locked(ramify, start, large, tmp_path):
     """Two processes that resume at once would mix their lines of metrics."""
     out = tmp_path / "run"
     first = start(*large, "--out", out)
@@ -308,12 +308,12 @@ def test_run_folder_is_locked(start, run_separately, large, tmp_path):
     first.send_signal(signal.SIGSTOP)
     (tmp_path / "link").symlink_to(out)
     for options in (("--out", out, "--resume"), ("--out", tmp_path / "link", "--resume"), ("--out", out)):
-        status, _, err = run_separately(*large, *options)
+        status, _, err = ramify(*large, *options)
         assert status == 2, err
         assert err == (f"error: {out} is being trained by another process. Wait until it ends, or choose another --out.\n")
     first.send_signal(signal.SIGKILL)
     first.communicate()
-    status, _, err = run_separately(*large, "--out", out, "--resume")
+    status, _, err = ramify(*large, "--out", out, "--resume")
     assert status == 0, err
     assert [record["step"] for record in read_metrics(out)] == list(range(1, STEPS + 1))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "run"]
@@ -323,9 +323,9 @@ def test_run_folder_is_locked(start, run_separately, large, tmp_path):
 
 
 @pytest.mark.parametrize("every", [1, 100], ids=["checkpoint", "best weights"])
-def test_full_disk_while_training(run_separately, recipe, tmp_path, every):
+def test_full_disk_while_training(ramify, recipe, tmp_path, every):
     out = tmp_path / "run"
-    status, _, err = run_separately(*recipe, "--out", out, "--set", f"train.checkpoint_every={every}", kilobytes=16)
+    status, _, err = ramify(*recipe, "--out", out, "--set", f"train.checkpoint_every={every}", kilobytes=16)
     lines = [line for line in err.splitlines() if not line.startswith(("data: ", "step "))]
     assert status == 2, err
     assert len(lines) == 1
@@ -334,18 +334,18 @@ def test_full_disk_while_training(run_separately, recipe, tmp_path, every):
     assert not (out / "config.json").exists()
 
 
-def test_full_disk_at_the_end(run_separately, recipe, trained, tmp_path):
+def test_full_disk_at_the_end(ramify, recipe, trained, tmp_path):
     """Training is complete, but the model does not fit on the disk. Once there is room, --resume writes it."""
     out = tmp_path / "run"
     shutil.copytree(trained, out)
     for name in ("config.json", "model.safetensors", "README.md"):
         (out / name).unlink()
-    status, _, err = run_separately(*recipe, "--out", out, "--resume", kilobytes=16)
+    status, _, err = ramify(*recipe, "--out", out, "--resume", kilobytes=16)
     assert status == 2, err
     assert re.fullmatch(r"data: .*\nerror: .*\n", err)
     assert partial(out) == []
     assert not (out / "config.json").exists()
-    status, _, err = run_separately(*recipe, "--out", out, "--resume")
+    status, _, err = ramify(*recipe, "--out", out, "--resume")
     assert status == 0, err
     for name in ("config.json", "model.safetensors", "README.md", "metrics.jsonl"):
         assert (out / name).read_bytes() == (trained / name).read_bytes()

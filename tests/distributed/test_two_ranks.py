@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from two_ranks import CONFIG, MAKE, SEED, setting
+from two_ranks import CONFIG, KINDS, MAKE, SEED, setting
 
 import ramify
 from fixtures import UNDIVIDED, built, discussions, distance, masked, one_graph_over_chunks, size, view_of
@@ -53,11 +53,18 @@ def one_process(design, phases):
     return found, len(steps), view
 
 
-@pytest.mark.parametrize("phases", ["never", "always"], ids=["one graph", "two phases"])
-def test_reduced_gradients(tmp_path, phases):
-    torchrun(Path(__file__).with_name("two_ranks.py"), phases, 0.0, tmp_path)
+@pytest.fixture(scope="module")
+def gradients(tmp_path_factory):
+    """The folder of the reduced gradients of every kind of steps."""
+    folder = tmp_path_factory.mktemp("gradients")
+    torchrun(Path(__file__).with_name("two_ranks.py"), folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["one graph", "two phases"])
+def test_reduced_gradients(gradients, kind):
     for design in MAKE:
-        check_reduced_gradients(tmp_path / design, *one_process(design, phases))
+        check_reduced_gradients(gradients / kind / design, *one_process(design, KINDS[kind][0]))
 
 
 def check_reduced_gradients(folder, expected, steps, view):
@@ -78,11 +85,10 @@ def check_reduced_gradients(folder, expected, steps, view):
     assert ranks[0]["progress"].tolist() == ranks[1]["progress"].tolist()
 
 
-def test_two_phases_with_dropout(tmp_path):
+def test_two_phases_with_dropout(gradients):
     """The sum over ranks of one graph over each rank's chunks, from the ranks' generator states."""
-    torchrun(Path(__file__).with_name("two_ranks.py"), "always", 0.3, tmp_path)
     for design in MAKE:
-        check_gradients_with_dropout(tmp_path / design, *setting(design, "always", 0.3))
+        check_gradients_with_dropout(gradients / "dropout" / design, *setting(design, *KINDS["dropout"]))
 
 
 def check_gradients_with_dropout(folder, task, data):
@@ -126,13 +132,22 @@ def store(tmp_path_factory):
     return built(discussions(40, 9), tmp_path_factory.mktemp("data"))
 
 
-def test_train_from_the_command_line(store, tmp_path):
-    out = tmp_path / "run"
-    torchrun(*command(store, out, 6))
-    assert json.loads((out / "run.json").read_text())["environment"]["processes"] == 2
-    logged = read_metrics(out)
-    assert [record["step"] for record in logged] == list(range(1, 7))
-    assert ramify.load(out).verbs == ("embed", "fill_mask", "score", "attention")
+OFTEN = ("--set", "train.checkpoint_every=3")
+
+
+@pytest.fixture(scope="module")
+def straight(store, tmp_path_factory):
+    """The folder of a run that was never interrupted."""
+    out = tmp_path_factory.mktemp("straight") / "run"
+    torchrun(*command(store, out, 40, *OFTEN))
+    return out
+
+
+def test_train_from_the_command_line(straight):
+    assert json.loads((straight / "run.json").read_text())["environment"]["processes"] == 2
+    logged = read_metrics(straight)
+    assert [record["step"] for record in logged] == list(range(1, 41))
+    assert ramify.load(straight).verbs == ("embed", "fill_mask", "score", "attention")
 
 
 def test_interrupt_stops_all_ranks_after_the_same_step(store, tmp_path):
@@ -158,12 +173,10 @@ def test_interrupt_stops_all_ranks_after_the_same_step(store, tmp_path):
     assert not (out / "config.json").exists()
 
 
-def test_killed_ranks_resume_to_the_same_numbers(store, tmp_path):
-    straight, killed = tmp_path / "straight", tmp_path / "killed"
-    often = ("--set", "train.checkpoint_every=3")
-    torchrun(*command(store, straight, 40, *often))
+def test_killed_ranks_resume_to_the_same_numbers(store, straight, tmp_path):
+    killed = tmp_path / "killed"
     running = subprocess.Popen(
-        [*TORCHRUN, *map(str, command(store, killed, 40, *often))],
+        [*TORCHRUN, *map(str, command(store, killed, 40, *OFTEN))],
         env=environment(),
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -178,5 +191,5 @@ def test_killed_ranks_resume_to_the_same_numbers(store, tmp_path):
         os.killpg(running.pid, signal.SIGKILL)
         running.wait()
     assert not (killed / "config.json").exists()
-    torchrun(*command(store, killed, 40, *often, "--resume"))
+    torchrun(*command(store, killed, 40, *OFTEN, "--resume"))
     assert (killed / "model.safetensors").read_bytes() == (straight / "model.safetensors").read_bytes()

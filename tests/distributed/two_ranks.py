@@ -1,4 +1,4 @@
-"""An epoch of steps on every rank, run by torchrun. The reduced gradients are saved for `test_two_ranks.py`."""
+"""An epoch of steps of every kind on every rank, run by torchrun. The reduced gradients are saved for `test_two_ranks.py`."""
 
 import sys
 from pathlib import Path
@@ -31,6 +31,8 @@ class SameMasks(MaskedLM):
 
 
 MAKE = {"paper": tree_task, "additions": words_task}
+KINDS = {"one graph": ("never", 0.0), "two phases": ("always", 0.0), "dropout": ("always", 0.3)}
+"""The phases and the dropout of steps."""
 
 
 def setting(design: str, phases: str, dropout: float = 0.0) -> tuple[MaskedLM, Forest]:
@@ -44,7 +46,7 @@ def setting(design: str, phases: str, dropout: float = 0.0) -> tuple[MaskedLM, F
 
 def main(design: str, phases: str, dropout: float, folder: Path) -> None:
     """Save what one rank has after its steps."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     task, data = setting(design, phases, dropout)
     view, collate = view_of(task, data)
     gradients: dict[str, Tensor] = {}
@@ -64,5 +66,6 @@ def main(design: str, phases: str, dropout: float, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    for each in MAKE:
-        main(each, sys.argv[1], float(sys.argv[2]), Path(sys.argv[3]) / each)
+    for kind, (phases, dropout) in KINDS.items():
+        for design in MAKE:
+            main(design, phases, dropout, Path(sys.argv[1]) / kind / design)

@@ -32,7 +32,7 @@ FURTHER = {
     "autoregressive": ({"decoder": "autoregressive"}, {}),
     "causal cells": ({"causal_cells": True}, {}),
     "predicted length": ({"decoder_length": "predicted"}, {}),
-    "literal": ({"decompressor": "literal"}, {"autoencoder_distance": "relative", "per_class": True}),
+    "literal": ({"decompressor": "literal"}, {"autoencoder_distance": "relative", "per_class": True, "scores": "plain"}),
     "full": ({"padding": "full"}, {"marks": "none", "label_smoothing": 0.1}),
     "logistic ends": ({}, {"ends": "logistic"}),
     "collection": ({}, {"top": "collection"}),
@@ -77,22 +77,38 @@ def log_of_right(scores, is_right):
     return -math.log(right / sum(probabilities))
 
 
-@pytest.mark.parametrize("per_class", [False, True])
-def test_duplicates_are_several_right_answers(per_class):
+@pytest.mark.parametrize(("per_class", "scale"), [(False, 1.0), (True, 0.5)])
+def test_duplicates_are_several_right_answers(per_class, scale):
     generator = torch.Generator().manual_seed(0)
     vectors, states = torch.randn(9, 4, generator=generator).double(), torch.randn(5, 4, generator=generator).double()
     content = torch.tensor([0, 1, 7, 7, 8, 9, 7, 9, 10])
     labels = torch.tensor([2, 3, 5, 8, 0])
-    found = Classes(vectors, content).loss(states, labels, per_class)
+    found = Classes(vectors, content, scale).loss(states, labels, per_class)
     expected = [
-        log_of_right((vectors @ state).tolist(), (content == content[label]).tolist())
+        log_of_right((scale * (vectors @ state)).tolist(), (content == content[label]).tolist())
         for state, label in zip(states, labels, strict=True)
     ]
-    scale = math.log(9) if per_class else 1.0
-    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64) / scale, **EXACT)
+    divisor = math.log(9) if per_class else 1.0
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64) / divisor, **EXACT)
     assert found.dtype == torch.float64
     assert found[0] != found[1]
     assert Classes(vectors[:1], content[:1]).loss(states[:1], labels[4:], True).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("scores", ["scaled", "plain"])
+def test_scores_above_the_tokens_are_divided_by_the_square_root_of_the_width(scores):
+    own = filled(task(scores=scores, mask_rate=0.5)).eval()
+    batch = drawn(own)
+    found = losses(own, batch)
+    for number, name in ((1, "sentence"), (2, "paragraph")):
+        encoded, draws = encoded_levels(own, batch)[number], batch.draws[number]
+        items = encoded.items[: len(encoded.classes.content)]
+        logits = own.masked_states(encoded, draws) @ items.T
+        logits = logits / math.sqrt(items.shape[1]) if scores == "scaled" else logits
+        labels = batch.levels[number].slots[draws.masked]
+        right = encoded.classes.content[None] == encoded.classes.content[labels][:, None]
+        expected = -(logits.softmax(1) * right).sum(1).log().sum()
+        torch.testing.assert_close(found[f"mlm_{name}"], expected, **EXACT)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
@@ -109,24 +125,26 @@ def test_reconstructed_tokens_are_a_softmax_over_the_vocabulary(smoothing):
     assert own.reconstruction_head.weight is own.mlm_head.weight is own.backbone.encoder(0).table.weight
 
 
-@pytest.mark.parametrize("queue", [0, 16])
-def test_reconstructed_vectors_are_compared_with_all_of_the_batch_and_the_queue(queue):
-    """Rows, marks and queued vectors are candidates without a bias; equal sentences are equally right."""
+@pytest.mark.parametrize(("queue", "training"), [(0, True), (16, True), (16, False)])
+def test_reconstructed_vectors_are_compared_with_all_of_the_batch_and_the_queue(queue, training):
+    """Rows, marks and, in training, queued vectors are candidates without a bias; equal sentences are equally right."""
     own = filled(task(queue=queue, vector_distance=0.0))
     batch = drawn(own)
-    found = {name: float(loss.detach()) for name, loss in losses(own.eval(), batch).items()}
+    queued = {level: (own.queue(level).vectors.clone(), own.queue(level).content.clone()) for level in (1, 2)}
+    found = {name: float(loss.detach()) for name, loss in losses(own.train(training), batch).items()}
     for number, name in ((1, "paragraph"), (2, "document")):
         encoded = encoded_levels(own, batch)[number]
         below = batch.levels[number - 1]
         vectors = own.backbone(batch).nodes[number - 1]
-        kept = min(queue, len(below.rows))
+        kept = min(queue, len(below.rows)) if training else 0
+        queued_vectors, queued_content = (each[:kept] for each in queued[number])
         marks = own.backbone.encoder(number).table.weight
-        classes = torch.cat([marks, vectors, own.queue(number).vectors[:kept]])
-        content = [*range(NUM_MARKS), *below.content.tolist(), *own.queue(number).content[:kept].tolist()]
+        classes = torch.cat([marks, vectors, queued_vectors])
+        content = [*range(NUM_MARKS), *below.content.tolist(), *queued_content.tolist()]
         assert len(classes) == len(content) == NUM_MARKS + len(below.rows) + kept
         states, classes = own.decode(encoded).states.detach(), classes.detach()
         expected = sum(
-            log_of_right((classes @ state).tolist(), [each == content[label] for each in content])
+            log_of_right((classes @ state * classes.shape[1] ** -0.5).tolist(), [each == content[label] for each in content])
             for state, label in zip(states, batch.levels[number].slots.tolist(), strict=True)
         )
         assert found[f"reconstruction_{name}"] == pytest.approx(expected, abs=1e-9)
@@ -175,7 +193,8 @@ def test_logistic_ends(per_class):
     for number, name in ((1, "paragraph"), (2, "document")):
         encoded, level = encoded_levels(own, batch)[number], batch.levels[number]
         states, scorer = own.decode(encoded).states, own.ends[number - 1]
-        candidates = Classes(encoded.items[NUM_MARKS:], encoded.classes.content[NUM_MARKS:])
+        items = encoded.items[NUM_MARKS : len(encoded.classes.content)]
+        candidates = Classes(items, encoded.classes.content[NUM_MARKS:], encoded.classes.scale)
         children = candidates.loss(states[level.is_child], level.children, per_class).sum()
         marks = encoded.items[[EOS, CONT]]
         logits = F.cosine_similarity(states[:, None], marks[None], dim=2) * scorer.scale + scorer.bias
@@ -347,7 +366,7 @@ def test_documents_of_a_collection_are_masked_in_reading_order():
     content = torch.cat([torch.arange(NUM_MARKS), top.content, queue.content[: len(queue)]])
     states = encoder(items, draws.masked_slots, draws.rows)[draws.masked]
     hidden = F.gelu(own.mlm_heads[3].dense(states))
-    expected = Classes(items, content).loss(hidden, draws.slots[draws.masked], False).sum()
+    expected = Classes(items, content, items.shape[1] ** -0.5).loss(hidden, draws.slots[draws.masked], False).sum()
     torch.testing.assert_close(losses(own, batch)["mlm_document"], expected, **EXACT)
     # The draws of the other levels are those of a task without it, and a long document is no collection.
     plain = task(mask_rate=0.5).draw(batch_of(own, TREES), 3)

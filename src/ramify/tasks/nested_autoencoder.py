@@ -63,12 +63,17 @@ class NestedAutoencoderConfig:
     reconstruction fix neither length nor direction."""
     label_smoothing: float = 0.0
     """Label smoothing of reconstructed tokens; Vaswani et al. 2017 take 0.1."""
-    classes_detached: bool = False
-    """Whether losses leave the vectors that are their classes unchanged."""
+    classes_detached: bool = True
+    """Whether losses leave the vectors that are their classes unchanged. The vectors of the queue have no gradient. If those of
+    the batch had one, all would be drawn in the direction that tells them from the queue's, and become alike."""
+    scores: Literal["scaled", "plain"] = "scaled"
+    """The scores of candidates above the tokens. plain: dot products, as in the paper. scaled: dot products divided by √d. The
+    embeddings of tokens have the variance 1/d, so that scores of tokens begin near 1. Vectors are longer: with plain scores,
+    the gradient of the levels above outweighs that of the tokens, and the vectors of all nodes become alike."""
     per_class: bool = False
     """Whether losses above the tokens are divided by the logarithm of the number of classes, which depends on the batch."""
     queue: int = 1024
-    """The number of earlier vectors per level that are further classes, without a gradient."""
+    """The number of earlier vectors per level that are further classes in training, without a gradient."""
     mask_rate: float = 0.15
     mask_split: tuple[float, float, float] = (0.8, 0.1, 0.1)
     """The shares of chosen children that show the mask, a random child, and themselves."""
@@ -407,11 +412,16 @@ class NestedAutoencoder(Task[DocumentBatch]):
         return Encoded(level, rows, items, classes, states, encoder.compress(states, rows.rows))
 
     def _classes(self, level: int, items: Float[Tensor, "item dim"], below: Sequence[LevelBatch]) -> Classes:
-        """The candidates of a level above the tokens: its marks, its vectors, and those of its queue."""
+        """The candidates of a level above the tokens: its marks, its vectors and, in training, those of its queue. They were
+        made by the weights of earlier updates."""
         queue = self.queue(level)
+        queued = len(queue)
         marks = torch.arange(NUM_MARKS, device=items.device)
-        content = torch.cat([marks, *(rows.content for rows in below), queue.content[: len(queue)]])
-        return Classes(items.detach() if self.config.classes_detached else items, content)
+        content = torch.cat([marks, *(rows.content for rows in below), queue.content[:queued]])
+        if not self.training:
+            items, content = (each[: len(items) - queued] for each in (items, content))
+        scale = items.shape[1] ** -0.5 if self.config.scores == "scaled" else 1.0
+        return Classes(items.detach() if self.config.classes_detached else items, content, scale)
 
     def _level(self, encoded: "Encoded", draws: LevelDraws, divisors: Mapping[str, float]) -> dict[str, Tensor]:
         """The losses of one level of children."""

@@ -21,15 +21,17 @@ class Classes:
 
     vectors: Float[Tensor, "class dim"]
     content: Int[Tensor, " class"]
+    scale: float = 1.0
+    """The factor of all scores."""
 
     def without_marks(self) -> "Classes":
-        return Classes(self.vectors[NUM_MARKS:], self.content[NUM_MARKS:])
+        return Classes(self.vectors[NUM_MARKS:], self.content[NUM_MARKS:], self.scale)
 
     def loss(
         self, states: Float[Tensor, "position dim"], labels: Int[Tensor, " position"], per_class: bool
     ) -> Float[Tensor, " position"]:
         """The negative log-probability of any class with the content of the label: duplicates are all right."""
-        scores = linear(states, self.vectors)
+        scores = linear(states * self.scale, self.vectors)
         scores = scores.to(precise(scores.dtype))
         right = self.content[None] == self.content.index_select(0, labels)[:, None]
         losses = torch.logsumexp(scores, 1) - torch.logsumexp(scores.masked_fill(~right, -math.inf), 1)

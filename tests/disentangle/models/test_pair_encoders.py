@@ -39,7 +39,7 @@ ENCODERS = [
 def states_and_gradients(build: Build, input: ChatInput, chunk_tokens: int) -> tuple[Tensor, dict[str, Tensor]]:
     """States, and the gradients of a weighted sum of them, encoded in chunks of at most `chunk_tokens` tokens."""
     model = build(chunk_tokens=chunk_tokens, features="head")
-    states = model(batch_of(read(chat(23, 2), chat(8, 3), input=input)))
+    states = model(batch_of(read(chat(13, 2), chat(8, 3), input=input)))
     (states * torch.linspace(-1, 1, states.numel()).view_as(states)).sum().backward()
     return states.detach(), {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
 

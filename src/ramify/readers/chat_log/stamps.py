@@ -53,13 +53,11 @@ _ANY_WEEKDAY = rf"(?:[^\W\d_]{{2,12}}\.?,?{_GAP})?"
 
 
 def _any_of(words: Iterable[str]) -> str:
-    """An expression for any of the words. Beginnings in common are written once, because compiling takes long."""
-    followers: dict[str, set[str]] = {}
-    for word in words:
-        followers.setdefault(word[:1], set()).add(word[1:])
-    is_end = followers.pop("", None) is not None
-    inner = "|".join(re.escape(first) + _any_of(rest) for first, rest in sorted(followers.items()))
-    return f"(?:{inner})" + ("?" if is_end else "") if inner else ""
+    """An expression for any of the words. First letters in common are written once; more groups take longer to compile."""
+    rests: dict[str, list[str]] = {}
+    for word in sorted(words, reverse=True):
+        rests.setdefault(re.escape(word[:1]), []).append(re.escape(word[1:]))
+    return f"(?:{'|'.join(first + '(?:' + '|'.join(each) + ')' for first, each in rests.items())})"
 
 
 _SHORTENED = {day[:length] for day in _WEEKDAYS for length in (2, 3, 4)}
