@@ -272,6 +272,20 @@ def test_index_without_files_is_refused(saved, content):
         ramify.load(saved)
 
 
+def test_another_vocabulary_that_fits(saved):
+    """The vectors of a tokenizer with other pieces would mean nothing."""
+    texts = ["zebra yak xylophone"]
+    other = Tokenizer.train(texts, vocab_size=61)
+    assert other.vocab_size <= 61
+    other.save(saved)
+    with pytest.raises(RamifyError, match="other pieces, or other ids"):
+        ramify.load(saved)
+    config = json.loads((saved / "config.json").read_text())
+    del config["pieces"]  # as earlier versions saved it
+    (saved / "config.json").write_text(json.dumps(config))
+    assert ramify.load(saved).tokenizer.hash == other.hash
+
+
 def test_vocabulary_of_another_size(saved, sample):
     """A tokenizer with more pieces than the model knows would index past its embedding."""
     Tokenizer.train([node.text for node in sample[0].nodes], vocab_size=200).save(saved)

@@ -74,6 +74,7 @@ def save(pipeline: Pipeline, directory: str | Path, *, card: str | None = None, 
         "library_name": "ramify",
         "ramify_version": __version__,
         "format": FORMAT,
+        "pieces": pipeline.tokenizer.pieces_hash,
         "model": {"name": model_name(pipeline.backbone.config), **asdict(pipeline.backbone.config)},
         **{name: asdict(part) for name, part in pipeline.parts().items()},
     }
@@ -147,6 +148,8 @@ class Saved:
     parts: dict[str, Any]
     """The settings of each part in `TaskKind.parts`, by name."""
     task_kind: TaskKind
+    pieces: str | None
+    """The hash of the tokenizer's pieces; None: an earlier version of Ramify saved the model without it."""
 
 
 def saved_config(source: str | Path) -> Saved | None:
@@ -177,7 +180,7 @@ def _saved(directory: Path) -> Saved | None:
         config_kind = _named(MODELS, config["model"])
         task_kind = _named(TASKS, config["task"])
         parts = {name: _settings(part, config[name]) for name, part in task_kind.parts.items()}
-        return Saved(_settings(config_kind, config["model"]), parts, task_kind)
+        return Saved(_settings(config_kind, config["model"]), parts, task_kind, config.get("pieces"))
     except (KeyError, TypeError, AttributeError) as error:
         raise RamifyError(
             f"{directory / CONFIG}: a part is missing or unknown ({error}). Save or download the model again."
@@ -200,6 +203,11 @@ def _settings(kind: type[Kind], record: Mapping[str, Any]) -> Kind:
 
 def _load_saved(directory: Path, saved: Saved) -> Pipeline:
     tokenizer = _tokenizer(directory, saved.model.vocab_size)
+    if saved.pieces not in (None, tokenizer.pieces_hash):
+        raise RamifyError(
+            f"{directory}: tokenizer.json has other pieces, or other ids of them, than the model was saved with. Restore the "
+            "tokenizer that was saved with the model."
+        )
     pipeline = saved.task_kind.build(saved.model.build(), tokenizer, saved.parts)
     load_own_tensors(pipeline.module, hf.read_tensors(directory), directory / WEIGHTS)
     return pipeline

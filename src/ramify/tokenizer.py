@@ -215,6 +215,11 @@ class Tokenizer:
         return hashlib.sha256(self.json.encode()).hexdigest()[:16]
 
     @cached_property
+    def pieces_hash(self) -> str:
+        """A hash of all pieces and their ids, however the library writes the file."""
+        return hashlib.sha256(repr(sorted(self.ids.items())).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    @cached_property
     def vocab_size(self) -> int:
         """One more than the largest id. Some smaller ids may have no piece."""
         return max(self.ids.values(), default=-1) + 1

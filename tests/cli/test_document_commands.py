@@ -214,6 +214,11 @@ def test_the_page_does_not_mix_with_results(agent, text):
     assert "--out - would mix" in refusal("coherence", agent, text, "--out", "-")
 
 
+def test_the_page_does_not_replace_the_input(agent, text):
+    assert "is also the input" in refusal("coherence", agent, text, "--out", text)
+    assert text.read_text() == TEXT
+
+
 # --- nearest --------------------------------------------------------------------------------------------------------------
 
 
@@ -313,11 +318,31 @@ def test_empty_and_unreadable_files(agent, tmp_path):
         CliRunner().invoke(app, ["coherence", str(agent), str(tmp_path / "none.txt")], catch_exceptions=False)
 
 
+def test_a_missing_file_is_named(agent, tmp_path, monkeypatch, capsys):
+    from ramify.cli import main
+
+    monkeypatch.setattr("ramify.cli.keep_pages", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["ramify", "coherence", str(agent), str(tmp_path / "none.txt")])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    assert capsys.readouterr().err == f"error: {tmp_path / 'none.txt'}: No such file or directory\n"
+
+
+def test_the_next_command_names_a_split_with_documents(tmp_path, monkeypatch):
+    data = built([letter("harbour", LETTERS["harbour"])], tmp_path / "d").path
+    err = call("train", "agent", "--data", data, "--out", tmp_path / "run", "--steps", 1, *SET).stderr
+    command = re.search(r"next: ramify (.*)", err)[1].split()
+    assert command[-2:] == ["--split", "all"]
+    assert "1 document of" in call(*command, "--rows", 4).stdout
+
+
 def test_other_inputs_are_refused(agent, letters, text, tmp_path):
     assert "Name a file, or a document" in refusal("reconstruct", agent)
     assert "both name a document" in refusal("reconstruct", agent, text, "--data", letters.path)
     assert "holds 15 documents" in refusal("reconstruct", agent, "--data", letters.path)
     assert "Name it with --data" in refusal("coherence", agent, letters.path)
+    assert "holds no document 'b', but 1 document: 'letter'" in refusal("coherence", agent, text, "--tree", "b")
     replies = built(discussions(4, 4), tmp_path / "replies").path
     assert "holds replies, not documents" in refusal("coherence", agent, "--data", replies)
     assert "holds replies, not documents" in refusal("nearest", agent, "--data", replies, "--query", "a")

@@ -81,5 +81,12 @@ def main() -> None:
     try:
         app()
     except (RamifyError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_message(error)}", file=sys.stderr)
         sys.exit(2)
+
+
+def _message(error: RamifyError | OSError) -> str:
+    """The message of an error, without the number and the quotes that Python gives to those of files."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

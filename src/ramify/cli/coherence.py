@@ -9,6 +9,7 @@ import typer
 
 from ramify.cli.documents import Data, File, Run, TreeId, document_pipeline, levels_of, read_document, say_counts
 from ramify.cli.shared import Device, Json, bar, check_beside
+from ramify.errors import RamifyError
 
 if TYPE_CHECKING:
     from ramify.tree import Tree
@@ -46,6 +47,8 @@ def coherence(
     from ramify.report.vector_tree import write_vector_tree
 
     check_beside(out, "--out")
+    if out is not None and file is not None and out.exists() and file.exists() and out.samefile(file):
+        raise RamifyError(f"--out {out} is also the input. Choose another file for the page.")
     model = document_pipeline(ramify.load(run, device=device), run, "judge coherence")
     levels = levels_of(level)
     for name in levels or ():

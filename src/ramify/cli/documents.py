@@ -98,18 +98,23 @@ def _of_file(model: "AnyDocumentPipeline", file: Path, tree: str | None) -> "Tre
         raise RamifyError(f"{file} is a data set. Name it with --data, and a document of it with --tree.")
     report = Report()
     if ".jsonl" in file.suffixes:
-        found = [each for each in read_jsonl(file) if tree is None or each.id == tree]
+        trees = read_jsonl(file)
     else:
-        levels = _reader_levels(model.levels)
-        found = [each for each in book.read_text(file, report, levels=levels) if tree is None or each.id == tree]
+        trees = book.read_text(file, report, levels=_reader_levels(model.levels))
+    found: list[Tree] = []
+    names: list[str] = []
+    for each in trees:
+        names.append(repr(each.id))
+        if tree is None or each.id == tree:
+            found.append(each)
     say_report(report)
-    if not found:
-        which = f"no document {tree!r}" if tree is not None else "no text"
-        raise RamifyError(f"{file} holds {which}. Choose another file.")
-    if len(found) > 1:
-        names = ", ".join(repr(each.id) for each in found[:SEVERAL])
-        raise RamifyError(f"{file} holds {counted(len(found), 'document')}, such as {names}. Choose one with --tree.")
-    return found[0]
+    if not names:
+        raise RamifyError(f"{file} holds no text. Choose another file.")
+    if len(found) == 1:
+        return found[0]
+    some = ", ".join(names[:SEVERAL]) + (", …" if len(names) > SEVERAL else "")
+    missing = "" if tree is None else f"no document {tree!r}, but "
+    raise RamifyError(f"{file} holds {missing}{counted(len(names), 'document')}: {some}. Choose one with --tree.")
 
 
 def _reader_levels(levels: tuple[str, ...]) -> tuple[str, ...]:

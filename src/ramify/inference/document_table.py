@@ -75,7 +75,8 @@ def write_level(
                 totals.unknown += found.num_unknown
                 totals.flattened.update(found.flattened)
         if not totals.vectors:
-            raise RamifyError(f"{data} holds no {level}. Choose another level: {', '.join(model.levels)}.")
+            others = "".join(f", or --level {name}" for name in model.levels if name != level)
+            raise RamifyError(f"{data} holds no {level}. Choose other data{others}.")
     return totals
 
 

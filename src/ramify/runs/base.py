@@ -1,5 +1,6 @@
 """The contracts of runs: settings, the prepared model and data, evaluation, and the content of reports."""
 
+import shlex
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -247,6 +248,12 @@ class Run(ABC):
 
 def _unnamed(record: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in record.items() if key != "name"}
+
+
+def evaluation_command(out: Path, data: str, store: Store) -> str:
+    """The `ramify` command that evaluates a run on the test split; without test trees, on dev; without either, on all."""
+    split = "" if len(store.split("test")) else " --split dev" if len(store.split("dev")) else " --split all"
+    return f"evaluate {shlex.quote(str(out))} --data {shlex.quote(data)}{split}"
 
 
 def of_kind(pipeline: Pipeline, kind: type[Kind], source: str, what: str) -> Kind:

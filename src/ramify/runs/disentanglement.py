@@ -50,7 +50,17 @@ from ramify.models import hf
 from ramify.nn.precision import autocast
 from ramify.registry import model_name
 from ramify.runs import disentanglement_report
-from ramify.runs.base import RUN_FILE, Evaluation, Prepared, ReportParts, ReportRequest, Run, check_options, of_kind
+from ramify.runs.base import (
+    RUN_FILE,
+    Evaluation,
+    Prepared,
+    ReportParts,
+    ReportRequest,
+    Run,
+    check_options,
+    evaluation_command,
+    of_kind,
+)
 from ramify.runs.disentanglement_scores import LinkScores, ReplyScores
 from ramify.runs.settings import set_fields
 from ramify.tokenizer import Tokenizer
@@ -373,7 +383,7 @@ class DisentanglementRun(Run):
     def next_command(self, out: Path, store: Store) -> str:
         model = shlex.quote(str(out))
         if store.structure == "replies":
-            return f"evaluate {model} --data {shlex.quote(self.data)}"
+            return evaluation_command(out, self.data, store)
         return f"disentangle LOG --to html --out LOG.html --model {model}"
 
 

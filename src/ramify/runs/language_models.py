@@ -1,6 +1,5 @@
 """The parts that all runs of language models share: their base, the training data, and the size of the vocabulary."""
 
-import shlex
 from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Self, TypeVar
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.models.base import ModelConfig
-from ramify.runs.base import Prepared, Run
+from ramify.runs.base import Prepared, Run, evaluation_command
 from ramify.tokenizer import Tokenizer
 from ramify.training.checkpoints import Progress
 
@@ -40,7 +39,7 @@ class LanguageModelRun(Run, ABC):
         return tuple(filter(None, [self.init]))
 
     def next_command(self, out: Path, store: Store) -> str:
-        return f"evaluate {shlex.quote(str(out))} --data {shlex.quote(self.data)}"
+        return evaluation_command(out, self.data, store)
 
 
 def training_store(data: str) -> Store:
