@@ -30,9 +30,9 @@ LONG = [book([[3], [2, 1], [4, 2], [2, 2, 8], [5]], seed=1), book([[1, 1], [6], 
 FURTHER = {
     "plain": ({}, {}),
     "autoregressive": ({"decoder": "autoregressive"}, {}),
-    "causal cells": ({"causal_cells": True}, {}),
+    "causal cells": ({"causal_cells": True}, {"balanced": True}),
     "predicted length": ({"decoder_length": "predicted"}, {}),
-    "literal": ({"decompressor": "literal"}, {"autoencoder_distance": "relative", "per_class": True, "scores": "plain"}),
+    "literal": ({"decompressor": "literal"}, {"autoencoder_distance": "relative", "per_class": True, "scores": "scaled"}),
     "full": ({"padding": "full"}, {"marks": "none", "label_smoothing": 0.1}),
     "logistic ends": ({}, {"ends": "logistic"}),
     "collection": ({}, {"top": "collection"}),
@@ -95,19 +95,19 @@ def test_duplicates_are_several_right_answers(per_class, scale):
     assert Classes(vectors[:1], content[:1]).loss(states[:1], labels[4:], True).tolist() == [0.0]
 
 
-@pytest.mark.parametrize("scores", ["scaled", "plain"])
-def test_scores_above_the_tokens_are_divided_by_the_square_root_of_the_width(scores):
-    own = filled(task(scores=scores, mask_rate=0.5)).eval()
+@pytest.mark.parametrize(("scores", "balanced"), [("plain", True), ("scaled", False)])
+def test_scores_or_losses_above_the_tokens_are_divided_by_the_square_root_of_the_width(scores, balanced):
+    own = filled(task(scores=scores, balanced=balanced, mask_rate=0.5)).eval()
     batch = drawn(own)
     found = losses(own, batch)
     for number, name in ((1, "sentence"), (2, "paragraph")):
         encoded, draws = encoded_levels(own, batch)[number], batch.draws[number]
         items = encoded.items[: len(encoded.classes.content)]
-        logits = own.masked_states(encoded, draws) @ items.T
-        logits = logits / math.sqrt(items.shape[1]) if scores == "scaled" else logits
+        root = math.sqrt(items.shape[1])
+        logits = own.masked_states(encoded, draws) @ items.T / (root if scores == "scaled" else 1)
         labels = batch.levels[number].slots[draws.masked]
         right = encoded.classes.content[None] == encoded.classes.content[labels][:, None]
-        expected = -(logits.softmax(1) * right).sum(1).log().sum()
+        expected = -(logits.softmax(1) * right).sum(1).log().sum() / (root if balanced else 1)
         torch.testing.assert_close(found[f"mlm_{name}"], expected, **EXACT)
 
 
@@ -144,7 +144,7 @@ def test_reconstructed_vectors_are_compared_with_all_of_the_batch_and_the_queue(
         assert len(classes) == len(content) == NUM_MARKS + len(below.rows) + kept
         states, classes = own.decode(encoded).states.detach(), classes.detach()
         expected = sum(
-            log_of_right((classes @ state * classes.shape[1] ** -0.5).tolist(), [each == content[label] for each in content])
+            log_of_right((classes @ state).tolist(), [each == content[label] for each in content])
             for state, label in zip(states, batch.levels[number].slots.tolist(), strict=True)
         )
         assert found[f"reconstruction_{name}"] == pytest.approx(expected, abs=1e-9)
@@ -194,7 +194,7 @@ def test_logistic_ends(per_class):
         encoded, level = encoded_levels(own, batch)[number], batch.levels[number]
         states, scorer = own.decode(encoded).states, own.ends[number - 1]
         items = encoded.items[NUM_MARKS : len(encoded.classes.content)]
-        candidates = Classes(items, encoded.classes.content[NUM_MARKS:], encoded.classes.scale)
+        candidates = Classes(items, encoded.classes.content[NUM_MARKS:])
         children = candidates.loss(states[level.is_child], level.children, per_class).sum()
         marks = encoded.items[[EOS, CONT]]
         logits = F.cosine_similarity(states[:, None], marks[None], dim=2) * scorer.scale + scorer.bias
@@ -366,7 +366,7 @@ def test_documents_of_a_collection_are_masked_in_reading_order():
     content = torch.cat([torch.arange(NUM_MARKS), top.content, queue.content[: len(queue)]])
     states = encoder(items, draws.masked_slots, draws.rows)[draws.masked]
     hidden = F.gelu(own.mlm_heads[3].dense(states))
-    expected = Classes(items, content, items.shape[1] ** -0.5).loss(hidden, draws.slots[draws.masked], False).sum()
+    expected = Classes(items, content).loss(hidden, draws.slots[draws.masked], False).sum()
     torch.testing.assert_close(losses(own, batch)["mlm_document"], expected, **EXACT)
     # The draws of the other levels are those of a task without it, and a long document is no collection.
     plain = task(mask_rate=0.5).draw(batch_of(own, TREES), 3)

@@ -257,6 +257,7 @@ def in_own_terms(task: NestedAutoencoder) -> Iterator[None]:
         **dict.fromkeys(("reconstruction", "mlm", "coherence", "autoencoder"), 1.0),
         **dict.fromkeys(("vector_distance", "label_smoothing"), 0.0),
         per_class=False,
+        balanced=False,
         autoencoder_until=1.0,
         autoencoder_distance="squared",
     )

@@ -67,10 +67,13 @@ class NestedAutoencoderConfig:
     classes_detached: bool = True
     """Whether losses leave the vectors that are their classes unchanged. The vectors of the queue have no gradient. If those of
     the batch had one, all would be drawn in the direction that tells them from the queue's, and become alike."""
-    scores: Literal["scaled", "plain"] = "scaled"
-    """The scores of candidates above the tokens. plain: dot products, as in the paper. scaled: dot products divided by √d. The
-    embeddings of tokens have the variance 1/d, so that scores of tokens begin near 1. Vectors are longer: with plain scores,
-    the gradient of the levels above outweighs that of the tokens, and the vectors of all nodes become alike."""
+    balanced: bool = True
+    """Whether losses above the tokens are divided by √d, the root of the length of their vectors. Embeddings of tokens have the
+    variance 1/d. Vectors of higher levels are longer, so that without this the gradient of the levels above outweighs that of
+    the tokens."""
+    scores: Literal["plain", "scaled"] = "plain"
+    """The scores of candidates above the tokens. plain: dot products, as in the paper. scaled: dot products divided by √d, which
+    bounds how certain a prediction can be."""
     per_class: bool = False
     """Whether losses above the tokens are divided by the logarithm of the number of classes, which depends on the batch."""
     queue: int = 1024
@@ -419,8 +422,13 @@ class NestedAutoencoder(Task[DocumentBatch]):
         content = torch.cat([marks, *(rows.content for rows in below), queue.content[:queued]])
         if not self.training:
             items, content = (each[: len(items) - queued] for each in (items, content))
-        scale = items.shape[1] ** -0.5 if self.config.scores == "scaled" else 1.0
-        return Classes(items.detach() if self.config.classes_detached else items, content, scale)
+        config, narrow = self.config, items.shape[1] ** -0.5
+        return Classes(
+            items.detach() if config.classes_detached else items,
+            content,
+            scale=narrow if config.scores == "scaled" else 1.0,
+            weight=narrow if config.balanced else 1.0,
+        )
 
     def _level(self, encoded: "Encoded", draws: LevelDraws, divisors: Mapping[str, float]) -> dict[str, Tensor]:
         """The losses of one level of children."""

@@ -1,7 +1,7 @@
 """Parts of the objectives of nested documents: candidates and their queue, heads, and the watch over levels that learn."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -23,18 +23,21 @@ class Classes:
     content: Int[Tensor, " class"]
     scale: float = 1.0
     """The factor of all scores."""
+    weight: float = 1.0
+    """The factor of all losses."""
 
     def without_marks(self) -> "Classes":
-        return Classes(self.vectors[NUM_MARKS:], self.content[NUM_MARKS:], self.scale)
+        return replace(self, vectors=self.vectors[NUM_MARKS:], content=self.content[NUM_MARKS:])
 
     def loss(
         self, states: Float[Tensor, "position dim"], labels: Int[Tensor, " position"], per_class: bool
     ) -> Float[Tensor, " position"]:
-        """The negative log-probability of any class with the content of the label: duplicates are all right."""
+        """The weighted negative log-probability of any class with the content of the label: duplicates are all right."""
         scores = linear(states * self.scale, self.vectors)
         scores = scores.to(precise(scores.dtype))
         right = self.content[None] == self.content.index_select(0, labels)[:, None]
         losses = torch.logsumexp(scores, 1) - torch.logsumexp(scores.masked_fill(~right, -math.inf), 1)
+        losses = losses * self.weight
         return losses / math.log(max(2, len(self.vectors))) if per_class else losses
 
 
