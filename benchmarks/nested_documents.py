@@ -1,9 +1,11 @@
-"""Measure a model of nested documents: meaning of sentences, authors of paragraphs, depth of checkers, and cost.
+"""Measure a model of nested documents: meaning of sentences, authors of paragraphs, depth of checkers,
+differences of vectors, and cost.
 
     python benchmarks/nested_documents.py sick --run RUN --sick DATA/sick [--minilm DIR]
     python benchmarks/nested_documents.py retrieval --run RUN --data STORE --minilm DIR
     python benchmarks/nested_documents.py author --run RUN --data STORE [--minilm DIR]
     python benchmarks/nested_documents.py checker --run RUN --data STORE
+    python benchmarks/nested_documents.py spread --run RUN --data STORE
     python benchmarks/nested_documents.py cost --run RUN --data STORE
 
 Each prints one JSON object. `ramify evaluate` has the measures of reconstruction, masked children and coherence.
@@ -396,6 +398,29 @@ def fitted(
     return float(((judged - held["share"])[long] ** 2).mean())
 
 
+# --- spread ---------------------------------------------------------------------------------------------------------------
+
+
+def spread(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The mean distance of a level's vectors from their mean, as a share of their mean length, and the effective rank of
+    these differences (Roy and Vetterli 2007)."""
+    task, store = loaded(arguments), Store.open(arguments.data)
+    trees = store.evaluation_trees(arguments.split)
+    view, collator = read_documents(task.backbone, task.tokenizer, task.input, store, trees)
+    encoded = encode_documents(task.backbone, view, collator)
+    found: dict[str, Any] = {}
+    for name, vectors in zip(task.backbone.config.levels, encoded.vectors, strict=True):
+        apart = vectors.astype(np.float64) - vectors.mean(0)
+        share = np.linalg.svd(apart, compute_uv=False) ** 2
+        share = share[share > 0] / share.sum()
+        found[name] = {
+            "rows": len(vectors),
+            "spread": float(np.linalg.norm(apart, axis=1).mean() / np.linalg.norm(vectors, axis=1).mean()),
+            "effective_rank": float(np.exp(-(share * np.log(share)).sum())) if len(share) else 0.0,
+        }
+    return found
+
+
 # --- cost -----------------------------------------------------------------------------------------------------------------
 
 
@@ -531,11 +556,21 @@ def cost(arguments: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
+COMMANDS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "sick": sick,
+    "retrieval": retrieval,
+    "author": author,
+    "checker": checker,
+    "spread": spread,
+    "cost": cost,
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     data = Path(os.environ.get("RAMIFY_DATA", Path(__file__).parents[1] / "../shared/data"))
-    for name, function in (("sick", sick), ("retrieval", retrieval), ("author", author), ("checker", checker), ("cost", cost)):
+    for name, function in COMMANDS.items():
         own = commands.add_parser(name, help=function.__doc__)
         own.set_defaults(function=function)
         own.add_argument("--run", type=Path, required=True)
@@ -553,6 +588,7 @@ def main() -> None:
     author_.add_argument("--tokens", type=int, default=100_000, help="tokens from the beginning of each book")
     author_.add_argument("--nodes", type=int, default=400, help="paragraphs, chapters or runs of sentences per book")
     checker_.add_argument("--split", default="test")
+    commands.choices["spread"].add_argument("--split", default="dev")
     checker_.add_argument("--tokens", type=int, default=400_000, help="tokens of training text")
     checker_.add_argument("--steps", type=int, default=1500)
     checker_.add_argument("--seeds", type=int, default=3)

@@ -93,6 +93,7 @@ def items() -> list[Item]:
                 "sick": f"{MEASURE} sick --run RUN --minilm DATA/minilm --threads 1",
                 "retrieval": f"{MEASURE} retrieval --run RUN --data DATA/books --minilm DATA/minilm --threads 1",
                 "author": f"{MEASURE} author --run RUN --data DATA/books --minilm DATA/minilm --threads 1",
+                "spread": f"{MEASURE} spread --run RUN --data DATA/few --threads 1",
                 "checker": f"{MEASURE} checker --run RUN --data DATA/books --threads 1",
                 "cost": f"{MEASURE} cost --run RUN --data DATA/books --threads 2",
             },
@@ -102,6 +103,8 @@ def items() -> list[Item]:
     short += " --set train.evaluate_every=50 --set dev.tokens=32768"
     for name, settings in VARIANTS.items():
         scores = {"dev": "ramify evaluate RUN --data DATA/few --split dev --json"}
+        if name in ("base", "classes-learn", "plain-scores"):
+            scores["spread"] = f"{MEASURE} spread --run RUN --data DATA/few --threads 1"
         if name in ("base", "no-sentence-mlm"):
             scores["sick"] = f"{MEASURE} sick --run RUN --threads 1"
         found.append(Item(f"C-{name}", f"{short} {settings}", 0.2, scores=scores))
