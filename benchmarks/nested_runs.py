@@ -51,7 +51,7 @@ VARIANTS = {
     "classes-learn": f"{SCALED} --set task.classes_detached=false",
     "plain-scores": "--set task.balanced=false --set task.classes_detached=false",
     "transformer-cells": f"{SCALED} --set model.cells=transformer",
-    "no-sentence-mlm": f'{SCALED} --set task.without=["mlm_sentence"]',
+    "no-sentence-mlm": f"{SCALED} --set 'task.without=[\"mlm_sentence\"]'",
     "no-coherence": f"{SCALED} --set task.coherence=0",
     "staged": f"{SCALED} --set task.schedule=staged --set task.unlock_steps=70",
     "two-phase": f"{SCALED} --set task.upper=two_phase",
@@ -238,9 +238,12 @@ def table(arguments: argparse.Namespace) -> None:
         replace_rows(arguments.rows, figures.rows)
 
 
+def _item(name: str) -> Item:
+    return {each.name: each for each in items()}[name]
+
+
 def _command(name: str, label: str) -> str:
-    item = {each.name: each for each in items()}[name]
-    return score_command(item, label, Path("DATA"), Path("OUT"))
+    return score_command(_item(name), label, Path("DATA"), Path("OUT"))
 
 
 def dev_losses(folder: Path, name: str = "dev_loss") -> dict[int, float]:
@@ -301,19 +304,31 @@ def _add_levels(figures: Figures, out: Path) -> None:
             figures.add("nested-levels", row, "count", own[name]["count"], command, unit="items", digits=0)
 
 
+SHORT_LOSSES = {
+    "mlm_token": "masked tokens",
+    "reconstruction_sentence": "tokens of a sentence",
+    "mlm_sentence": "masked sentences",
+    "reconstruction_paragraph": "sentences of a paragraph",
+    "mlm_paragraph": "masked paragraphs",
+    "reconstruction_chapter": "paragraphs of a chapter",
+}
+QUEUED = ("classes-learn", "plain-scores")
+"""Short runs whose dev losses above the tokens have the queue among their candidates, as no later run has."""
+
+
 def _add_short(figures: Figures, out: Path) -> None:
-    """The short runs: dev losses per level, and what else differs."""
+    """The short runs: dev losses at their end, and how alike the vectors of their best weights are."""
     for name in VARIANTS:
-        if not (found := found_in(out / f"C-{name}", "dev")):
-            continue
-        command = _command(f"C-{name}", "dev")
-        for level, own in found["levels"].items():
-            for measure in ("reconstruction_loss", "mlm_loss", "mlm_recall_at_10", "coherence_mse", "probing_auroc"):
-                if measure in own and own[measure]["value"] is not None:
-                    column = f"{level} {measure.replace('_', ' ')}"
-                    figures.add("nested-short", name, column, own[measure]["value"], command, unit="")
-        if sick := found_in(out / f"C-{name}", "sick"):
-            figures.add("nested-short", name, "SICK", sick["vectors"], _command(f"C-{name}", "sick"), unit="Spearman")
+        folder = out / f"C-{name}"
+        for loss, column in SHORT_LOSSES.items():
+            own = loss.endswith(("_token", "_sentence")) and loss != "mlm_sentence"
+            if (losses := dev_losses(folder, f"dev_{loss}")) and (own or name not in QUEUED):
+                command = train_command(_item(f"C-{name}"), Path("DATA"), Path("OUT"), "")
+                figures.add("nested-short", name, column, losses[max(losses)], command, digits=3)
+    for run_ in ("C-base", "C-classes-learn", "C-plain-scores", "B"):
+        for level, own in (found_in(out / run_, "spread") or {}).items():
+            if level != "document":
+                figures.add("nested-alike", run_, level, own["spread"], _command(run_, "spread"), unit="", digits=3)
 
 
 def _add_cost(figures: Figures, out: Path) -> None:
@@ -340,7 +355,7 @@ def _add_cost(figures: Figures, out: Path) -> None:
 
 def _add_use(figures: Figures, out: Path) -> None:
     """Relatedness of sentences, authors of nodes, and the depth of checkers."""
-    for name in ("A", "B"):
+    for name in ("A", "B", "C-base", "C-no-sentence-mlm"):
         if found := found_in(out / name, "sick"):
             command = _command(name, "sick")
             for key, value in found.items():
@@ -396,7 +411,7 @@ def picture(arguments: argparse.Namespace) -> None:
     from matplotlib import pyplot
 
     matplotlib.rcParams["svg.hashsalt"] = "ramify"
-    figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(13, 4), layout="constrained")
+    figure, ((left, middle), (right, last)) = pyplot.subplots(2, 2, figsize=(11, 8), layout="constrained")
     for number, name in enumerate(("S-2048", "S-512", "S-512-no-dropout", "A")):
         if losses := dev_losses(arguments.out / name, "dev_reconstruction_sentence"):
             left.plot([at / 1e6 for at in losses], list(losses.values()), "o-", markersize=3, color=f"C{number}", label=name)
@@ -411,7 +426,15 @@ def picture(arguments: argparse.Namespace) -> None:
         if losses := dev_losses(arguments.out / "B", f"dev_reconstruction_{level}"):
             right.plot([at / 1e6 for at in losses], list(losses.values()), "o-", markersize=3, color=f"C{number}", label=level)
     right.set(xlabel="tokens, millions", ylabel="nats per child", title="dev loss of a node's children from its vector (B)")
-    for axes in (left, middle, right):
+    for number, level in enumerate(("sentence", "paragraph", "chapter")):
+        for name, style in (("base", "o-"), ("staged", "s--")):
+            if losses := dev_losses(arguments.out / f"C-{name}", f"dev_reconstruction_{level}"):
+                tokens = [at / 1e3 for at in losses]
+                last.plot(tokens, list(losses.values()), style, markersize=3, color=f"C{number}", label=f"{level}, {name}")
+    last.set(
+        xlabel="tokens, thousands", ylabel="nats per child", title="the same with all levels at once, and one after the other"
+    )
+    for axes in (left, middle, right, last):
         axes.title.set_fontsize(10)
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize=7)
