@@ -4,7 +4,7 @@ VENV   := .venv
 # Modules are compiled when they are first imported: to compile all of them takes as long as to install them.
 PIP    := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile
 PINS   := --constraint constraints/pins.txt
-# Else every command would compile them again.
+# With PYTHONDONTWRITEBYTECODE set, every command would compile them again.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test check docs clean

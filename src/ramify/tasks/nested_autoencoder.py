@@ -72,8 +72,8 @@ class NestedAutoencoderConfig:
     variance 1/d. Vectors of higher levels are longer, so that without this the gradient of the levels above outweighs that of
     the tokens."""
     scores: Literal["plain", "scaled"] = "plain"
-    """The scores of candidates above the tokens. plain: dot products, as in the paper. scaled: dot products divided by √d, which
-    bounds how certain a prediction can be."""
+    """The scores of candidates above the tokens. plain: dot products, as in the paper. scaled: dot products divided by √d,
+    which bounds how certain a prediction can be."""
     per_class: bool = False
     """Whether losses above the tokens are divided by the logarithm of the number of classes, which depends on the batch."""
     queue: int = 1024
