@@ -338,19 +338,16 @@ def _add_cost(figures: Figures, out: Path) -> None:
     for name in ("ours", "flat"):
         title = {"ours": "AGENT's encoder", "flat": "flat Transformer"}[name]
         for each in found[name]:
-            tokens = f"{each['tokens']:,} tokens"
-            figures.add(
-                "nested-cost", title, f"{tokens}, G multiply-adds", each["operations"] / 1e9, command, unit="G", digits=2
-            )
-            figures.add("nested-cost", title, f"{tokens}, seconds", each["seconds"], command, unit="s", digits=2)
-        for kind in ("operations", "seconds"):
+            row = f"{title}, {each['tokens']:,} tokens"
+            figures.add("nested-cost", row, "multiply-adds", each["operations"] / 1e9, command, unit="billions", digits=2)
+            figures.add("nested-cost", row, "time", each["seconds"], command, unit="s", digits=2)
+        for kind, column in (("operations", "multiply-adds"), ("seconds", "time")):
             if f"{name}_slope_{kind}" in found:
                 slope = found[f"{name}_slope_{kind}"]
-                figures.add("nested-cost", title, f"slope of {kind}", slope, command, unit="", digits=3)
-    for key, unit in (("tokens", "tokens"), ("seconds", "s"), ("peak_mib", "MiB")):
-        figures.add(
-            "nested-cost", "a novel from its text", key.replace("_", " "), found["novel"][key], command, unit=unit, digits=1
-        )
+                figures.add("nested-cost", f"{title}, slope", column, slope, command, unit="log-log", digits=3)
+    row = f"a novel from its text, {found['novel']['tokens']:,} tokens"
+    figures.add("nested-cost", row, "time", found["novel"]["seconds"], command, unit="s", digits=1)
+    figures.add("nested-cost", row, "peak memory", found["novel"]["peak_mib"], command, unit="MiB", digits=0)
 
 
 def _add_use(figures: Figures, out: Path) -> None:
