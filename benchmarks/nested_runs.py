@@ -422,7 +422,11 @@ def picture(arguments: argparse.Namespace) -> None:
     for number, level in enumerate(("sentence", "paragraph", "chapter", "document")):
         if losses := dev_losses(arguments.out / "B", f"dev_reconstruction_{level}"):
             right.plot([at / 1e6 for at in losses], list(losses.values()), "o-", markersize=3, color=f"C{number}", label=level)
-    right.set(xlabel="tokens, millions", ylabel="nats per child", title="dev loss of a node's children from its vector (B)")
+    right.set(
+        xlabel="tokens, millions",
+        ylabel="loss (nats; above tokens divided by √d)",
+        title="dev loss of a node's children from its vector (B)",
+    )
     for number, level in enumerate(("sentence", "paragraph", "chapter")):
         for name, style in (("base", "o-"), ("staged", "s--")):
             if losses := dev_losses(arguments.out / f"C-{name}", f"dev_reconstruction_{level}"):
