@@ -422,6 +422,7 @@ def picture(arguments: argparse.Namespace) -> None:
     for number, level in enumerate(("sentence", "paragraph", "chapter", "document")):
         if losses := dev_losses(arguments.out / "B", f"dev_reconstruction_{level}"):
             right.plot([at / 1e6 for at in losses], list(losses.values()), "o-", markersize=3, color=f"C{number}", label=level)
+    right.set_yscale("log")
     right.set(
         xlabel="tokens, millions",
         ylabel="loss (nats; above tokens divided by √d)",
