@@ -151,12 +151,13 @@ def retrieval(arguments: argparse.Namespace) -> dict[str, Any]:
     minilm = ramify.load(arguments.minilm)
     held, _, notes = held_out(task, store, arguments.split, store.evaluation_trees(arguments.split))
     found: dict[str, Any] = {"notes": notes}
-    for number in range(1, min(task.backbone.depth, 3)):
+    depth = min(task.backbone.depth, 3)
+    theirs = replace(held, encoded=read_again(held, held.encoded, minilm, depth - 1))
+    if held.more is not None:
+        theirs = replace(theirs, more=read_again(held, held.more, minilm, depth - 1))
+    for number in range(1, depth):
         targets = hidden_children(held, number, arguments.rows, lambda count: None)
         own = measure_targets(held, number, targets)
-        theirs = replace(held, encoded=read_again(held, held.encoded, minilm, number - 1))
-        if held.more is not None:
-            theirs = replace(theirs, more=read_again(held, held.more, minilm, number - 1))
         vectors = theirs.encoded.vectors[number - 1]
         families = [held.children_of(number, row) for row in targets.rows.tolist()]
         means = [vectors[family[family != child]].mean(0) for family, child in zip(families, targets.children.tolist())]
@@ -168,17 +169,17 @@ def retrieval(arguments: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def read_again(held: HeldOut, encoded: EncodedDocuments, minilm: Any, number: int) -> EncodedDocuments:
-    """Rows of one level with the vectors of another model: the mean of those of the sentences below."""
+def read_again(held: HeldOut, encoded: EncodedDocuments, minilm: Any, num_levels: int) -> EncodedDocuments:
+    """The rows of the lowest levels with the vectors of another model: the mean of those of the sentences below."""
     ids, decode = encoded.rows.ids, held.task.tokenizer.decode
     lowest = encoded.rows.levels[0]
     texts = [decode(ids[start:stop].tolist()) for start, stop in pairwise(lowest.spans.tolist())]
-    vectors = np.asarray(minilm.embed(texts, context="none"), dtype=np.float32)
-    for level in encoded.rows.levels[1 : number + 1]:
-        children = [np.arange(start, stop) for start, stop in pairwise(level.spans.tolist())]
-        vectors = np.stack([vectors[own].mean(0) if len(own) else np.zeros(vectors.shape[1], np.float32) for own in children])
-    changed = [vectors if level == number else each for level, each in enumerate(encoded.vectors)]
-    return replace(encoded, vectors=tuple(changed))
+    changed = [np.asarray(minilm.embed(texts, context="none"), dtype=np.float32)]
+    for level in encoded.rows.levels[1:num_levels]:
+        below, nothing = changed[-1], np.zeros(changed[-1].shape[1], np.float32)
+        spans = pairwise(level.spans.tolist())
+        changed.append(np.stack([below[start:stop].mean(0) if stop > start else nothing for start, stop in spans]))
+    return replace(encoded, vectors=(*changed, *encoded.vectors[num_levels:]))
 
 
 # --- authors --------------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Named tensors in safetensors files, and strict loading into a model."""
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,6 +28,15 @@ def save_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
             save_file({key: value.contiguous() for key, value in tensors.items()}, scratch, {"format": "pt"})
         except SafetensorError as error:
             raise RamifyError(f"cannot write {file}: {error}. Free some space, or choose another path.") from None
+
+
+def content_hash(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of names and values, in the order of the names."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def load_strictly(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor], where: str | Path) -> None:

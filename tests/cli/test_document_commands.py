@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import ramify
@@ -15,6 +16,7 @@ from fixtures import built, discussions
 from fixtures.letters import LETTERS, letter
 from ramify import Node, RamifyError, Tree
 from ramify.cli import app
+from ramify.inference import documents
 
 LEVELS = ("sentence", "paragraph", "chapter", "document")
 
@@ -232,6 +234,50 @@ def test_nearest_to_a_text_and_to_a_node(agent, letters):
     assert {each["tree"] for each in own["nearest"]} == {f"harbour-{copy}" for copy in (0, 2, 3, 4)}
     lines = call("nearest", agent, *data, "--query", "The rope broke.", "-k", 2).stdout.splitlines()
     assert all(re.fullmatch(r"1\.000  harbour-\d 2\.1\.2: The rope broke\.", line) for line in lines)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_nearest_reads_vectors_from_a_file(agent, letters, level, tmp_path, monkeypatch):
+    data = ("--data", letters.path, "--level", level)
+    call("embed", agent, *data, "--out", tmp_path / "v.parquet", "--with", "text")
+    expected = answer("nearest", agent, *data, "--query", "The rope broke.")
+    monkeypatch.setattr(documents, "index_documents", None)
+    found = answer("nearest", agent, *data, "--query", "The rope broke.", "--vectors", tmp_path / "v.parquet")
+    for own, other in zip(found["nearest"], expected["nearest"], strict=True):
+        assert own == other | {"score": pytest.approx(other["score"], abs=1e-6)}
+
+
+def test_nearest_refuses_vectors_of_something_else(agent, letters, tmp_path):
+    data, query = ("--data", letters.path), ("--query", "The rope broke.")
+    file = tmp_path / "v.parquet"
+
+    def refused(*words, model=agent):
+        return refusal("nearest", model, *data, *query, *words, "--vectors", file)
+
+    call("embed", agent, *data, "--level", "paragraph", "--out", file)
+    assert "has the vectors of level paragraph, not chapter" in refused("--level", "chapter")
+    paragraph = ("--level", "paragraph")
+    changed = ramify.load(agent)
+    torch.nn.init.zeros_(next(changed.backbone.parameters()))
+    ramify.save(changed, tmp_path / "changed")
+    assert "written by another model" in refused(*paragraph, model=tmp_path / "changed")
+    other = built(list(letters.trees())[1:], tmp_path / "other").path
+    assert "was not written from" in refusal("nearest", agent, "--data", other, *paragraph, *query, "--vectors", file)
+    table = pq.read_table(file)
+    pq.write_table(table.slice(1), file)
+    assert "exactly one row for each paragraph" in refused(*paragraph)
+    pq.write_table(table.drop_columns("vector"), file)
+    assert "is not a complete Parquet file" in refused(*paragraph)
+    pq.write_table(table.replace_schema_metadata(None), file)
+    assert "is not a complete Parquet file of the vectors of documents" in refused(*paragraph)
+    file.write_text("no table")
+    assert "is not a complete Parquet file of the vectors of documents" in refused(*paragraph)
+    file.unlink()
+    assert "there is no file" in refused(*paragraph)
+    lines = tmp_path / "letters.jsonl"
+    call("data", "export", letters.path, "--out", lines)
+    call("embed", agent, "--data", lines, *paragraph, "--out", file)
+    assert "was not written from" in refused(*paragraph)
 
 
 def test_nearest_refuses(agent, letters):

@@ -22,15 +22,21 @@ def nearest(
     query: Annotated[str | None, typer.Option("--query", help="A text, which is read as one node of the level.")] = None,
     node: Annotated[str | None, typer.Option("--node", help="Id of a node of the level, in place of --query.")] = None,
     tree: Annotated[str | None, typer.Option("--tree", help="Id of the node's document, if several have such a node.")] = None,
+    vectors: Annotated[
+        Path | None,
+        typer.Option(help="Vectors of the level that `ramify embed` wrote to a Parquet file, in place of encoding all nodes."),
+    ] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of nodes.")] = 10,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Find the nodes of a level whose vectors have the greatest cosine with that of a text or of another node.
 
-    All nodes of the level are encoded first; their vectors are held in memory.
+    All nodes of the level are encoded first, or read from --vectors; their vectors are held in memory.
 
     Example: ramify nearest runs/agent --data data/books --level paragraph --query "The ship went down." -k 5
+
+    Example: ramify nearest runs/agent --data data/books --level paragraph --vectors paragraphs.parquet --query "A ship."
 
     Example: ramify nearest runs/agent --data data/books --level chapter --node 3 --tree emma --json
     """
@@ -54,7 +60,7 @@ def nearest(
     if node is not None:
         find_node(store, level or model.levels[0], node, tree)
     with bar("encoding", None) as advance:
-        index = model.index(store, level=level, progress=advance)
+        index = model.index(store, level=level, vectors=vectors, progress=advance)
     if query is not None:
         ids = model.tokenizer.encode(query)
         say_unknown(sum(each == model.tokenizer.unk_id for each in ids), len(ids), "--query")

@@ -1,10 +1,14 @@
 """The nearest nodes of a level among many documents, by the cosine of their vectors."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from jaxtyping import Float
 from numpy.typing import NDArray
 
@@ -12,9 +16,12 @@ from ramify.batching.forest import Ints
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.document_text import texts_of_nodes
-from ramify.inference.document_vectors import encode_nodes, in_groups
+from ramify.inference.document_vectors import Vectors, encode_nodes, encoding_hash, in_groups
 from ramify.tasks.nested_autoencoder import NestedAutoencoder
 from ramify.tree import Tree
+
+MADE_OF = "ramify"
+"""The key of a Parquet file's metadata that names what vectors were made of: hashes of model and data, and the level."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,43 @@ def index_documents(
         vectors.append(found.vectors[found.nodes.stored])
     if not sum(map(len, numbers)):
         raise RamifyError(f"{store.path or 'the data'} holds no {name}. Choose another level.")
-    matrix = np.concatenate(vectors)
-    matrix /= np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-12)
-    return DocumentIndex(store, name, np.concatenate(numbers), matrix)
+    return DocumentIndex(store, name, np.concatenate(numbers), _unit_length(np.concatenate(vectors)))
+
+
+def read_index(task: NestedAutoencoder, store: Store, level: int, file: Path) -> DocumentIndex:
+    """As `index_documents`, from a Parquet file that `document_table.write_level` wrote. Raises `RamifyError` if the file was
+    not made of this model, level and data set."""
+    name, dim = task.backbone.config.levels[level], task.backbone.config.dims[level + 1]
+    remedy = f"Write it again with `ramify embed --level {name} --out {file}`."
+    if not file.is_file():
+        raise RamifyError(f"there is no file {file}. Write it with `ramify embed --level {name} --out {file}`.")
+    try:
+        with pq.ParquetFile(file) as table:
+            made_of = json.loads((table.schema_arrow.metadata or {})[MADE_OF.encode()])
+            written = (made_of["level"], made_of["model"], made_of.get("data"))
+            columns = table.read(["tree", "id", "vector"])
+        trees, ids = columns["tree"].to_pylist(), columns["id"].to_pylist()
+        vectors = columns["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError):
+        raise RamifyError(f"{file} is not a complete Parquet file of the vectors of documents. {remedy}") from None
+    if written[0] != name:
+        raise RamifyError(f"{file} has the vectors of level {written[0]}, not {name}. Name that level, or another file.")
+    if written[1] != encoding_hash(task.backbone, task.tokenizer, task.input):
+        raise RamifyError(f"{file} was written by another model, or by another version of Ramify. {remedy}")
+    # Documents without a hash can have other texts under the same ids.
+    if store.path is None or written[2] != store.hash:
+        raise RamifyError(f"{file} was not written from {store.path or 'a built data set'}. {remedy}")
+    kinds = store.column("kind", np.arange(store.num_nodes)).to_pylist()
+    numbers = np.flatnonzero([kind == name for kind in kinds])
+    rows = list(zip(trees, ids, strict=True))
+    if (
+        rows != list(zip(store.tree_ids(store.tree_of(numbers)), store.ids(numbers), strict=True))
+        or len(vectors) != len(rows) * dim
+    ):
+        raise RamifyError(f"{file} does not hold exactly one row for each {name} of {store.path}. {remedy}")
+    return DocumentIndex(store, name, numbers, _unit_length(vectors.reshape(-1, dim).copy()))
+
+
+def _unit_length(vectors: Vectors) -> Vectors:
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return vectors

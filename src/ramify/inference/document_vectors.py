@@ -1,5 +1,7 @@
 """Vectors of the nodes of documents, level by level, without a graph."""
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +19,9 @@ from ramify.inference.base import TOKENS
 from ramify.models.agent import Agent
 from ramify.nn.modes import evaluating
 from ramify.nn.ragged import runs
+from ramify.tensors import content_hash
 from ramify.tokenizer import Tokenizer
+from ramify.version import __version__
 
 Vectors = Float[NDArray, "_row _dim"]
 
@@ -174,6 +178,13 @@ def encode_nodes(
         num_unknown=count_unknown(tokenizer, levels),
         flattened=levels.flattened,
     )
+
+
+def encoding_hash(agent: Agent, tokenizer: Tokenizer, input: LevelInput) -> str:
+    """A hash of everything but the documents that their vectors depend on."""
+    weights = content_hash(agent.state_dict())
+    settings = [__version__, repr(agent.config), repr(input), tokenizer.hash, weights]
+    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 
 
 def count_unknown(tokenizer: Tokenizer, levels: Levels) -> int:

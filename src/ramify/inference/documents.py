@@ -3,6 +3,7 @@
 from abc import ABC
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from ramify.batching.levels import check_documents
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.inference.base import Pipeline
-from ramify.inference.document_index import DocumentIndex, index_documents
+from ramify.inference.document_index import DocumentIndex, index_documents, read_index
 from ramify.inference.document_text import as_document, texts_of_nodes
 from ramify.inference.document_vectors import encode_nodes, in_groups
 from ramify.inference.node_coherence import DocumentCoherence, judge
@@ -73,11 +74,22 @@ class AnyDocumentPipeline(Pipeline, ABC):
         return np.concatenate(found)
 
     def index(
-        self, data: Store | Iterable[Tree], *, level: str | None = None, progress: Callable[[int], None] | None = None
+        self,
+        data: Store | Iterable[Tree],
+        *,
+        level: str | None = None,
+        vectors: str | Path | None = None,
+        progress: Callable[[int], None] | None = None,
     ) -> DocumentIndex:
-        """The vectors of all nodes of a level of a data set, for `nearest`. They stay in memory. None: the lowest level."""
+        """The vectors of all nodes of a level of a data set, for `nearest`. They stay in memory. None: the lowest level.
+
+        `vectors` is a file that `ramify embed --level` wrote for this model and data set; without it, all nodes are encoded.
+        """
         store = data if isinstance(data, Store) else self._store(data, 0)[0]
-        return index_documents(self.task, store, self.level_number(self.levels[0] if level is None else level), progress)
+        number = self.level_number(self.levels[0] if level is None else level)
+        if vectors is not None:
+            return read_index(self.task, store, number, Path(vectors))
+        return index_documents(self.task, store, number, progress)
 
     def nearest(
         self, query: str | tuple[str, str], index: DocumentIndex, *, k: int = 10, level: str | None = None

@@ -1,6 +1,6 @@
 """Vectors of whole corpora, streamed to a file."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
@@ -76,16 +76,21 @@ def check_output(data: Path, out: Path, kind: Kind, beside: Sequence[str]) -> No
 
 @contextmanager
 def vector_file(
-    out: Path, kind: Kind, dim: int, before: pa.Schema, after: pa.Schema | None = None
+    out: Path,
+    kind: Kind,
+    dim: int,
+    before: pa.Schema,
+    after: pa.Schema | None = None,
+    metadata: Mapping[str, str] | None = None,
 ) -> Iterator["VectorTable | VectorMatrix"]:
     """A file that vectors are written to. It replaces an earlier one when it is complete.
 
-    `before` and `after` are the columns beside the vector; npy has them in a second file.
+    `before` and `after` are the columns beside the vector; npy has them in a second file. `metadata` is for Parquet only.
     """
     with ExitStack() as stack:
         scratch = stack.enter_context(replacing(out))
         if kind == "parquet":
-            yield stack.enter_context(VectorTable(scratch, dim, before, after or pa.schema([])))
+            yield stack.enter_context(VectorTable(scratch, dim, before, after or pa.schema([]), metadata))
         else:
             ids = stack.enter_context(replacing(out.with_name(f"{out.name}.ids.tsv")))
             yield stack.enter_context(VectorMatrix(scratch, ids, dim))
@@ -103,9 +108,9 @@ def _stores(data: Path) -> Iterator[Store]:
 class VectorTable:
     """A Parquet file with the column `vector` among others."""
 
-    def __init__(self, path: Path, dim: int, before: pa.Schema, after: pa.Schema) -> None:
+    def __init__(self, path: Path, dim: int, before: pa.Schema, after: pa.Schema, metadata: Mapping[str, str] | None) -> None:
         self.vector = pa.list_(pa.float32(), dim)
-        self.schema = pa.schema([*before, pa.field("vector", self.vector), *after])
+        self.schema = pa.schema([*before, pa.field("vector", self.vector), *after], metadata=metadata)
         # pyarrow's annotation lacks a list of columns.
         dictionary: Any = [name for name in before.names if name in ("tree", "split", "author", "kind", "level")]
         self.writer = pq.ParquetWriter(path, self.schema, use_dictionary=dictionary)

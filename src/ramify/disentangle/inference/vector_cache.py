@@ -15,7 +15,7 @@ from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
 from ramify.files import make_folder
 from ramify.models.base import Backbone
-from ramify.tensors import load_tensors, save_tensors
+from ramify.tensors import content_hash, load_tensors, save_tensors
 from ramify.version import __version__
 
 
@@ -51,10 +51,8 @@ def _read(file: Path) -> MessageVectors | None:
 def _compute_key(encoder: Backbone, logs: Logs, messages: Ints) -> str:
     """A hash of everything that the vectors depend on: the encoder and its weights, the messages and their tokens."""
     ids, sizes = logs.select_tokens(messages)
-    digest = hashlib.sha256(json.dumps([__version__, repr(encoder.config), len(logs)]).encode())
-    for name, tensor in sorted(encoder.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    weights = content_hash(encoder.state_dict())
+    digest = hashlib.sha256(json.dumps([__version__, repr(encoder.config), weights, len(logs)]).encode())
     for part in (messages, sizes, ids):
         digest.update(part.tobytes())
     return digest.hexdigest()[:24]
