@@ -122,7 +122,10 @@ def read_text(path: Path, report: Report) -> str:
     """
     with open_bytes(path, report) as stream:
         if b"\0" in stream.peek(1024)[:1024] and wide_encoding(stream.peek(4)) is None:
-            raise RamifyError(f"{path} is not text (byte 0 among its first 1,024). Name the format of a book, or leave it out.")
+            raise RamifyError(
+                f"{path} is not text (byte 0 among its first 1,024). Convert it to EPUB, HTML, Markdown or plain text, or "
+                "leave it out."
+            )
         lines, encoding = with_line_ends(stream, AUTO)
         data = lines.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
