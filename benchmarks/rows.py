@@ -130,10 +130,16 @@ def append_rows(
 
 
 def replace_rows(file: Path, new: Sequence[Row]) -> None:
-    """Write rows to a file, in place of rows of the same names. Other rows stay."""
+    """Write rows to a file, in place of rows of the same names. Other rows stay, and a figure that has not changed keeps its
+    commit and date."""
+    before = {row.name: row for row in read(file)} if file.exists() else {}
     names = {row.name for row in new}
-    kept = [row for row in read(file) if row.name not in names] if file.exists() else []
-    file.write_text("".join(map(to_line, [*kept, *new])), encoding="utf-8")
+    kept = [row for row in before.values() if row.name not in names]
+    for row in new:
+        old = before.get(row.name, row)
+        same = msgspec.structs.replace(row, commit=old.commit, date=old.date) == old
+        kept.append(old if same else row)
+    file.write_text("".join(map(to_line, kept)), encoding="utf-8")
 
 
 def slug(text: str) -> str:

@@ -5,9 +5,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -100,6 +103,18 @@ def test_numbers_keep_their_digits(tmp_path):
     (row,) = rows.read(file)
     assert tables.value_of(row) == "75.60"
     assert '"value":75.60' in rows.to_line(row)
+
+
+def test_a_figure_that_has_not_changed_keeps_its_origin(tmp_path):
+    file = written(tmp_path)
+    (old,) = rows.read(file)
+    later = msgspec.structs.replace(old, commit="8d7f625", date=old.date + timedelta(days=1))
+    worse = msgspec.structs.replace(later, name="speed.words.slow", column="slow")
+    rows.replace_rows(file, [later, worse])
+    assert rows.read(file) == [old, worse]
+    changed = msgspec.structs.replace(later, value=Decimal("75.61"))
+    rows.replace_rows(file, [changed])
+    assert rows.read(file) == [worse, changed]
 
 
 def test_benchmarks_append_rows(tmp_path):
