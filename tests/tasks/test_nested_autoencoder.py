@@ -14,6 +14,7 @@ from ramify.batching.document_batch import BOS, CONT, EOS, NUM_MARKS
 from ramify.batching.views.documents import LevelInput
 from ramify.errors import RamifyError
 from ramify.hub import load_own_tensors, own_tensors
+from ramify.models.agent import CoherenceChecker
 from ramify.tasks import nested_parts
 from ramify.tasks.base import MAIN
 from ramify.tasks.nested_autoencoder import NestedAutoencoderConfig, relative_distance
@@ -285,6 +286,22 @@ def test_checker_is_tanh_layers_and_a_sigmoid():
     expected = torch.sigmoid(x @ checker.out.weight.T + checker.out.bias)[:, 0]
     torch.testing.assert_close(checker(vectors), expected, **EXACT)
     assert [tuple(layer.weight.shape) for layer in task(checker_layers=0).checkers[0].layers] == []
+
+
+def test_deep_checkers_learn():
+    """A sigmoid that starts at 1/2 falls to 0 within these updates, and stays there."""
+    torch.manual_seed(0)
+    vectors = torch.randn(64, 256)
+    share = (vectors[:, 0] > 1).float() / 4
+    checker = CoherenceChecker(256, 4, 512)
+    assert 0.08 < checker(vectors).mean() < 0.18
+    optimizer = torch.optim.AdamW(checker.parameters(), 1e-3)
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = (checker(vectors) - share).square().mean()
+        loss.backward()
+        optimizer.step()
+    assert loss < share.var(unbiased=False) / 4
 
 
 @pytest.mark.parametrize("distance", ["squared", "relative"])

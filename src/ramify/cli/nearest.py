@@ -59,7 +59,7 @@ def nearest(
         raise RamifyError("--query holds no text. Give some words.")
     if node is not None:
         find_node(store, level or model.levels[0], node, tree)
-    with bar("encoding", None) as advance:
+    with bar("encoding" if vectors is None else "reading", None) as advance:
         index = model.index(store, level=level, vectors=vectors, progress=advance)
     if query is not None:
         ids = model.tokenizer.encode(query)

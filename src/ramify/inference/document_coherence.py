@@ -13,10 +13,8 @@ from ramify.inference.document_floors import FittedFloors
 from ramify.inference.document_measures import Advance, HeldOut, Measure, Measures, copies, generator, mean, probes
 from ramify.metrics.intervals import bootstrap_ratio
 from ramify.metrics.ranking import auroc, bootstrap_auroc
+from ramify.models.agent import EXPECTED_SHARE
 from ramify.tasks.nested_corruption import RETRIES
-
-EXPECTED = 1 / 8
-"""The expected share of replaced children."""
 
 LONG = 4
 """The mean squared error is measured on rows with at least so many children."""
@@ -45,8 +43,8 @@ class JudgedRows:
         )
         long = counts >= LONG
         judged, share, marked, counts = judged[long], share[long], marked[long], counts[long]
-        constant = (EXPECTED - share) ** 2
-        guess = np.where(np.isnan(marked), EXPECTED, marked / (2 * np.maximum(counts, 1)))
+        constant = (EXPECTED_SHARE - share) ** 2
+        guess = np.where(np.isnan(marked), EXPECTED_SHARE, marked / (2 * np.maximum(counts, 1)))
         own, by_marks = (judged - share) ** 2, (guess - share) ** 2
         p = bootstrap_ratio(np.asarray(own - by_marks, dtype=np.float64), np.ones(len(own), dtype=np.int64)).p
         return Measure(mean(own), mean(by_marks), mean(constant), len(own), p)

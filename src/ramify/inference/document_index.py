@@ -100,9 +100,9 @@ def read_index(task: NestedAutoencoder, store: Store, level: int, file: Path) ->
     """As `index_documents`, from a Parquet file that `document_table.write_level` wrote. Raises `RamifyError` if the file was
     not made of this model, level and data set."""
     name, dim = task.backbone.config.levels[level], task.backbone.config.dims[level + 1]
-    remedy = f"Write it again with `ramify embed --level {name} --out {file}`."
+    remedy = f"Write it anew with `ramify embed RUN --data DIR --level {name} --out {file}`."
     if not file.is_file():
-        raise RamifyError(f"there is no file {file}. Write it with `ramify embed --level {name} --out {file}`.")
+        raise RamifyError(f"{file} is no file. {remedy}")
     try:
         with pq.ParquetFile(file) as table:
             made_of = json.loads((table.schema_arrow.metadata or {})[MADE_OF.encode()])
@@ -110,7 +110,7 @@ def read_index(task: NestedAutoencoder, store: Store, level: int, file: Path) ->
             columns = table.read(["tree", "id", "vector"])
         trees, ids = columns["tree"].to_pylist(), columns["id"].to_pylist()
         vectors = columns["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError):
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError):
         raise RamifyError(f"{file} is not a complete Parquet file of the vectors of documents. {remedy}") from None
     if written[0] != name:
         raise RamifyError(f"{file} has the vectors of level {written[0]}, not {name}. Name that level, or another file.")

@@ -258,6 +258,10 @@ class CollectionEncoder(nn.Module):
         self.states = RowStates(config, config.dims[-1], config.encoder_cells[-1], config.max_children[-1], 0)
 
 
+EXPECTED_SHARE = 1 / 8
+"""The expected share of replaced children (section 4.4): a random share of up to 1/2 is marked, and half of it replaced."""
+
+
 class CoherenceChecker(nn.Module):
     """The share of a node's children that were replaced, from its vector: dense tanh layers and a sigmoid (section 4.4)."""
 
@@ -266,6 +270,8 @@ class CoherenceChecker(nn.Module):
         sizes = [dim, *[width] * num_layers]
         self.layers = nn.ModuleList(Linear(one, other) for one, other in pairwise(sizes))
         self.out = Linear(sizes[-1], 1)
+        # A sigmoid that starts at 1/2 is pushed down so far by the first updates that its gradient vanishes.
+        nn.init.constant_(self.out.bias, math.log(EXPECTED_SHARE / (1 - EXPECTED_SHARE)))
 
     def forward(self, vectors: Float[Tensor, "row dim"]) -> Float[Tensor, " row"]:
         for layer in self.layers:
