@@ -308,7 +308,7 @@ def _add_measure(figures: Figures, table_: str, level: str, name: str, own: Mapp
     row = f"{level}: {NAMES.get(name, name.replace('_', ' ').replace('.', ', '))}"
     goal, note = GOALS.get((level, name)), ""
     if goal is not None:
-        p = f" (p = {own['p']:.2g})" if own.get("p") is not None else ""
+        p = f" (p of the difference: {own['p']:.2g})" if "p <" in goal[0] else ""
         note = f"goal: {goal[0]}: {'reached' if goal[1](own) else 'missed'}{p}"
     for column in ("value", "baseline", "chance"):
         if own[column] is not None:
@@ -340,10 +340,15 @@ def _add_short(figures: Figures, out: Path) -> None:
     for name in VARIANTS:
         folder = out / f"C-{name}"
         for loss, column in SHORT_LOSSES.items():
-            own = loss in ("mlm_token", "reconstruction_sentence") or loss.startswith("coherence")
+            coherence = loss.startswith("coherence")
+            if coherence and name == "no-coherence":
+                # Nothing is replaced, so the error is 0.
+                continue
+            own = loss in ("mlm_token", "reconstruction_sentence") or coherence
             if (losses := dev_losses(folder, f"dev_{loss}")) and (own or name not in QUEUED):
                 command = train_command(_item(f"C-{name}"), Path("DATA"), Path("OUT"), "")
-                figures.add("nested-short", name, column, losses[max(losses)], command, digits=3)
+                unit = "squared error" if coherence else "nats"
+                figures.add("nested-short", name, column, losses[max(losses)], command, unit=unit, digits=3)
     for run_ in ("C-base", "C-classes-learn", "C-plain-scores", "B"):
         for level, own in (found_in(out / run_, "spread") or {}).items():
             if level != "document":
@@ -429,7 +434,7 @@ def picture(arguments: argparse.Namespace) -> None:
     import matplotlib
 
     matplotlib.use("svg")
-    from matplotlib import pyplot, ticker
+    from matplotlib import pyplot
 
     matplotlib.rcParams["svg.hashsalt"] = "ramify"
     figure, ((left, middle), (right, last)) = pyplot.subplots(2, 2, figsize=(11, 8), layout="constrained")
@@ -439,10 +444,11 @@ def picture(arguments: argparse.Namespace) -> None:
     left.set(xlabel="tokens, millions", ylabel="nats per token", title="dev loss of a sentence from its vector")
     points = found_list(arguments.out / "A", "curve")
     for number, point in enumerate(("token_accuracy", "right_ends", "bleu", "exact_match")):
+        name = point.replace("_", " ")
         for line, style, label in (
-            (point, "o-", point.replace("_", " ")),
-            (f"{point}_trigrams", "--", "the same of trigrams"),
-            (f"{point}_commonest_per_place", ":", "the same of the commonest tokens"),
+            (point, "o-", name),
+            (f"{point}_trigrams", "--", f"{name}, trigrams"),
+            (f"{point}_commonest_per_place", ":", f"{name}, commonest tokens"),
         ):
             # Floors of BLEU and exact matches lie below 1.
             if points and line in points[0] and (style == "o-" or point in ("token_accuracy", "right_ends")):
@@ -450,12 +456,14 @@ def picture(arguments: argparse.Namespace) -> None:
                 tokens = [each["tokens"] / 1e6 for each in points]
                 middle.plot(tokens, values, style, markersize=3, color=f"C{number}", label=label)
     middle.set(xlabel="tokens, millions", ylabel="% (BLEU: of 100)", title="sentences of dev from one vector (A)")
+    # Room for the legend.
+    middle.set_ylim(-3, 145)
     for number, level in enumerate(("sentence", "paragraph", "chapter", "document")):
         if losses := dev_losses(arguments.out / "B", f"dev_reconstruction_{level}"):
             right.plot([at / 1e6 for at in losses], list(losses.values()), "o-", markersize=3, color=f"C{number}", label=level)
     right.set_yscale("log")
-    for axis in (right.yaxis.set_major_formatter, right.yaxis.set_minor_formatter):
-        axis(ticker.ScalarFormatter())
+    right.set_yticks([0.3, 0.5, 1, 2, 5], labels=["0.3", "0.5", "1", "2", "5"], minor=False)
+    right.set_yticks([], minor=True)
     right.set(
         xlabel="tokens, millions",
         ylabel="loss (nats; above tokens divided by √d)",
@@ -469,12 +477,13 @@ def picture(arguments: argparse.Namespace) -> None:
     last.set(
         xlabel="tokens, thousands",
         ylabel="nats per child",
-        title="dev loss of children: all levels at once (C-base), one after the other (C-staged)",
+        title="dev loss of a node's children from its vector (C-base, C-staged)",
     )
     for axes in (left, middle, right, last):
         axes.title.set_fontsize(10)
         if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize=7)
+            place = {"loc": "upper left", "ncols": 2} if axes is middle else {"loc": "best" if axes is left else "center right"}
+            axes.legend(fontsize=7, **place)
     arguments.svg.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(arguments.svg, metadata={"Date": None})
 
