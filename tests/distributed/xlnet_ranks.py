@@ -21,8 +21,7 @@ CONFIG = TrainConfig(steps=STEPS, lr=1e-2, log_every=1, checkpoint_every=2)
 def train(out: Path, **how: bool | int) -> dict[str, Tensor]:
     """The weights and this rank's memory after a training, or a part of one."""
     stage = Stage(CONFIG, streams(), collate, make_sampler=stream(VIEW.num_rows))
-    divisors = {"permutation_lm": 0.0}
-    trainer = Trainer(task(), [stage], out, seed=3, divisors=divisors, cpu=True)
+    trainer = Trainer(task(), [stage], out, seed=3, cpu=True)
     trainer.run(**how)  # pyright: ignore[reportArgumentType]
     assert trainer.state is not None
     own = {**trainer.task.state_dict(), **{f"state.{name}": tensor for name, tensor in trainer.state.items()}}

@@ -37,16 +37,13 @@ class Prepared(ABC):
     task: Task[Any]
 
     @abstractmethod
-    def stage(self, number: int) -> Stage:
+    def stage(self, number: int) -> Stage[Any]:
         """The training data and the dev measure of a stage."""
 
-    @abstractmethod
     def pipeline(self) -> Pipeline:
         """The trained task, wrapped for use."""
-
-    @abstractmethod
-    def divisors(self) -> dict[str, float] | None:
-        """The divisor of each loss of a step. None is the mean weight of a step; 0 is the step's own weight."""
+        kind = TASKS[task_name(self.run.task)]
+        return kind.pipeline(self.task, **{name: getattr(self.run, name) for name in kind.further})
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
