@@ -131,6 +131,120 @@ def test_moments_of_both_phases_resume_exactly(tmp_path, kill):
     assert moments[0].keys() == {f"{name}/{moment}" for name in names for moment in ("step", "exp_avg", "exp_avg_sq")}
 
 
+ADADELTA = replace(CONFIG, optimizer="adadelta", lr=1.0, phases=())
+
+
+@pytest.mark.parametrize("kill", [1, 4, 5, 7])
+def test_task_with_two_phases_trains_without_settings_and_resumes_exactly(tmp_path, kill):
+    straight = trainer_of(tmp_path / "straight", ADADELTA)
+    start = weights(straight)
+    straight.run()
+    assert not any(torch.equal(start[name], value) for name, value in weights(straight).items())
+    trainer_of(tmp_path / "killed", ADADELTA).run(until=kill)
+    resumed = trainer_of(tmp_path / "killed", ADADELTA)
+    resumed.run(resume=True)
+    assert equal(weights(resumed), weights(straight))
+    assert records(tmp_path / "killed") == records(tmp_path / "straight")
+    moments = [
+        load_file(tmp_path / side / "checkpoints/step-00000008/optimizer.safetensors") for side in ("straight", "killed")
+    ]
+    assert equal(*moments)
+    # The task says that the critic takes part in every second update.
+    assert moments[0]["critic/critic.0.weight/step"] == 4
+    assert {"main/forger.weight/square_avg", "main/forger.weight/acc_delta"} <= moments[0].keys()
+
+
+def test_settings_replace_the_updates_of_a_phase(tmp_path):
+    trainer_of(tmp_path, replace(ADADELTA, phases=(PhaseSettings(CRITIC, every=4),))).run()
+    assert [record["step"] for record in records(tmp_path) if "loss_critic" in record] == [4, 8]
+
+
+class SharingForger(Forger):
+    """The forger's pieces come from one forward pass per micro-batch, which both phases read."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.log = []
+
+    def shared(self, batch, state):
+        assert self.training
+        assert not torch.is_grad_enabled()
+        noise = torch.rand(3)
+        self.log.append(("shared", noise, self.forger.weight.clone()))
+        return noise
+
+    def losses(self, batch, divisors, phase, state, shared):
+        self.log.append((phase, shared, self.forger.weight.clone()))
+        yield from super().losses(batch, divisors, phase, state, shared)
+
+    def after_update(self, phase):
+        assert not torch.is_grad_enabled()
+        self.log.append((f"after {phase}", None, self.forger.weight.clone()))
+
+
+def sharing(out, **options):
+    texts = Texts(5, 3, WIDTH)
+    return Trainer(SharingForger(WIDTH), [Stage(ADADELTA, texts, texts.collate)], out, seed=SEED, cpu=True, **options)
+
+
+def test_phases_of_an_update_share_values_of_each_micro_batch(tmp_path):
+    trainer = sharing(tmp_path)
+    trainer.run(until=2)
+    events = [event for event, _, _ in trainer.task.log]
+    alone = ["shared", MAIN, "shared", MAIN, "after main"]
+    assert events == [*alone, *alone, CRITIC, CRITIC, "after critic"]
+    shared = [value for event, value, _ in trainer.task.log if event == "shared"]
+    assert len({tuple(value.tolist()) for value in shared}) == 4
+    read = {event: [value for each, value, _ in trainer.task.log[5:] if each == event] for event in (MAIN, CRITIC)}
+    for found in read.values():
+        assert all(map(torch.equal, found, shared[2:]))
+    # Values are computed before the first phase changes a parameter.
+    weight = [forger for _, _, forger in trainer.task.log]
+    assert all(torch.equal(each, weight[5]) for each in weight[6:9])
+    assert not torch.equal(weight[9], weight[5])
+
+
+def test_shared_values_resume_exactly_and_change_no_other_draw(tmp_path):
+    straight, plain = sharing(tmp_path / "straight"), trainer_of(tmp_path / "plain", ADADELTA)
+    straight.run()
+    plain.run()
+    assert equal(weights(straight), weights(plain))
+    sharing(tmp_path / "killed").run(until=5)
+    resumed = sharing(tmp_path / "killed")
+    resumed.run(resume=True)
+    assert equal(weights(resumed), weights(straight))
+    values = [[value for event, value, _ in each.task.log if event == "shared"] for each in (straight, resumed)]
+    assert all(map(torch.equal, values[0][-len(values[1]) :], values[1]))
+
+
+def test_norms_are_bounded_after_the_update_of_a_phase(tmp_path, monkeypatch):
+    def after_update(self, phase):
+        if phase == CRITIC:
+            for parameter in self.critic.parameters():
+                parameter.clamp_(-0.01, 0.01)
+
+    monkeypatch.setattr(Forger, "after_update", after_update)
+    trainer = trainer_of(tmp_path)
+    trainer.run()
+    assert max(float(p.detach().abs().max()) for p in trainer.task.critic.parameters()) == pytest.approx(0.01)
+    assert float(trainer.task.forger.weight.abs().max()) > 0.1
+
+
+def test_frozen_modules_belong_to_no_phase(tmp_path, monkeypatch):
+    monkeypatch.setattr(Forger, "phases", (Phase(MAIN, ("forger",)), Phase(CRITIC, ("critic.2",))))
+    with pytest.raises(RamifyError, match=r"critic\.0\.weight belongs to no phase of the task"):
+        trainer_of(tmp_path)
+    monkeypatch.setattr(Forger, "frozen", ("critic.0",))
+    trainer = trainer_of(tmp_path)
+    before = weights(trainer)
+    trainer.run()
+    still = {name for name, value in weights(trainer).items() if torch.equal(value, before[name])}
+    assert still == {"critic.0.weight", "critic.0.bias"}
+    monkeypatch.setattr(Forger, "frozen", ("wings",))
+    with pytest.raises(RamifyError, match=r"Forger\.frozen names 'wings', but the task has no such module"):
+        trainer_of(tmp_path / "other")
+
+
 def test_moments_of_another_phase_are_refused(tmp_path, monkeypatch):
     trainer_of(tmp_path).run(until=4)
     monkeypatch.setattr(Forger, "phases", (Phase(MAIN), Phase(CRITIC, ("critic.2",))))
