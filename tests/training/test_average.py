@@ -89,7 +89,7 @@ def test_damaged_checkpoint_is_not_averaged(tmp_path, data):
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    with pytest.raises(RamifyError, match="step-00000006 is damaged.*Remove it and all later checkpoints, and add --resume"):
+    with pytest.raises(RamifyError, match=r"step-00000006 is damaged.*Remove it and all later checkpoints, and add --resume"):
         run(tmp_path, data, resume=True)
     for step in (6, 8):
         shutil.rmtree(tmp_path / f"checkpoints/step-{step:08d}")
@@ -117,7 +117,10 @@ def test_only_checkpoints_of_the_last_stage_count(tmp_path, data, capsys):
     ("settings", "message"),
     [
         ({"average": 1}, r"train\.average=1 is no mean of checkpoints"),
-        ({"average": 5, "steps": 800}, r"needs as many checkpoints, but train\.steps=800 and train\.checkpoint_every=200 give 4"),
+        (
+            {"average": 5, "steps": 800},
+            r"but train\.steps=800 and train\.checkpoint_every=200 give 4",
+        ),
         ({"average": 2, "steps": 0, "target_tokens": 9, "checkpoint_every": 0}, "needs as many checkpoints"),
     ],
 )

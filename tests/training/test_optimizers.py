@@ -108,7 +108,7 @@ def test_moments_of_another_optimizer_are_refused():
     for parameter in phase.parameters.values():
         parameter.grad = torch.ones_like(parameter)
     phase.optimizer.step()
-    with pytest.raises(RamifyError, match="missing main/bias/exp_avg.*not expected main/bias/acc_delta"):
+    with pytest.raises(RamifyError, match=r"missing main/bias/exp_avg.*not expected main/bias/acc_delta"):
         load_moments([optimizer_of(layer(), config_of("adamw"))], phase.moments(), "here")
 
 
