@@ -185,15 +185,16 @@ class PermutationPipeline(StreamPipeline):
 
     @property
     def knows_full_orders(self) -> bool:
-        """Whether training predicted all tokens of a row, so that no token of a full order is far from training."""
-        return self.task.config.k == 1
+        """Whether training predicted all tokens of a row, in orders of the whole row, so that full orders are no surprise."""
+        return self.task.config.k == 1 and not self.input.overlap
 
     def score(self, text: str, *, order: Order = "forward", seed: int = 0) -> dict[str, Any]:
         """The log-likelihood of a text in nats: Σ log p(token | tokens before it in the order), without separators or memory.
 
         With a number as `order`, the text is scored under so many random orders, which `seed` determines: `log_likelihood`
         holds the likelihood of the first, `orders` those of all, `mean` their mean (the negative objective, a lower bound) and
-        `log_mean_exp` the logarithm of the mean likelihood. Raises `RamifyError` for a text without tokens.
+        `log_mean_exp` the logarithm of the mean likelihood. `longer_than_row`: whether the text has more tokens than the rows of
+        training. Raises `RamifyError` for a text without tokens.
         """
         ids = np.array(self.tokenizer.encode(text), dtype=np.int64)
         if not len(ids):
@@ -215,6 +216,7 @@ class PermutationPipeline(StreamPipeline):
             "tokens": len(ids),
             "bytes": len(text.encode()),
             "order": named,
+            "longer_than_row": len(ids) > self.input.row_tokens,
         }
         if isinstance(order, int):
             answer |= {"orders": found.tolist(), "mean": float(found.mean())}
