@@ -1,5 +1,6 @@
 """Pipelines of models of running text: likelihoods under any factorization order, generation, single words, and vectors."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from ramify.batching.forest import Forest, Ints
 from ramify.batching.stream_batch import StreamBatch, StreamTargets, plain_rows
 from ramify.batching.views.comment_trees import Context
 from ramify.batching.views.streams import StreamInput
+from ramify.config import check_seed
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.inference.attention import AttentionTable, check_pairs, check_records, chosen_heads, spelled
@@ -203,6 +205,7 @@ class PermutationPipeline(StreamPipeline):
         if isinstance(order, int):
             if order < 1:
                 raise RamifyError(f"order={order} is no number of random orders. Set it to at least 1.")
+            check_seed(seed)
             random = np.random.Generator(np.random.Philox(key=seed))
             ranks = np.stack([random.permutation(len(ids)) for _ in range(order)])
         elif order in ("forward", "backward"):
@@ -268,6 +271,7 @@ class PermutationPipeline(StreamPipeline):
         probability together. Without `cached`, every step reads the whole text again, with the same result.
         """
         _check_sampling(tokens, temperature, top_k, top_p)
+        check_seed(seed)
         given = self.tokenizer.encode(prompt)
         ids = list(given)
         random = torch.Generator().manual_seed(seed)
@@ -383,6 +387,7 @@ def _ranks(order: str, length: int, seed: int) -> Ints:
     """The place of every token in the order."""
     forward = np.arange(length)
     if order == "random":
+        check_seed(seed)
         return np.random.Generator(np.random.Philox(key=seed)).permutation(length)
     if order not in ("forward", "backward"):
         raise RamifyError(f"order={order!r} is not forward, backward or random. Choose one of them, or leave it out.")
@@ -392,8 +397,8 @@ def _ranks(order: str, length: int, seed: int) -> Ints:
 def _check_sampling(tokens: int, temperature: float, top_k: int | None, top_p: float | None) -> None:
     if tokens < 1:
         raise RamifyError(f"tokens={tokens} must be at least 1.")
-    if temperature < 0:
-        raise RamifyError(f"temperature={temperature:g} must be at least 0.")
+    if not 0 <= temperature < math.inf:
+        raise RamifyError(f"temperature={temperature:g} must be at least 0 and finite.")
     if top_k is not None and top_k < 1:
         raise RamifyError(f"top_k={top_k} must be at least 1.")
     if top_p is not None and not 0 < top_p <= 1:
