@@ -99,7 +99,9 @@ def test_orders_of_whole_rows_leak_if_rows_overlap():
 
     def memory(text):
         batch = task.draw(collate_streams(first_rows(view_of(run, text))[:1], run.input), np.zeros(1, dtype=np.int64))
-        whole = factorization_order(np.ones(run.input.row_tokens, dtype=bool), ((0, run.input.row_tokens),), np.random.default_rng(0))
+        whole = factorization_order(
+            np.ones(run.input.row_tokens, dtype=bool), ((0, run.input.row_tokens),), np.random.default_rng(0)
+        )
         targets = replace(batch.targets, counts=(batch.targets.positions.shape[1],))
         return memory_after(task, replace(batch, order=torch.from_numpy(whole[None]), parts=(), targets=targets))
 

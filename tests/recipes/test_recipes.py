@@ -155,7 +155,10 @@ def numbers(record, path=""):
 def test_numbers_are_finite(recipe, value):
     run = RECIPES[recipe]("somewhere")
     record = run.to_json()
-    keys = [*numbers({name: part for name, part in record.items() if name != "stages"}), *numbers(record["stages"][0], "train.")]
+    keys = [
+        *numbers({name: part for name, part in record.items() if name != "stages"}),
+        *numbers(record["stages"][0], "train."),
+    ]
     assert len(keys) > 5
     for key in keys:
         with pytest.raises(RamifyError, match=rf"{key.rpartition('.')[2]}.*{value}"):

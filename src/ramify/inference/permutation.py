@@ -195,8 +195,8 @@ class PermutationPipeline(StreamPipeline):
 
         With a number as `order`, the text is scored under so many random orders, which `seed` determines: `log_likelihood`
         holds the likelihood of the first, `orders` those of all, `mean` their mean (the negative objective, a lower bound) and
-        `log_mean_exp` the logarithm of the mean likelihood. `longer_than_row`: whether the text has more tokens than the rows of
-        training. Raises `RamifyError` for a text without tokens.
+        `log_mean_exp` the logarithm of the mean likelihood. `longer_than_row`: whether the text has more tokens than the rows
+        of training. Raises `RamifyError` for a text without tokens.
         """
         ids = np.array(self.tokenizer.encode(text), dtype=np.int64)
         if not len(ids):

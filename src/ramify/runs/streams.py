@@ -107,8 +107,8 @@ class StreamRun(RunningTextRun):
         if not (in_orders and self.task.k == 1 and self.input.overlap):
             return []
         return [
-            f"input.reused_tokens={self.input.reused_tokens} is less than input.row_tokens={self.input.row_tokens}, so rows are "
-            "read in two parts, and no token of the first part is predicted from the second. For full orders of rows, set "
+            f"input.reused_tokens={self.input.reused_tokens} is less than input.row_tokens={self.input.row_tokens}, so rows "
+            "are read in two parts, and no token of the first part is predicted from the second. For full orders of rows, set "
             f"input.reused_tokens={self.input.row_tokens}."
         ]
 
