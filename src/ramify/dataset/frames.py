@@ -57,9 +57,7 @@ def texts_of_rows(table: pa.Table, columns: Columns) -> list[str]:
     for ours, theirs in columns.items():
         if table.column_names.count(theirs) != 1:
             raise RamifyError(f"{ours}={theirs!r} is not the name of one column. The columns are {named_columns(table)}.")
-    texts = table[columns["text"]]
-    if pa.types.is_dictionary(texts.type):
-        texts = texts.cast(texts.type.value_type)
+    texts = _values(table, columns["text"])
     if not (pa.types.is_null(texts.type) or _is_text(texts.type)):
         raise RamifyError(
             f"text={columns['text']!r} is a column of {texts.type}, not of texts. The columns are {named_columns(table)}."
@@ -78,9 +76,9 @@ def trees_of_rows(table: pa.Table, columns: Columns) -> tuple[list[Tree], Indice
     spelled as in tables that are read from files. Raises `RamifyError` for an unknown parent, an id that occurs twice, or a
     cycle.
     """
-    texts, ids, parents = texts_of_rows(table, columns), _strings(table, columns["id"]), _strings(table, columns["parent"])
-    parents = ParentSpelling().like_ids(parents, ids)
-    names = _strings(table, columns["tree"]).to_pylist() if "tree" in columns else [None] * len(texts)
+    texts, ids = texts_of_rows(table, columns), strings(_values(table, columns["id"]))
+    parents = ParentSpelling().like_ids(strings(_values(table, columns["parent"])), ids)
+    names = strings(_values(table, columns["tree"])).to_pylist() if "tree" in columns else [None] * len(texts)
     keys = list(zip(names, ids.to_pylist(), strict=True))
     if "" in ids.to_pylist() or ids.null_count:
         raise RamifyError(f"id={columns['id']!r} has rows without an id. Fill them in.")
@@ -116,6 +114,7 @@ def trees_of_rows(table: pa.Table, columns: Columns) -> tuple[list[Tree], Indice
     return [Tree(tuple(map(node, members.tolist()))) for members in np.split(rows, starts[1:]) if len(members)], rows
 
 
-def _strings(table: pa.Table, name: str) -> pa.Array:
-    values = table[name].combine_chunks()
-    return strings(values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values)
+def _values(table: pa.Table, name: str) -> pa.Array:
+    """A column as one array, with its categories spelled out."""
+    values = table[name]
+    return (values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values).combine_chunks()
