@@ -6,11 +6,12 @@
 
 `PYTHONPATH=src python3 benchmarks/gpu.py` needs the core dependencies alone; tests need pytest and hypothesis.
 
-Models are trained by their recipes on texts that are drawn here, in bf16. A step is what `ramify train` does for one update:
-drawing and masking the batch, forward, backward, clipping and the optimizer. Each measure is the median over steps after a
+Models are trained by their recipes on texts that are drawn here, in bf16 and with deterministic algorithms, which are the
+default. A step is what `ramify train` does for one update: drawing and masking the batch, forward, backward, clipping and the
+optimizer. Each measure is the median over steps after a
 warm-up, with its range. Operations are counted by torch in a first pass over the same batches: two per multiply-add of a matrix
 product, convolution, attention or LSTM. The share of the peak is operations / time / the device's dense bf16 rate. Tokens are
-those of targets, as the training log counts them. A measure is null where its device has none.
+those of targets, as the training log counts them, or of the embedded texts. A measure is null where its device has none.
 """
 
 import argparse
@@ -18,12 +19,13 @@ import datetime
 import gc
 import json
 import math
+import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from importlib.util import find_spec
@@ -84,7 +86,9 @@ def _sizes(dim: int, layers: int, names: Sequence[str], **others: object) -> dic
     """Settings of a model with heads of 64 and feed-forward layers four times as wide."""
     heads = {"model.dim": dim, "model.num_heads": dim // 64, "model.ffn_dim": 4 * dim}
     own = heads | {f"model.{name}": layers for name in names}
-    return {key: str(value) for key, value in own.items()} | {key.replace("__", "."): str(value) for key, value in others.items()}
+    return {key: str(value) for key, value in own.items()} | {
+        key.replace("__", "."): str(value) for key, value in others.items()
+    }
 
 
 _BERT, _TREE = ("num_layers",), ("encoder_layers", "decoder_layers")
@@ -153,9 +157,14 @@ CASES = {
         "",
         {},
         {
-            "tiny": {"model.hidden": "32", "model.attention_dim": "16", "train.budget": "16"},
-            "small": {},
-            "base": {"model.dim": "300", "model.hidden": "1024", "model.attention_dim": "512", "train.budget": "512"},
+            "tiny": {"tokenizer.vectors": "random", "model.hidden": "32", "train.budget": "16"},
+            "small": {"tokenizer.vectors": "random"},
+            "base": {
+                "tokenizer.vectors": "random",
+                "model.hidden": "1024",
+                "model.attention_dim": "512",
+                "train.budget": "512",
+            },
         },
     ),
 }
@@ -163,7 +172,7 @@ EMBEDDERS = ("tree-mlm", "bert")
 """The models whose sentence embedding is measured: with the ancestors, and of texts alone."""
 
 
-# --- data: all texts are drawn here --------------------------------------------------------------------------------------------
+# --- data: all texts are drawn here ------------------------------------------------------------------------------------------
 
 
 def _sentence(random: np.random.Generator, words: int = 20) -> str:
@@ -219,7 +228,7 @@ def write_data(folder: Path, tiny: bool) -> None:
         Tokenizer.train(texts, kind=kind, vocab_size=512 if tiny else 8192, marks=True).save(folder / kind)
 
 
-# --- measurements --------------------------------------------------------------------------------------------------------------
+# --- measurements ------------------------------------------------------------------------------------------------------------
 
 
 def _convolution_backward(
@@ -311,34 +320,28 @@ def prepared(case: Case, size: str, data: Path, out: Path) -> Prepared:
 def training_steps(run: Prepared, out: Path, steps: int, warm_up: int, device: torch.device) -> list[Step]:
     """Train twice on the same batches: first operations are counted, then time is measured."""
 
-    def train(count: Callable[[], float]) -> Iterator[tuple[float, float, float]]:
-        """Per step: seconds, the count after it, and tokens, all since the start."""
-        records: list[tuple[float, float, float]] = []
-
-        def note(record: Mapping[str, Any]) -> None:
-            records.append((record["seconds"], count(), record["target_tokens"]))
-
+    def train(count: Callable[[], float]) -> list[list[float]]:
+        """Seconds, tokens and the difference of `count` of every step after the warm-up."""
+        totals: list[tuple[float, float, float]] = [(0.0, 0.0, 0.0)]
         trainer = Trainer(
             run.task,
             [run.stage(0)],
             out,
             seed=run.run.seed,
             divisors=run.divisors(),
-            report=note,
+            report=lambda record: totals.append((record["seconds"], record["target_tokens"], count())),
             cpu=device.type == "cpu",
         )
+        # A step ends when its loss is read, so the device has finished.
         trainer.run(until=warm_up + steps)
-        values = np.diff(np.array([(0.0, 0.0, 0.0), *records]), axis=0)[warm_up:]
-        return iter(map(tuple, values.tolist()))
+        return np.diff(totals, axis=0)[warm_up:].tolist()
 
     run.task.to(device)
     with counter() as counted:
-        operations = [step[1] for step in train(counted.get_total_flops)]
+        operations = [each for *_, each in train(counted.get_total_flops)]
     free_memory(device)
-    return [
-        Step(seconds, operation, tokens)
-        for operation, (seconds, _, tokens) in zip(operations, train(lambda: 0.0), strict=True)
-    ]
+    timed = train(lambda: 0.0)
+    return [Step(seconds, each, tokens) for (seconds, tokens, _), each in zip(timed, operations, strict=True)]
 
 
 def embedding_steps(run: Prepared, trees: list[Tree], steps: int, warm_up: int, device: torch.device) -> list[Step]:
@@ -374,7 +377,7 @@ def measure(family: str, size: str, data: Path, device: torch.device, steps: int
         return [{"family": family, "size": size, **row} for row in measures(taken, device)]
 
 
-# --- tests ---------------------------------------------------------------------------------------------------------------------
+# --- tests -------------------------------------------------------------------------------------------------------------------
 
 
 def marked_files() -> list[Path]:
@@ -382,7 +385,7 @@ def marked_files() -> list[Path]:
     return [file for file in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.cuda" in file.read_text("utf-8")]
 
 
-def test_outcome(files: Sequence[Path], missing: str = "") -> dict[str, Any]:
+def marked_tests(files: Sequence[Path], missing: str = "") -> dict[str, Any]:
     """Run the tests marked `cuda` in a process of their own. `missing` is a reason not to."""
     missing = missing or ", ".join(f"{name} is not installed" for name in ("pytest", "hypothesis") if find_spec(name) is None)
     if missing:
@@ -390,7 +393,17 @@ def test_outcome(files: Sequence[Path], missing: str = "") -> dict[str, Any]:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "tests.xml"
-        command = [sys.executable, "-m", "pytest", "-m", "cuda", "-p", "no:cacheprovider", f"--junitxml={report}", *map(str, files)]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-m",
+            "cuda",
+            "-p",
+            "no:cacheprovider",
+            f"--junitxml={report}",
+            *map(str, files),
+        ]
         try:
             done = subprocess.run(command, cwd=ROOT, timeout=TEST_SECONDS, capture_output=True, text=True)
         except subprocess.TimeoutExpired:
@@ -408,16 +421,16 @@ def test_outcome(files: Sequence[Path], missing: str = "") -> dict[str, Any]:
     }
 
 
-# --- the whole check -----------------------------------------------------------------------------------------------------------
+# --- the whole check ---------------------------------------------------------------------------------------------------------
 
 
 def no_device() -> str:
     """The reason why torch has no CUDA device, and the remedy."""
     if torch.version.cuda is None:
         return (
-            f"torch {torch.__version__} is built without CUDA, as the package index of this machine offers it. Install a build "
-            "with CUDA (pip install torch --index-url https://download.pytorch.org/whl/cu128), or run PYTHONPATH=src PYTHON "
-            "benchmarks/gpu.py with a Python that has one."
+            f"torch {torch.__version__} at {Path(torch.__file__).parent} is built without CUDA: the package index offers "
+            "no other, or the environment was made for the CPU. Install a build with CUDA there (https://pytorch.org/get-started), "
+            "or run the script by a Python that has one: PYTHONPATH=src python3 benchmarks/gpu.py. --tiny needs no device."
         )
     return (
         f"torch {torch.__version__} (CUDA {torch.version.cuda}) finds no device. Check that nvidia-smi lists one and that its "
@@ -426,11 +439,12 @@ def no_device() -> str:
 
 
 def described(device: torch.device) -> dict[str, Any]:
-    """The device by name, memory and driver. On a CPU, only its name."""
-    found: dict[str, Any] = {"name": environment()["hardware"], "memory_mib": None, "driver": None, "cuda": torch.version.cuda}
-    if device.type == "cuda":
-        found |= {"memory_mib": torch.cuda.get_device_properties(device).total_memory // 2**20, "driver": _driver()}
-    return found
+    """The device by name, memory and driver. A CPU has only a name."""
+    if device.type != "cuda":
+        return {"name": platform.processor() or platform.machine(), "memory_mib": None, "driver": None, "cuda": None}
+    properties = torch.cuda.get_device_properties(device)
+    memory = properties.total_memory // 2**20
+    return {"name": properties.name, "memory_mib": memory, "driver": _driver(), "cuda": torch.version.cuda}
 
 
 def _driver() -> str | None:
@@ -445,7 +459,7 @@ def check(out: Path, tiny: bool, steps: int, warm_up: int) -> int:
     """Run tests and measurements, and write them to `out`. Returns the exit status: 1 if anything failed."""
     began = time.perf_counter()
     device = torch.device("cpu" if tiny else "cuda")
-    tests = test_outcome(marked_files(), "--tiny measures the CPU" if tiny else "")
+    tests = marked_tests(marked_files(), "--tiny measures the CPU" if tiny else "")
     print(f"tests: {tests['outcome']} {tests['reason']}", flush=True)
     rows: list[dict[str, Any]] = []
     failed: list[dict[str, str]] = []
@@ -481,7 +495,7 @@ def check(out: Path, tiny: bool, steps: int, warm_up: int) -> int:
     return 1 if failed or tests["outcome"] == "failed" else 0
 
 
-# --- results -------------------------------------------------------------------------------------------------------------------
+# --- results -----------------------------------------------------------------------------------------------------------------
 
 
 def kept_rows(record: Mapping[str, Any], machines: Mapping[str, Mapping[str, Any]], commit: str = "") -> list[Row]:
@@ -499,7 +513,7 @@ def kept_rows(record: Mapping[str, Any], machines: Mapping[str, Mapping[str, Any
 
     return [
         Row(
-            name=f"gpu-{slug(machine)}.{slug(row['family'])}_{row['size']}.{slug(row['measure'])}",
+            name=f"gpu.{slug(machine)}_{slug(row['family'])}_{row['size']}.{slug(row['measure'])}",
             value=short(row["value"]),
             unit=row["unit"],
             command="python benchmarks/gpu.py",
@@ -508,8 +522,8 @@ def kept_rows(record: Mapping[str, Any], machines: Mapping[str, Mapping[str, Any
             date=datetime.date.fromisoformat(record["date"]),
             seeds=(0,),
             note="with changes that are not committed" if commit.endswith("+") else "",
-            table=f"gpu-{slug(machine)}",
-            row=f"{row['family']}, {row['size']}",
+            table="gpu",
+            row=f"{machine}: {row['family']}, {row['size']}",
             column=row["measure"],
             range=(short(row["range"][0]), short(row["range"][1])) if row["range"][0] < row["range"][1] else None,
         )
