@@ -20,6 +20,7 @@ import gc
 import json
 import math
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -57,6 +58,7 @@ SECONDS = 270
 TEST_SECONDS = 120
 PEAKS = {
     "B200": 2250.0,
+    "H200 NVL": 835.5,
     "H200": 989.4,
     "H100 NVL": 835.5,
     "H100 PCIe": 756.5,
@@ -64,7 +66,6 @@ PEAKS = {
     "A100": 311.9,
     "L40S": 362.1,
     "L4": 121.0,
-    "A10G": 70.0,
 }
 """Dense bf16 operations per second, in 10¹², by a part of the device's name. The first match counts."""
 
@@ -73,7 +74,8 @@ FULL_SIZES, TINY_SIZES = ("small", "base"), ("tiny",)
 
 @dataclass(frozen=True)
 class Case:
-    """A recipe on a data set, and its settings by size: about 256 × 4 layers, the sizes of BERT-base, and a few numbers."""
+    """A recipe on a data set, and its settings by size. tiny: a few numbers. small: 256 × 4 layers. base: those of BERT-base.
+    links is the shipped recipe in its size small."""
 
     recipe: str
     data: str
@@ -82,16 +84,17 @@ class Case:
     sizes: Mapping[str, Mapping[str, str]]
 
 
-def _sizes(dim: int, layers: int, names: Sequence[str], **others: object) -> dict[str, str]:
+def _layers(dim: int, number: int, *names: str) -> dict[str, str]:
     """Settings of a model with heads of 64 and feed-forward layers four times as wide."""
-    heads = {"model.dim": dim, "model.num_heads": dim // 64, "model.ffn_dim": 4 * dim}
-    own = heads | {f"model.{name}": layers for name in names}
-    return {key: str(value) for key, value in own.items()} | {
-        key.replace("__", "."): str(value) for key, value in others.items()
-    }
+    sizes = {"dim": dim, "num_heads": dim // 64, "ffn_dim": 4 * dim, **dict.fromkeys(names, number)}
+    return {f"model.{name}": str(value) for name, value in sizes.items()}
 
 
-_BERT, _TREE = ("num_layers",), ("encoder_layers", "decoder_layers")
+_TREE = ("encoder_layers", "decoder_layers")
+_LONG_ROWS = {"model.memory": "384", "input.row_tokens": "512", "input.reused_tokens": "256"}
+_SHORT_ROWS = {"model.memory": "48", "input.row_tokens": "64", "input.reused_tokens": "32"}
+_DEEP = {"model.encoder_cells": "[4, 2, 2, 2]", "model.decoder_cells": "[4, 2, 2, 2]"}
+_WORDS = {"tokenizer.vectors": "random"}  # to train them takes half a minute
 CASES = {
     "tree-mlm": Case(
         "tree-mlm",
@@ -99,9 +102,9 @@ CASES = {
         "wordpiece",
         {"size": "base"},
         {
-            "tiny": _sizes(64, 1, _TREE, train__budget=200),
-            "small": _sizes(256, 4, _TREE, model__vocab_size=16_384, train__budget=16_384),
-            "base": _sizes(768, 12, _TREE, model__vocab_size=30_522, train__budget=16_384),
+            "tiny": _layers(64, 1, *_TREE) | {"train.budget": "200"},
+            "small": _layers(256, 4, *_TREE) | {"model.vocab_size": "16384", "train.budget": "16384"},
+            "base": _layers(768, 12, *_TREE) | {"model.vocab_size": "30522", "train.budget": "16384"},
         },
     ),
     "bert": Case(
@@ -110,9 +113,9 @@ CASES = {
         "wordpiece",
         {"size": "base"},
         {
-            "tiny": _sizes(64, 2, _BERT, train__budget=512),
-            "small": _sizes(256, 4, _BERT, model__vocab_size=16_384, train__budget=32_768),
-            "base": _sizes(768, 12, _BERT, model__vocab_size=30_522, train__budget=32_768),
+            "tiny": _layers(64, 2, "num_layers") | {"train.budget": "512"},
+            "small": _layers(256, 4, "num_layers") | {"model.vocab_size": "16384", "train.budget": "32768"},
+            "base": _layers(768, 12, "num_layers") | {"model.vocab_size": "30522", "train.budget": "32768"},
         },
     ),
     "xlnet": Case(
@@ -121,17 +124,9 @@ CASES = {
         "unigram",
         {"size": "base"},
         {
-            "tiny": _sizes(64, 1, _BERT, view__rows=1, model__memory=48, input__row_tokens=64, input__reused_tokens=32),
-            "small": _sizes(256, 4, _BERT, model__vocab_size=16_384, view__rows=32),
-            "base": _sizes(
-                768,
-                12,
-                _BERT,
-                model__vocab_size=32_000,
-                model__memory=384,
-                input__row_tokens=512,
-                input__reused_tokens=256,
-            ),
+            "tiny": _layers(64, 1, "num_layers") | _SHORT_ROWS | {"view.rows": "1"},
+            "small": _layers(256, 4, "num_layers") | {"model.vocab_size": "16384", "view.rows": "32"},
+            "base": _layers(768, 12, "num_layers") | _LONG_ROWS | {"model.vocab_size": "32000", "view.rows": "8"},
         },
     ),
     "agent": Case(
@@ -141,14 +136,8 @@ CASES = {
         {},
         {
             "tiny": {"model.dims": "[16, 16, 16, 16, 16]", "model.max_children": "[12, 4, 4, 4]", "train.budget": "128"},
-            "small": {"model.vocab_size": "8192", "train.budget": "8192"},
-            "base": {
-                "model.vocab_size": "32000",
-                "model.dims": "[256, 512, 768, 1024, 1024]",
-                "model.encoder_cells": "[4, 2, 2, 2]",
-                "model.decoder_cells": "[4, 2, 2, 2]",
-                "train.budget": "8192",
-            },
+            "small": {"train.budget": "8192"},
+            "base": _DEEP | {"model.dims": "[256, 512, 768, 1024, 1024]", "model.vocab_size": "32000", "train.budget": "8192"},
         },
     ),
     "links": Case(
@@ -157,14 +146,9 @@ CASES = {
         "",
         {},
         {
-            "tiny": {"tokenizer.vectors": "random", "model.hidden": "32", "train.budget": "16"},
-            "small": {"tokenizer.vectors": "random"},
-            "base": {
-                "tokenizer.vectors": "random",
-                "model.hidden": "1024",
-                "model.attention_dim": "512",
-                "train.budget": "512",
-            },
+            "tiny": _WORDS | {"model.hidden": "32", "train.budget": "16"},
+            "small": _WORDS,
+            "base": _WORDS | {"model.hidden": "1024", "model.attention_dim": "512", "train.budget": "512"},
         },
     ),
 }
@@ -282,7 +266,7 @@ def peak_rate(device: torch.device) -> float | None:
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
-    return next((1e12 * rate for part, rate in PEAKS.items() if part in name), None)
+    return next((1e12 * rate for part, rate in PEAKS.items() if re.search(rf"\b{part}\b", name)), None)
 
 
 def free_memory(device: torch.device) -> None:
@@ -428,9 +412,9 @@ def no_device() -> str:
     """The reason why torch has no CUDA device, and the remedy."""
     if torch.version.cuda is None:
         return (
-            f"torch {torch.__version__} at {Path(torch.__file__).parent} is built without CUDA: the package index offers "
-            "no other, or the environment was made for the CPU. Install a build with CUDA there (https://pytorch.org/get-started), "
-            "or run the script by a Python that has one: PYTHONPATH=src python3 benchmarks/gpu.py. --tiny needs no device."
+            f"torch {torch.__version__} at {Path(torch.__file__).parent} is built without CUDA: pip took a CPU-only wheel, as "
+            "its index decides. Install a build with CUDA there (https://pytorch.org/get-started), or run the script by a Python "
+            "that has one: PYTHONPATH=src python3 benchmarks/gpu.py. --tiny needs no device."
         )
     return (
         f"torch {torch.__version__} (CUDA {torch.version.cuda}) finds no device. Check that nvidia-smi lists one and that its "

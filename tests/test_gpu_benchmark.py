@@ -159,7 +159,7 @@ def test_without_a_device_the_reason_is_given(monkeypatch, version, message):
 
 
 @pytest.mark.parametrize(
-    ("name", "rate"), [("NVIDIA H100 80GB HBM3", 989.4e12), ("NVIDIA H100 PCIe", 756.5e12), ("GeForce 9", None)]
+    ("name", "rate"), [("NVIDIA H100 80GB HBM3", 989.4e12), ("NVIDIA H100 PCIe", 756.5e12), ("NVIDIA L40", None)]
 )
 def test_peak_of_a_device(monkeypatch, name, rate):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
