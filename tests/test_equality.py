@@ -90,7 +90,7 @@ def test_a_case_that_is_missing(compared, tmp_path):
     (extra / "status").write_text("0\n")
     status, out = compared()
     assert status == 1
-    assert "embed/toy/status: only before" in out
+    assert f"  embed/toy: not in {tmp_path / 'after'}\n" in out
 
 
 @pytest.mark.parametrize(("last", "status"), [(-4.000005, 0), (-4.1, 1)])
