@@ -19,7 +19,9 @@ from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD, StandardInput, read_json, write_text
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
-Role = Literal["pad", "unk", "cls", "sep", "mask", "eop", "eod"]
+Role = Literal["pad", "unk", "cls", "sep", "mask", "eop", "eod", "end"]
+Layout = Literal["bert", "roberta", "xlnet", "t5", "agent", "plain"]
+"""The name of a row layout in `LAYOUTS`."""
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MARKS = ("[EOP]", "[EOD]")
@@ -39,9 +41,36 @@ ROLES: dict[Role, tuple[str, ...]] = {
     "mask": ("[MASK]", "<mask>"),
     "eop": ("[EOP]", "<eop>"),
     "eod": ("[EOD]", "<eod>"),
+    "end": (),
 }
-"""Spellings of the special tokens: BERT's, XLNet's, then RoBERTa's. XLNet has `<s>` and `</s>` in other roles. The last two
-roles end a paragraph and a document of running text."""
+"""Spellings of the special tokens: BERT's, XLNet's, then RoBERTa's. XLNet has `<s>` and `</s>` in other roles. eop and eod end
+a paragraph and a document of running text. The end mark of a row of AGENT is no piece of a vocabulary."""
+
+
+@dataclass(frozen=True)
+class LayoutRoles:
+    """The roles of the special tokens around one or two texts, and the types of all tokens."""
+
+    before: tuple[Role, ...]
+    between: tuple[Role, ...]
+    after: tuple[Role, ...]
+    types: tuple[int, int] | None = None
+    """The type of the first text and of the special tokens up to the second, and that of the second text and of the special
+    tokens after it. None: the model has no types."""
+    end_type: int | None = None
+    """The type of a CLS at the end of the row; None: that of the text before it."""
+
+
+LAYOUTS: dict[Layout, LayoutRoles] = {
+    "bert": LayoutRoles(("cls",), ("sep",), ("sep",), (0, 1)),
+    "roberta": LayoutRoles(("cls",), ("sep", "sep"), ("sep",)),
+    "xlnet": LayoutRoles((), ("sep",), ("sep", "cls"), (0, 1), end_type=2),
+    "t5": LayoutRoles((), ("sep",), ("sep",)),
+    "agent": LayoutRoles((), (), ("end",)),
+    "plain": LayoutRoles((), (), ()),
+}
+"""The special tokens of a row, as each family of models reads them: CLS a SEP b SEP (bert), CLS a SEP SEP b SEP (roberta),
+a SEP b SEP CLS (xlnet), a SEP b SEP (t5), a END (agent), and the texts alone (plain)."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +83,69 @@ class Frame:
     @property
     def num_special(self) -> int:
         return self.before + self.after
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """The special tokens around one or two texts in a row, and the types of all tokens."""
+
+    before: tuple[int, ...]
+    between: tuple[int, ...] | None
+    """None: the tokenizer lacks a token that separates two texts."""
+    after: tuple[int, ...]
+    types: tuple[int, int] | None
+    """See `LayoutRoles`."""
+    end_type: int | None
+
+    @property
+    def frame(self) -> Frame:
+        return Frame(len(self.before), len(self.after))
+
+    @property
+    def num_special(self) -> int:
+        """The number of special tokens around a single text."""
+        return self.frame.num_special
+
+    def wrap(self, ids: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """The row of one text."""
+        return _joined(self.before, ids, self.after)
+
+    def wrap_pair(self, one: Sequence[int] | NDArray[np.int64], other: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """The row of two texts. Raises `RamifyError` if the tokenizer cannot separate them."""
+        if self.between is None:
+            raise RamifyError(
+                f"the tokenizer has no sep token ({' or '.join(ROLES['sep'])}), which separates two texts in a row. Use a "
+                "tokenizer that has one, such as those that `ramify tokenizer train` makes."
+            )
+        return _joined(self.before, one, self.between, other, self.after)
+
+    def types_of(self, one: int, other: int | None = None) -> NDArray[np.int64]:
+        """The types of the tokens of a row whose texts have these lengths; zeros if the layout has no types.
+
+        `other` is None for a row of one text.
+        """
+        between = 0 if other is None else len(self.between or ())
+        first, second = len(self.before) + one + between, 0 if other is None else other
+        sizes = (first, second + len(self.after)) if other is not None else (first + len(self.after), 0)
+        types = np.repeat(self.types or (0, 0), sizes)
+        if self.end_type is not None:
+            types[-1] = self.end_type
+        return types
+
+    def wrap_batch(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows of many texts, one after the other. `ids` holds the texts one after the other, and `lengths` their
+        lengths."""
+        sizes = lengths + self.num_special
+        ends = np.cumsum(sizes)
+        starts = ends - sizes
+        rows = np.empty(int(sizes.sum()), dtype=np.int64)
+        for place, token_id in enumerate(self.before):
+            rows[starts + place] = token_id
+        for place, token_id in enumerate(self.after):
+            rows[ends - len(self.after) + place] = token_id
+        inside = np.repeat(starts + len(self.before) - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
+        rows[inside] = ids
+        return rows
 
 
 class Tokenizer:
@@ -268,6 +360,22 @@ class Tokenizer:
         return token_id
 
     # --- special tokens around texts ----------------------------------------------------------------------------------------
+
+    def layout(self, name: Layout, vocab_size: int | None = None) -> RowLayout:
+        """The special tokens of a row layout. Those that the tokenizer lacks are left out at the ends of rows.
+
+        `vocab_size` is the number of pieces of the model, which precede AGENT's end mark. None: that of the tokenizer.
+        """
+        roles = LAYOUTS[name]
+        end_id = self.vocab_size if vocab_size is None else vocab_size
+
+        def ids(wanted: Sequence[Role]) -> tuple[int, ...]:
+            named = (end_id if role == "end" else self._role(role) for role in wanted)
+            return tuple(token_id for token_id in named if token_id is not None)
+
+        between = ids(roles.between)
+        complete = len(between) == len(roles.between)
+        return RowLayout(ids(roles.before), between if complete else None, ids(roles.after), roles.types, roles.end_type)
 
     @cached_property
     def prefix(self) -> tuple[int, ...]:

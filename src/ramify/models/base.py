@@ -5,18 +5,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ramify.batching.batch import Batch
+from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.stream_batch import StreamBatch
 from ramify.batching.views.comment_trees import Context, TextInput
 from ramify.config import check_fields
 from ramify.errors import RamifyError, with_article
 from ramify.models import hf
+from ramify.nn.attention import AttentionRecord
 from ramify.nn.blocks import Activation
 from ramify.nn.pooling import Pooling
 from ramify.nn.ragged import Rows, keep_eager, runs
@@ -76,6 +78,70 @@ class StreamHidden:
     """The states from which the targets are predicted, which do not know the targets' words; None without targets."""
     state: State | None
     """The tensors from which the next batch of the same rows continues, without a gradient."""
+
+
+Read = Literal["all", "first", "last"]
+"""The tokens of a row whose states are asked for. A last layer computes no others."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """States of the tokens of rows."""
+
+    rows: Rows
+    """The layout of the kept tokens."""
+    layers: tuple[Float[Tensor, "_kept _dim"], ...]
+    """The states after the last layer alone, or the embedding and the states after every layer. Widths may differ."""
+
+    @property
+    def last(self) -> Float[Tensor, "_kept _dim"]:
+        """The states after the last layer."""
+        return self.layers[-1]
+
+
+class Encodes(ABC):
+    """The ability to turn rows of texts into states and vectors. A head reads `Encoded`, whatever the model."""
+
+    @property
+    @abstractmethod
+    def max_tokens(self) -> int | None:
+        """The length of the longest row, with its special tokens; None: rows have no limit."""
+
+    @property
+    @abstractmethod
+    def reads_context(self) -> bool:
+        """Whether `encode_rows` reads `EncoderInput.context`."""
+
+    @property
+    @abstractmethod
+    def vector_dim(self) -> int:
+        """The length of a row's vector."""
+
+    @property
+    @abstractmethod
+    def vector_read(self) -> Read:
+        """The tokens that `vector` reads."""
+
+    @abstractmethod
+    def layer_dims(self, *, context: bool = False) -> tuple[int, ...]:
+        """The widths of the embedding and of each layer's states. `context`: of rows that read a context."""
+
+    @abstractmethod
+    def layer_prefixes(self) -> tuple[tuple[str, ...], ...]:
+        """The beginnings of the names of the embedding's and of each layer's parameters."""
+
+    @abstractmethod
+    def encode_rows(
+        self, rows: EncoderInput, *, layers: bool = False, read: Read = "all", record: AttentionRecord | None = None
+    ) -> Encoded:
+        """Compute the states of rows: of the last layer alone, or of all `layers`, in which all tokens are kept.
+
+        The attention weights are added to `record`. Raises `RamifyError` for `layers` with another `read` than `all`.
+        """
+
+    @abstractmethod
+    def vector(self, encoded: Encoded) -> Float[Tensor, "row vector_dim"]:
+        """One vector per row, from its tokens `vector_read` after the last layer. A row without tokens has the zero vector."""
 
 
 class AnyBackbone(nn.Module, ABC):

@@ -6,11 +6,14 @@ from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ramify.batching.batch import AnyBatch
+from ramify.batching.encoder_input import EncoderInput
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models.base import State
+from ramify.nn.cache import Cache
 from ramify.nn.modes import evaluating
 from ramify.tokenizer import Tokenizer
 
@@ -70,3 +73,20 @@ class Task(nn.Module, ABC, Generic[BatchT]):
     def evaluating(self) -> AbstractContextManager[None]:
         """Switch off dropout inside this context and restore the mode afterwards."""
         return evaluating(self)
+
+
+class Decodes(ABC):
+    """The ability to continue sequences token by token. The scores come from the task's output map."""
+
+    @abstractmethod
+    def start(
+        self, prompts: EncoderInput, *, source: EncoderInput | None = None, room: int
+    ) -> tuple[Float[Tensor, "sequence vocab"], Cache]:
+        """Read the prompts in one pass, and score the first token behind each. A prompt may be empty.
+
+        `source` holds the texts that an encoder-decoder reads. `room` is the number of tokens that may follow.
+        """
+
+    @abstractmethod
+    def step(self, ids: Int[Tensor, " sequence"], cache: Cache) -> tuple[Float[Tensor, "sequence vocab"], Cache]:
+        """Read one token of each sequence, and score the next one. The given cache may be used up."""
