@@ -28,7 +28,7 @@ from ramify.tasks.base import MAIN
 from ramify.training.config import TrainConfig
 from ramify.training.trainer import Stage, Trainer
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+pytestmark = pytest.mark.cuda
 
 TASKS = {
     "tree": lambda **options: tree_task(context_position="distance", **options),

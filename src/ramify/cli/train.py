@@ -173,7 +173,7 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> bo
     from ramify.runs import execute
     from ramify.training.metrics_log import AVERAGED, read_average, read_metrics
 
-    run = run.adapt_to_data().changed(settings_of(settings))
+    run = run.changed(settings_of(settings))
     main = int(os.environ.get("RANK", "0")) == 0
     if main:
         _warn(run.notes())

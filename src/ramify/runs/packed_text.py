@@ -170,6 +170,9 @@ class PackedTextRun(RunningTextRun):
                 "without token types, or set rows=sentences."
             )
 
+    def notes(self) -> list[str]:
+        return []
+
     def prepare(self, out: Path) -> PreparedRows:
         store = training_store(self.data)
         tokenizer = tokenizer_of(self.tokenizer, self.init, store, out, seed=self.seed)

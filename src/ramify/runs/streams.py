@@ -94,6 +94,16 @@ class StreamRun(RunningTextRun):
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     dev: RowDevConfig = field(default_factory=RowDevConfig)
 
+    def notes(self) -> list[str]:
+        in_orders = isinstance(self.task, PermutationLMConfig) and self.task.order == "permutation"
+        if not (in_orders and self.task.k == 1 and self.input.overlap):
+            return []
+        return [
+            f"input.reused_tokens={self.input.reused_tokens} is less than input.row_tokens={self.input.row_tokens}, so rows "
+            "are read in two parts, and no token of the first part is predicted from the second. For full orders of rows, set "
+            f"input.reused_tokens={self.input.row_tokens}."
+        ]
+
     def prepare(self, out: Path) -> PreparedStreams:
         store = training_store(self.data)
         tokenizer = tokenizer_of(self.tokenizer, self.init, store, out, seed=self.seed, marks=True)

@@ -81,8 +81,7 @@ class MaskedLMConfig:
         check_fields(self, "task.")
         if self.chunk_tokens < 1:
             raise RamifyError(f"task.chunk_tokens must be at least 1, but is {self.chunk_tokens}.")
-        if not 0 < self.mask_rate <= 1:
-            raise RamifyError(f"task.mask_rate must be above 0 and at most 1, but is {self.mask_rate}.")
+        _check_rate(self.mask_rate, "task.mask_rate")
         if self.max_predictions is not None and self.max_predictions < 1:
             raise RamifyError(
                 f"task.max_predictions must be at least 1, but is {self.max_predictions}. Set it to null for no maximum."
@@ -103,6 +102,11 @@ class MaskedLMConfig:
         if not 0 < self.frequent_word <= 1:
             raise RamifyError(f"task.frequent_word must be above 0 and at most 1, but is {self.frequent_word}.")
         check_split(self.mask_split)
+
+
+def _check_rate(rate: float, name: str) -> None:
+    if not 0 < rate <= 1:
+        raise RamifyError(f"{name} must be above 0 and at most 1, but is {rate}.")
 
 
 class MaskedLM(Task[Batch]):
@@ -232,13 +236,15 @@ class MaskedLM(Task[Batch]):
         """Mask tokens with one seed per target. The chosen tokens depend only on the seed, the target's length and the
         rate, and on its words if `masking` is `content`.
 
-        `rate` is the share of masked tokens; None: `mask_rate`.
+        `rate` is the share of masked tokens; None: `mask_rate`. Raises `RamifyError` if it is no share.
         """
         config = self.config
+        rate = config.mask_rate if rate is None else rate
+        _check_rate(rate, "mask_rate")
         own = batch.maskable
         # The length counts special tokens. Halves are rounded to even, as by Python's `round`.
         whole = batch.own_tokens
-        chosen = np.minimum(np.maximum(np.round((rate or config.mask_rate) * whole), 1), own).astype(np.int64)
+        chosen = np.minimum(np.maximum(np.round(rate * whole), 1), own).astype(np.int64)
         if config.max_predictions is not None:
             chosen = np.minimum(chosen, config.max_predictions)
         rows = torch.repeat_interleave(
