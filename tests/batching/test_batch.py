@@ -277,9 +277,9 @@ def test_node_parts_cover_the_nodes():
     batch = whole(tree_task(), own)
     ids = []
     for start, stop in batch.nodes.runs(20):
-        part, layout = batch.node_part(start, stop)
-        assert layout.host_lengths.tolist() == batch.nodes.host_lengths[start:stop].tolist()
-        ids += part.tolist()
+        part = batch.node_rows(start, stop)
+        assert part.rows.host_lengths.tolist() == batch.nodes.host_lengths[start:stop].tolist()
+        ids += part.ids.tolist()
     assert ids == batch.input_ids.tolist()
 
 

@@ -142,10 +142,9 @@ class EncoderInput:
             right = second_ids[seconds[pair] + start : seconds[pair] + start + more]
             ids.append(layout.wrap_pair(left, right))
             types.append(layout.types_of(int(size), int(more)))
-        middle = len(layout.before) + first_kept + len(layout.separator)
-        spans = np.stack(
-            [np.full_like(middle, len(layout.before)), middle - len(layout.separator), middle, middle + second_kept], 1
-        )
+        before, between = len(layout.before), len(layout.separator)
+        middle = before + first_kept + between
+        spans = np.stack([np.full_like(middle, before), before + first_kept, middle, middle + second_kept], 1)
         return cls(
             torch.from_numpy(np.concatenate([np.zeros(0, dtype=np.int64), *ids])),
             Rows.build(first_kept + second_kept + special),
@@ -180,7 +179,8 @@ def _room(longest: int | None, special: int, lengths: Ints) -> int:
         return int(lengths.max(initial=1))
     if longest <= special:
         raise RamifyError(
-            f"rows of {counted(longest, 'token')} hold no text, because {special} of them are special tokens. Allow longer rows."
+            f"rows of {counted(longest, 'token')} hold no text, because {special} of them are special tokens. Allow longer "
+            "rows."
         )
     return longest - special
 
@@ -201,8 +201,8 @@ def _divided(lengths: Ints, room: Ints, long: Long, overlap: int) -> tuple[Ints,
         return everything, nothing, lengths
     if len(over) and int(room[over].min()) <= overlap:
         raise RamifyError(
-            f"overlap={overlap} leaves no room for new tokens in rows that hold {int(room[over].min())} tokens of a text. Lower "
-            "overlap, or allow longer rows."
+            f"overlap={overlap} leaves no room for new tokens in rows that hold {int(room[over].min())} tokens of a text. "
+            "Lower overlap, or allow longer rows."
         )
     step = np.maximum(room - overlap, 1)
     count = np.maximum(-(-(lengths - overlap) // step), 1)

@@ -225,10 +225,9 @@ class Stack(nn.Module):
 
     def layer_prefixes(self) -> LayerPrefixes:
         """The beginnings of the names of each layer's parameters. A shared layer belongs to the first of its places."""
-        own = [
-            (f"layers.{number}.",) if place == 0 else () for number in range(len(self.layers)) for place in range(self.repeats)
-        ]
-        return (*own[:-1], own[-1] if self.final_norm is None else (*own[-1], "final_norm."))
+        places = [(number, place) for number in range(len(self.layers)) for place in range(self.repeats)]
+        layers = [() if place else (f"layers.{number}.",) for number, place in places]
+        return (*layers[:-1], layers[-1] if self.final_norm is None else (*layers[-1], "final_norm."))
 
 
 LAYERS_PER_CELL = 2

@@ -20,8 +20,8 @@ def format_message(message: Node, *, author: bool) -> str:
 def encode_pieces(
     tokenizer: Tokenizer, messages: Sequence[Node], *, author: bool, max_tokens: int, layout: RowLayout
 ) -> tuple[NDArray[np.int32], Ints, int]:
-    """Ids of all messages, each with the special tokens of a layout; the offset of each in them, and behind the last one their number; and the
-    number of messages that were cut to `max_tokens`."""
+    """Ids of all messages, each with the special tokens of a layout; the offset of each in them, and behind the last one their
+    number; and the number of messages that were cut to `max_tokens`."""
     rows: list[NDArray[np.int32]] = [np.zeros(0, dtype=np.int32)]
     sizes: list[Ints] = [np.zeros(1, dtype=np.int64)]
     cut = 0
