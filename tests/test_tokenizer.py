@@ -17,6 +17,7 @@ import ramify
 from fixtures import discussion, tokenizer
 from ramify.batching.batch import Collator
 from ramify.batching.views.comment_trees import Discussions, TextInput, units
+from ramify.batching.views.documents import LevelInput
 from ramify.disentangle.config import ChatInput
 from ramify.disentangle.models.mht import MaskedHierarchicalTransformer, MHTConfig
 from ramify.disentangle.task import ReplyLinking
@@ -365,6 +366,13 @@ def test_layouts_are_post_processors(name):
     ):
         assert found.ids == ids.tolist() == [words[token] for token in tokens.split()]
         assert found.type_ids == types.tolist() == [int(type_id) for type_id in expected.split()]
+
+
+def test_layouts_belong_to_inputs():
+    with pytest.raises(RamifyError, match=r"input\.layout must be one of bert, roberta, xlnet, t5, plain, not 'agent'"):
+        TextInput(layout="agent")
+    with pytest.raises(RamifyError, match=r"input\.layout must be one of agent, not 'bert'"):
+        LevelInput(layout="bert")
 
 
 def test_layouts_without_a_post_processor(gpt2):

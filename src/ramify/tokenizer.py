@@ -20,8 +20,9 @@ from ramify.files import STANDARD, StandardInput, read_json, write_text
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
 Role = Literal["pad", "unk", "cls", "sep", "mask", "eop", "eod", "end"]
-Layout = Literal["bert", "roberta", "xlnet", "t5", "agent", "plain"]
-"""The name of a row layout in `LAYOUTS`."""
+TextLayout = Literal["bert", "roberta", "xlnet", "t5", "plain"]
+Layout = TextLayout | Literal["agent"]
+"""The name of a row layout in `LAYOUTS`. The end mark of AGENT's rows is no piece, so other models cannot read it."""
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MARKS = ("[EOP]", "[EOD]")

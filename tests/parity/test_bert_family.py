@@ -82,7 +82,9 @@ def test_logits(tmp_path, family):
     assert model.backbone.config.max_tokens == 40
     # Saved in Ramify's own form, it is the same model.
     hub.save(model, tmp_path / "own")
-    assert_equal_logits(ramify.load(tmp_path / "own").task, theirs)
+    again = ramify.load(tmp_path / "own")
+    assert_equal_logits(again.task, theirs)
+    assert again.input.layout == ("roberta" if family == "Roberta" else "bert")
 
 
 @pytest.mark.parametrize(

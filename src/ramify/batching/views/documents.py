@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,6 @@ from ramify.batching.levels import DocumentRows, Levels, Overflow
 from ramify.batching.views.base import View
 from ramify.config import check_fields
 from ramify.errors import RamifyError
-from ramify.tokenizer import Layout
 from ramify.tree import DOCUMENT
 
 
@@ -24,17 +24,13 @@ class LevelInput:
     continuation. pack: as cut, and short neighbours share a row. truncate: further children are left out."""
     unit_tokens: int = 8192
     """A chapter (or any node of the level below the document) with more tokens is cut, because a batch holds complete rows."""
-    layout: Layout = "agent"
+    layout: Literal["agent"] = "agent"
     """The marks around a sentence. Every row of a level ends with the level's end mark."""
 
     def __post_init__(self) -> None:
         check_fields(self, "input.")
         if self.unit_tokens < 1:
             raise RamifyError(f"input.unit_tokens must be at least 1, but is {self.unit_tokens}.")
-        if self.layout != "agent":
-            raise RamifyError(
-                f"input.layout={self.layout} does not fit rows of levels, which end with an end mark. Set input.layout=agent."
-            )
 
 
 @dataclass(frozen=True)
