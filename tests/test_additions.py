@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import ramify
 from fixtures import bert_task, built, discussions
 from ramify.batching.batch import Batch, Collator
+from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Forest
 from ramify.batching.views.comment_trees import Discussions, TextInput, units
 from ramify.cli import app
@@ -22,10 +23,20 @@ from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.inference.base import Pipeline
 from ramify.inference.fill_mask import MaskFiller
-from ramify.models.base import Backbone, Checkpoint, Hidden, State, TextModelConfig
+from ramify.models.base import (
+    Backbone,
+    Checkpoint,
+    Encoded,
+    Hidden,
+    Read,
+    State,
+    TextModelConfig,
+    kept_positions,
+)
 from ramify.models.bert import BertConfig
-from ramify.nn.blocks import Activation
-from ramify.nn.ragged import Rows
+from ramify.nn.attention import AttentionRecord
+from ramify.nn.blocks import Activation, LayerPrefixes
+from ramify.nn.pooling import Pool
 from ramify.registry import MODELS, TASKS, TaskKind
 from ramify.report import write_report
 from ramify.runs import RUNS, Run, execute, read_run
@@ -71,6 +82,7 @@ class Averages(Backbone):
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.dim)
         self.mix = nn.Linear(2 * config.dim, config.dim)
+        self.pool = Pool("mean", config.dim)
 
     out_dim = property(lambda self: self.config.dim)
     reads_context = property(lambda self: False)
@@ -78,19 +90,33 @@ class Averages(Backbone):
     tied_embedding = property(lambda self: self.embedding)
     context_projection = None
 
-    def encode(self, ids: torch.Tensor, rows: Rows) -> torch.Tensor:
-        row = torch.repeat_interleave(torch.arange(len(rows)), rows.lengths)
-        total = torch.zeros(len(rows), self.config.dim).index_add(0, row, self.embedding(ids))
-        return total / rows.lengths[:, None]
+    max_tokens = property(lambda self: self.config.max_tokens)
+    vector_dim = property(lambda self: self.config.dim)
+    vector_read = "all"
+
+    def layer_dims(self, *, context: bool = False) -> tuple[int, ...]:
+        return (self.config.dim, self.config.dim)
+
+    def layer_prefixes(self, *, context: bool = False) -> LayerPrefixes:
+        return (("embedding.",), ("mix.",))
+
+    def encode_rows(
+        self, rows: EncoderInput, *, layers: bool = False, read: Read = "all", record: AttentionRecord | None = None
+    ) -> Encoded:
+        kept = kept_positions(rows.rows, rows.rows, layers=layers, read=read)
+        words = self.embedding(rows.ids)
+        number = torch.repeat_interleave(torch.arange(len(rows.rows)), rows.rows.lengths)
+        states = self.mix(torch.cat([words, self.pool(words, rows.rows).index_select(0, number)], dim=1))
+        if kept is None:
+            return Encoded(rows.rows, (words, states) if layers else (states,))
+        return Encoded(kept.rows, (states.index_select(0, kept.index),))
+
+    def vector(self, encoded: Encoded) -> torch.Tensor:
+        return self.pool(encoded.last, encoded.rows)
 
     def forward(self, batch: Batch, state: State | None = None, vectors: torch.Tensor | None = None) -> Hidden:
-        row = torch.repeat_interleave(torch.arange(len(batch.targets)), batch.targets.lengths)
-        means = self.encode(batch.target_ids, batch.targets).index_select(0, row)
-        states = self.mix(torch.cat([self.embedding(batch.target_ids), means], dim=1))
+        states = self.encode_rows(batch.rows(context=False)).last
         return Hidden(states if batch.output_positions is None else states.index_select(0, batch.output_positions.index))
-
-    def pooled(self, hidden: Hidden, batch: Batch) -> torch.Tensor:
-        return self.encode(batch.target_ids, batch.targets)
 
 
 # --- an added task: tasks/lengths.py --------------------------------------------------------------------------------------
@@ -120,7 +146,7 @@ class Lengths(Task[Batch]):
         yield {"lengths": self.config.scale * error.square().sum() / divisors["lengths"]}, None
 
     def predict(self, batch: Batch) -> torch.Tensor:
-        return self.head(self.backbone.pooled(self.backbone(batch), batch)).squeeze(1)
+        return self.head(self.backbone.vector(self.backbone(batch).encoded(batch))).squeeze(1)
 
 
 class LengthGuesser(Pipeline):

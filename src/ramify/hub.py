@@ -272,7 +272,8 @@ def _load_bert(directory: Path) -> Pipeline:
     backbone = bert.from_pretrained(directory, pooling=pooling)
     tokenizer = _tokenizer(directory, backbone.config.vocab_size)
     tokenizer.require(("cls", "sep"), "a BERT-family checkpoint")
-    input = TextInput(max_tokens=min(max_tokens or 512, backbone.config.max_tokens), context="none")
+    longest = min(max_tokens or 512, backbone.config.max_tokens)
+    input = TextInput(max_tokens=longest, context="none", layout=hf.layout_of(directory))
     head = bert.head_from_hf(hf.bert_tensors(directory))
     if head is None:
         return Embedder(backbone, tokenizer, input, normalize=normalize)

@@ -20,8 +20,9 @@ from ramify.files import STANDARD, StandardInput, read_json, write_text
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
 Role = Literal["pad", "unk", "cls", "sep", "mask", "eop", "eod", "end"]
-Layout = Literal["bert", "roberta", "xlnet", "t5", "agent", "plain"]
-"""The name of a row layout in `LAYOUTS`."""
+TextLayout = Literal["bert", "roberta", "xlnet", "t5", "plain"]
+Layout = TextLayout | Literal["agent"]
+"""The name of a row layout in `LAYOUTS`. The end mark of AGENT's rows is no piece, so other models cannot read it."""
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MARKS = ("[EOP]", "[EOD]")
@@ -106,18 +107,23 @@ class RowLayout:
         """The number of special tokens around a single text."""
         return self.frame.num_special
 
+    @property
+    def separator(self) -> tuple[int, ...]:
+        """The special tokens between two texts. Raises `RamifyError` if the tokenizer cannot separate them."""
+        if self.between is None:
+            raise RamifyError(
+                f"the tokenizer has no sep token ({' or '.join(ROLES['sep'])}), which is needed for rows of several texts. Use "
+                "a tokenizer that has one, such as those that `ramify tokenizer train` makes."
+            )
+        return self.between
+
     def wrap(self, ids: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
         """The row of one text."""
         return _joined(self.before, ids, self.after)
 
     def wrap_pair(self, one: Sequence[int] | NDArray[np.int64], other: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
         """The row of two texts. Raises `RamifyError` if the tokenizer cannot separate them."""
-        if self.between is None:
-            raise RamifyError(
-                f"the tokenizer has no sep token ({' or '.join(ROLES['sep'])}), which separates two texts in a row. Use a "
-                "tokenizer that has one, such as those that `ramify tokenizer train` makes."
-            )
-        return _joined(self.before, one, self.between, other, self.after)
+        return _joined(self.before, one, self.separator, other, self.after)
 
     def types_of(self, one: int, other: int | None = None) -> NDArray[np.int64]:
         """The types of the tokens of a row whose texts have these lengths; zeros if the layout has no types.
@@ -373,57 +379,42 @@ class Tokenizer:
             named = (end_id if role == "end" else self._role(role) for role in wanted)
             return tuple(token_id for token_id in named if token_id is not None)
 
-        between = ids(roles.between)
-        complete = len(between) == len(roles.between)
-        return RowLayout(ids(roles.before), between if complete else None, ids(roles.after), roles.types, roles.end_type)
+        between, after = ids(roles.between), ids(roles.after)
+        ends = len(after) == len(roles.after)
+        return RowLayout(
+            ids(roles.before),
+            between if len(between) == len(roles.between) else None,
+            after,
+            roles.types,
+            roles.end_type if ends else None,
+        )
 
-    @cached_property
-    def prefix(self) -> tuple[int, ...]:
-        """The special tokens before a text in its row."""
-        token_id = self._role("cls")
-        return () if token_id is None else (token_id,)
+    def template(self, layout: RowLayout) -> processors.TemplateProcessing:
+        """The layout as the post-processor of a tokenizer.json, by which other programs add special tokens.
 
-    @cached_property
-    def suffix(self) -> tuple[int, ...]:
-        """The special tokens after a text in its row."""
-        token_id = self._role("sep")
-        return () if token_id is None else (token_id,)
+        Raises `RamifyError` for a layout of pairs that the tokenizer cannot separate, or with a mark that is no piece.
+        """
+        one, other = layout.types or (0, 0)
+        end = one if layout.end_type is None else layout.end_type
+        if marks := [id for id in (*layout.before, *layout.after) if id >= self.vocab_size]:
+            raise RamifyError(
+                f"the row layout holds the mark {marks[0]}, which is no piece of the tokenizer, so tokenizer.json cannot hold "
+                "the layout. Choose another layout."
+            )
 
-    @cached_property
-    def frame(self) -> Frame:
-        return Frame(len(self.prefix), len(self.suffix))
+        def named(ids: Sequence[int], type_id: int) -> list[str]:
+            return [f"{self.token(id)}:{type_id}" for id in ids]
 
-    @property
-    def num_special(self) -> int:
-        """The number of tokens that `wrap` adds."""
-        return self.frame.num_special
+        def ending(type_id: int) -> list[str]:
+            after = named(layout.after, type_id)
+            return after if layout.end_type is None else [*after[:-1], *named(layout.after[-1:], end)]
 
-    def wrap(self, ids: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-        """The row of one text."""
-        return _joined(self.prefix, ids, self.suffix)
-
-    def wrap_pair(
-        self, one: Sequence[int] | NDArray[np.int64], other: Sequence[int] | NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The row of two texts with SEP between them, and its token types: 0 up to that SEP, 1 after it."""
-        ids = _joined(self.prefix, one, [self.sep_id], other, self.suffix)
-        first = len(self.prefix) + len(one) + 1
-        return ids, np.repeat([0, 1], [first, len(ids) - first])
-
-    def wrap_batch(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The rows of many texts, one after the other. `ids` holds the texts one after the other, and `lengths` their
-        lengths."""
-        sizes = lengths + self.num_special
-        ends = np.cumsum(sizes)
-        starts = ends - sizes
-        rows = np.empty(int(sizes.sum()), dtype=np.int64)
-        for place, token_id in enumerate(self.prefix):
-            rows[starts + place] = token_id
-        for place, token_id in enumerate(self.suffix):
-            rows[ends - len(self.suffix) + place] = token_id
-        inside = np.repeat(starts + len(self.prefix) - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
-        rows[inside] = ids
-        return rows
+        before = named(layout.before, one)
+        pair = [*before, f"$A:{one}", *named(layout.separator, one), f"$B:{other}", *ending(other)]
+        special = dict.fromkeys((*layout.before, *layout.separator, *layout.after))
+        return processors.TemplateProcessing(
+            single=[*before, f"$A:{one}", *ending(one)], pair=pair, special_tokens=[(self.token(id), id) for id in special]
+        )
 
     @cached_property
     def special_ids(self) -> list[int]:

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 import ramify
 from fixtures import bert_task, discussion, forest, tokenizer, tree_task, whole
 from ramify import hub
+from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.views.comment_trees import TextInput
 from ramify.errors import RamifyError
 from ramify.inference.embed import Embedder
@@ -164,7 +165,7 @@ def test_pooler_equals_transformers(tmp_path, max_tokens):
     model = bert.from_pretrained(tmp_path, pooling="pooler", max_tokens=max_tokens).eval()
     rows = [torch.randint(5, tokenizer().vocab_size, (length,)) for length in (1, 2, 9, 17, 5)]
     with torch.no_grad():
-        found = model.encode(torch.cat(rows), Rows.build([len(row) for row in rows]))
+        found = model.vectors(EncoderInput.of_rows(torch.cat(rows), Rows.build([len(row) for row in rows])))
         expected = torch.cat([theirs(row[None]).pooler_output for row in rows])
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
     # Filling an existing model gives the same weights.
@@ -183,7 +184,7 @@ def test_other_pooling_of_a_checkpoint_with_a_pooler(tmp_path, pooling):
     with torch.no_grad():
         states = theirs(ids[None]).last_hidden_state[0]
         rows = Rows.build([len(ids)])
-        torch.testing.assert_close(model.encode(ids, rows), model.pool(states, rows), rtol=0, atol=1e-5)
+        torch.testing.assert_close(model.vectors(EncoderInput.of_rows(ids, rows)), model.pool(states, rows), rtol=0, atol=1e-5)
 
 
 # --- refusals -----------------------------------------------------------------------------------------------------------------

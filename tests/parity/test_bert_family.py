@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 import ramify
 from fixtures import discussion, tokenizer
 from ramify import hub
+from ramify.batching.encoder_input import EncoderInput
 from ramify.errors import RamifyError
 from ramify.inference.embed import Embedder
 from ramify.models import bert, hf
@@ -81,7 +82,9 @@ def test_logits(tmp_path, family):
     assert model.backbone.config.max_tokens == 40
     # Saved in Ramify's own form, it is the same model.
     hub.save(model, tmp_path / "own")
-    assert_equal_logits(ramify.load(tmp_path / "own").task, theirs)
+    again = ramify.load(tmp_path / "own")
+    assert_equal_logits(again.task, theirs)
+    assert again.input.layout == ("roberta" if family == "Roberta" else "bert")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +121,10 @@ def test_pooler(tmp_path, family):
     for ids in texts():
         with torch.no_grad():
             torch.testing.assert_close(
-                model.encode(ids, Rows.build([len(ids)])), theirs(ids[None]).pooler_output, rtol=0, atol=1e-5
+                model.vectors(EncoderInput.of_rows(ids, Rows.build([len(ids)]))),
+                theirs(ids[None]).pooler_output,
+                rtol=0,
+                atol=1e-5,
             )
 
 
@@ -131,7 +137,9 @@ def test_tree_mlm_starts_from_the_encoder(tmp_path, family):
     for ids in texts():
         with torch.no_grad():
             expected = theirs(ids[None]).last_hidden_state[0].mean(0, keepdim=True)
-            torch.testing.assert_close(model.encode(ids, Rows.build([len(ids)])), expected, rtol=0, atol=1e-5)
+            torch.testing.assert_close(
+                model.vectors(EncoderInput.of_rows(ids, Rows.build([len(ids)]))), expected, rtol=0, atol=1e-5
+            )
 
 
 def test_albert_has_one_layer_and_narrow_embeddings():

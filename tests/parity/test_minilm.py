@@ -6,6 +6,7 @@ import torch
 
 import ramify
 from ramify.batching.batch import Collator
+from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.views.comment_trees import Discussions, units
 from ramify.disentangle.batch import LinkCollator
 from ramify.disentangle.config import ChatInput
@@ -90,7 +91,7 @@ def test_the_pooler(minilm, theirs):
     model = bert.from_pretrained(minilm, pooling="pooler").eval()
     rows = [torch.tensor([tokenizer.cls_id, *tokenizer.encode(text)[:254], tokenizer.sep_id]) for text in TEXTS]
     with torch.no_grad():
-        found = model.encode(torch.cat(rows), Rows.build([len(row) for row in rows]))
+        found = model.vectors(EncoderInput.of_rows(torch.cat(rows), Rows.build([len(row) for row in rows])))
         expected = torch.cat([theirs(row[None]).pooler_output for row in rows])
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
@@ -141,7 +142,7 @@ def test_tree_mlm_starts_from_minilm(minilm, ours):
     with torch.no_grad():
         states = ours.backbone(batch)
         torch.testing.assert_close(
-            model.encode(batch.target_ids, batch.targets), ours.backbone.pooled(states, batch), rtol=0, atol=1e-5
+            model.vectors(batch.rows(context=False)), ours.backbone.vector(states.encoded(batch)), rtol=0, atol=1e-5
         )
     table = model.state_dict()
     assert torch.equal(table["embedding.weight"], ours.backbone.embedding.weight)
@@ -159,8 +160,8 @@ def test_output_attention_starts_fresh_beside_minilm(minilm, ours):
         tables.append(model.state_dict())
         batch = whole_batch(ours, TEXTS[:3])
         with torch.no_grad():
-            expected = ours.backbone.pooled(ours.backbone(batch), batch)
-            torch.testing.assert_close(model.encode(batch.target_ids, batch.targets), expected, rtol=0, atol=1e-5)
+            expected = ours.backbone.vector(ours.backbone(batch).encoded(batch))
+            torch.testing.assert_close(model.vectors(batch.rows(context=False)), expected, rtol=0, atol=1e-5)
     paper, more = tables
     assert torch.equal(more["output_attention.value.weight"], 2 * torch.eye(384))
     # The checkpoint has no cross-attention, no null row and no output attention, so these are drawn.

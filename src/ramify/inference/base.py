@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from ramify.errors import CannotError
-from ramify.tokenizer import Tokenizer
+from ramify.tokenizer import RowLayout, Tokenizer
 
 TOKENS = 16_384
 """Number of tokens computed at once without gradients."""
@@ -34,6 +34,11 @@ class Pipeline(ABC):
     @abstractmethod
     def parts(self) -> dict[str, Any]:
         """The frozen settings that are saved beside the model's own, by name."""
+
+    @property
+    def layout(self) -> RowLayout:
+        """The special tokens around a text that the model reads."""
+        return self.tokenizer.layout(self.input.layout, self.backbone.config.vocab_size)
 
     @property
     def device(self) -> torch.device:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from ramify.batching.batch import Batch
+from ramify.batching.encoder_input import EncoderInput
 from ramify.errors import RamifyError
 from ramify.models import hf
 from ramify.models.base import (
@@ -22,16 +22,18 @@ from ramify.models.base import (
     RATES,
     Backbone,
     Checkpoint,
+    Encoded,
     Hidden,
+    Read,
     State,
     TextModelConfig,
     check_config,
+    kept_positions,
 )
 from ramify.nn.attention import AttentionRecord
-from ramify.nn.blocks import Activation, Norm, OutputPositions, Stack
+from ramify.nn.blocks import Activation, LayerPrefixes, Norm, Stack, States, under
 from ramify.nn.embeddings import Embeddings, Position, init_weights
 from ramify.nn.pooling import Pool, Pooling
-from ramify.nn.ragged import Rows
 from ramify.tensors import load_strictly
 
 FREE = (*RATES, "pooling", "max_tokens")
@@ -151,17 +153,37 @@ class Bert(Backbone):
     def context_projection(self) -> None:
         return None
 
-    def encode(
-        self, ids: Int[Tensor, " total"], rows: Rows, type_ids: Int[Tensor, " total"] | None = None
-    ) -> Float[Tensor, "row dim"]:
-        """Encode every text alone, as one vector."""
-        x = self.embeddings(ids, rows.positions, type_ids)
-        if self.pool.kind not in ("cls", "pooler"):
-            return self.pool(self.stack(x, rows), rows)
-        # The last layer computes only the first token of each row.
-        first = Rows.build(np.ones(len(rows), dtype=np.int64), keys=rows.keys).to(ids.device)
-        output_positions = OutputPositions(rows.offsets[:-1].to(torch.int64), first, first)
-        return self.pool(self.stack(x, rows, output_positions=output_positions), first)
+    @property
+    def max_tokens(self) -> int:
+        return self.config.max_tokens
+
+    @property
+    def vector_dim(self) -> int:
+        return self.config.dim
+
+    @property
+    def vector_read(self) -> Read:
+        return "first" if self.pool.kind in ("cls", "pooler") else "all"
+
+    def layer_dims(self, *, context: bool = False) -> tuple[int, ...]:
+        return (self.config.dim,) * (self.config.num_layers + 1)
+
+    def layer_prefixes(self, *, context: bool = False) -> LayerPrefixes:
+        layers = under("stack.", self.stack.layer_prefixes())
+        return (("embedding.", "embeddings."), *layers[:-1], (*layers[-1], "pool."))
+
+    def encode_rows(
+        self, rows: EncoderInput, *, layers: bool = False, read: Read = "all", record: AttentionRecord | None = None
+    ) -> Encoded:
+        kept = kept_positions(rows.rows, rows.rows, layers=layers, read=read)
+        weights = None if record is None else record.setdefault("encoder", [])
+        states: States = []
+        x = self.embeddings(rows.ids, rows.rows.positions, rows.token_types)
+        x = self.stack(x, rows.rows, output_positions=kept, record=weights, states=states if layers else None)
+        return Encoded(rows.rows if kept is None else kept.rows, (*states, x))
+
+    def vector(self, encoded: Encoded) -> Float[Tensor, "row vector_dim"]:
+        return self.pool(encoded.last, encoded.rows)
 
     def forward(
         self,
@@ -175,16 +197,6 @@ class Bert(Backbone):
         weights = None if record is None else record.setdefault("encoder", [])
         x = self.stack(x, batch.targets, output_positions=batch.output_positions, record=weights)
         return Hidden(x, None if batch.output_positions is None else batch.output_positions.index)
-
-    def pooled(self, hidden: Hidden, batch: Batch) -> Float[Tensor, "target dim"]:
-        if batch.output_positions is None:
-            return self.pool(hidden.tokens, batch.targets)
-        if self.pool.kind not in ("cls", "pooler"):
-            raise RamifyError(
-                f"model.pooling={self.pool.kind} needs the states of all tokens. Set model.pooling=pooler or cls."
-            )
-        # The first output position of each row is its first token.
-        return self.pool(hidden.tokens, batch.output_positions.rows)
 
 
 # --- Hugging Face ---------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from ramify.errors import RamifyError
 from ramify.files import STANDARD, make_folder, read_json, write_text
 from ramify.nn.blocks import Activation
 from ramify.tensors import load_tensors, save_tensors
+from ramify.tokenizer import Layout
 
 A_CHECKPOINT = "a checkpoint"
 """The noun for checkpoints in messages."""
@@ -68,6 +69,8 @@ class Family:
     """(regular expression, replacement) from the names of its tensors to BERT's, one after the other."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """From BERT's names of settings to its own."""
+    layout: Layout = "bert"
+    """The special tokens around one or two texts."""
 
 
 FAMILIES = {
@@ -79,6 +82,7 @@ FAMILIES = {
             (r"^lm_head\.layer_norm\.", "cls.predictions.transform.LayerNorm."),
             (r"^lm_head\.", "cls.predictions."),
         ),
+        layout="roberta",
     ),
     "distilbert": Family(
         "DistilBERT",
@@ -291,6 +295,11 @@ class Tensors(dict[str, Tensor]):
 
     def __missing__(self, name: str) -> Tensor:
         raise RamifyError(f"the checkpoint holds no tensor {name!r}, so it is not a complete BERT encoder. Download it again.")
+
+
+def layout_of(directory: Path) -> Layout:
+    """The layout of the rows that a BERT-family checkpoint reads."""
+    return FAMILIES[read_config(directory, ENCODERS)["model_type"]].layout
 
 
 def bert_tensors(directory: Path) -> Tensors:

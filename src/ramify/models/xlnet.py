@@ -12,15 +12,29 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.stream_batch import StreamBatch
 from ramify.errors import RamifyError
 from ramify.files import read_json
 from ramify.models import hf
-from ramify.models.base import RATES, Checkpoint, ModelConfig, State, StreamBackbone, StreamHidden, check_config
+from ramify.models.base import (
+    RATES,
+    Checkpoint,
+    Encoded,
+    ModelConfig,
+    Read,
+    State,
+    StreamBackbone,
+    StreamHidden,
+    check_config,
+    kept_positions,
+)
 from ramify.nn.attention import AttentionRecord, LayerWeights
-from ramify.nn.blocks import ACTIVATIONS, Activation
+from ramify.nn.blocks import ACTIVATIONS, Activation, LayerPrefixes
 from ramify.nn.dropout import add_dropout, dropout
 from ramify.nn.linear import Linear
+from ramify.nn.pooling import Pool
+from ramify.nn.ragged import unpad
 from ramify.nn.relative import Queries, RelativeAttention, sinusoids
 from ramify.tensors import load_strictly
 
@@ -143,6 +157,7 @@ class XLNet(StreamBackbone):
         self.embedding = nn.Embedding(config.vocab_size, config.dim)
         self.mask_embedding = nn.Parameter(torch.empty(config.dim))
         self.layers = nn.ModuleList(XLNetLayer(config) for _ in range(config.num_layers))
+        self.pool = Pool("mean", config.dim)
         if not config.untie_biases:
             for layer in self.layers:
                 layer.attention.biases = self.layers[0].attention.biases
@@ -161,6 +176,103 @@ class XLNet(StreamBackbone):
     @property
     def tied_embedding(self) -> nn.Embedding:
         return self.embedding
+
+    @property
+    def reads_context(self) -> bool:
+        return False
+
+    @property
+    def max_tokens(self) -> None:
+        return None
+
+    @property
+    def vector_dim(self) -> int:
+        return self.config.dim
+
+    @property
+    def vector_read(self) -> Read:
+        return "all"
+
+    def layer_dims(self, *, context: bool = False) -> tuple[int, ...]:
+        return (self.config.dim,) * (self.config.num_layers + 1)
+
+    def layer_prefixes(self, *, context: bool = False) -> LayerPrefixes:
+        return (("embedding.",), *((f"layers.{number}.",) for number in range(self.config.num_layers)))
+
+    def encode_rows(
+        self, rows: EncoderInput, *, layers: bool = False, read: Read = "all", record: AttentionRecord | None = None
+    ) -> Encoded:
+        """The content stream of texts without memory or a factorization order: every token reads all tokens of its row."""
+        kept = kept_positions(rows.rows, rows.rows, layers=layers, read=read)
+        lengths, filled, recorded = rows.rows.lengths, rows.rows.filled, record is not None
+        streams: list[LayerWeights] = [{"content": []} for _ in self.layers]
+        found: list[list[Tensor]] = []
+        for group in rows.rows.groups:
+            places = slice(group.offset, group.end)
+            ids, segments = (
+                None if each is None else each.index_select(0, rows.rows.padded[places]).view(group.size, group.length)
+                for each in (rows.ids, rows.token_types)
+            )
+            assert ids is not None
+            last = None
+            if read != "all":
+                own = lengths[group.start : group.stop, None]
+                last = torch.zeros_like(own) if read == "first" else own - 1
+            if group.length == 0:
+                continue
+            states, weights = self._read_alone(ids, filled[places].view_as(ids), segments, last, recorded=recorded)
+            found.append([state.flatten(0, 1) for state in (states if layers else states[-1:])])
+            sizes = rows.rows.host_lengths[group.start : group.stop].tolist()
+            for layer, blocks in zip(streams, weights, strict=True) if recorded else ():
+                layer["content"] += [block[:, :size, :size] for block, size in zip(blocks, sizes, strict=True)]
+        if record is not None:
+            record["streams"] = streams
+        if not found:
+            nothing = self.embedding.weight.new_zeros(0, self.config.dim)
+            found = [[nothing] * (len(self.layers) + 1 if layers else 1)]
+        joined = [torch.cat(parts) for parts in zip(*found, strict=True)]
+        if kept is None:
+            return Encoded(rows.rows, tuple(unpad(states, rows.rows) for states in joined))
+        return Encoded(kept.rows, tuple(joined))
+
+    def vector(self, encoded: Encoded) -> Float[Tensor, "row vector_dim"]:
+        return self.pool(encoded.last.to(torch.promote_types(encoded.last.dtype, torch.float32)), encoded.rows)
+
+    def _read_alone(
+        self,
+        ids: Int[Tensor, "row token"],
+        real: Bool[Tensor, "row token"],
+        segments: Int[Tensor, "row token"] | None,
+        last: Int[Tensor, "row 1"] | None,
+        *,
+        recorded: bool,
+    ) -> tuple[list[Float[Tensor, "row _token dim"]], list[Float[Tensor, "row head _query token"]]]:
+        """The embedding and the states after every layer of padded texts, and the attention weights of each layer if they are
+        `recorded`. The last layer computes the states of the tokens `last` alone; None: of all."""
+        num_tokens = ids.shape[1]
+        x = self.embedding(ids)
+        if self.config.position == "absolute":
+            x = x + self._positions(num_tokens, x)
+        x = dropout(x, self.config.dropout, self.training)
+        codes = self._code_table(num_tokens - 1, num_tokens, (1,), x)
+        kinds = None if segments is None else F.one_hot(segments, SEGMENTS)
+        mask = real[:, None, None].expand(-1, -1, num_tokens, -1)
+        queries = Queries(slice(0, num_tokens), num_tokens, 0, num_tokens, mask, None, kinds)
+        states, weights = [x], []
+        for number, layer in enumerate(self.layers):
+            keys = layer.attention.keys(
+                x, num_tokens, codes, torch.zeros_like(ids[:, 0]), None if kinds is None else kinds.to(x.dtype)
+            )
+            if last is not None and number == len(self.layers) - 1:
+                x = x.gather(1, last[:, :, None].expand(-1, -1, x.shape[2]))
+                kinds = None if segments is None else F.one_hot(segments.gather(1, last), SEGMENTS)
+                queries = Queries(slice(0, 1), num_tokens, 0, num_tokens, mask[:, :, :1], last, kinds)
+            record: list[Tensor] | None = [] if recorded else None
+            x = layer(x, layer.attention(x, keys, [queries], record))
+            states.append(x)
+            weights += record or []
+        states[-1] = dropout(x, self.config.dropout, self.training)
+        return states, weights
 
     def forward(
         self,
@@ -239,24 +351,32 @@ class XLNet(StreamBackbone):
         """The codes of all distances, from that of the last token to the first key downwards, and the codes of each row."""
         num_tokens = batch.input_ids.shape[1]
         greatest = num_tokens - 1 + (0 if memory is None else memory.size)
+        # Backward rows have the text after them in memory. Negated distances keep the true offsets of the text.
+        signs = sorted(set(batch.direction.tolist()), reverse=True)
+        index = torch.from_numpy(np.searchsorted(-np.array(signs), -batch.direction)).to(like.device)
+        return self._code_table(greatest, num_tokens, signs, like), index
+
+    def _code_table(
+        self, greatest: int, num_tokens: int, signs: Sequence[int], like: Tensor
+    ) -> Float[Tensor, "direction distance dim"]:
+        """The codes of the distances from `greatest` down to that of the first token to the last key."""
         distances = torch.arange(greatest, -num_tokens, -1, dtype=torch.float64, device=like.device)
         if self.config.max_distance is not None:
             distances = distances.clamp(-self.config.max_distance, self.config.max_distance)
-        # Backward rows have the text after them in memory. Negated distances keep the true offsets of the text.
-        signs = sorted(set(batch.direction.tolist()), reverse=True)
         codes = torch.stack([sinusoids(sign * distances, self.config.dim) for sign in signs]).to(like.dtype)
-        index = torch.from_numpy(np.searchsorted(-np.array(signs), -batch.direction)).to(like.device)
-        return dropout(codes, self.config.dropout, self.training), index
+        return dropout(codes, self.config.dropout, self.training)
 
     def _absolute(self, batch: StreamBatch, like: Tensor) -> Float[Tensor, "row query dim"]:
         """Sinusoids of the size of the embeddings, for tokens and targets."""
-        num_tokens = batch.input_ids.shape[1]
-        positions = torch.arange(num_tokens, dtype=torch.float64, device=like.device)
-        table = (sinusoids(positions, self.config.dim) * INIT_STD * 2**0.5).to(like.dtype)
+        table = self._positions(batch.input_ids.shape[1], like)
         every = table.expand(len(like), -1, -1)
         if batch.targets is None:
             return every
         return torch.cat([every, F.embedding(batch.targets.positions, table)], 1)
+
+    def _positions(self, num_tokens: int, like: Tensor) -> Float[Tensor, "token dim"]:
+        positions = torch.arange(num_tokens, dtype=torch.float64, device=like.device)
+        return (sinusoids(positions, self.config.dim) * INIT_STD * 2**0.5).to(like.dtype)
 
 
 def content_parts(batch: StreamBatch, memory: Memory | None) -> Iterator[Queries]:
