@@ -1,14 +1,15 @@
 """Text to token ids: a thin wrapper over `tokenizers`, which trains, loads and saves tokenizer.json."""
 
 import hashlib
+import json
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from string import punctuation
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD, StandardInput, read_json, write_text
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
-Role = Literal["pad", "unk", "cls", "sep", "mask", "eop", "eod", "end"]
+Role = Literal["pad", "unk", "bos", "eos", "cls", "sep", "mask", "eop", "eod", "end"]
 Layout = Literal["bert", "roberta", "xlnet", "t5", "agent", "plain"]
 """The name of a row layout in `LAYOUTS`."""
 
@@ -36,6 +37,8 @@ ALPHABET = 1000
 ROLES: dict[Role, tuple[str, ...]] = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
+    "bos": ("<s>",),
+    "eos": ("</s>",),
     "cls": ("[CLS]", "<cls>", "<s>"),
     "sep": ("[SEP]", "<sep>", "</s>"),
     "mask": ("[MASK]", "<mask>"),
@@ -43,8 +46,11 @@ ROLES: dict[Role, tuple[str, ...]] = {
     "eod": ("[EOD]", "<eod>"),
     "end": (),
 }
-"""Spellings of the special tokens: BERT's, XLNet's, then RoBERTa's. XLNet has `<s>` and `</s>` in other roles. eop and eod end
+"""Spellings of the special tokens: BERT's, XLNet's, then RoBERTa's, whose `<s>` and `</s>` have two roles each. eop and eod end
 a paragraph and a document of running text. The end mark of a row of AGENT is no piece of a vocabulary."""
+
+SHARED_ROLES: tuple[Role, ...] = ("pad", "unk", "bos", "eos", "cls", "sep", "mask")
+"""The roles that other libraries know."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,11 @@ class LayoutRoles:
     tokens after it. None: the model has no types."""
     end_type: int | None = None
     """The type of a CLS at the end of the row; None: that of the text before it."""
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The roles of all special tokens."""
+        return tuple(dict.fromkeys((*self.before, *self.between, *self.after)))
 
 
 LAYOUTS: dict[Layout, LayoutRoles] = {
@@ -131,6 +142,16 @@ class RowLayout:
         if self.end_type is not None:
             types[-1] = self.end_type
         return types
+
+    def template(self, spell: Callable[[int], str]) -> processors.TemplateProcessing:
+        """The layout as the last step of a tokenizer.json. `spell` gives the spelling of a special token."""
+        before, between, after = (tuple(map(spell, ids)) for ids in (self.before, self.between or (), self.after))
+        single, pair = (*before, "$A", *after), (*before, "$A", *between, "$B", *after)
+        return processors.TemplateProcessing(
+            single=[f"{piece}:{kind}" for piece, kind in zip(single, self.types_of(1), strict=True)],
+            pair=[f"{piece}:{kind}" for piece, kind in zip(pair, self.types_of(1, 1), strict=True)],
+            special_tokens=[(spell(token_id), token_id) for token_id in {*self.before, *(self.between or ()), *self.after}],
+        )
 
     def wrap_batch(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """The rows of many texts, one after the other. `ids` holds the texts one after the other, and `lengths` their
@@ -297,6 +318,24 @@ class Tokenizer:
         """Write the tokenizer to a file, or as tokenizer.json into a directory."""
         path = Path(path)
         write_text(path / "tokenizer.json" if path.is_dir() else path, self.json)
+
+    def export(self, directory: Path, layout: Layout, settings: Mapping[str, Any]) -> None:
+        """Write tokenizer.json and tokenizer_config.json for `AutoTokenizer` of transformers, which lays out rows by `layout`.
+
+        `settings` are added to tokenizer_config.json.
+        """
+        engine = Engine.from_str(self.json)
+        engine.post_processor = self.layout(layout).template(self.token)
+        tokens = {f"{role}_token": self.token(token_id) for role, token_id in self.shared_ids.items() if token_id is not None}
+        # Its class reads tokenizer.json as it stands. That of the model would put its own normalization in place of this one.
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", **tokens, **settings}
+        write_text(directory / "tokenizer.json", engine.to_str())
+        write_text(directory / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
+
+    @property
+    def shared_ids(self) -> dict[Role, int | None]:
+        """The special tokens that other libraries know; None for those that the tokenizer lacks."""
+        return {role: self._role(role) for role in SHARED_ROLES}
 
     @cached_property
     def json(self) -> str:

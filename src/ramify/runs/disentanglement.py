@@ -190,9 +190,6 @@ class PreparedChats(Prepared):
     def _encoder_parameters(self) -> list[str]:
         return [name for name, _ in self.task.named_parameters() if name.startswith("backbone.encoder.")]
 
-    def pipeline(self) -> Disentangler:
-        return Disentangler(self.task, self.run.decoding)
-
     def divisors(self) -> dict[str, float] | None:
         # A mean over messages, whose number varies from step to step.
         return {"links": 0.0}
@@ -351,10 +348,6 @@ class DisentanglementRun(Run):
     @property
     def weight_sources(self) -> tuple[str, ...]:
         return tuple(filter(None, (self.init, *self.view.teachers)))
-
-    @classmethod
-    def evaluates(cls, pipeline: Pipeline) -> bool:
-        return isinstance(pipeline, Disentangler)
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:

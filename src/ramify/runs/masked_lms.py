@@ -9,7 +9,6 @@ from torch import Tensor
 from ramify import hub
 from ramify.batching.views.comment_trees import TextInput
 from ramify.errors import RamifyError
-from ramify.inference.fill_mask import MaskFiller
 from ramify.models import hf
 from ramify.models.base import NO_DECODER, TextModelConfig
 from ramify.runs.language_models import PreparedLanguageModel, with_vocabulary
@@ -25,9 +24,6 @@ class PreparedMaskedLM(PreparedLanguageModel, ABC):
     """A run of a masked language model with its data opened and its model built."""
 
     task: MaskedLM
-
-    def pipeline(self) -> MaskFiller:
-        return MaskFiller(self.task)
 
     def divisors(self) -> dict[str, float] | None:
         norm = self.task.config.loss_norm

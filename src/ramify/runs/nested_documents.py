@@ -19,7 +19,6 @@ from ramify.inference.base import Pipeline
 from ramify.inference.document_evaluation import held_out_losses
 from ramify.inference.documents import DocumentPipeline
 from ramify.models.agent import AgentConfig
-from ramify.registry import TASKS, task_name
 from ramify.runs import nested_report, nested_scores
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.language_models import LanguageModelRun, PreparedLanguageModel, training_store, with_vocabulary
@@ -85,11 +84,6 @@ class PreparedNested(PreparedLanguageModel):
         sizes = self.task.backbone.config
         padded = sizes.max_children if sizes.padding == "full" else None
         return DocumentCollator(view.rows, view.unit, budget, self.run.view.document_draws, padded)
-
-    def pipeline(self) -> DocumentPipeline:
-        pipeline = TASKS[task_name(self.run.task)].pipeline(self.task)
-        assert isinstance(pipeline, DocumentPipeline)
-        return pipeline
 
     def divisors(self) -> dict[str, float] | None:
         return dict.fromkeys(self.task.loss_names, 0.0)
@@ -206,10 +200,6 @@ class NestedRun(LanguageModelRun):
 
     def normalized(self) -> Self:
         return replace(self, data="")
-
-    @classmethod
-    def evaluates(cls, pipeline: Pipeline) -> bool:
-        return isinstance(pipeline, DocumentPipeline)
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:

@@ -17,7 +17,7 @@ from ramify.inference.base import Pipeline
 from ramify.inference.permutation import StreamPipeline
 from ramify.inference.stream_evaluation import evaluate_streams, held_out_streams
 from ramify.models import hf
-from ramify.models.xlnet import XLNetConfig, head_from_hf
+from ramify.models.xlnet import XLNetConfig
 from ramify.registry import TASKS, task_name
 from ramify.runs import stream_report, stream_scores
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
@@ -47,11 +47,6 @@ class PreparedStreams(PreparedLanguageModel):
             return collate_streams(rows, input)
 
         return Stage(config, self.view, collate, self._dev_loss(), make_sampler=stream(self.run.view.num_rows))
-
-    def pipeline(self) -> StreamPipeline:
-        pipeline = TASKS[task_name(self.run.task)].pipeline(self.task)
-        assert isinstance(pipeline, StreamPipeline)
-        return pipeline
 
     def divisors(self) -> dict[str, float] | None:
         return dict.fromkeys(("permutation_lm", "denoising_lm", "next_segment"), 0.0)
@@ -127,8 +122,7 @@ class StreamRun(RunningTextRun):
             task = kind(backbone, tokenizer, self.input, self.task)
             saved = hub.saved_config(self.init)
             if saved is None:
-                head = head_from_hf(checkpoint, model)
-                hub.load_own_tensors(task, hub.own_tensors(task) | head, self.init)
+                hub.load_own_tensors(task, hub.own_tensors(task) | hub.foreign_heads(checkpoint, model), self.init)
             else:
                 hf.require(self.task, {"tie_weights": saved.parts["task"].tie_weights}, self.init, "task")
                 own = hub.own_tensors(task)
@@ -137,10 +131,6 @@ class StreamRun(RunningTextRun):
                 hub.load_own_tensors(task, fresh | fitting, self.init)
         assert isinstance(task, StreamTask)
         return task
-
-    @classmethod
-    def evaluates(cls, pipeline: Pipeline) -> bool:
-        return isinstance(pipeline, StreamPipeline)
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:

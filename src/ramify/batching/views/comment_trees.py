@@ -13,7 +13,7 @@ from ramify.config import check_fields
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError, counted
 from ramify.nn.ragged import places
-from ramify.tokenizer import Tokenizer
+from ramify.tokenizer import Layout, Tokenizer
 from ramify.tree import Bound, Piece, Tree, Weighting, multiplicity, split
 
 Context = Literal["tree", "none", "null", "parent", "root", "mismatched", "sibling-branch"]
@@ -53,6 +53,8 @@ class TextInput:
     context: Context = "tree"
     concatenate: int = 0
     """Write the context's texts into the target's own row, up to this many tokens. 0: keep them out of it."""
+    layout: Layout = "bert"
+    """The special tokens around texts."""
 
     def __post_init__(self) -> None:
         check_fields(self, "input.")

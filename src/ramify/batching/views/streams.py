@@ -11,7 +11,7 @@ from ramify.batching.running_text import RunningText
 from ramify.batching.views.base import View
 from ramify.config import check_fields
 from ramify.errors import RamifyError, counted
-from ramify.tokenizer import Tokenizer
+from ramify.tokenizer import Layout, Tokenizer
 
 SEPARATORS = 3
 """Special tokens of a row with two segments: a SEP after each, and a CLS."""
@@ -34,6 +34,8 @@ class StreamInput:
     memory_reset: Literal["document", "never"] = "document"
     """document: memory forgets states from before the last end of a document. never: memory runs across documents and from the
     end of the data to its start, as in the published code."""
+    layout: Layout = "xlnet"
+    """The special tokens around one or two texts that are read without a stream."""
 
     def __post_init__(self) -> None:
         check_fields(self, "input.")
