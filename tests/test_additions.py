@@ -177,9 +177,6 @@ class PreparedLengths(Prepared):
     task: Lengths
     forest: Forest
 
-    def pipeline(self) -> Pipeline:
-        return LengthGuesser(self.task)
-
     def stage(self, number: int) -> Stage:
         dev = self.store.split("dev")
         view, collator = batch_of(self.task, self.forest, self.store.split("train"))
@@ -233,10 +230,6 @@ class LengthsRun(Run):
     @property
     def weight_sources(self) -> tuple[str, ...]:
         return ()
-
-    @classmethod
-    def evaluates(cls, pipeline: Pipeline) -> bool:
-        return isinstance(pipeline, LengthGuesser)
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:

@@ -11,13 +11,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import ramify
-from fixtures import bert_task, discussion, discussions, forest, masked, tokenizer, tree_task, whole
+from fixtures import bert_task, discussion, discussions, encoder_checkpoint, forest, masked, tokenizer, tree_task, whole
 from ramify import hub
 from ramify.batching.views.comment_trees import TextInput
 from ramify.errors import RamifyError
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import readable
-from ramify.models import bert
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.tasks.masked_lm import MaskedLMConfig
@@ -199,12 +198,12 @@ def test_invalid_configs_are_refused(saved, part, values, message):
         ramify.load(saved)
 
 
-@pytest.mark.parametrize(("number", "message"), [(1, "format 1"), (3, "format 3"), (None, "no format number")])
+@pytest.mark.parametrize(("number", "message"), [(2, "format 2"), (4, "format 4"), (None, "no format number")])
 def test_another_format_is_refused(saved, number, message):
     config = json.loads((saved / "config.json").read_text())
     del config["format"]
     (saved / "config.json").write_text(json.dumps(config if number is None else config | {"format": number}))
-    message = rf"config\.json was written by another version of Ramify \({message}, this one reads 2\)\. Use the version"
+    message = rf"config\.json was written by another version of Ramify \({message}, this one reads 3\)\. Use the version"
     for load in (ramify.load, hub.saved_config):
         with pytest.raises(RamifyError, match=message):
             load(saved)
@@ -280,10 +279,6 @@ def test_another_vocabulary_that_fits(saved):
     other.save(saved)
     with pytest.raises(RamifyError, match="other pieces, or other ids"):
         ramify.load(saved)
-    config = json.loads((saved / "config.json").read_text())
-    del config["pieces"]  # as earlier versions saved it
-    (saved / "config.json").write_text(json.dumps(config))
-    assert ramify.load(saved).tokenizer.hash == other.hash
 
 
 def test_vocabulary_of_another_size(saved, sample):
@@ -327,7 +322,7 @@ def test_interrupted_save_is_refused_as_a_model(saved, monkeypatch):
 
 
 def test_models_of_other_libraries_are_not_saved_again(tmp_path):
-    bert.save_pretrained(bert_task(dtype=torch.float32).backbone, tmp_path / "bert")
+    encoder_checkpoint(bert_task(dtype=torch.float32).backbone, tmp_path / "bert")
     tokenizer().save(tmp_path / "bert")
     loaded = hub.load(tmp_path / "bert")
     with pytest.raises(RamifyError, match="Embedder has no saved form"):

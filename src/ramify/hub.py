@@ -345,7 +345,7 @@ def export_hugging_face(pipeline: Pipeline, directory: str | Path) -> None:
     forms = [form for form in HF_FORMS.values() if form.adapter.model is type(pipeline.backbone.config)]
     form = next((form for form in forms if form.task == _task_name(pipeline)), None)
     if form is None:
-        known = sorted({f"{model_name(form.adapter.model)} with {form.task}" for form in HF_FORMS.values()})
+        known = sorted({f"{form.adapter.model.__name__.removesuffix('Config')} with {form.task}" for form in HF_FORMS.values()})
         raise RamifyError(
             f"this {type(pipeline.backbone).__name__} ({type(pipeline.module).__name__}) has no Hugging Face form; "
             f"{' and '.join(known)} have one. Train such a model."

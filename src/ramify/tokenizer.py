@@ -324,11 +324,12 @@ class Tokenizer:
 
         `settings` are added to tokenizer_config.json.
         """
-        engine = Engine.from_str(self.json)
-        engine.post_processor = self.layout(layout).template(self.token)
+        engine, rows = Engine.from_str(self.json), self.layout(layout)
+        engine.post_processor = rows.template(self.token)
+        names = ["input_ids", *(["token_type_ids"] if rows.types else []), "attention_mask"]
         tokens = {f"{role}_token": self.token(token_id) for role, token_id in self.shared_ids.items() if token_id is not None}
         # Its class reads tokenizer.json as it stands. That of the model would put its own normalization in place of this one.
-        config = {"tokenizer_class": "PreTrainedTokenizerFast", **tokens, **settings}
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": names, **tokens, **settings}
         write_text(directory / "tokenizer.json", engine.to_str())
         write_text(directory / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
 

@@ -12,7 +12,7 @@ from fixtures import discussion, tokenizer
 from ramify import hub
 from ramify.errors import RamifyError
 from ramify.inference.embed import Embedder
-from ramify.models import bert, hf
+from ramify.models import bert, bert_family
 from ramify.models.bert import Bert, BertConfig
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig, config_from_bert, init_from_bert
 from ramify.nn.ragged import Rows
@@ -125,7 +125,7 @@ def test_pooler(tmp_path, family):
 @pytest.mark.parametrize("family", ["Roberta", "DistilBert"])
 def test_tree_mlm_starts_from_the_encoder(tmp_path, family):
     theirs = saved(tmp_path, family, "Model")
-    sizes = config_from_bert(hf.read_config(tmp_path)) | {"decoder_layers": 1}
+    sizes = config_from_bert(bert_family.read_config(tmp_path)) | {"decoder_layers": 1}
     model = TreeMLM(TreeMLMConfig(**sizes, max_tokens=40)).eval()
     init_from_bert(model, tmp_path)
     for ids in texts():
@@ -151,7 +151,7 @@ def test_albert_has_one_layer_and_narrow_embeddings():
 def test_tree_mlm_refuses_shared_layers(tmp_path):
     saved(tmp_path, "Albert")
     with pytest.raises(RamifyError, match="model_type='albert' is not supported here; only bert, roberta, distilbert are"):
-        hf.read_config(tmp_path)
+        bert_family.read_config(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,8 @@ def test_missing_and_surplus_tensors_are_listed(tmp_path):
     with pytest.raises(RamifyError) as caught:
         ramify.load(tmp_path)
     for words in (
-        "holds no tensor 'embeddings.LayerNorm.bias', 'encoder.layer.2.output.dense.weight', so it is not a complete RoBERTa",
+        "holds no tensor 'roberta.embeddings.LayerNorm.bias', 'roberta.encoder.layer.2.output.dense.weight', so it is not a "
+        "complete RoBERTa encoder",
         "does not have: 'classifier.weight', 'roberta.encoder.layer.3.output.dense.bias'",
     ):
         assert words in str(caught.value)

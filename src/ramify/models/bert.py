@@ -240,6 +240,7 @@ class BertAdapter(HFAdapter[BertConfig]):
                 "Face form, whose head has a dense layer and shares the token embedding. Train a model with task.head=bert and "
                 "task.tie_weights=true."
             )
+        config = config_to_hf(model.config)
         tensors = {f"bert.{name}": tensor for name, tensor in _backbone_to_hf(model).items()}
         tensors |= {theirs: model.heads[f"head.{ours}"] for ours, theirs in bert_family.HEAD_KEYS.items()}
         architecture = "BertForMaskedLM"
@@ -248,8 +249,7 @@ class BertAdapter(HFAdapter[BertConfig]):
             pooler = {name: model.backbone[f"pool.{ours}"] for ours, name in bert_family.POOLER_KEYS.items()}
             tensors |= {f"bert.{name}": tensor for name, tensor in pooler.items()}
             tensors |= {f"cls.seq_relationship.{kind}": model.heads[f"next_head.{kind}"] for kind in ("weight", "bias")}
-        config = {"architectures": [architecture], **config_to_hf(model.config)}
-        return ForeignFiles(config, tensors, {"model_max_length": model.config.max_tokens})
+        return ForeignFiles({"architectures": [architecture], **config}, tensors, {"model_max_length": model.config.max_tokens})
 
 
 ADAPTER = BertAdapter()

@@ -259,17 +259,21 @@ def read_tensors(directory: Path, stored: Mapping[str, Tensor] | None = None) ->
         # If the two biases differ, that of the linear map counts.
         tensors[HEAD_KEYS["bias"]] = tensors.pop(OUTPUT_BIAS)
     found = FamilyTensors(tensors, directory, family.layout, spell_in_full)
-    if surplus := sorted(key for own, key in keys.items() if own not in names and re.fullmatch(IGNORED, own) is None):
-        raise RamifyError(
-            f"the checkpoint {directory} holds tensors that {family.name} with a masked-LM head does not have: "
-            f"{hf.listed(surplus)}. Download it again, or choose another one."
-        )
-    again = "Download it again, or choose another one."
+    # A part of a head is a damaged one.
     with_head = any(name in tensors for name in (*head, OUTPUT_WEIGHT))
-    found.require(
-        [*encoder, *(head if with_head else ())],
-        f", so it is not a complete {family.name} encoder{' with a masked-LM head' * with_head}. {again}",
-    )
+    missing = [spell_in_full(name) for name in (*encoder, *(head if with_head else ())) if name not in tensors]
+    surplus = sorted(key for own, key in keys.items() if own not in names and re.fullmatch(IGNORED, own) is None)
+    problems = []
+    if missing:
+        problems.append(
+            f"holds no tensor {hf.listed(missing)}, so it is not a complete {family.name} encoder"
+            + " with a masked-LM head" * with_head
+        )
+    if surplus:
+        problems.append(f"holds tensors that {family.name} with a masked-LM head does not have: {hf.listed(surplus)}")
+    again = "Download it again, or choose another one."
+    if problems:
+        raise RamifyError(f"the checkpoint {directory} {', and '.join(problems)}. {again}")
     rows = config["max_position_embeddings"] + _first_position(config)
     if len(tensors[POSITIONS]) != rows:
         raise RamifyError(
