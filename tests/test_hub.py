@@ -118,6 +118,22 @@ def test_every_option_survives_saving(tmp_path, make, model, task, input):
     assert torch.equal(scores(again, data), scores(own, data))
 
 
+@pytest.mark.parametrize("kind", [None, "comment-trees", "packed-text"])
+def test_kind_of_run_survives_saving(tmp_path, kind):
+    model = MaskFiller(bert_task(dtype=torch.float32))
+    model.kind = kind
+    for folder in (tmp_path / "once", tmp_path / "twice"):
+        hub.save(model, folder)
+        assert json.loads((folder / "config.json").read_text())["kind"] == kind
+        model = ramify.load(folder)
+        assert model.kind == hub.saved_config(folder).kind == kind
+
+
+@pytest.mark.parametrize(("name", "kind"), [("links", "disentanglement"), ("tree-mlm-small", "comment-trees")])
+def test_shipped_models_name_their_kind(name, kind):
+    assert hub.saved_config(name).kind == kind
+
+
 def test_files_of_a_saved_model(tmp_path):
     task = tree_task(dtype=torch.float32)
     hub.save(MaskFiller(task), tmp_path)
@@ -213,6 +229,15 @@ def test_weights_of_another_architecture(saved, tmp_path):
     hub.save(MaskFiller(bert_task(dtype=torch.float32)), tmp_path / "bert")
     (saved / "model.safetensors").write_bytes((tmp_path / "bert" / "model.safetensors").read_bytes())
     with pytest.raises(RamifyError, match="another architecture"):
+        ramify.load(saved)
+
+
+@pytest.mark.parametrize("name", ["kind", "pieces", "input"])
+def test_missing_entries_are_refused(saved, name):
+    config = json.loads((saved / "config.json").read_text())
+    del config[name]
+    (saved / "config.json").write_text(json.dumps(config))
+    with pytest.raises(RamifyError, match=f"a part is missing or unknown \\('{name}'\\)"):
         ramify.load(saved)
 
 

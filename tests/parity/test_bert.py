@@ -18,6 +18,7 @@ from ramify.inference.fill_mask import MaskFiller
 from ramify.models import bert, bert_family
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig, config_from_bert, init_from_bert
 from ramify.nn.ragged import Rows
+from ramify.registry import HF_FORMS
 from ramify.tasks.masked_lm import MaskedLM
 
 transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install 'ramify[hf]'")
@@ -198,6 +199,13 @@ def test_other_architectures_are_refused(tmp_path, kind, message):
         ramify.load(tmp_path)
 
 
+def test_the_families_that_can_be_loaded_are_listed(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    with pytest.raises(RamifyError, match="model_type='gpt2' is not one of albert, bert, distilbert, roberta, xlnet, whose"):
+        ramify.load(tmp_path)
+    assert [*HF_FORMS] == ["albert", "bert", "distilbert", "roberta", "xlnet"]
+
+
 def test_missing_pooler_is_named(tmp_path):
     saved(tmp_path, "BertForMaskedLM")
     with pytest.raises(RamifyError, match=r"no tensor 'bert\.pooler\.dense\.weight', 'bert\.pooler\.dense\.bias'"):
@@ -242,8 +250,8 @@ def test_missing_tensors_are_refused(tmp_path):
         with pytest.raises(RamifyError, match=r"output\.dense\.bias|LayerNorm\.weight|dense\.bias"):
             ramify.load(tmp_path)
         if not name.startswith("cls."):
+            sizes = config_from_bert(bert_family.read_config(tmp_path))
             with pytest.raises(RamifyError, match="holds no tensor"):
-                sizes = config_from_bert(bert_family.read_config(tmp_path))
                 init_from_bert(TreeMLM(TreeMLMConfig(**sizes, max_tokens=16)), tmp_path)
 
 
