@@ -19,7 +19,7 @@ from ramify.models.hf import CONFIG, WEIGHTS
 from ramify.models.hf_adapter import PortableModel
 from ramify.nn.pooling import Pooling
 from ramify.registry import HF_FORMS, MODELS, TASKS, HFForm, TaskKind, model_name, task_name
-from ramify.tasks.base import Task
+from ramify.tasks.base import Task, belongs
 from ramify.tensors import load_strictly, load_tensors, save_tensors
 from ramify.tokenizer import LAYOUTS, Tokenizer
 from ramify.version import __version__
@@ -39,6 +39,20 @@ def own_tensors(model: nn.Module) -> dict[str, Tensor]:
 def load_own_tensors(model: nn.Module, tensors: Mapping[str, Tensor], where: str | Path) -> None:
     """Copy tensors into the parameters and persistent buffers. Raises if any is missing, left over or of another shape."""
     load_strictly(_owned(model), tensors, where)
+
+
+def start_from(task: Task[Any], tensors: Mapping[str, Tensor], where: str | Path) -> None:
+    """Let a new task start from the tensors of a saved one. The task says which of them begin anew (`Task.fresh`), and which a
+    saved task may lack or have in addition (`Task.optional`). Raises if others are missing, left over or of another shape."""
+    own = own_tensors(task)
+    free = (*task.fresh, *task.optional)
+    new = {name: tensor for name, tensor in own.items() if belongs(name, free)}
+    kept = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if not belongs(name, task.fresh) and (name in own or not belongs(name, task.optional))
+    }
+    load_own_tensors(task, new | kept, where)
 
 
 def _owned(model: nn.Module) -> dict[str, Tensor]:
@@ -279,9 +293,9 @@ def _form_of(directory: Path) -> HFForm:
     return HF_FORMS[name]
 
 
-def foreign_heads(checkpoint: Checkpoint, config: Any) -> Mapping[str, Tensor]:
+def foreign_heads(checkpoint: Checkpoint, config: Any) -> dict[str, Tensor]:
     """The heads of another library's checkpoint, for a model of this config, under the names that its task gives them."""
-    return _form_of(checkpoint.directory).adapter.read(checkpoint, config).heads
+    return {**_form_of(checkpoint.directory).adapter.read(checkpoint, config).heads}
 
 
 POOLINGS: dict[str, Pooling] = {

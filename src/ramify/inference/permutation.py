@@ -1,5 +1,6 @@
 """Pipelines of models of running text: likelihoods under any factorization order, generation, single words, and vectors."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from ramify.batching.forest import Forest, Ints
 from ramify.batching.stream_batch import StreamBatch, StreamTargets, plain_rows
 from ramify.batching.views.comment_trees import Context
 from ramify.batching.views.streams import StreamInput
+from ramify.config import check_seed
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.inference.attention import AttentionTable, check_pairs, check_records, chosen_heads, spelled
@@ -185,15 +187,16 @@ class PermutationPipeline(StreamPipeline):
 
     @property
     def knows_full_orders(self) -> bool:
-        """Whether training predicted all tokens of a row, so that no token of a full order is far from training."""
-        return self.task.config.k == 1
+        """Whether training predicted all tokens of a row, in orders of the whole row, so that full orders are no surprise."""
+        return self.task.config.k == 1 and not self.input.overlap
 
     def score(self, text: str, *, order: Order = "forward", seed: int = 0) -> dict[str, Any]:
         """The log-likelihood of a text in nats: Σ log p(token | tokens before it in the order), without separators or memory.
 
         With a number as `order`, the text is scored under so many random orders, which `seed` determines: `log_likelihood`
         holds the likelihood of the first, `orders` those of all, `mean` their mean (the negative objective, a lower bound) and
-        `log_mean_exp` the logarithm of the mean likelihood. Raises `RamifyError` for a text without tokens.
+        `log_mean_exp` the logarithm of the mean likelihood. `longer_than_row`: whether the text has more tokens than the rows
+        of training. Raises `RamifyError` for a text without tokens.
         """
         ids = np.array(self.tokenizer.encode(text), dtype=np.int64)
         if not len(ids):
@@ -202,6 +205,7 @@ class PermutationPipeline(StreamPipeline):
         if isinstance(order, int):
             if order < 1:
                 raise RamifyError(f"order={order} is no number of random orders. Set it to at least 1.")
+            check_seed(seed)
             random = np.random.Generator(np.random.Philox(key=seed))
             ranks = np.stack([random.permutation(len(ids)) for _ in range(order)])
         elif order in ("forward", "backward"):
@@ -215,6 +219,7 @@ class PermutationPipeline(StreamPipeline):
             "tokens": len(ids),
             "bytes": len(text.encode()),
             "order": named,
+            "longer_than_row": len(ids) > self.input.row_tokens,
         }
         if isinstance(order, int):
             answer |= {"orders": found.tolist(), "mean": float(found.mean())}
@@ -266,6 +271,7 @@ class PermutationPipeline(StreamPipeline):
         probability together. Without `cached`, every step reads the whole text again, with the same result.
         """
         _check_sampling(tokens, temperature, top_k, top_p)
+        check_seed(seed)
         given = self.tokenizer.encode(prompt)
         ids = list(given)
         random = torch.Generator().manual_seed(seed)
@@ -381,6 +387,7 @@ def _ranks(order: str, length: int, seed: int) -> Ints:
     """The place of every token in the order."""
     forward = np.arange(length)
     if order == "random":
+        check_seed(seed)
         return np.random.Generator(np.random.Philox(key=seed)).permutation(length)
     if order not in ("forward", "backward"):
         raise RamifyError(f"order={order!r} is not forward, backward or random. Choose one of them, or leave it out.")
@@ -390,8 +397,8 @@ def _ranks(order: str, length: int, seed: int) -> Ints:
 def _check_sampling(tokens: int, temperature: float, top_k: int | None, top_p: float | None) -> None:
     if tokens < 1:
         raise RamifyError(f"tokens={tokens} must be at least 1.")
-    if temperature < 0:
-        raise RamifyError(f"temperature={temperature:g} must be at least 0.")
+    if not 0 <= temperature < math.inf:
+        raise RamifyError(f"temperature={temperature:g} must be at least 0 and finite.")
     if top_k is not None and top_k < 1:
         raise RamifyError(f"top_k={top_k} must be at least 1.")
     if top_p is not None and not 0 < top_p <= 1:
