@@ -1,14 +1,15 @@
 """Text to token ids: a thin wrapper over `tokenizers`, which trains, loads and saves tokenizer.json."""
 
 import hashlib
+import json
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from string import punctuation
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD, StandardInput, read_json, write_text
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
-Role = Literal["pad", "unk", "cls", "sep", "mask", "eop", "eod", "end"]
+Role = Literal["pad", "unk", "bos", "eos", "cls", "sep", "mask", "eop", "eod", "end"]
 TextLayout = Literal["bert", "roberta", "xlnet", "t5", "plain"]
 Layout = TextLayout | Literal["agent"]
 """The name of a row layout in `LAYOUTS`. The end mark of AGENT's rows is no piece, so other models cannot read it."""
@@ -37,6 +38,8 @@ ALPHABET = 1000
 ROLES: dict[Role, tuple[str, ...]] = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
+    "bos": ("<s>",),
+    "eos": ("</s>",),
     "cls": ("[CLS]", "<cls>", "<s>"),
     "sep": ("[SEP]", "<sep>", "</s>"),
     "mask": ("[MASK]", "<mask>"),
@@ -44,8 +47,11 @@ ROLES: dict[Role, tuple[str, ...]] = {
     "eod": ("[EOD]", "<eod>"),
     "end": (),
 }
-"""Spellings of the special tokens: BERT's, XLNet's, then RoBERTa's. XLNet has `<s>` and `</s>` in other roles. eop and eod end
+"""Spellings of the special tokens: BERT's, XLNet's, then RoBERTa's, whose `<s>` and `</s>` have two roles each. eop and eod end
 a paragraph and a document of running text. The end mark of a row of AGENT is no piece of a vocabulary."""
+
+SHARED_ROLES: tuple[Role, ...] = ("pad", "unk", "bos", "eos", "cls", "sep", "mask")
+"""The roles that other libraries know."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,11 @@ class LayoutRoles:
     tokens after it. None: the model has no types."""
     end_type: int | None = None
     """The type of a CLS at the end of the row; None: that of the text before it."""
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The roles of all special tokens."""
+        return tuple(dict.fromkeys((*self.before, *self.between, *self.after)))
 
 
 LAYOUTS: dict[Layout, LayoutRoles] = {
@@ -303,6 +314,25 @@ class Tokenizer:
         """Write the tokenizer to a file, or as tokenizer.json into a directory."""
         path = Path(path)
         write_text(path / "tokenizer.json" if path.is_dir() else path, self.json)
+
+    def export(self, directory: Path, layout: Layout, settings: Mapping[str, Any]) -> None:
+        """Write tokenizer.json and tokenizer_config.json for `AutoTokenizer` of transformers, which lays out rows by `layout`.
+
+        `settings` are added to tokenizer_config.json.
+        """
+        engine, rows = Engine.from_str(self.json), self.layout(layout)
+        engine.post_processor = self.template(rows)
+        names = ["input_ids", *(["token_type_ids"] if rows.types else []), "attention_mask"]
+        tokens = {f"{role}_token": self.token(token_id) for role, token_id in self.shared_ids.items() if token_id is not None}
+        # Its class reads tokenizer.json as it stands. That of the model would put its own normalization in place of this one.
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": names, **tokens, **settings}
+        write_text(directory / "tokenizer.json", engine.to_str())
+        write_text(directory / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
+
+    @property
+    def shared_ids(self) -> dict[Role, int | None]:
+        """The special tokens that other libraries know; None for those that the tokenizer lacks."""
+        return {role: self._role(role) for role in SHARED_ROLES}
 
     @cached_property
     def json(self) -> str:

@@ -14,7 +14,7 @@ from ramify.disentangle.data.blocks import Blocks
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.data.pieces import format_message
 from ramify.disentangle.models.bert_pair import BertPair, BertPairConfig
-from ramify.models import bert, hf
+from ramify.models import bert, bert_family
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig, config_from_bert, init_from_bert
 from ramify.nn.ragged import Rows
 from ramify.tokenizer import Tokenizer
@@ -134,7 +134,7 @@ def test_unsupported_verbs_are_refused(ours):
 
 def test_tree_mlm_starts_from_minilm(minilm, ours):
     """The encoder gives the checkpoint's own vectors, and the decoder's layers start as its layers."""
-    sizes = config_from_bert(hf.read_config(minilm))
+    sizes = config_from_bert(bert_family.read_config(minilm))
     torch.manual_seed(0)
     model = TreeMLM(TreeMLMConfig(**sizes, max_tokens=256)).eval()
     init_from_bert(model, minilm)
@@ -151,7 +151,7 @@ def test_tree_mlm_starts_from_minilm(minilm, ours):
 
 def test_output_attention_starts_fresh_beside_minilm(minilm, ours):
     """Its P starts at twice the identity. All weights of the checkpoint are those of the model without it."""
-    sizes = config_from_bert(hf.read_config(minilm)) | {"decoder_layers": 1, "max_tokens": 64}
+    sizes = config_from_bert(bert_family.read_config(minilm)) | {"decoder_layers": 1, "max_tokens": 64}
     tables = []
     for output_attention in (False, True):
         torch.manual_seed(0)
@@ -181,13 +181,13 @@ def test_output_attention_starts_fresh_beside_minilm(minilm, ours):
     ],
 )
 def test_mismatched_sizes_are_named(minilm, change, message):
-    sizes = config_from_bert(hf.read_config(minilm)) | {"num_heads": 12} | change
+    sizes = config_from_bert(bert_family.read_config(minilm)) | {"num_heads": 12} | change
     with pytest.raises(ramify.RamifyError, match=message):
         init_from_bert(TreeMLM(TreeMLMConfig(**sizes, max_tokens=128)), minilm)
 
 
 def test_fewer_decoder_layers_take_the_lowest(minilm):
-    sizes = config_from_bert(hf.read_config(minilm)) | {"decoder_layers": 2}
+    sizes = config_from_bert(bert_family.read_config(minilm)) | {"decoder_layers": 2}
     model = TreeMLM(TreeMLMConfig(**sizes, max_tokens=64))
     init_from_bert(model, minilm)
     table = model.state_dict()
@@ -195,7 +195,7 @@ def test_fewer_decoder_layers_take_the_lowest(minilm):
 
 
 def test_encoder_only(minilm):
-    sizes = config_from_bert(hf.read_config(minilm))
+    sizes = config_from_bert(bert_family.read_config(minilm))
     torch.manual_seed(0)
     model = TreeMLM(TreeMLMConfig(**sizes, max_tokens=64, share_embeddings=False))
     before = {name: value.clone() for name, value in model.state_dict().items()}

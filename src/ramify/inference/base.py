@@ -25,6 +25,8 @@ class Pipeline(ABC):
     tokenizer: Tokenizer
     input: Any
     """Input settings of the model, as in training."""
+    kind: str | None = None
+    """The name of the kind of run that makes and evaluates such a model; None: no run made it."""
 
     @property
     @abstractmethod

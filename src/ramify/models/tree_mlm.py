@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from ramify.batching.batch import Batch
 from ramify.batching.encoder_input import EncoderInput, NodeContext
 from ramify.errors import RamifyError
-from ramify.models import hf
+from ramify.models import bert_family, hf
 from ramify.models.base import (
     BERT_FAMILY,
     NO_DECODER,
@@ -87,7 +87,7 @@ class TreeMLMConfig(TextModelConfig):
 
     def adapted_to(self, checkpoint: Checkpoint) -> "TreeMLMConfig":
         if checkpoint.model is None:
-            return replace(self, **config_from_bert(hf.read_config(checkpoint.directory)))
+            return replace(self, **config_from_bert(bert_family.read_config(checkpoint.directory)))
         return checkpoint.saved_as(self, BERT_FAMILY)
 
     def initialize(self, backbone: "TreeMLM", checkpoint: Checkpoint, *, decoder: bool = True) -> None:
@@ -352,8 +352,8 @@ def init_from_bert(model: TreeMLM, source: str | Path, *, decoder: bool = True) 
     embedding LayerNorm) differ from those of `config_from_bert`.
     """
     directory = hf.locate(source)
-    tensors = hf.bert_tensors(directory)
-    required = config_from_bert(hf.read_config(directory))
+    tensors = bert_family.read_tensors(directory)
+    required = config_from_bert(bert_family.read_config(directory))
     layers = required.pop("decoder_layers")
     hf.require(model.config, required, directory)
     if decoder and model.config.decoder_layers > layers:
@@ -362,9 +362,9 @@ def init_from_bert(model: TreeMLM, source: str | Path, *, decoder: bool = True) 
             "start the encoder alone (init_decoder=false)."
         )
     own = model.state_dict()
-    positions = hf.first_positions(tensors["embeddings.position_embeddings.weight"], model.config.max_tokens)
-    if "embeddings.token_type_embeddings.weight" in tensors:
-        positions = positions + tensors["embeddings.token_type_embeddings.weight"][0]
+    positions = bert_family.first_positions(tensors[bert_family.POSITIONS], model.config.max_tokens)
+    if bert_family.TYPES in tensors:
+        positions = positions + tensors[bert_family.TYPES][0]
     sides = ["encoder", "decoder"] if decoder else ["encoder"]
     if decoder or model.config.share_embeddings:
         own["embedding.weight"] = tensors["embeddings.word_embeddings.weight"]
@@ -374,7 +374,7 @@ def init_from_bert(model: TreeMLM, source: str | Path, *, decoder: bool = True) 
         for kind in ("weight", "bias"):
             own[f"{side}_embeddings.norm.{kind}"] = tensors[f"embeddings.LayerNorm.{kind}"]
         for number in range(getattr(model.config, f"{side}_layers")):
-            for key, value in hf.layer_from_bert(tensors, number).items():
+            for key, value in tensors.layer(number).items():
                 own[f"{side}.layers.{number}.{key}"] = value
     if model.config.share_embeddings and not decoder:
         own["decoder_embeddings.tokens.weight"] = own["embedding.weight"]
@@ -390,7 +390,7 @@ def config_from_bert(theirs: dict[str, Any]) -> dict[str, Any]:
         "decoder_layers": theirs["num_hidden_layers"],
         "num_heads": theirs["num_attention_heads"],
         "ffn_dim": theirs["intermediate_size"],
-        "activation": hf.activation(theirs),
+        "activation": hf.activation(theirs.get("hidden_act", "gelu")),
         "norm": "post",
         "position": "learned",
         "scale_embedding": False,

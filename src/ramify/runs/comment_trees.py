@@ -157,11 +157,6 @@ class CommentTreeRun(LanguageModelRun):
         return replace(self, data="", input=replace(self.input, max_context=self.input.context_length))
 
     @classmethod
-    def evaluates(cls, pipeline: Pipeline) -> bool:
-        # Comments are single texts, so no model of theirs predicts the next sentence.
-        return isinstance(pipeline, MaskFiller) and pipeline.task.next_head is None
-
-    @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """Held-out loss, compared with that of the model's own context or of another model. Options: those of
         `comment_tree_scores`."""

@@ -185,10 +185,6 @@ class PackedTextRun(RunningTextRun):
         return PreparedRows(self, store, task, view, collator)
 
     @classmethod
-    def evaluates(cls, pipeline: Pipeline) -> bool:
-        return isinstance(pipeline, MaskFiller)
-
-    @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """Held-out loss on rows as in training, and on the common footing. Options: those of `packed_text_scores`."""
         model = of_kind(pipeline, MaskFiller, source, "a masked language model")
