@@ -15,6 +15,7 @@ from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.data.pieces import format_message
 from ramify.disentangle.models.bert_pair import BertPair, BertPairConfig
 from ramify.models import bert, bert_family
+from ramify.models.base import Checkpoint
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig, config_from_bert, init_from_bert
 from ramify.nn.ragged import Rows
 from ramify.tokenizer import Tokenizer
@@ -106,7 +107,7 @@ def test_pairs(minilm, theirs):
     batch = LinkCollator(logs)([view.example(number) for number in range(len(view))])
     encoder = bert.from_pretrained(minilm, pooling="pooler", max_tokens=65).config
     own = BertPair(BertPairConfig(encoder=encoder, chunk_tokens=200)).eval()
-    bert.load_pretrained(own.encoder, minilm)
+    bert.load_pretrained(own.encoder, Checkpoint(str(minilm), minilm, None))
     pairs = [
         (format_message(nodes[candidate], author=True), format_message(nodes[target], author=True))
         for target in range(len(nodes))
