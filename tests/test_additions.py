@@ -299,7 +299,7 @@ def test_text_model(added, store, tmp_path):
     model = ramify.load(tmp_path / "run")
     assert model.embed(["one", "two words"]).shape == (2, 16)
     tree = ramify.Tree((ramify.Node("a [MASK] b", id="n"),))
-    assert model.fill_mask(tree, "n")["masks"][0]["tokens"]
+    assert model.fill_mask(tree, "n").masks[0].tokens
     again = replace(run, init=str(tmp_path / "run")).sized(str(tmp_path / "run"))
     task = again.prepare(tmp_path / "other").task
     assert torch.equal(task.backbone.mix.weight, model.task.backbone.mix.weight)
