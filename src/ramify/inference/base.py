@@ -90,8 +90,8 @@ def verb(
 ) -> _Verb[Owner, Item, Settings, Result]:
     """Make a method of a pipeline a verb of `VERBS`, which takes one item or a list, and gives one answer or a list of them.
 
-    The method answers about its first argument. Where that may be a node of a tree, an item of a list is a text, a tree of one
-    node, or a pair of a tree and a node. Raises `RamifyError` for an option that the verb has for other models only.
+    The method answers about its first argument. Where that may be a node of a tree, an item is a text, a tree of one node, or a
+    pair of a tree and a node. Raises `RamifyError` for an option that the verb has for other models only.
     """
     name = method.__name__
     signature = inspect.signature(method)
@@ -106,9 +106,11 @@ def verb(
                 f"{option.name}={value!r} needs {option.needs}, but this is {with_article(type(pipeline).__name__)}. Leave "
                 f"{option.name} out."
             )
-        if declared.answer is Array or not _is_list(item, declared.takes):
+        if declared.answer is Array or first not in bound.arguments:
             return method(*args, **options)
         others = {name: value for name, value in bound.arguments.items() if name != first}
+        if not _is_list(item, declared.takes):
+            return _ask_one(method, first, item, others, declared.takes)
         if others.get("node") is not None:
             raise RamifyError(
                 f"node={others['node']!r} names a node of one tree, but a list is given. Give pairs of a tree and a node."
