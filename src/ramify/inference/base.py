@@ -109,13 +109,19 @@ def verb(
         if declared.answer is Array or first not in bound.arguments:
             return method(*args, **options)
         others = {name: value for name, value in bound.arguments.items() if name != first}
-        if not _is_list(item, declared.takes):
-            return _ask_one(method, first, item, others, declared.takes)
-        if others.get("node") is not None:
+        if isinstance(item, list | tuple) and others.get("node") is not None:
             raise RamifyError(
-                f"node={others['node']!r} names a node of one tree, but a list is given. Give pairs of a tree and a node."
+                f"node={others['node']!r} names a node of one tree, but a {type(item).__name__} is given. Give pairs of a tree "
+                "and a node."
             )
-        return [_ask_one(method, first, each, others, declared.takes) for each in item]
+
+        def ask_one(item: Any) -> Any:
+            if declared.takes is Takes.NODE and isinstance(item, tuple):
+                tree, node = item
+                return method(**{**others, first: tree, "node": node})
+            return method(**{**others, first: item})
+
+        return [ask_one(each) for each in item] if _is_list(item, declared.takes) else ask_one(item)
 
     return cast(Any, ask)
 
@@ -123,10 +129,3 @@ def verb(
 def _is_list(item: Any, takes: Takes) -> bool:
     """Whether there are several items. The messages of one log may be a list, too."""
     return isinstance(item, list) and (takes is not Takes.LOG or any(isinstance(each, Tree | list) for each in item))
-
-
-def _ask_one(method: Callable[..., Any], first: str, item: Any, others: Mapping[str, Any], takes: Takes) -> Any:
-    if takes is Takes.NODE and isinstance(item, tuple):
-        tree, node = item
-        return method(**{**others, first: tree, "node": node})
-    return method(**{**others, first: item})
