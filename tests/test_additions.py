@@ -117,7 +117,7 @@ class Lengths(Task[Batch]):
     def counts(self, batch: Batch, phase: str) -> dict[str, float]:
         return {"lengths": float(batch.num_targets)}
 
-    def losses(self, batch: Batch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
+    def losses(self, batch: Batch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any) -> Losses:
         error = self.predict(batch) - batch.targets.lengths.float().log()
         yield {"lengths": self.config.scale * error.square().sum() / divisors["lengths"]}, None
 
@@ -201,16 +201,10 @@ class PreparedLengths(Prepared):
     task: Lengths
     forest: Forest
 
-    def pipeline(self) -> Pipeline:
-        return LengthGuesser(self.task)
-
     def stage(self, number: int) -> Stage:
         dev = self.store.split("dev")
         view, collator = batch_of(self.task, self.forest, self.store.split("train"))
         return Stage(self.run.stages[number], view, collator, lambda: {"dev_loss": mean_error(self.task, self.forest, dev)})
-
-    def divisors(self) -> dict[str, float] | None:
-        return {"lengths": 0.0}
 
     def facts(self) -> dict[str, Any]:
         return {"trees": self.store.num_trees}

@@ -22,7 +22,7 @@ from ramify.models import bert, hf, xlnet
 from ramify.models.base import Checkpoint
 from ramify.models.bert import Bert
 from ramify.registry import MODELS, TASKS, TaskKind, model_name, task_name
-from ramify.tasks.base import Task
+from ramify.tasks.base import Task, belongs
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
 from ramify.tensors import load_strictly, load_tensors, save_tensors
@@ -46,6 +46,20 @@ def own_tensors(model: nn.Module) -> dict[str, Tensor]:
 def load_own_tensors(model: nn.Module, tensors: Mapping[str, Tensor], where: str | Path) -> None:
     """Copy tensors into the parameters and persistent buffers. Raises if any is missing, left over or of another shape."""
     load_strictly(_owned(model), tensors, where)
+
+
+def start_from(task: Task[Any], tensors: Mapping[str, Tensor], where: str | Path) -> None:
+    """Let a new task start from the tensors of a saved one. The task says which of them begin anew (`Task.fresh`), and which a
+    saved task may lack or have in addition (`Task.optional`). Raises if others are missing, left over or of another shape."""
+    own = own_tensors(task)
+    free = (*task.fresh, *task.optional)
+    new = {name: tensor for name, tensor in own.items() if belongs(name, free)}
+    kept = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if not belongs(name, task.fresh) and (name in own or not belongs(name, task.optional))
+    }
+    load_own_tensors(task, new | kept, where)
 
 
 def _owned(model: nn.Module) -> dict[str, Tensor]:

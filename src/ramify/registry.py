@@ -50,7 +50,7 @@ class TaskKind:
     """A task, the classes of the settings that are saved with its models, and its pipeline."""
 
     config: type
-    task: Callable[..., Task[Any]]
+    task: type[Task[Any]]
     input: type
     pipeline: Callable[..., Pipeline]
     further: Mapping[str, type] = field(default_factory=dict)

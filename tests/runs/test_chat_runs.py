@@ -190,7 +190,7 @@ def test_killed_run_resumes_to_the_same_weights(store, tmp_path_factory, setting
     for until in (25, None):
         prepared = run.prepare(tmp_path)
         stages = [prepared.stage(number) for number in range(len(run.stages))]
-        trainer = Trainer(prepared.task, stages, tmp_path, seed=run.seed, divisors=prepared.divisors(), cpu=True)
+        trainer = Trainer(prepared.task, stages, tmp_path, seed=run.seed, cpu=True)
         trainer.run(resume=until is None, until=until)
     final = read_metrics(trained)[-1], read_metrics(tmp_path)[-1]
     assert final[0]["loss"] == final[1]["loss"]

@@ -195,7 +195,7 @@ def test_loss_is_the_mean_of_masked_tokens_plus_next_sentences(pieces):
     counts = task.counts(corrupted, MAIN)
     labels = corrupted.labels[corrupted.labels != IGNORE]
     assert counts == {"masked_lm": len(labels), "next_sentence": 20}
-    ((found, _),) = task.losses(corrupted, counts, MAIN, None)
+    ((found, _),) = task.losses(corrupted, counts, MAIN, None, None)
     # By hand: all states, no output positions.
     states = task.backbone.stack(
         task.backbone.embeddings(corrupted.target_ids, corrupted.targets.positions, corrupted.token_type_ids), batch.targets
@@ -209,7 +209,7 @@ def test_loss_is_the_mean_of_masked_tokens_plus_next_sentences(pieces):
     torch.testing.assert_close(found["next_sentence"], expected)
     # The same in parts.
     task.config = MaskedLMConfig(**config, two_phase="always", chunk_tokens=200)
-    parts = [named for named, _ in task.losses(corrupted, counts, MAIN, None)]
+    parts = [named for named, _ in task.losses(corrupted, counts, MAIN, None, None)]
     assert len(parts) > 3
     for name in found:
         torch.testing.assert_close(sum(part[name] for part in parts), found[name])
@@ -220,7 +220,7 @@ def test_gradients_are_finite_and_reach_every_parameter(pieces):
     for unit in ("piece", "word", "span"):
         task = task_of(pieces, next_sentence=1.0, head="bert", mask_unit=unit, comment_loss="token", loss_norm="tokens")
         corrupted = task.corrupt(batch, torch.Generator().manual_seed(0))
-        ((named, _),) = task.losses(corrupted, task.counts(corrupted, MAIN), MAIN, None)
+        ((named, _),) = task.losses(corrupted, task.counts(corrupted, MAIN), MAIN, None, None)
         sum(named.values()).backward()
         for name, parameter in task.named_parameters():
             assert parameter.grad is not None, name
@@ -239,7 +239,7 @@ def test_rows_without_pairs_have_no_next_sentence_loss(pieces):
     task = task_of(pieces, next_sentence=1.0)
     corrupted = task.mask(rows_of(pieces), torch.arange(60))
     assert task.counts(corrupted, MAIN)["next_sentence"] == 0
-    ((named, _),) = task.losses(corrupted, {"masked_lm": 1.0, "next_sentence": 1.0}, MAIN, None)
+    ((named, _),) = task.losses(corrupted, {"masked_lm": 1.0, "next_sentence": 1.0}, MAIN, None, None)
     assert named.keys() == {"masked_lm"}
 
 

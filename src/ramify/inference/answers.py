@@ -132,6 +132,8 @@ class Likelihood(Record, Score):
     tokens: int
     bytes: int
     order: str
+    longer_than_row: bool
+    """Whether the text has more tokens than the rows of training."""
     orders: tuple[float, ...] = ()
     """The log-likelihood under each random order."""
     mean: float | None = None

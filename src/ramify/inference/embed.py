@@ -16,12 +16,14 @@ from ramify.batching.forest import Forest, Ints
 from ramify.batching.samplers import TokenBudget
 from ramify.batching.views.base import Example
 from ramify.batching.views.comment_trees import BLIND, FOREIGN, Context, Discussions, TextInput, units
+from ramify.dataset.frames import ArrowStream
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.inference.answers import Attention, NodeAttention
 from ramify.inference.attention import chosen_heads, node_attention
 from ramify.inference.base import TOKENS, Pipeline, verb
 from ramify.inference.mask_query import NodeInContext, chosen_node
+from ramify.inference.texts import read_texts
 from ramify.inference.verbs import READS_COMMENTS
 from ramify.models.base import Backbone, decode_parts
 from ramify.nn.modes import evaluating
@@ -47,27 +49,33 @@ class TextPipeline(Pipeline, ABC):
     @verb
     def embed(
         self,
-        data: Tree | str | Iterable[Tree | str],
+        data: Tree | str | Iterable[Tree | str] | ArrowStream,
         *,
         level: str | None = None,
         context: Literal["tree", "none"] | None = None,
+        text: str | None = None,
+        id: str | None = None,
+        parent: str | None = None,
+        tree: str | None = None,
     ) -> Float[NDArray, "node dim"]:
         """A vector for every node, tree after tree: given its ancestors (`tree`), or from its text alone (`none`).
 
         By default, nodes read the same context as in training. A string is a tree of one node. `level` is for models of nested
-        documents. Raises `RamifyError` for other types.
+        documents.
+
+        Of a data frame (pandas, polars, pyarrow …), `text` names the column of texts: a vector for every row, in their order.
+        With the columns `id` and `parent` (an id, or nothing for a root), rows are the nodes of trees; ids are unique in the
+        frame, or in each `tree` if this column is named. Raises `RamifyError` for other types.
         """
-        given = [data] if isinstance(data, Tree | str) else list(data)
-        trees = [Tree((Node(each),)) if isinstance(each, str) else each for each in given]
-        if other := [type(each).__name__ for each in trees if not isinstance(each, Tree)]:
-            raise RamifyError(f"embed takes trees and strings, not {other[0]}. Pass Tree objects or strings.")
+        texts = read_texts(data, "embed", text=text, id=id, parent=parent, tree=tree)
+        trees = [Tree((Node(each),)) if isinstance(each, str) else each for each in texts.items]
         if not any(map(len, trees)):
             return np.zeros((0, self.dim), dtype=np.float32)
         forest = self.forest(trees)
         out = np.zeros((forest.store.num_nodes, self.dim), dtype=np.float32)
         for nodes, vectors in self.embed_batches(forest, context=context):
             out[nodes] = vectors
-        return out
+        return texts.in_order_of_rows(out)
 
     @verb
     def attention(

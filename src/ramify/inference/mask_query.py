@@ -14,7 +14,7 @@ from ramify.batching.batch import Batch, Collator, select_positions
 from ramify.batching.forest import Forest
 from ramify.batching.views.base import Example
 from ramify.batching.views.comment_trees import FOREIGN, Context, Discussions, TextInput, units
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, with_article
 from ramify.inference.base import TOKENS
 from ramify.models.base import Backbone, decode_parts
 from ramify.tasks.masked_lm import MaskedLM
@@ -55,6 +55,8 @@ def chosen_node(tree: Tree | str, node: str | int | None) -> tuple[Tree, str | i
     """A node of a tree. A string is a tree of one node. Raises `RamifyError` if several nodes are given and none is named."""
     if isinstance(tree, str):
         tree = Tree((Node(tree),))
+    if not isinstance(tree, Tree):
+        raise RamifyError(f"a tree or a string is needed, not {with_article(type(tree).__name__)}. Pass a Tree or a string.")
     if node is None and len(tree) > 1:
         raise RamifyError(f"tree {tree.id!r} has {len(tree)} nodes. Name one of them as `node`, by its id or its place.")
     return tree, 0 if node is None else node

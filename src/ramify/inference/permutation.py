@@ -1,5 +1,6 @@
 """Pipelines of models of running text: likelihoods under any factorization order, generation, single words, and vectors."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,8 +16,9 @@ from ramify.batching.forest import Forest, Ints
 from ramify.batching.stream_batch import StreamBatch, StreamTargets, plain_rows
 from ramify.batching.views.comment_trees import Context
 from ramify.batching.views.streams import StreamInput
+from ramify.config import check_seed
 from ramify.dataset.store import Store
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.inference.answers import Generated, Likelihood, NodeAttention, StreamAttention
 from ramify.inference.attention import AttentionTable, check_pairs, check_records, chosen_heads, spelled
 from ramify.inference.base import TOKENS, verb
@@ -186,8 +188,8 @@ class PermutationPipeline(StreamPipeline, ScoringPipeline):
 
     @property
     def knows_full_orders(self) -> bool:
-        """Whether training predicted all tokens of a row, so that no token of a full order is far from training."""
-        return self.task.config.k == 1
+        """Whether training predicted all tokens of a row, in orders of the whole row, so that full orders are no surprise."""
+        return self.task.config.k == 1 and not self.input.overlap
 
     def _score(
         self, tree: Tree | str, node: str | int | None, context: Context | None, order: str | None, seed: int
@@ -201,24 +203,38 @@ class PermutationPipeline(StreamPipeline, ScoringPipeline):
         forward = np.arange(len(ids))
         many = _num_random_orders(order)
         if many:
+            check_seed(seed)
             random = np.random.Generator(np.random.Philox(key=seed))
             ranks = np.stack([random.permutation(len(ids)) for _ in range(many)])
         else:
             ranks = (forward if order == "forward" else forward[::-1])[None]
         found = self.log_likelihoods(ids, ranks)
-        answer = Likelihood(float(found[0]), len(ids), len(text.encode()), order, notes=self._notes())
+        rows = self.input.row_tokens
+        longer = len(ids) > rows
+        notes = self._notes()
+        if longer:
+            notes += (
+                f"the text has {counted(len(ids), 'token')}, but the model was trained on rows of input.row_tokens={rows}. "
+                "Longer texts are off its distribution; score them in parts.",
+            )
+        answer = Likelihood(float(found[0]), len(ids), len(text.encode()), order, longer, notes=notes)
         if not many:
             return answer
         log_mean_exp = float(np.logaddexp.reduce(found) - np.log(many))
         return replace(answer, orders=tuple(found.tolist()), mean=float(found.mean()), log_mean_exp=log_mean_exp)
 
     def _notes(self) -> tuple[str, ...]:
-        """A note on answers under full orders if the model was trained to predict only the last tokens of an order."""
+        """A note on answers under full orders if the model was trained to predict only the last tokens of an order, or orders
+        of parts of rows."""
         if self.knows_full_orders:
             return ()
+        settings, reason = f"task.k={self.task.config.k:g}", "it always saw most of a row"
+        if self.task.config.k == 1:
+            settings = f"input.reused_tokens={self.input.reused_tokens} of input.row_tokens={self.input.row_tokens}"
+            reason = "the first part of a row never read the second"
         return (
-            f"the model was trained with task.k={self.task.config.k:g}, so it always saw most of a row. Full orders are off "
-            "its distribution; ramify train xlnet-lm trains a model for them.",
+            f"the model was trained with {settings}, so {reason}. Full orders are off its distribution; ramify train xlnet-lm "
+            "trains a model for them.",
         )
 
     def log_likelihoods(self, ids: Ints, ranks: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -267,6 +283,7 @@ class PermutationPipeline(StreamPipeline, ScoringPipeline):
         probability together. Without `cached`, every step reads the whole text again, with the same result.
         """
         _check_sampling(tokens, temperature, top_k, top_p)
+        check_seed(seed)
         given = self.tokenizer.encode(prompt)
         ids = list(given)
         random = torch.Generator().manual_seed(seed)
@@ -384,6 +401,7 @@ def _ranks(order: str, length: int, seed: int) -> Ints:
     """The place of every token in the order."""
     forward = np.arange(length)
     if order == "random":
+        check_seed(seed)
         return np.random.Generator(np.random.Philox(key=seed)).permutation(length)
     if order not in ("forward", "backward"):
         raise RamifyError(f"order={order!r} is not forward, backward or random. Choose one of them, or leave it out.")
@@ -393,8 +411,8 @@ def _ranks(order: str, length: int, seed: int) -> Ints:
 def _check_sampling(tokens: int, temperature: float, top_k: int | None, top_p: float | None) -> None:
     if tokens < 1:
         raise RamifyError(f"tokens={tokens} must be at least 1.")
-    if temperature < 0:
-        raise RamifyError(f"temperature={temperature:g} must be at least 0.")
+    if not 0 <= temperature < math.inf:
+        raise RamifyError(f"temperature={temperature:g} must be at least 0 and finite.")
     if top_k is not None and top_k < 1:
         raise RamifyError(f"top_k={top_k} must be at least 1.")
     if top_p is not None and not 0 < top_p <= 1:

@@ -20,7 +20,7 @@ from ramify.inference.base import TOKENS
 from ramify.inference.common_footing import WINDOW, CommonFooting, FootingScores, LogProbabilities
 from ramify.models.base import decode_parts
 from ramify.nn import counter_rng
-from ramify.tasks.masked_lm import MaskedLM
+from ramify.tasks.masked_lm import NEXT_SENTENCE, MaskedLM
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class RowScores:
         masked = self.masked.summary()
         found = {**masked, "perplexity": float(np.exp(masked["loss"]))}
         if self.next_sentence.count:
-            found["next_sentence"] = self.next_sentence.summary()
+            found[NEXT_SENTENCE] = self.next_sentence.summary()
         return found
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 from ramify import hub
-from ramify.config import check_fields, from_record
+from ramify.config import check_fields, check_seed, from_record
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, with_article
 from ramify.inference.base import Pipeline
@@ -37,16 +37,13 @@ class Prepared(ABC):
     task: Task[Any]
 
     @abstractmethod
-    def stage(self, number: int) -> Stage:
+    def stage(self, number: int) -> Stage[Any]:
         """The training data and the dev measure of a stage."""
 
-    @abstractmethod
     def pipeline(self) -> Pipeline:
         """The trained task, wrapped for use."""
-
-    @abstractmethod
-    def divisors(self) -> dict[str, float] | None:
-        """The divisor of each loss of a step. None is the mean weight of a step; 0 is the step's own weight."""
+        kind = TASKS[task_name(self.run.task)]
+        return kind.pipeline(self.task, **{name: getattr(self.run, name) for name in kind.further})
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
@@ -133,8 +130,7 @@ class Run(ABC):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not 0 <= self.seed < 2**63:
-            raise RamifyError(f"seed={self.seed} is out of range. Choose a seed of at least 0 and below 2^63.")
+        check_seed(self.seed)
 
     # --- settings ----------------------------------------------------------------------------------------------------
 
@@ -202,7 +198,7 @@ class Run(ABC):
 
     @abstractmethod
     def adapt_to_data(self) -> Self:
-        """A copy with the settings that the data set determines."""
+        """A copy with the settings that the data set determines. Recipes call it."""
 
     @abstractmethod
     def notes(self) -> list[str]:

@@ -20,10 +20,10 @@ from ramify.inference.held_out import discussions, first_trees, readable
 from ramify.models.base import TextModelConfig
 from ramify.runs import comment_tree_report, comment_tree_scores
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
-from ramify.runs.language_models import LanguageModelRun, training_store
-from ramify.runs.masked_lms import PreparedMaskedLM, build_masked_lm
+from ramify.runs.language_models import LanguageModelRun, PreparedLanguageModel, training_store
+from ramify.runs.masked_lms import build_masked_lm
 from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
-from ramify.tasks.masked_lm import MaskedLMConfig
+from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.training.config import TrainConfig
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage, token_budget
@@ -54,10 +54,11 @@ class DevConfig:
 
 
 @dataclass(frozen=True)
-class PreparedDiscussions(PreparedMaskedLM):
+class PreparedDiscussions(PreparedLanguageModel):
     """A run with its forest, for training and dev scores."""
 
     run: "CommentTreeRun"
+    task: MaskedLM
     forest: Forest
 
     def view(self, trees: Ints, *, context: Context | None = None, train: bool = False) -> tuple[Discussions, Collator]:
@@ -69,7 +70,7 @@ class PreparedDiscussions(PreparedMaskedLM):
         only = readable(self.forest, trees, self.task.input.context)
         return discussions(self.task, self.forest, trees, context=context, regime=config, seed=self.run.seed, only=only)
 
-    def stage(self, number: int) -> Stage:
+    def stage(self, number: int) -> Stage[Discussions]:
         config = self.run.stages[number]
         view, collator = self.view(self.store.split("train"), train=True)
         _check_norm(self.run, view, config)

@@ -11,7 +11,6 @@ import torch
 from ramify.batching.row_batch import RowCollator
 from ramify.batching.running_text import RunningText
 from ramify.batching.samplers import Sampler, TokenBudget
-from ramify.batching.views.base import View
 from ramify.batching.views.comment_trees import TextInput
 from ramify.batching.views.packed import (
     FullSentences,
@@ -30,8 +29,9 @@ from ramify.models.bert import BertConfig
 from ramify.runs import packed_text_report, packed_text_scores
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.execute import own_run
-from ramify.runs.language_models import training_store
-from ramify.runs.masked_lms import PreparedMaskedLM, build_masked_lm
+from ramify.runs.language_models import PreparedLanguageModel, training_store
+from ramify.runs.masked_lms import build_masked_lm
+from ramify.runs.packed_text_report import DEV_NEXT_SENTENCE
 from ramify.runs.running_text import RowDevConfig, RunningTextRun
 from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
@@ -54,14 +54,15 @@ def rows_of(
 
 
 @dataclass(frozen=True)
-class PreparedRows(PreparedMaskedLM):
+class PreparedRows(PreparedLanguageModel):
     """A run with its rows, for training and dev scores."""
 
     run: "PackedTextRun"
+    task: MaskedLM
     view: TextRows
     collator: RowCollator
 
-    def stage(self, number: int) -> Stage:
+    def stage(self, number: int) -> Stage[TextRows]:
         return Stage(self.run.stages[number], self.view, self.collator, self._dev_loss(), make_sampler=_drawn_rows)
 
     def facts(self) -> dict[str, Any]:
@@ -113,15 +114,14 @@ class PreparedRows(PreparedMaskedLM):
             scores = evaluate_rows(task, view, collator, numbers, draws=config.draws)
             record = {"dev_loss": scores.masked.summary()["loss"]}
             if scores.next_sentence.count:
-                record["dev_next_sentence"] = scores.next_sentence.summary()["accuracy"]
+                record[DEV_NEXT_SENTENCE] = scores.next_sentence.summary()["accuracy"]
             return record
 
         return measure
 
 
-def _drawn_rows(view: View[Any], config: TrainConfig, seed: int, world_size: int, rank: int) -> Sampler:
+def _drawn_rows(view: TextRows, config: TrainConfig, seed: int, world_size: int, rank: int) -> Sampler:
     """Rows in random order, in micro-batches filled up to `train.budget`. Each epoch has its own rows."""
-    assert isinstance(view, TextRows)
 
     def costs(epoch: int) -> Any:
         lengths = view.lengths(epoch)
@@ -169,6 +169,9 @@ class PackedTextRun(RunningTextRun):
                 "model.type_vocab_size=1 has no type for the second segment of a pair. Set it to 2, or to 0 for a model "
                 "without token types, or set rows=sentences."
             )
+
+    def notes(self) -> list[str]:
+        return []
 
     def prepare(self, out: Path) -> PreparedRows:
         store = training_store(self.data)

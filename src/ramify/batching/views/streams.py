@@ -45,6 +45,11 @@ class StreamInput:
                 + f"Set input.row_tokens to at least {max(least, 1)}, or lower input.reused_tokens (at least 1)."
             )
 
+    @property
+    def overlap(self) -> bool:
+        """Whether a row repeats text of the row before it. Then it is read in two parts: the reused tokens, and the rest."""
+        return self.reused_tokens < self.row_tokens
+
 
 @dataclass(frozen=True)
 class StreamConfig:
