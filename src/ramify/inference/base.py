@@ -4,7 +4,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
-from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast, overload
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
@@ -16,11 +16,6 @@ from ramify.tree import Tree
 
 TOKENS = 16_384
 """Number of tokens computed at once without gradients."""
-
-Owner = TypeVar("Owner", contravariant=True)
-Item = TypeVar("Item", contravariant=True)
-Result = TypeVar("Result")
-Settings = ParamSpec("Settings")
 
 
 class Pipeline(ABC):
@@ -70,24 +65,7 @@ def lacking(pipeline: Pipeline, verb: str, given: Mapping[str, Any]) -> Iterator
             yield option, value
 
 
-class _Ask(Protocol[Item, Settings, Result]):
-    """The type of a bound verb."""
-
-    @overload
-    def __call__(self, item: Item, /, *args: Settings.args, **options: Settings.kwargs) -> Result: ...
-    @overload
-    def __call__(self, item: list[Any], /, *args: Settings.args, **options: Settings.kwargs) -> list[Result]: ...
-
-
-class _Verb(Protocol[Owner, Item, Settings, Result]):
-    """The type of a method that `verb` decorates."""
-
-    def __get__(self, pipeline: Owner, kind: Any = None) -> _Ask[Item, Settings, Result]: ...
-
-
-def verb(
-    method: Callable[Concatenate[Owner, Item, Settings], Result],
-) -> _Verb[Owner, Item, Settings, Result]:
+def verb(method: Callable[..., Any]) -> Callable[..., Any]:
     """Make a method of a pipeline a verb of `VERBS`, which takes one item or a list, and gives one answer or a list of them.
 
     The method answers about its first argument. Where that may be a node of a tree, an item is a text, a tree of one node, or a
@@ -100,7 +78,8 @@ def verb(
     @wraps(method)
     def ask(*args: Any, **options: Any) -> Any:
         bound = signature.bind(*args, **options)
-        pipeline, declared, item = args[0], VERBS[name], bound.arguments.get(first)
+        pipeline, declared = args[0], VERBS[name]
+        item: Any = bound.arguments.get(first)
         for option, value in lacking(pipeline, name, bound.arguments):
             raise RamifyError(
                 f"{option.name}={value!r} needs {option.needs}, but this is {with_article(type(pipeline).__name__)}. Leave "
@@ -123,7 +102,7 @@ def verb(
 
         return [ask_one(each) for each in item] if _is_list(item, declared.takes) else ask_one(item)
 
-    return cast(Any, ask)
+    return ask
 
 
 def _is_list(item: Any, takes: Takes) -> bool:
