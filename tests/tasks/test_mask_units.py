@@ -53,7 +53,7 @@ def rows_of(pieces, count=60, length=90, pairs=False, seed=0):
     documents = np.append(np.arange(0, len(sentences), 7), len(sentences))
     text = RunningText(np.concatenate(sentences).astype(np.uint16), borders, documents, documents)
     view = SentencePairs(text, pieces, length) if pairs else FullSentences(text, pieces, length)
-    return RowCollator(pieces.frame, pairs)([view.example(number) for number in range(min(count, len(view)))])
+    return RowCollator(pieces.layout("bert").frame, pairs)([view.example(number) for number in range(min(count, len(view)))])
 
 
 def task_of(pieces, **config):
@@ -231,7 +231,7 @@ def test_gradients_are_finite_and_reach_every_parameter(pieces):
 def test_a_rank_without_rows_has_an_empty_batch(pieces):
     for unit in ("piece", "word", "span"):
         task = task_of(pieces, next_sentence=1.0, mask_unit=unit, comment_loss="token", loss_norm="tokens")
-        corrupted = task.corrupt(RowCollator(pieces.frame, pairs=True)([]), torch.Generator())
+        corrupted = task.corrupt(RowCollator(pieces.layout("bert").frame, pairs=True)([]), torch.Generator())
         assert task.counts(corrupted, MAIN) == {"masked_lm": 0.0, "next_sentence": 0.0}
 
 
@@ -260,7 +260,7 @@ def test_the_example_of_the_slides():
     model = BertConfig(vocab_size=words.vocab_size, dim=8, num_layers=1, num_heads=2, ffn_dim=16, pooling="pooler")
     config = MaskedLMConfig(next_sentence=1.0, max_predictions=2, mask_split=(1.0, 0.0, 0.0))
     task = MaskedLM(Bert(model), words, config=config)
-    batch = RowCollator(words.frame, pairs=True)([row])
+    batch = RowCollator(words.layout("bert").frame, pairs=True)([row])
     shown = set()
     for seed in range(200):
         masked = task.mask(batch, torch.tensor([seed]))
@@ -319,7 +319,7 @@ def test_special_tokens_inside_a_row_are_not_masked():
     own = tokenizer()
     ids = np.array([own.cls_id, 9, 10, own.sep_id, 11, 12, own.sep_id])
     special = np.isin(ids, [own.cls_id, own.sep_id])
-    batch = RowCollator(own.frame)([TextRow(0, ids, special, np.zeros(7, dtype=np.int64), None)])
+    batch = RowCollator(own.layout("bert").frame)([TextRow(0, ids, special, np.zeros(7, dtype=np.int64), None)])
     for unit in ("piece", "word", "span"):
         task = bert_task(task={"mask_unit": unit, "mask_rate": 1.0})
         _, (places,) = masked_places(task, batch)

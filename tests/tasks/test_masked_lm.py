@@ -429,7 +429,7 @@ def test_word_losses_are_means_over_texts(parent, context, rate, seed):
     batch = masked(task, data, whole(task, data, regime="naive", predict_post=True))
     batch = replace(batch, node_weight=torch.rand(len(batch.nodes), dtype=torch.float64))
     batch = replace(batch, weight=torch.rand(len(batch.targets), dtype=torch.float64) * (batch.weight > 0))
-    vectors = task.backbone.encode(batch.input_ids, batch.nodes)
+    vectors = task.backbone.vectors(batch.node_context().texts)
     expected = word_losses(task, data, batch, vectors)
     ((found, _),) = task.losses(batch, {"masked_lm": 1.0, "own_words": 2.0, "reply_words": 4.0}, MAIN, None, None)
     torch.testing.assert_close(found["own_words"], expected["own_words"] / 2.0, rtol=0, atol=1e-12)
@@ -444,7 +444,7 @@ def test_word_losses_of_one_reply():
     tree = with_text(with_text(discussion(star(1)), 0, f"{first} {second}"), 1, third)
     data = forest([tree])
     batch = masked(task, data, whole(task, data))
-    vector = task.backbone.encode(batch.input_ids, batch.nodes)[0]
+    vector = task.backbone.vectors(batch.node_context().texts)[0]
     ids = [tokenizer().ids[word] for word in (first, second, third)]
     weight = [float(task.word_weight[id]) for id in ids]
     own, reply = (torch.log_softmax(head(vector[None])[0], 0) for head in (task.own_words, task.reply_words))
@@ -489,7 +489,7 @@ def test_texts_without_words_teach_nothing():
     task = words_task()
     data = forest([discussion(chain(4), lengths=[0, 3, 0, 2, 0])])
     batch = masked(task, data, whole(task, data))
-    vectors = task.backbone.encode(batch.input_ids, batch.nodes).detach().requires_grad_()
+    vectors = task.backbone.vectors(batch.node_context().texts).detach().requires_grad_()
     found = task._vector_losses(vectors, batch, UNDIVIDED)
     by_node = dict(zip(batch.node_source.tolist(), range(len(batch.nodes))))
     for name, taught in (("own_words", {1, 3}), ("reply_words", {0, 2})):
@@ -764,8 +764,8 @@ def test_chunk_of_deep_targets_gathers_a_bounded_number_of_vectors():
 def losses_and_vectors(task, data):
     """ℓ(x) of every target in one graph over all targets, and the nodes' vectors that it depends on."""
     batch = masked(task, data, whole(task, data))
-    vectors = task.backbone.encode(batch.input_ids, batch.nodes).detach().requires_grad_()
-    logits = task.head(task.backbone.decode(batch, task.backbone.contextualize(vectors, batch)).tokens)
+    vectors = task.backbone.vectors(batch.node_context().texts).detach().requires_grad_()
+    logits = task.head(task.backbone.decode(batch, task.backbone.contextualize(batch.node_context(vectors))).tokens)
     each = F.cross_entropy(logits, batch.labels, reduction="none")
     counts = batch.output_positions.rows.host_lengths
     return batch, vectors, [part.mean() if len(part) else None for part in torch.split(each, counts.tolist())]
@@ -798,7 +798,7 @@ def test_words_teach_their_own_vector_and_their_parents_vector():
         data = forest([tree if changed is None else with_text(tree, changed, "ho hu hi hy")])
         batch = masked(task, data, whole(task, data))
         if vectors is None:
-            vectors = task.backbone.encode(batch.input_ids, batch.nodes).detach().requires_grad_()
+            vectors = task.backbone.vectors(batch.node_context().texts).detach().requires_grad_()
         losses = task._vector_losses(vectors, batch, UNDIVIDED)
         for name, loss in losses.items():
             (gradient,) = torch.autograd.grad(loss, vectors, retain_graph=True)
@@ -821,7 +821,7 @@ def test_gradient_of_the_masked_loss_reaches_vectors_as_in_the_paper(make):
     # Weigh the comments outside the subtree of node 8 alone: its vector gets no gradient from the masked loss.
     outside = torch.tensor([8 not in path_to(W, node) for node in batch.source.tolist()])
     batch = replace(batch, weight=batch.weight * outside)
-    vectors = task.backbone.encode(batch.input_ids, batch.nodes).detach().requires_grad_()
+    vectors = task.backbone.vectors(batch.node_context().texts).detach().requires_grad_()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task.backbone, "encode", lambda ids, rows, record=None: vectors)
         ((named, _),) = task.losses(batch, UNDIVIDED, MAIN, None, None)

@@ -11,7 +11,7 @@ from torch import nn
 
 from ramify.errors import CannotError, RamifyError, with_article
 from ramify.inference.verbs import VERBS, Array, Option, Takes
-from ramify.tokenizer import Tokenizer
+from ramify.tokenizer import RowLayout, Tokenizer
 from ramify.tree import Tree
 
 TOKENS = 16_384
@@ -32,6 +32,8 @@ class Pipeline(ABC):
     tokenizer: Tokenizer
     input: Any
     """Input settings of the model, as in training."""
+    kind: str | None = None
+    """The name of the kind of run that makes and evaluates such a model; None: no run made it."""
 
     @property
     @abstractmethod
@@ -41,6 +43,11 @@ class Pipeline(ABC):
     @abstractmethod
     def parts(self) -> dict[str, Any]:
         """The frozen settings that are saved beside the model's own, by name."""
+
+    @property
+    def layout(self) -> RowLayout:
+        """The special tokens around a text that the model reads."""
+        return self.tokenizer.layout(self.input.layout, self.backbone.config.vocab_size)
 
     @property
     def device(self) -> torch.device:

@@ -159,7 +159,9 @@ class DocumentPipeline(AnyDocumentPipeline):
     def encoder_only(self) -> DocumentEncoder:
         """The model without decoder, heads and checkers. Both share the encoder's weights."""
         config = replace(self.task.config, encoder_only=True)
-        return DocumentEncoder(NestedAutoencoder(self.backbone, self.tokenizer, self.input, config))
+        encoder = DocumentEncoder(NestedAutoencoder(self.backbone, self.tokenizer, self.input, config))
+        encoder.kind = self.kind
+        return encoder
 
     @verb
     def reconstruct(

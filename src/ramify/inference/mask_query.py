@@ -43,6 +43,11 @@ class MaskQuery(ABC):
     def head(self) -> "Head":
         """The first fields of every answer."""
 
+    @property
+    @abstractmethod
+    def num_special(self) -> int:
+        """The number of special tokens around the text."""
+
     @abstractmethod
     def log_probabilities(
         self, texts: Sequence[Sequence[int]], asked: Sequence[Sequence[int]]
@@ -126,7 +131,7 @@ class NodeInContext:
 
         Raises `RamifyError` if they are longer than the model reads.
         """
-        length, room = len(texts[0]), self.input.max_tokens - self.tokenizer.num_special
+        length, room = len(texts[0]), self.input.room(self.tokenizer)
         if length > room:
             raise RamifyError(
                 f"node {self.tree.nodes[self.node].id!r} has {length} tokens; this model reads {room}. Shorten the text."
@@ -164,6 +169,10 @@ class ContextQuery(MaskQuery):
     @property
     def head(self) -> Head:
         return self.text.head
+
+    @property
+    def num_special(self) -> int:
+        return self.text.input.row_layout(self.tokenizer).num_special
 
     @torch.no_grad()
     def log_probabilities(

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Forest, Ints
 from ramify.batching.stream_batch import StreamBatch, StreamTargets, plain_rows
 from ramify.batching.views.comment_trees import Context
@@ -20,15 +21,17 @@ from ramify.config import check_seed
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.answers import Generated, Likelihood, NodeAttention, StreamAttention
-from ramify.inference.attention import AttentionTable, check_pairs, check_records, chosen_heads, spelled
+from ramify.inference.attention import AttentionTable, check_pairs, check_records, chosen_heads, spelled, text_tables
 from ramify.inference.base import TOKENS, verb
 from ramify.inference.fill_mask import FillingPipeline
 from ramify.inference.mask_query import Head, MaskQuery, chosen_node, node_of
+from ramify.inference.rows import recorded, row_vectors
 from ramify.inference.score import ScoringPipeline
 from ramify.inference.verbs import ORDERS
 from ramify.models.base import StreamBackbone
 from ramify.nn.attention import AttentionRecord
 from ramify.nn.modes import evaluating
+from ramify.nn.ragged import length_key, runs
 from ramify.tasks.denoising_lm import DenoisingLM
 from ramify.tasks.permutation_lm import PermutationLM
 from ramify.tokenizer import Tokenizer
@@ -58,7 +61,7 @@ class StreamPipeline(FillingPipeline, ABC):
 
     def forest(self, data: Store | Iterable[Tree]) -> Forest:
         store = data if isinstance(data, Store) else Store.from_trees(data)
-        return Forest.open(store, self.tokenizer, self.input.row_tokens)
+        return Forest.open(store, self.tokenizer, self.input.row_tokens, layout="xlnet")
 
     def mask_query(self, tree: Tree, node: str | int, context: Context | None) -> "StreamQuery":
         if context not in (None, "none"):
@@ -68,29 +71,17 @@ class StreamPipeline(FillingPipeline, ABC):
             )
         return StreamQuery(self, self.tokenizer, tree, node_of(tree, node))
 
-    def embed_batches(
-        self, forest: Forest, *, context: Literal["tree", "none"] | None = None, tokens: int = TOKENS
-    ) -> Iterator[tuple[Ints, Float[NDArray, "node dim"]]]:
-        if context == "tree":
-            raise RamifyError(
-                f"context=tree needs a model that reads ancestors; {type(self.backbone).__name__} embeds texts alone. Set "
-                "context=none."
-            )
-        room = self.input.row_tokens - self.tokenizer.num_special
-        lengths = np.minimum(forest.length, room)
-        for length in np.unique(lengths).tolist():
-            nodes = np.flatnonzero(lengths == length)
-            step = max(1, tokens // max(1, length))
-            for start in range(0, len(nodes), step):
-                chosen = nodes[start : start + step]
-                if length == 0:
-                    yield forest.node[chosen], np.zeros((len(chosen), self.dim), dtype=np.float32)
-                    continue
-                ids = forest.gather(chosen, lengths[chosen]).reshape(len(chosen), length)
-                with torch.no_grad(), evaluating(self.module):
-                    states = self.backbone(plain_rows(ids).to(self.device)).tokens
-                assert states is not None
-                yield forest.node[chosen], states.float().mean(1).cpu().numpy()
+    def vector_batches(
+        self, forest: Forest, context: Literal["tree", "none"] | None, tokens: int
+    ) -> Iterator[tuple[Ints, Float[Tensor, "row dim"]]]:
+        """Yield nodes of the forest and their vectors, shortest texts first."""
+        lengths = np.minimum(forest.length, self.input.room(self.tokenizer))
+        order = np.argsort(length_key(lengths), kind="stable")
+        for start, stop in runs(lengths[order] + self.layout.num_special, tokens):
+            nodes = order[start:stop]
+            texts = forest.gather(nodes, lengths[nodes]), lengths[nodes]
+            rows = EncoderInput.of_texts(texts, self.layout, None)
+            yield nodes[rows.source], row_vectors(self.backbone, rows.to(self.device))
 
     def _text(self, tree: Tree | str, node: str | int | None, context: Context | None) -> tuple["StreamQuery", Ints]:
         """A text whose attention is recorded, and its tokens."""
@@ -98,7 +89,7 @@ class StreamPipeline(FillingPipeline, ABC):
         tree, node = chosen_node(tree, node)
         query = self.mask_query(tree, node, context)
         ids = np.array(self.tokenizer.encode(tree.nodes[query.node].text, masks=True), dtype=np.int64)
-        room = self.input.row_tokens - self.tokenizer.num_special
+        room = self.input.room(self.tokenizer)
         if not 0 < len(ids) <= room:
             raise RamifyError(
                 f"node {tree.nodes[query.node].id!r} has {len(ids)} tokens; this model reads 1 to {room}. Choose another text."
@@ -106,10 +97,17 @@ class StreamPipeline(FillingPipeline, ABC):
         check_pairs(len(ids) ** 2)
         return query, ids
 
-    def _content(self, query: "StreamQuery", ids: Ints, order: Ints | None) -> AttentionTable:
-        """The content stream of a text. Without an order, every token reads all tokens."""
-        layers = self._streams(plain_rows(ids[None], None if order is None else order[None]))
-        return self._table(query, "content", ids, ids, [layer["content"][0] for layer in layers])
+    def _content(self, query: "StreamQuery", ids: Ints) -> list[AttentionTable]:
+        """The content stream of a text without an order: every token reads all tokens."""
+        rows = EncoderInput.of_texts((ids, np.array([len(ids)])), self.layout, None).to(self.device)
+        with evaluating(self.module):
+            record = recorded(self.backbone, rows)
+        return text_tables(record, query.tree.nodes[query.node].id, spelled(self.tokenizer, rows.ids), [])
+
+    def _ordered_content(self, query: "StreamQuery", ids: Ints, order: Ints) -> list[AttentionTable]:
+        """The content stream of a text under a factorization order."""
+        layers = self._streams(plain_rows(ids[None], order[None]))
+        return [self._table(query, "content", ids, ids, [layer["content"][0] for layer in layers])]
 
     def _streams(self, batch: StreamBatch) -> list[dict[str, list[Tensor]]]:
         """The weights of each layer of both streams."""
@@ -170,7 +168,7 @@ class DenoisingPipeline(StreamPipeline):
         seed: int,
     ) -> NodeAttention:
         query, ids = self._text(tree, node, context)
-        return NodeAttention(*query.head, chosen_heads([self._content(query, ids, None)], layer, head))
+        return NodeAttention(*query.head, chosen_heads(self._content(query, ids), layer, head))
 
 
 class PermutationPipeline(StreamPipeline, ScoringPipeline):
@@ -336,7 +334,8 @@ class PermutationPipeline(StreamPipeline, ScoringPipeline):
             asked = ids[masks]
         else:
             layers, asked = self._each_alone(ids), ids
-        tables = [self._content(query, ids, ranks), self._table(query, "query", asked, ids, layers)]
+        tables = self._content(query, ids) if ranks is None else self._ordered_content(query, ids, ranks)
+        tables.append(self._table(query, "query", asked, ids, layers))
         places = () if order is None or ranks is None else tuple(ranks.tolist())
         return StreamAttention(*query.head, order, places, chosen_heads(tables, layer, head))
 
@@ -380,6 +379,10 @@ class StreamQuery(MaskQuery):
     @property
     def head(self) -> Head:
         return Head(self.tree.nodes[self.node].id, "none", ())
+
+    @property
+    def num_special(self) -> int:
+        return self.pipeline.layout.num_special
 
     def log_probabilities(
         self, texts: Sequence[Sequence[int]], asked: Sequence[Sequence[int]]

@@ -340,7 +340,9 @@ def reranker(
     weight = config.conversation_weight
     task.reranker = fit_reranker(examples, hidden, seed, lookahead=lookahead, conversation_weight=weight)
     task.config = config
-    return Disentangler(task, decoding)
+    extended = Disentangler(task, decoding)
+    extended.kind = disentangler.kind
+    return extended
 
 
 def _load(source: str | Path) -> "Disentangler":

@@ -41,9 +41,10 @@ class Prepared(ABC):
         """The training data and the dev measure of a stage."""
 
     def pipeline(self) -> Pipeline:
-        """The trained task, wrapped for use."""
-        kind = TASKS[task_name(self.run.task)]
-        return kind.pipeline(self.task, **{name: getattr(self.run, name) for name in kind.further})
+        """The trained task, wrapped for use, with the name of its kind of run."""
+        pipeline = TASKS[task_name(self.run.task)].wrap(self.task, vars(self.run))
+        pipeline.kind = self.run.name
+        return pipeline
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
@@ -221,13 +222,8 @@ class Run(ABC):
 
     @classmethod
     @abstractmethod
-    def evaluates(cls, pipeline: Pipeline) -> bool:
-        """Whether `evaluate` can score this model."""
-
-    @classmethod
-    @abstractmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
-        """Score a model on a split. `source` names the model in messages.
+        """Score a model on a split. `source` names the model in messages. Raises `RamifyError` for a model of another kind.
 
         Every kind has the options `precision` and `progress`, a function from the number of examples to a context manager such
         as `no_progress`. Raises `RamifyError` for an option that this kind does not have.

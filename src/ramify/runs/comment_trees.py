@@ -148,18 +148,13 @@ class CommentTreeRun(LanguageModelRun):
         tokenizer = tokenizer_of(self.tokenizer, self.init, store, out, seed=self.seed)
         torch.manual_seed(step_seed(self.seed, 0))
         task = build_masked_lm(self.model, tokenizer, self.input, self.task, self.init, init_decoder=self.init_decoder)
-        forest = Forest.open(store, tokenizer, self.input.max_tokens, self.input.overflow)
+        forest = self.input.forest(store, tokenizer)
         if task.weighs_words:
             task.count_words(forest.piece_counts(store.split("train"), task.backbone.config.vocab_size))
         return PreparedDiscussions(self, store, task, forest)
 
     def normalized(self) -> Self:
         return replace(self, data="", input=replace(self.input, max_context=self.input.context_length))
-
-    @classmethod
-    def evaluates(cls, pipeline: Pipeline) -> bool:
-        # Comments are single texts, so no model of theirs predicts the next sentence.
-        return isinstance(pipeline, MaskFiller) and pipeline.task.next_head is None
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:

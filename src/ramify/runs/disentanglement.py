@@ -343,10 +343,6 @@ class DisentanglementRun(Run):
         return tuple(filter(None, (self.init, *self.view.teachers)))
 
     @classmethod
-    def evaluates(cls, pipeline: Pipeline) -> bool:
-        return isinstance(pipeline, Disentangler)
-
-    @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """Scores of links and conversations; on reply trees, graph and conversation accuracy.
 

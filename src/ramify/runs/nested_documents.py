@@ -193,10 +193,6 @@ class NestedRun(LanguageModelRun):
         return replace(self, data="")
 
     @classmethod
-    def evaluates(cls, pipeline: Pipeline) -> bool:
-        return isinstance(pipeline, DocumentPipeline)
-
-    @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """Held-out measures of every level. Options: those of `nested_scores`."""
         model = of_kind(pipeline, DocumentPipeline, source, "a model of documents")

@@ -46,11 +46,12 @@ def rows_of(
     store: Store, task: MaskedLM, split: Split, rows: RowKind, pairs: PairConfig, packing: PackConfig, seed: int
 ) -> tuple[TextRows, RowCollator]:
     """The rows of a split as a task reads them, and their collator. Raises `RamifyError` if the split has no text."""
-    text, frame = RunningText.open(store, task.tokenizer, split), task.tokenizer.frame
-    longest = task.input.max_tokens
+    text, frame = RunningText.open(store, task.tokenizer, split), task.input.row_layout(task.tokenizer).frame
+    longest, layout = task.input.max_tokens, task.input.layout
     if rows == "pairs":
-        return SentencePairs(text, task.tokenizer, longest, pairs, seed=seed), RowCollator(frame, pairs=True)
-    return FullSentences(text, task.tokenizer, longest, packing), RowCollator(frame)
+        view = SentencePairs(text, task.tokenizer, longest, pairs, layout=layout, seed=seed)
+        return view, RowCollator(frame, pairs=True)
+    return FullSentences(text, task.tokenizer, longest, packing, layout=layout), RowCollator(frame)
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class PreparedRows(PreparedLanguageModel):
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         facts = self.facts()["text"]
         found = []
-        if facts["tokens"] < self.task.input.max_tokens - self.task.tokenizer.num_special:
+        if facts["tokens"] < self.task.input.room(self.task.tokenizer):
             found.append(
                 f"the training split has {counted(facts['tokens'], 'token')}, fewer than one row of input.max_tokens="
                 f"{self.task.input.max_tokens}. Add text, or lower input.max_tokens."
@@ -182,10 +183,6 @@ class PackedTextRun(RunningTextRun):
         if task.weighs_words:
             task.count_words(np.bincount(view.text.ids, minlength=task.backbone.config.vocab_size))
         return PreparedRows(self, store, task, view, collator)
-
-    @classmethod
-    def evaluates(cls, pipeline: Pipeline) -> bool:
-        return isinstance(pipeline, MaskFiller)
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:

@@ -17,7 +17,7 @@ from ramify.inference.base import Pipeline
 from ramify.inference.permutation import StreamPipeline
 from ramify.inference.stream_evaluation import evaluate_streams, held_out_streams
 from ramify.models import hf
-from ramify.models.xlnet import XLNetConfig, head_from_hf
+from ramify.models.xlnet import XLNetConfig
 from ramify.runs import stream_report, stream_scores
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.execute import own_run
@@ -127,16 +127,11 @@ class StreamRun(RunningTextRun):
         task = self.task.build(backbone, tokenizer, self.input)
         saved = hub.saved_config(self.init)
         if saved is None:
-            head = head_from_hf(checkpoint, model)
-            hub.load_own_tensors(task, hub.own_tensors(task) | head, self.init)
+            hub.load_own_tensors(task, hub.own_tensors(task) | hub.foreign_heads(checkpoint, model), self.init)
         else:
             hf.require(self.task, {"tie_weights": saved.parts["task"].tie_weights}, self.init, "task")
             hub.start_from(task, checkpoint.tensors, self.init)
         return task
-
-    @classmethod
-    def evaluates(cls, pipeline: Pipeline) -> bool:
-        return isinstance(pipeline, StreamPipeline)
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:

@@ -336,7 +336,7 @@ class MaskedLM(Task[Batch]):
             if not self._teaches_vectors(batch):
                 yield self._target_losses(self.backbone(batch), batch, divisors), None
                 return
-            vectors = self.backbone.encode(batch.input_ids, batch.nodes)
+            vectors = self.backbone.vectors(batch.node_context().texts)
             losses = self._target_losses(self.backbone(batch, vectors=vectors), batch, divisors)
             yield losses | self._vector_losses(vectors, batch, divisors), None
             return
@@ -349,12 +349,12 @@ class MaskedLM(Task[Batch]):
         # draws the same dropout.
         device = batch.target_ids.device
         chunks = list(batch.nodes.runs(self.config.chunk_tokens))
-        parts = [batch.node_part(start, stop) for start, stop in chunks]
+        parts = [batch.node_rows(start, stop) for start, stop in chunks]
         drawn, vectors = [], []
         with torch.no_grad():
-            for ids, rows in parts:
+            for rows in parts:
                 drawn.append(generator_state(device))
-                vectors.append(self.backbone.encode(ids, rows))
+                vectors.append(self.backbone.vectors(rows))
         leaf = torch.cat(vectors) if vectors else no_vectors(self.backbone)
         leaf = leaf.detach().requires_grad_()
         # Phase two: decode in chunks. The gradient of the nodes' vectors accumulates in `leaf.grad`.
@@ -366,9 +366,9 @@ class MaskedLM(Task[Batch]):
         # Phase three: encode again with a graph, and back-propagate the accumulated gradient.
         if leaf.grad is None:
             return
-        for (ids, rows), (start, stop), before in zip(parts, chunks, drawn, strict=True):
+        for rows, (start, stop), before in zip(parts, chunks, drawn, strict=True):
             with restored_generator(device, before):
-                vectors = self.backbone.encode(ids, rows)
+                vectors = self.backbone.vectors(rows)
             yield {"encoder": (vectors * leaf.grad[start:stop]).sum()}, None
 
     def _in_parts(self, batch: Batch) -> bool:
@@ -443,7 +443,7 @@ class MaskedLM(Task[Batch]):
     def next_scores(self, hidden: Hidden, batch: Batch) -> Float[Tensor, "target 2"]:
         """The scores of a following and of a random second segment."""
         assert self.next_head is not None, "task.next_sentence is 0"
-        return self.next_head(self.backbone.pooled(hidden, batch)).float()
+        return self.next_head(self.backbone.vector(hidden.encoded(batch))).float()
 
     def _num_masked(self, batch: Batch) -> Int[Tensor, " target"]:
         """Number of masked tokens of each target of a corrupted batch."""
