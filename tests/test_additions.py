@@ -1,8 +1,8 @@
-"""One file and one line of a table add a model, a task or a kind of run: dummies of all three prove it."""
+"""One file and one line of a table add a model, a task, a kind of run or a verb: dummies of all four prove it."""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -19,11 +19,13 @@ from ramify.batching.batch import Batch, Collator
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Forest
 from ramify.batching.views.comment_trees import Discussions, TextInput, units
-from ramify.cli import app
+from ramify.cli import app, build
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
-from ramify.inference.base import Pipeline
+from ramify.inference.answers import Record
+from ramify.inference.base import Pipeline, verb
 from ramify.inference.fill_mask import MaskFiller
+from ramify.inference.verbs import VERBS, Option, Takes, Verb
 from ramify.models import hf
 from ramify.models.base import (
     Backbone,
@@ -152,9 +154,30 @@ class Lengths(Task[Batch]):
         return self.head(self.backbone.vector(self.backbone(batch).encoded(batch))).squeeze(1)
 
 
+# --- an added verb ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Length(Record):
+    text: str
+    tokens: float
+
+
+GUESS_LENGTH = Verb(
+    "guess lengths",
+    "a model of lengths",
+    Takes.PROMPT,
+    (
+        Option("times", int, 1, "Factor of the length.", least=1),
+        Option("within", str | None, None, "Bounds of the guess.", needs="a model with bounds"),
+    ),
+    Length,
+)
+
+
 class LengthGuesser(Pipeline):
     verbs = ("guess_length",)
-    usage = ('model.guess_length("a text")',)
+    usage = ('model.guess_length("a text").tokens',)
 
     def __init__(self, task: Lengths) -> None:
         self.task, self.backbone, self.tokenizer, self.input = task, task.backbone, task.tokenizer, task.input
@@ -166,11 +189,12 @@ class LengthGuesser(Pipeline):
     def parts(self) -> dict[str, Any]:
         return {"task": self.task.config, "input": self.input}
 
-    def guess_length(self, text: str) -> float:
+    @verb
+    def guess_length(self, text: str, *, times: int = 1, within: str | None = None) -> Length:
         forest = self.input.forest([ramify.Tree((ramify.Node(text),))], self.tokenizer)
         view = Discussions(forest, units(forest, [0], predict_post=True), replace(self.input, context="none"))
         batch = Collator(forest, self.tokenizer, view.input)([view.example(0)])
-        return float(self.task.predict(batch).detach().exp())
+        return Length(text, times * float(self.task.predict(batch).detach().exp()))
 
 
 # --- an added kind of run: runs/lengths.py -------------------------------------------------------------------------------
@@ -320,6 +344,7 @@ def added(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(RUNS, LengthsRun.name, LengthsRun)
     form = HFForm(AveragesAdapter(), "masked-lm", "comment-trees", TextInput(context="none"))
     monkeypatch.setitem(HF_FORMS, "mean-mixer", form)
+    monkeypatch.setitem(VERBS, "guess_length", GUESS_LENGTH)
 
 
 @pytest.fixture(scope="module")
@@ -349,7 +374,7 @@ def test_text_model(added, store, tmp_path):
     model = ramify.load(tmp_path / "run")
     assert model.embed(["one", "two words"]).shape == (2, 16)
     tree = ramify.Tree((ramify.Node("a [MASK] b", id="n"),))
-    assert model.fill_mask(tree, "n")["masks"][0]["tokens"]
+    assert model.fill_mask(tree, "n").masks[0].tokens
     again = replace(run, init=str(tmp_path / "run")).sized(str(tmp_path / "run"))
     task = again.prepare(tmp_path / "other").task
     assert torch.equal(task.backbone.mix.weight, model.task.backbone.mix.weight)
@@ -371,12 +396,54 @@ def test_task_and_kind_of_run(added, store, tmp_path, model):
     assert "counts &lt;tokens&gt;" in page
     assert "<h2>Counts</h2>" in page
     pipeline = ramify.load(tmp_path / "run")
-    assert pipeline.guess_length("one two") > 0
+    assert pipeline.guess_length("one two").tokens > 0
     assert 'model.guess_length("a text")' in (tmp_path / "run" / "README.md").read_text("utf-8")
     ramify.save(pipeline, tmp_path / "saved")
     assert ramify.load(tmp_path / "saved").guess_length("one two") == pipeline.guess_length("one two")
     with pytest.raises(RamifyError, match="it can guess_length"):
         pipeline.fill_mask("text")
+
+
+def test_verb(added, tmp_path):
+    """A class, a line and a method: the verb is a command, which prints its answers as JSON and refuses what models lack."""
+    task = bert_task(dtype=torch.float32)
+    model = LengthGuesser(Lengths(task.backbone, task.tokenizer, task.input, LengthsConfig()))
+    ramify.save(model, tmp_path)
+    once, twice = (model.guess_length("aa ab", times=times) for times in (1, 2))
+    assert model.guess_length(["aa ab", "aa ab"]) == [once, once]
+    with pytest.raises(RamifyError, match="within='3' needs a model with bounds, but this is a LengthGuesser"):
+        model.guess_length("aa ab", within="3")
+    program = build()
+
+    def command(*words):
+        return CliRunner().invoke(program, ["guess-length", *map(str, words)])
+
+    assert "guess-length" in CliRunner().invoke(program, ["--help"]).stdout
+    described = command("--help").stdout
+    assert all(each in described for each in ("a model of lengths", "--prompt", "--times", "Factor of the length", "--json"))
+    shown = json.loads(command(tmp_path, "--prompt", "aa ab", "--times", 2, "--json").stdout)
+    assert shown == {"text": "aa ab", "tokens": pytest.approx(twice.tokens)}
+    assert json.loads(command(tmp_path, "--prompt", "aa ab").stdout)["text"] == "aa ab"
+    assert "--within 3 needs a model with bounds" in str(command(tmp_path, "--within", 3).exception)
+    other = command("links", "--prompt", "aa").exception
+    assert str(other) == "links cannot guess lengths; it supports disentangle, live. Choose a model of lengths."
+
+
+def test_streaming_verb(added, monkeypatch, tmp_path):
+    """Its answers are printed one by one, each on a line."""
+
+    class Counting(LengthGuesser):
+        verbs = ("count",)
+
+        def count(self, text: str) -> Iterator[Length]:
+            yield from (Length(text[:end], end) for end in range(1, len(text) + 1))
+
+    monkeypatch.setitem(VERBS, "count", Verb("count", "a counter", Takes.PROMPT, (), Length, many=False, streams=True))
+    task = bert_task(dtype=torch.float32)
+    model = Counting(Lengths(task.backbone, task.tokenizer, task.input, LengthsConfig()))
+    monkeypatch.setattr(ramify, "load", lambda source, device: model, raising=False)
+    shown = CliRunner().invoke(build(), ["count", "model", "--prompt", "abc", "--json"]).stdout
+    assert [json.loads(line) for line in shown.splitlines()] == [{"text": "abc"[:end], "tokens": end} for end in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("name", ["masked-lm", "unknown"])
@@ -421,7 +488,7 @@ def test_tasks_with_one_pipeline_keep_their_names(added, monkeypatch, tmp_path):
 
 
 def test_pages_list_the_files_of_an_addition():
-    """The files in the section "Add a model, a task, a kind of run" are those of the dummies above."""
+    """The files in the section "Add a model, a task, a kind of run, a verb" are those of the dummies above."""
     text = ARCHITECTURE.read_text("utf-8")
     (table,) = re.findall(r"<!-- additions -->\n(.*?)<!-- /additions -->", text, re.S)
     touched = {
@@ -432,4 +499,5 @@ def test_pages_list_the_files_of_an_addition():
         "a task": ["tasks/NAME.py", "registry.py"],
         "a kind of run": ["runs/NAME.py", "runs/__init__.py"],
         "a form of another library": ["models/NAME.py", "registry.py"],
+        "a verb": ["inference/answers.py", "inference/verbs.py"],
     }

@@ -145,7 +145,5 @@ def test_models_answer_from_the_gpu(data):
     model.to("cuda")
     np.testing.assert_allclose(model.embed([tree]), vectors, atol=1e-4)
     again = model.fill_mask(asked, node, joint=True)
-    assert [guess["token"] for guess in again["masks"][0]["tokens"]] == [
-        guess["token"] for guess in answer["masks"][0]["tokens"]
-    ]
-    assert model.score(tree, node)["pseudo_log_likelihood"] == pytest.approx(score["pseudo_log_likelihood"], abs=1e-3)
+    assert [guess.token for guess in again.masks[0].tokens] == [guess.token for guess in answer.masks[0].tokens]
+    assert model.score(tree, node).pseudo_log_likelihood == pytest.approx(score.pseudo_log_likelihood, abs=1e-3)

@@ -69,12 +69,12 @@ def test_attention_weights(tmp_path):
     theirs = transformers.BertModel.from_pretrained(tmp_path, attn_implementation="eager").eval()
     model = ramify.load(tmp_path)
     answer = model.attention("aa be [MASK] co da")
-    (table,) = answer["attention"]
-    ids = torch.tensor([[tokenizer().ids[token] for token in table["keys"]]])
+    (table,) = answer.attention
+    ids = torch.tensor([[tokenizer().ids[token] for token in table.keys]])
     with torch.no_grad():
         expected = torch.stack(theirs(ids, output_attentions=True).attentions)[:, 0]
-    found = np.stack([head["weights"] for head in table["heads"]]).reshape(expected.shape)
-    assert [(head["layer"], head["head"]) for head in table["heads"]][4:6] == [(2, 1), (2, 2)]
+    found = np.stack([head.weights for head in table.heads]).reshape(expected.shape)
+    assert [(head.layer, head.head) for head in table.heads][4:6] == [(2, 1), (2, 2)]
     torch.testing.assert_close(torch.from_numpy(found), expected, rtol=0, atol=1e-5)
 
 

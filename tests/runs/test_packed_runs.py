@@ -100,10 +100,10 @@ def test_execution(store, tmp_path, recipe, rows):
     if recipe == "bert":
         assert metrics[0]["loss"] == pytest.approx(metrics[0]["masked_lm"] + metrics[0]["next_sentence"])
     model = ramify.load(out)
-    (mask,) = model.fill_mask("the man went to the [MASK]")["masks"]
-    assert len(mask["tokens"]) == 5
+    (mask,) = model.fill_mask("the man went to the [MASK]").masks
+    assert len(mask.tokens) == 5
     assert model.embed(["a dog barked.", "the cat"]).shape == (2, 16)
-    assert len(model.score("the dog barked.")["tokens"]) >= 4
+    assert len(model.score("the dog barked.").tokens) >= 4
     page = write_report(out).read_text("utf-8")
     for words in ("Held-out scores", "one masked token given all others", "Masks filled", "Learning curves"):
         assert words in page
@@ -200,7 +200,7 @@ def test_albert_trains(store, tmp_path, parts):
     names = [name for name, _ in prepared.task.backbone.named_parameters()]
     assert not any("layers.1." in name for name in names)
     assert "embeddings.projection.weight" in names
-    assert ramify.load(tmp_path / "run").fill_mask("a [MASK]")["masks"]
+    assert ramify.load(tmp_path / "run").fill_mask("a [MASK]").masks
 
 
 def test_comments_are_running_text_too(tmp_path):

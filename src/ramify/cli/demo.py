@@ -153,11 +153,11 @@ def _sparkline(values: Sequence[float], width: int = 40) -> str:
 def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
     """The shipped checkpoint's loss on the whole sample: with ancestors, without context, and with another tree's ancestors."""
     import ramify
-    from ramify.cli.shared import bar, mask_filler
+    from ramify.cli.shared import bar
     from ramify.inference.evaluation import gain
     from ramify.inference.held_out import NAMES, measure
 
-    task = mask_filler(ramify.load(CHECKPOINT), str(CHECKPOINT)).task
+    task = ramify.load(CHECKPOINT).task
     with bar("evaluating", 3 * store.info["comments"]) as advance:
         measured = measure(task, store, "all", draws=draws, controls=("mismatched",), progress=advance)
     count = measured.scores["tree"].count.sum()

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from ramify.errors import CannotError, RamifyError
+from ramify.inference.answers import HeadWeights, StackWeights
 from ramify.inference.mask_query import NodeInContext
 from ramify.inference.rows import recorded
 from ramify.models.base import AnyBackbone, Backbone
@@ -103,8 +103,8 @@ def _names(text: NodeInContext, places: Sequence[int]) -> list[str]:
     return names
 
 
-def chosen_heads(tables: Sequence[AttentionTable], layer: int | None, head: int | None) -> list[dict[str, Any]]:
-    """The tables as plain data and NumPy arrays, reduced to a layer and a head (counted from 1), if any is given.
+def chosen_heads(tables: Sequence[AttentionTable], layer: int | None, head: int | None) -> tuple[StackWeights, ...]:
+    """The tables with NumPy arrays, reduced to a layer and a head (counted from 1), if any is given.
 
     Raises `RamifyError` if no table has this layer or head.
     """
@@ -117,13 +117,12 @@ def chosen_heads(tables: Sequence[AttentionTable], layer: int | None, head: int 
             raise RamifyError(f"{name}={number} is not in this model. Choose 1 to {sizes[name]}, or leave it out.")
     found = []
     for table in tables:
-        heads = [
-            {"layer": place, "head": number, "weights": weights.float().cpu().numpy()}
+        heads = tuple(
+            HeadWeights(place, number, weights.float().cpu().numpy())
             for place, of_heads in enumerate(table.layers, 1)
             for number, weights in enumerate(of_heads, 1)
             if layer in (None, place) and head in (None, number)
-        ]
+        )
         if heads:
-            names = {name: getattr(table, name) for name in ("stack", "kind", "node", "queries", "keys")}
-            found.append({**names, "heads": heads})
-    return found
+            found.append(StackWeights(table.stack, table.kind, table.node, tuple(table.queries), tuple(table.keys), heads))
+    return tuple(found)

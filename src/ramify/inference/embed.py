@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -19,11 +19,13 @@ from ramify.batching.views.comment_trees import BLIND, FOREIGN, Context, Discuss
 from ramify.dataset.frames import ArrowStream
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
+from ramify.inference.answers import Attention, NodeAttention
 from ramify.inference.attention import chosen_heads, node_attention
-from ramify.inference.base import TOKENS, Pipeline
+from ramify.inference.base import TOKENS, Pipeline, verb
 from ramify.inference.mask_query import NodeInContext, chosen_node
 from ramify.inference.rows import row_vectors
 from ramify.inference.texts import read_texts
+from ramify.inference.verbs import READS_COMMENTS
 from ramify.models.base import Backbone, decode_parts, parts_of
 from ramify.nn.modes import evaluating
 from ramify.nn.ragged import runs
@@ -37,6 +39,7 @@ NODES = 1 << 18
 class TextPipeline(Pipeline, ABC):
     """A pipeline of a model that reads the texts of trees. Every such model can embed."""
 
+    abilities: ClassVar[tuple[str, ...]] = (READS_COMMENTS,)
     normalize: bool = False
     """Whether vectors have length 1."""
 
@@ -44,10 +47,12 @@ class TextPipeline(Pipeline, ABC):
     def forest(self, data: Store | Iterable[Tree]) -> Forest:
         """Trees laid out for `embed_batches`."""
 
+    @verb
     def embed(
         self,
         data: Tree | str | Iterable[Tree | str] | ArrowStream,
         *,
+        level: str | None = None,
         context: Literal["tree", "none"] | None = None,
         text: str | None = None,
         id: str | None = None,
@@ -56,7 +61,8 @@ class TextPipeline(Pipeline, ABC):
     ) -> Float[NDArray, "node dim"]:
         """A vector for every node, tree after tree: given its ancestors (`tree`), or from its text alone (`none`).
 
-        By default, nodes read the same context as in training. A string is a tree of one node.
+        By default, nodes read the same context as in training. A string is a tree of one node. `level` is for models of nested
+        documents.
 
         Of a data frame (pandas, polars, pyarrow …), `text` names the column of texts: a vector for every row, in their order.
         With the columns `id` and `parent` (an id, or nothing for a root), rows are the nodes of trees; ids are unique in the
@@ -72,7 +78,7 @@ class TextPipeline(Pipeline, ABC):
             out[nodes] = vectors
         return texts.in_order_of_rows(out)
 
-    @abstractmethod
+    @verb
     def attention(
         self,
         tree: Tree | str,
@@ -81,13 +87,33 @@ class TextPipeline(Pipeline, ABC):
         context: Context | None = None,
         layer: int | None = None,
         head: int | None = None,
-    ) -> dict[str, Any]:
-        """The attention weights of a text, or of a node's text in its context, by layer and head, which are counted from 1.
+        order: Literal["forward", "backward", "random"] | None = None,
+        seed: int = 0,
+    ) -> Attention:
+        """The attention weights of a text, or of a node's text in its context: a table per stack of layers and kind of
+        attention.
 
-        `attention` is a list of tables, one per stack of layers and kind of attention. `queries` and `keys` are tokens, or ids
-        of ancestors; the `weights` of each head are an array, [query, key]. A query's weights add up to 1, or to 0 if it sees
-        no key. `layer` and `head` choose one. Raises `RamifyError` if the text is longer than the model reads.
+        `layer` and `head` choose one; they are counted from 1. Raises `RamifyError` if the text is longer than the model reads.
+
+        A model with two streams gives both, without memory. By default, tokens of its content stream read all tokens, and its
+        query stream has a row for each mask token, which reads all other words, or if there is none, a row for each token,
+        which reads all other tokens. With an `order`, both streams follow this factorization order; `seed` determines a random
+        one.
         """
+        return self._attention(tree, node, context, layer, head, order, seed)
+
+    @abstractmethod
+    def _attention(
+        self,
+        tree: Tree | str,
+        node: str | int | None,
+        context: Context | None,
+        layer: int | None,
+        head: int | None,
+        order: Literal["forward", "backward", "random"] | None,
+        seed: int,
+    ) -> Attention:
+        """`attention` of one text. Only models with two streams are given an order."""
 
     @property
     @abstractmethod
@@ -144,19 +170,20 @@ class ContextPipeline(TextPipeline, ABC):
     def forest(self, data: Store | Iterable[Tree]) -> Forest:
         return self.input.forest(data, self.tokenizer)
 
-    def attention(
+    def _attention(
         self,
         tree: Tree | str,
-        node: str | int | None = None,
-        *,
-        context: Context | None = None,
-        layer: int | None = None,
-        head: int | None = None,
-    ) -> dict[str, Any]:
+        node: str | int | None,
+        context: Context | None,
+        layer: int | None,
+        head: int | None,
+        order: Literal["forward", "backward", "random"] | None,
+        seed: int,
+    ) -> Attention:
         tree, node = chosen_node(tree, node)
         text = NodeInContext.of(self.backbone, self.tokenizer, self.input, tree, node, context)
         ids = self.tokenizer.encode(tree.nodes[text.node].text, masks=True)
-        return {**text.head, "attention": chosen_heads(node_attention(self.backbone, text, ids), layer, head)}
+        return NodeAttention(*text.head, chosen_heads(node_attention(self.backbone, text, ids), layer, head))
 
     def vector_batches(
         self, forest: Forest, context: Literal["tree", "none"] | None, tokens: int

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,15 @@ from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree
 
 
+class Head(NamedTuple):
+    """The first fields of answers about a node's text."""
+
+    node: str
+    context: str
+    ancestors: tuple[str, ...]
+    """The ids of the ancestors in the context, oldest first."""
+
+
 class MaskQuery(ABC):
     """The text of a node, which may be varied, in its surroundings."""
 
@@ -31,7 +40,7 @@ class MaskQuery(ABC):
 
     @property
     @abstractmethod
-    def head(self) -> dict[str, Any]:
+    def head(self) -> "Head":
         """The first fields of every answer."""
 
     @property
@@ -113,10 +122,9 @@ class NodeInContext:
         return cls(tokenizer, input, forest, tree, place, part, tuple(whole.context[start:stop].tolist()))
 
     @property
-    def head(self) -> dict[str, Any]:
-        """The node, the kind of context, and the ancestors in it."""
-        ancestors = [self.tree.nodes[index].id for index in np.unique(self.forest.node[list(self.context)])]
-        return {"node": self.tree.nodes[self.node].id, "context": self.input.context, "ancestors": ancestors}
+    def head(self) -> Head:
+        ancestors = tuple(self.tree.nodes[index].id for index in np.unique(self.forest.node[list(self.context)]))
+        return Head(self.tree.nodes[self.node].id, self.input.context, ancestors)
 
     def batch(self, texts: Sequence[Sequence[int]]) -> tuple[Batch, int]:
         """Variants of the node's text, of equal length, as the targets of a batch, and the place of their first token in a row.
@@ -159,7 +167,7 @@ class ContextQuery(MaskQuery):
         return cls(task, task.tokenizer, tree, text.node, text)
 
     @property
-    def head(self) -> dict[str, Any]:
+    def head(self) -> Head:
         return self.text.head
 
     @property
