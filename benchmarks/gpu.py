@@ -219,9 +219,8 @@ def write_data(folder: Path, tiny: bool) -> None:
 def _convolution_backward(
     out: Sequence[int], x: Sequence[int], weight: Sequence[int], *rest: Any, out_shape: Any = None, **_: Any
 ) -> int:
-    """Each gradient costs as much as the convolution. Torch's own count takes no account of groups."""
-    *_, needed = rest
-    return sum(needed[:2]) * flop_counter.conv_flop_count([*x], [*weight], [*out])
+    """Each gradient that `rest[-1]` asks for costs as much as the convolution. Torch's own count takes no account of groups."""
+    return sum(rest[-1][:2]) * flop_counter.conv_flop_count([*x], [*weight], [*out])
 
 
 def _lstm(x: Sequence[int], weights: Sequence[Sequence[int]], *_: Any, **__: Any) -> int:
@@ -299,7 +298,7 @@ def prepared(case: Case, size: str, data: Path, out: Path) -> Prepared:
     tokenizer = {"tokenizer": str(data / case.tokenizer)} if case.tokenizer else {}
     run = RECIPES[case.recipe](str(data / case.data), **case.options, **tokenizer)
     changes = {"train.precision": "bf16", "train.evaluate_every": "0", "train.checkpoint_every": "0"}
-    return run.adapt_to_data().changed({**changes, **case.sizes[size]}).prepare(out)
+    return run.changed({**changes, **case.sizes[size]}).prepare(out)
 
 
 def training_steps(run: Prepared, out: Path, steps: int, warm_up: int, device: torch.device) -> list[Step]:
@@ -313,7 +312,6 @@ def training_steps(run: Prepared, out: Path, steps: int, warm_up: int, device: t
             [run.stage(0)],
             out,
             seed=run.run.seed,
-            divisors=run.divisors(),
             report=lambda record: totals.append((record["seconds"], record["target_tokens"], count())),
             cpu=device.type == "cpu",
         )

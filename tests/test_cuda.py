@@ -67,7 +67,7 @@ def test_two_phases_draw_the_same_dropout_twice():
     def loss() -> float:
         torch.manual_seed(3)
         with torch.no_grad():
-            passes = task.losses(batch, {"masked_lm": 1.0}, MAIN, None)
+            passes = task.losses(batch, {"masked_lm": 1.0}, MAIN, None, None)
             return sum(float(named["masked_lm"]) for named, _ in passes if "masked_lm" in named)
 
     torch.manual_seed(3)
