@@ -135,7 +135,7 @@ CASES = {
         "unigram",
         {},
         {
-            "tiny": {"model.dims": "[16, 16, 16, 16, 16]", "model.max_children": "[12, 4, 4, 4]", "train.budget": "128"},
+            "tiny": {"model.dims": "[16, 16, 16, 16, 16]", "model.max_children": "[12, 4, 4, 4]", "train.budget": "512"},
             "small": {"train.budget": "8192"},
             "base": _DEEP | {"model.dims": "[256, 512, 768, 1024, 1024]", "model.vocab_size": "32000", "train.budget": "8192"},
         },
@@ -194,9 +194,10 @@ def discussions(count: int, comments: int) -> list[Tree]:
 def write_data(folder: Path, tiny: bool) -> None:
     """Build the data sets and train their tokenizers. One tree in eight is for dev."""
     random = np.random.default_rng(1)
-    books, logs, trees, comments = (4, 2, 8, 10) if tiny else (24, 8, 160, 40)
-    sizes = (2, 3, 6) if tiny else (10, 15, 6)
-    made = {
+    books, logs, trees, comments = (12, 2, 8, 10) if tiny else (120, 8, 160, 40)
+    # A book fits into a batch of AGENT, so that all of its steps are alike.
+    sizes = (2, 1, 2) if tiny else (4, 7, 6)
+    made: dict[str, list[Tree]] = {
         "discussions": discussions(trees, comments),
         "books": [Tree(_book(random, *sizes)) for _ in range(books)],
         "logs": [Tree(_log(random, 100 if tiny else 1200)) for _ in range(logs)],
@@ -218,9 +219,8 @@ def write_data(folder: Path, tiny: bool) -> None:
 def _convolution_backward(
     out: Sequence[int], x: Sequence[int], weight: Sequence[int], *rest: Any, out_shape: Any = None, **_: Any
 ) -> int:
-    """Each gradient costs as much as the convolution. Torch's own count takes no account of groups."""
-    *_, needed = rest
-    return sum(needed[:2]) * flop_counter.conv_flop_count(list(x), list(weight), list(out))
+    """Each gradient that `rest[-1]` asks for costs as much as the convolution. Torch's own count takes no account of groups."""
+    return sum(rest[-1][:2]) * flop_counter.conv_flop_count([*x], [*weight], [*out])
 
 
 def _lstm(x: Sequence[int], weights: Sequence[Sequence[int]], *_: Any, **__: Any) -> int:
@@ -281,8 +281,8 @@ def measures(steps: Sequence[Step], device: torch.device) -> list[dict[str, Any]
     peak = peak_rate(device)
 
     def row(measure: str, unit: str, values: Sequence[float]) -> dict[str, Any]:
-        known = {"value": statistics.median(values), "range": [min(values), max(values)]} if values else {}
-        return {"measure": measure, "unit": unit, "value": None, "range": None} | known
+        named: dict[str, Any] = {"measure": measure, "unit": unit, "value": None, "range": None}
+        return named | ({"value": statistics.median(values), "range": [min(values), max(values)]} if values else {})
 
     memory = [torch.cuda.max_memory_allocated(device) / 2**20] if device.type == "cuda" else []
     return [
@@ -298,7 +298,7 @@ def prepared(case: Case, size: str, data: Path, out: Path) -> Prepared:
     tokenizer = {"tokenizer": str(data / case.tokenizer)} if case.tokenizer else {}
     run = RECIPES[case.recipe](str(data / case.data), **case.options, **tokenizer)
     changes = {"train.precision": "bf16", "train.evaluate_every": "0", "train.checkpoint_every": "0"}
-    return run.changed(changes | case.sizes[size]).prepare(out)
+    return run.changed({**changes, **case.sizes[size]}).prepare(out)
 
 
 def training_steps(run: Prepared, out: Path, steps: int, warm_up: int, device: torch.device) -> list[Step]:
@@ -317,6 +317,8 @@ def training_steps(run: Prepared, out: Path, steps: int, warm_up: int, device: t
         )
         # A step ends when its loss is read, so the device has finished.
         trainer.run(until=warm_up + steps)
+        if trainer.stopped:
+            raise KeyboardInterrupt
         return np.diff(totals, axis=0)[warm_up:].tolist()
 
     run.task.to(device)
