@@ -253,9 +253,9 @@ def _load_hugging_face(directory: Path) -> Pipeline:
     A sentence-transformers directory determines the pooling, the normalization and the length limit of embeddings.
     """
     form, sentences = _form_of(directory), _sentence_transformers(directory)
-    config = form.adapter.read_config(directory)
+    config: Any = form.adapter.read_config(directory)
     if sentences is not None:
-        if not isinstance(config, TextModelConfig):
+        if not issubclass(form.adapter.model, TextModelConfig):
             raise RamifyError(
                 f"{directory / 'modules.json'} pools the states of {with_article(model_name(config))}, which Ramify does not. "
                 "Choose another checkpoint."
