@@ -10,8 +10,9 @@ import pytest
 import ramify
 from fixtures import tree_task
 from fixtures.nested import task as nested_task
-from fixtures.running import collate, streams
+from fixtures.running import INPUT, streams
 from fixtures.running import task as permutation_task
+from ramify.batching.stream_batch import collate_streams
 from ramify.recipes import FITS, RECIPES
 from ramify.registry import TASKS
 from ramify.tasks.base import MAIN
@@ -26,7 +27,7 @@ def losses() -> set[str]:
     plain = permutation_task()
     own = PermutationLM(plain.backbone, plain.tokenizer, plain.input, PermutationLMConfig(next_segment=1.0))
     view = streams()
-    batch = own.draw(collate([view.example(0)]), np.zeros(1, dtype=np.int64))
+    batch = own.draw(collate_streams([view.example(0)], INPUT), np.zeros(1, dtype=np.int64))
     found = {*tree_task().divided_by, *nested_task().loss_names, *own.counts(batch, MAIN)}
     assert len(found) > 10
     return found
