@@ -1,5 +1,6 @@
 """Texts and pairs of texts as flat rows: the input of every backbone that encodes (`models.base.Encodes`)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +9,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ramify.nn.ragged import Rows
+from ramify.nn.ragged import Rows, length_key
 
 
 @dataclass(frozen=True)
@@ -65,3 +66,18 @@ class EncoderInput:
             self.source,
             self.spans,
         )
+
+
+def bare_rows(texts: Sequence[Sequence[int]]) -> EncoderInput:
+    """Each text alone in a row, without special tokens."""
+    lengths = np.array([len(text) for text in texts], dtype=np.int64)
+    order = np.argsort(length_key(lengths), kind="stable")
+    spans = np.stack([np.zeros_like(lengths), lengths, lengths, lengths], 1).reshape(-1, 2, 2)
+    return EncoderInput(
+        ids=torch.tensor([token for text in order.tolist() for token in texts[text]], dtype=torch.int64),
+        rows=Rows.build(lengths[order]),
+        token_types=None,
+        context=None,
+        source=order,
+        spans=spans[order],
+    )

@@ -11,19 +11,22 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ramify.batching.encoder_input import bare_rows
 from ramify.batching.forest import Forest, Ints
 from ramify.batching.stream_batch import StreamBatch, StreamTargets, plain_rows
 from ramify.batching.views.comment_trees import Context
 from ramify.batching.views.streams import StreamInput
 from ramify.dataset.store import Store
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.inference.attention import AttentionTable, check_pairs, check_records, chosen_heads, spelled
 from ramify.inference.base import TOKENS
 from ramify.inference.fill_mask import FillingPipeline
 from ramify.inference.mask_query import MaskQuery, chosen_node, node_of
+from ramify.inference.search import Beam, Hypothesis, Limits, Sampling, beam_search, collect, sample
 from ramify.models.base import StreamBackbone
 from ramify.nn.attention import AttentionRecord
 from ramify.nn.modes import evaluating
+from ramify.nn.ragged import runs
 from ramify.tasks.denoising_lm import DenoisingLM
 from ramify.tasks.permutation_lm import PermutationLM
 from ramify.tokenizer import Tokenizer
@@ -251,42 +254,78 @@ class PermutationPipeline(StreamPipeline):
 
     def generate(
         self,
-        prompt: str = "",
+        prompt: str | Sequence[str] = "",
         *,
         tokens: int,
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
-        seed: int = 0,
-        cached: bool = True,
-    ) -> dict[str, Any]:
-        """Sample `tokens` tokens after the prompt, from left to right. Special tokens are never sampled.
+        seed: int | Sequence[int] = 0,
+        stop: str | Sequence[str] = (),
+        beam: int | None = None,
+        n_best: int = 1,
+        length_penalty: float = Beam.length_penalty,
+    ) -> Any:
+        """Continue a prompt from left to right by at most `tokens` tokens. A list of prompts gives a list of answers.
 
-        `temperature` 0 takes the likeliest token. `top_k` and `top_p` keep the likeliest tokens, so many or of so much
-        probability together. Without `cached`, every step reads the whole text again, with the same result.
+        By default, tokens are sampled. `temperature` 0 takes the likeliest token. `top_k` and `top_p` keep the likeliest
+        tokens, so many or of so much probability together. A prompt in a list is continued as if it were alone: equal seeds
+        give equal texts, and a list of seeds has one for each prompt.
+
+        `beam` is the width of a beam search, which finds likely continuations instead. The answer then also holds the `n_best`
+        of them as `hypotheses`, ordered by log p / ((5 + length) / 6)^`length_penalty`.
+
+        Special tokens are never chosen. A token of `stop`, in the vocabulary's spelling, ends a text and is no part of it.
         """
-        _check_sampling(tokens, temperature, top_k, top_p)
-        given = self.tokenizer.encode(prompt)
-        ids = list(given)
-        random = torch.Generator().manual_seed(seed)
-        never = torch.tensor(self.tokenizer.special_ids)
-        state, unread = None, list(given)
-        with torch.no_grad(), evaluating(self.module):
-            for _ in range(tokens):
-                # The row's last token only stands for the next one: nobody sees it.
-                row = np.array([[*(unread if cached else ids), 0]])
-                batch = plain_rows(row, np.arange(row.shape[1])[None], reused=row.shape[1] - 1)
-                batch = replace(batch, remembered=len(given) + tokens if cached else 0)
-                batch = replace(batch, targets=StreamTargets.at(np.array([[row.shape[1] - 1]]), batch.input_ids))
-                hidden = self.backbone(batch.to(self.device), state, targets_only=True)
-                assert hidden.queries is not None
-                scores = self.task.head(hidden.queries[0])[0].float().cpu()
-                scores[never] = -torch.inf
-                ids.append(_sample(scores, temperature, top_k, top_p, random))
-                state, unread = (hidden.state, ids[-1:]) if cached else (None, [])
+        prompts = [prompt] if isinstance(prompt, str) else [*prompt]
+        seeds = [seed] * len(prompts) if isinstance(seed, int) else [*seed]
+        if len(seeds) != len(prompts):
+            raise RamifyError(f"seed={seeds} must hold one seed for each of {counted(len(prompts), 'prompt')}. Check the list.")
+        sampling, limits = Sampling(temperature, top_k, top_p), self._limits(stop)
+        if beam is None and n_best != 1:
+            raise RamifyError(f"n_best={n_best} needs a beam search. Set beam to at least {n_best}.")
+        if beam is not None and sampling != Sampling():
+            raise RamifyError(f"beam={beam} draws no tokens. Leave out temperature, top_k and top_p.")
+        given = [self.tokenizer.encode(each) for each in prompts]
+        answers: list[dict[str, Any]] = []
+        for start, end in runs(np.array([(len(ids) + tokens) * (beam or 1) for ids in given]), TOKENS):
+            rows, maximums = bare_rows(given[start:end]).to(self.device), [tokens] * (end - start)
+            with evaluating(self.module):
+                if beam is None:
+                    steps = sample(self.task, rows, sampling, limits, maximums=maximums, seeds=seeds[start:end])
+                    answers += map(self._answer, prompts[start:end], given[start:end], collect(steps, len(maximums)))
+                else:
+                    best = beam_search(self.task, rows, Beam(beam, n_best, length_penalty), limits, maximums=maximums)
+                    answers += map(self._ranking, prompts[start:end], given[start:end], best)
+        return answers[0] if isinstance(prompt, str) else answers
+
+    def _limits(self, stop: str | Sequence[str]) -> Limits:
+        stops = [stop] if isinstance(stop, str) else [*stop]
+        for piece in stops:
+            if piece not in self.tokenizer.ids:
+                raise RamifyError(
+                    f"stop={piece!r} is not in this model's vocabulary. Choose one of its pieces, spelled with the mark of its "
+                    "word's start, if any."
+                )
+        ids = [self.tokenizer.ids[piece] for piece in stops]
+        return Limits(tuple(ids), tuple(token for token in self.tokenizer.special_ids if token not in ids))
+
+    def _answer(self, prompt: str, given: Sequence[int], ids: Sequence[int]) -> dict[str, Any]:
         # Decoded behind the prompt, a first word keeps the space before it.
-        text = self.tokenizer.decode(ids).removeprefix(self.tokenizer.decode(given))
-        return {"prompt": prompt, "text": text, "tokens": tokens}
+        text = self.tokenizer.decode([*given, *ids]).removeprefix(self.tokenizer.decode(given))
+        return {"prompt": prompt, "text": text, "tokens": len(ids)}
+
+    def _ranking(self, prompt: str, given: Sequence[int], best: Sequence[Hypothesis]) -> dict[str, Any]:
+        hypotheses = [
+            {
+                "text": self._answer(prompt, given, each.ids)["text"],
+                "tokens": len(each.ids),
+                "log_probability": each.log_probability,
+                "score": each.score,
+            }
+            for each in best
+        ]
+        return self._answer(prompt, given, best[0].ids) | {"hypotheses": hypotheses}
 
     def attention(
         self,
@@ -385,29 +424,3 @@ def _ranks(order: str, length: int, seed: int) -> Ints:
     if order not in ("forward", "backward"):
         raise RamifyError(f"order={order!r} is not forward, backward or random. Choose one of them, or leave it out.")
     return forward if order == "forward" else forward[::-1].copy()
-
-
-def _check_sampling(tokens: int, temperature: float, top_k: int | None, top_p: float | None) -> None:
-    if tokens < 1:
-        raise RamifyError(f"tokens={tokens} must be at least 1.")
-    if temperature < 0:
-        raise RamifyError(f"temperature={temperature:g} must be at least 0.")
-    if top_k is not None and top_k < 1:
-        raise RamifyError(f"top_k={top_k} must be at least 1.")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise RamifyError(f"top_p={top_p:g} must be above 0 and at most 1.")
-
-
-def _sample(
-    scores: Float[Tensor, " vocab"], temperature: float, top_k: int | None, top_p: float | None, random: torch.Generator
-) -> int:
-    if temperature == 0:
-        return int(scores.argmax())
-    scores, pieces = (scores / temperature).sort(descending=True, stable=True)
-    probabilities = scores.softmax(0)
-    if top_k is not None:
-        probabilities[top_k:] = 0
-    if top_p is not None:
-        # The token that passes the bound is kept.
-        probabilities[probabilities.cumsum(0) - probabilities >= top_p] = 0
-    return int(pieces[torch.multinomial(probabilities, 1, generator=random)])

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.stream_batch import StreamBatch
 from ramify.errors import RamifyError
 from ramify.files import read_json
@@ -19,9 +20,10 @@ from ramify.models import hf
 from ramify.models.base import RATES, Checkpoint, ModelConfig, State, StreamBackbone, StreamHidden, check_config
 from ramify.nn.attention import AttentionRecord, LayerWeights
 from ramify.nn.blocks import ACTIVATIONS, Activation
+from ramify.nn.cache import Cache, KeyValueCache, with_room
 from ramify.nn.dropout import add_dropout, dropout
 from ramify.nn.linear import Linear
-from ramify.nn.relative import Queries, RelativeAttention, sinusoids
+from ramify.nn.relative import Keys, Queries, RelativeAttention, sinusoids
 from ramify.tensors import load_strictly
 
 SEGMENTS = 3
@@ -124,6 +126,22 @@ class Memory:
     @property
     def visible(self) -> Bool[Tensor, "row key"]:
         return torch.arange(self.size, device=self.valid.device) >= self.size - self.valid[:, None]
+
+
+@dataclass(frozen=True)
+class XLNetCache(Cache):
+    """The keys and values of the content stream, and the keys of the distances that were needed so far."""
+
+    keys: KeyValueCache
+    codes: tuple[Float[Tensor, "1 head distance size"], ...]
+    """Those of each layer, from the greatest distance down to 0. All sequences share them."""
+
+    @property
+    def lengths(self) -> Int[Tensor, " sequence"]:
+        return self.keys.lengths
+
+    def reorder(self, index: Int[Tensor, " kept"]) -> "XLNetCache":
+        return replace(self, keys=self.keys.reorder(index))
 
 
 class XLNet(StreamBackbone):
@@ -231,6 +249,60 @@ class XLNet(StreamBackbone):
             valid = torch.where(batch.continues, memory.valid + batch.reused, valid)
         return {"memory": states[:, :, -size:].detach(), "valid": valid.clamp(max=size)}
 
+    # --- generation: the forward order, without memory or segments -----------------------------------------------------
+
+    def read_prompts(self, prompts: EncoderInput) -> tuple[Float[Tensor, "sequence dim"], XLNetCache]:
+        rows = prompts.rows
+        # Prompts end in the same column. Of empty prompts alone, one column remains, which nobody reads.
+        columns = max(1, rows.max_length)
+        begins = columns - rows.lengths
+        sequence = torch.repeat_interleave(torch.arange(len(rows), device=begins.device), rows.lengths, output_size=rows.total)
+        ids = prompts.ids.new_zeros(len(rows), columns)
+        ids[sequence, begins.index_select(0, sequence) + rows.positions] = prompts.ids
+        keys = KeyValueCache(len(self.layers), begins, padded=bool((rows.host_lengths < columns).any()))
+        return self._read(ids, XLNetCache(keys, ()))
+
+    def read_tokens(self, ids: Int[Tensor, " sequence"], cache: Cache) -> tuple[Float[Tensor, "sequence dim"], XLNetCache]:
+        assert isinstance(cache, XLNetCache)
+        return self._read(ids[:, None], cache)
+
+    def _read(self, ids: Int[Tensor, "sequence token"], cache: XLNetCache) -> tuple[Float[Tensor, "sequence dim"], XLNetCache]:
+        """Read the next tokens of each sequence, with one query behind them."""
+        num_tokens, keys = ids.shape[1], cache.keys
+        num_keys = keys.columns + num_tokens
+        x = torch.cat([self.embedding(ids), self.mask_embedding.expand(len(ids), 1, -1)], 1)
+        if self.config.position == "absolute":
+            x = x + self._places(keys.positions(num_tokens + 1), x)
+        x = dropout(x, self.config.dropout, self.training)
+        cache = self._reaching(cache, num_keys, x)
+        mask = keys.visible(num_tokens + 1, num_keys)
+        part = Queries(slice(0, num_tokens + 1), num_keys, 0, num_tokens + 1, mask)
+        for number, layer in enumerate(self.layers):
+            key, value = keys.append(number, layer.attention.key_values(x[:, :num_tokens]))
+            codes = None
+            if cache.codes:
+                # A token has distances down to that of the last token, which nobody before it reads.
+                table = cache.codes[number]
+                codes = F.pad(table[:, :, table.shape[2] - num_keys - 1 :], (0, 0, 0, num_tokens - 1))
+            if number == len(self.layers) - 1:
+                # Nobody reads the last layer's content stream.
+                x = x[:, -1:]
+                part = Queries(slice(0, 1), num_keys, num_tokens, num_tokens + 1, None if mask is None else mask[:, :, -1:])
+            x = layer(x, layer.attention(x, Keys(key, value, num_tokens + 1, codes), [part]))
+        return dropout(x[:, 0], self.config.dropout, self.training), cache
+
+    def _reaching(self, cache: XLNetCache, greatest: int, like: Tensor) -> XLNetCache:
+        """The cache with the keys of all distances up to `greatest`. Each is computed once."""
+        size = cache.codes[0].shape[2] if cache.codes else 0
+        if self.config.position == "absolute" or greatest < size:
+            return cache
+        distances = torch.arange(with_room(greatest), size - 1, -1, dtype=torch.float64, device=like.device)
+        new = self._distance_codes(distances).to(like.dtype)
+        tables = [layer.attention.coded(new[None]) for layer in self.layers]
+        if cache.codes:
+            tables = [torch.cat(pair, 2) for pair in zip(tables, cache.codes, strict=True)]
+        return replace(cache, codes=tuple(tables))
+
     # --- positions and segments --------------------------------------------------------------------------------------
 
     def _codes(
@@ -240,23 +312,30 @@ class XLNet(StreamBackbone):
         num_tokens = batch.input_ids.shape[1]
         greatest = num_tokens - 1 + (0 if memory is None else memory.size)
         distances = torch.arange(greatest, -num_tokens, -1, dtype=torch.float64, device=like.device)
-        if self.config.max_distance is not None:
-            distances = distances.clamp(-self.config.max_distance, self.config.max_distance)
         # Backward rows have the text after them in memory. Negated distances keep the true offsets of the text.
         signs = sorted(set(batch.direction.tolist()), reverse=True)
-        codes = torch.stack([sinusoids(sign * distances, self.config.dim) for sign in signs]).to(like.dtype)
+        codes = torch.stack([self._distance_codes(sign * distances) for sign in signs]).to(like.dtype)
         index = torch.from_numpy(np.searchsorted(-np.array(signs), -batch.direction)).to(like.device)
         return dropout(codes, self.config.dropout, self.training), index
 
+    def _distance_codes(self, distances: Float[Tensor, " distance"]) -> Float[Tensor, "distance dim"]:
+        if self.config.max_distance is not None:
+            distances = distances.clamp(-self.config.max_distance, self.config.max_distance)
+        return sinusoids(distances, self.config.dim)
+
     def _absolute(self, batch: StreamBatch, like: Tensor) -> Float[Tensor, "row query dim"]:
-        """Sinusoids of the size of the embeddings, for tokens and targets."""
+        """Sinusoids for tokens and targets."""
         num_tokens = batch.input_ids.shape[1]
-        positions = torch.arange(num_tokens, dtype=torch.float64, device=like.device)
-        table = (sinusoids(positions, self.config.dim) * INIT_STD * 2**0.5).to(like.dtype)
+        table = self._places(torch.arange(num_tokens, device=like.device), like)
         every = table.expand(len(like), -1, -1)
         if batch.targets is None:
             return every
         return torch.cat([every, F.embedding(batch.targets.positions, table)], 1)
+
+    def _places(self, positions: Int[Tensor, "*axes place"], like: Tensor) -> Float[Tensor, "*axes place dim"]:
+        """Sinusoids of the size of the embeddings."""
+        codes = sinusoids(positions.flatten().double(), self.config.dim) * INIT_STD * 2**0.5
+        return codes.to(like.dtype).view(*positions.shape, -1)
 
 
 def content_parts(batch: StreamBatch, memory: Memory | None) -> Iterator[Queries]:
