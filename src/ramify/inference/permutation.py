@@ -288,7 +288,8 @@ class PermutationPipeline(StreamPipeline):
             raise RamifyError(f"beam={beam} draws no tokens. Leave out temperature, top_k and top_p.")
         given = [self.tokenizer.encode(each) for each in prompts]
         answers: list[dict[str, Any]] = []
-        for start, end in runs(np.array([(len(ids) + tokens) * (beam or 1) for ids in given]), TOKENS):
+        costs = np.array([(len(ids) + tokens) * (beam or 1) for ids in given], dtype=np.int64)
+        for start, end in runs(costs, TOKENS):
             rows, maximums = bare_rows(given[start:end]).to(self.device), [tokens] * (end - start)
             with evaluating(self.module):
                 if beam is None:

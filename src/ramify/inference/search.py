@@ -18,6 +18,7 @@ from torch import Tensor
 from ramify.batching.encoder_input import EncoderInput
 from ramify.config import check_fields
 from ramify.errors import RamifyError
+from ramify.nn.cache import Cache
 from ramify.nn.counter_rng import uniform
 from ramify.tasks.base import Decodes
 
@@ -94,7 +95,7 @@ class Sampling:
         kept = torch.ones_like(shares, dtype=torch.bool)
         if self.top_k is None and self.top_p is None:
             return kept
-        ranked, tokens = shares.sort(1, descending=True, stable=True)
+        ranked, tokens = shares.sort(dim=1, descending=True, stable=True)
         if self.top_k is not None:
             kept[:, self.top_k :] = False
         if self.top_p is not None:
@@ -156,7 +157,6 @@ class Step:
     """Whether the sequence ends, at a stop token or at its greatest length."""
 
 
-@torch.no_grad()
 def sample(
     decoder: Decodes,
     prompts: EncoderInput,
@@ -177,7 +177,7 @@ def sample(
         if not 0 <= seed < 2**63:
             raise RamifyError(f"seed={seed} must be at least 0 and below 2^63. Choose such a number.")
     sequences, most = prompts.source, np.asarray(maximums, dtype=np.int64)
-    scores, cache = decoder.start(prompts, source=source)
+    scores, cache = _start(decoder, prompts, source)
     limits.check(scores.shape[1])
     own_seeds = torch.tensor([seeds[sequence] for sequence in sequences.tolist()], dtype=torch.int64, device=scores.device)
     done = 0
@@ -193,7 +193,7 @@ def sample(
             ids, own_seeds, sequences = ids[index], own_seeds[index], sequences[~ended]
             cache = cache.reorder(index)
         if len(sequences):
-            scores, cache = decoder.step(ids, cache)
+            scores, cache = _step(decoder, ids, cache)
 
 
 def collect(steps: Iterable[Step], count: int) -> list[list[int]]:
@@ -205,7 +205,6 @@ def collect(steps: Iterable[Step], count: int) -> list[list[int]]:
     return found
 
 
-@torch.no_grad()
 def beam_search(
     decoder: Decodes,
     prompts: EncoderInput,
@@ -222,7 +221,7 @@ def beam_search(
     its `n_best` results. Probabilities are the model's: forbidden tokens keep their share.
     """
     _check_maximums(maximums, limits)
-    scores, cache = decoder.start(prompts, source=source)
+    scores, cache = _start(decoder, prompts, source)
     limits.check(scores.shape[1])
     searches = [_BeamSearch(beam, limits, maximums[sequence]) for sequence in prompts.source.tolist()]
     done = 0
@@ -242,7 +241,7 @@ def beam_search(
         done += 1
         if index != [*range(len(scores))]:
             cache = cache.reorder(torch.tensor(index, device=scores.device))
-        scores, cache = decoder.step(torch.tensor(ids, device=scores.device), cache)
+        scores, cache = _step(decoder, torch.tensor(ids, device=scores.device), cache)
     results = dict(zip(prompts.source.tolist(), searches, strict=True))
     return [results[sequence].ended for sequence in range(len(searches))]
 
@@ -306,6 +305,18 @@ def best_continuations(totals: Float[Tensor, "beam choice"], width: int) -> list
     values, order = flat[places].sort(descending=True, stable=True)
     ranked = zip(values[:width].tolist(), places[order][:width].tolist(), strict=True)
     return [(value, *divmod(place, totals.shape[1])) for value, place in ranked if value > -math.inf]
+
+
+@torch.no_grad()
+def _start(
+    decoder: Decodes, prompts: EncoderInput, source: EncoderInput | None
+) -> tuple[Float[Tensor, "sequence vocab"], Cache]:
+    return decoder.start(prompts, source=source)
+
+
+@torch.no_grad()
+def _step(decoder: Decodes, ids: Int[Tensor, " sequence"], cache: Cache) -> tuple[Float[Tensor, "sequence vocab"], Cache]:
+    return decoder.step(ids, cache)
 
 
 def _check_maximums(maximums: Sequence[int], limits: Limits) -> None:
