@@ -281,9 +281,10 @@ class XLNet(StreamBackbone):
             key, value = keys.append(number, layer.attention.key_values(x[:, :num_tokens]))
             codes = None
             if cache.codes:
-                # A token has distances down to that of the last token, which nobody before it reads.
-                table = cache.codes[number]
-                codes = F.pad(table[:, :, table.shape[2] - num_keys - 1 :], (0, 0, 0, num_tokens - 1))
+                codes = cache.codes[number][:, :, -num_keys - 1 :]
+                if num_tokens > 1:
+                    # No token reads a later one, so the codes of negative distances may be anything.
+                    codes = F.pad(codes, (0, 0, 0, num_tokens - 1))
             if number == len(self.layers) - 1:
                 # Nobody reads the last layer's content stream.
                 x = x[:, -1:]
