@@ -42,7 +42,8 @@ RECORDED = 1 << 26
 class StreamPipeline(FillingPipeline, ABC):
     """A trained model of running text. It fills masks and embeds texts, each alone, without separators or memory."""
 
-    task: PermutationLM | DenoisingLM
+    task: Any
+    """A `PermutationLM` or a `DenoisingLM`; each pipeline narrows the type."""
     backbone: StreamBackbone
     input: StreamInput
 
@@ -158,6 +159,7 @@ class StreamPipeline(FillingPipeline, ABC):
 class DenoisingPipeline(StreamPipeline):
     """A masked language model of running text."""
 
+    task: DenoisingLM
     verbs = ("embed", "fill_mask", "attention")
     usage = ('model.fill_mask(ramify.Tree((ramify.Node("Some [MASK] text."),)), 0)', 'model.embed("Some text.")')
 
@@ -177,6 +179,7 @@ class DenoisingPipeline(StreamPipeline):
 class PermutationPipeline(StreamPipeline):
     """A permutation language model, which also scores texts under factorization orders and generates text."""
 
+    task: PermutationLM
     verbs = ("score", "generate", "fill_mask", "embed", "attention")
     usage = ('model.score("Some text.", order="forward")', 'model.generate("Some", tokens=20, seed=0)["text"]')
 

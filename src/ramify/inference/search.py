@@ -304,7 +304,8 @@ def best_continuations(totals: Float[Tensor, "beam choice"], width: int) -> list
     places = (flat >= flat.topk(width).values[-1]).nonzero().squeeze(1)
     values, order = flat[places].sort(descending=True, stable=True)
     ranked = zip(values[:width].tolist(), places[order][:width].tolist(), strict=True)
-    return [(value, *divmod(place, totals.shape[1])) for value, place in ranked if value > -math.inf]
+    choices = totals.shape[1]
+    return [(value, place // choices, place % choices) for value, place in ranked if value > -math.inf]
 
 
 @torch.no_grad()
