@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ramify.batching.encoder_input import bare_rows
+from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.views.streams import StreamInput
 from ramify.inference.search import GREEDY, Limits, Step, sample
 from ramify.models.xlnet import XLNet, XLNetConfig
@@ -36,11 +36,11 @@ def measure(layers: int, repeats: int) -> dict[str, Any]:
     config = XLNetConfig(vocab_size=VOCAB, dim=DIM, num_layers=layers, num_heads=HEADS, ffn_dim=FFN)
     tokenizer = Tokenizer.train(["a text"], vocab_size=40)
     task = PermutationLM(XLNet(config), tokenizer, StreamInput(), PermutationLMConfig(k=1)).eval()
-    random, steps = np.random.default_rng(0), WARM_UP + repeats
-    texts = [
-        sample(task, bare_rows([random.integers(VOCAB, size=length).tolist()]), GREEDY, Limits(), maximums=[steps], seeds=[0])
-        for length in LENGTHS
-    ]
+    random, steps, layout = np.random.default_rng(0), WARM_UP + repeats, tokenizer.layout("plain")
+    texts = []
+    for length in LENGTHS:
+        rows = EncoderInput.of_texts((random.integers(VOCAB, size=length), np.array([length])), layout, None)
+        texts.append(sample(task, rows, GREEDY, Limits(), maximums=[steps], seeds=[0]))
     times = np.array([[_timed(text) for text in texts] for _ in range(steps)])[WARM_UP:] * 1000
     short, long = (statistics.median(column) for column in times.T.tolist())
     ratios = (times[:, 1] / times[:, 0]).tolist()

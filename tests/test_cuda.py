@@ -28,7 +28,7 @@ from ramify.tasks.base import MAIN
 from ramify.training.config import TrainConfig
 from ramify.training.trainer import Stage, Trainer
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+pytestmark = pytest.mark.cuda
 
 TASKS = {
     "tree": lambda **options: tree_task(context_position="distance", **options),
@@ -67,7 +67,7 @@ def test_two_phases_draw_the_same_dropout_twice():
     def loss() -> float:
         torch.manual_seed(3)
         with torch.no_grad():
-            passes = task.losses(batch, {"masked_lm": 1.0}, MAIN, None)
+            passes = task.losses(batch, {"masked_lm": 1.0}, MAIN, None, None)
             return sum(float(named["masked_lm"]) for named, _ in passes if "masked_lm" in named)
 
     torch.manual_seed(3)

@@ -402,7 +402,9 @@ def test_models_of_other_kinds_are_refused(agent, letters, text, verb, tmp_path)
     encoder = tmp_path / "encoder"
     ramify.save(ramify.load(agent).encoder_only(), encoder)
     assert "is an encoder without decoder and checkers" in refusal(verb, encoder, text)
-    assert "cannot be evaluated; it supports embed" in refusal("evaluate", encoder, "--data", letters.path)
+    assert "holds a DocumentEncoder, not a model of documents. Choose another model." in refusal(
+        "evaluate", encoder, "--data", letters.path
+    )
 
 
 @pytest.mark.parametrize("words", [["fill-mask", "--text", "a [MASK]"], ["score", "--text", "a"], ["generate"]])

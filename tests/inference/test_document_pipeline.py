@@ -460,11 +460,13 @@ def test_a_saved_model_gives_the_same_answers(model, tmp_path):
 
 
 def test_the_encoder_alone(model, tmp_path):
+    model.kind = "nested-documents"
     encoder = model.encoder_only()
     assert [name for name, _ in encoder.module.named_children()] == ["backbone"]
     ramify.save(encoder, tmp_path / "encoder")
     loaded = ramify.load(tmp_path / "encoder")
     assert isinstance(loaded, DocumentEncoder)
+    assert loaded.kind == encoder.kind == model.kind
     assert json.loads((tmp_path / "encoder/config.json").read_text())["task"]["encoder_only"] is True
     for level in LEVELS:
         close(loaded.embed(letters(), level=level), model.embed(letters(), level=level))

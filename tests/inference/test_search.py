@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from fixtures import bare_rows
 from ramify import RamifyError
-from ramify.batching.encoder_input import bare_rows
 from ramify.inference.search import (
     GREEDY,
     Beam,

@@ -121,6 +121,7 @@ def _train(data: Path, out: Path, steps: int) -> tuple[dict[str, Any], list[dict
     from ramify.runs import execute
     from ramify.runs.base import RUN_FILE
     from ramify.runs.curves import train_loss
+    from ramify.tasks.masked_lm import MaskedLM
     from ramify.training.metrics_log import read_metrics
 
     run = RECIPES["tree-mlm"](str(data), steps=steps).changed(SETTINGS)
@@ -132,7 +133,7 @@ def _train(data: Path, out: Path, steps: int) -> tuple[dict[str, Any], list[dict
     measured = [record for record in metrics if "dev_loss" in record]
     print()
     for name, values in (
-        ("train, a mean per comment", [train_loss(record) for record in metrics]),
+        ("train, a mean per comment", [train_loss(record, MaskedLM.main_loss) for record in metrics]),
         ("dev, with ancestors", [record["dev_loss"] for record in measured]),
         ("dev, without", [record["dev_loss_none"] for record in measured]),
     ):

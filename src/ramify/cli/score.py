@@ -47,6 +47,12 @@ def score(
         raise RamifyError(f"{run} cannot score texts; it supports {', '.join(model.verbs)}.")
     answer = model.score(text, order=_order(order or "forward"), seed=seed)
     warn_of_full_orders(model, run)
+    if answer["longer_than_row"]:
+        print(
+            f"note: the text has {counted(answer['tokens'], 'token')}, but {run} was trained on rows of "
+            f"input.row_tokens={model.input.row_tokens}. Longer texts are off its distribution; score them in parts.",
+            file=sys.stderr,
+        )
     if as_json:
         print(json.dumps(answer, ensure_ascii=False))
         return
@@ -70,10 +76,15 @@ def _order(text: str) -> "Order":
 
 
 def warn_of_full_orders(model: "PermutationPipeline", source: str) -> None:
-    """Say on stderr if the model was trained to predict only the last tokens of an order."""
-    if not model.knows_full_orders:
-        print(
-            f"note: {source} was trained with task.k={model.task.config.k:g}, so it always saw most of a row. Full orders are "
-            "off its distribution; ramify train xlnet-lm trains a model for them.",
-            file=sys.stderr,
-        )
+    """Say on stderr if the model was trained to predict only the last tokens of an order, or orders of parts of rows."""
+    if model.knows_full_orders:
+        return
+    settings, reason = f"task.k={model.task.config.k:g}", "it always saw most of a row"
+    if model.task.config.k == 1:
+        settings = f"input.reused_tokens={model.input.reused_tokens} of input.row_tokens={model.input.row_tokens}"
+        reason = "the first part of a row never read the second"
+    print(
+        f"note: {source} was trained with {settings}, so {reason}. Full orders are off its distribution; ramify train xlnet-lm "
+        "trains a model for them.",
+        file=sys.stderr,
+    )

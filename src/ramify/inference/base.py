@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from ramify.errors import CannotError
-from ramify.tokenizer import Tokenizer
+from ramify.tokenizer import RowLayout, Tokenizer
 
 TOKENS = 16_384
 """Number of tokens computed at once without gradients."""
@@ -25,6 +25,8 @@ class Pipeline(ABC):
     tokenizer: Tokenizer
     input: Any
     """Input settings of the model, as in training."""
+    kind: str | None = None
+    """The name of the kind of run that makes and evaluates such a model; None: no run made it."""
 
     @property
     @abstractmethod
@@ -34,6 +36,11 @@ class Pipeline(ABC):
     @abstractmethod
     def parts(self) -> dict[str, Any]:
         """The frozen settings that are saved beside the model's own, by name."""
+
+    @property
+    def layout(self) -> RowLayout:
+        """The special tokens around a text that the model reads."""
+        return self.tokenizer.layout(self.input.layout, self.backbone.config.vocab_size)
 
     @property
     def device(self) -> torch.device:

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from ramify.batching.levels import check_documents
+from ramify.dataset.frames import ArrowStream
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.inference.base import Pipeline
@@ -19,6 +20,7 @@ from ramify.inference.document_text import as_document, texts_of_nodes
 from ramify.inference.document_vectors import encode_nodes, in_groups
 from ramify.inference.node_coherence import DocumentCoherence, judge
 from ramify.inference.node_reconstruction import Reconstructions, as_text, reconstruct, token_accuracy
+from ramify.inference.texts import Texts, read_texts
 from ramify.models.agent import Agent
 from ramify.tasks.nested_autoencoder import NestedAutoencoder
 from ramify.tree import DOCUMENT, Tree
@@ -58,15 +60,18 @@ class AnyDocumentPipeline(Pipeline, ABC):
     def parts(self) -> dict[str, Any]:
         return {"task": self.task.config, "input": self.input}
 
-    def embed(self, data: Tree | str | Iterable[Tree | str], *, level: str | None = None) -> Float[NDArray, "node dim"]:
+    def embed(
+        self, data: Tree | str | Iterable[Tree | str] | ArrowStream, *, level: str | None = None, text: str | None = None
+    ) -> Float[NDArray, "node dim"]:
         """A vector for every node of a level: the stored nodes of each tree, in their order. None: the lowest level.
 
         A string is one node of the level; on a level above paragraphs, blank lines end its paragraphs. A node that was cut has
-        the mean of its pieces. A node that shares a row with its neighbours is encoded without them. Raises `RamifyError` for
-        other types, for trees that are no documents, and for a level that the model lacks.
+        the mean of its pieces. A node that shares a row with its neighbours is encoded without them. Of a data frame (pandas,
+        polars, pyarrow …), `text` names the column of texts, each of which is a string. Raises `RamifyError` for other types,
+        for trees that are no documents, and for a level that the model lacks.
         """
         number = self.level_number(self.levels[0] if level is None else level)
-        store, is_text = self._store(data, number)
+        store, is_text = self._store(read_texts(data, "embed", text=text), number)
         found = [np.zeros((0, self.backbone.config.dims[number + 1]), dtype=np.float32)]
         for trees in in_groups(store):
             own = encode_nodes(self.backbone, self.tokenizer, self.input, store, trees, number)
@@ -85,7 +90,7 @@ class AnyDocumentPipeline(Pipeline, ABC):
 
         `vectors` is a file that `ramify embed --level` wrote for this model and data set; without it, all nodes are encoded.
         """
-        store = data if isinstance(data, Store) else self._store(data, 0)[0]
+        store = data if isinstance(data, Store) else self._store(read_texts(data, "index"), 0)[0]
         number = self.level_number(self.levels[0] if level is None else level)
         if vectors is not None:
             return read_index(self.task, store, number, Path(vectors))
@@ -110,20 +115,15 @@ class AnyDocumentPipeline(Pipeline, ABC):
             )
         return index.nearest(found, k)
 
-    def _store(
-        self, data: Tree | str | Iterable[Tree | str], level: int, names: Sequence[str] | None = None
-    ) -> tuple[Store, NDArray[np.bool_]]:
+    def _store(self, texts: Texts, level: int, names: Sequence[str] | None = None) -> tuple[Store, NDArray[np.bool_]]:
         """The documents, and whether each is a text, which is a node of a level. `names`: the levels; None: the model's."""
         names = self.levels if names is None else names
-        given = [data] if isinstance(data, Tree | str) else list(data)
-        if other := [type(each).__name__ for each in given if not isinstance(each, Tree | str)]:
-            raise RamifyError(f"documents are trees and strings, not {other[0]}. Pass Tree objects or strings.")
-        trees = [as_document(each, names, level) if isinstance(each, str) else each for each in given]
+        trees = [as_document(each, names, level) if isinstance(each, str) else each for each in texts.items]
         store = Store.from_trees(trees)
         if store.num_trees:
             check_documents(store)
         return store, np.array(
-            [isinstance(each, str) for each, tree in zip(given, trees, strict=True) if len(tree)], dtype=bool
+            [isinstance(each, str) for each, tree in zip(texts.items, trees, strict=True) if len(tree)], dtype=bool
         )
 
 
@@ -151,7 +151,9 @@ class DocumentPipeline(AnyDocumentPipeline):
     def encoder_only(self) -> DocumentEncoder:
         """The model without decoder, heads and checkers. Both share the encoder's weights."""
         config = replace(self.task.config, encoder_only=True)
-        return DocumentEncoder(NestedAutoencoder(self.backbone, self.tokenizer, self.input, config))
+        encoder = DocumentEncoder(NestedAutoencoder(self.backbone, self.tokenizer, self.input, config))
+        encoder.kind = self.kind
+        return encoder
 
     def reconstruct(
         self, document: Tree | str, *, level: str | None = None, progress: Callable[[int], None] | None = None
@@ -169,7 +171,7 @@ class DocumentPipeline(AnyDocumentPipeline):
         """
         self._check_trained("reconstruction", "decoders")
         number = self.level_number(self.levels[0] if level is None else level)
-        store, is_text = self._store(document, number)
+        store, is_text = self._store(read_texts(document, "reconstruct"), number)
         tree = store.tree(0) if store.num_trees else Tree(())
         found = reconstruct(self.task, store, np.arange(store.num_trees), number, progress)
         kept = np.flatnonzero(found.nodes.stored | is_text[found.nodes.tree])
@@ -206,7 +208,7 @@ class DocumentPipeline(AnyDocumentPipeline):
         numbers = sorted(self.level_number(each) for each in (self.levels if levels is None else levels))
         # A string is a document for models without that level, too: its sentences are judged one by one.
         names = self.levels if self.levels[-1] == DOCUMENT else (*self.levels, DOCUMENT)
-        store, _ = self._store(document, len(names) - 1, names)
+        store, _ = self._store(read_texts(document, "coherence"), len(names) - 1, names)
         tree = store.tree(0) if store.num_trees else Tree(())
         found = judge(self.task, store, np.arange(store.num_trees), numbers, progress)
         nodes: list[tuple[int, int, dict[str, Any]]] = []

@@ -14,7 +14,7 @@ from ramify.batching.batch import Batch, Collator, select_positions
 from ramify.batching.forest import Forest
 from ramify.batching.views.base import Example
 from ramify.batching.views.comment_trees import FOREIGN, Context, Discussions, TextInput, units
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, with_article
 from ramify.inference.base import TOKENS
 from ramify.models.base import Backbone, decode_parts
 from ramify.tasks.masked_lm import MaskedLM
@@ -34,6 +34,11 @@ class MaskQuery(ABC):
     def head(self) -> dict[str, Any]:
         """The first fields of every answer."""
 
+    @property
+    @abstractmethod
+    def num_special(self) -> int:
+        """The number of special tokens around the text."""
+
     @abstractmethod
     def log_probabilities(
         self, texts: Sequence[Sequence[int]], asked: Sequence[Sequence[int]]
@@ -46,6 +51,8 @@ def chosen_node(tree: Tree | str, node: str | int | None) -> tuple[Tree, str | i
     """A node of a tree. A string is a tree of one node. Raises `RamifyError` if several nodes are given and none is named."""
     if isinstance(tree, str):
         tree = Tree((Node(tree),))
+    if not isinstance(tree, Tree):
+        raise RamifyError(f"a tree or a string is needed, not {with_article(type(tree).__name__)}. Pass a Tree or a string.")
     if node is None and len(tree) > 1:
         raise RamifyError(f"tree {tree.id!r} has {len(tree)} nodes. Name one of them as `node`, by its id or its place.")
     return tree, 0 if node is None else node
@@ -116,7 +123,7 @@ class NodeInContext:
 
         Raises `RamifyError` if they are longer than the model reads.
         """
-        length, room = len(texts[0]), self.input.max_tokens - self.tokenizer.num_special
+        length, room = len(texts[0]), self.input.room(self.tokenizer)
         if length > room:
             raise RamifyError(
                 f"node {self.tree.nodes[self.node].id!r} has {length} tokens; this model reads {room}. Shorten the text."
@@ -154,6 +161,10 @@ class ContextQuery(MaskQuery):
     @property
     def head(self) -> dict[str, Any]:
         return self.text.head
+
+    @property
+    def num_special(self) -> int:
+        return self.text.input.row_layout(self.tokenizer).num_special
 
     @torch.no_grad()
     def log_probabilities(

@@ -11,22 +11,24 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ramify.batching.encoder_input import bare_rows
+from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Forest, Ints
 from ramify.batching.stream_batch import StreamBatch, StreamTargets, plain_rows
 from ramify.batching.views.comment_trees import Context
 from ramify.batching.views.streams import StreamInput
+from ramify.config import check_seed
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError, counted
-from ramify.inference.attention import AttentionTable, check_pairs, check_records, chosen_heads, spelled
+from ramify.inference.attention import AttentionTable, check_pairs, check_records, chosen_heads, spelled, text_tables
 from ramify.inference.base import TOKENS
 from ramify.inference.fill_mask import FillingPipeline
 from ramify.inference.mask_query import MaskQuery, chosen_node, node_of
+from ramify.inference.rows import recorded, row_vectors
 from ramify.inference.search import Beam, Hypothesis, Limits, Sampling, beam_search, collect, sample
 from ramify.models.base import StreamBackbone
 from ramify.nn.attention import AttentionRecord
 from ramify.nn.modes import evaluating
-from ramify.nn.ragged import runs
+from ramify.nn.ragged import length_key, runs
 from ramify.tasks.denoising_lm import DenoisingLM
 from ramify.tasks.permutation_lm import PermutationLM
 from ramify.tokenizer import Tokenizer
@@ -60,7 +62,7 @@ class StreamPipeline(FillingPipeline, ABC):
 
     def forest(self, data: Store | Iterable[Tree]) -> Forest:
         store = data if isinstance(data, Store) else Store.from_trees(data)
-        return Forest.open(store, self.tokenizer, self.input.row_tokens)
+        return Forest.open(store, self.tokenizer, self.input.row_tokens, layout="xlnet")
 
     def mask_query(self, tree: Tree, node: str | int, context: Context | None) -> "StreamQuery":
         if context not in (None, "none"):
@@ -70,29 +72,17 @@ class StreamPipeline(FillingPipeline, ABC):
             )
         return StreamQuery(self, self.tokenizer, tree, node_of(tree, node))
 
-    def embed_batches(
-        self, forest: Forest, *, context: Literal["tree", "none"] | None = None, tokens: int = TOKENS
-    ) -> Iterator[tuple[Ints, Float[NDArray, "node dim"]]]:
-        if context == "tree":
-            raise RamifyError(
-                f"context=tree needs a model that reads ancestors; {type(self.backbone).__name__} embeds texts alone. Set "
-                "context=none."
-            )
-        room = self.input.row_tokens - self.tokenizer.num_special
-        lengths = np.minimum(forest.length, room)
-        for length in np.unique(lengths).tolist():
-            nodes = np.flatnonzero(lengths == length)
-            step = max(1, tokens // max(1, length))
-            for start in range(0, len(nodes), step):
-                chosen = nodes[start : start + step]
-                if length == 0:
-                    yield forest.node[chosen], np.zeros((len(chosen), self.dim), dtype=np.float32)
-                    continue
-                ids = forest.gather(chosen, lengths[chosen]).reshape(len(chosen), length)
-                with torch.no_grad(), evaluating(self.module):
-                    states = self.backbone(plain_rows(ids).to(self.device)).tokens
-                assert states is not None
-                yield forest.node[chosen], states.float().mean(1).cpu().numpy()
+    def vector_batches(
+        self, forest: Forest, context: Literal["tree", "none"] | None, tokens: int
+    ) -> Iterator[tuple[Ints, Float[Tensor, "row dim"]]]:
+        """Yield nodes of the forest and their vectors, shortest texts first."""
+        lengths = np.minimum(forest.length, self.input.room(self.tokenizer))
+        order = np.argsort(length_key(lengths), kind="stable")
+        for start, stop in runs(lengths[order] + self.layout.num_special, tokens):
+            nodes = order[start:stop]
+            texts = forest.gather(nodes, lengths[nodes]), lengths[nodes]
+            rows = EncoderInput.of_texts(texts, self.layout, None)
+            yield nodes[rows.source], row_vectors(self.backbone, rows.to(self.device))
 
     def attention(
         self,
@@ -104,7 +94,7 @@ class StreamPipeline(FillingPipeline, ABC):
         head: int | None = None,
     ) -> dict[str, Any]:
         query, ids = self._text(tree, node, context)
-        tables = [self._content(query, ids, None)]
+        tables = self._content(query, ids)
         return {**query.head, "attention": chosen_heads(tables, layer, head)}
 
     def _text(self, tree: Tree | str, node: str | int | None, context: Context | None) -> tuple["StreamQuery", Ints]:
@@ -113,7 +103,7 @@ class StreamPipeline(FillingPipeline, ABC):
         tree, node = chosen_node(tree, node)
         query = self.mask_query(tree, node, context)
         ids = np.array(self.tokenizer.encode(tree.nodes[query.node].text, masks=True), dtype=np.int64)
-        room = self.input.row_tokens - self.tokenizer.num_special
+        room = self.input.room(self.tokenizer)
         if not 0 < len(ids) <= room:
             raise RamifyError(
                 f"node {tree.nodes[query.node].id!r} has {len(ids)} tokens; this model reads 1 to {room}. Choose another text."
@@ -121,10 +111,17 @@ class StreamPipeline(FillingPipeline, ABC):
         check_pairs(len(ids) ** 2)
         return query, ids
 
-    def _content(self, query: "StreamQuery", ids: Ints, order: Ints | None) -> AttentionTable:
-        """The content stream of a text. Without an order, every token reads all tokens."""
-        layers = self._streams(plain_rows(ids[None], None if order is None else order[None]))
-        return self._table(query, "content", ids, ids, [layer["content"][0] for layer in layers])
+    def _content(self, query: "StreamQuery", ids: Ints) -> list[AttentionTable]:
+        """The content stream of a text without an order: every token reads all tokens."""
+        rows = EncoderInput.of_texts((ids, np.array([len(ids)])), self.layout, None).to(self.device)
+        with evaluating(self.module):
+            record = recorded(self.backbone, rows)
+        return text_tables(record, query.tree.nodes[query.node].id, spelled(self.tokenizer, rows.ids), [])
+
+    def _ordered_content(self, query: "StreamQuery", ids: Ints, order: Ints) -> list[AttentionTable]:
+        """The content stream of a text under a factorization order."""
+        layers = self._streams(plain_rows(ids[None], order[None]))
+        return [self._table(query, "content", ids, ids, [layer["content"][0] for layer in layers])]
 
     def _streams(self, batch: StreamBatch) -> list[dict[str, list[Tensor]]]:
         """The weights of each layer of both streams."""
@@ -191,15 +188,16 @@ class PermutationPipeline(StreamPipeline):
 
     @property
     def knows_full_orders(self) -> bool:
-        """Whether training predicted all tokens of a row, so that no token of a full order is far from training."""
-        return self.task.config.k == 1
+        """Whether training predicted all tokens of a row, in orders of the whole row, so that full orders are no surprise."""
+        return self.task.config.k == 1 and not self.input.overlap
 
     def score(self, text: str, *, order: Order = "forward", seed: int = 0) -> dict[str, Any]:
         """The log-likelihood of a text in nats: Σ log p(token | tokens before it in the order), without separators or memory.
 
         With a number as `order`, the text is scored under so many random orders, which `seed` determines: `log_likelihood`
         holds the likelihood of the first, `orders` those of all, `mean` their mean (the negative objective, a lower bound) and
-        `log_mean_exp` the logarithm of the mean likelihood. Raises `RamifyError` for a text without tokens.
+        `log_mean_exp` the logarithm of the mean likelihood. `longer_than_row`: whether the text has more tokens than the rows
+        of training. Raises `RamifyError` for a text without tokens.
         """
         ids = np.array(self.tokenizer.encode(text), dtype=np.int64)
         if not len(ids):
@@ -208,6 +206,7 @@ class PermutationPipeline(StreamPipeline):
         if isinstance(order, int):
             if order < 1:
                 raise RamifyError(f"order={order} is no number of random orders. Set it to at least 1.")
+            check_seed(seed)
             random = np.random.Generator(np.random.Philox(key=seed))
             ranks = np.stack([random.permutation(len(ids)) for _ in range(order)])
         elif order in ("forward", "backward"):
@@ -221,6 +220,7 @@ class PermutationPipeline(StreamPipeline):
             "tokens": len(ids),
             "bytes": len(text.encode()),
             "order": named,
+            "longer_than_row": len(ids) > self.input.row_tokens,
         }
         if isinstance(order, int):
             answer |= {"orders": found.tolist(), "mean": float(found.mean())}
@@ -293,7 +293,9 @@ class PermutationPipeline(StreamPipeline):
         answers: list[dict[str, Any]] = []
         costs = np.array([(len(ids) + tokens) * (beam or 1) for ids in given], dtype=np.int64)
         for start, end in runs(costs, TOKENS):
-            rows, maximums = bare_rows(given[start:end]).to(self.device), [tokens] * (end - start)
+            texts = self.tokenizer.encode_batch(prompts[start:end])
+            rows = EncoderInput.of_texts(texts, self.tokenizer.layout("plain"), None).to(self.device)
+            maximums = [tokens] * (end - start)
             with evaluating(self.module):
                 if beam is None:
                     steps = sample(self.task, rows, sampling, limits, maximums=maximums, seeds=seeds[start:end])
@@ -370,7 +372,8 @@ class PermutationPipeline(StreamPipeline):
             asked = ids[masks]
         else:
             layers, asked = self._each_alone(ids), ids
-        tables = [self._content(query, ids, ranks), self._table(query, "query", asked, ids, layers)]
+        tables = self._content(query, ids) if ranks is None else self._ordered_content(query, ids, ranks)
+        tables.append(self._table(query, "query", asked, ids, layers))
         return {**answer, "attention": chosen_heads(tables, layer, head)}
 
     def _each_alone(self, ids: Ints) -> list[Tensor]:
@@ -414,6 +417,10 @@ class StreamQuery(MaskQuery):
     def head(self) -> dict[str, Any]:
         return {"node": self.tree.nodes[self.node].id, "context": "none", "ancestors": []}
 
+    @property
+    def num_special(self) -> int:
+        return self.pipeline.layout.num_special
+
     def log_probabilities(
         self, texts: Sequence[Sequence[int]], asked: Sequence[Sequence[int]]
     ) -> Float[Tensor, "text place vocab"]:
@@ -424,6 +431,7 @@ def _ranks(order: str, length: int, seed: int) -> Ints:
     """The place of every token in the order."""
     forward = np.arange(length)
     if order == "random":
+        check_seed(seed)
         return np.random.Generator(np.random.Philox(key=seed)).permutation(length)
     if order not in ("forward", "backward"):
         raise RamifyError(f"order={order!r} is not forward, backward or random. Choose one of them, or leave it out.")

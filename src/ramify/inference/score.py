@@ -11,7 +11,7 @@ def pseudo_log_likelihood(query: MaskQuery) -> dict[str, Any]:
     tokenizer = query.tokenizer
     ids = tokenizer.encode(query.tree.nodes[query.node].text)
     each = []
-    step = max(1, TOKENS // (len(ids) + tokenizer.num_special))
+    step = max(1, TOKENS // (len(ids) + query.num_special))
     for start in range(0, len(ids), step):
         places = range(start, min(start + step, len(ids)))
         rows = [[*ids[:place], tokenizer.mask_id, *ids[place + 1 :]] for place in places]

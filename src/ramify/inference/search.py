@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ramify.batching.encoder_input import EncoderInput
-from ramify.config import check_fields
+from ramify.config import check_fields, check_seed
 from ramify.errors import RamifyError
 from ramify.nn.cache import Cache
 from ramify.nn.counter_rng import uniform
@@ -174,8 +174,7 @@ def sample(
     """
     _check_maximums(maximums, limits)
     for seed in seeds:
-        if not 0 <= seed < 2**63:
-            raise RamifyError(f"seed={seed} must be at least 0 and below 2^63. Choose such a number.")
+        check_seed(seed)
     sequences, most = prompts.source, np.asarray(maximums, dtype=np.int64)
     scores, cache = _start(decoder, prompts, source)
     limits.check(scores.shape[1])

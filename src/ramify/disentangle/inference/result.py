@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from ramify.dataset.frames import ArrowStream
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.inference.decode import Parents
 from ramify.disentangle.posterior import RecordedLinks
@@ -88,6 +89,11 @@ def to_log(messages: Tree | Iterable[Message]) -> Tree:
     they have a `self_link`."""
     if isinstance(messages, Tree):
         return messages
+    if isinstance(messages, ArrowStream):
+        raise RamifyError(
+            f"disentangle takes messages, not the columns of a {type(messages).__name__}. Pass pairs, such as "
+            "zip(frame['author'], frame['text'])."
+        )
     try:
         return Tree(tuple(map(to_message, messages)))
     except TypeError as error:
