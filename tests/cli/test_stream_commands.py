@@ -142,6 +142,17 @@ def test_generate(language_model, xlnet):
     assert one == two
     assert one.keys() == {"prompt", "text", "tokens"}
     assert one["tokens"] == 5
+    stopped = ramify("generate", language_model, "--tokens", 30, "--seed", 7, "--stop", "the", "--stop", ".", "--json")
+    assert json.loads(stopped.stdout)["tokens"] < 30
+    beam = ("generate", language_model, "--prompt", "the", "--tokens", 4, "--beam", 3, "--n-best", 2, "--length-penalty", 0)
+    best = json.loads(ramify(*beam, "--json").stdout)
+    assert [each["score"] for each in best["hypotheses"]] == sorted(
+        (each["score"] for each in best["hypotheses"]), reverse=True
+    )
+    assert best["text"] == best["hypotheses"][0]["text"]
+    assert len(ramify(*beam).stdout.splitlines()) == 2
+    assert "temperature=inf" in refusal("generate", language_model, "--temperature", "inf")
+    assert "seed=" in refusal("generate", language_model, "--seed", 2**63)
     assert "note:" in ramify("generate", xlnet, "--tokens", 2).stderr
     assert "top_p" in refusal("generate", xlnet, "--tokens", 2, "--top-p", 2)
 

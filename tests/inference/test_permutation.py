@@ -2,16 +2,22 @@
 
 import json
 import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
 
 import ramify
+from fixtures import bare_rows
 from ramify import Node, RamifyError, Tree, hub
+from ramify.batching.stream_batch import StreamTargets, plain_rows
 from ramify.batching.views.streams import StreamInput
 from ramify.inference.permutation import DenoisingPipeline, PermutationPipeline
+from ramify.inference.search import Beam, Limits, Sampling, beam_search, collect, sample
 from ramify.models.xlnet import XLNet, XLNetConfig
+from ramify.nn.cache import Cache
+from ramify.tasks.base import Decodes
 from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
 from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
 from ramify.tokenizer import Tokenizer
@@ -42,17 +48,143 @@ def model(tokenizer):
     return pipeline
 
 
-@pytest.mark.parametrize("memory_start", ["empty", "zeros"])
-@pytest.mark.parametrize("prompt", ["", "the moon", TEXT])
-def test_cached_generation_is_full_recomputation(tokenizer, prompt, memory_start):
-    """Also beyond the model's own memory, of 3 tokens here, and whatever memory training began with."""
-    task = PermutationLM(backbone(tokenizer, memory_start=memory_start), tokenizer, StreamInput(), PermutationLMConfig(k=1))
-    model = PermutationPipeline(task.double())
-    for options in ({"temperature": 0}, {"top_k": 5}, {"top_p": 0.8, "temperature": 0.7}):
-        cached, again = (model.generate(prompt, tokens=12, seed=3, cached=cached, **options) for cached in (True, False))
-        assert cached == again
-        assert cached.tokens == 12
-    assert model.generate(prompt, tokens=12, seed=4) != model.generate(prompt, tokens=12, seed=5)
+class Recomputing(Decodes):
+    """Reads the whole text again at each step, in a row of the training batch."""
+
+    @dataclass
+    class Texts(Cache):
+        texts: list[list[int]]
+
+        @property
+        def lengths(self):
+            return torch.tensor([len(text) for text in self.texts])
+
+        def reorder(self, index):
+            return Recomputing.Texts([[*self.texts[row]] for row in index.tolist()])
+
+    def __init__(self, task):
+        self.task = task
+
+    def start(self, prompts, *, source=None):
+        texts = [part.tolist() for part in prompts.ids.split(prompts.rows.lengths.tolist())]
+        return self.scores(texts), Recomputing.Texts(texts)
+
+    def step(self, ids, cache):
+        texts = [[*text, token] for text, token in zip(cache.texts, ids.tolist(), strict=True)]
+        return self.scores(texts), Recomputing.Texts(texts)
+
+    def scores(self, texts):
+        found = []
+        for text in texts:
+            # Nobody reads the row's last token, which stands for the next one.
+            row = np.array([[*text, 0]])
+            batch = plain_rows(row, np.arange(row.shape[1])[None])
+            batch = replace(batch, targets=StreamTargets.at(np.array([[len(text)]]), batch.input_ids))
+            found.append(self.task.head(self.task.backbone(batch, targets_only=True).queries[0]))
+        return torch.cat(found)
+
+
+KINDS = [{}, {"memory_start": "zeros"}, {"max_distance": 3}, {"position": "absolute"}, {"untie_biases": False}]
+PROMPTS = ["the moon", "", TEXT]
+
+
+def decoder(tokenizer, dtype=torch.float64, **settings):
+    """A model whose likeliest tokens change from place to place."""
+    task = PermutationLM(
+        backbone(tokenizer, dtype, **settings), tokenizer, StreamInput(), PermutationLMConfig(tie_weights=False)
+    )
+    torch.nn.init.normal_(task.head.weight, std=2.0)
+    with torch.no_grad():
+        task.backbone.mask_embedding.zero_()
+    return task.to(dtype).eval()
+
+
+@pytest.mark.parametrize("settings", KINDS, ids=str)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)], ids=str)
+@torch.no_grad()
+def test_cached_scores_are_recomputed_ones(tokenizer, settings, dtype, tolerance):
+    """Also those of unequal and empty prompts, repeated beams, and after other sequences have left."""
+    task = decoder(tokenizer, dtype, **settings)
+    random, again = np.random.default_rng(0), Recomputing(task)
+    prompts = bare_rows([random.integers(tokenizer.vocab_size, size=size).tolist() for size in (5, 0, 30, 1, 12)])
+    (scores, cache), (expected, texts) = task.start(prompts), again.start(prompts)
+    torch.testing.assert_close(scores, expected, rtol=0, atol=tolerance)
+    for index in (None, None, [0, 0, 4, 2, 1, 1], None, [1, 0, 5], *[None] * 12, [2, 2], None, []):
+        if index is not None:
+            cache, texts = (each.reorder(torch.tensor(index, dtype=torch.int64)) for each in (cache, texts))
+            if not index:
+                break
+        ids = torch.from_numpy(random.integers(tokenizer.vocab_size, size=len(cache.lengths)))
+        (scores, cache), (expected, texts) = task.step(ids, cache), again.step(ids, texts)
+        torch.testing.assert_close(scores, expected, rtol=0, atol=tolerance)
+        assert cache.lengths.tolist() == texts.lengths.tolist()
+    assert not len(cache.lengths)
+
+
+def test_cached_generation_is_full_recomputation(tokenizer):
+    """Also beyond the model's own memory, of 3 tokens here; and every text of a batch is that of the prompt alone."""
+    task = decoder(tokenizer)
+    model = PermutationPipeline(task)
+    limits = Limits(forbidden=tuple(tokenizer.special_ids))
+    for options in ({"temperature": 0.0}, {"top_k": 5}, {"top_p": 0.8, "temperature": 0.7}):
+        found = model.generate(PROMPTS, tokens=8, seed=3, **options)
+        assert found == [model.generate(prompt, tokens=8, seed=3, **options) for prompt in PROMPTS]
+        prompts = bare_rows([tokenizer.encode(prompt) for prompt in PROMPTS])
+        steps = sample(Recomputing(task), prompts, Sampling(**options), limits, maximums=[8] * 3, seeds=[3] * 3)
+        texts = [tokenizer.encode(prompt) + ids for prompt, ids in zip(PROMPTS, collect(steps, 3), strict=True)]
+        assert [answer.prompt + answer.text for answer in found] == [tokenizer.decode(ids) for ids in texts]
+        assert {answer.tokens for answer in found} == {8}
+    found = model.generate(PROMPTS, tokens=4, beam=3, n_best=2)
+    for prompt, answer in zip(PROMPTS, found, strict=True):
+        (expected,) = beam_search(Recomputing(task), bare_rows([tokenizer.encode(prompt)]), Beam(3, 2), limits, maximums=[4])
+        assert [each.tokens for each in answer.hypotheses] == [len(each.ids) for each in expected]
+        scores = [each.log_probability for each in answer.hypotheses]
+        assert scores == pytest.approx([each.log_probability for each in expected], abs=1e-10)
+        assert model.generate(prompt, tokens=4, beam=3, n_best=2).text == answer.text
+
+
+def test_read_tokens_and_distances_are_projected_once(tokenizer):
+    task = decoder(tokenizer)
+    rows = {name: [] for name in ("key_value", "distance")}
+    for layer in task.backbone.layers:
+        for name, counted in rows.items():
+            getattr(layer.attention, name).register_forward_pre_hook(lambda _, given, to=counted: to.append(len(given[0])))
+    PermutationPipeline(task).generate(PROMPTS[:1], tokens=200, temperature=0.0)
+    layers, read = len(task.backbone.layers), len(tokenizer.encode(PROMPTS[0])) + 199
+    assert sum(rows["key_value"]) == layers * read
+    # A table of distances has room for half as many again, and grows a few times.
+    assert layers * (read + 1) <= sum(rows["distance"]) <= layers * (1.5 * read + 17)
+    assert len(rows["distance"]) <= layers * 8
+
+
+def test_generation_with_stops_seeds_and_lists(model, tokenizer):
+    assert model.generate("the moon", tokens=12, seed=4) != model.generate("the moon", tokens=12, seed=5)
+    two = model.generate(["the moon", "the moon"], tokens=12, seed=[4, 5])
+    assert two == [model.generate("the moon", tokens=12, seed=seed) for seed in (4, 5)]
+    assert model.generate([], tokens=12) == []
+    free = model.generate("the moon", tokens=30, seed=4)
+    ids = tokenizer.encode("the moon")
+    following = tokenizer.encode("the moon" + free.text)[len(ids) :]
+    stop = tokenizer.token(following[3])
+    short = model.generate("the moon", tokens=30, seed=4, stop=stop)
+    assert short.tokens == following.index(following[3])
+    assert free.text.startswith(short.text)
+    # A special token stops, too, and is chosen then.
+    end = tokenizer.token(tokenizer.eod_id)
+    assert any(model.generate("the", tokens=60, seed=seed, stop=end).tokens < 60 for seed in range(9))
+    found = model.generate("the moon", tokens=3, beam=2, n_best=2, length_penalty=0.0)
+    assert [each.score for each in found.hypotheses] == [each.log_probability for each in found.hypotheses]
+    for options, message in (
+        ({"stop": "no piece"}, "stop='no piece'"),
+        ({"beam": 2, "top_k": 3}, "draws no tokens"),
+        ({"n_best": 2}, "needs a beam search"),
+        ({"beam": 2, "n_best": 3}, "n_best=3"),
+        ({"seed": [1, 2]}, "one seed for each of 1 prompt"),
+    ):
+        with pytest.raises(RamifyError, match=message):
+            model.generate("the", tokens=2, **options)
+    with pytest.raises(RamifyError, match="source needs an encoder-decoder"):
+        model.task.start(bare_rows([[1]]), source=bare_rows([[1]]))
 
 
 def test_generation_follows_the_forward_likelihood(model, tokenizer):
@@ -106,7 +238,13 @@ def test_order_that_is_no_permutation_is_refused(model, tokenizer):
             model.score(TEXT, order=order)
     with pytest.raises(RamifyError, match="no tokens"):
         model.score("")
-    for options in ({"tokens": 0}, {"temperature": -1}, {"top_k": 0}, {"top_p": 0.0}):
+    for options in (
+        {"tokens": 0},
+        *({"temperature": value} for value in (-1, math.nan, math.inf)),
+        {"top_k": 0},
+        *({"top_p": value} for value in (0.0, 1.1, math.nan)),
+        *({"seed": value} for value in (-1, 2**63)),
+    ):
         with pytest.raises(RamifyError, match=next(iter(options))):
             model.generate("the", **({"tokens": 1} | options))
 

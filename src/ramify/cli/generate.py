@@ -1,10 +1,23 @@
-"""`ramify generate`: sample text from a language model."""
+"""`ramify generate`: continue a text with a language model."""
 
-from ramify.cli.verbs import Form
+from collections.abc import Iterator
+
+from ramify.cli.verbs import Asked, Form
+from ramify.inference.answers import Generated
 
 HELP = """Continue a text token by token, from left to right, and print the continuation.
 
 Example: ramify generate runs/lm --prompt "The moon" --tokens 40 --top-p 0.9 --seed 1
 """
 
-FORM = Form(HELP, lambda asked: [asked.answer.text])
+
+def lines(asked: Asked) -> Iterator[str]:
+    answer: Generated = asked.answer
+    if len(answer.hypotheses) < 2:
+        yield answer.text
+        return
+    for each in answer.hypotheses:
+        yield f"{each.score:.4f} {each.text}"
+
+
+FORM = Form(HELP, lines)

@@ -195,6 +195,8 @@ def value_of(option: Option, value: Any) -> Any:
         return value
     if not value:
         return option.default
+    if option.whole:
+        return value
     words = [word.strip() for text in value for word in text.split(",") if word.strip()]
     if not words:
         raise RamifyError(f"{flag(option)} {','.join(value)!r} holds no words. Separate words by commas.")

@@ -154,13 +154,29 @@ class Likelihood(Record, Score):
 
 
 @dataclass(frozen=True)
+class GeneratedHypothesis(Record):
+    """A continuation that beam search has found."""
+
+    text: str
+    tokens: int
+    log_probability: float
+    """In nats, that of the stop token included."""
+    score: float
+    """log p / ((5 + length) / 6)^α, by which hypotheses are ordered."""
+
+
+@dataclass(frozen=True)
 class Generated(Record):
     """The answer of `generate`."""
 
+    optional = ("hypotheses",)
     prompt: str
     text: str
     """The continuation alone."""
     tokens: int
+    """The number of tokens of the continuation."""
+    hypotheses: tuple[GeneratedHypothesis, ...] = ()
+    """The best of a beam search, the likeliest first; empty if tokens were sampled."""
 
 
 # --- attention ------------------------------------------------------------------------------------------------------------

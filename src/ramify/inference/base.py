@@ -92,7 +92,7 @@ def verb(method: Callable[..., Any]) -> Callable[..., Any]:
                 f"{option.name}={value!r} needs {option.needs}, but this is {with_article(type(pipeline).__name__)}. Leave "
                 f"{option.name} out."
             )
-        if declared.answer is Array or first not in bound.arguments:
+        if declared.answer is Array or declared.together or first not in bound.arguments:
             return method(*args, **options)
         others = {name: value for name, value in bound.arguments.items() if name != first}
         if isinstance(item, list | tuple) and others.get("node") is not None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from ramify.batching.views.comment_trees import Context
 from ramify.errors import RamifyError
@@ -15,6 +16,7 @@ from ramify.inference.base import verb
 from ramify.inference.embed import ContextPipeline, TextPipeline
 from ramify.inference.mask_query import ContextQuery, MaskQuery, chosen_node
 from ramify.inference.score import ScoringPipeline, pseudo_log_likelihood
+from ramify.inference.search import best_continuations
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.tree import Tree
 
@@ -155,13 +157,13 @@ def _word_beams(
     """(words, filled text, log-probability): a candidate for every mask, each given the candidates to its left."""
     beams: list[tuple[list[str], list[int], float]] = [([], ids, 0.0)]
     for place in masks:
-        grown = [
-            ([*words, word], filled, score + own)
-            for words, text, score in beams
-            # Words of several pieces shift the masks to their right.
-            for word, filled, own in _words(query, text, place + len(text) - len(ids), candidates)
+        # Words of several pieces shift the masks to their right.
+        grown = [_words(query, text, place + len(text) - len(ids), candidates) for _, text, _ in beams]
+        shares = torch.tensor([[share for _, _, share in words] for words in grown], dtype=torch.float64)
+        beams = [
+            ([*beams[beam][0], candidates[choice]], grown[beam][choice][1], total)
+            for total, beam, choice in best_continuations(_totals(beams, shares), width)
         ]
-        beams = sorted(grown, key=lambda beam: -beam[2])[:width]
     return beams
 
 
@@ -170,10 +172,13 @@ def _beams(query: MaskQuery, ids: list[int], masks: list[int], width: int) -> li
     beams = [(list(ids), 0.0)]
     for place in masks:
         found = query.log_probabilities([text for text, _ in beams], [[place]] * len(beams))[:, 0]
-        total = found.double() + torch.tensor([score for _, score in beams], dtype=torch.float64)[:, None]
-        best = torch.topk(total.flatten(), min(width, total.numel()))
         beams = [
-            ([*beams[flat // total.shape[1]][0][:place], flat % total.shape[1], *ids[place + 1 :]], score)
-            for score, flat in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+            ([*beams[beam][0][:place], token, *ids[place + 1 :]], total)
+            for total, beam, token in best_continuations(_totals(beams, found.double()), width)
         ]
     return beams
+
+
+def _totals(beams: Sequence[tuple[Any, ...]], log_probabilities: Float[Tensor, "beam choice"]) -> Float[Tensor, "beam choice"]:
+    """The log-probabilities of beams, which are their last entries, with one more choice each."""
+    return log_probabilities.new_tensor([beam[-1] for beam in beams])[:, None] + log_probabilities

@@ -1,6 +1,5 @@
 """Pipelines of models of running text: likelihoods under any factorization order, generation, single words, and vectors."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,13 +19,14 @@ from ramify.batching.views.streams import StreamInput
 from ramify.config import check_seed
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError, counted
-from ramify.inference.answers import Generated, Likelihood, NodeAttention, StreamAttention
+from ramify.inference.answers import Generated, GeneratedHypothesis, Likelihood, NodeAttention, StreamAttention
 from ramify.inference.attention import AttentionTable, check_pairs, check_records, chosen_heads, spelled, text_tables
 from ramify.inference.base import TOKENS, verb
 from ramify.inference.fill_mask import FillingPipeline
 from ramify.inference.mask_query import Head, MaskQuery, chosen_node, node_of
 from ramify.inference.rows import recorded, row_vectors
 from ramify.inference.score import ScoringPipeline
+from ramify.inference.search import Beam, Hypothesis, Limits, Sampling, beam_search, collect, sample
 from ramify.inference.verbs import ORDERS
 from ramify.models.base import StreamBackbone
 from ramify.nn.attention import AttentionRecord
@@ -44,7 +44,8 @@ RECORDED = 1 << 26
 class StreamPipeline(FillingPipeline, ABC):
     """A trained model of running text. It fills masks and embeds texts, each alone, without separators or memory."""
 
-    task: PermutationLM | DenoisingLM
+    task: Any
+    """A `PermutationLM` or a `DenoisingLM`; each pipeline narrows the type."""
     backbone: StreamBackbone
     input: StreamInput
 
@@ -142,6 +143,7 @@ class StreamPipeline(FillingPipeline, ABC):
 class DenoisingPipeline(StreamPipeline):
     """A masked language model of running text."""
 
+    task: DenoisingLM
     verbs = ("embed", "fill_mask", "attention")
     usage = ('model.fill_mask("Some [MASK] text.").masks[0].tokens', 'model.embed("Some text.")')
 
@@ -174,6 +176,7 @@ class DenoisingPipeline(StreamPipeline):
 class PermutationPipeline(StreamPipeline, ScoringPipeline):
     """A permutation language model, which also scores texts under factorization orders and generates text."""
 
+    task: PermutationLM
     verbs = ("score", "generate", "fill_mask", "embed", "attention")
     abilities = (*StreamPipeline.abilities, ORDERS)
     usage = ('model.score("Some text.", order="forward").log_likelihood', 'model.generate("Some", tokens=20, seed=0).text')
@@ -266,43 +269,77 @@ class PermutationPipeline(StreamPipeline, ScoringPipeline):
     @verb
     def generate(
         self,
-        prompt: str = "",
+        prompt: str | Sequence[str] = "",
         *,
         tokens: int = 50,
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
-        seed: int = 0,
-        cached: bool = True,
-    ) -> Generated:
-        """Sample `tokens` tokens after the prompt, from left to right. Special tokens are never sampled.
+        seed: int | Sequence[int] = 0,
+        stop: str | Sequence[str] | None = None,
+        beam: int | None = None,
+        n_best: int = 1,
+        length_penalty: float = Beam.length_penalty,
+    ) -> Generated | list[Generated]:
+        """Continue a prompt from left to right by at most `tokens` tokens. A list of prompts gives a list of answers.
 
-        `temperature` 0 takes the likeliest token. `top_k` and `top_p` keep the likeliest tokens, so many or of so much
-        probability together. Without `cached`, every step reads the whole text again, with the same result.
+        By default, tokens are sampled. `temperature` 0 takes the likeliest token. `top_k` and `top_p` keep the likeliest
+        tokens, so many or of so much probability together. A prompt in a list is continued as if it were alone: equal seeds
+        give equal texts, and a list of seeds has one for each prompt.
+
+        `beam` is the width of a beam search, which finds likely continuations instead. The answer then also holds the `n_best`
+        of them as `hypotheses`, ordered by log p / ((5 + length) / 6)^`length_penalty`.
+
+        Special tokens are never chosen. A token of `stop`, in the vocabulary's spelling, ends a text and is no part of it.
         """
-        _check_sampling(tokens, temperature, top_k, top_p)
-        check_seed(seed)
-        given = self.tokenizer.encode(prompt)
-        ids = list(given)
-        random = torch.Generator().manual_seed(seed)
-        never = torch.tensor(self.tokenizer.special_ids)
-        state, unread = None, list(given)
-        with torch.no_grad(), evaluating(self.module):
-            for _ in range(tokens):
-                # The row's last token only stands for the next one: nobody sees it.
-                row = np.array([[*(unread if cached else ids), 0]])
-                batch = plain_rows(row, np.arange(row.shape[1])[None], reused=row.shape[1] - 1)
-                batch = replace(batch, remembered=len(given) + tokens if cached else 0)
-                batch = replace(batch, targets=StreamTargets.at(np.array([[row.shape[1] - 1]]), batch.input_ids))
-                hidden = self.backbone(batch.to(self.device), state, targets_only=True)
-                assert hidden.queries is not None
-                scores = self.task.head(hidden.queries[0])[0].float().cpu()
-                scores[never] = -torch.inf
-                ids.append(_sample(scores, temperature, top_k, top_p, random))
-                state, unread = (hidden.state, ids[-1:]) if cached else (None, [])
+        prompts = [prompt] if isinstance(prompt, str) else [*prompt]
+        seeds = [seed] * len(prompts) if isinstance(seed, int) else [*seed]
+        if len(seeds) != len(prompts):
+            raise RamifyError(f"seed={seeds} must hold one seed for each of {counted(len(prompts), 'prompt')}. Check the list.")
+        sampling, limits = Sampling(temperature, top_k, top_p), self._limits(stop)
+        if beam is None and n_best != 1:
+            raise RamifyError(f"n_best={n_best} needs a beam search. Set beam to at least {n_best}.")
+        if beam is not None and sampling != Sampling():
+            raise RamifyError(f"beam={beam} draws no tokens. Leave out temperature, top_k and top_p.")
+        given = [self.tokenizer.encode(each) for each in prompts]
+        answers: list[Generated] = []
+        costs = np.array([(len(ids) + tokens) * (beam or 1) for ids in given], dtype=np.int64)
+        for start, end in runs(costs, TOKENS):
+            texts = self.tokenizer.encode_batch(prompts[start:end])
+            rows = EncoderInput.of_texts(texts, self.tokenizer.layout("plain"), None).to(self.device)
+            maximums = [tokens] * (end - start)
+            with evaluating(self.module):
+                if beam is None:
+                    steps = sample(self.task, rows, sampling, limits, maximums=maximums, seeds=seeds[start:end])
+                    answers += map(self._answer, prompts[start:end], given[start:end], collect(steps, len(maximums)))
+                else:
+                    best = beam_search(self.task, rows, Beam(beam, n_best, length_penalty), limits, maximums=maximums)
+                    answers += map(self._ranking, prompts[start:end], given[start:end], best)
+        return answers[0] if isinstance(prompt, str) else answers
+
+    def _limits(self, stop: str | Sequence[str] | None) -> Limits:
+        stops = [stop] if isinstance(stop, str) else [*(stop or ())]
+        for piece in stops:
+            if piece not in self.tokenizer.ids:
+                raise RamifyError(
+                    f"stop={piece!r} is not in this model's vocabulary. Choose one of its pieces, spelled with the mark of its "
+                    "word's start, if any."
+                )
+        ids = [self.tokenizer.ids[piece] for piece in stops]
+        return Limits(tuple(ids), tuple(token for token in self.tokenizer.special_ids if token not in ids))
+
+    def _answer(self, prompt: str, given: Sequence[int], ids: Sequence[int]) -> Generated:
         # Decoded behind the prompt, a first word keeps the space before it.
-        text = self.tokenizer.decode(ids).removeprefix(self.tokenizer.decode(given))
-        return Generated(prompt, text, tokens, notes=self._notes())
+        text = self.tokenizer.decode([*given, *ids]).removeprefix(self.tokenizer.decode(given))
+        return Generated(prompt, text, len(ids), notes=self._notes())
+
+    def _ranking(self, prompt: str, given: Sequence[int], best: Sequence[Hypothesis]) -> Generated:
+        answers = [self._answer(prompt, given, each.ids) for each in best]
+        hypotheses = tuple(
+            GeneratedHypothesis(answer.text, answer.tokens, each.log_probability, each.score)
+            for answer, each in zip(answers, best, strict=True)
+        )
+        return replace(answers[0], hypotheses=hypotheses)
 
     def _attention(
         self,
@@ -409,29 +446,3 @@ def _ranks(order: str, length: int, seed: int) -> Ints:
     if order not in ("forward", "backward"):
         raise RamifyError(f"order={order!r} is not forward, backward or random. Choose one of them, or leave it out.")
     return forward if order == "forward" else forward[::-1].copy()
-
-
-def _check_sampling(tokens: int, temperature: float, top_k: int | None, top_p: float | None) -> None:
-    if tokens < 1:
-        raise RamifyError(f"tokens={tokens} must be at least 1.")
-    if not 0 <= temperature < math.inf:
-        raise RamifyError(f"temperature={temperature:g} must be at least 0 and finite.")
-    if top_k is not None and top_k < 1:
-        raise RamifyError(f"top_k={top_k} must be at least 1.")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise RamifyError(f"top_p={top_p:g} must be above 0 and at most 1.")
-
-
-def _sample(
-    scores: Float[Tensor, " vocab"], temperature: float, top_k: int | None, top_p: float | None, random: torch.Generator
-) -> int:
-    if temperature == 0:
-        return int(scores.argmax())
-    scores, pieces = (scores / temperature).sort(descending=True, stable=True)
-    probabilities = scores.softmax(0)
-    if top_k is not None:
-        probabilities[top_k:] = 0
-    if top_p is not None:
-        # The token that passes the bound is kept.
-        probabilities[probabilities.cumsum(0) - probabilities >= top_p] = 0
-    return int(pieces[torch.multinomial(probabilities, 1, generator=random)])

@@ -54,6 +54,8 @@ class Option:
     """The flag; empty: `--` and the name."""
     least: int | None = None
     metavar: str | None = None
+    whole: bool = False
+    """Whether the values of a list may hold commas, so that none is divided."""
     needs: str = ""
     """The ability without which a model lacks the option; empty if all models with the verb have it."""
 
@@ -72,6 +74,8 @@ class Verb:
     many: bool = True
     """Whether the method takes a list of items, too, and gives a list of answers in their order. An array has the rows of all
     items."""
+    together: bool = False
+    """Whether the method itself takes a list, whose answers it computes together. Others are asked about one item at a time."""
     streams: bool = False
     """Whether the method gives its answers one by one, each as soon as it is known."""
 
@@ -156,13 +160,25 @@ VERBS: dict[str, Verb] = {
         "an XLNet with a query stream",
         Takes.PROMPT,
         (
-            Option("tokens", int, 50, "Number of tokens to sample.", least=1),
+            Option("tokens", int, 50, "Greatest number of tokens.", least=1),
             Option("temperature", float, 1.0, "Below 1: likelier tokens. 0: always the likeliest."),
             Option("top_k", int | None, None, "Sample from so many of the likeliest tokens."),
             Option("top_p", float | None, None, "Sample from the likeliest tokens of this probability together."),
             Option("seed", int, 0, "Equal seeds give equal texts."),
+            Option(
+                "stop",
+                list[str] | None,
+                None,
+                "A piece of the vocabulary that ends the text; repeatable.",
+                metavar="PIECE",
+                whole=True,
+            ),
+            Option("beam", int | None, None, "Search for the likeliest text with a beam of this width."),
+            Option("n_best", int, 1, "With --beam: number of texts to print, best first, each behind its score."),
+            Option("length_penalty", float, 0.6, "With --beam: α of the score log p / ((5 + length) / 6)^α. 0: log p."),
         ),
         Generated,
+        together=True,
     ),
     "attention": Verb(
         "show attention heads",

@@ -21,6 +21,7 @@ from ramify.errors import RamifyError, with_article
 from ramify.models import hf
 from ramify.nn.attention import AttentionRecord
 from ramify.nn.blocks import Activation, LayerPrefixes, OutputPositions
+from ramify.nn.cache import Cache
 from ramify.nn.pooling import Pooling
 from ramify.nn.ragged import Rows, keep_eager, runs
 from ramify.tensors import load_strictly
@@ -257,7 +258,19 @@ class Backbone(AnyBackbone, Encodes):
         return replace(input, context=context)
 
 
-class StreamBackbone(AnyBackbone, Encodes):
+class Continues(ABC):
+    """The ability of a body to read sequences token by token. A task turns its states into scores (`tasks.base.Decodes`)."""
+
+    @abstractmethod
+    def read_prompts(self, prompts: EncoderInput) -> tuple[Float[Tensor, "sequence dim"], Cache]:
+        """Read prompts in one pass, and compute the state from which the token behind each is predicted."""
+
+    @abstractmethod
+    def read_tokens(self, ids: Int[Tensor, " sequence"], cache: Cache) -> tuple[Float[Tensor, "sequence dim"], Cache]:
+        """Read one token of each sequence, and compute the state from which the next one is predicted."""
+
+
+class StreamBackbone(AnyBackbone, Encodes, Continues):
     """A body that reads rows of running text, each of which may continue the same row of the batch before."""
 
     @property

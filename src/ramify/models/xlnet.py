@@ -31,11 +31,12 @@ from ramify.models.base import (
 from ramify.models.hf_adapter import ForeignFiles, HFAdapter, PortableModel
 from ramify.nn.attention import AttentionRecord, LayerWeights
 from ramify.nn.blocks import ACTIVATIONS, Activation, LayerPrefixes
+from ramify.nn.cache import Cache, KeyValueCache, with_room
 from ramify.nn.dropout import add_dropout, dropout
 from ramify.nn.linear import Linear
 from ramify.nn.pooling import Pool
 from ramify.nn.ragged import unpad
-from ramify.nn.relative import Queries, RelativeAttention, sinusoids
+from ramify.nn.relative import Keys, Queries, RelativeAttention, sinusoids
 from ramify.tensors import load_strictly
 
 SEGMENTS = 3
@@ -137,6 +138,22 @@ class Memory:
     @property
     def visible(self) -> Bool[Tensor, "row key"]:
         return torch.arange(self.size, device=self.valid.device) >= self.size - self.valid[:, None]
+
+
+@dataclass(frozen=True)
+class XLNetCache(Cache):
+    """The keys and values of the content stream, and the keys of the distances that were needed so far."""
+
+    keys: KeyValueCache
+    codes: tuple[Float[Tensor, "1 head distance size"], ...]
+    """Those of each layer, from the greatest distance down to 0. All sequences share them."""
+
+    @property
+    def lengths(self) -> Int[Tensor, " sequence"]:
+        return self.keys.lengths
+
+    def reorder(self, index: Int[Tensor, " kept"]) -> "XLNetCache":
+        return replace(self, keys=self.keys.reorder(index))
 
 
 class XLNet(StreamBackbone):
@@ -251,9 +268,9 @@ class XLNet(StreamBackbone):
         num_tokens = ids.shape[1]
         x = self.embedding(ids)
         if self.config.position == "absolute":
-            x = x + self._positions(num_tokens, x)
+            x = x + self._positions(torch.arange(num_tokens, device=x.device), x)
         x = dropout(x, self.config.dropout, self.training)
-        codes = self._code_table(num_tokens - 1, num_tokens, (1,), x)
+        codes = self._code_table(num_tokens - 1, 1 - num_tokens, (1,), x)
         kinds = None if segments is None else F.one_hot(segments, SEGMENTS)
         mask = real[:, None, None].expand(-1, -1, num_tokens, -1)
         queries = Queries(slice(0, num_tokens), num_tokens, 0, num_tokens, mask, None, kinds)
@@ -342,6 +359,60 @@ class XLNet(StreamBackbone):
             valid = torch.where(batch.continues, memory.valid + batch.reused, valid)
         return {"memory": states[:, :, -size:].detach(), "valid": valid.clamp(max=size)}
 
+    # --- generation: the forward order, without memory or segments -----------------------------------------------------
+
+    def read_prompts(self, prompts: EncoderInput) -> tuple[Float[Tensor, "sequence dim"], XLNetCache]:
+        rows = prompts.rows
+        # Prompts end in the same column. Of empty prompts alone, one column remains, which nobody reads.
+        columns = max(1, rows.max_length)
+        begins = columns - rows.lengths
+        sequence = torch.repeat_interleave(torch.arange(len(rows), device=begins.device), rows.lengths, output_size=rows.total)
+        ids = prompts.ids.new_zeros(len(rows), columns)
+        ids[sequence, begins.index_select(0, sequence) + rows.positions] = prompts.ids
+        keys = KeyValueCache(len(self.layers), begins, padded=bool((rows.host_lengths < columns).any()))
+        return self._read(ids, XLNetCache(keys, ()))
+
+    def read_tokens(self, ids: Int[Tensor, " sequence"], cache: Cache) -> tuple[Float[Tensor, "sequence dim"], XLNetCache]:
+        assert isinstance(cache, XLNetCache)
+        return self._read(ids[:, None], cache)
+
+    def _read(self, ids: Int[Tensor, "sequence token"], cache: XLNetCache) -> tuple[Float[Tensor, "sequence dim"], XLNetCache]:
+        """Read the next tokens of each sequence, with one query behind them."""
+        num_tokens, keys = ids.shape[1], cache.keys
+        num_keys = keys.columns + num_tokens
+        x = torch.cat([self.embedding(ids), self.mask_embedding.expand(len(ids), 1, -1)], 1)
+        if self.config.position == "absolute":
+            x = x + self._positions(keys.positions(num_tokens + 1), x)
+        x = dropout(x, self.config.dropout, self.training)
+        cache = self._reaching(cache, num_keys, x)
+        mask = keys.visible(num_tokens + 1, num_keys)
+        part = Queries(slice(0, num_tokens + 1), num_keys, 0, num_tokens + 1, mask)
+        for number, layer in enumerate(self.layers):
+            key, value = keys.append(number, layer.attention.key_values(x[:, :num_tokens]))
+            codes = None
+            if cache.codes:
+                codes = cache.codes[number][:, :, -num_keys - 1 :]
+                if num_tokens > 1:
+                    # No token reads a later one, so the codes of negative distances may be anything.
+                    codes = F.pad(codes, (0, 0, 0, num_tokens - 1))
+            if number == len(self.layers) - 1:
+                # Nobody reads the last layer's content stream.
+                x = x[:, -1:]
+                part = Queries(slice(0, 1), num_keys, num_tokens, num_tokens + 1, None if mask is None else mask[:, :, -1:])
+            x = layer(x, layer.attention(x, Keys(key, value, num_tokens + 1, codes), [part]))
+        return dropout(x[:, 0], self.config.dropout, self.training), cache
+
+    def _reaching(self, cache: XLNetCache, greatest: int, like: Tensor) -> XLNetCache:
+        """The cache with the keys of all distances up to `greatest`. Each is computed once."""
+        size = cache.codes[0].shape[2] if cache.codes else 0
+        if self.config.position == "absolute" or greatest < size:
+            return cache
+        new = self._code_table(with_room(greatest), size, (1,), like)
+        tables = [layer.attention.coded(new) for layer in self.layers]
+        if cache.codes:
+            tables = [torch.cat(pair, 2) for pair in zip(tables, cache.codes, strict=True)]
+        return replace(cache, codes=tuple(tables))
+
     # --- positions and segments --------------------------------------------------------------------------------------
 
     def _codes(
@@ -353,29 +424,30 @@ class XLNet(StreamBackbone):
         # Backward rows have the text after them in memory. Negated distances keep the true offsets of the text.
         signs = sorted(set(batch.direction.tolist()), reverse=True)
         index = torch.from_numpy(np.searchsorted(-np.array(signs), -batch.direction)).to(like.device)
-        return self._code_table(greatest, num_tokens, signs, like), index
+        return self._code_table(greatest, 1 - num_tokens, signs, like), index
 
     def _code_table(
-        self, greatest: int, num_tokens: int, signs: Sequence[int], like: Tensor
+        self, greatest: int, least: int, signs: Sequence[int], like: Tensor
     ) -> Float[Tensor, "direction distance dim"]:
-        """The codes of the distances from `greatest` down to that of the first token to the last key."""
-        distances = torch.arange(greatest, -num_tokens, -1, dtype=torch.float64, device=like.device)
+        """The codes of the distances from `greatest` down to `least`."""
+        distances = torch.arange(greatest, least - 1, -1, dtype=torch.float64, device=like.device)
         if self.config.max_distance is not None:
             distances = distances.clamp(-self.config.max_distance, self.config.max_distance)
         codes = torch.stack([sinusoids(sign * distances, self.config.dim) for sign in signs]).to(like.dtype)
         return dropout(codes, self.config.dropout, self.training)
 
     def _absolute(self, batch: StreamBatch, like: Tensor) -> Float[Tensor, "row query dim"]:
-        """Sinusoids of the size of the embeddings, for tokens and targets."""
-        table = self._positions(batch.input_ids.shape[1], like)
+        """Sinusoids for tokens and targets."""
+        table = self._positions(torch.arange(batch.input_ids.shape[1], device=like.device), like)
         every = table.expand(len(like), -1, -1)
         if batch.targets is None:
             return every
         return torch.cat([every, F.embedding(batch.targets.positions, table)], 1)
 
-    def _positions(self, num_tokens: int, like: Tensor) -> Float[Tensor, "token dim"]:
-        positions = torch.arange(num_tokens, dtype=torch.float64, device=like.device)
-        return (sinusoids(positions, self.config.dim) * INIT_STD * 2**0.5).to(like.dtype)
+    def _positions(self, positions: Int[Tensor, "*axes place"], like: Tensor) -> Float[Tensor, "*axes place dim"]:
+        """Sinusoids of the size of the embeddings."""
+        codes = sinusoids(positions.flatten().double(), self.config.dim) * INIT_STD * 2**0.5
+        return codes.to(like.dtype).view(*positions.shape, -1)
 
 
 def content_parts(batch: StreamBatch, memory: Memory | None) -> Iterator[Queries]:

@@ -34,8 +34,8 @@ class Queries:
     start: int
     stop: int
     """All positions are in `[start, stop)`."""
-    mask: Bool[Tensor, "row 1 query key"]
-    """Whether a query sees a key."""
+    mask: Bool[Tensor, "row 1 query key"] | None
+    """Whether a query sees a key; None: every query sees every key."""
     positions: Int[Tensor, "row query"] | None = None
     """The position of each query in its row; None: `start`, `start + 1`, …, `stop − 1`."""
     segments: Int[Tensor, "row query segment"] | None = None
@@ -86,13 +86,23 @@ class RelativeAttention(nn.Module):
         segments: Float[Tensor, "row key segment"] | None,
     ) -> Keys:
         """The keys of states. Row r reads the codes of distances `codes[direction[r]]`."""
-        num_rows, num_keys, dim = x.shape
-        key_value = self.key_value(x.reshape(-1, dim)).view(num_rows, num_keys, 2, self.num_heads, self.size)
-        key, value = key_value.permute(2, 0, 3, 1, 4).unbind(0)
+        key, value = self.key_values(x)
         if self.distance is None:
             return Keys(key, value, num_tokens, None)
-        table = self.distance(codes.flatten(0, 1)).view(*codes.shape[:2], self.num_heads, self.size).transpose(1, 2)
+        table = self.coded(codes)
         return Keys(key, value, num_tokens, table if len(table) == 1 else table.index_select(0, direction), segments)
+
+    def key_values(self, x: Float[Tensor, "row key dim"]) -> Float[Tensor, "2 row head key size"]:
+        """The keys and values of states."""
+        num_rows, num_keys, dim = x.shape
+        key_value = self.key_value(x.reshape(-1, dim)).view(num_rows, num_keys, 2, self.num_heads, self.size)
+        return key_value.permute(2, 0, 3, 1, 4)
+
+    def coded(self, codes: Float[Tensor, "direction distance dim"]) -> Float[Tensor, "direction head distance size"]:
+        """The keys of distances. Without relative positions there are none."""
+        assert self.distance is not None
+        keys = self.distance(codes.flatten(0, 1))
+        return keys.view(*codes.shape[:2], self.num_heads, self.size).transpose(1, 2)
 
     def forward(
         self,

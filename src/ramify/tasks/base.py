@@ -133,11 +133,12 @@ class Decodes(ABC):
 
     @abstractmethod
     def start(
-        self, prompts: EncoderInput, *, source: EncoderInput | None = None, room: int
+        self, prompts: EncoderInput, *, source: EncoderInput | None = None
     ) -> tuple[Float[Tensor, "sequence vocab"], Cache]:
         """Read the prompts in one pass, and score the first token behind each. A prompt may be empty.
 
-        `source` holds the texts that an encoder-decoder reads. `room` is the number of tokens that may follow.
+        Sequences have the order of the rows of `prompts`. `source` holds the texts that an encoder-decoder reads; its rows may
+        have another order.
         """
 
     @abstractmethod

@@ -6,18 +6,20 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Ints
 from ramify.batching.stream_batch import StreamBatch, StreamTargets
 from ramify.batching.views.streams import StreamInput
 from ramify.errors import RamifyError
 from ramify.models.base import State, StreamBackbone
+from ramify.nn.cache import Cache
 from ramify.nn.linear import Linear
-from ramify.tasks.base import Losses
+from ramify.tasks.base import Decodes, Losses
 from ramify.tasks.spans import Parts, choose_targets, halves, quotas
 from ramify.tasks.stream_task import Predicted, StreamTask, StreamTaskConfig
 from ramify.tokenizer import Tokenizer
@@ -49,7 +51,7 @@ class PermutationLMConfig(StreamTaskConfig):
         return PermutationLM(backbone, tokenizer, input, self)
 
 
-class PermutationLM(StreamTask):
+class PermutationLM(StreamTask, Decodes):
     """Predict the last tokens of a random factorization order, each from its position and the tokens before it in the order."""
 
     config: PermutationLMConfig
@@ -104,6 +106,20 @@ class PermutationLM(StreamTask):
         hidden = self.backbone(batch, state, targets_only=self.next_segment is None)
         assert hidden.queries is not None
         return Predicted(hidden.queries.flatten(0, 1), batch.targets, hidden.tokens, hidden.state)
+
+    def start(
+        self, prompts: EncoderInput, *, source: EncoderInput | None = None
+    ) -> tuple[Float[Tensor, "sequence vocab"], Cache]:
+        if source is not None:
+            raise RamifyError(
+                "source needs an encoder-decoder; a permutation language model reads prompts alone. Leave it out."
+            )
+        states, cache = self.backbone.read_prompts(prompts)
+        return self.head(states), cache
+
+    def step(self, ids: Int[Tensor, " sequence"], cache: Cache) -> tuple[Float[Tensor, "sequence vocab"], Cache]:
+        states, cache = self.backbone.read_tokens(ids, cache)
+        return self.head(states), cache
 
 
 class NextSegmentHead(nn.Module):
