@@ -86,9 +86,10 @@ SIZES = {"model__dim": 16, "model__num_heads": 2, "model__ffn_dim": 32}
 TREES = f"{WORDS} {BRIEF} {settings(**SIZES, model__encoder_layers=1, model__decoder_layers=2, train__budget=300)}"
 BERTS = f"{WORDS} {BRIEF} {settings(**SIZES, model__num_layers=2, train__budget=300)}"
 STREAMS = (
-    "--tokenizer tokenizer/capitals/tokenizer.json "
-    f"{BRIEF} {settings(**SIZES, model__num_layers=2, model__memory=10, view__rows=2, dev__rows=8)} "
-    f"{settings(input__row_tokens=24, input__reused_tokens=12)}"
+    f"--tokenizer tokenizer/capitals/tokenizer.json {BRIEF} "
+    f"{settings(**SIZES, model__num_layers=2, model__memory=10, view__rows=2, dev__rows=8)} "
+    # Fast learning, so that different prompts are continued by different tokens.
+    f"{settings(input__row_tokens=24, input__reused_tokens=12, train__lr=0.03)}"
 )
 AGENTS = (
     f"--tokenizer tokenizer/capitals/tokenizer.json {BRIEF} "
@@ -135,7 +136,8 @@ CASES: dict[str, str] = {
     "train/tree-mlm": f"train tree-mlm --data data/replies/set --out @/run --steps 4 {TREES}",
     "train/paper": f"train tree-mlm --data data/replies/set --out @/run --paper --steps 2 {TREES}",
     "train/two-phase": f"train tree-mlm --data data/replies/set --out @/run --steps 2 {TREES} {settings(view__regime='tree')}",
-    "train/null": f"train tree-mlm --data data/replies/set --out @/run --steps 2 {TREES} {settings(input__context='null')}",
+    "train/null": "train tree-mlm --data data/replies/set --out @/run --paper --steps 2 "
+    f"{TREES} {settings(input__context='null')}",
     "train/second-run": "train tree-mlm --data data/replies/set --out @/run --steps 2 --init train/tree-mlm/run "
     f"{BRIEF} {settings(train__budget=300, train__optimizer='sgd', train__schedule='cosine')}",
     "train/resumed": "copy train/tree-mlm/run @/run\n"
@@ -144,7 +146,8 @@ CASES: dict[str, str] = {
     f"{BRIEF} {settings(**SIZES, model__encoder_layers=1, model__decoder_layers=1, tokenizer__vocab_size=400)} "
     f"{settings(train__steps=2, train__target_tokens=0, train__budget=300)}",
     "train/bert": f"train bert --data data/books/set --out @/run --steps 4 {BERTS}",
-    "train/comments": f"train bert --rows comments --concatenate 64 --data data/replies/set --out @/run --steps 2 {BERTS}",
+    "train/comments": "train bert --rows comments --concatenate 80 --max-tokens 64 --data data/replies/set --out @/run "
+    f"--steps 2 {BERTS}",
     "train/shared": f"train bert --data data/paragraphs/set --out @/run --steps 2 {BERTS} "
     f"{settings(model__shared_layers='true', model__embedding_dim=8)}",
     "train/roberta": f"train roberta --data data/replies/set --out @/run --steps 3 {BERTS}",
@@ -307,7 +310,6 @@ CASES: dict[str, str] = {
     },
     **{f"python/score-{family}": f"call score_text train/{family}/run" for family in ("tree-mlm", "xlnet")},
     "python/export-bert": "call export train/bert/run @/hf\nfill-mask @/hf --text 'the mill [MASK] slow' --json",
-    "python/export-roberta": "call export train/roberta/run @/hf\nfill-mask @/hf --text 'the mill [MASK] slow' --json",
     "python/export-xlnet": "call export train/xlnet/run @/hf\nscore @/hf --text 'The mill was slow.' --json",
     **{
         f"python/saved-{family}": f"call save_again train/{family}/run @/saved"
