@@ -29,7 +29,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,16 +59,25 @@ CHANGED_ON_PURPOSE: dict[str, Change] = {
 }
 """Pattern of CASE/FILE:KEY -> the change and its reason."""
 
-VOLATILE_KEYS = {"seconds", "commit", "hardware", "ramify", "ramify_version", "sha256", "best_checksum"}
+VOLATILE_KEYS = {
+    *("seconds", "wall_seconds", "cpu_seconds", "comments_per_cpu_second"),
+    *("commit", "hardware", "ramify", "ramify_version", "sha256", "best_checksum"),
+}
 """Keys of JSON objects whose values differ from run to run, or are hashes of files that are compared themselves."""
 
 VOLATILE_FILES = ("*/tensorboard/*", "*/set/tokens-*")
 """The numbers of metrics.jsonl with times, and caches in a data set, which depend on the cases that were carried out."""
 
+SECONDS = r"(?:\d+ h \d+ min|\d+ min(?: \d+ s)?|\d+ s)"
 VOLATILE = {
     r"[\d,]+ tokens/s": "N tokens/s",
-    r"(?:, )?(?:under a minute|under a second|\d+ (?:seconds?|minutes?|hours?)(?: \d+ \w+)?)(?: of this stage)? left": "",
+    rf"(?:  |, ){SECONDS}(?: of this stage)? left": "",
+    rf"{SECONDS}, [\d,]+ tokens of [\w ]+ per second": "N tokens per second",
     r"The demo took \d+ seconds": "The demo took N seconds",
+    r"Written by Ramify \S+ on .* UTC": "Written by Ramify",
+    r"<dt>(?:commit|versions|resumed)</dt><dd>[^<]*": "",
+    # These are the settings in run.json, which is compared key by key.
+    r"(?s)<summary>All settings</summary>.*?</details>": "",
 }
 """Regular expressions of texts that differ from run to run -> their replacement."""
 
@@ -97,7 +106,9 @@ AGENTS = (
 )
 LEVELS = settings(model__dims="[8,12,16,20,20]", model__max_children="[12,6,6,6]", model__encoder_cells="[1,1,1,1]")
 LINKS = f"{BRIEF} {settings(train__budget=16, tokenizer__min_count=2)}"
-NARROW = settings(model__hidden=24)
+# Few dimensions, because those beyond the rank of the words' co-occurrences differ from run to run.
+VECTORS = settings(model__dim=6)
+NARROW = f"{VECTORS} {settings(model__hidden=24)}"
 PAIRS = f"--window 6 {LINKS}"
 
 CASES: dict[str, str] = {
@@ -167,8 +178,8 @@ CASES: dict[str, str] = {
     f"{PAIRS} {settings(model__dim=16, model__ffn_dim=32)}",
     "train/mht-trees": "train mht --data data/replies/set --out @/run --init train/tree-mlm/run --steps 2 --fine-steps 1 "
     f"--window 6 {BRIEF} {settings(train__budget=16, model__dim=16, model__ffn_dim=32)}",
-    "train/decatt": f"train decatt --data data/rooms/set --out @/run --features head --steps 2 {PAIRS}",
-    "train/esim": f"train esim --data data/rooms/set --out @/run --steps 2 {PAIRS} {settings(model__hidden=16)}",
+    "train/decatt": f"train decatt --data data/rooms/set --out @/run --features head --steps 2 {PAIRS} {VECTORS}",
+    "train/esim": f"train esim --data data/rooms/set --out @/run --steps 2 {PAIRS} {VECTORS} {settings(model__hidden=16)}",
     "train/bert-pair": f"train bert-pair --data data/rooms/set --out @/run --init python/export-bert/hf --steps 2 {PAIRS}",
     "train/candidate-pruner": "train candidate-pruner train/links/run --data data/rooms/set --num-candidates 4 --out @/model",
     "train/reranker": "train reranker train/links/run --unseen train/links/run=data/rooms/set --lookahead --hidden 8 "
@@ -625,6 +636,9 @@ def compare(before: Path, after: Path, tolerance: float) -> int:
     names = sorted({str(file.parent.relative_to(folder)) for folder in (before, after) for file in folder.rglob("status")})
     unexpected, rounding, wanted, counts = [], [], [], Counter()
     for name in names:
+        if missing := [folder for folder in (before, after) if not (folder / name / "status").exists()]:
+            unexpected.append(Difference(name, f"not in {missing[0]}"))
+            continue
         left, right = contents(before / name), contents(after / name)
         differences = [] if left == right else list(differences_of(name, before, after))
         counts["equal to the byte" if left == right else "different" if differences else "equal beside times and commits"] += 1
@@ -657,9 +671,6 @@ def contents(case: Path) -> dict[str, bytes]:
 
 
 def differences_of(name: str, before: Path, after: Path) -> Iterator[Difference]:
-    if missing := [folder for folder in (before, after) if not (folder / name / "status").exists()]:
-        yield Difference(name, f"not in {missing[0]}")
-        return
     left, right = ({path: values_of(folder / name / path) for path in contents(folder / name)} for folder in (before, after))
     for path in sorted(left.keys() | right.keys()):
         if path not in left or path not in right:
@@ -773,9 +784,11 @@ def _of_texts(place: str, left: str, right: str) -> Difference | None:
     if left == right:
         return None
     if NUMBER.sub("#", left) == NUMBER.sub("#", right):
-        return _of_numbers(
-            place, *(np.array([float(each.replace(",", "")) for each in NUMBER.findall(text)]) for text in (left, right))
-        )
+        numbers = [np.array([float(each.replace(",", "")) for each in NUMBER.findall(text)]) for text in (left, right)]
+        found = _of_numbers(place, *numbers)
+        where = list(NUMBER.finditer(left))[int(np.abs(numbers[0] - numbers[1]).argmax())]
+        around = left[max(0, where.start() - 30) : where.end() + 20].replace("\n", " ")
+        return replace(found, description=f"{found.description}: …{around}…")
     lines = list(difflib.unified_diff(left.splitlines(), right.splitlines(), lineterm="", n=0))[2:]
     changed = [_short(line) for line in lines if not line.startswith("@@")]
     return Difference(
