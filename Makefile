@@ -7,7 +7,7 @@ PINS   := --constraint constraints/pins.txt
 # With PYTHONDONTWRITEBYTECODE set, every command would compile them again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test check docs clean
+.PHONY: demo test check gpu docs clean
 
 demo: $(VENV)/.core
 	$(VENV)/bin/ramify demo --out runs/demo
@@ -25,6 +25,10 @@ check: $(VENV)/.dev
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/pyright
+
+# On a machine whose system Python has torch with CUDA: PYTHONPATH=src python3 benchmarks/gpu.py
+gpu: $(VENV)/.dev
+	$(VENV)/bin/python benchmarks/gpu.py --out runs/gpu.json
 
 docs: $(VENV)/.dev
 	$(PIP) $(PINS) --editable '.[docs]'

@@ -168,7 +168,7 @@ class Case:
         began = time.perf_counter()
         for batch in self.batches:
             self.task.zero_grad(set_to_none=True)
-            passes = self.task.losses(batch, dict.fromkeys(("masked_lm", *VECTOR_LOSSES), 1.0), MAIN, None)
+            passes = self.task.losses(batch, dict.fromkeys(("masked_lm", *VECTOR_LOSSES), 1.0), MAIN, None, None)
             while True:
                 with autocast(self.task.device, self.precision):
                     found = next(passes, None)

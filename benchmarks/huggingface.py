@@ -131,7 +131,7 @@ class Ours:
         batch = self.task.corrupt(batch, self.generator)
         self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.bf16):
-            ((losses, _),) = list(self.task.losses(batch, self.task.counts(batch, MAIN), MAIN, None))
+            ((losses, _),) = list(self.task.losses(batch, self.task.counts(batch, MAIN), MAIN, None, None))
         losses["masked_lm"].backward()
         self.optimizer.step()
         return batch.targets.total

@@ -188,7 +188,7 @@ def noise(arguments: argparse.Namespace) -> None:
             break
         batch = task.corrupt(collator(examples), generator)
         task.zero_grad()
-        for losses, _ in task.losses(batch, {"masked_lm": float(arguments.comments)}, MAIN, None):
+        for losses, _ in task.losses(batch, {"masked_lm": float(arguments.comments)}, MAIN, None, None):
             torch.stack(list(losses.values())).sum().backward()
         gradient = torch.cat([p.grad.flatten().double() for p in task.parameters() if p.grad is not None])
         total = gradient if total is None else total + gradient

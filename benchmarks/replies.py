@@ -61,7 +61,7 @@ def make_run(model: str, data: str, init: str, seed: int, steps: int, fine_steps
         run = RECIPES[model](data, init=init, steps=steps, seed=seed)
     else:
         run = RECIPES["mht"](data, init=init, steps=steps, fine_steps=fine_steps, seed=seed)
-    return run.adapt_to_data().changed(VARIANTS.get(model, {}) | changes)
+    return run.changed(VARIANTS.get(model, {}) | changes)
 
 
 def train_and_score(arguments: argparse.Namespace) -> None:

@@ -213,8 +213,6 @@ POSITIONS = 1_000
 SPANS = 500
 """Spans of each length from 2 to 5 pieces."""
 WINDOW = 126
-ORDER_WINDOW = 64
-"""Tokens of a text that is scored under full orders: the first part of a row, whose tokens training permutes together."""
 TEXTS, RANDOM_ORDERS = 500, 16
 TIMED = (128, 256, 512, 1024, 2048, 4096)
 GAINED = 20
@@ -408,22 +406,27 @@ def _spans(text: Any, tokenizer: Any) -> Any:
 
 
 def measure_orders(model: Any, store: Any, name: str) -> dict[str, Any]:
-    """−log p of whole texts under the order of the text, its reverse, and random orders, in nats per token."""
+    """−log p of texts as long as a row under the order of the text, its reverse, and random orders, in nats per token.
+
+    Training permutes the tokens of a whole row together, so all of these orders are in its distribution.
+    """
     import numpy as np
 
     from ramify.batching.running_text import RunningText
     from ramify.metrics.intervals import bootstrap_ratio
 
+    assert model.knows_full_orders, f"{name} was not trained on full orders of rows"
     text = RunningText.open(store, model.tokenizer, "test", marks=True)
     random = np.random.Generator(np.random.Philox(key=0))
-    windows = text.ids[: len(text.ids) // ORDER_WINDOW * ORDER_WINDOW].reshape(-1, ORDER_WINDOW)
+    size = model.input.row_tokens
+    windows = text.ids[: len(text.ids) // size * size].reshape(-1, size)
     chosen = np.sort(random.choice(len(windows), TEXTS, replace=False))
-    forward = np.arange(ORDER_WINDOW)
+    forward = np.arange(size)
     # The orders are the same for all texts, so that the spread over orders is one of orders.
-    ranks = np.stack([forward, forward[::-1], *(random.permutation(ORDER_WINDOW) for _ in range(RANDOM_ORDERS))])
+    ranks = np.stack([forward, forward[::-1], *(random.permutation(size) for _ in range(RANDOM_ORDERS))])
     scores = np.stack([model.log_likelihoods(windows[at].astype(np.int64), ranks) for at in chosen])
     mixed = scores[:, 2:]
-    counts = np.full(TEXTS, ORDER_WINDOW)
+    counts = np.full(TEXTS, size)
     mean = mixed.mean(1)
     together = np.logaddexp.reduce(mixed, 1) - np.log(RANDOM_ORDERS)
     values = {

@@ -52,8 +52,9 @@ def marked_files() -> list[Path]:
 
 
 def pages() -> list[str]:
-    """Return the names of the pages of rows, including the log."""
-    return sorted(file.stem for file in RESULTS.glob("*.toml") if file.stem not in OTHER)
+    """Return the names of the pages of rows, including the log. A page without a file of rows is not measured yet."""
+    described = (file for file in RESULTS.glob("*.toml") if file.stem not in OTHER)
+    return sorted(file.stem for file in described if file.with_suffix(".jsonl").exists())
 
 
 def all_rows() -> dict[str, Row]:
@@ -236,7 +237,8 @@ def draw_index(known: Rows) -> str:
     page = settings("results")
     text = [f"# {page['title']}", "", with_figures(page["intro"], known).strip(), ""]
     text += [template_table(page["summary"], known), "", "## Pages", ""]
-    for name, said in page["pages"].items():
+    measured = pages()
+    for name, said in ((name, said) for name, said in page["pages"].items() if name in measured):
         text.append(f"- [{settings(name)['title']}]({'log.md' if name == 'log' else f'results/{name}.md'}): {said}")
     text += ["", "## How to read the tables", "", page["reading"].strip(), "", "## Machines", ""]
     machines = settings("machines")

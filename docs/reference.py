@@ -35,7 +35,7 @@ from ramify.tasks.denoising_lm import DenoisingLMConfig
 from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.tasks.nested_autoencoder import NestedAutoencoderConfig
 from ramify.tasks.permutation_lm import PermutationLMConfig
-from ramify.training.config import Phase, TrainConfig
+from ramify.training.config import PhaseSettings, TrainConfig
 
 SETTINGS: dict[str, type] = {
     "settings-tree-mlm": TreeMLMConfig,
@@ -44,7 +44,7 @@ SETTINGS: dict[str, type] = {
     "settings-input": TextInput,
     "settings-view": RegimeConfig,
     "settings-train": TrainConfig,
-    "settings-phase": Phase,
+    "settings-phase": PhaseSettings,
     "settings-tokenizer": TokenizerConfig,
     "settings-dev": DevConfig,
     "settings-pairs": PairConfig,

@@ -61,6 +61,16 @@ def pytest_configure(config: pytest.Config) -> None:
         install_import_hook("ramify", "shapes.checked")
 
 
+def _skip_without_a_device(items: list[pytest.Item]) -> None:
+    if not items:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in items:
+            item.add_marker(pytest.mark.skip(reason=f"torch {torch.__version__} finds no CUDA device"))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if part := config.getoption("--part"):
         chosen = [item for item in items if _computes_tensors(item) == (part == "tensors")]
@@ -70,6 +80,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("ill_typed"):
                 item.add_marker(pytest.mark.skip(reason="--shapes refuses the call before we can"))
+    _skip_without_a_device([item for item in items if item.get_closest_marker("cuda")])
     # A file with minutes of work that came last would leave the other process without work.
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)

@@ -1,8 +1,8 @@
-"""One file and one line of a table add a model, a task or a kind of run: dummies of all three prove it."""
+"""One file and one line of a table add a model, a task, a kind of run or a verb: dummies of all four prove it."""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -13,20 +13,36 @@ from torch import nn
 from typer.testing import CliRunner
 
 import ramify
-from fixtures import bert_task, built, discussions
+from fixtures import bert_task, built, discussions, tokenizer
+from ramify import hub
 from ramify.batching.batch import Batch, Collator
+from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Forest
 from ramify.batching.views.comment_trees import Discussions, TextInput, units
-from ramify.cli import app
+from ramify.cli import app, build
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
-from ramify.inference.base import Pipeline
+from ramify.inference.answers import Record
+from ramify.inference.base import Pipeline, verb
 from ramify.inference.fill_mask import MaskFiller
-from ramify.models.base import Backbone, Checkpoint, Hidden, State, TextModelConfig
+from ramify.inference.verbs import VERBS, Option, Takes, Verb
+from ramify.models import hf
+from ramify.models.base import (
+    Backbone,
+    Checkpoint,
+    Encoded,
+    Hidden,
+    Read,
+    State,
+    TextModelConfig,
+    kept_positions,
+)
 from ramify.models.bert import BertConfig
-from ramify.nn.blocks import Activation
-from ramify.nn.ragged import Rows
-from ramify.registry import MODELS, TASKS, TaskKind
+from ramify.models.hf_adapter import ForeignFiles, HFAdapter, PortableModel
+from ramify.nn.attention import AttentionRecord
+from ramify.nn.blocks import Activation, LayerPrefixes
+from ramify.nn.pooling import Pool
+from ramify.registry import HF_FORMS, MODELS, TASKS, HFForm, TaskKind
 from ramify.report import write_report
 from ramify.runs import RUNS, Run, execute, read_run
 from ramify.runs.base import Evaluation, Prepared, ReportParts, ReportRequest, check_options
@@ -71,6 +87,7 @@ class Averages(Backbone):
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.dim)
         self.mix = nn.Linear(2 * config.dim, config.dim)
+        self.pool = Pool("mean", config.dim)
 
     out_dim = property(lambda self: self.config.dim)
     reads_context = property(lambda self: False)
@@ -78,19 +95,33 @@ class Averages(Backbone):
     tied_embedding = property(lambda self: self.embedding)
     context_projection = None
 
-    def encode(self, ids: torch.Tensor, rows: Rows) -> torch.Tensor:
-        row = torch.repeat_interleave(torch.arange(len(rows)), rows.lengths)
-        total = torch.zeros(len(rows), self.config.dim).index_add(0, row, self.embedding(ids))
-        return total / rows.lengths[:, None]
+    max_tokens = property(lambda self: self.config.max_tokens)
+    vector_dim = property(lambda self: self.config.dim)
+    vector_read = "all"
+
+    def layer_dims(self, *, context: bool = False) -> tuple[int, ...]:
+        return (self.config.dim, self.config.dim)
+
+    def layer_prefixes(self, *, context: bool = False) -> LayerPrefixes:
+        return (("embedding.",), ("mix.",))
+
+    def encode_rows(
+        self, rows: EncoderInput, *, layers: bool = False, read: Read = "all", record: AttentionRecord | None = None
+    ) -> Encoded:
+        kept = kept_positions(rows.rows, rows.rows, layers=layers, read=read)
+        words = self.embedding(rows.ids)
+        number = torch.repeat_interleave(torch.arange(len(rows.rows)), rows.rows.lengths)
+        states = self.mix(torch.cat([words, self.pool(words, rows.rows).index_select(0, number)], dim=1))
+        if kept is None:
+            return Encoded(rows.rows, (words, states) if layers else (states,))
+        return Encoded(kept.rows, (states.index_select(0, kept.index),))
+
+    def vector(self, encoded: Encoded) -> torch.Tensor:
+        return self.pool(encoded.last, encoded.rows)
 
     def forward(self, batch: Batch, state: State | None = None, vectors: torch.Tensor | None = None) -> Hidden:
-        row = torch.repeat_interleave(torch.arange(len(batch.targets)), batch.targets.lengths)
-        means = self.encode(batch.target_ids, batch.targets).index_select(0, row)
-        states = self.mix(torch.cat([self.embedding(batch.target_ids), means], dim=1))
+        states = self.encode_rows(batch.rows(context=False)).last
         return Hidden(states if batch.output_positions is None else states.index_select(0, batch.output_positions.index))
-
-    def pooled(self, hidden: Hidden, batch: Batch) -> torch.Tensor:
-        return self.encode(batch.target_ids, batch.targets)
 
 
 # --- an added task: tasks/lengths.py --------------------------------------------------------------------------------------
@@ -115,17 +146,38 @@ class Lengths(Task[Batch]):
     def counts(self, batch: Batch, phase: str) -> dict[str, float]:
         return {"lengths": float(batch.num_targets)}
 
-    def losses(self, batch: Batch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
+    def losses(self, batch: Batch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any) -> Losses:
         error = self.predict(batch) - batch.targets.lengths.float().log()
         yield {"lengths": self.config.scale * error.square().sum() / divisors["lengths"]}, None
 
     def predict(self, batch: Batch) -> torch.Tensor:
-        return self.head(self.backbone.pooled(self.backbone(batch), batch)).squeeze(1)
+        return self.head(self.backbone.vector(self.backbone(batch).encoded(batch))).squeeze(1)
+
+
+# --- an added verb ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Length(Record):
+    text: str
+    tokens: float
+
+
+GUESS_LENGTH = Verb(
+    "guess lengths",
+    "a model of lengths",
+    Takes.PROMPT,
+    (
+        Option("times", int, 1, "Factor of the length.", least=1),
+        Option("within", str | None, None, "Bounds of the guess.", needs="a model with bounds"),
+    ),
+    Length,
+)
 
 
 class LengthGuesser(Pipeline):
     verbs = ("guess_length",)
-    usage = ('model.guess_length("a text")',)
+    usage = ('model.guess_length("a text").tokens',)
 
     def __init__(self, task: Lengths) -> None:
         self.task, self.backbone, self.tokenizer, self.input = task, task.backbone, task.tokenizer, task.input
@@ -137,11 +189,12 @@ class LengthGuesser(Pipeline):
     def parts(self) -> dict[str, Any]:
         return {"task": self.task.config, "input": self.input}
 
-    def guess_length(self, text: str) -> float:
+    @verb
+    def guess_length(self, text: str, *, times: int = 1, within: str | None = None) -> Length:
         forest = self.input.forest([ramify.Tree((ramify.Node(text),))], self.tokenizer)
         view = Discussions(forest, units(forest, [0], predict_post=True), replace(self.input, context="none"))
         batch = Collator(forest, self.tokenizer, view.input)([view.example(0)])
-        return float(self.task.predict(batch).detach().exp())
+        return Length(text, times * float(self.task.predict(batch).detach().exp()))
 
 
 # --- an added kind of run: runs/lengths.py -------------------------------------------------------------------------------
@@ -177,16 +230,10 @@ class PreparedLengths(Prepared):
     task: Lengths
     forest: Forest
 
-    def pipeline(self) -> Pipeline:
-        return LengthGuesser(self.task)
-
     def stage(self, number: int) -> Stage:
         dev = self.store.split("dev")
         view, collator = batch_of(self.task, self.forest, self.store.split("train"))
         return Stage(self.run.stages[number], view, collator, lambda: {"dev_loss": mean_error(self.task, self.forest, dev)})
-
-    def divisors(self) -> dict[str, float] | None:
-        return {"lengths": 0.0}
 
     def facts(self) -> dict[str, Any]:
         return {"trees": self.store.num_trees}
@@ -235,10 +282,6 @@ class LengthsRun(Run):
         return ()
 
     @classmethod
-    def evaluates(cls, pipeline: Pipeline) -> bool:
-        return isinstance(pipeline, LengthGuesser)
-
-    @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         check_options(options, ("precision", "progress"), source, "a model of lengths")
         forest = Forest.open(store, pipeline.tokenizer, pipeline.input.max_tokens, pipeline.input.overflow)
@@ -259,6 +302,35 @@ class OtherConfig(MaskedLMConfig):
     extra: int = 1
 
 
+# --- an added form of another library: models/averages.py -----------------------------------------------------------------
+
+KEYS = {"embedding.weight": "wte", "mix.weight": "mixer.kernel", "mix.bias": "mixer.offset"}
+
+
+class AveragesAdapter(HFAdapter[AveragesConfig]):
+    """The form of another library's "mean-mixer"."""
+
+    @property
+    def model(self) -> type[AveragesConfig]:
+        return AveragesConfig
+
+    def read_config(self, directory: Path) -> AveragesConfig:
+        theirs = hf.read_config(directory)
+        return AveragesConfig(vocab_size=theirs["n_words"], dim=theirs["width"])
+
+    def read(self, checkpoint: Checkpoint, config: AveragesConfig) -> PortableModel[AveragesConfig]:
+        backbone = {ours: checkpoint.tensors[theirs] for ours, theirs in KEYS.items()}
+        heads = {f"head.{name}": checkpoint.tensors[f"out.{name}"] for name in ("weight", "bias")}
+        task = {"head": "linear", "tie_weights": False}
+        return PortableModel(config, backbone, heads=heads, task=task, input={"max_tokens": 48, "layout": "roberta"})
+
+    def write(self, model: PortableModel[AveragesConfig]) -> ForeignFiles:
+        config = {"model_type": "mean-mixer", "n_words": model.config.vocab_size, "width": model.config.dim}
+        tensors = {theirs: model.backbone[ours] for ours, theirs in KEYS.items()}
+        tensors |= {f"out.{name}": model.heads[f"head.{name}"] for name in ("weight", "bias")}
+        return ForeignFiles(config, tensors, model.input["layout"], {"model_max_length": model.input["max_tokens"]})
+
+
 # --- registration and use ------------------------------------------------------------------------------------------------
 
 STAGE = TrainConfig(steps=3, budget=400, evaluate_every=0, checkpoint_every=2, log_every=1)
@@ -270,6 +342,9 @@ def added(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS, "averages", AveragesConfig)
     monkeypatch.setitem(TASKS, "lengths", TaskKind(LengthsConfig, Lengths, TextInput, LengthGuesser))
     monkeypatch.setitem(RUNS, LengthsRun.name, LengthsRun)
+    form = HFForm(AveragesAdapter(), "masked-lm", "comment-trees", TextInput(context="none"))
+    monkeypatch.setitem(HF_FORMS, "mean-mixer", form)
+    monkeypatch.setitem(VERBS, "guess_length", GUESS_LENGTH)
 
 
 @pytest.fixture(scope="module")
@@ -299,7 +374,7 @@ def test_text_model(added, store, tmp_path):
     model = ramify.load(tmp_path / "run")
     assert model.embed(["one", "two words"]).shape == (2, 16)
     tree = ramify.Tree((ramify.Node("a [MASK] b", id="n"),))
-    assert model.fill_mask(tree, "n")["masks"][0]["tokens"]
+    assert model.fill_mask(tree, "n").masks[0].tokens
     again = replace(run, init=str(tmp_path / "run")).sized(str(tmp_path / "run"))
     task = again.prepare(tmp_path / "other").task
     assert torch.equal(task.backbone.mix.weight, model.task.backbone.mix.weight)
@@ -321,12 +396,54 @@ def test_task_and_kind_of_run(added, store, tmp_path, model):
     assert "counts &lt;tokens&gt;" in page
     assert "<h2>Counts</h2>" in page
     pipeline = ramify.load(tmp_path / "run")
-    assert pipeline.guess_length("one two") > 0
+    assert pipeline.guess_length("one two").tokens > 0
     assert 'model.guess_length("a text")' in (tmp_path / "run" / "README.md").read_text("utf-8")
     ramify.save(pipeline, tmp_path / "saved")
     assert ramify.load(tmp_path / "saved").guess_length("one two") == pipeline.guess_length("one two")
     with pytest.raises(RamifyError, match="it can guess_length"):
         pipeline.fill_mask("text")
+
+
+def test_verb(added, tmp_path):
+    """A class, a line and a method: the verb is a command, which prints its answers as JSON and refuses what models lack."""
+    task = bert_task(dtype=torch.float32)
+    model = LengthGuesser(Lengths(task.backbone, task.tokenizer, task.input, LengthsConfig()))
+    ramify.save(model, tmp_path)
+    once, twice = (model.guess_length("aa ab", times=times) for times in (1, 2))
+    assert model.guess_length(["aa ab", "aa ab"]) == [once, once]
+    with pytest.raises(RamifyError, match="within='3' needs a model with bounds, but this is a LengthGuesser"):
+        model.guess_length("aa ab", within="3")
+    program = build()
+
+    def command(*words):
+        return CliRunner().invoke(program, ["guess-length", *map(str, words)])
+
+    assert "guess-length" in CliRunner().invoke(program, ["--help"]).stdout
+    described = command("--help").stdout
+    assert all(each in described for each in ("a model of lengths", "--prompt", "--times", "Factor of the length", "--json"))
+    shown = json.loads(command(tmp_path, "--prompt", "aa ab", "--times", 2, "--json").stdout)
+    assert shown == {"text": "aa ab", "tokens": pytest.approx(twice.tokens)}
+    assert json.loads(command(tmp_path, "--prompt", "aa ab").stdout)["text"] == "aa ab"
+    assert "--within 3 needs a model with bounds" in str(command(tmp_path, "--within", 3).exception)
+    other = command("links", "--prompt", "aa").exception
+    assert str(other) == "links cannot guess lengths; it supports disentangle, live. Choose a model of lengths."
+
+
+def test_streaming_verb(added, monkeypatch, tmp_path):
+    """Its answers are printed one by one, each on a line."""
+
+    class Counting(LengthGuesser):
+        verbs = ("count",)
+
+        def count(self, text: str) -> Iterator[Length]:
+            yield from (Length(text[:end], end) for end in range(1, len(text) + 1))
+
+    monkeypatch.setitem(VERBS, "count", Verb("count", "a counter", Takes.PROMPT, (), Length, many=False, streams=True))
+    task = bert_task(dtype=torch.float32)
+    model = Counting(Lengths(task.backbone, task.tokenizer, task.input, LengthsConfig()))
+    monkeypatch.setattr(ramify, "load", lambda source, device: model, raising=False)
+    shown = CliRunner().invoke(build(), ["count", "model", "--prompt", "abc", "--json"]).stdout
+    assert [json.loads(line) for line in shown.splitlines()] == [{"text": "abc"[:end], "tokens": end} for end in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("name", ["masked-lm", "unknown"])
@@ -338,6 +455,30 @@ def test_run_of_another_task_is_refused(added, name):
         LengthsRun.from_json(record)
 
 
+def test_form_of_another_library(added, tmp_path):
+    """A class beside the model and a line: its checkpoints are loaded, evaluated as their kind, saved and exported."""
+    words = tokenizer()
+    backbone = AveragesConfig(vocab_size=words.vocab_size).build()
+    task = MaskedLM(
+        backbone, words, TextInput(max_tokens=48, context="none", layout="roberta"), MaskedLMConfig(tie_weights=False)
+    )
+    model = MaskFiller(task.eval())
+    text = "aa [MASK] be"
+    for number in range(2):
+        folder = tmp_path / str(number)
+        hub.export_hugging_face(model, folder)
+        assert json.loads((folder / "config.json").read_text("utf-8"))["width"] == 16
+        assert json.loads((folder / "tokenizer_config.json").read_text("utf-8"))["model_max_length"] == 48
+        again = ramify.load(folder)
+        assert again.fill_mask(text) == model.fill_mask(text)
+        assert (again.input, again.kind) == (task.input, "comment-trees")
+        ramify.save(again, tmp_path / "own")
+        model = ramify.load(tmp_path / "own")
+    (folder / "config.json").write_text('{"model_type": "mean-mixture"}')
+    with pytest.raises(RamifyError, match=r"is not one of .*, mean-mixer, whose checkpoints can be loaded"):
+        ramify.load(folder)
+
+
 def test_tasks_with_one_pipeline_keep_their_names(added, monkeypatch, tmp_path):
     monkeypatch.setitem(TASKS, "other", TaskKind(OtherConfig, MaskedLM, TextInput, MaskFiller))
     task = bert_task()
@@ -347,7 +488,7 @@ def test_tasks_with_one_pipeline_keep_their_names(added, monkeypatch, tmp_path):
 
 
 def test_pages_list_the_files_of_an_addition():
-    """The files in the section "Add a model, a task, a kind of run" are those of the dummies above."""
+    """The files in the section "Add a model, a task, a kind of run, a verb" are those of the dummies above."""
     text = ARCHITECTURE.read_text("utf-8")
     (table,) = re.findall(r"<!-- additions -->\n(.*?)<!-- /additions -->", text, re.S)
     touched = {
@@ -357,4 +498,6 @@ def test_pages_list_the_files_of_an_addition():
         "a text model": ["models/NAME.py", "registry.py", "recipes/NAME.py", "recipes/__init__.py"],
         "a task": ["tasks/NAME.py", "registry.py"],
         "a kind of run": ["runs/NAME.py", "runs/__init__.py"],
+        "a form of another library": ["models/NAME.py", "registry.py"],
+        "a verb": ["inference/answers.py", "inference/verbs.py"],
     }

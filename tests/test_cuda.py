@@ -28,7 +28,7 @@ from ramify.tasks.base import MAIN
 from ramify.training.config import TrainConfig
 from ramify.training.trainer import Stage, Trainer
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+pytestmark = pytest.mark.cuda
 
 TASKS = {
     "tree": lambda **options: tree_task(context_position="distance", **options),
@@ -67,7 +67,7 @@ def test_two_phases_draw_the_same_dropout_twice():
     def loss() -> float:
         torch.manual_seed(3)
         with torch.no_grad():
-            passes = task.losses(batch, {"masked_lm": 1.0}, MAIN, None)
+            passes = task.losses(batch, {"masked_lm": 1.0}, MAIN, None, None)
             return sum(float(named["masked_lm"]) for named, _ in passes if "masked_lm" in named)
 
     torch.manual_seed(3)
@@ -145,7 +145,5 @@ def test_models_answer_from_the_gpu(data):
     model.to("cuda")
     np.testing.assert_allclose(model.embed([tree]), vectors, atol=1e-4)
     again = model.fill_mask(asked, node, joint=True)
-    assert [guess["token"] for guess in again["masks"][0]["tokens"]] == [
-        guess["token"] for guess in answer["masks"][0]["tokens"]
-    ]
-    assert model.score(tree, node)["pseudo_log_likelihood"] == pytest.approx(score["pseudo_log_likelihood"], abs=1e-3)
+    assert [guess.token for guess in again.masks[0].tokens] == [guess.token for guess in answer.masks[0].tokens]
+    assert model.score(tree, node).pseudo_log_likelihood == pytest.approx(score.pseudo_log_likelihood, abs=1e-3)

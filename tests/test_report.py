@@ -350,12 +350,12 @@ def test_filled_masks_equal_fill_mask(run, store):
     texts = [*example.ancestors, f"{example.before}{mask}{example.after}"]
     thread = Tree(tuple(Node(own, (place - 1,) if place else (), id=str(place)) for place, own in enumerate(texts)))
     for context, guess in example.guesses.items():
-        answer = model.fill_mask(thread, len(texts) - 1, context=context, top_k=3)["masks"][0]["tokens"]
-        assert [token for token, _ in guess.tokens] == [each["token"] for each in answer]
-        assert [share for _, share in guess.tokens] == pytest.approx([each["probability"] for each in answer], abs=1e-6)
-        word = model.fill_mask(thread, len(texts) - 1, context=context, top_k=task.tokenizer.vocab_size)["masks"][0]["tokens"]
+        answer = model.fill_mask(thread, len(texts) - 1, context=context, top_k=3).masks[0].tokens
+        assert [token for token, _ in guess.tokens] == [each.token for each in answer]
+        assert [share for _, share in guess.tokens] == pytest.approx([each.probability for each in answer], abs=1e-6)
+        word = model.fill_mask(thread, len(texts) - 1, context=context, top_k=task.tokenizer.vocab_size).masks[0].tokens
         assert guess.probability == pytest.approx(
-            next(each["probability"] for each in word if each["token"] == example.word.lower()), abs=1e-6
+            next(each.probability for each in word if each.token == example.word.lower()), abs=1e-6
         )
 
 

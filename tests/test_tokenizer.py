@@ -14,14 +14,14 @@ from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 import ramify
-from fixtures import discussion, tokenizer
+from fixtures import discussion, encoder_checkpoint, tokenizer
 from ramify.batching.batch import Collator
 from ramify.batching.views.comment_trees import Discussions, TextInput, units
+from ramify.batching.views.documents import LevelInput
 from ramify.disentangle.config import ChatInput
 from ramify.disentangle.models.mht import MaskedHierarchicalTransformer, MHTConfig
 from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
-from ramify.models import bert
 from ramify.models.bert import Bert, BertConfig
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.tokenizer import SPECIAL, Tokenizer, sample
@@ -273,9 +273,12 @@ def test_gpt2_tokenizer_loads(gpt2):
     assert own.decode(own.encode(text)) == text
     assert 400 not in own.encode(f"text {END} text")
     # It has no tokens to put around a text.
-    assert own.num_special == 0
+    layout = own.layout("bert")
+    assert layout.num_special == 0
     ids = own.encode(text)
-    assert own.wrap(ids).tolist() == ids
+    assert layout.wrap(ids).tolist() == ids
+    with pytest.raises(RamifyError, match=r"no sep token .* needed for rows of several texts"):
+        layout.wrap_pair([1], [2])
     assert Tokenizer.load(gpt2).json == own.json
 
 
@@ -284,7 +287,6 @@ def test_gpt2_tokenizer_loads(gpt2):
     [
         (lambda own: own.mask_id, r"no mask token \(\[MASK\] or <mask>\), which is needed for masked texts\. Use a tokenizer"),
         (lambda own: own.encode("a [MASK]", masks=True), "no mask token"),
-        (lambda own: own.wrap_pair([1], [2]), "no sep token .* needed for rows of several texts"),
         (lambda own: own.cls_id, "no cls token"),
         (lambda own: own.require(("cls", "mask"), "the task x"), "no cls token .* needed for the task x"),
     ],
@@ -301,9 +303,9 @@ def test_tasks_name_the_special_tokens_they_need(gpt2, tmp_path):
         MaskedLM(Bert(encoder), own)
     with pytest.raises(RamifyError, match=r"needed for the task reply-to with input\.texts=pieces"):
         ReplyLinking(MaskedHierarchicalTransformer(MHTConfig(encoder=encoder, dim=8)), own, ChatInput(texts="pieces"))
-    bert.save_pretrained(Bert(encoder), tmp_path)
+    encoder_checkpoint(Bert(encoder), tmp_path)
     own.save(tmp_path)
-    with pytest.raises(RamifyError, match="needed for a BERT-family checkpoint"):
+    with pytest.raises(RamifyError, match=r"no cls token .* needed for rows of bert"):
         ramify.load(tmp_path)
 
 
@@ -326,19 +328,64 @@ def test_texts_are_batched_without_missing_special_tokens(gpt2):
 
 def test_rows_of_one_text_and_of_two():
     own = tokenizer()
-    cls, sep = own.cls_id, own.sep_id
-    assert own.num_special == 2
-    assert own.wrap([7, 8]).tolist() == [cls, 7, 8, sep]
-    assert own.wrap([]).tolist() == [cls, sep]
-    ids, types = own.wrap_pair([7, 8], np.array([9]))
+    layout, cls, sep = own.layout("bert"), own.cls_id, own.sep_id
+    assert layout.num_special == 2
+    assert layout.wrap([7, 8]).tolist() == [cls, 7, 8, sep]
+    assert layout.wrap([]).tolist() == [cls, sep]
+    ids, types = layout.wrap_pair([7, 8], np.array([9])), layout.types_of(2, 1)
     assert ids.tolist() == [cls, 7, 8, sep, 9, sep]
     assert types.tolist() == [0, 0, 0, 0, 1, 1]
     assert ids.dtype == types.dtype == np.int64
 
 
+ROWS = {
+    "bert": ("[CLS] a b [SEP]", "0 0 0 0", "[CLS] a b [SEP] c [SEP]", "0 0 0 0 1 1"),
+    "roberta": ("[CLS] a b [SEP]", "0 0 0 0", "[CLS] a b [SEP] [SEP] c [SEP]", "0 0 0 0 0 0 0"),
+    "xlnet": ("a b [SEP] [CLS]", "0 0 0 2", "a b [SEP] c [SEP] [CLS]", "0 0 0 1 1 2"),
+    "t5": ("a b [SEP]", "0 0 0", "a b [SEP] c [SEP]", "0 0 0 0 0"),
+    "plain": ("a b", "0 0", "a b c", "0 0 0"),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_layouts_are_post_processors(name):
+    """Another program that loads the tokenizer adds the same tokens and types."""
+    words = {word: number for number, word in enumerate((*SPECIAL, "a", "b", "c"))}
+    engine = Engine(models.WordLevel(words, unk_token="[UNK]"))
+    engine.pre_tokenizer = pre_tokenizers.Whitespace()
+    own = Tokenizer(engine)
+    layout = own.layout(name)
+    engine.post_processor = own.template(layout)
+    loaded = Engine.from_str(engine.to_str())
+    a, b, c = (words[letter] for letter in "abc")
+    single, its_types, pair, their_types = ROWS[name]
+    for found, ids, types, tokens, expected in (
+        (loaded.encode("a b"), layout.wrap([a, b]), layout.types_of(2), single, its_types),
+        (loaded.encode("a b", "c"), layout.wrap_pair([a, b], [c]), layout.types_of(2, 1), pair, their_types),
+    ):
+        assert found.ids == ids.tolist() == [words[token] for token in tokens.split()]
+        assert found.type_ids == types.tolist() == [int(type_id) for type_id in expected.split()]
+
+
+def test_layouts_belong_to_inputs():
+    with pytest.raises(RamifyError, match=r"input\.layout must be one of bert, roberta, xlnet, t5, plain, not 'agent'"):
+        TextInput(layout="agent")
+    with pytest.raises(RamifyError, match=r"input\.layout must be one of agent, not 'bert'"):
+        LevelInput(layout="bert")
+
+
+def test_layouts_without_a_post_processor(gpt2):
+    with pytest.raises(RamifyError, match="no sep token"):
+        Tokenizer.load(gpt2).template(Tokenizer.load(gpt2).layout("bert"))
+    with pytest.raises(RamifyError, match="mark 61, which is no piece"):
+        tokenizer().template(tokenizer().layout("agent"))
+    # The end mark follows the vocabulary of the model.
+    assert tokenizer().layout("agent", 90).wrap([7]).tolist() == [7, 90]
+
+
 @given(texts=st.lists(st.lists(st.integers(5, 60), max_size=5), max_size=6))
 def test_rows_of_many_texts_equal_rows_of_each(texts):
-    own = tokenizer()
+    own = tokenizer().layout("bert")
     flat = np.array([token for each in texts for token in each], dtype=np.int64)
     rows = own.wrap_batch(flat, np.array([len(each) for each in texts], dtype=np.int64))
     assert rows.tolist() == [token for each in texts for token in own.wrap(each).tolist()]

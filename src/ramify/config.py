@@ -25,6 +25,12 @@ def check_fields(config: Any, head: str = "") -> None:
             raise RamifyError(f"{head}{name} must be {expected}, not {value!r}.")
 
 
+def check_seed(seed: int, name: str = "seed") -> None:
+    """Raise `RamifyError` if a number cannot seed every generator of random numbers."""
+    if not 0 <= seed < 2**63:
+        raise RamifyError(f"{name}={seed} is out of range. Choose a seed of at least 0 and below 2^63.")
+
+
 def from_record(kind: type[Config], record: Mapping[str, Any]) -> Config:
     """Build a config from JSON: lists become tuples, and objects become the configs that the fields are annotated with."""
     kinds = _kinds(kind)

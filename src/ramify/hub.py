@@ -2,37 +2,30 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from ramify.batching.views.comment_trees import TextInput
-from ramify.batching.views.streams import StreamInput
 from ramify.config import from_record
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, with_article
 from ramify.files import check_format, make_folder, read_json, replacing, write_text
 from ramify.inference.base import Pipeline
-from ramify.inference.embed import Embedder
-from ramify.inference.fill_mask import MaskFiller
-from ramify.inference.permutation import PermutationPipeline
-from ramify.models import bert, hf, xlnet
-from ramify.models.base import Checkpoint
-from ramify.models.bert import Bert
-from ramify.registry import MODELS, TASKS, TaskKind, model_name, task_name
-from ramify.tasks.base import Task
-from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
-from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
+from ramify.models import hf
+from ramify.models.base import BACKBONE, Checkpoint, TextModelConfig
+from ramify.models.hf import CONFIG, WEIGHTS
+from ramify.models.hf_adapter import PortableModel
+from ramify.nn.pooling import Pooling
+from ramify.registry import HF_FORMS, MODELS, TASKS, HFForm, TaskKind, model_name, task_name
+from ramify.tasks.base import Task, belongs
 from ramify.tensors import load_strictly, load_tensors, save_tensors
-from ramify.tokenizer import Tokenizer
+from ramify.tokenizer import LAYOUTS, Tokenizer
 from ramify.version import __version__
 
-CONFIG = "config.json"
-WEIGHTS = "model.safetensors"
 CARD = "README.md"
-FORMAT = 2
+FORMAT = 3
 """The format number of config.json. A file with another number, or none, is refused."""
 
 Kind = TypeVar("Kind")
@@ -46,6 +39,20 @@ def own_tensors(model: nn.Module) -> dict[str, Tensor]:
 def load_own_tensors(model: nn.Module, tensors: Mapping[str, Tensor], where: str | Path) -> None:
     """Copy tensors into the parameters and persistent buffers. Raises if any is missing, left over or of another shape."""
     load_strictly(_owned(model), tensors, where)
+
+
+def start_from(task: Task[Any], tensors: Mapping[str, Tensor], where: str | Path) -> None:
+    """Let a new task start from the tensors of a saved one. The task says which of them begin anew (`Task.fresh`), and which a
+    saved task may lack or have in addition (`Task.optional`). Raises if others are missing, left over or of another shape."""
+    own = own_tensors(task)
+    free = (*task.fresh, *task.optional)
+    new = {name: tensor for name, tensor in own.items() if belongs(name, free)}
+    kept = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if not belongs(name, task.fresh) and (name in own or not belongs(name, task.optional))
+    }
+    load_own_tensors(task, new | kept, where)
 
 
 def _owned(model: nn.Module) -> dict[str, Tensor]:
@@ -70,15 +77,6 @@ def save(pipeline: Pipeline, directory: str | Path, *, card: str | None = None, 
             "or hub id that it came from."
         )
     directory = Path(directory)
-    config = {
-        "library_name": "ramify",
-        "ramify_version": __version__,
-        "format": FORMAT,
-        "pieces": pipeline.tokenizer.pieces_hash,
-        "model": {"name": model_name(pipeline.backbone.config), **asdict(pipeline.backbone.config)},
-        **{name: asdict(part) for name, part in pipeline.parts().items()},
-    }
-    config["task"] = {"name": task, **config["task"]}
     make_folder(directory)
     tensors = own_tensors(pipeline.module)
     if dtype is not None:
@@ -89,7 +87,22 @@ def save(pipeline: Pipeline, directory: str | Path, *, card: str | None = None, 
         (directory / CONFIG).unlink(missing_ok=True)
     pipeline.tokenizer.save(directory)
     write_text(directory / CARD, card or model_card(pipeline))
-    write_text(directory / CONFIG, json.dumps(config, indent=2) + "\n")
+    write_text(directory / CONFIG, json.dumps(_config(pipeline, task), indent=2) + "\n")
+
+
+def _config(pipeline: Pipeline, task: str) -> dict[str, Any]:
+    """The content of config.json."""
+    parts = {name: asdict(part) for name, part in pipeline.parts().items()}
+    return {
+        "library_name": "ramify",
+        "ramify_version": __version__,
+        "format": FORMAT,
+        "kind": pipeline.kind,
+        "pieces": pipeline.tokenizer.pieces_hash,
+        "model": {"name": model_name(pipeline.backbone.config), **asdict(pipeline.backbone.config)},
+        **parts,
+        "task": {"name": task, **parts["task"]},
+    }
 
 
 def _task_name(pipeline: Pipeline) -> str | None:
@@ -148,8 +161,10 @@ class Saved:
     parts: dict[str, Any]
     """The settings of each part in `TaskKind.parts`, by name."""
     task_kind: TaskKind
-    pieces: str | None
-    """The hash of the tokenizer's pieces; None: an earlier version of Ramify saved the model without it."""
+    kind: str | None
+    """The name of the kind of run that made the model; None: no run made it."""
+    pieces: str
+    """The hash of the tokenizer's pieces."""
 
 
 def saved_config(source: str | Path) -> Saved | None:
@@ -172,7 +187,7 @@ def _locate(source: str | Path) -> Path:
 
 
 def _saved(directory: Path) -> Saved | None:
-    config = read_json(directory / CONFIG, hf.A_CHECKPOINT)
+    config = hf.read_config(directory)
     if config.get("library_name") != "ramify":
         return None
     check_format(config, FORMAT, directory / CONFIG)
@@ -180,7 +195,7 @@ def _saved(directory: Path) -> Saved | None:
         config_kind = _named(MODELS, config["model"])
         task_kind = _named(TASKS, config["task"])
         parts = {name: _settings(part, config[name]) for name, part in task_kind.parts.items()}
-        return Saved(_settings(config_kind, config["model"]), parts, task_kind, config.get("pieces"))
+        return Saved(_settings(config_kind, config["model"]), parts, task_kind, config["kind"], config["pieces"])
     except (KeyError, TypeError, AttributeError) as error:
         raise RamifyError(
             f"{directory / CONFIG}: a part is missing or unknown ({error}). Save or download the model again."
@@ -203,13 +218,14 @@ def _settings(kind: type[Kind], record: Mapping[str, Any]) -> Kind:
 
 def _load_saved(directory: Path, saved: Saved) -> Pipeline:
     tokenizer = _tokenizer(directory, saved.model.vocab_size)
-    if saved.pieces not in (None, tokenizer.pieces_hash):
+    if saved.pieces != tokenizer.pieces_hash:
         raise RamifyError(
             f"{directory}: tokenizer.json has other pieces, or other ids of them, than the model was saved with. Restore the "
             "tokenizer that was saved with the model."
         )
     pipeline = saved.task_kind.build(saved.model.build(), tokenizer, saved.parts)
     load_own_tensors(pipeline.module, hf.read_tensors(directory), directory / WEIGHTS)
+    pipeline.kind = saved.kind
     return pipeline
 
 
@@ -228,49 +244,81 @@ def load_weights(task: Task, file: Path) -> None:
     load_own_tensors(task, load_tensors(file), file)
 
 
+# --- the forms of other libraries ---------------------------------------------------------------------------------------------
+
+
 def _load_hugging_face(directory: Path) -> Pipeline:
-    """Load a checkpoint of XLNet or of the BERT family."""
-    kind = read_json(directory / CONFIG, hf.A_CHECKPOINT).get("model_type")
-    return _load_xlnet(directory) if kind == xlnet.MODEL_TYPE else _load_bert(directory)
-
-
-def _load_xlnet(directory: Path) -> Pipeline:
-    """Load an XLNet with its head. It scores texts, generates, fills masks and embeds."""
-    config = xlnet.config_from_hf(directory)
-    tensors, head = xlnet.tensors_from_hf(hf.read_tensors(directory), config, directory)
-    if not head:
-        raise RamifyError(f"{directory} holds no lm_loss.bias, so this XLNet predicts no words. Choose one with its head.")
-    backbone = config.build()
-    load_strictly(dict(backbone.named_parameters()), tensors, directory)
-    tokenizer = _tokenizer(directory, config.vocab_size)
-    input = StreamInput(row_tokens=512, reused_tokens=256)
-    task = PermutationLM(backbone, tokenizer, input, PermutationLMConfig(tie_weights="weight" not in head))
-    load_own_tensors(task, own_tensors(task) | {f"head.{name}": value for name, value in head.items()}, directory)
-    return PermutationPipeline(task)
-
-
-def _load_bert(directory: Path) -> Pipeline:
-    """Load a checkpoint of the BERT family. With a masked-LM head it fills masks; without one it embeds texts.
+    """Load a checkpoint of another library, with the task that its heads make.
 
     A sentence-transformers directory determines the pooling, the normalization and the length limit of embeddings.
     """
-    pooling, normalize, max_tokens = _sentence_transformers(directory)
-    backbone = bert.from_pretrained(directory, pooling=pooling)
-    tokenizer = _tokenizer(directory, backbone.config.vocab_size)
-    tokenizer.require(("cls", "sep"), "a BERT-family checkpoint")
-    input = TextInput(max_tokens=min(max_tokens or 512, backbone.config.max_tokens), context="none")
-    head = bert.head_from_hf(hf.bert_tensors(directory))
-    if head is None:
-        return Embedder(backbone, tokenizer, input, normalize=normalize)
-    task = MaskedLM(backbone, tokenizer, input, MaskedLMConfig(head="bert", tie_weights="weight" not in head))
-    load_own_tensors(task, own_tensors(task) | {f"head.{name}": value for name, value in head.items()}, directory)
-    return MaskFiller(task)
+    form, sentences = _form_of(directory), _sentence_transformers(directory)
+    config: Any = form.adapter.read_config(directory)
+    if sentences is not None:
+        if not issubclass(form.adapter.model, TextModelConfig):
+            raise RamifyError(
+                f"{directory / 'modules.json'} pools the states of {with_article(model_name(config))}, which Ramify does not. "
+                "Choose another checkpoint."
+            )
+        config = replace(config, pooling=sentences.pooling)
+    model = form.adapter.read(Checkpoint(str(directory), directory, None), config)
+    backbone = config.build()
+    load_strictly(backbone.state_dict(), model.backbone, directory)
+    tokenizer = _tokenizer(directory, config.vocab_size)
+    input = replace(form.input, **model.input)
+    tokenizer.require(LAYOUTS[input.layout].roles, f"rows of {input.layout}")
+    if sentences is not None and sentences.max_tokens is not None:
+        input = replace(input, max_tokens=min(sentences.max_tokens, config.max_tokens))
+    if not model.heads:
+        if form.headless is None:
+            raise RamifyError(
+                f"{directory} holds no head, so this {type(backbone).__name__} predicts no words. Choose a checkpoint with its "
+                "head."
+            )
+        return form.headless(backbone, tokenizer, input, normalize=sentences is not None and sentences.normalize)
+    kind = TASKS[form.task]
+    pipeline = kind.build(backbone, tokenizer, {"task": kind.config(**model.task), "input": input})
+    load_own_tensors(pipeline.module, own_tensors(pipeline.module) | {**model.heads}, directory)
+    pipeline.kind = form.kind
+    return pipeline
 
 
-def _sentence_transformers(directory: Path) -> tuple[str, bool, int]:
-    """Read (pooling, normalize, maximum length) of a sentence-transformers directory; (mean, False, 0) for any other."""
+def _form_of(directory: Path) -> HFForm:
+    name = hf.read_config(directory).get("model_type")
+    if name not in HF_FORMS:
+        raise RamifyError(
+            f"{directory / CONFIG}: model_type={name!r} is not one of {', '.join(HF_FORMS)}, whose checkpoints can be loaded. "
+            "Choose another checkpoint."
+        )
+    return HF_FORMS[name]
+
+
+def foreign_heads(checkpoint: Checkpoint, config: Any) -> dict[str, Tensor]:
+    """The heads of another library's checkpoint, for a model of this config, under the names that its task gives them."""
+    return {**_form_of(checkpoint.directory).adapter.read(checkpoint, config).heads}
+
+
+POOLINGS: dict[str, Pooling] = {
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+}
+"""The poolings of sentence-transformers that Ramify has."""
+
+
+@dataclass(frozen=True)
+class SentenceSettings:
+    """The settings of embeddings in a sentence-transformers directory."""
+
+    pooling: Pooling
+    normalize: bool
+    max_tokens: int | None
+
+
+def _sentence_transformers(directory: Path) -> SentenceSettings | None:
+    """The settings of a sentence-transformers directory; None for any other."""
     if not (directory / "modules.json").exists():
-        return "mean", False, 0
+        return None
     try:
         modules = json.loads((directory / "modules.json").read_text("utf-8"))
         kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
@@ -284,46 +332,51 @@ def _sentence_transformers(directory: Path) -> tuple[str, bool, int]:
             f"{directory / 'modules.json'}: modules of type {', '.join(sorted(unknown))} are not supported; only Transformer, "
             "Pooling and Normalize are. Choose another checkpoint."
         )
-    pooling = "mean"
+    pooling: Pooling = "mean"
     for path, kind in zip(paths, kinds, strict=True):
         if kind == "Pooling":
             modes = read_json(path / CONFIG, hf.A_CHECKPOINT)
             on = [name for name, value in modes.items() if name.startswith("pooling_mode_") and value is True]
-            known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}
-            if len(on) != 1 or on[0] not in known:
+            if len(on) != 1 or on[0] not in POOLINGS:
                 raise RamifyError(
                     f"{path}: pooling by {', '.join(on) or 'no mode'} is not supported; only one of mean, cls and max is. "
                     "Choose another checkpoint."
                 )
-            pooling = known[on[0]]
+            pooling = POOLINGS[on[0]]
     settings = directory / "sentence_bert_config.json"
     longest = read_json(settings, hf.A_CHECKPOINT).get("max_seq_length") if settings.exists() else None
-    return pooling, "Normalize" in kinds, int(longest or 0)
+    return SentenceSettings(pooling, "Normalize" in kinds, longest)
 
 
 def export_hugging_face(pipeline: Pipeline, directory: str | Path) -> None:
-    """Write a Bert with its head in the form of transformers' `BertForMaskedLM`, or of `BertForPreTraining` if it also predicts
-    the next sentence; or an XLNet in that of `XLNetLMHeadModel`.
+    """Write a model for the ordinary loaders of transformers: config.json, model.safetensors, tokenizer.json and
+    tokenizer_config.json, which lays out texts and pairs as the model reads them.
 
-    Raises `RamifyError` if the model has no such form.
+    A Bert becomes a `BertForMaskedLM`, or a `BertForPreTraining` if it also predicts the next sentence; an XLNet becomes an
+    `XLNetLMHeadModel`. Raises `RamifyError` if the model has no such form.
     """
-    task = pipeline.module
-    if isinstance(task, PermutationLM) and isinstance(task.backbone, xlnet.XLNet) and task.config.tie_weights:
-        xlnet.save_pretrained(task.backbone, directory, task.head.bias, task.input.reused_tokens)
-        task.tokenizer.save(Path(directory))
-        return
-    if (
-        not isinstance(task, MaskedLM)
-        or not isinstance(task.backbone, Bert)
-        or task.config.head != "bert"
-        or not task.config.tie_weights
-    ):
+    directory, tokenizer = Path(directory), pipeline.tokenizer
+    forms = [form for form in HF_FORMS.values() if form.adapter.model is type(pipeline.backbone.config)]
+    form = next((form for form in forms if form.task == _task_name(pipeline)), None)
+    if form is None:
+        known = sorted({f"{form.adapter.model.__name__.removesuffix('Config')} with {form.task}" for form in HF_FORMS.values()})
         raise RamifyError(
-            f"this {type(pipeline.backbone).__name__} ({type(task).__name__}) has no Hugging Face form; only a Bert that was "
-            "trained with task.head=bert, and an XLNet, both with task.tie_weights=true, have one. Train such a model."
+            f"this {type(pipeline.backbone).__name__} ({type(pipeline.module).__name__}) has no Hugging Face form; "
+            f"{' and '.join(known)} have one. Train such a model."
         )
-    bert.save_pretrained(task.backbone, directory, task.head, task.next_head)
-    task.tokenizer.save(Path(directory))
+    heads = {name: tensor for name, tensor in own_tensors(pipeline.module).items() if not name.startswith(BACKBONE)}
+    files = form.adapter.write(
+        PortableModel(
+            pipeline.backbone.config,
+            {name: tensor.detach() for name, tensor in pipeline.backbone.state_dict().items()},
+            heads=heads,
+            task=vars(pipeline.parts()["task"]),
+            input=vars(pipeline.input),
+        )
+    )
+    ids = {f"{role}_token_id": tokenizer.shared_ids[role] for role in ("pad", "bos", "eos")}
+    hf.write(directory, {**files.config, **ids}, files.tensors)
+    tokenizer.export(directory, files.layout, files.tokenizer)
 
 
 def push_to_hub(directory: str | Path, repo: str, *, private: bool = False, run_record: bool = False) -> str:

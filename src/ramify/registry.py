@@ -17,11 +17,14 @@ from ramify.disentangle.models.mht import MHTConfig
 from ramify.disentangle.task import ReplyLinking
 from ramify.inference.base import Pipeline
 from ramify.inference.documents import document_pipeline
+from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.permutation import DenoisingPipeline, PermutationPipeline
+from ramify.models import bert, xlnet
 from ramify.models.agent import AgentConfig
 from ramify.models.base import AnyBackbone, ModelConfig
 from ramify.models.bert import BertConfig
+from ramify.models.hf_adapter import HFAdapter
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.models.xlnet import XLNetConfig
 from ramify.tasks.base import Task
@@ -50,7 +53,7 @@ class TaskKind:
     """A task, the classes of the settings that are saved with its models, and its pipeline."""
 
     config: type
-    task: Callable[..., Task[Any]]
+    task: type[Task[Any]]
     input: type
     pipeline: Callable[..., Pipeline]
     further: Mapping[str, type] = field(default_factory=dict)
@@ -63,7 +66,10 @@ class TaskKind:
 
     def build(self, backbone: AnyBackbone, tokenizer: Tokenizer, parts: Mapping[str, Any]) -> Pipeline:
         """Build the pipeline of a new task from the value of each part."""
-        task = self.task(backbone, tokenizer, parts["input"], parts["task"])
+        return self.wrap(self.task(backbone, tokenizer, parts["input"], parts["task"]), parts)
+
+    def wrap(self, task: Task[Any], parts: Mapping[str, Any]) -> Pipeline:
+        """The pipeline of a task."""
         return self.pipeline(task, **{name: parts[name] for name in self.further})
 
 
@@ -74,6 +80,33 @@ TASKS = {
     "permutation-lm": TaskKind(PermutationLMConfig, PermutationLM, StreamInput, PermutationPipeline),
     "reply-to": TaskKind(LinkConfig, ReplyLinking, ChatInput, Disentangler, {"decoding": DecodingConfig}),
 }
+
+
+@dataclass(frozen=True)
+class HFForm:
+    """An architecture of Hugging Face: what reads it, and what its checkpoints become."""
+
+    adapter: HFAdapter[Any]
+    task: str
+    """The name in `TASKS` of the task that a checkpoint's heads make."""
+    kind: str
+    """The name of the kind of run that evaluates the model."""
+    input: Any
+    """The input settings of a checkpoint that states none."""
+    headless: Callable[..., Pipeline] | None = None
+    """The pipeline of a checkpoint without a head; None: it is refused."""
+
+
+_BERT_FAMILY = HFForm(bert.ADAPTER, "masked-lm", "packed-text", TextInput(context="none"), Embedder)
+
+HF_FORMS: dict[str, HFForm] = {
+    "albert": _BERT_FAMILY,
+    "bert": _BERT_FAMILY,
+    "distilbert": _BERT_FAMILY,
+    "roberta": _BERT_FAMILY,
+    "xlnet": HFForm(xlnet.ADAPTER, "permutation-lm", "streams", StreamInput(row_tokens=512, reused_tokens=256)),
+}
+"""The checkpoints of other libraries that can be loaded, by their `model_type`."""
 
 
 def model_name(config: Any) -> str:

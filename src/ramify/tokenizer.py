@@ -1,14 +1,15 @@
 """Text to token ids: a thin wrapper over `tokenizers`, which trains, loads and saves tokenizer.json."""
 
 import hashlib
+import json
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from string import punctuation
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +20,10 @@ from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD, StandardInput, read_json, write_text
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
-Role = Literal["pad", "unk", "cls", "sep", "mask", "eop", "eod", "end"]
-Layout = Literal["bert", "roberta", "xlnet", "t5", "agent", "plain"]
-"""The name of a row layout in `LAYOUTS`."""
+Role = Literal["pad", "unk", "bos", "eos", "cls", "sep", "mask", "eop", "eod", "end"]
+TextLayout = Literal["bert", "roberta", "xlnet", "t5", "plain"]
+Layout = TextLayout | Literal["agent"]
+"""The name of a row layout in `LAYOUTS`. The end mark of AGENT's rows is no piece, so other models cannot read it."""
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MARKS = ("[EOP]", "[EOD]")
@@ -36,6 +38,8 @@ ALPHABET = 1000
 ROLES: dict[Role, tuple[str, ...]] = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
+    "bos": ("<s>",),
+    "eos": ("</s>",),
     "cls": ("[CLS]", "<cls>", "<s>"),
     "sep": ("[SEP]", "<sep>", "</s>"),
     "mask": ("[MASK]", "<mask>"),
@@ -43,8 +47,11 @@ ROLES: dict[Role, tuple[str, ...]] = {
     "eod": ("[EOD]", "<eod>"),
     "end": (),
 }
-"""Spellings of the special tokens: BERT's, XLNet's, then RoBERTa's. XLNet has `<s>` and `</s>` in other roles. eop and eod end
+"""Spellings of the special tokens: BERT's, XLNet's, then RoBERTa's, whose `<s>` and `</s>` have two roles each. eop and eod end
 a paragraph and a document of running text. The end mark of a row of AGENT is no piece of a vocabulary."""
+
+SHARED_ROLES: tuple[Role, ...] = ("pad", "unk", "bos", "eos", "cls", "sep", "mask")
+"""The roles that other libraries know."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,11 @@ class LayoutRoles:
     tokens after it. None: the model has no types."""
     end_type: int | None = None
     """The type of a CLS at the end of the row; None: that of the text before it."""
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The roles of all special tokens."""
+        return tuple(dict.fromkeys((*self.before, *self.between, *self.after)))
 
 
 LAYOUTS: dict[Layout, LayoutRoles] = {
@@ -106,18 +118,23 @@ class RowLayout:
         """The number of special tokens around a single text."""
         return self.frame.num_special
 
+    @property
+    def separator(self) -> tuple[int, ...]:
+        """The special tokens between two texts. Raises `RamifyError` if the tokenizer cannot separate them."""
+        if self.between is None:
+            raise RamifyError(
+                f"the tokenizer has no sep token ({' or '.join(ROLES['sep'])}), which is needed for rows of several texts. Use "
+                "a tokenizer that has one, such as those that `ramify tokenizer train` makes."
+            )
+        return self.between
+
     def wrap(self, ids: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
         """The row of one text."""
         return _joined(self.before, ids, self.after)
 
     def wrap_pair(self, one: Sequence[int] | NDArray[np.int64], other: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
         """The row of two texts. Raises `RamifyError` if the tokenizer cannot separate them."""
-        if self.between is None:
-            raise RamifyError(
-                f"the tokenizer has no sep token ({' or '.join(ROLES['sep'])}), which separates two texts in a row. Use a "
-                "tokenizer that has one, such as those that `ramify tokenizer train` makes."
-            )
-        return _joined(self.before, one, self.between, other, self.after)
+        return _joined(self.before, one, self.separator, other, self.after)
 
     def types_of(self, one: int, other: int | None = None) -> NDArray[np.int64]:
         """The types of the tokens of a row whose texts have these lengths; zeros if the layout has no types.
@@ -298,6 +315,25 @@ class Tokenizer:
         path = Path(path)
         write_text(path / "tokenizer.json" if path.is_dir() else path, self.json)
 
+    def export(self, directory: Path, layout: Layout, settings: Mapping[str, Any]) -> None:
+        """Write tokenizer.json and tokenizer_config.json for `AutoTokenizer` of transformers, which lays out rows by `layout`.
+
+        `settings` are added to tokenizer_config.json.
+        """
+        engine, rows = Engine.from_str(self.json), self.layout(layout)
+        engine.post_processor = self.template(rows)
+        names = ["input_ids", *(["token_type_ids"] if rows.types else []), "attention_mask"]
+        tokens = {f"{role}_token": self.token(token_id) for role, token_id in self.shared_ids.items() if token_id is not None}
+        # Its class reads tokenizer.json as it stands. That of the model would put its own normalization in place of this one.
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": names, **tokens, **settings}
+        write_text(directory / "tokenizer.json", engine.to_str())
+        write_text(directory / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
+
+    @property
+    def shared_ids(self) -> dict[Role, int | None]:
+        """The special tokens that other libraries know; None for those that the tokenizer lacks."""
+        return {role: self._role(role) for role in SHARED_ROLES}
+
     @cached_property
     def json(self) -> str:
         return self.engine.to_str(pretty=False)
@@ -373,57 +409,42 @@ class Tokenizer:
             named = (end_id if role == "end" else self._role(role) for role in wanted)
             return tuple(token_id for token_id in named if token_id is not None)
 
-        between = ids(roles.between)
-        complete = len(between) == len(roles.between)
-        return RowLayout(ids(roles.before), between if complete else None, ids(roles.after), roles.types, roles.end_type)
+        between, after = ids(roles.between), ids(roles.after)
+        ends = len(after) == len(roles.after)
+        return RowLayout(
+            ids(roles.before),
+            between if len(between) == len(roles.between) else None,
+            after,
+            roles.types,
+            roles.end_type if ends else None,
+        )
 
-    @cached_property
-    def prefix(self) -> tuple[int, ...]:
-        """The special tokens before a text in its row."""
-        token_id = self._role("cls")
-        return () if token_id is None else (token_id,)
+    def template(self, layout: RowLayout) -> processors.TemplateProcessing:
+        """The layout as the post-processor of a tokenizer.json, by which other programs add special tokens.
 
-    @cached_property
-    def suffix(self) -> tuple[int, ...]:
-        """The special tokens after a text in its row."""
-        token_id = self._role("sep")
-        return () if token_id is None else (token_id,)
+        Raises `RamifyError` for a layout of pairs that the tokenizer cannot separate, or with a mark that is no piece.
+        """
+        one, other = layout.types or (0, 0)
+        end = one if layout.end_type is None else layout.end_type
+        if marks := [id for id in (*layout.before, *layout.after) if id >= self.vocab_size]:
+            raise RamifyError(
+                f"the row layout holds the mark {marks[0]}, which is no piece of the tokenizer, so tokenizer.json cannot hold "
+                "the layout. Choose another layout."
+            )
 
-    @cached_property
-    def frame(self) -> Frame:
-        return Frame(len(self.prefix), len(self.suffix))
+        def named(ids: Sequence[int], type_id: int) -> list[str]:
+            return [f"{self.token(id)}:{type_id}" for id in ids]
 
-    @property
-    def num_special(self) -> int:
-        """The number of tokens that `wrap` adds."""
-        return self.frame.num_special
+        def ending(type_id: int) -> list[str]:
+            after = named(layout.after, type_id)
+            return after if layout.end_type is None else [*after[:-1], *named(layout.after[-1:], end)]
 
-    def wrap(self, ids: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-        """The row of one text."""
-        return _joined(self.prefix, ids, self.suffix)
-
-    def wrap_pair(
-        self, one: Sequence[int] | NDArray[np.int64], other: Sequence[int] | NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The row of two texts with SEP between them, and its token types: 0 up to that SEP, 1 after it."""
-        ids = _joined(self.prefix, one, [self.sep_id], other, self.suffix)
-        first = len(self.prefix) + len(one) + 1
-        return ids, np.repeat([0, 1], [first, len(ids) - first])
-
-    def wrap_batch(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The rows of many texts, one after the other. `ids` holds the texts one after the other, and `lengths` their
-        lengths."""
-        sizes = lengths + self.num_special
-        ends = np.cumsum(sizes)
-        starts = ends - sizes
-        rows = np.empty(int(sizes.sum()), dtype=np.int64)
-        for place, token_id in enumerate(self.prefix):
-            rows[starts + place] = token_id
-        for place, token_id in enumerate(self.suffix):
-            rows[ends - len(self.suffix) + place] = token_id
-        inside = np.repeat(starts + len(self.prefix) - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
-        rows[inside] = ids
-        return rows
+        before = named(layout.before, one)
+        pair = [*before, f"$A:{one}", *named(layout.separator, one), f"$B:{other}", *ending(other)]
+        special = dict.fromkeys((*layout.before, *layout.separator, *layout.after))
+        return processors.TemplateProcessing(
+            single=[*before, f"$A:{one}", *ending(one)], pair=pair, special_tokens=[(self.token(id), id) for id in special]
+        )
 
     @cached_property
     def special_ids(self) -> list[int]:

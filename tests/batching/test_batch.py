@@ -277,9 +277,9 @@ def test_node_parts_cover_the_nodes():
     batch = whole(tree_task(), own)
     ids = []
     for start, stop in batch.nodes.runs(20):
-        part, layout = batch.node_part(start, stop)
-        assert layout.host_lengths.tolist() == batch.nodes.host_lengths[start:stop].tolist()
-        ids += part.tolist()
+        part = batch.node_rows(start, stop)
+        assert part.rows.host_lengths.tolist() == batch.nodes.host_lengths[start:stop].tolist()
+        ids += part.ids.tolist()
     assert ids == batch.input_ids.tolist()
 
 
@@ -288,28 +288,32 @@ def test_node_parts_cover_the_nodes():
 
 @given(parent=parent_arrays(max_comments=10, min_comments=1), width=st.sampled_from([14, 20, 40, 400]), seed=st.integers(0, 50))
 @settings(max_examples=40)
-def test_concatenated_rows(parent, width, seed):
-    own = forest([discussion(parent, seed=seed)], 12)
-    input = TextInput(max_tokens=12, concatenate=width, max_context=3)
+@pytest.mark.parametrize("layout", ["bert", "roberta"])
+def test_concatenated_rows(parent, width, seed, layout):
+    input = TextInput(max_tokens=12, concatenate=width, max_context=3, layout=layout)
+    own = input.forest([discussion(parent, seed=seed)], tokenizer())
     task = bert_task(input=input)
     batch = whole(task, own)
     assert len(batch.nodes) == len(batch.context) == 0
-    assert batch.token_type_ids is not None
+    assert (batch.token_type_ids is None) == (layout == "roberta")
+    separator = [SEP] if layout == "bert" else [SEP, SEP]
+    all_types = torch.zeros_like(batch.target_ids) if batch.token_type_ids is None else batch.token_type_ids
     for node, ids, types, labels in zip(
         batch.source.tolist(),
         rows(batch.target_ids, batch.targets),
-        rows(batch.token_type_ids, batch.targets),
+        rows(all_types, batch.targets),
         rows(batch.labels, batch.targets),
     ):
         above = path_to(parent, node)
         above = [above[0], *above[1:][max(0, len(above) - 3) :]]
-        before = [token for ancestor in above for token in [*framed(own, ancestor, 10)[1:-1], SEP]]
+        before = [token for ancestor in above for token in [*framed(own, ancestor, 10)[1:-1], *separator]]
         text = framed(own, node, 10)[1:-1]
         # The oldest tokens are cut first; the target's own text is never cut.
         room = max(0, width - len(text) - 2)
-        before = before[max(0, len(before) - room) :]
+        before = before[max(0, len(before) - room) :] if room >= len(separator) else []
         assert ids == [CLS, *before, *text, SEP]
-        assert types == [0] * (1 + len(before)) + [1] * (len(text) + 1)
+        if layout == "bert":
+            assert types == [0] * (1 + len(before)) + [1] * (len(text) + 1)
         assert labels == [IGNORE] * (1 + len(before)) + text + [IGNORE]
         assert len(ids) <= max(width, len(text) + 2)
 

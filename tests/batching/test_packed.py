@@ -271,7 +271,7 @@ def test_batch_of_rows(pairs):
     text = RunningText(text.ids % 40 + 8, text.sentences, text.paragraphs, text.documents)
     view = SentencePairs(text, TOKENIZER, 24) if pairs else FullSentences(text, TOKENIZER, 24)
     rows = [view.example(number) for number in range(len(view))]
-    batch = RowCollator(TOKENIZER.frame, pairs)(rows)
+    batch = RowCollator(TOKENIZER.layout("bert").frame, pairs)(rows)
     assert batch.num_targets == len(rows)
     assert batch.num_target_tokens == int(view.costs.sum())
     assert len(batch.nodes) == batch.context.numel() == 0
@@ -288,7 +288,7 @@ def test_batch_of_rows(pairs):
         if pairs:
             assert batch.pair_labels[place] == row.pair_label
     assert (batch.pair_labels is None) == (not pairs)
-    empty = RowCollator(TOKENIZER.frame, pairs)([])
+    empty = RowCollator(TOKENIZER.layout("bert").frame, pairs)([])
     assert (empty.num_targets, empty.num_target_tokens) == (0, 0)
 
 

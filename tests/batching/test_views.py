@@ -316,7 +316,7 @@ def test_root_context_is_the_post_alone():
         assert (example.context == own.offsets[tree]).all()
         assert example.context_lengths.tolist() == [0] + [1] * (len(example.targets) - 1)
     cost = Discussions(own, units(own, [1]), TextInput(context="root")).costs
-    texts = own.length[own.offsets[1] :] + own.frame.num_special
+    texts = own.length[own.offsets[1] :] + own.layout.num_special
     assert cost.tolist() == [texts.sum()]
 
 

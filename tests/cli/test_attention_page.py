@@ -11,6 +11,7 @@ import pytest
 import ramify as package
 from ramify import Node, Tree
 from ramify.errors import RamifyError
+from ramify.inference.answers import HeadWeights, StackWeights, StreamAttention
 from ramify.report import attention
 from ramify.report.attention import FAINTEST, LEVELS, write_attention
 
@@ -113,11 +114,11 @@ def test_one_head_of_a_text(ramify, tmp_path):
     assert page.said["h1"] == ["The tea is [MASK]."]
     assert page.said["th"] == ["Head 2", "Layer 3"]
     weights = np.array(table["heads"][0]["weights"])
-    exact = package.load("tree-mlm-small").attention("The tea is [MASK].", layer=3, head=2)["attention"][0]["heads"][0]
-    assert weights == pytest.approx(exact["weights"], abs=1e-6)
+    exact = package.load("tree-mlm-small").attention("The tea is [MASK].", layer=3, head=2).attention[0].heads[0]
+    assert weights == pytest.approx(exact.weights, abs=1e-6)
     # A small picture has a line per weight, in groups of equal strength.
     lines = {round(float(path["opacity"]) * LEVELS): path["d"].count("M") for path in page.all("path")}
-    strengths = np.ceil(exact["weights"][exact["weights"] >= FAINTEST] * LEVELS).astype(int)
+    strengths = np.ceil(exact.weights[exact.weights >= FAINTEST] * LEVELS).astype(int)
     assert lines == dict(zip(*np.unique(strengths, return_counts=True), strict=True))
 
 
@@ -144,7 +145,7 @@ def test_wrong_requests(ramify, options, message):
 
 def test_models_without_texts(ramify):
     status, _, err = ramify("attention", "links", "--text", "Tea.", "--json")
-    assert (status, "links is not a text model" in err) == (2, True)
+    assert (status, "links cannot show attention heads; it supports disentangle, live." in err) == (2, True)
 
 
 def test_page_on_standard_output(ramify):
@@ -155,10 +156,9 @@ def test_page_on_standard_output(ramify):
 
 def test_orders_are_named_and_large_pages_refused(tmp_path, monkeypatch):
     weights = np.array([[0.0, 0.0], [1.0, 0.0]])
-    heads = [{"layer": 1, "head": 1, "weights": weights}]
-    names = {"node": "", "queries": ["a", "<i>"], "keys": ["a", "<i>"], "heads": heads}
-    answer = {"node": "", "context": "none", "ancestors": [], "order": "random", "ranks": [1, 0]}
-    answer["attention"] = [{"stack": "streams", "kind": kind, **names} for kind in ("content", "query")]
+    words, heads = ("a", "<i>"), (HeadWeights(1, 1, weights),)
+    tables = tuple(StackWeights("streams", kind, "", words, words, heads) for kind in ("content", "query"))
+    answer = StreamAttention("", "none", (), "random", (1, 0), tables)
     write_attention(tmp_path / "page.html", answer, "run", {"": "a <i>"})
     page = Page((tmp_path / "page.html").read_text())
     assert "run reads this text in the factorization order <i> → a." in "".join(page.said["p"])

@@ -131,12 +131,12 @@ def test_embed_of_documents_refuses(agent, letters, tmp_path):
     data = ("--data", letters.path)
     assert "Choose --level sentence or paragraph or chapter or document" in refusal("embed", agent, *data, *out)
     assert "no level 'part'. Its levels are sentence" in refusal("embed", agent, *data, *out, "--level", "part")
-    assert "--context none is for models of comments" in refusal(
+    assert "--context none needs a model of comments or texts, and" in refusal(
         "embed", agent, *data, *out, "--level", "sentence", "--context", "none"
     )
     replies = built(discussions(4, 4), tmp_path / "replies").path
     assert "holds replies, not documents" in refusal("embed", agent, "--data", replies, *out, "--level", "sentence")
-    assert "--level sentence is for models of nested documents" in refusal(
+    assert "--level sentence needs a model of nested documents, and tree-mlm-small holds none" in refusal(
         "embed", "tree-mlm-small", *data, *out, "--level", "sentence"
     )
     assert not (tmp_path / "v.parquet").exists()
@@ -398,11 +398,14 @@ def test_other_inputs_are_refused(agent, letters, text, tmp_path):
 
 @pytest.mark.parametrize("verb", ["reconstruct", "coherence"])
 def test_models_of_other_kinds_are_refused(agent, letters, text, verb, tmp_path):
-    assert "is not a model of nested documents; it supports embed, fill_mask" in refusal(verb, "tree-mlm-small", text)
+    can = {"reconstruct": "reconstruct documents", "coherence": "judge coherence"}[verb]
+    assert f"tree-mlm-small cannot {can}; it supports embed, fill_mask" in refusal(verb, "tree-mlm-small", text)
     encoder = tmp_path / "encoder"
     ramify.save(ramify.load(agent).encoder_only(), encoder)
-    assert "is an encoder without decoder and checkers" in refusal(verb, encoder, text)
-    assert "cannot be evaluated; it supports embed" in refusal("evaluate", encoder, "--data", letters.path)
+    assert f"cannot {can}; it supports embed, nearest. Choose a model of nested documents with" in refusal(verb, encoder, text)
+    assert "holds a DocumentEncoder, not a model of documents. Choose another model." in refusal(
+        "evaluate", encoder, "--data", letters.path
+    )
 
 
 @pytest.mark.parametrize("words", [["fill-mask", "--text", "a [MASK]"], ["score", "--text", "a"], ["generate"]])

@@ -47,6 +47,8 @@ def test_train_and_use(ramify, data, tmp_path, recipe):
     status, out, err = ramify("evaluate", run, "--data", data, "--split", "dev")
     assert status == 0, err
     assert "common footing:" in out
+    for rate in ("nan", "0", "1.5"):
+        assert "mask_rate must be above 0 and at most 1" in ramify("evaluate", run, "--data", data, "--mask-rate", rate)[2]
     mask = "[MASK]"
     status, out, err = ramify("fill-mask", run, "--text", f"the man went to the {mask}", "--json", "--top-k", 3)
     assert status == 0, err

@@ -100,6 +100,27 @@ def test_evaluate_readable_output(ramify, trained_with_output, store):
     assert out.endswith("the model read the gold parents of earlier messages\n")
 
 
+def test_recipe_in_python_fits_reply_trees(store, init, tmp_path):
+    """As the command does: a recipe's run has the settings that its data set determines, and later changes win."""
+    run = RECIPES["mht"](str(store.path), init=str(init), steps=2, fine_steps=0, window=6)
+    assert (run.task.objective, run.decoding.decide) == ("ranking", "link")
+    prepared, progress = execute(run.changed({"model.dim": "8", "model.ffn_dim": "16"}), tmp_path / "run", cpu=True)
+    assert progress.step == 2
+    assert prepared.run.task.objective == "ranking"
+    assert run.changed({"task.objective": "listwise"}).task.objective == "listwise"
+
+
+@pytest.mark.parametrize("folder", ["nowhere", "empty", "damaged"])
+def test_data_that_do_not_exist_yet_are_missed_in_training(folder, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / folder).mkdir(exist_ok=True) if folder == "damaged" else None
+    (tmp_path / "damaged" / "trees.arrow").write_bytes(b"") if folder == "damaged" else None
+    run = RECIPES["links"](str(tmp_path / folder))
+    assert run.task.objective == "listwise"
+    with pytest.raises(RamifyError, match="is not a Ramify data set"):
+        execute(run, tmp_path / "run", cpu=True)
+
+
 def test_unsuitable_settings_are_refused(ramify, trained_with_output, store, init, tmp_path):
     for option in ("--protocol=chunk50", "--no-starts"):
         status, _, err = ramify("evaluate", trained_with_output[0], "--data", store.path, option, "--device", "cpu")
@@ -121,10 +142,10 @@ def test_features_need_their_option(ramify, store, init, tmp_path):
 
 
 def test_conversation_model_only_ranks_on_reply_trees(store):
-    run = RECIPES["links"](str(store.path)).adapt_to_data()
+    run = RECIPES["links"](str(store.path))
     assert (run.task.objective, run.decoding.decide, run.decoding.threshold) == ("ranking", "link", 0.0)
     with pytest.raises(RamifyError, match=r"decoding\.threshold"):
-        RECIPES["feature-model"](str(store.path)).changed({"decoding.threshold": "0.4"}).adapt_to_data()
+        RECIPES["feature-model"](str(store.path)).changed({"decoding.threshold": "0.4"})
 
 
 def test_chat_logs_keep_their_objective_and_may_be_ranked(tmp_path):

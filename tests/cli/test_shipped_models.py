@@ -50,7 +50,7 @@ def test_disentangle_takes_a_name(ramify, tmp_path):
     ]
     assert shown[0] == shown[1]
     status, _, err = ramify("disentangle", log, "--out", tmp_path / "out.jsonl", "--model", "tree-mlm-small")
-    assert (status, "tree-mlm-small is not a disentanglement model" in err) == (2, True)
+    assert (status, "--model tree-mlm-small cannot disentangle logs; it supports embed" in err) == (2, True)
 
 
 def test_python_takes_a_name():

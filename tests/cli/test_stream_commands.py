@@ -72,7 +72,8 @@ def xlnet(replies, tmp_path_factory):
 @pytest.fixture(scope="module")
 def language_model(texts, tmp_path_factory):
     out = tmp_path_factory.mktemp("lm") / "run"
-    ramify("train", "xlnet-lm", "--data", texts, "--out", out, *settings())
+    trained = ramify("train", "xlnet-lm", "--data", texts, "--out", out, *settings(**{"input.reused_tokens": 24}))
+    assert "warning" not in trained.stderr
     return out
 
 
@@ -104,8 +105,9 @@ def test_evaluate(xlnet, replies):
 
 def test_score(xlnet, language_model):
     forward = json.loads(ramify("score", language_model, "--text", WORDS[0], "--order", "forward", "--json").stdout)
-    assert forward.keys() == {"log_likelihood", "tokens", "bytes", "order"}
+    assert forward.keys() == {"log_likelihood", "tokens", "bytes", "order", "longer_than_row"}
     assert forward["bytes"] == len(WORDS[0])
+    assert not forward["longer_than_row"]
     many = ramify("score", language_model, "--text", WORDS[0], "--order", "random:3", "--json")
     assert len(json.loads(many.stdout)["orders"]) == 3
     assert not many.stderr
@@ -114,6 +116,22 @@ def test_score(xlnet, language_model):
     assert "has no tokens" in refusal("score", language_model, "--text", "")
     for order in ("sideways", "random:0", "random:x"):
         assert "random:N" in refusal("score", language_model, "--text", WORDS[0], "--order", order)
+
+
+def test_text_that_is_longer_than_a_row(language_model):
+    longer = ramify("score", language_model, "--text", " ".join(WORDS * 3), "--json")
+    answer = json.loads(longer.stdout)
+    assert answer["longer_than_row"]
+    assert f"note: the text has {answer['tokens']} tokens" in longer.stderr
+    assert "input.row_tokens=24" in longer.stderr
+
+
+def test_rows_in_two_parts_are_no_training_for_full_orders(texts, tmp_path):
+    trained = ramify("train", "xlnet-lm", "--data", texts, "--out", tmp_path / "run", *settings())
+    assert "input.reused_tokens=10 is less than input.row_tokens=24" in trained.stderr
+    scored = ramify("score", tmp_path / "run", "--text", WORDS[0], "--json")
+    assert "note:" in scored.stderr
+    assert "input.reused_tokens=10 of input.row_tokens=24" in scored.stderr
 
 
 def test_generate(language_model, xlnet):
@@ -126,6 +144,22 @@ def test_generate(language_model, xlnet):
     assert one["tokens"] == 5
     assert "note:" in ramify("generate", xlnet, "--tokens", 2).stderr
     assert "top_p" in refusal("generate", xlnet, "--tokens", 2, "--top-p", 2)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 2**64])
+def test_seeds_out_of_range_are_refused(language_model, seed):
+    for words in (
+        ("generate", language_model, "--tokens", 2),
+        ("score", language_model, "--text", WORDS[0], "--order", "random:2"),
+        ("attention", language_model, "--text", WORDS[0], "--order", "random", "--json"),
+    ):
+        assert f"seed={seed} is out of range. Choose a seed of at least 0" in refusal(*words, f"--seed={seed}")
+
+
+@pytest.mark.parametrize(("option", "name"), [("--temperature", "temperature"), ("--top-p", "top_p")])
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_sampling_needs_finite_numbers(language_model, option, name, value):
+    assert f"{name}={value} must be" in refusal("generate", language_model, "--tokens", 2, f"{option}={value}")
 
 
 def test_fill_mask_and_embed(xlnet, replies, tmp_path):

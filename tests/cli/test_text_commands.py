@@ -507,7 +507,7 @@ def test_fill_mask_json_has_all_fields(filled, trained):
         assert shares == sorted(shares, reverse=True)
         assert 0 < shares[-1] <= shares[0] < 1
         assert sum(shares) < 1
-    assert found == package.load(trained).fill_mask(TREE, node="below")
+    assert found == package.load(trained).fill_mask(TREE, node="below").to_json()
 
 
 def test_fill_mask_gives_all_probabilities(filled):

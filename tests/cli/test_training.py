@@ -18,7 +18,7 @@ from ramify.cli.train import progress_display
 from ramify.errors import counted
 from ramify.nn.linear import MIN_PRODUCTS
 from ramify.tokenizer import Tokenizer
-from ramify.training.metrics_log import read_metrics
+from ramify.training.metrics_log import read_average, read_metrics
 
 
 def equal(one, other):
@@ -81,6 +81,19 @@ def test_printed_output(trained_with_output, store):
     parts = ", ".join(f"{name.replace('_', ' ')} {last[name]:.4f}" for name in ("masked_lm", "own_words", "reply_words"))
     assert f"step       6  100%  loss {last['loss']:.4f} ({parts})  dev loss {best:.4f}" in err
     assert re.search(r"data: [\d,]+ tokens in [\d,]+ texts; input\.max_tokens=64 cuts 0\.00% of them \(0, in 0 texts\)\n", err)
+
+
+def test_mean_of_checkpoints_is_saved(ramify, recipe, tmp_path):
+    out = tmp_path / "run"
+    status, _, err = ramify(*recipe, "--out", out, "--set", "train.checkpoint_every=2", "--set", "train.average=2")
+    assert status == 0, err
+    four, six = (load_file(out / f"checkpoints/step-0000000{step}/model.safetensors") for step in (4, 6))
+    for name, tensor in load_file(out / "model.safetensors").items():
+        torch.testing.assert_close(tensor, (four[name] + six[name]) / 2, rtol=1e-5, atol=1e-7)
+    mean, best = read_average(out), read_metrics(out)[-1]["dev_loss"]
+    assert mean["averaged"] == [4, 6]
+    line = f"best dev loss {best:.4f} at step 6; saved: the mean of 2 checkpoints, dev loss {mean['dev_loss']:.4f}"
+    assert f"{out}: 6 steps, {line}\n" in err
 
 
 def test_progress_shows_the_metric_that_chooses_the_weights(capsys):

@@ -140,10 +140,10 @@ def test_loss_covers_all_candidates() -> None:
     """The loss of a candidate that is not read is the loss under the model itself."""
     task, less = plain(), with_pruner(random_pruner(2))
     (batch,) = _batches(task, make_collator(task, LOGS, None), LOGS.offsets[:-1])
-    for each in (own.losses(batch, {"links": 1.0}, MAIN, None) for own in (task, less)):
+    for each in (own.losses(batch, {"links": 1.0}, MAIN, None, None) for own in (task, less)):
         ((loss,),) = (list(losses.values()) for losses, _ in each)
         assert loss.isfinite()
-    torch.testing.assert_close(*(next(own.losses(batch, {"links": 1.0}, MAIN, None))[0]["links"] for own in (task, less)))
+    torch.testing.assert_close(*(next(own.losses(batch, {"links": 1.0}, MAIN, None, None))[0]["links"] for own in (task, less)))
 
 
 def fit(task: ReplyLinking, num_candidates: int, logs: Logs = LOGS, seed: int = 0) -> CandidatePruner:

@@ -64,7 +64,7 @@ def test_listwise_loss_is_the_cross_entropy_with_the_known_links() -> None:
         -(target * F.log_softmax(row, 0)).sum() for row, target in zip(rows(scores, data), rows(data.target_probability, data))
     )
     torch.testing.assert_close(own.loss(scores, data), expected)
-    ((named, _),) = own.losses(data, {"links": 7.0}, MAIN, None)
+    ((named, _),) = own.losses(data, {"links": 7.0}, MAIN, None, None)
     torch.testing.assert_close(named["links"], own.loss(scores, data) / 7)
     assert any((target > 0).sum() > 1 for target in rows(data.target_probability, data))
     assert any(target[0] > 0 and (target[1:] > 0).any() for target in rows(data.target_probability, data))

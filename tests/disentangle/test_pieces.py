@@ -14,6 +14,7 @@ from ramify.errors import RamifyError
 from ramify.tree import Node, Tree
 
 CLS, SEP = tokenizer().cls_id, tokenizer().sep_id
+LAYOUT = tokenizer().layout("bert")
 MESSAGES = [
     Node("aa be ci", author="ga"),
     Node("", author="ga"),
@@ -25,7 +26,7 @@ MESSAGES = [
 
 
 def rows(messages: list[Node], *, author: bool = False, max_tokens: int = 20) -> tuple[list[list[int]], int]:
-    ids, starts, cut = encode_pieces(tokenizer(), messages, author=author, max_tokens=max_tokens)
+    ids, starts, cut = encode_pieces(tokenizer(), messages, author=author, max_tokens=max_tokens, layout=LAYOUT)
     assert starts[0] == 0
     assert starts[-1] == len(ids)
     assert len(starts) == len(messages) + 1
@@ -72,9 +73,9 @@ def test_author_name_counts_towards_the_length() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 6, 7])
 def test_pieces_do_not_depend_on_the_batch_size(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = encode_pieces(tokenizer(), MESSAGES, author=True, max_tokens=6)
+    whole = encode_pieces(tokenizer(), MESSAGES, author=True, max_tokens=6, layout=LAYOUT)
     monkeypatch.setattr(pieces, "_CHUNK", size)
-    again = encode_pieces(tokenizer(), MESSAGES, author=True, max_tokens=6)
+    again = encode_pieces(tokenizer(), MESSAGES, author=True, max_tokens=6, layout=LAYOUT)
     assert np.array_equal(whole[0], again[0])
     assert np.array_equal(whole[1], again[1])
     assert whole[2] == again[2] == 2

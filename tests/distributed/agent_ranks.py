@@ -55,8 +55,7 @@ def gradients(out: Path) -> dict[str, Tensor]:
             assert parameter.grad is not None, name
             found[f"{record['step']}.{name}"] = parameter.grad.clone()
 
-    divisors = dict.fromkeys(own.loss_names, 0.0)
-    trainer = Trainer(own, [Stage(STILL, view, collator)], out, seed=3, divisors=divisors, report=keep)
+    trainer = Trainer(own, [Stage(STILL, view, collator)], out, seed=3, report=keep)
     trainer.run()
     return found
 
@@ -66,8 +65,7 @@ def train(out: Path, upper: str, **how: bool | int) -> dict[str, Tensor]:
     own = task({"dropout": 0.1}, dtype=torch.float32, upper=upper, queue=8)
     view, collator = read(own, TREES, BUDGET, document_draws=2)
     assert any(example.apart for example in view.examples)
-    divisors = dict.fromkeys(own.loss_names, 0.0)
-    trainer = Trainer(own, [Stage(MOVING, view, collator)], out, seed=3, divisors=divisors, cpu=True)
+    trainer = Trainer(own, [Stage(MOVING, view, collator)], out, seed=3, cpu=True)
     trainer.run(**how)  # pyright: ignore[reportArgumentType]
     trainer.accelerator.wait_for_everyone()
     return {name: tensor.clone() for name, tensor in own.state_dict().items()}

@@ -47,7 +47,7 @@ def one_process(design, phases):
         numbers = np.concatenate(steps[first : first + 2])
         batch = masked(task, data, collate([view.example(int(number)) for number in numbers]))
         task.zero_grad(set_to_none=True)
-        for named, _ in task.losses(batch, divisors, MAIN, None):
+        for named, _ in task.losses(batch, divisors, MAIN, None, None):
             torch.stack(list(named.values())).sum().backward()
         found.append({name: p.grad.clone() for name, p in task.named_parameters() if p.grad is not None})
     return found, len(steps), view

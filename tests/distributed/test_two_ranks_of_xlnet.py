@@ -8,6 +8,8 @@ import xlnet_ranks
 from safetensors.torch import load_file
 from test_two_ranks import torchrun
 
+from fixtures.running import INPUT, WHOLE_ROWS
+
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
@@ -27,11 +29,12 @@ def test_killed_run_resumes_to_the_same_bits_on_two_ranks(ranks):
     assert not torch.equal(*memory)
 
 
-def test_killed_run_resumes_to_the_same_bits_on_one_rank(tmp_path):
-    straight = xlnet_ranks.train(tmp_path / "straight")
+@pytest.mark.parametrize("input", [INPUT, WHOLE_ROWS], ids=["overlapping rows", "whole rows"])
+def test_killed_run_resumes_to_the_same_bits_on_one_rank(input, tmp_path):
+    straight = xlnet_ranks.train(tmp_path / "straight", input)
     for kill in (3, 7):
-        xlnet_ranks.train(tmp_path / "killed", resume=True, until=kill)
-    resumed = xlnet_ranks.train(tmp_path / "killed", resume=True)
+        xlnet_ranks.train(tmp_path / "killed", input, resume=True, until=kill)
+    resumed = xlnet_ranks.train(tmp_path / "killed", input, resume=True)
     assert straight["state.memory"].shape == (2, 4, 10, 8)
     assert straight.keys() == resumed.keys()
     assert all(torch.equal(resumed[name], tensor) for name, tensor in straight.items())

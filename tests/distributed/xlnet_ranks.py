@@ -9,7 +9,9 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from fixtures.running import VIEW, collate, streams, task
+from fixtures.running import INPUT, VIEW, streams, task
+from ramify.batching.stream_batch import collate_streams
+from ramify.batching.views.streams import StreamInput
 from ramify.training.config import TrainConfig
 from ramify.training.stage import Stage, stream
 from ramify.training.trainer import Trainer
@@ -18,11 +20,11 @@ STEPS = 9
 CONFIG = TrainConfig(steps=STEPS, lr=1e-2, log_every=1, checkpoint_every=2)
 
 
-def train(out: Path, **how: bool | int) -> dict[str, Tensor]:
+def train(out: Path, input: StreamInput = INPUT, **how: bool | int) -> dict[str, Tensor]:
     """The weights and this rank's memory after a training, or a part of one."""
-    stage = Stage(CONFIG, streams(), collate, make_sampler=stream(VIEW.num_rows))
-    divisors = {"permutation_lm": 0.0}
-    trainer = Trainer(task(), [stage], out, seed=3, divisors=divisors, cpu=True)
+    view = streams(input=input)
+    stage = Stage(CONFIG, view, lambda rows: collate_streams(rows, input), make_sampler=stream(VIEW.num_rows))
+    trainer = Trainer(task(), [stage], out, seed=3, cpu=True)
     trainer.run(**how)  # pyright: ignore[reportArgumentType]
     assert trainer.state is not None
     own = {**trainer.task.state_dict(), **{f"state.{name}": tensor for name, tensor in trainer.state.items()}}

@@ -128,10 +128,10 @@ def test_truncated_children_are_counted():
     found = encode_nodes(short.backbone, short.tokenizer, short.input, Store.from_trees([tree]), np.array([0]), 1)
     assert found.left_out == len(short.tokenizer.encode(tree.nodes[3].text)) - 7
     judged = short.coherence(tree)
-    assert judged["children_left_out"] == found.left_out
-    tokens = next(node for node in judged["nodes"] if node["level"] == "sentence")["children"]
-    assert [child["score"] is None for child in tokens] == [place >= 7 for place in range(len(tokens))]
-    assert short.reconstruct(tree)["children_left_out"] == found.left_out
+    assert judged.children_left_out == found.left_out
+    tokens = next(node for node in judged.nodes if node.level == "sentence").children
+    assert [child.score is None for child in tokens] == [place >= 7 for place in range(len(tokens))]
+    assert short.reconstruct(tree).children_left_out == found.left_out
 
 
 def test_a_missing_level_is_filled_and_has_no_vector_of_its_own(model):
@@ -225,14 +225,14 @@ def test_counts_of_a_data_set(model, tmp_path):
 def test_reconstruction_of_each_node(level, decoder):
     tree = letters()[1]
     found = pipeline(**decoder).reconstruct(tree, level=level)
-    assert found["level"] == level
-    assert [node["id"] for node in found["nodes"]] == [each for _, each in ids(level, [tree])]
+    assert found.level == level
+    assert [node.id for node in found.nodes] == [each for _, each in ids(level, [tree])]
     own = tokenizer()
-    for node in found["nodes"]:
-        assert (node["token_accuracy"] is None) == (not node["text"] and not node["predicted_length"])
-        assert node["complete"]
-        assert bool(node["reconstruction"]) <= bool(node["predicted_length"])
-    assert found["tokens"] == sum(len(own.encode(node.text)) for node in tree.nodes)
+    for node in found.nodes:
+        assert (node.token_accuracy is None) == (not node.text and not node.predicted_length)
+        assert node.complete
+        assert bool(node.reconstruction) <= bool(node.predicted_length)
+    assert found.tokens == sum(len(own.encode(node.text)) for node in tree.nodes)
 
 
 def script(monkeypatch, *steps):
@@ -263,10 +263,10 @@ def test_pieces_that_continue_are_glued(model, monkeypatch):
         [[child, child, child, EOS]],
         [spelled(model, "the bo", CONT), spelled(model, "at came"), spelled(model, "we")],
     )
-    node = model.reconstruct("Ann came.", level="paragraph")["nodes"][0]
+    node = model.reconstruct("Ann came.", level="paragraph").nodes[0]
     one = [*model.tokenizer.encode("the bo"), *model.tokenizer.encode("at came")]
-    assert node["reconstruction"] == f"{model.tokenizer.decode(one)} we"
-    assert node["predicted_length"] == len(one) + len(model.tokenizer.encode("we"))
+    assert node.reconstruction == f"{model.tokenizer.decode(one)} we"
+    assert node.predicted_length == len(one) + len(model.tokenizer.encode("we"))
 
 
 def test_texts_of_longer_nodes_have_paragraphs_and_packed_sentences(model, monkeypatch):
@@ -279,23 +279,23 @@ def test_texts_of_longer_nodes_have_paragraphs_and_packed_sentences(model, monke
         [[child, CONT], [child, child, JOIN, child, EOS]],
         [spelled(model, "we"), [EOS], packed, spelled(model, "it")],
     )
-    assert model.reconstruct("x\n\ny", level="chapter")["nodes"][0]["reconstruction"] == "we ann bob\n\nit"
+    assert model.reconstruct("x\n\ny", level="chapter").nodes[0].reconstruction == "we ann bob\n\nit"
 
 
 def test_cut_nodes_are_decoded_piece_by_piece(model, monkeypatch):
     long = "the boat came in the boat came in"
     pieces = -(-len(model.tokenizer.encode(long)) // 7)
     script(monkeypatch, [spelled(model, "the boat", CONT)] * pieces)
-    node = model.reconstruct(letter("long", [[[long]]]))["nodes"][0]
-    assert node["predicted_length"] == pieces * len(model.tokenizer.encode("the boat"))
+    node = model.reconstruct(letter("long", [[[long]]])).nodes[0]
+    assert node.predicted_length == pieces * len(model.tokenizer.encode("the boat"))
 
 
 def test_a_runaway_decoder_is_stopped_and_said_to_be(model, monkeypatch):
     child = NUM_MARKS
     monkeypatch.setattr(node_reconstruction, "MOST_ROWS", 2)
     script(monkeypatch, [[child, child, child, EOS]], [spelled(model, "we"), spelled(model, "it")])
-    node = model.reconstruct("Ann came.", level="paragraph")["nodes"][0]
-    assert (node["reconstruction"], node["complete"]) == ("we it", False)
+    node = model.reconstruct("Ann came.", level="paragraph").nodes[0]
+    assert (node.reconstruction, node.complete) == ("we it", False)
 
 
 def test_token_accuracy():
@@ -345,65 +345,65 @@ def test_probing_marks_each_child_alone():
     model = likelier()
     tree = letters()[0]
     found = model.coherence(tree)
-    assert [(node["id"], node["level"]) for node in found["nodes"]] == [(node.id, node.kind) for node in tree.nodes]
-    for node in found["nodes"]:
-        scores = [child["score"] for child in node["children"]]
-        assert node["score"] == pytest.approx(np.mean(scores), abs=1e-9)
-        assert 0 < node["score"] < 1
-    sentence = next(node for node in found["nodes"] if node["id"] == "2.1.2")
-    close([child["score"] for child in sentence["children"]], by_probing(model, "The rope broke."))
-    assert [child["token"] for child in sentence["children"]] == [
+    assert [(node.id, node.level) for node in found.nodes] == [(node.id, node.kind) for node in tree.nodes]
+    for node in found.nodes:
+        scores = [child.score for child in node.children]
+        assert node.score == pytest.approx(np.mean(scores), abs=1e-9)
+        assert 0 < node.score < 1
+    sentence = next(node for node in found.nodes if node.id == "2.1.2")
+    close([child.score for child in sentence.children], by_probing(model, "The rope broke."))
+    assert [child.token for child in sentence.children] == [
         model.tokenizer.token(each) for each in model.tokenizer.encode("The rope broke.")
     ]
-    chapter = next(node for node in found["nodes"] if node["id"] == "1")
-    assert [child["id"] for child in chapter["children"]] == ["1.1", "1.2"]
+    chapter = next(node for node in found.nodes if node.id == "1")
+    assert [child.id for child in chapter.children] == ["1.1", "1.2"]
 
 
 def test_copies_of_rows_stay_apart_in_batches(monkeypatch):
     model = likelier()
     whole = model.coherence(letters()[1])
     monkeypatch.setattr("ramify.inference.node_coherence.TOKENS", 7)
-    for one, other in zip(model.coherence(letters()[1])["nodes"], whole["nodes"], strict=True):
-        assert [child["id"] for child in one["children"]] == [child["id"] for child in other["children"]]
-        close([each["score"] for each in one["children"]], [each["score"] for each in other["children"]])
+    for one, other in zip(model.coherence(letters()[1]).nodes, whole.nodes, strict=True):
+        assert [child.id for child in one.children] == [child.id for child in other.children]
+        close([each.score for each in one.children], [each.score for each in other.children])
 
 
 def test_nodes_without_children_have_no_score():
-    found = {node["id"]: node for node in likelier().coherence(letters()[1])["nodes"]}
-    assert (found["1.1"]["score"], found["1.1"]["children"]) == (None, [])
-    assert found["3.1.2"]["score"] is None
-    assert found["0"]["score"] is not None
+    found = {node.id: node for node in likelier().coherence(letters()[1]).nodes}
+    assert (found["1.1"].score, found["1.1"].children) == (None, ())
+    assert found["3.1.2"].score is None
+    assert found["0"].score is not None
 
 
 def test_cut_and_packed_nodes_are_scored_one_by_one():
     tree = letter("long", [[["the boat came in " * 3, "Ann.", "We."]]])
     for model in (pipeline(), pipeline(max_children=(16, 4, 4, 4), input=LevelInput(overflow="pack"))):
-        found = model.coherence(tree)["nodes"]
-        assert [node["id"] for node in found] == [node.id for node in tree.nodes]
+        found = model.coherence(tree).nodes
+        assert [node.id for node in found] == [node.id for node in tree.nodes]
         sentence = found[3]
-        assert len(sentence["children"]) == len(model.tokenizer.encode(tree.nodes[3].text))
-        assert all(child["score"] is not None for node in found for child in node["children"])
+        assert len(sentence.children) == len(model.tokenizer.encode(tree.nodes[3].text))
+        assert all(child.score is not None for node in found for child in node.children)
 
 
 def test_without_marks_nodes_are_judged_in_one_pass():
     model = likelier(marks="none")
     found = model.coherence("The rope broke.", levels=["sentence"])
-    assert found["marks"] == "none"
-    node = found["nodes"][0]
-    assert node["children"] is None
+    assert found.marks == "none"
+    node = found.nodes[0]
+    assert node.children is None
     level = model.backbone.encoder(0)
     slots = torch.tensor(spelled(model, "The rope broke."))
     rows = Rows.build([len(slots)])
     with torch.no_grad():
         share = model.task.checkers[0](level.compress(level.states(level.items(None), slots, rows), rows))
-    assert node["score"] == pytest.approx(1 - float(share), abs=1e-6)
+    assert node.score == pytest.approx(1 - float(share), abs=1e-6)
 
 
 def test_models_of_sentences_judge_each_sentence_of_a_text():
     model = pipeline(levels=("sentence",))
-    found = model.coherence("Ann planted beans. We ate them.\n\nIt rained.")["nodes"]
-    assert [node["level"] for node in found] == ["sentence"] * 3
-    assert [len(node["children"]) for node in found] == [
+    found = model.coherence("Ann planted beans. We ate them.\n\nIt rained.").nodes
+    assert [node.level for node in found] == ["sentence"] * 3
+    assert [len(node.children) for node in found] == [
         len(model.tokenizer.encode(each)) for each in ("Ann planted beans.", "We ate them.", "It rained.")
     ]
 
@@ -420,17 +420,17 @@ def test_a_model_trained_without_a_loss_does_not_guess(loss, verb):
 
 def test_nearest_nodes(model):
     index = model.index(letters(), level="sentence")
-    found = model.nearest("The rope broke.", index, k=3)
-    assert (found[0]["tree"], found[0]["id"], found[0]["text"]) == ("harbour", "2.1.2", "The rope broke.")
-    assert found[0]["score"] == pytest.approx(1, abs=1e-5)
-    assert [each["score"] for each in found] == sorted((each["score"] for each in found), reverse=True)
+    found = model.nearest("The rope broke.", index, k=3).nearest
+    assert (found[0].tree, found[0].id, found[0].text) == ("harbour", "2.1.2", "The rope broke.")
+    assert found[0].score == pytest.approx(1, abs=1e-5)
+    assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
     vectors = model.embed(letters(), level="sentence")
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     own = ids("sentence").index(("harbour", "2.1.2"))
     cosines = np.delete(vectors @ vectors[own], own)
-    others = model.nearest(("harbour", "2.1.2"), index, k=100)
-    close([each["score"] for each in others], np.sort(cosines)[::-1])
-    assert ("harbour", "2.1.2") not in [(each["tree"], each["id"]) for each in others]
+    others = model.nearest(("harbour", "2.1.2"), index, k=100).nearest
+    close([each.score for each in others], np.sort(cosines)[::-1])
+    assert ("harbour", "2.1.2") not in [(each.tree, each.id) for each in others]
 
 
 def test_nodes_that_an_index_lacks(model):
@@ -460,16 +460,18 @@ def test_a_saved_model_gives_the_same_answers(model, tmp_path):
 
 
 def test_the_encoder_alone(model, tmp_path):
+    model.kind = "nested-documents"
     encoder = model.encoder_only()
     assert [name for name, _ in encoder.module.named_children()] == ["backbone"]
     ramify.save(encoder, tmp_path / "encoder")
     loaded = ramify.load(tmp_path / "encoder")
     assert isinstance(loaded, DocumentEncoder)
+    assert loaded.kind == encoder.kind == model.kind
     assert json.loads((tmp_path / "encoder/config.json").read_text())["task"]["encoder_only"] is True
     for level in LEVELS:
         close(loaded.embed(letters(), level=level), model.embed(letters(), level=level))
-    assert len(loaded.nearest("Ann.", loaded.index(letters()), k=2)) == 2
-    with pytest.raises(CannotError, match="has no reconstruct; it can embed, index, nearest"):
+    assert len(loaded.nearest("Ann.", loaded.index(letters()), k=2).nearest) == 2
+    with pytest.raises(CannotError, match="has no reconstruct; it can embed, nearest"):
         loaded.reconstruct("Ann.")
     sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("encoder",)]
     assert sizes[0] < sum(each.numel() * 4 for each in model.module.parameters())

@@ -24,9 +24,9 @@ def one_by_one(task, tree, context):
         batch = collate([view.example(number)])
         with torch.no_grad():
             if alone:
-                vector = task.backbone.encode(batch.target_ids, batch.targets)
+                vector = task.backbone.vectors(batch.rows(context=False))
             else:
-                vector = task.backbone.pooled(task.backbone(batch), batch)
+                vector = task.backbone.vector(task.backbone(batch).encoded(batch))
         out[int(batch.source[0])] = vector[0].numpy()
     return out
 
@@ -137,7 +137,7 @@ def test_bert_reads_only_the_text():
     task = bert_task()
     batch = whole(task, forest([tree]), predict_post=True)
     with torch.no_grad():
-        expected = task.backbone.pooled(task.backbone(batch), batch)[np.argsort(batch.source)].numpy()
+        expected = task.backbone.vector(task.backbone(batch).encoded(batch))[np.argsort(batch.source)].numpy()
     for context in (None, "none"):
         np.testing.assert_allclose(MaskFiller(task).embed(tree, context=context), expected, rtol=0, atol=1e-6)
     with pytest.raises(RamifyError, match="embeds texts alone"):

@@ -78,7 +78,7 @@ def test_context_spread_is_the_relative_variance_of_vectors(data):
     view, collate = view_of(task, data, regime="tree")
     batch = collate([view.example(number) for number in range(len(view))])
     with torch.no_grad():
-        vectors = task.backbone.encode(batch.input_ids, batch.nodes).numpy()
+        vectors = task.backbone.vectors(batch.node_context().texts).numpy()
     expected = vectors.var(0).sum() / (vectors**2).sum(1).mean()
     assert 0.01 < expected < 1
     assert context_spread(task, view, collate) == pytest.approx(expected, abs=1e-12)

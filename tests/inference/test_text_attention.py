@@ -27,21 +27,21 @@ TREE = Tree(
     ),
     id="t",
 )
-OWN = ["[CLS]", "ce", "[MASK]", "da", "[SEP]"]
+OWN = ("[CLS]", "ce", "[MASK]", "da", "[SEP]")
 
 
 def kinds(answer):
-    return [(table["stack"], table["kind"], table["node"]) for table in answer["attention"]]
+    return [(table.stack, table.kind, table.node) for table in answer.attention]
 
 
 def sums(table):
-    return np.stack([head["weights"].sum(-1) for head in table["heads"]])
+    return np.stack([head.weights.sum(-1) for head in table.heads])
 
 
 def test_a_node_and_its_ancestors():
     answer = MaskFiller(words_task().eval()).attention(TREE, "below")
-    assert (answer["node"], answer["context"], answer["ancestors"]) == ("below", "tree", ["post", "above"])
-    own, cross, output, *encoder = answer["attention"]
+    assert (answer.node, answer.context, answer.ancestors) == ("below", "tree", ("post", "above"))
+    own, cross, output, *encoder = answer.attention
     assert kinds(answer) == [
         ("decoder", "self", "below"),
         ("decoder", "cross", "below"),
@@ -49,22 +49,22 @@ def test_a_node_and_its_ancestors():
         ("encoder", "self", "post"),
         ("encoder", "self", "above"),
     ]
-    assert (own["queries"], own["keys"]) == (OWN, OWN)
+    assert (own.queries, own.keys) == (OWN, OWN)
     for table in (cross, output):
-        assert (table["queries"], table["keys"]) == (OWN, ["post", "above"])
-    assert [table["keys"] for table in encoder] == [["[CLS]", *text.split(), "[SEP]"] for text in ("ba be bi", "ce da")]
-    assert [(head["layer"], head["head"]) for head in own["heads"]] == [(1, 1), (1, 2), (2, 1), (2, 2)]
-    assert [(head["layer"], head["head"]) for head in output["heads"]] == [(1, 1)]
-    for table in answer["attention"]:
+        assert (table.queries, table.keys) == (OWN, ("post", "above"))
+    assert [table.keys for table in encoder] == [("[CLS]", *text.split(), "[SEP]") for text in ("ba be bi", "ce da")]
+    assert [(head.layer, head.head) for head in own.heads] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert [(head.layer, head.head) for head in output.heads] == [(1, 1)]
+    for table in answer.attention:
         assert sums(table) == pytest.approx(1)
-        assert {head["weights"].shape for head in table["heads"]} == {(len(table["queries"]), len(table["keys"]))}
+        assert {head.weights.shape for head in table.heads} == {(len(table.queries), len(table.keys))}
 
 
 def test_columns_belong_to_their_ancestors():
     """Another text of an ancestor changes the weights as if the columns changed places when the two texts do."""
     model = MaskFiller(tree_task().eval())
     swapped = Tree((Node("ce da", id="post"), Node("ba be bi", (0,), id="above"), *TREE.nodes[2:]), id="t")
-    weights, other = (model.attention(tree, "below")["attention"][1]["heads"][0]["weights"] for tree in (TREE, swapped))
+    weights, other = (model.attention(tree, "below").attention[1].heads[0].weights for tree in (TREE, swapped))
     assert np.abs(weights[:, 0] - weights[:, 1]).max() > 1e-3
     assert other == pytest.approx(weights[:, ::-1])
 
@@ -76,35 +76,33 @@ def test_context(context, read):
     answer = MaskFiller(tree_task().eval()).attention(TREE, "below", context=context)
     crosses = [("decoder", "cross", "below")] if read else []
     assert kinds(answer) == [("decoder", "self", "below"), *crosses, *(("encoder", "self", each) for each in read)]
-    assert [table["keys"] for table in answer["attention"] if table["kind"] == "cross"] == ([read] if read else [])
+    assert [table.keys for table in answer.attention if table.kind == "cross"] == ([tuple(read)] if read else [])
 
 
 def test_null_context():
     answer = MaskFiller(tree_task(input=TextInput(max_tokens=32, context="null")).eval()).attention(TREE, "below")
     assert kinds(answer) == [("decoder", "self", "below"), ("decoder", "cross", "below")]
-    assert answer["attention"][1]["keys"] == ["null"]
+    assert answer.attention[1].keys == ("null",)
 
 
 def test_parts_of_chained_ancestors():
     words = "ba be bi ce da"
     tree = Tree((Node(words, id="long"), Node("ha", (0,), id="short")), id="t")
     answer = MaskFiller(tree_task(input=TextInput(max_tokens=4, overflow="chain")).eval()).attention(tree, "short")
-    assert answer["attention"][1]["keys"] == ["long", "long (2)", "long (3)"]
-    assert [table["keys"][1:-1] for table in answer["attention"][2:]] == [["ba", "be"], ["bi", "ce"], ["da"]]
+    assert answer.attention[1].keys == ("long", "long (2)", "long (3)")
+    assert [table.keys[1:-1] for table in answer.attention[2:]] == [("ba", "be"), ("bi", "ce"), ("da",)]
 
 
 def test_models_of_the_bert_family():
     model = MaskFiller(bert_task().eval())
     answer = model.attention("ce [MASK] da")
     assert kinds(answer) == [("encoder", "self", "")]
-    assert answer["attention"][0]["queries"] == OWN
+    assert answer.attention[0].queries == OWN
     bare = Embedder(model.backbone, model.tokenizer, model.input)
-    for own, other in zip(
-        answer["attention"][0]["heads"], bare.attention("ce [MASK] da")["attention"][0]["heads"], strict=True
-    ):
-        assert np.array_equal(own["weights"], other["weights"])
+    for own, other in zip(answer.attention[0].heads, bare.attention("ce [MASK] da").attention[0].heads, strict=True):
+        assert np.array_equal(own.weights, other.weights)
     beside = MaskFiller(bert_task(input=TextInput(max_tokens=32, concatenate=64)).eval()).attention(TREE, "below")
-    assert beside["attention"][0]["keys"] == [
+    assert beside.attention[0].keys == (
         "[CLS]",
         "ba",
         "be",
@@ -117,8 +115,8 @@ def test_models_of_the_bert_family():
         "[MASK]",
         "da",
         "[SEP]",
-    ]
-    assert model.attention("")["attention"][0]["keys"] == ["[CLS]", "[SEP]"]
+    )
+    assert model.attention("").attention[0].keys == ("[CLS]", "[SEP]")
 
 
 def test_layers_and_heads_are_chosen():
@@ -126,18 +124,18 @@ def test_layers_and_heads_are_chosen():
     whole = model.attention(TREE, "below")
     for layer, head in ((2, None), (None, 2), (1, 2)):
         found = {
-            (each["layer"], each["head"])
-            for table in model.attention(TREE, "below", layer=layer, head=head)["attention"]
-            for each in table["heads"]
+            (each.layer, each.head)
+            for table in model.attention(TREE, "below", layer=layer, head=head).attention
+            for each in table.heads
         }
         assert found == {
             (number, each) for number in (1, 2) for each in (1, 2) if layer in (None, number) and head in (None, each)
         }
     # The encoder has one layer.
     assert kinds(model.attention(TREE, "below", layer=2)) == [("decoder", "self", "below"), ("decoder", "cross", "below")]
-    chosen = model.attention(TREE, "below", layer=2, head=1)["attention"][0]["heads"]
-    assert [(each["layer"], each["head"]) for each in chosen] == [(2, 1)]
-    assert np.array_equal(chosen[0]["weights"], whole["attention"][0]["heads"][2]["weights"])
+    chosen = model.attention(TREE, "below", layer=2, head=1).attention[0].heads
+    assert [(each.layer, each.head) for each in chosen] == [(2, 1)]
+    assert np.array_equal(chosen[0].weights, whole.attention[0].heads[2].weights)
     for wrong, message in (({"layer": 3}, "layer=3 is not in this model. Choose 1 to 2"), ({"head": 0}, "Choose 1 to 2")):
         with pytest.raises(RamifyError, match=message):
             model.attention(TREE, "below", **wrong)
@@ -185,13 +183,13 @@ def model(words):
 
 def streams(answer):
     assert kinds(answer) == [("streams", "content", ""), ("streams", "query", "")]
-    return [np.stack([head["weights"] for head in table["heads"]]) for table in answer["attention"]]
+    return [np.stack([head.weights for head in table.heads]) for table in answer.attention]
 
 
 def test_each_token_is_predicted_from_all_others(model, words, monkeypatch):
     answer = model.attention(TEXT)
-    named = [words.token(each) for each in words.encode(TEXT)]
-    assert [(table["queries"], table["keys"]) for table in answer["attention"]] == [(named, named)] * 2
+    named = tuple(words.token(each) for each in words.encode(TEXT))
+    assert [(table.queries, table.keys) for table in answer.attention] == [(named, named)] * 2
     content, query = streams(answer)
     count = len(named)
     assert content.shape == query.shape == (4, count, count)
@@ -207,17 +205,17 @@ def test_each_token_is_predicted_from_all_others(model, words, monkeypatch):
 @pytest.mark.parametrize("order", ["forward", "backward", "random"])
 def test_streams_follow_an_order(model, order):
     answer = model.attention(TEXT, order=order, seed=3)
-    ranks = np.array(answer["ranks"])
+    ranks = np.array(answer.ranks)
     count = len(ranks)
     expected = {"forward": list(range(count)), "backward": list(range(count))[::-1]}
     assert sorted(ranks) == list(range(count))
-    assert answer["order"] == order
+    assert answer.order == order
     assert order == "random" or ranks.tolist() == expected[order]
     content, query = streams(answer)
     assert np.array_equal(content > 0, np.broadcast_to(ranks <= ranks[:, None], content.shape))
     assert np.array_equal(query > 0, np.broadcast_to(ranks < ranks[:, None], query.shape))
     assert query.sum(-1) == pytest.approx(np.broadcast_to(ranks > 0, query.shape[:2]).astype(float))
-    assert model.attention(TEXT, order=order, seed=3)["ranks"] == answer["ranks"]
+    assert model.attention(TEXT, order=order, seed=3).ranks == answer.ranks
 
 
 def test_masks_read_all_other_words(model, words):
@@ -236,9 +234,9 @@ def test_other_streams(words, model):
     denoising = DenoisingPipeline(DenoisingLM(backbone(words), words, StreamInput(), DenoisingLMConfig()).double().eval())
     answer = denoising.attention(TEXT, layer=1, head=2)
     assert kinds(answer) == [("streams", "content", "")]
-    (head,) = answer["attention"][0]["heads"]
-    assert (head["layer"], head["head"]) == (1, 2)
-    assert (head["weights"] > 0).all()
+    (head,) = answer.attention[0].heads
+    assert (head.layer, head.head) == (1, 2)
+    assert (head.weights > 0).all()
     for wrong, message in (
         (("",), "has 0 tokens; this model reads 1 to"),
         ((TEXT * 200,), "tokens; this model reads 1 to"),

@@ -19,7 +19,7 @@ from ramify.nn import counter_rng
 
 def texts(data, limit):
     """The pieces that a model reads of each node."""
-    room = limit - data.frame.num_special
+    room = limit - data.layout.num_special
     return [data.gather(np.array([n]), np.array([min(data.length[n], room)])).tolist() for n in range(len(data.length))]
 
 

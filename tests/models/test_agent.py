@@ -360,7 +360,7 @@ def test_a_trained_model_decodes_its_sentences(name):
     counts = own.counts(drawn := own.draw(batch, 0), "main")
     for _ in range(100):
         optimizer.zero_grad()
-        named = next(iter(own.losses(drawn, counts, "main", None)))[0]
+        named = next(iter(own.losses(drawn, counts, "main", None, None)))[0]
         sum(named[each] for each in named if each.startswith(("reconstruction", "length"))).backward()
         optimizer.step()
     with torch.no_grad():

@@ -27,8 +27,8 @@ def test_states_have_the_declared_length(task):
     backbone = task.backbone
     batch = whole(task, forest(discussions(2, 6)))
     assert backbone(batch).tokens.shape == (batch.targets.total, backbone.out_dim)
-    assert backbone.encode(batch.input_ids, batch.nodes).shape == (len(batch.nodes), backbone.out_dim)
-    assert backbone.pooled(backbone(batch), batch).shape == (len(batch.targets), backbone.out_dim)
+    assert backbone.vectors(batch.node_context().texts).shape == (len(batch.nodes), backbone.out_dim)
+    assert backbone.vector(backbone(batch).encoded(batch)).shape == (len(batch.targets), backbone.out_dim)
     assert backbone.tied_embedding.weight.shape == (backbone.config.vocab_size, backbone.out_dim)
 
 

@@ -79,7 +79,7 @@ def test_every_weight_has_its_place():
     batch, record = recorded(task)
     first = backbone.decoder.layers[0]
     with torch.no_grad():
-        vectors = backbone.encode(batch.input_ids, batch.nodes)
+        vectors = backbone.vectors(batch.node_context().texts)
         x = backbone.decoder_embeddings(batch.target_ids, batch.targets.positions)
         after = first.attention_norm(x + first.attention(x, x, batch.targets, batch.targets))
         begin = 0

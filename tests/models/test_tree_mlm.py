@@ -122,7 +122,7 @@ def test_depth_is_counted_in_the_whole_tree(kind, rows):
     for number in range(len(view)):
         batch = collate([view.example(number)])
         vectors = torch.randn(len(batch.nodes), 8, dtype=torch.float64)
-        context = task.backbone.contextualize(vectors, batch)
+        context = task.backbone.contextualize(batch.node_context(vectors))
         expected = [table[min(node, rows - 1)] for node in batch.node_source.tolist()]
         torch.testing.assert_close(context.node_positions, torch.stack(expected), rtol=0, atol=0)
         assert context.vectors is vectors
@@ -137,7 +137,7 @@ def test_distance_is_counted_for_each_pair(rows):
     data = forest([discussion(W, lengths=[2] * len(W))])
     batch = whole(task, data)
     vectors = torch.randn(len(batch.nodes), 8, dtype=torch.float64)
-    context = task.backbone.contextualize(vectors, batch)
+    context = task.backbone.contextualize(batch.node_context(vectors))
     assert context.vectors is vectors
     assert context.pair_vectors is task.backbone.context_table.weight
     expected = []
@@ -192,7 +192,7 @@ def test_output_attention_is_its_formula(position, every_state):
     data = forest([discussion(W, seed=4), discussion(chain(3), seed=5, name="u")])
     batch = whole(task, data, predict_post=True)
     batch = batch if every_state else masked(task, data, batch)
-    vectors = model.encode(batch.input_ids, batch.nodes).detach().requires_grad_()
+    vectors = model.vectors(batch.node_context().texts).detach().requires_grad_()
     hidden = model(batch, vectors=vectors)
     counts = batch.targets.host_lengths if every_state else batch.output_positions.rows.host_lengths
     target_of = np.repeat(np.arange(len(batch.targets)), counts)
@@ -221,11 +221,11 @@ def test_positions_reach_the_keys_of_output_attention_alone():
         model = tree_task(context_position=position, output_attention=True).backbone
         task = MaskedLM(model, tokenizer(), TextInput(max_tokens=32))
         batch = whole(task, data)
-        vectors = model.encode(batch.input_ids, batch.nodes)
+        vectors = model.vectors(batch.node_context().texts)
         x = torch.randn(batch.targets.total, 8, dtype=torch.float64)
         found = []
         for _ in range(2):
-            found.append(model.output_attention(x, model.contextualize(vectors, batch), batch.readers))
+            found.append(model.output_attention(x, model.contextualize(batch.node_context(vectors)), batch.readers))
             with torch.no_grad():
                 model.context_table.weight.add_(1.0)
         torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-12)
@@ -246,7 +246,7 @@ def test_output_attention_starts_from_the_words_of_vectors():
     batch = whole(task, data)
     hidden = model(batch)
     parent = torch.repeat_interleave(batch.context, batch.targets.lengths)
-    vectors = model.encode(batch.input_ids, batch.nodes).index_select(0, parent)
+    vectors = model.vectors(batch.node_context().texts).index_select(0, parent)
     # Half of twice the parent's normalized vector.
     expected = torch.nn.functional.layer_norm(vectors, (8,), eps=model.config.eps)
     torch.testing.assert_close(hidden.tokens - hidden.decoded, expected, rtol=0, atol=1e-5)

@@ -15,7 +15,7 @@ from ramify.nn.blocks import Attention, ContextVectors, Layer, OutputPositions, 
 from ramify.nn.ragged import Rows, doubling_key, length_key
 
 HEADS, SIZE = 2, 4
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"))]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 
 pairs_of_lengths = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 9)), min_size=1, max_size=12)
 

@@ -10,9 +10,10 @@ from safetensors.torch import load_file, save_file
 import ramify
 from fixtures import discussion, tokenizer
 from ramify import hub
+from ramify.batching.encoder_input import EncoderInput
 from ramify.errors import RamifyError
 from ramify.inference.embed import Embedder
-from ramify.models import bert, hf
+from ramify.models import bert, bert_family
 from ramify.models.bert import Bert, BertConfig
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig, config_from_bert, init_from_bert
 from ramify.nn.ragged import Rows
@@ -42,12 +43,13 @@ FAMILY = {
     },
     "Albert": {**COMMON, "embedding_size": 16},
 }
+POSITIONS = "embeddings.position_embeddings.weight"
 
 
 def saved(folder, family, kind="ForMaskedLM", **changes):
     """A random transformers model with well-spread weights, in a directory."""
     torch.manual_seed(0)
-    config = getattr(transformers, f"{family}Config")(**FAMILY[family] | changes)
+    config = getattr(transformers, f"{family}Config")(**(FAMILY | {"Bert": COMMON})[family] | changes)
     model = getattr(transformers, f"{family}{kind}")(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -81,7 +83,9 @@ def test_logits(tmp_path, family):
     assert model.backbone.config.max_tokens == 40
     # Saved in Ramify's own form, it is the same model.
     hub.save(model, tmp_path / "own")
-    assert_equal_logits(ramify.load(tmp_path / "own").task, theirs)
+    again = ramify.load(tmp_path / "own")
+    assert_equal_logits(again.task, theirs)
+    assert again.input.layout == ("roberta" if family == "Roberta" else "bert")
 
 
 @pytest.mark.parametrize(
@@ -118,20 +122,25 @@ def test_pooler(tmp_path, family):
     for ids in texts():
         with torch.no_grad():
             torch.testing.assert_close(
-                model.encode(ids, Rows.build([len(ids)])), theirs(ids[None]).pooler_output, rtol=0, atol=1e-5
+                model.vectors(EncoderInput.of_rows(ids, Rows.build([len(ids)]))),
+                theirs(ids[None]).pooler_output,
+                rtol=0,
+                atol=1e-5,
             )
 
 
 @pytest.mark.parametrize("family", ["Roberta", "DistilBert"])
 def test_tree_mlm_starts_from_the_encoder(tmp_path, family):
     theirs = saved(tmp_path, family, "Model")
-    sizes = config_from_bert(hf.read_config(tmp_path)) | {"decoder_layers": 1}
+    sizes = config_from_bert(bert_family.read_config(tmp_path)) | {"decoder_layers": 1}
     model = TreeMLM(TreeMLMConfig(**sizes, max_tokens=40)).eval()
     init_from_bert(model, tmp_path)
     for ids in texts():
         with torch.no_grad():
             expected = theirs(ids[None]).last_hidden_state[0].mean(0, keepdim=True)
-            torch.testing.assert_close(model.encode(ids, Rows.build([len(ids)])), expected, rtol=0, atol=1e-5)
+            torch.testing.assert_close(
+                model.vectors(EncoderInput.of_rows(ids, Rows.build([len(ids)]))), expected, rtol=0, atol=1e-5
+            )
 
 
 def test_albert_has_one_layer_and_narrow_embeddings():
@@ -151,7 +160,7 @@ def test_albert_has_one_layer_and_narrow_embeddings():
 def test_tree_mlm_refuses_shared_layers(tmp_path):
     saved(tmp_path, "Albert")
     with pytest.raises(RamifyError, match="model_type='albert' is not supported here; only bert, roberta, distilbert are"):
-        hf.read_config(tmp_path)
+        bert_family.read_config(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +191,8 @@ def test_missing_and_surplus_tensors_are_listed(tmp_path):
     with pytest.raises(RamifyError) as caught:
         ramify.load(tmp_path)
     for words in (
-        "holds no tensor 'embeddings.LayerNorm.bias', 'encoder.layer.2.output.dense.weight', so it is not a complete RoBERTa",
+        "holds no tensor 'roberta.embeddings.LayerNorm.bias', 'roberta.encoder.layer.2.output.dense.weight', so it is not a "
+        "complete RoBERTa encoder",
         "does not have: 'classifier.weight', 'roberta.encoder.layer.3.output.dense.bias'",
     ):
         assert words in str(caught.value)
@@ -208,3 +218,79 @@ def test_no_bert_form_of_shared_layers():
     model = Bert(BertConfig(vocab_size=VOCAB, dim=8, num_layers=2, num_heads=2, ffn_dim=16, shared_layers=True))
     with pytest.raises(RamifyError, match=r"model\.shared_layers=true and model\.embedding_dim=None have no"):
         hub.export_hugging_face(ramify.inference.fill_mask.MaskFiller(MaskedLM(model, tokenizer(), config=config)), "nowhere")
+
+
+SPELLED = {
+    "Bert": (
+        "bert.embeddings.LayerNorm.bias",
+        "bert.encoder.layer.0.attention.self.key.weight",
+        "cls.predictions.transform.dense.weight",
+        "cls.predictions.transform.LayerNorm.bias",
+    ),
+    "Roberta": (
+        "roberta.embeddings.LayerNorm.bias",
+        "roberta.encoder.layer.0.attention.self.key.weight",
+        "lm_head.dense.weight",
+        "lm_head.layer_norm.bias",
+    ),
+    "DistilBert": (
+        "distilbert.embeddings.LayerNorm.bias",
+        "distilbert.transformer.layer.0.attention.k_lin.weight",
+        "vocab_transform.weight",
+        "vocab_layer_norm.bias",
+    ),
+    "Albert": (
+        "albert.embeddings.LayerNorm.bias",
+        "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.key.weight",
+        "predictions.dense.weight",
+        "predictions.LayerNorm.bias",
+    ),
+}
+
+
+@pytest.mark.parametrize("family", SPELLED)
+def test_missing_tensors_are_all_named_as_the_family_spells_them(tmp_path, family):
+    saved(tmp_path, family)
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    save_file({name: tensor for name, tensor in tensors.items() if name not in SPELLED[family]}, file)
+    with pytest.raises(RamifyError, match=r"not a complete .* encoder with a masked-LM head") as caught:
+        ramify.load(tmp_path)
+    assert all(repr(name) in str(caught.value) for name in SPELLED[family])
+    layers = {name for name in tensors if "layer." in name or "albert_layers" in name}
+    save_file({name: tensor for name, tensor in tensors.items() if name not in layers}, file)
+    with pytest.raises(RamifyError, match=rf"holds no tensor ('[\w.]+', ){{7}}'[\w.]+' and {len(layers) - 8} more, so"):
+        ramify.load(tmp_path)
+
+
+@pytest.mark.parametrize("family", FAMILY | {"Bert": COMMON})
+@pytest.mark.parametrize("setting", ["is_decoder", "add_cross_attention"])
+def test_decoders_are_refused(tmp_path, family, setting):
+    """They read one side of a text only, and would give other states without a word."""
+    saved(tmp_path, family)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {setting: True}))
+    with pytest.raises(RamifyError, match=rf"config\.json: {setting}=true is not supported .* because true .* Choose another"):
+        ramify.load(tmp_path)
+
+
+@pytest.mark.parametrize(("family", "rows"), [("Bert", 40), ("Roberta", 42), ("DistilBert", 40), ("Albert", 40)])
+def test_a_position_table_that_differs_from_the_config_is_named(tmp_path, family, rows):
+    saved(tmp_path, family, "Model")
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    save_file(tensors | {POSITIONS: tensors[POSITIONS][:30].clone()}, file)
+    with pytest.raises(RamifyError, match=rf"30 positions in '{POSITIONS}', but .*max_position_embeddings={rows}"):
+        ramify.load(tmp_path)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_weights_that_are_no_numbers_are_refused(tmp_path, number):
+    saved(tmp_path, "Roberta")
+    ramify.save(ramify.load(tmp_path), tmp_path / "own")
+    for folder, name in ((tmp_path, "lm_head.dense.weight"), (tmp_path / "own", "backbone.stack.layers.1.ffn_in.bias")):
+        tensors = load_file(folder / "model.safetensors")
+        tensors[name].view(-1)[3] = number
+        save_file(tensors, folder / "model.safetensors")
+        with pytest.raises(RamifyError, match=f"holds NaN or infinite weights in '{name}', so"):
+            ramify.load(folder)

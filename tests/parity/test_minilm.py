@@ -6,6 +6,7 @@ import torch
 
 import ramify
 from ramify.batching.batch import Collator
+from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.views.comment_trees import Discussions, units
 from ramify.disentangle.batch import LinkCollator
 from ramify.disentangle.config import ChatInput
@@ -13,7 +14,8 @@ from ramify.disentangle.data.blocks import Blocks
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.data.pieces import format_message
 from ramify.disentangle.models.bert_pair import BertPair, BertPairConfig
-from ramify.models import bert, hf
+from ramify.models import bert, bert_family
+from ramify.models.base import Checkpoint
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig, config_from_bert, init_from_bert
 from ramify.nn.ragged import Rows
 from ramify.tokenizer import Tokenizer
@@ -90,7 +92,7 @@ def test_the_pooler(minilm, theirs):
     model = bert.from_pretrained(minilm, pooling="pooler").eval()
     rows = [torch.tensor([tokenizer.cls_id, *tokenizer.encode(text)[:254], tokenizer.sep_id]) for text in TEXTS]
     with torch.no_grad():
-        found = model.encode(torch.cat(rows), Rows.build([len(row) for row in rows]))
+        found = model.vectors(EncoderInput.of_rows(torch.cat(rows), Rows.build([len(row) for row in rows])))
         expected = torch.cat([theirs(row[None]).pooler_output for row in rows])
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
@@ -105,7 +107,7 @@ def test_pairs(minilm, theirs):
     batch = LinkCollator(logs)([view.example(number) for number in range(len(view))])
     encoder = bert.from_pretrained(minilm, pooling="pooler", max_tokens=65).config
     own = BertPair(BertPairConfig(encoder=encoder, chunk_tokens=200)).eval()
-    bert.load_pretrained(own.encoder, minilm)
+    bert.load_pretrained(own.encoder, Checkpoint(str(minilm), minilm, None))
     pairs = [
         (format_message(nodes[candidate], author=True), format_message(nodes[target], author=True))
         for target in range(len(nodes))
@@ -133,7 +135,7 @@ def test_unsupported_verbs_are_refused(ours):
 
 def test_tree_mlm_starts_from_minilm(minilm, ours):
     """The encoder gives the checkpoint's own vectors, and the decoder's layers start as its layers."""
-    sizes = config_from_bert(hf.read_config(minilm))
+    sizes = config_from_bert(bert_family.read_config(minilm))
     torch.manual_seed(0)
     model = TreeMLM(TreeMLMConfig(**sizes, max_tokens=256)).eval()
     init_from_bert(model, minilm)
@@ -141,7 +143,7 @@ def test_tree_mlm_starts_from_minilm(minilm, ours):
     with torch.no_grad():
         states = ours.backbone(batch)
         torch.testing.assert_close(
-            model.encode(batch.target_ids, batch.targets), ours.backbone.pooled(states, batch), rtol=0, atol=1e-5
+            model.vectors(batch.rows(context=False)), ours.backbone.vector(states.encoded(batch)), rtol=0, atol=1e-5
         )
     table = model.state_dict()
     assert torch.equal(table["embedding.weight"], ours.backbone.embedding.weight)
@@ -150,7 +152,7 @@ def test_tree_mlm_starts_from_minilm(minilm, ours):
 
 def test_output_attention_starts_fresh_beside_minilm(minilm, ours):
     """Its P starts at twice the identity. All weights of the checkpoint are those of the model without it."""
-    sizes = config_from_bert(hf.read_config(minilm)) | {"decoder_layers": 1, "max_tokens": 64}
+    sizes = config_from_bert(bert_family.read_config(minilm)) | {"decoder_layers": 1, "max_tokens": 64}
     tables = []
     for output_attention in (False, True):
         torch.manual_seed(0)
@@ -159,8 +161,8 @@ def test_output_attention_starts_fresh_beside_minilm(minilm, ours):
         tables.append(model.state_dict())
         batch = whole_batch(ours, TEXTS[:3])
         with torch.no_grad():
-            expected = ours.backbone.pooled(ours.backbone(batch), batch)
-            torch.testing.assert_close(model.encode(batch.target_ids, batch.targets), expected, rtol=0, atol=1e-5)
+            expected = ours.backbone.vector(ours.backbone(batch).encoded(batch))
+            torch.testing.assert_close(model.vectors(batch.rows(context=False)), expected, rtol=0, atol=1e-5)
     paper, more = tables
     assert torch.equal(more["output_attention.value.weight"], 2 * torch.eye(384))
     # The checkpoint has no cross-attention, no null row and no output attention, so these are drawn.
@@ -180,13 +182,13 @@ def test_output_attention_starts_fresh_beside_minilm(minilm, ours):
     ],
 )
 def test_mismatched_sizes_are_named(minilm, change, message):
-    sizes = config_from_bert(hf.read_config(minilm)) | {"num_heads": 12} | change
+    sizes = config_from_bert(bert_family.read_config(minilm)) | {"num_heads": 12} | change
     with pytest.raises(ramify.RamifyError, match=message):
         init_from_bert(TreeMLM(TreeMLMConfig(**sizes, max_tokens=128)), minilm)
 
 
 def test_fewer_decoder_layers_take_the_lowest(minilm):
-    sizes = config_from_bert(hf.read_config(minilm)) | {"decoder_layers": 2}
+    sizes = config_from_bert(bert_family.read_config(minilm)) | {"decoder_layers": 2}
     model = TreeMLM(TreeMLMConfig(**sizes, max_tokens=64))
     init_from_bert(model, minilm)
     table = model.state_dict()
@@ -194,7 +196,7 @@ def test_fewer_decoder_layers_take_the_lowest(minilm):
 
 
 def test_encoder_only(minilm):
-    sizes = config_from_bert(hf.read_config(minilm))
+    sizes = config_from_bert(bert_family.read_config(minilm))
     torch.manual_seed(0)
     model = TreeMLM(TreeMLMConfig(**sizes, max_tokens=64, share_embeddings=False))
     before = {name: value.clone() for name, value in model.state_dict().items()}

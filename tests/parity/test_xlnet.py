@@ -127,7 +127,7 @@ def test_both_ways():
     reference = theirs()
     model, head = ours(reference)
     assert set(head) == {"bias"}
-    there = tensors_to_hf(model, head["bias"])
+    there = tensors_to_hf(model.state_dict(), model.config, head["bias"])
     assert there.keys() == reference.state_dict().keys()
     for name, tensor in reference.state_dict().items():
         assert torch.equal(there[name], tensor), name

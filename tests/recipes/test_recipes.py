@@ -14,10 +14,11 @@ from ramify import hub
 from ramify.batching.document_batch import NUM_MARKS
 from ramify.batching.views.comment_trees import RegimeConfig
 from ramify.cli import train as commands
+from ramify.errors import RamifyError
 from ramify.inference.fill_mask import MaskFiller
 from ramify.models.agent import AgentConfig
 from ramify.models.tree_mlm import TreeMLMConfig
-from ramify.recipes import RECIPES
+from ramify.recipes import FITS, RECIPES
 from ramify.runs import execute
 from ramify.runs.curves import train_loss
 from ramify.tasks.masked_lm import MaskedLMConfig
@@ -85,7 +86,7 @@ def test_two_steps(store, tmp_path, recipe):
     # Untrained models are near the logarithm of the vocabulary's size, and above it, because they favour their own input
     # tokens.
     guess = np.log(prepared.task.tokenizer.vocab_size)
-    assert guess - 0.5 < train_loss(first) < guess + 3
+    assert guess - 0.5 < train_loss(first, prepared.task.main_loss) < guess + 3
     assert np.isfinite(second["dev_loss"])
     model = ramify.load(out)
     assert model.embed(next(store.trees())).shape[1] == prepared.task.backbone.config.dim
@@ -137,6 +138,41 @@ def test_parameters_are_the_options(recipe):
             continue
         assert options[name].default == parameter.default, name
         assert typing.get_args(options[name].annotation)[0] is typing.get_args(parameter.annotation)[0], name
+
+
+def numbers(record, path=""):
+    """The keys of `--set` whose values may be any number."""
+    for name, value in record.items():
+        key = f"{path}{name}"
+        if isinstance(value, dict):
+            yield from numbers(value, f"{key}.")
+        elif isinstance(value, float):
+            yield key
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_numbers_are_finite(recipe, value):
+    run = RECIPES[recipe]("somewhere")
+    record = run.to_json()
+    keys = [
+        *numbers({name: part for name, part in record.items() if name != "stages"}),
+        *numbers(record["stages"][0], "train."),
+    ]
+    assert len(keys) > 5
+    for key in keys:
+        with pytest.raises(RamifyError, match=rf"{key.rpartition('.')[2]}.*{value}"):
+            run.changed({key: value})
+
+
+def test_seeds_are_checked_in_one_place():
+    for seed in (-1, 2**63):
+        with pytest.raises(RamifyError, match=f"seed={seed} is out of range"):
+            RECIPES["links"]("somewhere", seed=seed)
+        with pytest.raises(RamifyError, match=f"seed={seed} is out of range"):
+            FITS["candidate-pruner"]("links", "somewhere", seed=seed)
+        with pytest.raises(RamifyError, match=f"seed={seed} is out of range"):
+            FITS["reranker"]("links", unseen=[], seed=seed)
 
 
 def test_concatenation_makes_room_for_the_ancestors():

@@ -10,6 +10,7 @@ import torch
 import ramify
 from fixtures import bert_task, built, channel, chat_store, tree_task
 from ramify import hub
+from ramify.batching.encoder_input import EncoderInput
 from ramify.disentangle.batch import LinkBatch
 from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.evaluation import match_links
@@ -190,7 +191,7 @@ def test_killed_run_resumes_to_the_same_weights(store, tmp_path_factory, setting
     for until in (25, None):
         prepared = run.prepare(tmp_path)
         stages = [prepared.stage(number) for number in range(len(run.stages))]
-        trainer = Trainer(prepared.task, stages, tmp_path, seed=run.seed, divisors=prepared.divisors(), cpu=True)
+        trainer = Trainer(prepared.task, stages, tmp_path, seed=run.seed, cpu=True)
         trainer.run(resume=until is None, until=until)
     final = read_metrics(trained)[-1], read_metrics(tmp_path)[-1]
     assert final[0]["loss"] == final[1]["loss"]
@@ -270,8 +271,8 @@ def test_encoder_of_a_masked_language_model_encodes_messages(store, tmp_path, ki
     task = run.prepare(tmp_path / "run").task.eval()
     assert task.tokenizer.json == saved.tokenizer.json
     texts = [torch.arange(5, 9), torch.arange(7, 20), torch.arange(3, 5)]
-    read = torch.cat(texts), Rows.build([len(text) for text in texts])
-    torch.testing.assert_close(task.backbone.encoder.encode(*read), saved.backbone.encode(*read))
+    rows = EncoderInput.of_rows(torch.cat(texts), Rows.build([len(text) for text in texts]))
+    torch.testing.assert_close(task.backbone.encoder.vectors(rows), saved.backbone.vectors(rows))
     pairs = RECIPES["bert-pair"](str(store.path), init=str(tmp_path / "saved")).prepare(tmp_path / "pairs").task.backbone
     assert pairs.config.encoder.pooling == "cls"
     assert torch.equal(pairs.encoder.embedding.weight, task.backbone.encoder.embedding.weight)

@@ -10,10 +10,11 @@ import torch
 from safetensors.torch import load_file
 
 import ramify
-from fixtures import built
+from fixtures import bert_task, built
 from ramify import Node, Tree
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
+from ramify.inference.fill_mask import MaskFiller
 from ramify.models.bert import Bert, BertConfig
 from ramify.recipes import RECIPES
 from ramify.report import write_report
@@ -99,10 +100,10 @@ def test_execution(store, tmp_path, recipe, rows):
     if recipe == "bert":
         assert metrics[0]["loss"] == pytest.approx(metrics[0]["masked_lm"] + metrics[0]["next_sentence"])
     model = ramify.load(out)
-    (mask,) = model.fill_mask("the man went to the [MASK]")["masks"]
-    assert len(mask["tokens"]) == 5
+    (mask,) = model.fill_mask("the man went to the [MASK]").masks
+    assert len(mask.tokens) == 5
     assert model.embed(["a dog barked.", "the cat"]).shape == (2, 16)
-    assert len(model.score("the dog barked.")["tokens"]) >= 4
+    assert len(model.score("the dog barked.").tokens) >= 4
     page = write_report(out).read_text("utf-8")
     for words in ("Held-out scores", "one masked token given all others", "Masks filled", "Learning curves"):
         assert words in page
@@ -128,17 +129,28 @@ def test_evaluation_is_repeatable_and_counts(store, tmp_path, recipe, rows):
         kind.evaluate(model, str(out), store, "test", {"context": "none"})
 
 
-def test_saved_model_of_pairs_is_evaluated_on_pairs(store, tmp_path):
-    """Without a run.json, the head for the next sentence tells its kind."""
-    execute(small(store, "bert"), tmp_path / "run", cpu=True)
+@pytest.mark.parametrize("recipe", ["bert", "roberta"])
+def test_saved_model_is_evaluated_as_its_run(store, tmp_path, recipe):
+    """Without a run.json, config.json names the kind of run: a RoBERTa is not scored as a model of comments."""
+    execute(small(store, recipe), tmp_path / "run", cpu=True)
     run, saved = ramify.load(tmp_path / "run"), tmp_path / "saved"
     ramify.save(run, saved)
-    kinds = [kind_for(run, str(source)) for source in (tmp_path / "run", saved)]
-    assert kinds == [PackedTextRun, PackedTextRun]
+    again = ramify.load(saved)
+    assert [kind_for(run, "run"), kind_for(again, "saved")] == [PackedTextRun, PackedTextRun]
     of_run, of_saved = (
-        PackedTextRun.evaluate(run, str(source), store, "test", {}).to_json() for source in (tmp_path / "run", saved)
+        PackedTextRun.evaluate(model, str(source), store, "test", {}).to_json()
+        for model, source in ((run, tmp_path / "run"), (again, saved))
     )
     assert of_run == of_saved
+
+
+def test_models_without_a_kind_of_run_are_not_evaluated(store, tmp_path):
+    with pytest.raises(RamifyError, match=r"here cannot be evaluated, because no kind of run made it \(comment-trees, "):
+        kind_for(MaskFiller(bert_task()), "here")
+    model = MaskFiller(bert_task())
+    model.kind = "fortunes"
+    with pytest.raises(RamifyError, match=r"here was made by a run of kind='fortunes'; .* knows comment-trees, "):
+        kind_for(model, "here")
 
 
 @pytest.mark.parametrize(
@@ -188,7 +200,7 @@ def test_albert_trains(store, tmp_path, parts):
     names = [name for name, _ in prepared.task.backbone.named_parameters()]
     assert not any("layers.1." in name for name in names)
     assert "embeddings.projection.weight" in names
-    assert ramify.load(tmp_path / "run").fill_mask("a [MASK]")["masks"]
+    assert ramify.load(tmp_path / "run").fill_mask("a [MASK]").masks
 
 
 def test_comments_are_running_text_too(tmp_path):

@@ -27,7 +27,7 @@ from ramify.recipes import RECIPES
 from ramify.runs import execute
 from ramify.runs.comment_trees import CommentTreeRun
 from ramify.tokenizer import Tokenizer
-from ramify.training.config import Phase, TrainConfig
+from ramify.training.config import PhaseSettings, TrainConfig
 from ramify.training.metrics_log import read_metrics
 
 PLAIN = CommentTreeRun(recipe="tree-mlm", data="somewhere", model=TreeMLMConfig())
@@ -76,8 +76,8 @@ def test_settings_of_stages():
     assert changed.stages[1] == replace(TWO.stages[1], lr=0.5, lr_scale=(("cross", 2.0), ("out", 0.5)))
     assert TWO.changed({"train.freeze": "[]"}) == TWO
     assert TWO.changed({"train.freeze": '["a", "b"]'}).stages[0].freeze == ("a", "b")
-    critic = TWO.changed({"stages.1.phases": '[{"name": "critic", "parameters": ["critic"], "lr": 0.1, "betas": [0, 0.9]}]'})
-    assert critic.stages[1].phases == (Phase("critic", ("critic",), lr=0.1, betas=(0, 0.9)),)
+    critic = TWO.changed({"stages.1.phases": '[{"name": "critic", "every": 2, "lr": 0.1, "betas": [0, 0.9]}]'})
+    assert critic.stages[1].phases == (PhaseSettings("critic", every=2, lr=0.1, betas=(0, 0.9)),)
     assert critic.from_json(json.loads(json.dumps(critic.to_json()))) == critic
 
 
@@ -105,8 +105,8 @@ def test_settings_of_stages():
         ("train.freeze", '"encoder"', r"of the form \[string, …\]"),
         ("train.lr_scale", '[["cross"]]', r"of the form \[\[string, number\], …\]"),
         ("train.betas", "[true, 0.5]", r"of the form \[number, number\]"),
-        ("train.phases", '[{"lr": 1}]', r"is not a JSON list of the form \[Phase, …\]"),
-        ("train.phases", '[{"name": "a", "wings": 1}]', r"is not a JSON list of the form \[Phase, …\]"),
+        ("train.phases", '[{"lr": 1}]', r"is not a JSON list of the form \[PhaseSettings, …\]"),
+        ("train.phases", '[{"name": "a", "wings": 1}]', r"is not a JSON list of the form \[PhaseSettings, …\]"),
         ("train.phases", '[{"name": "a", "every": 0}]', r"train\.phases: a: every must be at least 1"),
         # Errors that each config reports about its own values.
         ("model.dim", "255", r"model\.dim=255 must be a multiple"),
@@ -439,7 +439,7 @@ def test_start_from_a_checkpoint(store, tmp_path, recipe):
     own = prepared.task.backbone
     assert own.config == run.model
     assert (own.config.activation, own.config.dropout, own.config.max_tokens) == ("relu", 0.2, 32)
-    assert prepared.task.tokenizer.hash == tokenizer().hash
+    assert prepared.task.tokenizer.pieces_hash == tokenizer().pieces_hash
     torch.testing.assert_close(own.embedding.weight, there.backbone.embedding.weight, rtol=0, atol=1e-6)
     stack = own.encoder if recipe == "tree-mlm" else own.stack
     for name, value in there.backbone.stack.state_dict().items():

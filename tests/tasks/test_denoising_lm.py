@@ -96,7 +96,7 @@ def test_loss_is_the_mean_over_masked_tokens():
     state = own.backbone(rows(seed=1)).state
     drawn = own.draw(rows(), np.arange(4))
     drawn = replace(drawn, answers=replace(drawn.answers, weight=drawn.answers.weight.double()))
-    ((losses, after),) = own.losses(drawn, own.counts(drawn, MAIN), MAIN, state)
+    ((losses, after),) = own.losses(drawn, own.counts(drawn, MAIN), MAIN, state, None)
     hidden = own.backbone(drawn, state)
     states = torch.stack([row[places] for row, places in zip(hidden.tokens, drawn.answers.positions)])
     logits = states @ own.head.weight.t() + own.head.bias

@@ -53,7 +53,7 @@ def rows_of(pieces, count=60, length=90, pairs=False, seed=0):
     documents = np.append(np.arange(0, len(sentences), 7), len(sentences))
     text = RunningText(np.concatenate(sentences).astype(np.uint16), borders, documents, documents)
     view = SentencePairs(text, pieces, length) if pairs else FullSentences(text, pieces, length)
-    return RowCollator(pieces.frame, pairs)([view.example(number) for number in range(min(count, len(view)))])
+    return RowCollator(pieces.layout("bert").frame, pairs)([view.example(number) for number in range(min(count, len(view)))])
 
 
 def task_of(pieces, **config):
@@ -195,7 +195,7 @@ def test_loss_is_the_mean_of_masked_tokens_plus_next_sentences(pieces):
     counts = task.counts(corrupted, MAIN)
     labels = corrupted.labels[corrupted.labels != IGNORE]
     assert counts == {"masked_lm": len(labels), "next_sentence": 20}
-    ((found, _),) = task.losses(corrupted, counts, MAIN, None)
+    ((found, _),) = task.losses(corrupted, counts, MAIN, None, None)
     # By hand: all states, no output positions.
     states = task.backbone.stack(
         task.backbone.embeddings(corrupted.target_ids, corrupted.targets.positions, corrupted.token_type_ids), batch.targets
@@ -209,7 +209,7 @@ def test_loss_is_the_mean_of_masked_tokens_plus_next_sentences(pieces):
     torch.testing.assert_close(found["next_sentence"], expected)
     # The same in parts.
     task.config = MaskedLMConfig(**config, two_phase="always", chunk_tokens=200)
-    parts = [named for named, _ in task.losses(corrupted, counts, MAIN, None)]
+    parts = [named for named, _ in task.losses(corrupted, counts, MAIN, None, None)]
     assert len(parts) > 3
     for name in found:
         torch.testing.assert_close(sum(part[name] for part in parts), found[name])
@@ -220,7 +220,7 @@ def test_gradients_are_finite_and_reach_every_parameter(pieces):
     for unit in ("piece", "word", "span"):
         task = task_of(pieces, next_sentence=1.0, head="bert", mask_unit=unit, comment_loss="token", loss_norm="tokens")
         corrupted = task.corrupt(batch, torch.Generator().manual_seed(0))
-        ((named, _),) = task.losses(corrupted, task.counts(corrupted, MAIN), MAIN, None)
+        ((named, _),) = task.losses(corrupted, task.counts(corrupted, MAIN), MAIN, None, None)
         sum(named.values()).backward()
         for name, parameter in task.named_parameters():
             assert parameter.grad is not None, name
@@ -231,7 +231,7 @@ def test_gradients_are_finite_and_reach_every_parameter(pieces):
 def test_a_rank_without_rows_has_an_empty_batch(pieces):
     for unit in ("piece", "word", "span"):
         task = task_of(pieces, next_sentence=1.0, mask_unit=unit, comment_loss="token", loss_norm="tokens")
-        corrupted = task.corrupt(RowCollator(pieces.frame, pairs=True)([]), torch.Generator())
+        corrupted = task.corrupt(RowCollator(pieces.layout("bert").frame, pairs=True)([]), torch.Generator())
         assert task.counts(corrupted, MAIN) == {"masked_lm": 0.0, "next_sentence": 0.0}
 
 
@@ -239,7 +239,7 @@ def test_rows_without_pairs_have_no_next_sentence_loss(pieces):
     task = task_of(pieces, next_sentence=1.0)
     corrupted = task.mask(rows_of(pieces), torch.arange(60))
     assert task.counts(corrupted, MAIN)["next_sentence"] == 0
-    ((named, _),) = task.losses(corrupted, {"masked_lm": 1.0, "next_sentence": 1.0}, MAIN, None)
+    ((named, _),) = task.losses(corrupted, {"masked_lm": 1.0, "next_sentence": 1.0}, MAIN, None, None)
     assert named.keys() == {"masked_lm"}
 
 
@@ -260,7 +260,7 @@ def test_the_example_of_the_slides():
     model = BertConfig(vocab_size=words.vocab_size, dim=8, num_layers=1, num_heads=2, ffn_dim=16, pooling="pooler")
     config = MaskedLMConfig(next_sentence=1.0, max_predictions=2, mask_split=(1.0, 0.0, 0.0))
     task = MaskedLM(Bert(model), words, config=config)
-    batch = RowCollator(words.frame, pairs=True)([row])
+    batch = RowCollator(words.layout("bert").frame, pairs=True)([row])
     shown = set()
     for seed in range(200):
         masked = task.mask(batch, torch.tensor([seed]))
@@ -319,7 +319,7 @@ def test_special_tokens_inside_a_row_are_not_masked():
     own = tokenizer()
     ids = np.array([own.cls_id, 9, 10, own.sep_id, 11, 12, own.sep_id])
     special = np.isin(ids, [own.cls_id, own.sep_id])
-    batch = RowCollator(own.frame)([TextRow(0, ids, special, np.zeros(7, dtype=np.int64), None)])
+    batch = RowCollator(own.layout("bert").frame)([TextRow(0, ids, special, np.zeros(7, dtype=np.int64), None)])
     for unit in ("piece", "word", "span"):
         task = bert_task(task={"mask_unit": unit, "mask_rate": 1.0})
         _, (places,) = masked_places(task, batch)

@@ -248,7 +248,7 @@ def test_loss_is_the_weighted_sum_over_comments(comment_loss):
     data = forest([discussion(W)])
     batch = masked(task, data, whole(task, data))
     batch = replace(batch, weight=torch.rand(len(batch.weight), dtype=torch.float64) * (batch.weight > 0))
-    ((found, state),) = task.losses(batch, {"masked_lm": 7.0}, MAIN, None)
+    ((found, state),) = task.losses(batch, {"masked_lm": 7.0}, MAIN, None, None)
     assert state is None
     logits = task.head(task.backbone(batch).tokens)
     expected = 0.0
@@ -394,7 +394,7 @@ def test_task_without_additions_is_the_paper():
     data = forest([discussion(W)])
     batch = task.corrupt(whole(task, data), torch.Generator().manual_seed(1))
     assert task.counts(batch, MAIN).keys() == {"masked_lm"}
-    assert [named.keys() for named, _ in task.losses(batch, {"masked_lm": 1.0}, MAIN, None)] == [{"masked_lm"}]
+    assert [named.keys() for named, _ in task.losses(batch, {"masked_lm": 1.0}, MAIN, None, None)] == [{"masked_lm"}]
 
 
 def test_word_losses_leave_the_masked_loss_and_the_masks_unchanged():
@@ -405,7 +405,7 @@ def test_word_losses_leave_the_masked_loss_and_the_masks_unchanged():
     found = []
     for task in (paper, words):
         batch = task.corrupt(whole(task, data), torch.Generator().manual_seed(1))
-        ((named, _),) = task.losses(batch, UNDIVIDED, MAIN, None)
+        ((named, _),) = task.losses(batch, UNDIVIDED, MAIN, None, None)
         found.append((batch.target_ids, batch.labels, named))
     assert torch.equal(found[0][0], found[1][0])
     assert torch.equal(found[0][1], found[1][1])
@@ -429,9 +429,9 @@ def test_word_losses_are_means_over_texts(parent, context, rate, seed):
     batch = masked(task, data, whole(task, data, regime="naive", predict_post=True))
     batch = replace(batch, node_weight=torch.rand(len(batch.nodes), dtype=torch.float64))
     batch = replace(batch, weight=torch.rand(len(batch.targets), dtype=torch.float64) * (batch.weight > 0))
-    vectors = task.backbone.encode(batch.input_ids, batch.nodes)
+    vectors = task.backbone.vectors(batch.node_context().texts)
     expected = word_losses(task, data, batch, vectors)
-    ((found, _),) = task.losses(batch, {"masked_lm": 1.0, "own_words": 2.0, "reply_words": 4.0}, MAIN, None)
+    ((found, _),) = task.losses(batch, {"masked_lm": 1.0, "own_words": 2.0, "reply_words": 4.0}, MAIN, None, None)
     torch.testing.assert_close(found["own_words"], expected["own_words"] / 2.0, rtol=0, atol=1e-12)
     torch.testing.assert_close(found["reply_words"], expected["reply_words"] / 4.0, rtol=0, atol=1e-12)
 
@@ -444,11 +444,11 @@ def test_word_losses_of_one_reply():
     tree = with_text(with_text(discussion(star(1)), 0, f"{first} {second}"), 1, third)
     data = forest([tree])
     batch = masked(task, data, whole(task, data))
-    vector = task.backbone.encode(batch.input_ids, batch.nodes)[0]
+    vector = task.backbone.vectors(batch.node_context().texts)[0]
     ids = [tokenizer().ids[word] for word in (first, second, third)]
     weight = [float(task.word_weight[id]) for id in ids]
     own, reply = (torch.log_softmax(head(vector[None])[0], 0) for head in (task.own_words, task.reply_words))
-    ((found, _),) = task.losses(batch, UNDIVIDED, MAIN, None)
+    ((found, _),) = task.losses(batch, UNDIVIDED, MAIN, None, None)
     expected = -(weight[0] * own[ids[0]] + weight[1] * own[ids[1]]) / (weight[0] + weight[1])
     torch.testing.assert_close(found["own_words"], 0.3 * expected, rtol=0, atol=1e-12)
     torch.testing.assert_close(found["reply_words"], -0.2 * reply[ids[2]], rtol=0, atol=1e-12)
@@ -463,7 +463,7 @@ def test_replies_are_predicted_from_clean_words():
     for seed in (1, 2):
         batch = task.corrupt(clean, torch.Generator().manual_seed(seed))
         assert not torch.equal(batch.target_ids, clean.target_ids)
-        ((named, _),) = task.losses(batch, UNDIVIDED, MAIN, None)
+        ((named, _),) = task.losses(batch, UNDIVIDED, MAIN, None, None)
         found.append(named)
     assert torch.equal(found[0]["reply_words"], found[1]["reply_words"])
     assert not torch.equal(found[0]["masked_lm"], found[1]["masked_lm"])
@@ -489,7 +489,7 @@ def test_texts_without_words_teach_nothing():
     task = words_task()
     data = forest([discussion(chain(4), lengths=[0, 3, 0, 2, 0])])
     batch = masked(task, data, whole(task, data))
-    vectors = task.backbone.encode(batch.input_ids, batch.nodes).detach().requires_grad_()
+    vectors = task.backbone.vectors(batch.node_context().texts).detach().requires_grad_()
     found = task._vector_losses(vectors, batch, UNDIVIDED)
     by_node = dict(zip(batch.node_source.tolist(), range(len(batch.nodes))))
     for name, taught in (("own_words", {1, 3}), ("reply_words", {0, 2})):
@@ -719,7 +719,7 @@ def test_two_phases_only_where_configured():
     def passes(make=tree_task, **options):
         task = make(task=options)
         found = []
-        for named, _ in task.losses(masked(task, data, whole(task, data)), UNDIVIDED, MAIN, None):
+        for named, _ in task.losses(masked(task, data, whole(task, data)), UNDIVIDED, MAIN, None, None):
             found += named
             torch.stack(list(named.values())).sum().backward()
         return Counter(found)
@@ -742,7 +742,7 @@ def test_independent_targets_are_processed_in_chunks(make):
     one, many = make(task={"two_phase": "never"}), make(task={"chunk_tokens": 60})
     batch = masked(one, data, whole(one, data))
     assert distance(gradient(one, [batch]), gradient(many, [batch])) < EXACT
-    assert len(list(many.losses(batch, {"masked_lm": 1.0}, MAIN, None))) == len(list(runs(batch.costs, 60))) > 1
+    assert len(list(many.losses(batch, {"masked_lm": 1.0}, MAIN, None, None))) == len(list(runs(batch.costs, 60))) > 1
 
 
 def test_chunk_of_deep_targets_gathers_a_bounded_number_of_vectors():
@@ -764,8 +764,8 @@ def test_chunk_of_deep_targets_gathers_a_bounded_number_of_vectors():
 def losses_and_vectors(task, data):
     """ℓ(x) of every target in one graph over all targets, and the nodes' vectors that it depends on."""
     batch = masked(task, data, whole(task, data))
-    vectors = task.backbone.encode(batch.input_ids, batch.nodes).detach().requires_grad_()
-    logits = task.head(task.backbone.decode(batch, task.backbone.contextualize(vectors, batch)).tokens)
+    vectors = task.backbone.vectors(batch.node_context().texts).detach().requires_grad_()
+    logits = task.head(task.backbone.decode(batch, task.backbone.contextualize(batch.node_context(vectors))).tokens)
     each = F.cross_entropy(logits, batch.labels, reduction="none")
     counts = batch.output_positions.rows.host_lengths
     return batch, vectors, [part.mean() if len(part) else None for part in torch.split(each, counts.tolist())]
@@ -798,7 +798,7 @@ def test_words_teach_their_own_vector_and_their_parents_vector():
         data = forest([tree if changed is None else with_text(tree, changed, "ho hu hi hy")])
         batch = masked(task, data, whole(task, data))
         if vectors is None:
-            vectors = task.backbone.encode(batch.input_ids, batch.nodes).detach().requires_grad_()
+            vectors = task.backbone.vectors(batch.node_context().texts).detach().requires_grad_()
         losses = task._vector_losses(vectors, batch, UNDIVIDED)
         for name, loss in losses.items():
             (gradient,) = torch.autograd.grad(loss, vectors, retain_graph=True)
@@ -821,10 +821,10 @@ def test_gradient_of_the_masked_loss_reaches_vectors_as_in_the_paper(make):
     # Weigh the comments outside the subtree of node 8 alone: its vector gets no gradient from the masked loss.
     outside = torch.tensor([8 not in path_to(W, node) for node in batch.source.tolist()])
     batch = replace(batch, weight=batch.weight * outside)
-    vectors = task.backbone.encode(batch.input_ids, batch.nodes).detach().requires_grad_()
+    vectors = task.backbone.vectors(batch.node_context().texts).detach().requires_grad_()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task.backbone, "encode", lambda ids, rows, record=None: vectors)
-        ((named, _),) = task.losses(batch, UNDIVIDED, MAIN, None)
+        ((named, _),) = task.losses(batch, UNDIVIDED, MAIN, None, None)
     (masked_gradient,) = torch.autograd.grad(named["masked_lm"], vectors, retain_graph=True)
     assert torch.equal(masked_gradient[row], torch.zeros(8, dtype=torch.float64))
     assert (masked_gradient != 0).any(1).sum() == len(batch.nodes) - 1

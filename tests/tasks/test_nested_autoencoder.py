@@ -838,7 +838,7 @@ def test_a_plateau_is_watched_in_training_alone():
     batch = drawn(own)
     for each in (own.eval(), own.train()):
         each.updates = 4
-        for _ in each.losses(each.draw(batch_of(each, TREES), 1), dict.fromkeys(each.loss_names, 1.0), MAIN, None):
+        for _ in each.losses(each.draw(batch_of(each, TREES), 1), dict.fromkeys(each.loss_names, 1.0), MAIN, None, None):
             pass
         assert int(each.watch.unlocked) == (2 if each.training else 1)
     assert own.active == (0, 1)

@@ -305,5 +305,5 @@ def test_replacements_of_a_long_document_come_from_its_parts_and_the_queue():
     assert set(found) == set(range(number, number + 8))
     # The model reads them.
     drawn = own.draw(apart, 1)
-    for named, _ in own.losses(drawn, dict.fromkeys(own.counts(drawn, "main"), 1.0), "main", None):
+    for named, _ in own.losses(drawn, dict.fromkeys(own.counts(drawn, "main"), 1.0), "main", None, None):
         assert torch.isfinite(torch.stack(list(named.values()))).all()

@@ -221,7 +221,7 @@ def test_loss_is_the_mean_over_targets(tied):
     assert (own.head.weight is own.backbone.embedding.weight) == tied
     state = own.backbone(pairs(1)).state
     batch = exactly(own.draw(pairs(), np.array([1, 2])))
-    ((losses, after),) = own.losses(batch, own.counts(batch, MAIN), MAIN, state)
+    ((losses, after),) = own.losses(batch, own.counts(batch, MAIN), MAIN, state, None)
     hidden = own.backbone(batch, state)
     logits = hidden.queries @ own.head.weight.t() + own.head.bias
     expected = F.cross_entropy(logits.flatten(0, 1), batch.targets.labels.flatten())
@@ -241,7 +241,7 @@ def test_next_segment_loss():
     batch = exactly(own.draw(pairs(), np.array([1, 2])))
     divisors = own.counts(batch, MAIN)
     assert divisors == {"permutation_lm": 14.0, "next_segment": 2.0}
-    ((losses, _),) = own.losses(batch, divisors, MAIN, None)
+    ((losses, _),) = own.losses(batch, divisors, MAIN, None, None)
     cls = own.backbone(batch).tokens[:, -1]
     head = own.next_segment
     logits = (cls @ head.dense.weight.t() + head.dense.bias).tanh() @ head.out.weight.t() + head.out.bias
@@ -249,7 +249,7 @@ def test_next_segment_loss():
     torch.testing.assert_close(losses["next_segment"], expected, **EXACT)
     without = task()
     without.load_state_dict(own.state_dict(), strict=False)
-    ((plain, _),) = without.losses(batch, {"permutation_lm": 14.0}, MAIN, None)
+    ((plain, _),) = without.losses(batch, {"permutation_lm": 14.0}, MAIN, None, None)
     torch.testing.assert_close(losses["permutation_lm"], plain["permutation_lm"], **EXACT)
 
 

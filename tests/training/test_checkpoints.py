@@ -168,10 +168,10 @@ class Counting(MaskedLM):
 
     seen: Tensor
 
-    def losses(self, batch, divisors, phase, state):
+    def losses(self, batch, divisors, phase, state, shared):
         self.seen += torch.bincount(batch.labels, minlength=len(self.seen))
         self.backbone.steps += 1
-        yield from super().losses(batch, divisors, phase, state)
+        yield from super().losses(batch, divisors, phase, state, shared)
 
 
 def counting():

@@ -15,7 +15,6 @@ from safetensors.torch import load_file
 from short_runs import SHORT, equal, records, run, stage_of, trainer_of, weights
 
 from fixtures import (
-    UNDIVIDED,
     WORDS,
     W,
     bert_task,
@@ -40,7 +39,7 @@ from ramify.errors import RamifyError
 from ramify.tasks.base import MAIN
 from ramify.training.config import TrainConfig
 from ramify.training.metrics_log import read_metrics
-from ramify.training.optimizers import schedule
+from ramify.training.schedules import schedule
 from ramify.training.seeds import step_seed
 from ramify.training.trainer import Stage, Trainer
 from ramify.tree import multiplicity
@@ -178,12 +177,9 @@ def same_masks(monkeypatch):
     return attach
 
 
-SUM, STEP = UNDIVIDED, dict.fromkeys(UNDIVIDED, 0.0)
-
-
 @pytest.mark.parametrize(
     ("make", "loss_norm"),
-    [(tree_task, None), (tree_task, SUM), (tree_task, STEP), (words_task, None), (words_task, STEP)],
+    [(tree_task, "constant"), (tree_task, "sum"), (tree_task, "step"), (words_task, "constant"), (words_task, "step")],
     ids=["constant", "sum", "step", "additions-constant", "additions-step"],
 )
 def test_two_micro_batches_equal_one_of_twice_the_size(tmp_path, data, same_masks, make, loss_norm):
@@ -192,8 +188,8 @@ def test_two_micro_batches_equal_one_of_twice_the_size(tmp_path, data, same_mask
     found = []
     for name, budget, accumulate in (("one", 8, 1), ("two", 4, 2), ("four", 2, 4)):
         config = TrainConfig(steps=7, budget=budget, budget_unit="targets", accumulate=accumulate, lr=1e-2, log_every=1)
-        task = same_masks(make(dropout=0.0), own)
-        trainer = trainer_of(tmp_path / name, own, config, task=task, regime={"regime": "naive"}, divisors=loss_norm)
+        task = same_masks(make(dropout=0.0, task={"loss_norm": loss_norm}), own)
+        trainer = trainer_of(tmp_path / name, own, config, task=task, regime={"regime": "naive"})
         trainer.run()
         found.append((records(tmp_path / name), weights(trainer)))
     for logged, end in found[1:]:
@@ -216,16 +212,16 @@ EFFECTIVE = {
 }
 
 
-def effective_weights(tmp_path, data, monkeypatch, regime, divisors=None, epochs=1, **config):
+def effective_weights(tmp_path, data, monkeypatch, regime, loss_norm="constant", epochs=1, **config):
     """Σ over the steps of some epochs of w / W, for every comment and for every node's own words: the weights that the trainer
     passes to the losses; and the number of steps."""
-    task = words_task(dtype=torch.float32)
+    task = words_task(dtype=torch.float32, task={"loss_norm": loss_norm})
     total, own_words = defaultdict(float), defaultdict(float)
 
-    def losses(self, batch, divide, phase, state):
+    def losses(self, batch, divide, phase, state, shared):
         for node, weight in zip(batch.source.tolist(), batch.weight.tolist()):
             total[node] += weight / divide["masked_lm"]
-        assert divide["reply_words"] == divide["masked_lm"] or divisors
+        assert divide["reply_words"] == divide["masked_lm"] or loss_norm != "constant"
         for node, weight in zip(batch.node_source.tolist(), batch.node_weight.tolist()):
             own_words[node] += weight / divide["own_words"]
         yield {"masked_lm": self.head.bias.sum() * 0.0}, None
@@ -233,7 +229,7 @@ def effective_weights(tmp_path, data, monkeypatch, regime, divisors=None, epochs
     monkeypatch.setattr(type(task), "losses", losses)
     settings = TrainConfig(**({"steps": 10**6, "budget": 100} | config))
     view, collate = view_of(task, data, **regime)
-    trainer = Trainer(task, [Stage(settings, view, collate)], tmp_path, seed=0, divisors=divisors, cpu=True)
+    trainer = Trainer(task, [Stage(settings, view, collate)], tmp_path, seed=0, cpu=True)
     steps = math.ceil(epochs * len(TokenBudget(view.costs, settings.budget, seed=0).steps(0)) / settings.accumulate)
     trainer.run(until=steps)
     return dict(total), dict(own_words), steps
@@ -286,7 +282,7 @@ def test_effective_weight_with_micro_batches(tmp_path, skewed, monkeypatch, accu
 
 def test_dividing_by_the_steps_own_weight_is_biased(tmp_path, skewed, monkeypatch):
     """This bias is the reason for `constant`: the same comments weigh several times as much in a small step."""
-    total, _, _ = effective_weights(tmp_path, skewed, monkeypatch, EFFECTIVE["naive"], divisors={"masked_lm": 0.0})
+    total, _, _ = effective_weights(tmp_path, skewed, monkeypatch, EFFECTIVE["naive"], loss_norm="step")
     found = [weight for weight in total.values() if weight]
     assert max(found) > 1.5 * min(found)
 
@@ -552,10 +548,10 @@ def test_loss_is_the_mean_over_comments(tmp_path, data, same_masks):
     """The logged loss is Σ w ℓ / Σ w over the step, however the gradient is divided."""
     task = same_masks(tree_task(), data)
     batch = masked(task, data, whole(task, data))
-    expected = next(task.losses(batch, {"masked_lm": float(batch.weight.sum())}, MAIN, None))[0]["masked_lm"].item()
-    for name, divisors in (("constant", None), ("sum", {"masked_lm": 1.0}), ("step", {"masked_lm": 0.0})):
+    expected = next(task.losses(batch, {"masked_lm": float(batch.weight.sum())}, MAIN, None, None))[0]["masked_lm"].item()
+    for name in ("constant", "sum", "step"):
         config = TrainConfig(steps=1, budget=10**6, log_every=1)
-        trainer_of(tmp_path / name, data, config, task=same_masks(tree_task(), data), divisors=divisors).run()
+        trainer_of(tmp_path / name, data, config, task=same_masks(tree_task(task={"loss_norm": name}), data)).run()
         assert records(tmp_path / name)[0]["loss"] == pytest.approx(expected, abs=1e-9)
 
 
@@ -563,11 +559,11 @@ def test_losses_of_vectors_are_logged_as_means(tmp_path, data, same_masks):
     """Beside their weighted sum: the mean over texts of each loss, however the gradient is divided."""
     task = same_masks(words_task(), data)
     batch = masked(task, data, whole(task, data))
-    ((expected, _),) = task.losses(batch, task.counts(batch, MAIN), MAIN, None)
+    ((expected, _),) = task.losses(batch, task.counts(batch, MAIN), MAIN, None, None)
     assert len(expected) == 3
-    for name, divisors in (("constant", None), ("sum", SUM), ("step", STEP)):
+    for name in ("constant", "sum", "step"):
         config = TrainConfig(steps=1, budget=10**6, log_every=1)
-        trainer_of(tmp_path / name, data, config, task=same_masks(words_task(), data), divisors=divisors).run()
+        trainer_of(tmp_path / name, data, config, task=same_masks(words_task(task={"loss_norm": name}), data)).run()
         (record,) = records(tmp_path / name)
         for key, value in expected.items():
             assert record[key] == pytest.approx(value.item(), abs=1e-9)

@@ -4,20 +4,22 @@ moved once."""
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int
+from jaxtyping import Float, Float64, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ramify.batching.encoder_input import EncoderInput, NodeContext
 from ramify.batching.forest import Forest
 from ramify.batching.views.base import Example
 from ramify.batching.views.comment_trees import TextInput
 from ramify.nn.blocks import OutputPositions
 from ramify.nn.ragged import Rows, doubling_key, length_key, places
-from ramify.tokenizer import Frame, Tokenizer
+from ramify.tokenizer import Frame, RowLayout, Tokenizer
 
 IGNORE = -100
 """The label of a position that is not predicted."""
@@ -122,11 +124,32 @@ class Batch(AnyBatch):
         """The size of each target's graph in tokens: its own tokens, and one per `KEYS_A_TOKEN` vectors that it gathers."""
         return self.targets.host_lengths + self.contexts.host_lengths // KEYS_A_TOKEN
 
-    def node_part(self, start: int, stop: int) -> tuple[Int[Tensor, " total"], Rows]:
-        """The clean texts of the nodes `[start, stop)`."""
+    def node_rows(self, start: int, stop: int) -> EncoderInput:
+        """The clean texts of the nodes `[start, stop)` as rows that are read alone."""
         host = self.nodes.host_lengths
         ids = self.input_ids[int(host[:start].sum()) : int(host[:stop].sum())]
-        return ids, Rows.build(host[start:stop]).to(ids.device)
+        return EncoderInput.of_rows(ids, Rows.build(host[start:stop]).to(ids.device))
+
+    def rows(self, *, context: bool, vectors: Float[Tensor, "node dim"] | None = None) -> EncoderInput:
+        """The targets as rows, alone or with the nodes that they read, whose `vectors` may be known. Each row is one text: its
+        own, without the context that was written into its row."""
+        lengths = self.targets.host_lengths
+        spans = np.stack([lengths - self.own_tokens + self.frame.before, lengths - self.frame.after], 1)[:, None]
+        return EncoderInput(
+            self.target_ids,
+            self.targets,
+            self.token_type_ids,
+            self.node_context(vectors) if context else None,
+            self.source,
+            spans,
+            np.zeros((len(lengths), 1), dtype=np.int64),
+        )
+
+    def node_context(self, vectors: Float[Tensor, "node dim"] | None = None) -> NodeContext:
+        """The nodes that the targets read, whose `vectors` may be known."""
+        return NodeContext(
+            self.input_ids, self.nodes, self.depth, self.context, self.contexts, self.readers, self.target_depth, vectors
+        )
 
     def reading_its_own(self) -> tuple["Batch", Int[Tensor, " read"]]:
         """The batch reduced to the nodes that its targets read, and the indices of these nodes."""
@@ -219,12 +242,16 @@ class Collator:
     def concatenate(self) -> int:
         return self.input.concatenate
 
+    @cached_property
+    def layout(self) -> RowLayout:
+        return self.input.row_layout(self.tokenizer)
+
     def __call__(self, examples: Sequence[Example]) -> Batch:
         source = join([example.targets for example in examples])
         keys = join([example.context_lengths for example in examples])
         context = join([example.context for example in examples])
         weight = np.concatenate([example.weight for example in examples]) if examples else np.zeros(0)
-        special, after = self.tokenizer.num_special, self.tokenizer.frame.after
+        special, after = self.layout.num_special, len(self.layout.after)
         room = self.input.max_tokens - special
         own = np.minimum(self.forest.length[source], room)
         types = None
@@ -286,21 +313,21 @@ class Collator:
             own_tokens=own + special,
             source=source,
             node_source=nodes,
-            frame=self.tokenizer.frame,
+            frame=self.layout.frame,
             node_weight=node_weight,
-            token_type_ids=None if types is None else torch.from_numpy(types),
+            token_type_ids=None if types is None or self.layout.types is None else torch.from_numpy(types),
             null_context=self.input.context == "null",
         )
 
     def _wrap(self, nodes: NDArray[np.int64], own: NDArray[np.int64]) -> NDArray[np.int64]:
         """The rows of the nodes' texts, one after the other."""
-        return self.tokenizer.wrap_batch(self.forest.gather(nodes, own), own)
+        return self.layout.wrap_batch(self.forest.gather(nodes, own), own)
 
     def _rows_with_context(
         self, own: NDArray[np.int64], keys: NDArray[np.int64], context: NDArray[np.int64]
     ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
         """The context tokens before each target's text, truncated from the oldest, and the lengths of the whole rows."""
-        special = self.tokenizer.num_special
+        special, separator = self.layout.num_special, np.array(self.layout.separator, dtype=np.int64)
         lengths = np.minimum(self.forest.length[context], self.input.max_tokens - special)
         ids = self.forest.gather(context, lengths)
         ends = np.cumsum(lengths)
@@ -308,11 +335,12 @@ class Collator:
         for index, count in enumerate(keys.tolist()):
             parts: list[NDArray[np.int64]] = []
             for node in range(key, key + count):
-                parts += [ids[ends[node] - lengths[node] : ends[node]], np.array([self.tokenizer.sep_id])]
+                parts += [ids[ends[node] - lengths[node] : ends[node]], separator]
             key += count
             room = max(0, self.concatenate - int(own[index]) - special)
             joined = np.concatenate(parts) if parts else np.zeros(0, np.int64)
-            before.append(joined[len(joined) - min(room, len(joined)) :])
+            kept = min(room, len(joined))
+            before.append(joined[len(joined) - (kept if kept >= len(separator) else 0) :])
         return before, own + special + np.array([len(each) for each in before], dtype=np.int64)
 
     def _concatenated(
@@ -327,10 +355,13 @@ class Collator:
         ids, types = [], []
         for context, text in zip(before, texts, strict=True):
             if len(context):
-                row, kinds = self.tokenizer.wrap_pair(context[:-1], text)
+                context = context[: len(context) - len(self.layout.separator)]
+                row, kinds = self.layout.wrap_pair(context, text), self.layout.types_of(len(context), len(text))
             else:
-                row = self.tokenizer.wrap(text)
-                kinds = np.repeat([0, 1], [len(self.tokenizer.prefix), len(row) - len(self.tokenizer.prefix)])
+                # Without a context, the own text still has the second type.
+                row = self.layout.wrap(text)
+                first = len(self.layout.before)
+                kinds = np.repeat(self.layout.types or (0, 0), [first, len(row) - first])
             ids.append(row)
             types.append(kinds)
         return join(ids), join(types)

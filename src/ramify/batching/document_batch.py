@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ramify.batching.batch import AnyBatch, Movable
+from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Ints, ranges
 from ramify.batching.levels import DocumentRows
 from ramify.batching.views.documents import DocumentExample
@@ -62,6 +63,12 @@ class LevelBatch(Movable):
 
     def to(self, device: torch.device | str) -> "LevelBatch":
         return moved(self, device)
+
+    def token_rows(self, vocab_size: int) -> EncoderInput:
+        """Rows of tokens as the input of an encoder of texts. The ids of marks follow the vocabulary."""
+        return EncoderInput.of_rows(
+            torch.where(self.slots < NUM_MARKS, self.slots + vocab_size, self.slots - NUM_MARKS), self.rows
+        )
 
     @property
     def children(self) -> Int[Tensor, " child"]:

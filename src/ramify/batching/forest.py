@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ramify.dataset.store import TOKENS, Store
 from ramify.errors import RamifyError
 from ramify.files import scratch_folder
-from ramify.tokenizer import Frame, Tokenizer
+from ramify.tokenizer import Layout, RowLayout, Tokenizer
 from ramify.tree import depths, roots_of
 
 Overflow = Literal["truncate", "chain"]
@@ -45,11 +45,18 @@ class Forest:
     """The index of each node in the store. A chained text is several nodes here."""
     cut: dict[str, int]
     """Counts of texts that are not empty, of tokens, of texts and tokens truncated at `max_tokens`, and of chained texts."""
-    frame: Frame
+    layout: RowLayout
     """The special tokens around each text."""
 
     @classmethod
-    def open(cls, store: Store, tokenizer: Tokenizer, max_tokens: int, overflow: Overflow = "truncate") -> "Forest":
+    def open(
+        cls,
+        store: Store,
+        tokenizer: Tokenizer,
+        max_tokens: int,
+        overflow: Overflow = "truncate",
+        layout: Layout = "bert",
+    ) -> "Forest":
         """Tokenize a store, or read its token cache, and build the arrays.
 
         `max_tokens` counts special tokens. `truncate` cuts longer texts when they are batched. `chain` splits a longer text
@@ -59,7 +66,8 @@ class Forest:
         ids, starts = tokenized.ids, tokenized.starts
         length = np.diff(starts)
         parent = np.asarray(store.parent, dtype=np.int64)
-        room = max_tokens - tokenizer.num_special
+        own = tokenizer.layout(layout)
+        room = max_tokens - own.num_special
         over = np.maximum(length - room, 0)
         cut = {
             "texts": int((length > 0).sum()),
@@ -86,7 +94,7 @@ class Forest:
             cut |= {"texts_over": 0, "tokens_over": 0, "texts_chained": cut["texts_over"]}
         elif overflow != "truncate":
             raise RamifyError(f"overflow must be 'truncate' or 'chain', but is {overflow!r}.")
-        return cls(store, offsets, parent, roots_of(parent), depth, start, length, ids, node, cut, tokenizer.frame)
+        return cls(store, offsets, parent, roots_of(parent), depth, start, length, ids, node, cut, own)
 
     @property
     def num_trees(self) -> int:

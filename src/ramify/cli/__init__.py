@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -23,34 +24,13 @@ from ramify.cli import (
     score,
     tokenizer,
     train,
+    verbs,
 )
+from ramify.cli.verbs import Form
 from ramify.errors import RamifyError
+from ramify.inference.verbs import VERBS
 from ramify.memory import keep_pages
 from ramify.version import __version__
-
-app = typer.Typer(
-    name="ramify",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(data.app, name="data")
-app.add_typer(train.app, name="train")
-app.add_typer(tokenizer.app, name="tokenizer")
-app.add_typer(evaluate.app, name="evaluate")
-app.command()(embed.embed)
-app.command("fill-mask")(fill_mask.fill_mask)
-app.command()(score.score)
-app.command()(generate.generate)
-app.command()(attention.attention)
-app.command()(reconstruct.reconstruct)
-app.command()(coherence.coherence)
-app.command()(nearest.nearest)
-app.command()(disentangle.disentangle)
-app.command(context_settings={"ignore_unknown_options": True})(backprop.backprop)
-app.command()(report.report)
-app.command()(demo.demo)
 
 
 def _version(requested: bool) -> None:
@@ -59,7 +39,6 @@ def _version(requested: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def ramify(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
@@ -70,6 +49,53 @@ def ramify(
 
     Example: ramify demo --out runs/demo
     """
+
+
+FORMS: dict[str, Form] = {
+    "fill_mask": fill_mask.FORM,
+    "score": score.FORM,
+    "generate": generate.FORM,
+    "attention": attention.FORM,
+    "reconstruct": reconstruct.FORM,
+    "coherence": coherence.FORM,
+}
+"""How the command of each verb shows its answer. Those of other verbs print JSON."""
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "embed": embed.embed,
+    "nearest": nearest.nearest,
+    "disentangle": disentangle.disentangle,
+    "live": disentangle.disentangle,
+}
+"""The commands of verbs that read and write files of their own."""
+
+
+def build() -> typer.Typer:
+    """The program: a command for each verb, and all others."""
+    app = typer.Typer(
+        name="ramify",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(ramify)
+    app.add_typer(data.app, name="data")
+    app.add_typer(train.app, name="train")
+    app.add_typer(tokenizer.app, name="tokenizer")
+    app.add_typer(evaluate.app, name="evaluate")
+    for name in VERBS:
+        if name not in COMMANDS:
+            app.command(name.replace("_", "-"))(verbs.command(name, FORMS.get(name)))
+    for function in dict.fromkeys(COMMANDS.values()):
+        app.command()(function)
+    app.command(context_settings={"ignore_unknown_options": True})(backprop.backprop)
+    app.command()(report.report)
+    app.command()(demo.demo)
+    return app
+
+
+app = build()
 
 
 def main() -> None:

@@ -121,6 +121,7 @@ def _train(data: Path, out: Path, steps: int) -> tuple[dict[str, Any], list[dict
     from ramify.runs import execute
     from ramify.runs.base import RUN_FILE
     from ramify.runs.curves import train_loss
+    from ramify.tasks.masked_lm import MaskedLM
     from ramify.training.metrics_log import read_metrics
 
     run = RECIPES["tree-mlm"](str(data), steps=steps).changed(SETTINGS)
@@ -132,7 +133,7 @@ def _train(data: Path, out: Path, steps: int) -> tuple[dict[str, Any], list[dict
     measured = [record for record in metrics if "dev_loss" in record]
     print()
     for name, values in (
-        ("train, a mean per comment", [train_loss(record) for record in metrics]),
+        ("train, a mean per comment", [train_loss(record, MaskedLM.main_loss) for record in metrics]),
         ("dev, with ancestors", [record["dev_loss"] for record in measured]),
         ("dev, without", [record["dev_loss_none"] for record in measured]),
     ):
@@ -152,11 +153,11 @@ def _sparkline(values: Sequence[float], width: int = 40) -> str:
 def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
     """The shipped checkpoint's loss on the whole sample: with ancestors, without context, and with another tree's ancestors."""
     import ramify
-    from ramify.cli.shared import bar, mask_filler
+    from ramify.cli.shared import bar
     from ramify.inference.evaluation import gain
     from ramify.inference.held_out import NAMES, measure
 
-    task = mask_filler(ramify.load(CHECKPOINT), str(CHECKPOINT)).task
+    task = ramify.load(CHECKPOINT).task
     with bar("evaluating", 3 * store.info["comments"]) as advance:
         measured = measure(task, store, "all", draws=draws, controls=("mismatched",), progress=advance)
     count = measured.scores["tree"].count.sum()

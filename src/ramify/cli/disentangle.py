@@ -27,6 +27,7 @@ from ramify.cli.shared import (
     redecide,
     say_left_out,
 )
+from ramify.cli.verbs import check_can, offers
 from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD
 from ramify.sample import LINKS
@@ -34,7 +35,7 @@ from ramify.sample import LINKS
 if TYPE_CHECKING:
     from ramify.disentangle.inference.disentangler import Disentangler
     from ramify.disentangle.inference.result import Disentangled
-    from ramify.disentangle.inference.streaming import LinkPrediction
+    from ramify.inference.answers import LinkPrediction
     from ramify.readers import Format
     from ramify.readers.base import Report
     from ramify.tree import Node, Tree
@@ -107,17 +108,6 @@ Ensemble = Annotated[
     ),
 ]
 
-Beam = Annotated[int, typer.Option(min=1, help="Beam width of models that read their own decisions.")]
-
-IgnoreReplies = Annotated[
-    bool,
-    typer.Option(
-        "--ignore-replies",
-        help="Predict the parents of all messages, to compare them with the replies that the log itself records. Default: "
-        "these replies are kept, and the others predicted.",
-    ),
-]
-
 Live = Annotated[
     bool,
     typer.Option(
@@ -141,18 +131,19 @@ Every = Annotated[
 # --- the command --------------------------------------------------------------------------------------------------------
 
 
+@offers("disentangle", "live")
 def disentangle(
     logs: Logs,
     to: Kind = None,
     out: OutFile = None,
     model: Models = None,
     ensemble: Ensemble = "vote",
-    beam: Beam = 1,
+    beam: int = 1,
     format: FormatName = None,
     pattern: LogPattern = None,
     option: FormatOptions = None,
     column: ColumnNames = None,
-    ignore_replies: IgnoreReplies = False,
+    ignore_replies: bool = False,
     live: Live = False,
     every: Every = None,
     settings: Deciding = None,
@@ -310,11 +301,9 @@ def _check_no_input(out: Path, known: "Format", logs: list[Path], chosen: dict[s
 
 def _loaded(source: str, settings: list[str] | None, device: str) -> "Disentangler":
     import ramify
-    from ramify.disentangle.inference.disentangler import Disentangler
 
-    pipeline = ramify.load(source, device=device)
-    if not isinstance(pipeline, Disentangler):
-        raise RamifyError(f"--model {source} is not a disentanglement model; it supports {', '.join(pipeline.verbs)}.")
+    pipeline: Any = ramify.load(source, device=device)
+    check_can(pipeline, "disentangle", f"--model {source}", {})
     return redecide(pipeline, settings)
 
 

@@ -1,7 +1,6 @@
 """Input and notes that the commands on models of nested documents share."""
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,8 +9,8 @@ import typer
 from ramify.errors import RamifyError, counted
 
 if TYPE_CHECKING:
-    from ramify.inference.base import Pipeline
-    from ramify.inference.documents import AnyDocumentPipeline, DocumentPipeline
+    from ramify.cli.verbs import Asked
+    from ramify.inference.documents import AnyDocumentPipeline
     from ramify.readers.base import Report
     from ramify.tree import Tree
 
@@ -35,30 +34,7 @@ SEVERAL = 5
 """Number of ids that a message lists."""
 
 
-def any_document_pipeline(model: "Pipeline", source: str) -> "AnyDocumentPipeline":
-    from ramify.inference.documents import AnyDocumentPipeline
-
-    if not isinstance(model, AnyDocumentPipeline):
-        raise RamifyError(
-            f"{source} is not a model of nested documents; it supports {', '.join(model.verbs)}. Train one with "
-            "`ramify train agent`."
-        )
-    return model
-
-
-def document_pipeline(model: "Pipeline", source: str, verb: str) -> "DocumentPipeline":
-    """The model, if it has a decoder and checkers. `verb` is what they are needed for."""
-    from ramify.inference.documents import DocumentPipeline
-
-    model = any_document_pipeline(model, source)
-    if not isinstance(model, DocumentPipeline):
-        raise RamifyError(
-            f"{source} is an encoder without decoder and checkers, so it cannot {verb}; it supports {', '.join(model.verbs)}."
-        )
-    return model
-
-
-def read_document(model: "AnyDocumentPipeline", file: Path | None, data: Path | None, tree: str | None) -> "Tree":
+def read_document(model: Any, file: Path | None, data: Path | None, tree: str | None) -> "Tree":
     """The document of FILE, or of --data and --tree. Repairs and omissions of the reader are printed on stderr."""
     if file is None and data is None:
         raise RamifyError("Missing argument 'FILE'. Name a file, or a document of a data set with --data and --tree.")
@@ -134,10 +110,11 @@ def say_report(report: "Report") -> None:
             print(f"{title}: {count:,} {reason.replace('_', ' ')}{where and f' (first: {where})'}", file=sys.stderr)
 
 
-def say_counts(answer: Mapping[str, Any], source: str) -> None:
-    """Print notes about the tokens and children of a document, as `DocumentPipeline` counts them, on stderr."""
-    say_unknown(answer["unknown_tokens"], answer["tokens"], source)
-    say_left_out(answer["children_left_out"])
+def say_counts(asked: "Asked") -> None:
+    """Print notes about the tokens and children of a document, as the answer counts them, on stderr."""
+    answer = asked.answer
+    say_unknown(answer.unknown_tokens, answer.tokens, str(asked.given["file"] or asked.items[0].id))
+    say_left_out(answer.children_left_out)
 
 
 def say_unknown(unknown: int, tokens: int, source: str) -> None:
@@ -158,8 +135,3 @@ def say_left_out(children: int) -> None:
             "input.overflow=truncate.",
             file=sys.stderr,
         )
-
-
-def levels_of(names: list[str] | None) -> list[str] | None:
-    """The levels of a repeatable option whose values may be separated by commas."""
-    return [each.strip() for name in names for each in name.split(",") if each.strip()] if names else None

@@ -3,19 +3,22 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ramify.cli.documents import say_left_out, say_unknown
-from ramify.cli.shared import Device, Precision, bar, file_kind, text_pipeline
+from ramify.cli.shared import Device, Precision, bar, file_kind
+from ramify.cli.verbs import check_can, offers
 from ramify.errors import RamifyError, counted
+from ramify.inference.verbs import LEVELS
 
 if TYPE_CHECKING:
     from ramify.inference.documents import AnyDocumentPipeline
     from ramify.inference.vectors import Kind
 
 
+@offers("embed")
 def embed(
     model: Annotated[str, typer.Argument(help="A run, a Hugging Face directory, a hub id, or tree-mlm-small.")],
     data: Annotated[
@@ -32,14 +35,8 @@ def embed(
             "(as JSON) and text.",
         ),
     ] = "",
-    level: Annotated[
-        str | None,
-        typer.Option(help="Models of nested documents: the level whose nodes are embedded, such as sentence or chapter."),
-    ] = None,
-    context: Annotated[
-        Literal["tree", "none"] | None,
-        typer.Option(help="Context of a comment: its ancestors (tree) or nothing (none). Default: as in training."),
-    ] = None,
+    level: str | None = None,
+    context: Literal["tree", "none"] | None = None,
     format: Annotated[
         Literal["parquet", "npy"] | None,
         typer.Option(
@@ -62,25 +59,20 @@ def embed(
     Example: ramify embed runs/agent --data data/books --level paragraph --out paragraphs.parquet
     """
     import ramify
-    from ramify.inference.documents import AnyDocumentPipeline
     from ramify.inference.vectors import write_vectors
     from ramify.nn.precision import autocast
 
     kinds: dict[str, Kind] = {"-": "parquet", ".parquet": "parquet", ".npy": "npy"}
     kind = format or file_kind(out, kinds, "--format")
     columns = [name.strip() for name in beside.split(",") if name.strip()]
-    pipeline = ramify.load(model, device=device)
-    if isinstance(pipeline, AnyDocumentPipeline):
+    loaded: Any = ramify.load(model, device=device)
+    check_can(loaded, "embed", model, {"level": level, "context": context})
+    if LEVELS in loaded.abilities:
         if level is None:
-            raise RamifyError(f"{model} is a model of nested documents. Choose --level {' or '.join(pipeline.levels)}.")
-        if context is not None:
-            raise RamifyError(f"--context {context} is for models of comments, but {model} reads documents. Leave it out.")
-        with autocast(pipeline.device, precision):
-            _level(pipeline, data, out, kind, level, columns)
+            raise RamifyError(f"{model} is a model of nested documents. Choose --level {' or '.join(loaded.levels)}.")
+        with autocast(loaded.device, precision):
+            _level(loaded, data, out, kind, level, columns)
         return
-    loaded = text_pipeline(pipeline, model)
-    if level is not None:
-        raise RamifyError(f"--level {level} is for models of nested documents, but {model} embeds comments. Leave it out.")
     with bar("embedding", None) as advance, autocast(loaded.device, precision):
         cut = write_vectors(loaded, data, out, kind, context, advance, columns)
     left = f", none for {counted(cut['placeholders'], 'placeholder')}" if cut["placeholders"] else ""

@@ -1,36 +1,10 @@
 """`ramify generate`: sample text from a language model."""
 
-import json
-from typing import Annotated
+from ramify.cli.verbs import Form
 
-import typer
+HELP = """Continue a text token by token, from left to right, and print the continuation.
 
-from ramify.cli.score import warn_of_full_orders
-from ramify.cli.shared import Device, Json
+Example: ramify generate runs/lm --prompt "The moon" --tokens 40 --top-p 0.9 --seed 1
+"""
 
-
-def generate(
-    run: Annotated[str, typer.Argument(help="An XLNet: a run or a saved model.")],
-    prompt: Annotated[str, typer.Option("--prompt", help="The text that is continued.")] = "",
-    tokens: Annotated[int, typer.Option(min=1, help="Number of tokens to sample.")] = 50,
-    temperature: Annotated[float, typer.Option(help="Below 1: likelier tokens. 0: always the likeliest.")] = 1.0,
-    top_k: Annotated[int | None, typer.Option(help="Sample from so many of the likeliest tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Sample from the likeliest tokens of this probability together.")] = None,
-    seed: Annotated[int, typer.Option(help="Equal seeds give equal texts.")] = 0,
-    device: Device = "auto",
-    as_json: Json = False,
-) -> None:
-    """Continue a text token by token, from left to right, and print the continuation.
-
-    Example: ramify generate runs/lm --prompt "The moon" --tokens 40 --top-p 0.9 --seed 1
-    """
-    import ramify
-    from ramify.errors import RamifyError
-    from ramify.inference.permutation import PermutationPipeline
-
-    model = ramify.load(run, device=device)
-    if not isinstance(model, PermutationPipeline):
-        raise RamifyError(f"{run} cannot generate text; it supports {', '.join(model.verbs)}.")
-    warn_of_full_orders(model, run)
-    answer = model.generate(prompt, tokens=tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-    print(json.dumps(answer, ensure_ascii=False) if as_json else answer["text"])
+FORM = Form(HELP, lambda asked: [asked.answer.text])

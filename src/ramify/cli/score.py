@@ -1,79 +1,35 @@
 """`ramify score`: the likelihood of a text."""
 
-import json
-import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator
 
-import typer
+from ramify.cli.verbs import Asked, Form
+from ramify.errors import RamifyError, counted
+from ramify.inference.answers import Likelihood, Score
 
-from ramify.cli.shared import Device, Json
+HELP = """Print the log-likelihood of a text in nats. Masked language models give the pseudo-log-likelihood.
 
-if TYPE_CHECKING:
-    from ramify.inference.permutation import Order, PermutationPipeline
+Example: ramify score runs/lm --text "The moon had not risen." --order random:16 --json
+
+Example: ramify score tree-mlm-small --data trees.jsonl --node c42 --context tree
+"""
 
 
-def score(
-    run: Annotated[str, typer.Argument(help="A run or a saved model: XLNet under an order, or a masked language model.")],
-    text: Annotated[str, typer.Option("--text", help="The text; - reads stdin.")],
-    order: Annotated[
-        str | None,
-        typer.Option(metavar="ORDER", help="XLNet only: forward (default), backward, or random:N for N random orders."),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random orders.")] = 0,
-    device: Device = "auto",
-    as_json: Json = False,
-) -> None:
-    """Print the log-likelihood of a text in nats. Masked language models give the pseudo-log-likelihood.
+def check(asked: Asked) -> None:
+    """Raise for a text without tokens."""
+    answer: Score = asked.answer
+    if not answer.num_tokens:
+        raise RamifyError(f"the text of {asked.given['run']!r} has no tokens, so it has no likelihood. Pass another text.")
 
-    Example: ramify score runs/lm --text "The moon had not risen." --order random:16 --json
-    """
-    import ramify
-    from ramify.errors import RamifyError, counted
-    from ramify.inference.fill_mask import MaskFiller
-    from ramify.inference.permutation import PermutationPipeline
 
-    model = ramify.load(run, device=device)
-    text = sys.stdin.read() if text == "-" else text
-    if isinstance(model, MaskFiller):
-        if order is not None:
-            raise RamifyError(f"--order {order} needs an XLNet; {run} holds a masked language model. Leave --order out.")
-        answer = model.score(text)
-        if not answer["tokens"]:
-            raise RamifyError(f"the text {text[:40]!r} has no tokens, so it has no likelihood. Pass another text.")
-        said = f"pseudo-log-likelihood {answer['pseudo_log_likelihood']:.4f} nats, {counted(len(answer['tokens']), 'token')}"
-        print(json.dumps(answer, ensure_ascii=False) if as_json else said)
+def lines(asked: Asked) -> Iterator[str]:
+    answer: Score = asked.answer
+    if not isinstance(answer, Likelihood):
+        yield f"pseudo-log-likelihood {answer.value:.4f} nats, {counted(answer.num_tokens, 'token')}"
         return
-    if not isinstance(model, PermutationPipeline):
-        raise RamifyError(f"{run} cannot score texts; it supports {', '.join(model.verbs)}.")
-    answer = model.score(text, order=_order(order or "forward"), seed=seed)
-    warn_of_full_orders(model, run)
-    if as_json:
-        print(json.dumps(answer, ensure_ascii=False))
-        return
-    sizes = f"{counted(answer['tokens'], 'token')}, {counted(answer['bytes'], 'byte')}"
-    print(f"log-likelihood {answer['log_likelihood']:.4f} nats, {sizes}, order {answer['order']}")
-    if "orders" in answer:
-        print(f"mean over orders {answer['mean']:.4f}, log of the mean likelihood {answer['log_mean_exp']:.4f}")
+    sizes = f"{counted(answer.tokens, 'token')}, {counted(answer.bytes, 'byte')}"
+    yield f"log-likelihood {answer.log_likelihood:.4f} nats, {sizes}, order {answer.order}"
+    if answer.orders:
+        yield f"mean over orders {answer.mean:.4f}, log of the mean likelihood {answer.log_mean_exp:.4f}"
 
 
-def _order(text: str) -> "Order":
-    from ramify.errors import RamifyError
-
-    kind, _, number = text.partition(":")
-    if text == "forward":
-        return "forward"
-    if text == "backward":
-        return "backward"
-    if kind == "random" and number.isdecimal() and int(number):
-        return int(number)
-    raise RamifyError(f"--order {text} is not an order. Give forward, backward, or random:N with N of at least 1.")
-
-
-def warn_of_full_orders(model: "PermutationPipeline", source: str) -> None:
-    """Say on stderr if the model was trained to predict only the last tokens of an order."""
-    if not model.knows_full_orders:
-        print(
-            f"note: {source} was trained with task.k={model.task.config.k:g}, so it always saw most of a row. Full orders are "
-            "off its distribution; ramify train xlnet-lm trains a model for them.",
-            file=sys.stderr,
-        )
+FORM = Form(HELP, lines, beside=check)

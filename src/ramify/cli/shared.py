@@ -14,9 +14,6 @@ from ramify.errors import in_words
 
 if TYPE_CHECKING:
     from ramify.disentangle.inference.disentangler import Disentangler
-    from ramify.inference.base import Pipeline
-    from ramify.inference.embed import TextPipeline
-    from ramify.inference.fill_mask import FillingPipeline, MaskFiller
     from ramify.tree import Tree
 
 LINE_SECONDS = 30.0
@@ -92,41 +89,15 @@ def redecide(model: "Disentangler", settings: list[str] | None) -> "Disentangler
     return Disentangler(model.task, redecided(model.decoding, settings_of(settings)))
 
 
-def mask_filler(model: "Pipeline", source: str) -> "MaskFiller":
-    from ramify.errors import RamifyError
-    from ramify.inference.fill_mask import MaskFiller
-
-    if not isinstance(model, MaskFiller):
-        raise RamifyError(f"{source} is not a masked language model; it supports {', '.join(model.verbs)}.")
-    return model
-
-
-def filling_pipeline(model: "Pipeline", source: str) -> "FillingPipeline":
-    from ramify.errors import RamifyError
-    from ramify.inference.fill_mask import FillingPipeline
-
-    if not isinstance(model, FillingPipeline):
-        raise RamifyError(f"{source} cannot fill masks; it supports {', '.join(model.verbs)}.")
-    return model
-
-
-def text_pipeline(model: "Pipeline", source: str) -> "TextPipeline":
-    from ramify.errors import RamifyError
-    from ramify.inference.embed import TextPipeline
-
-    if not isinstance(model, TextPipeline):
-        raise RamifyError(f"{source} is not a text model; it supports {', '.join(model.verbs)}.")
-    return model
-
-
 def text_or_node(text: str | None, data: Path | None, node: str | None, tree: str | None) -> tuple["Tree | str", str | None]:
-    """The text of `--text`, or the tree and node of `--data`, `--node` and `--tree`."""
+    """The text of `--text` (- is standard input), or the tree and node of `--data`, `--node` and `--tree`."""
     from ramify.errors import RamifyError
+    from ramify.files import STANDARD
 
     if text is not None:
         if given := [name for name, value in (("--data", data), ("--node", node), ("--tree", tree)) if value is not None]:
             raise RamifyError(f"--text is a text of its own, but {given[0]} names a node. Leave out one of them.")
-        return text, None
+        return sys.stdin.read() if text == str(STANDARD) else text, None
     if data is None or node is None:
         missing = "--data" if data is None else "--node"
         raise RamifyError(f"Missing option '{missing}'. Name a node with --data and --node, or give a text with --text.")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ramify.cli.shared import TimeLeft, settings_of
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.files import check_folder
 from ramify.recipes import FITS, RECIPES
 from ramify.recipes.base import Fit, Positional, Recipe, Training
@@ -171,9 +171,9 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> bo
 
     from ramify.report import write_report
     from ramify.runs import execute
-    from ramify.training.metrics_log import read_metrics
+    from ramify.training.metrics_log import AVERAGED, read_average, read_metrics
 
-    run = run.adapt_to_data().changed(settings_of(settings))
+    run = run.changed(settings_of(settings))
     main = int(os.environ.get("RANK", "0")) == 0
     if main:
         _warn(run.notes())
@@ -189,6 +189,10 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> bo
     measured = "no dev score: the dev split holds nothing to score"
     if progress.best is not None:
         measured = prepared.best_score(progress)
+    mean = read_average(out)
+    if mean is not None:
+        scores = [f", {metric.label} {mean[metric.name]:.4f}" for metric in prepared.task.metrics if metric.name in mean]
+        measured += f"; saved: the mean of {counted(len(mean[AVERAGED]), 'checkpoint')}{''.join(scores)}"
     print(f"{out}: {progress.step} steps, {measured}", file=sys.stderr)
     print(f"report: {write_report(out, device='auto')}", file=sys.stderr)
     print(f"next: ramify {run.next_command(out, prepared.store)}", file=sys.stderr)

@@ -117,6 +117,11 @@ class Store(TreeColumns):
         return cls(nodes, trees, info, path)
 
     @classmethod
+    def is_in(cls, path: str | Path) -> bool:
+        """Whether a folder holds a data set, in any condition."""
+        return (Path(path) / INFO_FILE).is_file()
+
+    @classmethod
     def from_trees(cls, trees: Iterable[Tree]) -> "Store":
         """Make a store in memory, in the given order. It has no folder, hash or splits; "all" contains every tree."""
         trees = [tree for tree in trees if len(tree)]

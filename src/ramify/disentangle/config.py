@@ -5,6 +5,7 @@ from typing import Literal
 
 from ramify.config import check_fields
 from ramify.errors import RamifyError
+from ramify.tokenizer import TextLayout
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class ChatInput:
     """Put the author's name before the text (texts = pieces)."""
     max_tokens: int = 64
     """Longest message, with CLS and SEP (texts = pieces)."""
+    layout: TextLayout = "bert"
+    """The special tokens around a message (texts = pieces)."""
 
     def __post_init__(self) -> None:
         check_fields(self, "input.")

@@ -3,6 +3,7 @@ section 4)."""
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -19,7 +20,7 @@ from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models.base import State
 from ramify.nn.heads import marginal_nll
 from ramify.nn.ragged import as_table, highest
-from ramify.tasks.base import Losses, Task
+from ramify.tasks.base import Losses, Task, belongs
 from ramify.tokenizer import Tokenizer
 
 MASKED_SCORE = -1e9
@@ -35,6 +36,8 @@ CONV_ACCURACY = Metric("dev_conv_accuracy", greater_is_better=True)
 class ReplyLinking(Task[LinkBatch]):
     """Scores every candidate of every target."""
 
+    fresh = ("candidate_pruner", "reranker")
+    """They were fitted to the probabilities of the saved model, which training changes."""
     config: LinkConfig
     backbone: LinkBackbone
     input: ChatInput
@@ -72,13 +75,18 @@ class ReplyLinking(Task[LinkBatch]):
                 "task.score=sum leaves nothing to learn, because the model has no weights. Set task.score=linear."
             )
 
+    @property
+    def encoder_parameters(self) -> list[str]:
+        """The names of the parameters that encode texts, of messages or pairs."""
+        return [name for name, _ in self.named_parameters() if belongs(name, ("backbone.encoder",))]
+
     def corrupt(self, batch: LinkBatch, generator: torch.Generator) -> LinkBatch:
         return batch
 
     def counts(self, batch: LinkBatch, phase: str) -> dict[str, float]:
         return {"links": float(batch.num_targets)}
 
-    def losses(self, batch: LinkBatch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
+    def losses(self, batch: LinkBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any) -> Losses:
         yield {"links": self.loss(self.score_all(batch), batch) / divisors["links"]}, None
 
     def scores(self, batch: LinkBatch, decoding: DecodingConfig) -> Float[Tensor, " key"]:

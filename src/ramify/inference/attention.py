@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from ramify.errors import CannotError, RamifyError
+from ramify.inference.answers import HeadWeights, StackWeights
 from ramify.inference.mask_query import NodeInContext
+from ramify.inference.rows import recorded
 from ramify.models.base import AnyBackbone, Backbone
 from ramify.nn.attention import AttentionRecord
 from ramify.nn.modes import evaluating
@@ -40,25 +41,35 @@ def node_attention(backbone: Backbone, text: NodeInContext, ids: Sequence[int]) 
     batch, _ = text.batch([ids])
     nodes, rows = batch.nodes.host_lengths, batch.targets.host_lengths
     check_pairs(int((nodes**2).sum() + (rows**2).sum()))
-    record: AttentionRecord = {}
+    batch = batch.to(next(backbone.parameters()).device)
     with torch.no_grad(), evaluating(backbone):
-        backbone(batch.to(next(backbone.parameters()).device), record=record)
+        if batch.null_context:
+            record: AttentionRecord = {}
+            backbone(batch, record=record)
+        else:
+            record = recorded(backbone, batch.rows(context=backbone.reads_context))
     names = _names(text, batch.node_source.tolist())
     read = ["null"] if batch.null_context else [names[row] for row in batch.context.tolist()]
     own_id, own = text.tree.nodes[text.node].id, spelled(text.tokenizer, batch.target_ids)
     of_nodes = record.pop("encoder", []) if backbone.reads_context else []
-    found = []
-    for stack, layers in record.items():
-        for kind in layers[0]:
-            keys = read if kind == "cross" else own
-            # A text without ancestors has no weights of cross-attention.
-            if keys:
-                found.append(AttentionTable(stack, kind, own_id, own, keys, [layer[kind][0] for layer in layers]))
+    found = text_tables(record, own_id, own, read)
     ancestors = torch.split(batch.input_ids, nodes.tolist())
     # Ancestors come in the order of the context, oldest first.
     for row in dict.fromkeys(batch.context.tolist()):
         words = spelled(text.tokenizer, ancestors[row])
         found.append(AttentionTable("encoder", "self", names[row], words, words, [layer["self"][row] for layer in of_nodes]))
+    return found
+
+
+def text_tables(record: AttentionRecord, node: str, tokens: list[str], ancestors: list[str]) -> list[AttentionTable]:
+    """The weights of one text, among its tokens and from them to its ancestors."""
+    found = []
+    for stack, layers in record.items():
+        for kind in layers[0]:
+            keys = ancestors if kind == "cross" else tokens
+            # A text without ancestors has no weights of cross-attention.
+            if keys:
+                found.append(AttentionTable(stack, kind, node, tokens, keys, [layer[kind][0] for layer in layers]))
     return found
 
 
@@ -92,8 +103,8 @@ def _names(text: NodeInContext, places: Sequence[int]) -> list[str]:
     return names
 
 
-def chosen_heads(tables: Sequence[AttentionTable], layer: int | None, head: int | None) -> list[dict[str, Any]]:
-    """The tables as plain data and NumPy arrays, reduced to a layer and a head (counted from 1), if any is given.
+def chosen_heads(tables: Sequence[AttentionTable], layer: int | None, head: int | None) -> tuple[StackWeights, ...]:
+    """The tables with NumPy arrays, reduced to a layer and a head (counted from 1), if any is given.
 
     Raises `RamifyError` if no table has this layer or head.
     """
@@ -106,13 +117,12 @@ def chosen_heads(tables: Sequence[AttentionTable], layer: int | None, head: int 
             raise RamifyError(f"{name}={number} is not in this model. Choose 1 to {sizes[name]}, or leave it out.")
     found = []
     for table in tables:
-        heads = [
-            {"layer": place, "head": number, "weights": weights.float().cpu().numpy()}
+        heads = tuple(
+            HeadWeights(place, number, weights.float().cpu().numpy())
             for place, of_heads in enumerate(table.layers, 1)
             for number, weights in enumerate(of_heads, 1)
             if layer in (None, place) and head in (None, number)
-        ]
+        )
         if heads:
-            names = {name: getattr(table, name) for name in ("stack", "kind", "node", "queries", "keys")}
-            found.append({**names, "heads": heads})
-    return found
+            found.append(StackWeights(table.stack, table.kind, table.node, tuple(table.queries), tuple(table.keys), heads))
+    return tuple(found)

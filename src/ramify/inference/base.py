@@ -1,13 +1,18 @@
 """Pipelines: models behind methods that take trees, texts and messages, never tensors."""
 
+import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
 
-from ramify.errors import CannotError
-from ramify.tokenizer import Tokenizer
+from ramify.errors import CannotError, RamifyError, with_article
+from ramify.inference.verbs import VERBS, Array, Option, Takes
+from ramify.tokenizer import RowLayout, Tokenizer
+from ramify.tree import Tree
 
 TOKENS = 16_384
 """Number of tokens computed at once without gradients."""
@@ -17,7 +22,9 @@ class Pipeline(ABC):
     """A model ready for use. `ramify.load` returns a pipeline, and `ramify.save` writes one."""
 
     verbs: ClassVar[tuple[str, ...]]
-    """Names of the methods that use the model."""
+    """Names of the methods that answer questions; `VERBS` describes them."""
+    abilities: ClassVar[tuple[str, ...]] = ()
+    """The abilities that some options of verbs need."""
     usage: ClassVar[tuple[str, ...]]
     """Lines of Python for the model card, in which `model` is the pipeline."""
     backbone: Any
@@ -25,6 +32,8 @@ class Pipeline(ABC):
     tokenizer: Tokenizer
     input: Any
     """Input settings of the model, as in training."""
+    kind: str | None = None
+    """The name of the kind of run that makes and evaluates such a model; None: no run made it."""
 
     @property
     @abstractmethod
@@ -34,6 +43,11 @@ class Pipeline(ABC):
     @abstractmethod
     def parts(self) -> dict[str, Any]:
         """The frozen settings that are saved beside the model's own, by name."""
+
+    @property
+    def layout(self) -> RowLayout:
+        """The special tokens around a text that the model reads."""
+        return self.tokenizer.layout(self.input.layout, self.backbone.config.vocab_size)
 
     @property
     def device(self) -> torch.device:
@@ -48,3 +62,56 @@ class Pipeline(ABC):
         if name.startswith("_"):
             raise AttributeError(name)
         raise CannotError(f"this {type(self).__name__} has no {name}; it can {', '.join(self.verbs)}.")
+
+
+def lacking(pipeline: Pipeline, verb: str, given: Mapping[str, Any]) -> Iterator[tuple[Option, Any]]:
+    """The options of a verb that a model lacks and that have a value other than their default, with this value."""
+    for option in VERBS[verb].options:
+        value = given.get(option.name, option.default)
+        if option.needs and option.needs not in pipeline.abilities and value != option.default:
+            yield option, value
+
+
+def verb(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a method of a pipeline a verb of `VERBS`, which takes one item or a list, and gives one answer or a list of them.
+
+    The method answers about its first argument. Where that may be a node of a tree, an item is a text, a tree of one node, or a
+    pair of a tree and a node. Raises `RamifyError` for an option that the verb has for other models only.
+    """
+    name = method.__name__
+    signature = inspect.signature(method)
+    first = list(signature.parameters)[1]
+
+    @wraps(method)
+    def ask(*args: Any, **options: Any) -> Any:
+        bound = signature.bind(*args, **options)
+        pipeline, declared = args[0], VERBS[name]
+        item: Any = bound.arguments.get(first)
+        for option, value in lacking(pipeline, name, bound.arguments):
+            raise RamifyError(
+                f"{option.name}={value!r} needs {option.needs}, but this is {with_article(type(pipeline).__name__)}. Leave "
+                f"{option.name} out."
+            )
+        if declared.answer is Array or first not in bound.arguments:
+            return method(*args, **options)
+        others = {name: value for name, value in bound.arguments.items() if name != first}
+        if isinstance(item, list | tuple) and others.get("node") is not None:
+            raise RamifyError(
+                f"node={others['node']!r} names a node of one tree, but a {type(item).__name__} is given. Give pairs of a tree "
+                "and a node."
+            )
+
+        def ask_one(item: Any) -> Any:
+            if declared.takes is Takes.NODE and isinstance(item, tuple):
+                tree, node = item
+                return method(**{**others, first: tree, "node": node})
+            return method(**{**others, first: item})
+
+        return [ask_one(each) for each in item] if _is_list(item, declared.takes) else ask_one(item)
+
+    return ask
+
+
+def _is_list(item: Any, takes: Takes) -> bool:
+    """Whether there are several items. The messages of one log may be a list, too."""
+    return isinstance(item, list) and (takes is not Takes.LOG or any(isinstance(each, Tree | list) for each in item))

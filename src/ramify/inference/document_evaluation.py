@@ -65,7 +65,7 @@ def held_out_losses(
             batch = collator([view.example(int(number)) for number in chosen[start:stop]]).to(task.device)
             batch = task.draw(batch, seed + start)
             ones = dict.fromkeys(task.counts(batch, "main"), 1.0)
-            for losses, _ in task.losses(batch, ones, "main", None):
+            for losses, _ in task.losses(batch, ones, "main", None, None):
                 found.add(task.counts(batch, "main"), losses)
             if progress is not None:
                 progress(stop - start)

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from ramify.batching.forest import Ints
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError, counted
+from ramify.inference.answers import Nearest, Neighbour
 from ramify.inference.document_text import texts_of_nodes
 from ramify.inference.document_vectors import Vectors, encode_nodes, encoding_hash, in_groups
 from ramify.tasks.nested_autoencoder import NestedAutoencoder
@@ -42,9 +42,8 @@ class DocumentIndex:
         """The place of a node, by its id and that of its tree. Raises as `find_node` does."""
         return int(np.searchsorted(self.node, find_node(self.store, self.level, node, tree)))
 
-    def nearest(self, vector: Float[NDArray, " dim"], k: int, without: int | None = None) -> list[dict[str, Any]]:
-        """The k nodes with the greatest cosine, the nearest first: tree, id, score and text. `without` is the place of a node
-        that is left out."""
+    def nearest(self, vector: Float[NDArray, " dim"], k: int, without: int | None = None) -> Nearest:
+        """The k nodes with the greatest cosine, the nearest first. `without` is the place of a node that is left out."""
         scores = self.vectors @ (vector / max(float(np.linalg.norm(vector)), 1e-12)).astype(np.float32)
         if without is not None:
             scores[without] = -np.inf
@@ -60,8 +59,8 @@ class DocumentIndex:
                 trees[number_of_tree] = self.store.tree(number_of_tree)
             tree = trees[number_of_tree]
             text = next(texts_of_nodes(tree, [number - int(self.store.offsets[number_of_tree])]))
-            found.append({"tree": tree.id, "id": self.store.ids([number])[0], "score": float(scores[place]), "text": text})
-        return found
+            found.append(Neighbour(tree.id, self.store.ids([number])[0], float(scores[place]), text))
+        return Nearest(self.level, tuple(found))
 
 
 def find_node(store: Store, level: str, node: str, tree: str | None) -> int:

@@ -16,6 +16,7 @@ from ramify.batching.levels import DocumentRows, Level, LevelRows, Levels
 from ramify.batching.views.documents import Documents, LevelInput
 from ramify.dataset.store import Store
 from ramify.inference.base import TOKENS
+from ramify.inference.rows import row_vectors
 from ramify.models.agent import Agent
 from ramify.nn.modes import evaluating
 from ramify.nn.ragged import runs
@@ -111,8 +112,11 @@ def encode_level(
             first, last = int(rows.spans[start]), int(rows.spans[stop])
             numbers = np.arange(first, last)
             batch = collator.level(level, np.arange(start, stop), numbers, numbers - first).to(device)
-            children = None if below is None else torch.from_numpy(below[first:last]).to(device)
-            vectors[batch.source] = agent.encode(level, children, batch).float().cpu().numpy()
+            if below is None:
+                found = row_vectors(agent, batch.token_rows(agent.config.vocab_size))
+            else:
+                found = agent.encode(level, torch.from_numpy(below[first:last]).to(device), batch)
+            vectors[batch.source] = found.float().cpu().numpy()
             if progress is not None and level == 0:
                 progress(int(rows.tokens[start:stop].sum()))
     return vectors

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,12 +16,17 @@ from ramify.batching.forest import Forest, Ints
 from ramify.batching.samplers import TokenBudget
 from ramify.batching.views.base import Example
 from ramify.batching.views.comment_trees import BLIND, FOREIGN, Context, Discussions, TextInput, units
+from ramify.dataset.frames import ArrowStream
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
+from ramify.inference.answers import Attention, NodeAttention
 from ramify.inference.attention import chosen_heads, node_attention
-from ramify.inference.base import TOKENS, Pipeline
+from ramify.inference.base import TOKENS, Pipeline, verb
 from ramify.inference.mask_query import NodeInContext, chosen_node
-from ramify.models.base import Backbone, decode_parts
+from ramify.inference.rows import row_vectors
+from ramify.inference.texts import read_texts
+from ramify.inference.verbs import READS_COMMENTS
+from ramify.models.base import Backbone, decode_parts, parts_of
 from ramify.nn.modes import evaluating
 from ramify.nn.ragged import runs
 from ramify.tokenizer import Tokenizer
@@ -34,6 +39,7 @@ NODES = 1 << 18
 class TextPipeline(Pipeline, ABC):
     """A pipeline of a model that reads the texts of trees. Every such model can embed."""
 
+    abilities: ClassVar[tuple[str, ...]] = (READS_COMMENTS,)
     normalize: bool = False
     """Whether vectors have length 1."""
 
@@ -41,27 +47,38 @@ class TextPipeline(Pipeline, ABC):
     def forest(self, data: Store | Iterable[Tree]) -> Forest:
         """Trees laid out for `embed_batches`."""
 
+    @verb
     def embed(
-        self, data: Tree | str | Iterable[Tree | str], *, context: Literal["tree", "none"] | None = None
+        self,
+        data: Tree | str | Iterable[Tree | str] | ArrowStream,
+        *,
+        level: str | None = None,
+        context: Literal["tree", "none"] | None = None,
+        text: str | None = None,
+        id: str | None = None,
+        parent: str | None = None,
+        tree: str | None = None,
     ) -> Float[NDArray, "node dim"]:
         """A vector for every node, tree after tree: given its ancestors (`tree`), or from its text alone (`none`).
 
-        By default, nodes read the same context as in training. A string is a tree of one node. Raises `RamifyError` for other
-        types.
+        By default, nodes read the same context as in training. A string is a tree of one node. `level` is for models of nested
+        documents.
+
+        Of a data frame (pandas, polars, pyarrow …), `text` names the column of texts: a vector for every row, in their order.
+        With the columns `id` and `parent` (an id, or nothing for a root), rows are the nodes of trees; ids are unique in the
+        frame, or in each `tree` if this column is named. Raises `RamifyError` for other types.
         """
-        given = [data] if isinstance(data, Tree | str) else list(data)
-        trees = [Tree((Node(each),)) if isinstance(each, str) else each for each in given]
-        if other := [type(each).__name__ for each in trees if not isinstance(each, Tree)]:
-            raise RamifyError(f"embed takes trees and strings, not {other[0]}. Pass Tree objects or strings.")
+        texts = read_texts(data, "embed", text=text, id=id, parent=parent, tree=tree)
+        trees = [Tree((Node(each),)) if isinstance(each, str) else each for each in texts.items]
         if not any(map(len, trees)):
             return np.zeros((0, self.dim), dtype=np.float32)
         forest = self.forest(trees)
         out = np.zeros((forest.store.num_nodes, self.dim), dtype=np.float32)
         for nodes, vectors in self.embed_batches(forest, context=context):
             out[nodes] = vectors
-        return out
+        return texts.in_order_of_rows(out)
 
-    @abstractmethod
+    @verb
     def attention(
         self,
         tree: Tree | str,
@@ -70,13 +87,33 @@ class TextPipeline(Pipeline, ABC):
         context: Context | None = None,
         layer: int | None = None,
         head: int | None = None,
-    ) -> dict[str, Any]:
-        """The attention weights of a text, or of a node's text in its context, by layer and head, which are counted from 1.
+        order: Literal["forward", "backward", "random"] | None = None,
+        seed: int = 0,
+    ) -> Attention:
+        """The attention weights of a text, or of a node's text in its context: a table per stack of layers and kind of
+        attention.
 
-        `attention` is a list of tables, one per stack of layers and kind of attention. `queries` and `keys` are tokens, or ids
-        of ancestors; the `weights` of each head are an array, [query, key]. A query's weights add up to 1, or to 0 if it sees
-        no key. `layer` and `head` choose one. Raises `RamifyError` if the text is longer than the model reads.
+        `layer` and `head` choose one; they are counted from 1. Raises `RamifyError` if the text is longer than the model reads.
+
+        A model with two streams gives both, without memory. By default, tokens of its content stream read all tokens, and its
+        query stream has a row for each mask token, which reads all other words, or if there is none, a row for each token,
+        which reads all other tokens. With an `order`, both streams follow this factorization order; `seed` determines a random
+        one.
         """
+        return self._attention(tree, node, context, layer, head, order, seed)
+
+    @abstractmethod
+    def _attention(
+        self,
+        tree: Tree | str,
+        node: str | int | None,
+        context: Context | None,
+        layer: int | None,
+        head: int | None,
+        order: Literal["forward", "backward", "random"] | None,
+        seed: int,
+    ) -> Attention:
+        """`attention` of one text. Only models with two streams are given an order."""
 
     @property
     @abstractmethod
@@ -88,11 +125,36 @@ class TextPipeline(Pipeline, ABC):
         """The length of a vector."""
         return self.backbone.out_dim
 
-    @abstractmethod
     def embed_batches(
         self, forest: Forest, *, context: Literal["tree", "none"] | None = None, tokens: int = TOKENS
     ) -> Iterator[tuple[Ints, Float[NDArray, "node dim"]]]:
         """Yield nodes of the store and their vectors, batch by batch."""
+        if context not in (None, "tree", "none"):
+            raise RamifyError(
+                f"context={context} is not a context of embed: a vector is of a node with its ancestors (tree) or of its text "
+                "alone (none). Set context to tree or none, or leave it out."
+            )
+        if context == "tree" and not self.backbone.reads_context:
+            raise RamifyError(
+                f"context=tree needs a model that reads ancestors; {type(self.backbone).__name__} embeds texts alone. Set "
+                "context=none."
+            )
+        with evaluating(self.module):
+            for source, vectors in self.vector_batches(forest, context, tokens):
+                # The parts of a chained text share one vector, their mean.
+                nodes, place = np.unique(forest.node[source], return_inverse=True)
+                total = torch.zeros(len(nodes), vectors.shape[1], dtype=torch.float32, device=vectors.device)
+                total.index_add_(0, torch.from_numpy(place).to(vectors.device), vectors.float())
+                total /= torch.from_numpy(np.bincount(place)).to(vectors.device)[:, None]
+                if self.normalize:
+                    total = nn.functional.normalize(total, dim=1)
+                yield nodes, total.cpu().numpy()
+
+    @abstractmethod
+    def vector_batches(
+        self, forest: Forest, context: Literal["tree", "none"] | None, tokens: int
+    ) -> Iterator[tuple[Ints, Float[Tensor, "row dim"]]]:
+        """Yield nodes of the forest and the vectors of their texts, in batches of about `tokens` tokens."""
 
 
 class ContextPipeline(TextPipeline, ABC):
@@ -108,35 +170,26 @@ class ContextPipeline(TextPipeline, ABC):
     def forest(self, data: Store | Iterable[Tree]) -> Forest:
         return self.input.forest(data, self.tokenizer)
 
-    def attention(
+    def _attention(
         self,
         tree: Tree | str,
-        node: str | int | None = None,
-        *,
-        context: Context | None = None,
-        layer: int | None = None,
-        head: int | None = None,
-    ) -> dict[str, Any]:
+        node: str | int | None,
+        context: Context | None,
+        layer: int | None,
+        head: int | None,
+        order: Literal["forward", "backward", "random"] | None,
+        seed: int,
+    ) -> Attention:
         tree, node = chosen_node(tree, node)
         text = NodeInContext.of(self.backbone, self.tokenizer, self.input, tree, node, context)
         ids = self.tokenizer.encode(tree.nodes[text.node].text, masks=True)
-        return {**text.head, "attention": chosen_heads(node_attention(self.backbone, text, ids), layer, head)}
+        return NodeAttention(*text.head, chosen_heads(node_attention(self.backbone, text, ids), layer, head))
 
-    def embed_batches(
-        self, forest: Forest, *, context: Literal["tree", "none"] | None = None, tokens: int = TOKENS
-    ) -> Iterator[tuple[Ints, Float[NDArray, "node dim"]]]:
-        """Yield nodes of the store and their vectors, batch by batch, with whole trees in each batch."""
+    def vector_batches(
+        self, forest: Forest, context: Literal["tree", "none"] | None, tokens: int
+    ) -> Iterator[tuple[Ints, Float[Tensor, "row dim"]]]:
+        """Yield nodes of the forest and their vectors, with whole trees in each batch."""
         reads = self.backbone.reads_context
-        if context not in (None, "tree", "none"):
-            raise RamifyError(
-                f"context={context} is not a context of embed: a vector is of a node with its ancestors (tree) or of its text "
-                "alone (none). Set context to tree or none, or leave it out."
-            )
-        if context == "tree" and not reads:
-            raise RamifyError(
-                f"context=tree needs a model that reads ancestors; {type(self.backbone).__name__} embeds texts alone. Set "
-                "context=none."
-            )
         # By default, nodes read the context of training. Without context, their vectors come from the encoder, unless the model
         # was trained without context: its encoder then received no gradient.
         trained = "tree" if self.input.context in FOREIGN else self.input.context
@@ -148,27 +201,24 @@ class ContextPipeline(TextPipeline, ABC):
         alone = reads and chosen == "none" and not blind
         input = replace(self.input, context=chosen, concatenate=0)
         collate = Collator(forest, self.tokenizer, input)
-        with evaluating(self.module):
-            for examples in _in_steps(forest, input, tokens):
-                batch = collate(examples).to(self.device)
-                vectors = self._batch_vectors(batch, tokens, alone)
-                # The parts of a chained text share one vector, their mean.
-                nodes, place = np.unique(forest.node[batch.source], return_inverse=True)
-                total = torch.zeros(len(nodes), vectors.shape[1], dtype=torch.float32, device=vectors.device)
-                total.index_add_(0, torch.from_numpy(place).to(vectors.device), vectors.float())
-                total /= torch.from_numpy(np.bincount(place)).to(vectors.device)[:, None]
-                if self.normalize:
-                    total = nn.functional.normalize(total, dim=1)
-                yield nodes, total.cpu().numpy()
+        for examples in _in_steps(forest, input, tokens):
+            batch = collate(examples).to(self.device)
+            yield batch.source, torch.cat([*self._vectors(batch, tokens, alone)])
 
     @torch.no_grad()
-    def _batch_vectors(self, batch: Batch, tokens: int, alone: bool) -> Float[Tensor, "target dim"]:
-        """With `alone`, the encoder's own vectors of the targets' texts."""
+    def _vectors(self, batch: Batch, tokens: int, alone: bool) -> Iterator[Float[Tensor, "row dim"]]:
+        """The vectors of the targets' texts, part by part, `alone` or in their context."""
         backbone = self.backbone
-        if alone:
-            parts = (batch.select(start, stop) for start, stop in runs(batch.costs, tokens))
-            return torch.cat([backbone.encode(part.target_ids, part.targets) for part in parts])
-        return torch.cat([backbone.pooled(hidden, part) for part, hidden in decode_parts(backbone, batch, tokens)])
+        if batch.null_context:
+            # The null row stands for the context of a model that was trained with nothing else.
+            for part, hidden in decode_parts(backbone, batch, tokens):
+                yield backbone.vector(hidden.encoded(part))
+        elif alone:
+            for start, stop in runs(batch.costs, tokens):
+                yield row_vectors(backbone, batch.select(start, stop).rows(context=False))
+        else:
+            for part, vectors in parts_of(backbone, batch, tokens):
+                yield row_vectors(backbone, part.rows(context=backbone.reads_context, vectors=vectors))
 
 
 def _in_steps(forest: Forest, input: TextInput, tokens: int) -> Iterator[list[Example]]:

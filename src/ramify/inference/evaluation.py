@@ -175,8 +175,6 @@ def tally(
     progress: Callable[[int], None] | None = None,
 ) -> list[Scores]:
     """Several sums over the predictions of one evaluation (see `evaluate`). A cache needs `words`."""
-    if mask_rate is not None and not 0 < mask_rate <= 1:
-        raise RamifyError(f"mask_rate must be above 0 and at most 1, but is {mask_rate}.")
     if words is None and any(each.cache for each in tallies):
         raise RamifyError("a cache needs the ancestors' words. Pass words=AncestorWords.of(…).")
     forest: Forest = view.forest

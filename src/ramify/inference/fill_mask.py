@@ -10,9 +10,11 @@ from torch import nn
 
 from ramify.batching.views.comment_trees import Context
 from ramify.errors import RamifyError
+from ramify.inference.answers import FilledMask, FilledMasks, Filling, PseudoLikelihood, TokenProbability
+from ramify.inference.base import verb
 from ramify.inference.embed import ContextPipeline, TextPipeline
 from ramify.inference.mask_query import ContextQuery, MaskQuery, chosen_node
-from ramify.inference.score import pseudo_log_likelihood
+from ramify.inference.score import ScoringPipeline, pseudo_log_likelihood
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.tree import Tree
 
@@ -24,6 +26,7 @@ class FillingPipeline(TextPipeline, ABC):
     def mask_query(self, tree: Tree, node: str | int, context: Context | None) -> MaskQuery:
         """The question about a node's text. Raises `RamifyError` if the model cannot read the context."""
 
+    @verb
     def fill_mask(
         self,
         tree: Tree | str,
@@ -33,7 +36,7 @@ class FillingPipeline(TextPipeline, ABC):
         context: Context | None = None,
         candidates: Sequence[str] | None = None,
         joint: bool = False,
-    ) -> dict[str, Any]:
+    ) -> FilledMasks:
         """The likeliest pieces for every mask token in a text, or in a node's text, given the node's ancestors.
 
         `position` counts the text's pieces from 0. With `candidates` (words of any number of pieces), only these words are
@@ -66,32 +69,30 @@ class FillingPipeline(TextPipeline, ABC):
             scores = query.log_probabilities([ids], [masks])[0].exp()
             best = [torch.topk(each, min(top_k, len(each))) for each in scores]
             answers = [
-                [
-                    {"token": tokenizer.token(token), "probability": probability}
+                tuple(
+                    TokenProbability(tokenizer.token(token), probability)
                     for probability, token in zip(top.values.tolist(), top.indices.tolist(), strict=True)
-                ]
+                )
                 for top in best
             ]
-        found = [{"position": place, "tokens": tokens} for place, tokens in zip(masks, answers, strict=True)]
-        answer = {**query.head, "masks": found}
+        filled_masks = tuple(FilledMask(place, tokens) for place, tokens in zip(masks, answers, strict=True))
+        together: tuple[Filling, ...] = ()
         if joint and candidates:
-            answer["joint"] = [
-                {"tokens": words, "text": tokenizer.decode(filled), "probability": float(np.exp(score))}
+            together = tuple(
+                Filling(tuple(words), tokenizer.decode(filled), float(np.exp(score)))
                 for words, filled, score in _word_beams(query, ids, masks, candidates, top_k)
-            ]
+            )
         elif joint:
-            answer["joint"] = [
-                {
-                    "tokens": [tokenizer.token(filled[place]) for place in masks],
-                    "text": tokenizer.decode(filled),
-                    "probability": float(np.exp(score)),
-                }
+            together = tuple(
+                Filling(
+                    tuple(tokenizer.token(filled[place]) for place in masks), tokenizer.decode(filled), float(np.exp(score))
+                )
                 for filled, score in _beams(query, ids, masks, top_k)
-            ]
-        return answer
+            )
+        return FilledMasks(*query.head, filled_masks, together)
 
 
-class MaskFiller(ContextPipeline, FillingPipeline):
+class MaskFiller(ContextPipeline, FillingPipeline, ScoringPipeline):
     """A trained masked language model, which fills masks, scores texts and embeds them."""
 
     verbs = ("embed", "fill_mask", "score", "attention")
@@ -116,16 +117,17 @@ class MaskFiller(ContextPipeline, FillingPipeline):
     def mask_query(self, tree: Tree, node: str | int, context: Context | None) -> ContextQuery:
         return ContextQuery.of(self.task, tree, node, context)
 
-    def score(self, tree: Tree | str, node: str | int | None = None, *, context: Context | None = None) -> dict[str, Any]:
-        """The pseudo-log-likelihood of a text, or of a node's text, and each piece's share of it."""
+    def _score(
+        self, tree: Tree | str, node: str | int | None, context: Context | None, order: str | None, seed: int
+    ) -> PseudoLikelihood:
         return pseudo_log_likelihood(self.mask_query(*chosen_node(tree, node), context))
 
 
-def _rank_candidates(query: MaskQuery, ids: list[int], place: int, candidates: Sequence[str]) -> list[dict[str, Any]]:
+def _rank_candidates(query: MaskQuery, ids: list[int], place: int, candidates: Sequence[str]) -> tuple[TokenProbability, ...]:
     """Candidates with their probabilities, likeliest first."""
     shares = [float(np.exp(score)) for _, _, score in _words(query, ids, place, candidates)]
     ranked = sorted(zip(shares, candidates, strict=True), key=lambda pair: -pair[0])
-    return [{"token": word, "probability": share} for share, word in ranked]
+    return tuple(TokenProbability(word, share) for share, word in ranked)
 
 
 def _words(query: MaskQuery, ids: list[int], place: int, candidates: Sequence[str]) -> list[tuple[str, list[int], float]]:

@@ -191,7 +191,7 @@ def _threads(store: Store, split: Split) -> Iterator[Tree]:
 def mask_longest_word(task: MaskedLM, text: str, ids: list[int]) -> tuple[int, int, int] | None:
     """(start, end, place among the pieces) of the longest word that is one piece; None if there is none, or if the text is
     longer than the model reads."""
-    if len(ids) > task.input.max_tokens - task.tokenizer.num_special:
+    if len(ids) > task.input.room(task.tokenizer):
         return None
     tokenizer = task.tokenizer
     mask = tokenizer.token(tokenizer.mask_id)

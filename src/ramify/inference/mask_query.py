@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,12 +14,21 @@ from ramify.batching.batch import Batch, Collator, select_positions
 from ramify.batching.forest import Forest
 from ramify.batching.views.base import Example
 from ramify.batching.views.comment_trees import FOREIGN, Context, Discussions, TextInput, units
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, with_article
 from ramify.inference.base import TOKENS
 from ramify.models.base import Backbone, decode_parts
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree
+
+
+class Head(NamedTuple):
+    """The first fields of answers about a node's text."""
+
+    node: str
+    context: str
+    ancestors: tuple[str, ...]
+    """The ids of the ancestors in the context, oldest first."""
 
 
 class MaskQuery(ABC):
@@ -31,8 +40,13 @@ class MaskQuery(ABC):
 
     @property
     @abstractmethod
-    def head(self) -> dict[str, Any]:
+    def head(self) -> "Head":
         """The first fields of every answer."""
+
+    @property
+    @abstractmethod
+    def num_special(self) -> int:
+        """The number of special tokens around the text."""
 
     @abstractmethod
     def log_probabilities(
@@ -46,6 +60,8 @@ def chosen_node(tree: Tree | str, node: str | int | None) -> tuple[Tree, str | i
     """A node of a tree. A string is a tree of one node. Raises `RamifyError` if several nodes are given and none is named."""
     if isinstance(tree, str):
         tree = Tree((Node(tree),))
+    if not isinstance(tree, Tree):
+        raise RamifyError(f"a tree or a string is needed, not {with_article(type(tree).__name__)}. Pass a Tree or a string.")
     if node is None and len(tree) > 1:
         raise RamifyError(f"tree {tree.id!r} has {len(tree)} nodes. Name one of them as `node`, by its id or its place.")
     return tree, 0 if node is None else node
@@ -106,17 +122,16 @@ class NodeInContext:
         return cls(tokenizer, input, forest, tree, place, part, tuple(whole.context[start:stop].tolist()))
 
     @property
-    def head(self) -> dict[str, Any]:
-        """The node, the kind of context, and the ancestors in it."""
-        ancestors = [self.tree.nodes[index].id for index in np.unique(self.forest.node[list(self.context)])]
-        return {"node": self.tree.nodes[self.node].id, "context": self.input.context, "ancestors": ancestors}
+    def head(self) -> Head:
+        ancestors = tuple(self.tree.nodes[index].id for index in np.unique(self.forest.node[list(self.context)]))
+        return Head(self.tree.nodes[self.node].id, self.input.context, ancestors)
 
     def batch(self, texts: Sequence[Sequence[int]]) -> tuple[Batch, int]:
         """Variants of the node's text, of equal length, as the targets of a batch, and the place of their first token in a row.
 
         Raises `RamifyError` if they are longer than the model reads.
         """
-        length, room = len(texts[0]), self.input.max_tokens - self.tokenizer.num_special
+        length, room = len(texts[0]), self.input.room(self.tokenizer)
         if length > room:
             raise RamifyError(
                 f"node {self.tree.nodes[self.node].id!r} has {length} tokens; this model reads {room}. Shorten the text."
@@ -152,8 +167,12 @@ class ContextQuery(MaskQuery):
         return cls(task, task.tokenizer, tree, text.node, text)
 
     @property
-    def head(self) -> dict[str, Any]:
+    def head(self) -> Head:
         return self.text.head
+
+    @property
+    def num_special(self) -> int:
+        return self.text.input.row_layout(self.tokenizer).num_special
 
     @torch.no_grad()
     def log_probabilities(

@@ -1,5 +1,6 @@
 """Pipelines of models of running text: likelihoods under any factorization order, generation, single words, and vectors."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,26 +12,30 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Forest, Ints
 from ramify.batching.stream_batch import StreamBatch, StreamTargets, plain_rows
 from ramify.batching.views.comment_trees import Context
 from ramify.batching.views.streams import StreamInput
+from ramify.config import check_seed
 from ramify.dataset.store import Store
-from ramify.errors import RamifyError
-from ramify.inference.attention import AttentionTable, check_pairs, check_records, chosen_heads, spelled
-from ramify.inference.base import TOKENS
+from ramify.errors import RamifyError, counted
+from ramify.inference.answers import Generated, Likelihood, NodeAttention, StreamAttention
+from ramify.inference.attention import AttentionTable, check_pairs, check_records, chosen_heads, spelled, text_tables
+from ramify.inference.base import TOKENS, verb
 from ramify.inference.fill_mask import FillingPipeline
-from ramify.inference.mask_query import MaskQuery, chosen_node, node_of
+from ramify.inference.mask_query import Head, MaskQuery, chosen_node, node_of
+from ramify.inference.rows import recorded, row_vectors
+from ramify.inference.score import ScoringPipeline
+from ramify.inference.verbs import ORDERS
 from ramify.models.base import StreamBackbone
 from ramify.nn.attention import AttentionRecord
 from ramify.nn.modes import evaluating
+from ramify.nn.ragged import length_key, runs
 from ramify.tasks.denoising_lm import DenoisingLM
 from ramify.tasks.permutation_lm import PermutationLM
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Tree
-
-Order = Literal["forward", "backward"] | int
-"""A factorization order: of the text, its reverse, or as many random ones."""
 
 RECORDED = 1 << 26
 """Number of attention weights that are recorded at once."""
@@ -56,7 +61,7 @@ class StreamPipeline(FillingPipeline, ABC):
 
     def forest(self, data: Store | Iterable[Tree]) -> Forest:
         store = data if isinstance(data, Store) else Store.from_trees(data)
-        return Forest.open(store, self.tokenizer, self.input.row_tokens)
+        return Forest.open(store, self.tokenizer, self.input.row_tokens, layout="xlnet")
 
     def mask_query(self, tree: Tree, node: str | int, context: Context | None) -> "StreamQuery":
         if context not in (None, "none"):
@@ -66,42 +71,17 @@ class StreamPipeline(FillingPipeline, ABC):
             )
         return StreamQuery(self, self.tokenizer, tree, node_of(tree, node))
 
-    def embed_batches(
-        self, forest: Forest, *, context: Literal["tree", "none"] | None = None, tokens: int = TOKENS
-    ) -> Iterator[tuple[Ints, Float[NDArray, "node dim"]]]:
-        if context == "tree":
-            raise RamifyError(
-                f"context=tree needs a model that reads ancestors; {type(self.backbone).__name__} embeds texts alone. Set "
-                "context=none."
-            )
-        room = self.input.row_tokens - self.tokenizer.num_special
-        lengths = np.minimum(forest.length, room)
-        for length in np.unique(lengths).tolist():
-            nodes = np.flatnonzero(lengths == length)
-            step = max(1, tokens // max(1, length))
-            for start in range(0, len(nodes), step):
-                chosen = nodes[start : start + step]
-                if length == 0:
-                    yield forest.node[chosen], np.zeros((len(chosen), self.dim), dtype=np.float32)
-                    continue
-                ids = forest.gather(chosen, lengths[chosen]).reshape(len(chosen), length)
-                with torch.no_grad(), evaluating(self.module):
-                    states = self.backbone(plain_rows(ids).to(self.device)).tokens
-                assert states is not None
-                yield forest.node[chosen], states.float().mean(1).cpu().numpy()
-
-    def attention(
-        self,
-        tree: Tree | str,
-        node: str | int | None = None,
-        *,
-        context: Context | None = None,
-        layer: int | None = None,
-        head: int | None = None,
-    ) -> dict[str, Any]:
-        query, ids = self._text(tree, node, context)
-        tables = [self._content(query, ids, None)]
-        return {**query.head, "attention": chosen_heads(tables, layer, head)}
+    def vector_batches(
+        self, forest: Forest, context: Literal["tree", "none"] | None, tokens: int
+    ) -> Iterator[tuple[Ints, Float[Tensor, "row dim"]]]:
+        """Yield nodes of the forest and their vectors, shortest texts first."""
+        lengths = np.minimum(forest.length, self.input.room(self.tokenizer))
+        order = np.argsort(length_key(lengths), kind="stable")
+        for start, stop in runs(lengths[order] + self.layout.num_special, tokens):
+            nodes = order[start:stop]
+            texts = forest.gather(nodes, lengths[nodes]), lengths[nodes]
+            rows = EncoderInput.of_texts(texts, self.layout, None)
+            yield nodes[rows.source], row_vectors(self.backbone, rows.to(self.device))
 
     def _text(self, tree: Tree | str, node: str | int | None, context: Context | None) -> tuple["StreamQuery", Ints]:
         """A text whose attention is recorded, and its tokens."""
@@ -109,7 +89,7 @@ class StreamPipeline(FillingPipeline, ABC):
         tree, node = chosen_node(tree, node)
         query = self.mask_query(tree, node, context)
         ids = np.array(self.tokenizer.encode(tree.nodes[query.node].text, masks=True), dtype=np.int64)
-        room = self.input.row_tokens - self.tokenizer.num_special
+        room = self.input.room(self.tokenizer)
         if not 0 < len(ids) <= room:
             raise RamifyError(
                 f"node {tree.nodes[query.node].id!r} has {len(ids)} tokens; this model reads 1 to {room}. Choose another text."
@@ -117,10 +97,17 @@ class StreamPipeline(FillingPipeline, ABC):
         check_pairs(len(ids) ** 2)
         return query, ids
 
-    def _content(self, query: "StreamQuery", ids: Ints, order: Ints | None) -> AttentionTable:
-        """The content stream of a text. Without an order, every token reads all tokens."""
-        layers = self._streams(plain_rows(ids[None], None if order is None else order[None]))
-        return self._table(query, "content", ids, ids, [layer["content"][0] for layer in layers])
+    def _content(self, query: "StreamQuery", ids: Ints) -> list[AttentionTable]:
+        """The content stream of a text without an order: every token reads all tokens."""
+        rows = EncoderInput.of_texts((ids, np.array([len(ids)])), self.layout, None).to(self.device)
+        with evaluating(self.module):
+            record = recorded(self.backbone, rows)
+        return text_tables(record, query.tree.nodes[query.node].id, spelled(self.tokenizer, rows.ids), [])
+
+    def _ordered_content(self, query: "StreamQuery", ids: Ints, order: Ints) -> list[AttentionTable]:
+        """The content stream of a text under a factorization order."""
+        layers = self._streams(plain_rows(ids[None], order[None]))
+        return [self._table(query, "content", ids, ids, [layer["content"][0] for layer in layers])]
 
     def _streams(self, batch: StreamBatch) -> list[dict[str, list[Tensor]]]:
         """The weights of each layer of both streams."""
@@ -156,7 +143,7 @@ class DenoisingPipeline(StreamPipeline):
     """A masked language model of running text."""
 
     verbs = ("embed", "fill_mask", "attention")
-    usage = ('model.fill_mask(ramify.Tree((ramify.Node("Some [MASK] text."),)), 0)', 'model.embed("Some text.")')
+    usage = ('model.fill_mask("Some [MASK] text.").masks[0].tokens', 'model.embed("Some text.")')
 
     def __init__(self, task: DenoisingLM) -> None:
         self.task = task
@@ -170,12 +157,26 @@ class DenoisingPipeline(StreamPipeline):
         index = torch.from_numpy(places).to(self.device)[:, :, None].expand(-1, -1, hidden.shape[-1])
         return hidden.gather(1, index)
 
+    def _attention(
+        self,
+        tree: Tree | str,
+        node: str | int | None,
+        context: Context | None,
+        layer: int | None,
+        head: int | None,
+        order: Literal["forward", "backward", "random"] | None,
+        seed: int,
+    ) -> NodeAttention:
+        query, ids = self._text(tree, node, context)
+        return NodeAttention(*query.head, chosen_heads(self._content(query, ids), layer, head))
 
-class PermutationPipeline(StreamPipeline):
+
+class PermutationPipeline(StreamPipeline, ScoringPipeline):
     """A permutation language model, which also scores texts under factorization orders and generates text."""
 
     verbs = ("score", "generate", "fill_mask", "embed", "attention")
-    usage = ('model.score("Some text.", order="forward")', 'model.generate("Some", tokens=20, seed=0)["text"]')
+    abilities = (*StreamPipeline.abilities, ORDERS)
+    usage = ('model.score("Some text.", order="forward").log_likelihood', 'model.generate("Some", tokens=20, seed=0).text')
 
     def __init__(self, task: PermutationLM) -> None:
         self.task = task
@@ -185,41 +186,54 @@ class PermutationPipeline(StreamPipeline):
 
     @property
     def knows_full_orders(self) -> bool:
-        """Whether training predicted all tokens of a row, so that no token of a full order is far from training."""
-        return self.task.config.k == 1
+        """Whether training predicted all tokens of a row, in orders of the whole row, so that full orders are no surprise."""
+        return self.task.config.k == 1 and not self.input.overlap
 
-    def score(self, text: str, *, order: Order = "forward", seed: int = 0) -> dict[str, Any]:
-        """The log-likelihood of a text in nats: Σ log p(token | tokens before it in the order), without separators or memory.
-
-        With a number as `order`, the text is scored under so many random orders, which `seed` determines: `log_likelihood`
-        holds the likelihood of the first, `orders` those of all, `mean` their mean (the negative objective, a lower bound) and
-        `log_mean_exp` the logarithm of the mean likelihood. Raises `RamifyError` for a text without tokens.
-        """
+    def _score(
+        self, tree: Tree | str, node: str | int | None, context: Context | None, order: str | None, seed: int
+    ) -> Likelihood:
+        tree, node = chosen_node(tree, node)
+        text = tree.nodes[self.mask_query(tree, node, context).node].text
+        order = "forward" if order is None else order
         ids = np.array(self.tokenizer.encode(text), dtype=np.int64)
         if not len(ids):
             raise RamifyError(f"the text {text[:40]!r} has no tokens, so it has no likelihood. Pass another text.")
         forward = np.arange(len(ids))
-        if isinstance(order, int):
-            if order < 1:
-                raise RamifyError(f"order={order} is no number of random orders. Set it to at least 1.")
+        many = _num_random_orders(order)
+        if many:
+            check_seed(seed)
             random = np.random.Generator(np.random.Philox(key=seed))
-            ranks = np.stack([random.permutation(len(ids)) for _ in range(order)])
-        elif order in ("forward", "backward"):
-            ranks = (forward if order == "forward" else forward[::-1])[None]
+            ranks = np.stack([random.permutation(len(ids)) for _ in range(many)])
         else:
-            raise RamifyError(f"order={order!r} is not forward, backward, or a number of random orders. Choose one of them.")
+            ranks = (forward if order == "forward" else forward[::-1])[None]
         found = self.log_likelihoods(ids, ranks)
-        named = f"random:{order}" if isinstance(order, int) else order
-        answer: dict[str, Any] = {
-            "log_likelihood": float(found[0]),
-            "tokens": len(ids),
-            "bytes": len(text.encode()),
-            "order": named,
-        }
-        if isinstance(order, int):
-            answer |= {"orders": found.tolist(), "mean": float(found.mean())}
-            answer["log_mean_exp"] = float(np.logaddexp.reduce(found) - np.log(len(found)))
-        return answer
+        rows = self.input.row_tokens
+        longer = len(ids) > rows
+        notes = self._notes()
+        if longer:
+            notes += (
+                f"the text has {counted(len(ids), 'token')}, but the model was trained on rows of input.row_tokens={rows}. "
+                "Longer texts are off its distribution; score them in parts.",
+            )
+        answer = Likelihood(float(found[0]), len(ids), len(text.encode()), order, longer, notes=notes)
+        if not many:
+            return answer
+        log_mean_exp = float(np.logaddexp.reduce(found) - np.log(many))
+        return replace(answer, orders=tuple(found.tolist()), mean=float(found.mean()), log_mean_exp=log_mean_exp)
+
+    def _notes(self) -> tuple[str, ...]:
+        """A note on answers under full orders if the model was trained to predict only the last tokens of an order, or orders
+        of parts of rows."""
+        if self.knows_full_orders:
+            return ()
+        settings, reason = f"task.k={self.task.config.k:g}", "it always saw most of a row"
+        if self.task.config.k == 1:
+            settings = f"input.reused_tokens={self.input.reused_tokens} of input.row_tokens={self.input.row_tokens}"
+            reason = "the first part of a row never read the second"
+        return (
+            f"the model was trained with {settings}, so {reason}. Full orders are off its distribution; ramify train xlnet-lm "
+            "trains a model for them.",
+        )
 
     def log_likelihoods(self, ids: Ints, ranks: NDArray[np.int64]) -> NDArray[np.float64]:
         """The log-likelihood of one text under each order. `ranks` has the place of every token in the order, [order, token].
@@ -249,23 +263,25 @@ class PermutationPipeline(StreamPipeline):
             found.append(-losses.double().view(asked.shape).cpu().numpy())
         return np.concatenate(found)
 
+    @verb
     def generate(
         self,
         prompt: str = "",
         *,
-        tokens: int,
+        tokens: int = 50,
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
         seed: int = 0,
         cached: bool = True,
-    ) -> dict[str, Any]:
+    ) -> Generated:
         """Sample `tokens` tokens after the prompt, from left to right. Special tokens are never sampled.
 
         `temperature` 0 takes the likeliest token. `top_k` and `top_p` keep the likeliest tokens, so many or of so much
         probability together. Without `cached`, every step reads the whole text again, with the same result.
         """
         _check_sampling(tokens, temperature, top_k, top_p)
+        check_seed(seed)
         given = self.tokenizer.encode(prompt)
         ids = list(given)
         random = torch.Generator().manual_seed(seed)
@@ -286,32 +302,23 @@ class PermutationPipeline(StreamPipeline):
                 state, unread = (hidden.state, ids[-1:]) if cached else (None, [])
         # Decoded behind the prompt, a first word keeps the space before it.
         text = self.tokenizer.decode(ids).removeprefix(self.tokenizer.decode(given))
-        return {"prompt": prompt, "text": text, "tokens": tokens}
+        return Generated(prompt, text, tokens, notes=self._notes())
 
-    def attention(
+    def _attention(
         self,
         tree: Tree | str,
-        node: str | int | None = None,
-        *,
-        context: Context | None = None,
-        layer: int | None = None,
-        head: int | None = None,
-        order: Literal["forward", "backward", "random"] | None = None,
-        seed: int = 0,
-    ) -> dict[str, Any]:
-        """The attention weights of both streams, without memory (see `TextPipeline.attention`).
-
-        By default, tokens of the content stream read all tokens, and the query stream has a row for each mask token, which
-        reads all other words, or if there is none, a row for each token, which reads all other tokens. With an `order`, the two
-        streams follow this factorization order; `seed` determines a random one.
-        """
+        node: str | int | None,
+        context: Context | None,
+        layer: int | None,
+        head: int | None,
+        order: Literal["forward", "backward", "random"] | None,
+        seed: int,
+    ) -> StreamAttention:
         query, ids = self._text(tree, node, context)
         masks = np.flatnonzero(ids == self.tokenizer.mask_id)
-        answer: dict[str, Any] = {**query.head, "order": order}
         ranks = None
         if order is not None:
             ranks = _ranks(order, len(ids), seed)
-            answer["ranks"] = ranks.tolist()
             if len(masks):
                 mask = self.tokenizer.token(self.tokenizer.mask_id)
                 raise RamifyError(f"order={order} needs a text without {mask}, which this model never reads. Remove {mask}.")
@@ -327,8 +334,10 @@ class PermutationPipeline(StreamPipeline):
             asked = ids[masks]
         else:
             layers, asked = self._each_alone(ids), ids
-        tables = [self._content(query, ids, ranks), self._table(query, "query", asked, ids, layers)]
-        return {**answer, "attention": chosen_heads(tables, layer, head)}
+        tables = self._content(query, ids) if ranks is None else self._ordered_content(query, ids, ranks)
+        tables.append(self._table(query, "query", asked, ids, layers))
+        places = () if order is None or ranks is None else tuple(ranks.tolist())
+        return StreamAttention(*query.head, order, places, chosen_heads(tables, layer, head))
 
     def _each_alone(self, ids: Ints) -> list[Tensor]:
         """The query stream of each layer where each token alone is predicted, in a row of its own."""
@@ -368,8 +377,12 @@ class StreamQuery(MaskQuery):
     node: int
 
     @property
-    def head(self) -> dict[str, Any]:
-        return {"node": self.tree.nodes[self.node].id, "context": "none", "ancestors": []}
+    def head(self) -> Head:
+        return Head(self.tree.nodes[self.node].id, "none", ())
+
+    @property
+    def num_special(self) -> int:
+        return self.pipeline.layout.num_special
 
     def log_probabilities(
         self, texts: Sequence[Sequence[int]], asked: Sequence[Sequence[int]]
@@ -377,10 +390,21 @@ class StreamQuery(MaskQuery):
         return self.pipeline.log_probabilities(texts, asked)
 
 
+def _num_random_orders(order: str) -> int:
+    """The number N of random:N; 0 for forward and backward. Raises for any other order."""
+    kind, _, number = order.partition(":")
+    if kind == "random" and number.isdecimal() and int(number):
+        return int(number)
+    if order not in ("forward", "backward"):
+        raise RamifyError(f"order={order} is not an order. Give forward, backward, or random:N with N of at least 1.")
+    return 0
+
+
 def _ranks(order: str, length: int, seed: int) -> Ints:
     """The place of every token in the order."""
     forward = np.arange(length)
     if order == "random":
+        check_seed(seed)
         return np.random.Generator(np.random.Philox(key=seed)).permutation(length)
     if order not in ("forward", "backward"):
         raise RamifyError(f"order={order!r} is not forward, backward or random. Choose one of them, or leave it out.")
@@ -390,8 +414,8 @@ def _ranks(order: str, length: int, seed: int) -> Ints:
 def _check_sampling(tokens: int, temperature: float, top_k: int | None, top_p: float | None) -> None:
     if tokens < 1:
         raise RamifyError(f"tokens={tokens} must be at least 1.")
-    if temperature < 0:
-        raise RamifyError(f"temperature={temperature:g} must be at least 0.")
+    if not 0 <= temperature < math.inf:
+        raise RamifyError(f"temperature={temperature:g} must be at least 0 and finite.")
     if top_k is not None and top_k < 1:
         raise RamifyError(f"top_k={top_k} must be at least 1.")
     if top_p is not None and not 0 < top_p <= 1:

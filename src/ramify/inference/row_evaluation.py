@@ -20,7 +20,7 @@ from ramify.inference.base import TOKENS
 from ramify.inference.common_footing import WINDOW, CommonFooting, FootingScores, LogProbabilities
 from ramify.models.base import decode_parts
 from ramify.nn import counter_rng
-from ramify.tasks.masked_lm import MaskedLM
+from ramify.tasks.masked_lm import NEXT_SENTENCE, MaskedLM
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class RowScores:
         masked = self.masked.summary()
         found = {**masked, "perplexity": float(np.exp(masked["loss"]))}
         if self.next_sentence.count:
-            found["next_sentence"] = self.next_sentence.summary()
+            found[NEXT_SENTENCE] = self.next_sentence.summary()
         return found
 
 
@@ -104,15 +104,15 @@ def _batches(view: TextRows, collator: RowCollator, rows: Ints) -> Iterator[Batc
 @torch.no_grad()
 def masked_scores(task: MaskedLM, rows: Ints, positions: Ints) -> Float[Tensor, "row vocab"]:
     """The scores of all pieces for one masked token of each row, given all others. Rows have no special tokens."""
-    tokenizer, count = task.tokenizer, len(rows)
+    tokenizer, layout, count = task.tokenizer, task.input.row_layout(task.tokenizer), len(rows)
     shown = rows.copy()
     shown[np.arange(count), positions] = tokenizer.mask_id
-    ids = [tokenizer.wrap(row) for row in shown]
+    ids = [layout.wrap(row) for row in shown]
     width = len(ids[0])
     nothing, types = np.zeros(width, dtype=bool), np.zeros(width, dtype=np.int64)
     # Rows of one length keep their order.
-    batch = RowCollator(tokenizer.frame)([TextRow(number, row, nothing, types, None) for number, row in enumerate(ids)])
-    index = torch.from_numpy(np.arange(count) * width + tokenizer.frame.before + positions)
+    batch = RowCollator(layout.frame)([TextRow(number, row, nothing, types, None) for number, row in enumerate(ids)])
+    index = torch.from_numpy(np.arange(count) * width + len(layout.before) + positions)
     asked = select_positions(index, np.ones(count, dtype=np.int64), batch.targets, batch.readers)
     moved = replace(batch, labels=batch.labels[index], output_positions=asked).to(task.device)
     with task.evaluating():
@@ -137,4 +137,4 @@ def on_common_footing(task: MaskedLM, footing: CommonFooting) -> FootingScores:
 
 def readable_window(task: MaskedLM) -> int:
     """The length of the windows of a common footing: `WINDOW`, or the longest text that the model reads if that is shorter."""
-    return min(WINDOW, task.input.max_tokens - task.tokenizer.num_special)
+    return min(WINDOW, task.input.room(task.tokenizer))

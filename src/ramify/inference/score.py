@@ -1,21 +1,51 @@
-"""The pseudo-log-likelihood of a text under a masked language model."""
+"""Likelihoods of texts: the verb, and the pseudo-log-likelihood under a masked language model."""
 
-from typing import Any
+from abc import ABC, abstractmethod
 
-from ramify.inference.base import TOKENS
+from ramify.batching.views.comment_trees import Context
+from ramify.inference.answers import PseudoLikelihood, Score, TokenScore
+from ramify.inference.base import TOKENS, Pipeline, verb
 from ramify.inference.mask_query import MaskQuery
+from ramify.tree import Tree
 
 
-def pseudo_log_likelihood(query: MaskQuery) -> dict[str, Any]:
+class ScoringPipeline(Pipeline, ABC):
+    """A pipeline of a model that scores texts."""
+
+    @verb
+    def score(
+        self,
+        tree: Tree | str,
+        node: str | int | None = None,
+        *,
+        context: Context | None = None,
+        order: str | None = None,
+        seed: int = 0,
+    ) -> Score:
+        """The log-likelihood of a text, or of a node's text, in nats.
+
+        A masked language model gives the pseudo-log-likelihood (`PseudoLikelihood`), and each piece's share of it. A
+        permutation language model gives the log-likelihood under a factorization `order` (`Likelihood`), without separators or
+        memory: forward (None, too), backward, or random:N for N random orders, which `seed` determines. It raises `RamifyError`
+        for a text without tokens.
+        """
+        return self._score(tree, node, context, order, seed)
+
+    @abstractmethod
+    def _score(self, tree: Tree | str, node: str | int | None, context: Context | None, order: str | None, seed: int) -> Score:
+        """`score` of one text. Only models that know factorization orders are given one."""
+
+
+def pseudo_log_likelihood(query: MaskQuery) -> PseudoLikelihood:
     """Σ log p(piece | all other pieces, context) in nats (Salazar et al. 2020), and the term of each piece."""
     tokenizer = query.tokenizer
     ids = tokenizer.encode(query.tree.nodes[query.node].text)
     each = []
-    step = max(1, TOKENS // (len(ids) + tokenizer.num_special))
+    step = max(1, TOKENS // (len(ids) + query.num_special))
     for start in range(0, len(ids), step):
         places = range(start, min(start + step, len(ids)))
         rows = [[*ids[:place], tokenizer.mask_id, *ids[place + 1 :]] for place in places]
         found = query.log_probabilities(rows, [[place] for place in places])[:, 0]
         each += [float(found[row, ids[place]]) for row, place in enumerate(places)]
-    tokens = [{"token": tokenizer.token(token), "log_probability": value} for token, value in zip(ids, each, strict=True)]
-    return {**query.head, "pseudo_log_likelihood": float(sum(each)), "tokens": tokens}
+    tokens = tuple(TokenScore(tokenizer.token(token), value) for token, value in zip(ids, each, strict=True))
+    return PseudoLikelihood(*query.head, float(sum(each)), tokens)

@@ -48,7 +48,7 @@ class AncestorWords:
     def read(self, targets: Ints) -> "TargetWords":
         """Look up all pieces of the targets (nodes of the forest) in their ancestors."""
         forest = self.forest
-        room = self.input.max_tokens - forest.frame.num_special
+        room = self.input.max_tokens - forest.layout.num_special
         read, counts = ancestors(forest, targets, self.input.context_length, self.input.rule)
         nodes, place = np.unique(read, return_inverse=True)
         lengths = np.minimum(forest.length[nodes], room)

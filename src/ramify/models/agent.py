@@ -11,17 +11,28 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, Self
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ramify.batching.document_batch import NUM_MARKS, DocumentBatch, LevelBatch
+from ramify.batching.document_batch import NUM_MARKS, PAD, DocumentBatch, LevelBatch
+from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.levels import USUAL
 from ramify.config import check_fields
 from ramify.errors import RamifyError
-from ramify.models.base import AnyBackbone, Checkpoint, ModelConfig
-from ramify.nn.blocks import RowDecoder, RowEncoder, TransformerDecoder, TransformerEncoder
+from ramify.models.base import AnyBackbone, Checkpoint, Encoded, Encodes, ModelConfig, Read, kept_positions
+from ramify.nn.attention import AttentionRecord, LayerWeights
+from ramify.nn.blocks import (
+    LayerPrefixes,
+    RowDecoder,
+    RowEncoder,
+    States,
+    TransformerDecoder,
+    TransformerEncoder,
+    under,
+)
 from ramify.nn.dropout import dropout
 from ramify.nn.embeddings import Position, PositionTable
 from ramify.nn.evolved import EvolvedDecoder, EvolvedEncoder, first_heads
@@ -166,11 +177,14 @@ class RowStates(nn.Module):
         slots: Int[Tensor, " slot"],
         rows: Rows,
         segments: Int[Tensor, " slot"] | None = None,
+        record: list[LayerWeights] | None = None,
+        states: States | None = None,
     ) -> Float[Tensor, "slot dim"]:
-        """The contextual states of the slots. `segments`: 1 for a child with the second segment vector; None: none has it."""
+        """The contextual states of the slots. `segments`: 1 for a child with the second segment vector; None: none has it. See
+        `RowEncoder` for `record` and `states`."""
         x = F.embedding(slots, items) * self.scale + self.positions(rows.positions)
         x = x + (self.segments[0] if segments is None else F.embedding(segments, self.segments))
-        return self.encoder(dropout(x, self.dropout, self.training), rows)
+        return self.encoder(dropout(x, self.dropout, self.training), rows, record, states)
 
 
 class LevelEncoder(nn.Module):
@@ -279,8 +293,12 @@ class CoherenceChecker(nn.Module):
         return torch.sigmoid(self.out(vectors))[:, 0]
 
 
-class Agent(AnyBackbone):
-    """The Hierarchical Encoder: one pass per level over all nodes of all documents."""
+class Agent(AnyBackbone, Encodes):
+    """The Hierarchical Encoder: one pass per level over all nodes of all documents.
+
+    As an encoder of texts (`Encodes`), it is the lowest level alone: a text is one sentence. The marks of that level have the
+    ids that follow the vocabulary, so that of the end is `vocab_size`.
+    """
 
     config: AgentConfig
 
@@ -303,6 +321,62 @@ class Agent(AnyBackbone):
         found = self.encoders[level]
         assert isinstance(found, LevelEncoder)
         return found
+
+    @property
+    def reads_context(self) -> bool:
+        return False
+
+    @property
+    def max_tokens(self) -> int:
+        return self.config.max_children[0]
+
+    @property
+    def vector_dim(self) -> int:
+        return self.config.dims[1]
+
+    @property
+    def vector_read(self) -> Read:
+        return "all"
+
+    def layer_dims(self, *, context: bool = False) -> tuple[int, ...]:
+        return (self.config.dims[0],) * len(self.layer_prefixes())
+
+    def layer_prefixes(self, *, context: bool = False) -> LayerPrefixes:
+        states = "encoders.0.states."
+        layers = under(f"{states}encoder.", self.encoder(0).states.encoder.layer_prefixes())
+        embedding = (f"{states}table.", f"{states}segments", f"{states}positions.")
+        return (embedding, *layers[:-1], (*layers[-1], "encoders.0.compressor.", "encoders.0.out."))
+
+    def encode_rows(
+        self, rows: EncoderInput, *, layers: bool = False, read: Read = "all", record: AttentionRecord | None = None
+    ) -> Encoded:
+        """With `model.padding=full`, rows are filled up to `max_tokens`, and their padding counts among their tokens."""
+        encoder, vocab = self.encoder(0), self.config.vocab_size
+        slots, layout = torch.where(rows.ids < vocab, rows.ids + NUM_MARKS, rows.ids - vocab), rows.rows
+        if self.config.padding == "full":
+            slots, layout = self._filled(slots, layout)
+        kept = kept_positions(layout, layout, layers=layers, read=read)
+        weights = None if record is None else record.setdefault("encoder", [])
+        states: States = []
+        x = encoder.states(encoder.items(None), slots, layout, record=weights, states=states if layers else None)
+        if kept is None:
+            return Encoded(layout, (*states, x))
+        return Encoded(kept.rows, (x.index_select(0, kept.index),))
+
+    def vector(self, encoded: Encoded) -> Float[Tensor, "row vector_dim"]:
+        vectors = self.encoder(0).compress(encoded.last, encoded.rows)
+        if encoded.rows.host_lengths.min(initial=1) > 0:
+            return vectors
+        return vectors.masked_fill((encoded.rows.lengths == 0)[:, None], 0.0)
+
+    def _filled(self, slots: Int[Tensor, " slot"], rows: Rows) -> tuple[Int[Tensor, " place"], Rows]:
+        """The slots of rows that padding fills up. A row without tokens stays empty."""
+        lengths = np.where(rows.host_lengths > 0, np.maximum(rows.host_lengths, self.max_tokens), 0)
+        if np.array_equal(lengths, rows.host_lengths):
+            return slots, rows
+        filled = Rows.build(lengths).to(slots.device)
+        starts = torch.repeat_interleave(filled.offsets[:-1].long(), rows.lengths, output_size=rows.total)
+        return slots.new_full((filled.total,), PAD).index_copy(0, starts + rows.positions, slots), filled
 
     def encode(self, level: int, vectors: Tensor | None, rows: LevelBatch) -> Float[Tensor, "row out"]:
         """The vectors of rows whose children are tokens, or have these vectors."""

@@ -7,11 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ramify.batching.batch import Batch
+from ramify.batching.batch import Batch, select_positions
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.stream_batch import StreamBatch
 from ramify.batching.views.comment_trees import Context, TextInput
@@ -19,7 +20,7 @@ from ramify.config import check_fields
 from ramify.errors import RamifyError, with_article
 from ramify.models import hf
 from ramify.nn.attention import AttentionRecord
-from ramify.nn.blocks import Activation
+from ramify.nn.blocks import Activation, LayerPrefixes, OutputPositions
 from ramify.nn.pooling import Pooling
 from ramify.nn.ragged import Rows, keep_eager, runs
 from ramify.tensors import load_strictly
@@ -66,6 +67,14 @@ class Hidden:
     state: State | None = None
     decoded: Float[Tensor, "position dim"] | None = None
     """The states before output attention, if a model has it."""
+
+    def encoded(self, batch: Batch) -> "Encoded":
+        """The targets' states as rows, from which `Encodes.vector` takes one vector per target.
+
+        Output attention is left out: it adds the ancestors' words, which would make the vectors of siblings alike.
+        """
+        rows = batch.targets if batch.output_positions is None else batch.output_positions.rows
+        return Encoded(rows, (self.tokens if self.decoded is None else self.decoded,))
 
 
 @dataclass(frozen=True)
@@ -127,8 +136,12 @@ class Encodes(ABC):
         """The widths of the embedding and of each layer's states. `context`: of rows that read a context."""
 
     @abstractmethod
-    def layer_prefixes(self) -> tuple[tuple[str, ...], ...]:
-        """The beginnings of the names of the embedding's and of each layer's parameters."""
+    def layer_prefixes(self, *, context: bool = False) -> LayerPrefixes:
+        """The beginnings of the names of the embedding's and of each layer's parameters, as many as `layer_dims`.
+
+        A parameter that several layers share belongs to the lowest, those that nodes are encoded with to the embedding, and
+        those of `vector` to the last layer.
+        """
 
     @abstractmethod
     def encode_rows(
@@ -136,12 +149,33 @@ class Encodes(ABC):
     ) -> Encoded:
         """Compute the states of rows: of the last layer alone, or of all `layers`, in which all tokens are kept.
 
-        The attention weights are added to `record`. Raises `RamifyError` for `layers` with another `read` than `all`.
+        The attention weights are added to `record`, which does not change the result. Raises `RamifyError` for `layers` with
+        another `read` than `all`.
         """
 
     @abstractmethod
     def vector(self, encoded: Encoded) -> Float[Tensor, "row vector_dim"]:
         """One vector per row, from its tokens `vector_read` after the last layer. A row without tokens has the zero vector."""
+
+    def vectors(self, rows: EncoderInput, record: AttentionRecord | None = None) -> Float[Tensor, "row vector_dim"]:
+        """Encode every row as one vector."""
+        return self.vector(self.encode_rows(rows, read=self.vector_read, record=record))
+
+
+def kept_positions(rows: Rows, readers: Rows, *, layers: bool, read: Read) -> OutputPositions | None:
+    """The places of the tokens whose states are asked for; None: all tokens. `readers`: the rows, grouped as their contexts.
+
+    Raises `RamifyError` for all `layers` of some tokens.
+    """
+    if read == "all":
+        return None
+    if layers:
+        raise RamifyError(f'layers=True keeps all tokens, so read="{read}" cannot apply. Set read="all".')
+    counts = np.minimum(rows.host_lengths, 1)
+    index = rows.offsets[:-1] if read == "first" else rows.offsets[1:] - 1
+    if not counts.all():
+        index = index.index_select(0, torch.from_numpy(np.flatnonzero(counts)).to(index.device))
+    return select_positions(index.to(torch.int64), counts, rows, readers)
 
 
 class AnyBackbone(nn.Module, ABC):
@@ -167,7 +201,7 @@ class AnyBackbone(nn.Module, ABC):
                 setattr(self, name, torch.compile(getattr(self, name), dynamic=True))
 
 
-class Backbone(AnyBackbone):
+class Backbone(AnyBackbone, Encodes):
     """A body that computes states of tokens. Its properties declare its capabilities."""
 
     @property
@@ -175,7 +209,7 @@ class Backbone(AnyBackbone):
     def reads_context(self) -> bool:
         """Whether a target reads other nodes' vectors.
 
-        If so, `encode` encodes the nodes first and `forward` takes their vectors, so the gradient of a whole tree can be
+        If so, `vectors` encodes the nodes first and `forward` takes their vectors, so the gradient of a whole tree can be
         computed chunk by chunk.
         """
 
@@ -198,19 +232,11 @@ class Backbone(AnyBackbone):
         """
 
     @abstractmethod
-    def encode(self, ids: Int[Tensor, " total"], rows: Rows) -> Float[Tensor, "row dim"]:
-        """Encode every row of clean text alone, as one vector."""
-
-    @abstractmethod
     def forward(self, batch: Batch, state: State | None = None, vectors: Float[Tensor, "node dim"] | None = None) -> Hidden:
         """Compute the final states of the targets' tokens, or only those at `batch.output_positions`.
 
         A backbone that reads context encodes the batch's nodes first, unless `vectors` holds their vectors.
         """
-
-    @abstractmethod
-    def pooled(self, hidden: Hidden, batch: Batch) -> Float[Tensor, "target dim"]:
-        """Pool the states of each target's tokens into one vector."""
 
     def in_context(self, input: TextInput, context: Context | None) -> TextInput:
         """Return input settings with another context; None keeps the context of `input`.
@@ -231,7 +257,7 @@ class Backbone(AnyBackbone):
         return replace(input, context=context)
 
 
-class StreamBackbone(AnyBackbone):
+class StreamBackbone(AnyBackbone, Encodes):
     """A body that reads rows of running text, each of which may continue the same row of the batch before."""
 
     @property
@@ -338,19 +364,20 @@ class Checkpoint:
 
 def encode_nodes(backbone: Backbone, batch: Batch, limit: int) -> Float[Tensor, "node dim"]:
     """Encode all clean nodes of a batch, at most `limit` tokens at a time."""
-    vectors = [backbone.encode(*batch.node_part(start, stop)) for start, stop in batch.nodes.runs(limit)]
+    vectors = [backbone.vectors(batch.node_rows(start, stop)) for start, stop in batch.nodes.runs(limit)]
     return torch.cat(vectors) if vectors else no_vectors(backbone)
 
 
 def no_vectors(backbone: Backbone) -> Float[Tensor, "node dim"]:
     """An empty tensor of node vectors."""
-    return next(backbone.parameters()).new_zeros(0, backbone.out_dim)
+    return next(backbone.parameters()).new_zeros(0, backbone.vector_dim)
 
 
-def decode_parts(
+def parts_of(
     backbone: Backbone, batch: Batch, limit: int, vectors: Float[Tensor, "node dim"] | None = None
-) -> Iterator[tuple[Batch, Hidden]]:
-    """Yield the batch's targets in parts of at most `limit` (see `Batch.costs`), with their states.
+) -> Iterator[tuple[Batch, Float[Tensor, "node dim"] | None]]:
+    """Yield the batch's targets in parts of at most `limit` (see `Batch.costs`), with the vectors of the nodes that they read;
+    None if the backbone reads none.
 
     Nodes are encoded once, or not at all if `vectors` holds their vectors.
     """
@@ -358,8 +385,15 @@ def decode_parts(
         vectors = encode_nodes(backbone, batch, limit) if vectors is None else vectors
         for start, stop in runs(batch.costs, limit):
             part, read = batch.select(start, stop).reading_its_own()
-            yield part, backbone(part, vectors=vectors.index_select(0, read))
+            yield part, vectors.index_select(0, read)
     else:
         for start, stop in runs(batch.costs, limit):
-            part = batch.select(start, stop)
-            yield part, backbone(part)
+            yield batch.select(start, stop), None
+
+
+def decode_parts(
+    backbone: Backbone, batch: Batch, limit: int, vectors: Float[Tensor, "node dim"] | None = None
+) -> Iterator[tuple[Batch, Hidden]]:
+    """Yield the batch's targets in parts (see `parts_of`), with their states."""
+    for part, read in parts_of(backbone, batch, limit, vectors):
+        yield part, backbone(part) if read is None else backbone(part, vectors=read)

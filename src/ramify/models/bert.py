@@ -3,35 +3,37 @@
 RoBERTa, DistilBERT and ALBERT (Lan et al. 2020) are the same encoder with other settings; their checkpoints are read, too.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from ramify.batching.batch import Batch
+from ramify.batching.encoder_input import EncoderInput
 from ramify.errors import RamifyError
-from ramify.models import hf
+from ramify.models import bert_family, hf
 from ramify.models.base import (
     BERT_FAMILY,
     NO_DECODER,
     RATES,
     Backbone,
     Checkpoint,
+    Encoded,
     Hidden,
+    Read,
     State,
     TextModelConfig,
     check_config,
+    kept_positions,
 )
+from ramify.models.bert_family import FamilyTensors
+from ramify.models.hf_adapter import ForeignFiles, HFAdapter, PortableModel
 from ramify.nn.attention import AttentionRecord
-from ramify.nn.blocks import Activation, Norm, OutputPositions, Stack
+from ramify.nn.blocks import Activation, LayerPrefixes, Norm, Stack, States, under
 from ramify.nn.embeddings import Embeddings, Position, init_weights
 from ramify.nn.pooling import Pool, Pooling
-from ramify.nn.ragged import Rows
 from ramify.tensors import load_strictly
 
 FREE = (*RATES, "pooling", "max_tokens")
@@ -76,7 +78,7 @@ class BertConfig(TextModelConfig):
     def adapted_to(self, checkpoint: Checkpoint) -> "BertConfig":
         if checkpoint.model is None:
             free = {name: getattr(self, name) for name in FREE}
-            return replace(config_from_hf(hf.read_config(checkpoint.directory, hf.ENCODERS)), **free)
+            return replace(ADAPTER.read_config(checkpoint.directory), **free)
         return checkpoint.saved_as(self, BERT_FAMILY)
 
     def initialize(self, backbone: "Bert", checkpoint: Checkpoint, *, decoder: bool = True) -> None:
@@ -84,7 +86,7 @@ class BertConfig(TextModelConfig):
             raise RamifyError(NO_DECODER)
         if checkpoint.model is None:
             hf.require(self, vars(self.adapted_to(checkpoint)), checkpoint.source)
-            load_pretrained(backbone, checkpoint.directory)
+            load_pretrained(backbone, checkpoint)
             return
         checkpoint.fill(backbone, self)
 
@@ -151,17 +153,37 @@ class Bert(Backbone):
     def context_projection(self) -> None:
         return None
 
-    def encode(
-        self, ids: Int[Tensor, " total"], rows: Rows, type_ids: Int[Tensor, " total"] | None = None
-    ) -> Float[Tensor, "row dim"]:
-        """Encode every text alone, as one vector."""
-        x = self.embeddings(ids, rows.positions, type_ids)
-        if self.pool.kind not in ("cls", "pooler"):
-            return self.pool(self.stack(x, rows), rows)
-        # The last layer computes only the first token of each row.
-        first = Rows.build(np.ones(len(rows), dtype=np.int64), keys=rows.keys).to(ids.device)
-        output_positions = OutputPositions(rows.offsets[:-1].to(torch.int64), first, first)
-        return self.pool(self.stack(x, rows, output_positions=output_positions), first)
+    @property
+    def max_tokens(self) -> int:
+        return self.config.max_tokens
+
+    @property
+    def vector_dim(self) -> int:
+        return self.config.dim
+
+    @property
+    def vector_read(self) -> Read:
+        return "first" if self.pool.kind in ("cls", "pooler") else "all"
+
+    def layer_dims(self, *, context: bool = False) -> tuple[int, ...]:
+        return (self.config.dim,) * (self.config.num_layers + 1)
+
+    def layer_prefixes(self, *, context: bool = False) -> LayerPrefixes:
+        layers = under("stack.", self.stack.layer_prefixes())
+        return (("embedding.", "embeddings."), *layers[:-1], (*layers[-1], "pool."))
+
+    def encode_rows(
+        self, rows: EncoderInput, *, layers: bool = False, read: Read = "all", record: AttentionRecord | None = None
+    ) -> Encoded:
+        kept = kept_positions(rows.rows, rows.rows, layers=layers, read=read)
+        weights = None if record is None else record.setdefault("encoder", [])
+        states: States = []
+        x = self.embeddings(rows.ids, rows.rows.positions, rows.token_types)
+        x = self.stack(x, rows.rows, output_positions=kept, record=weights, states=states if layers else None)
+        return Encoded(rows.rows if kept is None else kept.rows, (*states, x))
+
+    def vector(self, encoded: Encoded) -> Float[Tensor, "row vector_dim"]:
+        return self.pool(encoded.last, encoded.rows)
 
     def forward(
         self,
@@ -176,36 +198,72 @@ class Bert(Backbone):
         x = self.stack(x, batch.targets, output_positions=batch.output_positions, record=weights)
         return Hidden(x, None if batch.output_positions is None else batch.output_positions.index)
 
-    def pooled(self, hidden: Hidden, batch: Batch) -> Float[Tensor, "target dim"]:
-        if batch.output_positions is None:
-            return self.pool(hidden.tokens, batch.targets)
-        if self.pool.kind not in ("cls", "pooler"):
-            raise RamifyError(
-                f"model.pooling={self.pool.kind} needs the states of all tokens. Set model.pooling=pooler or cls."
-            )
-        # The first output position of each row is its first token.
-        return self.pool(hidden.tokens, batch.output_positions.rows)
-
 
 # --- Hugging Face ---------------------------------------------------------------------------------------------------
 
+LONGEST = 512
+"""The longest row that a checkpoint's pipeline reads, whatever the length of its position table."""
 
-def config_from_hf(theirs: Mapping[str, Any]) -> BertConfig:
-    return BertConfig(
-        vocab_size=theirs["vocab_size"],
-        dim=theirs["hidden_size"],
-        num_layers=theirs["num_hidden_layers"],
-        num_heads=theirs["num_attention_heads"],
-        ffn_dim=theirs["intermediate_size"],
-        dropout=theirs.get("hidden_dropout_prob", 0.1),
-        attention_dropout=theirs.get("attention_probs_dropout_prob", 0.1),
-        activation=hf.activation(theirs),
-        max_tokens=theirs["max_position_embeddings"],
-        type_vocab_size=theirs.get("type_vocab_size", 2),
-        eps=theirs.get("layer_norm_eps", 1e-12),
-        embedding_dim=theirs.get("embedding_size"),
-        shared_layers=theirs["model_type"] == "albert",
-    )
+
+class BertAdapter(HFAdapter[BertConfig]):
+    """Reads checkpoints of the whole BERT family. Writes every Bert as BERT, with the masked-LM head."""
+
+    @property
+    def model(self) -> type[BertConfig]:
+        return BertConfig
+
+    def read_config(self, directory: Path) -> BertConfig:
+        theirs = bert_family.read_config(directory, bert_family.ENCODERS)
+        return BertConfig(
+            vocab_size=theirs["vocab_size"],
+            dim=theirs["hidden_size"],
+            num_layers=theirs["num_hidden_layers"],
+            num_heads=theirs["num_attention_heads"],
+            ffn_dim=theirs["intermediate_size"],
+            dropout=theirs.get("hidden_dropout_prob", 0.1),
+            attention_dropout=theirs.get("attention_probs_dropout_prob", 0.1),
+            activation=hf.activation(theirs.get("hidden_act", "gelu")),
+            max_tokens=theirs["max_position_embeddings"],
+            type_vocab_size=theirs.get("type_vocab_size", 2),
+            eps=theirs.get("layer_norm_eps", 1e-12),
+            embedding_dim=theirs.get("embedding_size"),
+            shared_layers=theirs["model_type"] == "albert",
+        )
+
+    def read(self, checkpoint: Checkpoint, config: BertConfig) -> PortableModel[BertConfig]:
+        theirs = bert_family.read_tensors(checkpoint.directory, checkpoint.tensors)
+        head = theirs.head()
+        return PortableModel(
+            config,
+            _backbone_from_hf(theirs, config),
+            heads={f"head.{name}": tensor for name, tensor in head.items()},
+            task={"head": "bert", "tie_weights": "weight" not in head},
+            input={"max_tokens": min(LONGEST, config.max_tokens), "layout": theirs.layout},
+        )
+
+    def write(self, model: PortableModel[BertConfig]) -> ForeignFiles:
+        """`BertForMaskedLM`, or `BertForPreTraining` if the model also predicts the next sentence."""
+        needed = {"head": "bert", "tie_weights": True}
+        if any(model.task[name] != value for name, value in needed.items()):
+            raise RamifyError(
+                f"task.head={model.task['head']} with task.tie_weights={str(model.task['tie_weights']).lower()} has no Hugging "
+                "Face form, whose head has a dense layer and shares the token embedding. Train a model with task.head=bert and "
+                "task.tie_weights=true."
+            )
+        config = config_to_hf(model.config)
+        tensors = {f"bert.{name}": tensor for name, tensor in _backbone_to_hf(model).items()}
+        tensors |= {theirs: model.heads[f"head.{ours}"] for ours, theirs in bert_family.HEAD_KEYS.items()}
+        architecture = "BertForMaskedLM"
+        if model.task["next_sentence"]:
+            architecture = "BertForPreTraining"
+            pooler = {name: model.backbone[f"pool.{ours}"] for ours, name in bert_family.POOLER_KEYS.items()}
+            tensors |= {f"bert.{name}": tensor for name, tensor in pooler.items()}
+            tensors |= {f"cls.seq_relationship.{kind}": model.heads[f"next_head.{kind}"] for kind in ("weight", "bias")}
+        config = {"architectures": [architecture], **config}
+        return ForeignFiles(config, tensors, model.input["layout"], {"model_max_length": model.config.max_tokens})
+
+
+ADAPTER = BertAdapter()
 
 
 def config_to_hf(config: BertConfig) -> dict[str, Any]:
@@ -227,7 +285,6 @@ def config_to_hf(config: BertConfig) -> dict[str, Any]:
             "model.type_vocab_size=2."
         )
     return {
-        "architectures": ["BertForMaskedLM"],
         "model_type": "bert",
         "vocab_size": config.vocab_size,
         "hidden_size": config.dim,
@@ -236,106 +293,55 @@ def config_to_hf(config: BertConfig) -> dict[str, Any]:
         "intermediate_size": config.ffn_dim,
         "hidden_dropout_prob": config.dropout,
         "attention_probs_dropout_prob": config.attention_dropout,
-        "hidden_act": {"gelu_tanh": "gelu_new"}.get(config.activation, config.activation),
+        "hidden_act": hf.activation_to_hf(config.activation),
         "max_position_embeddings": config.max_tokens,
         "type_vocab_size": config.type_vocab_size,
         "layer_norm_eps": config.eps,
-        "pad_token_id": 0,
     }
 
 
-def tensors_from_hf(tensors: Mapping[str, Tensor], config: BertConfig) -> dict[str, Tensor]:
-    """The encoder's parameters under Ramify's names, with the pooler if the model has one, but without heads."""
-    keys = dict(hf.EMBEDDING_KEYS)
+def _backbone_from_hf(theirs: FamilyTensors, config: BertConfig) -> dict[str, Tensor]:
+    """The encoder's parameters under Ramify's names, with the pooler if the model has one."""
+    keys = dict(bert_family.EMBEDDING_KEYS)
     if not config.type_vocab_size:
         del keys["types.weight"]
     if config.embedding_dim is not None:
         keys |= {f"projection.{kind}": f"projection.{kind}" for kind in ("weight", "bias")}
-    ours = {f"embeddings.{name}": tensors[f"embeddings.{theirs}"] for name, theirs in keys.items()}
+    ours = {f"embeddings.{name}": theirs[f"embeddings.{there}"] for name, there in keys.items()}
     ours["embedding.weight"] = ours["embeddings.tokens.weight"]
-    ours["embeddings.positions.weight"] = hf.first_positions(ours["embeddings.positions.weight"], config.max_tokens)
+    ours["embeddings.positions.weight"] = bert_family.first_positions(ours["embeddings.positions.weight"], config.max_tokens)
     for number in range(1 if config.shared_layers else config.num_layers):
-        layer = hf.layer_from_bert(tensors, number)
-        ours |= {f"stack.layers.{number}.{key}": value for key, value in layer.items()}
+        ours |= {f"stack.layers.{number}.{key}": value for key, value in theirs.layer(number).items()}
     if config.pooling == "pooler":
-        if "pooler.dense.weight" not in tensors:
-            raise RamifyError(
-                "the checkpoint holds no tensor 'pooler.dense.weight', which model.pooling=pooler needs. Set "
-                "model.pooling=mean and task.next_sentence=0, or choose a checkpoint with a pooler."
-            )
-        ours |= {f"pool.hidden.{kind}": tensors[f"pooler.dense.{kind}"] for kind in ("weight", "bias")}
+        theirs.require(
+            [*bert_family.POOLER_KEYS.values()],
+            ", which model.pooling=pooler needs. Set model.pooling=mean and task.next_sentence=0, or choose a checkpoint with "
+            "a pooler.",
+        )
+        ours |= {f"pool.{name}": theirs[there] for name, there in bert_family.POOLER_KEYS.items()}
     return ours
 
 
-def tensors_to_hf(model: Bert) -> dict[str, Tensor]:
-    own = model.state_dict()
-    theirs = {f"bert.embeddings.{name}": own[f"embeddings.{ours}"] for ours, name in hf.EMBEDDING_KEYS.items()}
+def _backbone_to_hf(model: PortableModel[BertConfig]) -> dict[str, Tensor]:
+    """The encoder's tensors under BERT's names, without the pooler."""
+    ours = model.backbone
+    theirs = {f"embeddings.{there}": ours[f"embeddings.{name}"] for name, there in bert_family.EMBEDDING_KEYS.items()}
     for number in range(model.config.num_layers):
         prefix = f"stack.layers.{number}."
-        layer = {key.removeprefix(prefix): value for key, value in own.items() if key.startswith(prefix)}
-        theirs |= {f"bert.{key}": value for key, value in hf.layer_to_bert(layer, number).items()}
-    if model.config.pooling == "pooler":
-        theirs |= {f"bert.pooler.dense.{kind}": own[f"pool.hidden.{kind}"] for kind in ("weight", "bias")}
+        layer = {key.removeprefix(prefix): tensor for key, tensor in ours.items() if key.startswith(prefix)}
+        theirs |= bert_family.layer_to_bert(layer, number)
     return theirs
 
 
 def from_pretrained(source: str | Path, **changes: Any) -> Bert:
     """Build a Bert from a Hugging Face directory or hub id. `changes` override fields of its config."""
     directory = hf.locate(source)
-    theirs = hf.read_config(directory, hf.ENCODERS)
-    fields = vars(config_from_hf(theirs)) | changes
-    config = BertConfig(**fields)
-    model = Bert(config)
-    load_pretrained(model, directory)
+    model = replace(ADAPTER.read_config(directory), **changes).build()
+    load_pretrained(model, Checkpoint(str(source), directory, None))
     return model
 
 
-def load_pretrained(model: Bert, directory: Path) -> None:
-    """Load the weights of a Hugging Face directory. Attention pooling, which no checkpoint holds, stays unchanged."""
-    tensors = _fresh(model) | tensors_from_hf(hf.bert_tensors(directory), model.config)
-    load_strictly(model.state_dict(), tensors, directory)
-
-
-def _fresh(model: Bert) -> dict[str, Tensor]:
-    """The current parameters of the pool, for those that a checkpoint lacks."""
-    return {f"pool.{key}": value for key, value in model.pool.state_dict().items()}
-
-
-def head_from_hf(tensors: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
-    """The masked-LM head under Ramify's names; None if the checkpoint has none. It has a `weight` only if that is not tied."""
-    if "cls.predictions.bias" not in tensors:
-        return None
-    try:
-        head = {name: tensors[theirs] for name, theirs in hf.HEAD_KEYS.items()}
-    except KeyError as missing:
-        raise RamifyError(
-            f"the checkpoint holds no tensor {missing.args[0]!r}, so its head is not complete. Download it again."
-        ) from None
-    # A checkpoint may hold the bias twice. If the two differ, the linear map's own bias counts.
-    head["bias"] = tensors.get("cls.predictions.decoder.bias", head["bias"])
-    weight = tensors.get("cls.predictions.decoder.weight")
-    if weight is not None and not torch.equal(weight, tensors["embeddings.word_embeddings.weight"]):
-        head["weight"] = weight
-    return head
-
-
-def save_pretrained(
-    model: Bert, directory: str | Path, head: nn.Module | None = None, next_head: nn.Linear | None = None
-) -> None:
-    """Write config.json and model.safetensors for `BertForMaskedLM`, for `BertForPreTraining` if the model also predicts the
-    next sentence, or for `BertModel` if it has no head."""
-    config = config_to_hf(model.config)
-    tensors = tensors_to_hf(model)
-    if head is None:
-        config["architectures"] = ["BertModel"]
-        tensors = {key.removeprefix("bert."): value for key, value in tensors.items()}
-    else:
-        own = head.state_dict()
-        tensors |= {theirs: own[name] for name, theirs in hf.HEAD_KEYS.items()}
-        if next_head is None:
-            tensors = {key: value for key, value in tensors.items() if not key.startswith("bert.pooler.")}
-        else:
-            config["architectures"] = ["BertForPreTraining"]
-            tensors |= {f"cls.seq_relationship.{key}": value for key, value in next_head.state_dict().items()}
-    with torch.no_grad():
-        hf.write(Path(directory), config, tensors)
+def load_pretrained(model: Bert, checkpoint: Checkpoint) -> None:
+    """Load the weights of a checkpoint of the BERT family. Attention pooling, which none holds, stays unchanged."""
+    pool = {f"pool.{key}": value for key, value in model.pool.state_dict().items()}
+    load_strictly(model.state_dict(), pool | {**ADAPTER.read(checkpoint, model.config).backbone}, checkpoint.directory)

@@ -15,11 +15,24 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ramify.batching.batch import Batch
+from ramify.batching.encoder_input import EncoderInput, NodeContext
 from ramify.errors import RamifyError
-from ramify.models import hf
-from ramify.models.base import BERT_FAMILY, NO_DECODER, Backbone, Checkpoint, Hidden, State, TextModelConfig, check_config
+from ramify.models import bert_family, hf
+from ramify.models.base import (
+    BERT_FAMILY,
+    NO_DECODER,
+    Backbone,
+    Checkpoint,
+    Encoded,
+    Hidden,
+    Read,
+    State,
+    TextModelConfig,
+    check_config,
+    kept_positions,
+)
 from ramify.nn.attention import AttentionRecord, Weights, attend
-from ramify.nn.blocks import Activation, ContextVectors, Layer, Norm, Stack
+from ramify.nn.blocks import Activation, ContextVectors, Layer, LayerPrefixes, Norm, OutputPositions, Stack, States, under
 from ramify.nn.embeddings import Embeddings, Position, PositionTable, init_weights
 from ramify.nn.heads import start_projection
 from ramify.nn.linear import Linear
@@ -74,7 +87,7 @@ class TreeMLMConfig(TextModelConfig):
 
     def adapted_to(self, checkpoint: Checkpoint) -> "TreeMLMConfig":
         if checkpoint.model is None:
-            return replace(self, **config_from_bert(hf.read_config(checkpoint.directory)))
+            return replace(self, **config_from_bert(bert_family.read_config(checkpoint.directory)))
         return checkpoint.saved_as(self, BERT_FAMILY)
 
     def initialize(self, backbone: "TreeMLM", checkpoint: Checkpoint, *, decoder: bool = True) -> None:
@@ -90,7 +103,7 @@ class TreeMLM(Backbone):
     """Figure 1: clean nodes → encoder → average pooling → K and V; masked comment → N × {self, cross, feed-forward}."""
 
     config: TreeMLMConfig
-    passes = ("encode", "decode")
+    passes = ("encode_rows", "decode")
     records_attention = True
     embedding: nn.Embedding
     encoder_embeddings: Embeddings
@@ -176,22 +189,71 @@ class TreeMLM(Backbone):
     def context_projection(self) -> nn.Linear | None:
         return None if self.output_attention is None else self.output_attention.value
 
-    def encode(self, ids: Int[Tensor, " total"], rows: Rows, record: AttentionRecord | None = None) -> Float[Tensor, "row dim"]:
-        """Encode every clean text as one pooled vector (section 2.1 of the paper)."""
-        weights = None if record is None else record.setdefault("encoder", [])
-        return self.pool(self.encoder(self.encoder_embeddings(ids, rows.positions), rows, record=weights), rows)
+    @property
+    def max_tokens(self) -> int:
+        return self.config.max_tokens
 
-    def contextualize(self, vectors: Float[Tensor, "node dim"], batch: Batch) -> ContextVectors:
-        """Assign each target the vectors of its context, with their positions if the model has a table of context positions."""
+    @property
+    def vector_dim(self) -> int:
+        return self.config.dim
+
+    @property
+    def vector_read(self) -> Read:
+        # All tokens pass the last layer, whatever the pooling, so that dropout draws the same numbers.
+        return "all"
+
+    def layer_dims(self, *, context: bool = False) -> tuple[int, ...]:
+        return (self.config.dim,) * (1 + (self.config.decoder_layers if context else self.config.encoder_layers))
+
+    def layer_prefixes(self, *, context: bool = False) -> LayerPrefixes:
+        encoder = under("encoder.", self.encoder.layer_prefixes())
+        if not context:
+            return (("encoder_embeddings.", *self._shared_table), *encoder[:-1], (*encoder[-1], "pool."))
+        decoder = under("decoder.", self.decoder.layer_prefixes())
+        embedding = ("embedding.", "decoder_embeddings.", "encoder_embeddings.", "encoder.", "context_table.")
+        return (embedding, *decoder[:-1], (*decoder[-1], "pool."))
+
+    @property
+    def _shared_table(self) -> tuple[str, ...]:
+        """The name of the encoder's token embedding, if it is that of the decoder."""
+        return ("embedding.",) if self.config.share_embeddings else ()
+
+    def encode_rows(
+        self, rows: EncoderInput, *, layers: bool = False, read: Read = "all", record: AttentionRecord | None = None
+    ) -> Encoded:
+        """Read rows with a context with the decoder, and rows without one with the encoder (section 2.1 of the paper)."""
+        states: States = []
+        collected = states if layers else None
+        if rows.context is None:
+            kept = kept_positions(rows.rows, rows.rows, layers=layers, read=read)
+            weights = None if record is None else record.setdefault("encoder", [])
+            x = self.encoder_embeddings(rows.ids, rows.rows.positions)
+            x = self.encoder(x, rows.rows, output_positions=kept, record=weights, states=collected)
+        else:
+            kept = kept_positions(rows.rows, rows.context.readers, layers=layers, read=read)
+            context = self.contextualize(rows.context, record)
+            x = self._read(rows.ids, rows.rows, context, kept, record, collected)
+            if record is not None and self.output_attention is not None:
+                self._attend_to_words(x, context, kept, record)
+        return Encoded(rows.rows if kept is None else kept.rows, (*states, x))
+
+    def vector(self, encoded: Encoded) -> Float[Tensor, "row vector_dim"]:
+        return self.pool(encoded.last, encoded.rows)
+
+    def contextualize(self, context: NodeContext, record: AttentionRecord | None = None) -> ContextVectors:
+        """Assign each row the vectors of its context, with their positions if the model has a table of context positions."""
+        vectors = self.vectors(context.texts, record) if context.vectors is None else context.vectors
         table = self.context_table
         node_positions = pair_vectors = pair_index = None
         if table is not None and self.config.context_position == "depth":
-            node_positions = table(batch.depth)
+            node_positions = table(context.depth)
         elif table is not None:
-            reader = torch.repeat_interleave(batch.target_depth, batch.contexts.lengths, output_size=batch.contexts.total)
-            distance = reader - batch.depth.index_select(0, batch.context)
+            reader = torch.repeat_interleave(context.row_depth, context.contexts.lengths, output_size=context.contexts.total)
+            distance = reader - context.depth.index_select(0, context.index)
             pair_vectors, pair_index = table.weight, distance.clamp(0, table.weight.shape[0] - 1)
-        return ContextVectors(vectors, batch.context, batch.readers, batch.contexts, pair_vectors, pair_index, node_positions)
+        return ContextVectors(
+            vectors, context.index, context.readers, context.contexts, pair_vectors, pair_index, node_positions
+        )
 
     def nothing(self, batch: Batch) -> ContextVectors:
         """Give every target the learned null vector as its only context."""
@@ -202,18 +264,41 @@ class TreeMLM(Backbone):
 
     def decode(self, batch: Batch, context: ContextVectors, record: AttentionRecord | None = None) -> Hidden:
         """Compute the targets' states, given their context."""
-        x = self.decoder_embeddings(batch.target_ids, batch.targets.positions)
-        weights = None if record is None else record.setdefault("decoder", [])
-        x = self.decoder(x, batch.targets, context, batch.output_positions, record=weights)
         asked = batch.output_positions
-        positions, rows = (None, context.q_rows) if asked is None else (asked.index, asked.cross_rows)
+        x = self._read(batch.target_ids, batch.targets, context, asked, record)
+        positions = None if asked is None else asked.index
         if self.output_attention is None:
             return Hidden(x, positions)
-        read: Weights | None = None
+        return Hidden(self._attend_to_words(x, context, asked, record), positions, decoded=x)
+
+    def _read(
+        self,
+        ids: Int[Tensor, " total"],
+        rows: Rows,
+        context: ContextVectors,
+        asked: OutputPositions | None,
+        record: AttentionRecord | None,
+        states: States | None = None,
+    ) -> Float[Tensor, "position dim"]:
+        """The states after the decoder."""
+        weights = None if record is None else record.setdefault("decoder", [])
+        x = self.decoder_embeddings(ids, rows.positions)
+        return self.decoder(x, rows, context, asked, record=weights, states=states)
+
+    def _attend_to_words(
+        self,
+        x: Float[Tensor, "position dim"],
+        context: ContextVectors,
+        asked: OutputPositions | None,
+        record: AttentionRecord | None,
+    ) -> Float[Tensor, "position dim"]:
+        """The states after output attention."""
+        assert self.output_attention is not None
+        weights: Weights | None = None
         if record is not None:
-            read = []
-            record["output"] = [{"cross": read}]
-        return Hidden(self.output_attention(x, context, rows, read), positions, decoded=x)
+            weights = []
+            record["output"] = [{"cross": weights}]
+        return self.output_attention(x, context, context.q_rows if asked is None else asked.cross_rows, weights)
 
     def forward(
         self,
@@ -225,13 +310,7 @@ class TreeMLM(Backbone):
     ) -> Hidden:
         if batch.null_context:
             return self.decode(batch, self.nothing(batch), record)
-        if vectors is None:
-            vectors = self.encode(batch.input_ids, batch.nodes, record)
-        return self.decode(batch, self.contextualize(vectors, batch), record)
-
-    def pooled(self, hidden: Hidden, batch: Batch) -> Float[Tensor, "target dim"]:
-        # Output attention adds the ancestors' words, which would make the vectors of siblings alike.
-        return self.pool(hidden.tokens if hidden.decoded is None else hidden.decoded, batch.targets)
+        return self.decode(batch, self.contextualize(batch.node_context(vectors), record), record)
 
 
 class OutputAttention(nn.Module):
@@ -273,8 +352,8 @@ def init_from_bert(model: TreeMLM, source: str | Path, *, decoder: bool = True) 
     embedding LayerNorm) differ from those of `config_from_bert`.
     """
     directory = hf.locate(source)
-    tensors = hf.bert_tensors(directory)
-    required = config_from_bert(hf.read_config(directory))
+    tensors = bert_family.read_tensors(directory)
+    required = config_from_bert(bert_family.read_config(directory))
     layers = required.pop("decoder_layers")
     hf.require(model.config, required, directory)
     if decoder and model.config.decoder_layers > layers:
@@ -283,9 +362,9 @@ def init_from_bert(model: TreeMLM, source: str | Path, *, decoder: bool = True) 
             "start the encoder alone (init_decoder=false)."
         )
     own = model.state_dict()
-    positions = hf.first_positions(tensors["embeddings.position_embeddings.weight"], model.config.max_tokens)
-    if "embeddings.token_type_embeddings.weight" in tensors:
-        positions = positions + tensors["embeddings.token_type_embeddings.weight"][0]
+    positions = bert_family.first_positions(tensors[bert_family.POSITIONS], model.config.max_tokens)
+    if bert_family.TYPES in tensors:
+        positions = positions + tensors[bert_family.TYPES][0]
     sides = ["encoder", "decoder"] if decoder else ["encoder"]
     if decoder or model.config.share_embeddings:
         own["embedding.weight"] = tensors["embeddings.word_embeddings.weight"]
@@ -295,7 +374,7 @@ def init_from_bert(model: TreeMLM, source: str | Path, *, decoder: bool = True) 
         for kind in ("weight", "bias"):
             own[f"{side}_embeddings.norm.{kind}"] = tensors[f"embeddings.LayerNorm.{kind}"]
         for number in range(getattr(model.config, f"{side}_layers")):
-            for key, value in hf.layer_from_bert(tensors, number).items():
+            for key, value in tensors.layer(number).items():
                 own[f"{side}.layers.{number}.{key}"] = value
     if model.config.share_embeddings and not decoder:
         own["decoder_embeddings.tokens.weight"] = own["embedding.weight"]
@@ -311,7 +390,7 @@ def config_from_bert(theirs: dict[str, Any]) -> dict[str, Any]:
         "decoder_layers": theirs["num_hidden_layers"],
         "num_heads": theirs["num_attention_heads"],
         "ffn_dim": theirs["intermediate_size"],
-        "activation": hf.activation(theirs),
+        "activation": hf.activation(theirs.get("hidden_act", "gelu")),
         "norm": "post",
         "position": "learned",
         "scale_embedding": False,

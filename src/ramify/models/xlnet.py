@@ -12,15 +12,29 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.stream_batch import StreamBatch
 from ramify.errors import RamifyError
-from ramify.files import read_json
 from ramify.models import hf
-from ramify.models.base import RATES, Checkpoint, ModelConfig, State, StreamBackbone, StreamHidden, check_config
+from ramify.models.base import (
+    RATES,
+    Checkpoint,
+    Encoded,
+    ModelConfig,
+    Read,
+    State,
+    StreamBackbone,
+    StreamHidden,
+    check_config,
+    kept_positions,
+)
+from ramify.models.hf_adapter import ForeignFiles, HFAdapter, PortableModel
 from ramify.nn.attention import AttentionRecord, LayerWeights
-from ramify.nn.blocks import ACTIVATIONS, Activation
+from ramify.nn.blocks import ACTIVATIONS, Activation, LayerPrefixes
 from ramify.nn.dropout import add_dropout, dropout
 from ramify.nn.linear import Linear
+from ramify.nn.pooling import Pool
+from ramify.nn.ragged import unpad
 from ramify.nn.relative import Queries, RelativeAttention, sinusoids
 from ramify.tensors import load_strictly
 
@@ -72,14 +86,13 @@ class XLNetConfig(ModelConfig):
 
     def adapted_to(self, checkpoint: Checkpoint) -> "XLNetConfig":
         if checkpoint.model is None:
-            return replace(config_from_hf(checkpoint.directory), **{name: getattr(self, name) for name in FREE})
+            return replace(ADAPTER.read_config(checkpoint.directory), **{name: getattr(self, name) for name in FREE})
         return checkpoint.saved_as(self, "an XLNet checkpoint in Hugging Face's form")
 
     def initialize(self, backbone: "XLNet", checkpoint: Checkpoint) -> None:
         if checkpoint.model is None:
             hf.require(self, vars(self.adapted_to(checkpoint)), checkpoint.source)
-            backbone_tensors, _ = tensors_from_hf(checkpoint.tensors, self, checkpoint.source)
-            load_strictly(dict(backbone.named_parameters()), backbone_tensors, checkpoint.source)
+            load_strictly(dict(backbone.named_parameters()), ADAPTER.read(checkpoint, self).backbone, checkpoint.source)
             return
         checkpoint.fill(backbone, self, FREE)
 
@@ -143,6 +156,7 @@ class XLNet(StreamBackbone):
         self.embedding = nn.Embedding(config.vocab_size, config.dim)
         self.mask_embedding = nn.Parameter(torch.empty(config.dim))
         self.layers = nn.ModuleList(XLNetLayer(config) for _ in range(config.num_layers))
+        self.pool = Pool("mean", config.dim)
         if not config.untie_biases:
             for layer in self.layers:
                 layer.attention.biases = self.layers[0].attention.biases
@@ -161,6 +175,103 @@ class XLNet(StreamBackbone):
     @property
     def tied_embedding(self) -> nn.Embedding:
         return self.embedding
+
+    @property
+    def reads_context(self) -> bool:
+        return False
+
+    @property
+    def max_tokens(self) -> None:
+        return None
+
+    @property
+    def vector_dim(self) -> int:
+        return self.config.dim
+
+    @property
+    def vector_read(self) -> Read:
+        return "all"
+
+    def layer_dims(self, *, context: bool = False) -> tuple[int, ...]:
+        return (self.config.dim,) * (self.config.num_layers + 1)
+
+    def layer_prefixes(self, *, context: bool = False) -> LayerPrefixes:
+        return (("embedding.",), *((f"layers.{number}.",) for number in range(self.config.num_layers)))
+
+    def encode_rows(
+        self, rows: EncoderInput, *, layers: bool = False, read: Read = "all", record: AttentionRecord | None = None
+    ) -> Encoded:
+        """The content stream of texts without memory or a factorization order: every token reads all tokens of its row."""
+        kept = kept_positions(rows.rows, rows.rows, layers=layers, read=read)
+        lengths, filled, recorded = rows.rows.lengths, rows.rows.filled, record is not None
+        streams: list[LayerWeights] = [{"content": []} for _ in self.layers]
+        found: list[list[Tensor]] = []
+        for group in rows.rows.groups:
+            places = slice(group.offset, group.end)
+            ids, segments = (
+                None if each is None else each.index_select(0, rows.rows.padded[places]).view(group.size, group.length)
+                for each in (rows.ids, rows.token_types)
+            )
+            assert ids is not None
+            last = None
+            if read != "all":
+                own = lengths[group.start : group.stop, None]
+                last = torch.zeros_like(own) if read == "first" else own - 1
+            if group.length == 0:
+                continue
+            states, weights = self._read_alone(ids, filled[places].view_as(ids), segments, last, recorded=recorded)
+            found.append([state.flatten(0, 1) for state in (states if layers else states[-1:])])
+            sizes = rows.rows.host_lengths[group.start : group.stop].tolist()
+            for layer, blocks in zip(streams, weights, strict=True) if recorded else ():
+                layer["content"] += [block[:, :size, :size] for block, size in zip(blocks, sizes, strict=True)]
+        if record is not None:
+            record["streams"] = streams
+        if not found:
+            nothing = self.embedding.weight.new_zeros(0, self.config.dim)
+            found = [[nothing] * (len(self.layers) + 1 if layers else 1)]
+        joined = [torch.cat(parts) for parts in zip(*found, strict=True)]
+        if kept is None:
+            return Encoded(rows.rows, tuple(unpad(states, rows.rows) for states in joined))
+        return Encoded(kept.rows, tuple(joined))
+
+    def vector(self, encoded: Encoded) -> Float[Tensor, "row vector_dim"]:
+        return self.pool(encoded.last.to(torch.promote_types(encoded.last.dtype, torch.float32)), encoded.rows)
+
+    def _read_alone(
+        self,
+        ids: Int[Tensor, "row token"],
+        real: Bool[Tensor, "row token"],
+        segments: Int[Tensor, "row token"] | None,
+        last: Int[Tensor, "row 1"] | None,
+        *,
+        recorded: bool,
+    ) -> tuple[list[Float[Tensor, "row _token dim"]], list[Float[Tensor, "row head _query token"]]]:
+        """The embedding and the states after every layer of padded texts, and the attention weights of each layer if they are
+        `recorded`. The last layer computes the states of the tokens `last` alone; None: of all."""
+        num_tokens = ids.shape[1]
+        x = self.embedding(ids)
+        if self.config.position == "absolute":
+            x = x + self._positions(num_tokens, x)
+        x = dropout(x, self.config.dropout, self.training)
+        codes = self._code_table(num_tokens - 1, num_tokens, (1,), x)
+        kinds = None if segments is None else F.one_hot(segments, SEGMENTS)
+        mask = real[:, None, None].expand(-1, -1, num_tokens, -1)
+        queries = Queries(slice(0, num_tokens), num_tokens, 0, num_tokens, mask, None, kinds)
+        states, weights = [x], []
+        for number, layer in enumerate(self.layers):
+            keys = layer.attention.keys(
+                x, num_tokens, codes, torch.zeros_like(ids[:, 0]), None if kinds is None else kinds.to(x.dtype)
+            )
+            if last is not None and number == len(self.layers) - 1:
+                x = x.gather(1, last[:, :, None].expand(-1, -1, x.shape[2]))
+                kinds = None if segments is None else F.one_hot(segments.gather(1, last), SEGMENTS)
+                queries = Queries(slice(0, 1), num_tokens, 0, num_tokens, mask[:, :, :1], last, kinds)
+            record: list[Tensor] | None = [] if recorded else None
+            x = layer(x, layer.attention(x, keys, [queries], record))
+            states.append(x)
+            weights += record or []
+        states[-1] = dropout(x, self.config.dropout, self.training)
+        return states, weights
 
     def forward(
         self,
@@ -239,24 +350,32 @@ class XLNet(StreamBackbone):
         """The codes of all distances, from that of the last token to the first key downwards, and the codes of each row."""
         num_tokens = batch.input_ids.shape[1]
         greatest = num_tokens - 1 + (0 if memory is None else memory.size)
+        # Backward rows have the text after them in memory. Negated distances keep the true offsets of the text.
+        signs = sorted(set(batch.direction.tolist()), reverse=True)
+        index = torch.from_numpy(np.searchsorted(-np.array(signs), -batch.direction)).to(like.device)
+        return self._code_table(greatest, num_tokens, signs, like), index
+
+    def _code_table(
+        self, greatest: int, num_tokens: int, signs: Sequence[int], like: Tensor
+    ) -> Float[Tensor, "direction distance dim"]:
+        """The codes of the distances from `greatest` down to that of the first token to the last key."""
         distances = torch.arange(greatest, -num_tokens, -1, dtype=torch.float64, device=like.device)
         if self.config.max_distance is not None:
             distances = distances.clamp(-self.config.max_distance, self.config.max_distance)
-        # Backward rows have the text after them in memory. Negated distances keep the true offsets of the text.
-        signs = sorted(set(batch.direction.tolist()), reverse=True)
         codes = torch.stack([sinusoids(sign * distances, self.config.dim) for sign in signs]).to(like.dtype)
-        index = torch.from_numpy(np.searchsorted(-np.array(signs), -batch.direction)).to(like.device)
-        return dropout(codes, self.config.dropout, self.training), index
+        return dropout(codes, self.config.dropout, self.training)
 
     def _absolute(self, batch: StreamBatch, like: Tensor) -> Float[Tensor, "row query dim"]:
         """Sinusoids of the size of the embeddings, for tokens and targets."""
-        num_tokens = batch.input_ids.shape[1]
-        positions = torch.arange(num_tokens, dtype=torch.float64, device=like.device)
-        table = (sinusoids(positions, self.config.dim) * INIT_STD * 2**0.5).to(like.dtype)
+        table = self._positions(batch.input_ids.shape[1], like)
         every = table.expand(len(like), -1, -1)
         if batch.targets is None:
             return every
         return torch.cat([every, F.embedding(batch.targets.positions, table)], 1)
+
+    def _positions(self, num_tokens: int, like: Tensor) -> Float[Tensor, "token dim"]:
+        positions = torch.arange(num_tokens, dtype=torch.float64, device=like.device)
+        return (sinusoids(positions, self.config.dim) * INIT_STD * 2**0.5).to(like.dtype)
 
 
 def content_parts(batch: StreamBatch, memory: Memory | None) -> Iterator[Queries]:
@@ -329,49 +448,89 @@ BIAS_KEYS = ("r_w_bias", "r_r_bias", "r_s_bias")
 SIZES = {"d_model": "dim", "n_layer": "num_layers", "n_head": "num_heads", "d_inner": "ffn_dim", "vocab_size": "vocab_size"}
 
 
-def config_from_hf(directory: Path) -> XLNetConfig:
-    """Read config.json of an XLNet. Raises `RamifyError` for another architecture or an option that Ramify lacks."""
-    path = directory / "config.json"
-    theirs = read_json(path, hf.A_CHECKPOINT)
-    if theirs.get("model_type") != MODEL_TYPE:
-        raise RamifyError(f"{path}: model_type={theirs.get('model_type')!r} is not xlnet. Choose another checkpoint.")
-    if missing := [name for name in SIZES if type(theirs.get(name)) is not int]:
-        raise RamifyError(
-            f"{path}: {', '.join(missing)} must be whole numbers, so the checkpoint is not complete. Download it again."
-        )
-    for name, needed in (("attn_type", "bi"), ("same_length", False)):
-        if theirs.get(name, needed) != needed:
+NEEDED = {
+    "attn_type": ("bi", "lets a token read only those before it, but Ramify's content stream reads both sides"),
+    "same_length": (False, "limits how far back a token reads, but Ramify's tokens read the whole row"),
+    "bi_data": (False, "reads half of each batch backwards; Ramify's batches say it themselves"),
+}
+"""The only supported values of some settings, and the effect of any other."""
+
+LONGEST = 512
+"""The length of rows that a checkpoint's pipeline reads, as in the paper. No checkpoint states it."""
+
+
+class XLNetAdapter(HFAdapter[XLNetConfig]):
+    """Reads and writes `XLNetLMHeadModel`."""
+
+    @property
+    def model(self) -> type[XLNetConfig]:
+        return XLNetConfig
+
+    def read_config(self, directory: Path) -> XLNetConfig:
+        theirs, path = hf.read_config(directory), directory / hf.CONFIG
+        if theirs.get("model_type") != MODEL_TYPE:
+            raise RamifyError(f"{path}: model_type={theirs.get('model_type')!r} is not xlnet. Choose another checkpoint.")
+        if missing := [name for name in SIZES if type(theirs.get(name)) is not int]:
             raise RamifyError(
-                f"{path}: {name}={theirs[name]!r} is not supported; only {needed!r} is. Choose another checkpoint."
+                f"{path}: {', '.join(missing)} must be whole numbers, so the checkpoint is not complete. Download it again."
             )
-    clamp = theirs.get("clamp_len", -1)
-    return XLNetConfig(
-        **{ours: theirs[name] for name, ours in SIZES.items()},
-        dropout=theirs.get("dropout", 0.1),
-        attention_dropout=theirs.get("dropout", 0.1),
-        activation=hf.activation({"hidden_act": theirs.get("ff_activation", "gelu")}),
-        memory=theirs.get("mem_len") or 0,
-        max_distance=clamp if clamp > 0 else None,
-        eps=theirs.get("layer_norm_eps", 1e-12),
-    )
+        hf.check_settings(path, theirs, NEEDED, "XLNet")
+        clamp = theirs.get("clamp_len", -1)
+        return XLNetConfig(
+            **{ours: theirs[name] for name, ours in SIZES.items()},
+            dropout=theirs.get("dropout", 0.1),
+            attention_dropout=theirs.get("dropout", 0.1),
+            activation=hf.activation(theirs.get("ff_activation", "gelu")),
+            memory=theirs.get("mem_len") or 0,
+            max_distance=clamp if clamp > 0 else None,
+            eps=theirs.get("layer_norm_eps", 1e-12),
+        )
+
+    def read(self, checkpoint: Checkpoint, config: XLNetConfig) -> PortableModel[XLNetConfig]:
+        backbone, head = tensors_from_hf(checkpoint.tensors, config, checkpoint.source)
+        reused = hf.read_config(checkpoint.directory).get("reuse_len") or 0
+        return PortableModel(
+            config,
+            backbone,
+            heads={f"head.{name}": tensor for name, tensor in head.items()},
+            task={"tie_weights": "weight" not in head},
+            # No number stands for all states.
+            input={"row_tokens": max(LONGEST, 2 * reused), "reused_tokens": reused} if reused > 0 else {},
+        )
+
+    def write(self, model: PortableModel[XLNetConfig]) -> ForeignFiles:
+        if not model.task["tie_weights"]:
+            raise RamifyError(
+                "task.tie_weights=false has no Hugging Face form, whose output map is the token embedding. Train a model with "
+                "task.tie_weights=true."
+            )
+        config = {
+            "architectures": ["XLNetLMHeadModel"],
+            **config_to_hf(model.config),
+            "reuse_len": model.input["reused_tokens"],
+        }
+        tensors = tensors_to_hf(model.backbone, model.config, model.heads["head.bias"])
+        # Rows end with CLS, so padding stands before them.
+        return ForeignFiles(config, tensors, "xlnet", {"padding_side": "left"})
 
 
-def config_to_hf(config: XLNetConfig, reuse_len: int | None = None) -> dict[str, Any]:
+ADAPTER = XLNetAdapter()
+
+
+def config_to_hf(config: XLNetConfig) -> dict[str, Any]:
     if config.position != "relative":
         raise RamifyError(
             f"model.position={config.position} has no Hugging Face form. Train a model with model.position=relative."
         )
     return {
-        "architectures": ["XLNetLMHeadModel"],
         "model_type": MODEL_TYPE,
         **{name: getattr(config, ours) for name, ours in SIZES.items()},
         "d_head": config.dim // config.num_heads,
         "dropout": config.dropout,
-        "ff_activation": {"gelu_tanh": "gelu_new"}.get(config.activation, config.activation),
+        "ff_activation": hf.activation_to_hf(config.activation),
         "untie_r": config.untie_biases,
         "attn_type": "bi",
         "mem_len": config.memory or None,
-        "reuse_len": reuse_len,
         "clamp_len": -1 if config.max_distance is None else config.max_distance,
         "layer_norm_eps": config.eps,
     }
@@ -380,18 +539,20 @@ def config_to_hf(config: XLNetConfig, reuse_len: int | None = None) -> dict[str,
 def tensors_from_hf(
     theirs: Mapping[str, Tensor], config: XLNetConfig, source: str | Path
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The model's parameters under Ramify's names, and those of its head.
+    """The model's parameters under Ramify's names, and those of its head: none if the checkpoint has no head.
 
     Raises `RamifyError` for missing and surplus keys. `source` names the checkpoint in messages.
     """
-    left = {name.removeprefix("transformer."): tensor for name, tensor in theirs.items()}
+    prefix = "transformer."
+    prefixed = any(key.startswith(prefix) for key in theirs)
+    left = {name.removeprefix(prefix): name for name in theirs}
     missing: list[str] = []
 
     def take(name: str) -> Tensor:
         if name not in left:
-            missing.append(name)
+            missing.append(prefix * (prefixed and not name.startswith("lm_loss.")) + name)
             return torch.zeros(1, 1, 1)
-        return left.pop(name)
+        return theirs[left.pop(name)]
 
     ours = {"embedding.weight": take("word_embedding.weight"), "mask_embedding": take("mask_emb").flatten()}
     for number in range(config.num_layers):
@@ -400,55 +561,46 @@ def tensors_from_hf(
         for name, other in ATTENTION_KEYS.items():
             weight = take(attention + other).flatten(1)
             ours[f"{here}attention.{name}.weight"] = weight if name == "out" else weight.t()
-        ours[f"{here}attention.key_value.weight"] = torch.cat([take(attention + kind).flatten(1).t() for kind in "kv"])
-        ours[f"{here}attention.biases"] = torch.stack([take(attention + name) for name in BIAS_KEYS])
+        halves = [take(attention + kind).flatten(1).t() for kind in "kv"]
+        biases = [take(attention + name) for name in BIAS_KEYS]
         ours[f"{here}attention.segments"] = take(f"{attention}seg_embed")
         for name, other in LAYER_KEYS.items():
             ours |= {f"{here}{name}.{kind}": take(f"{there}{other}.{kind}") for kind in ("weight", "bias")}
-    head = {"bias": left.pop("lm_loss.bias")} if "lm_loss.bias" in left else {}
-    weight = left.pop("lm_loss.weight", None)
-    if head and weight is not None and not torch.equal(weight, ours["embedding.weight"]):
-        head["weight"] = weight
+        if not missing:
+            ours[f"{here}attention.key_value.weight"], ours[f"{here}attention.biases"] = torch.cat(halves), torch.stack(biases)
+    head = {}
+    if {"lm_loss.bias", "lm_loss.weight"} & left.keys():
+        head["bias"] = take("lm_loss.bias")
+        if "lm_loss.weight" in left and not torch.equal(weight := take("lm_loss.weight"), ours["embedding.weight"]):
+            head["weight"] = weight
     if missing or left:
-        found = [
-            f"{what} {', '.join(sorted(names))}" for what, names in (("lacks", missing), ("also holds", list(left))) if names
+        problems = [
+            f"{what} {hf.listed(sorted(names))}"
+            for what, names in (("holds no tensor", missing), ("also holds", list(left.values())))
+            if names
         ]
         raise RamifyError(
-            f"the checkpoint {source} {' and '.join(found)}, so it is not the XLNet that its config.json describes. Download "
-            "it again, or choose another one."
+            f"the checkpoint {source} {' and '.join(problems)}, so it is not the XLNet that its config.json describes. "
+            "Download it again, or choose another one."
         )
     return {name: tensor.contiguous() for name, tensor in ours.items()}, head
 
 
-def head_from_hf(checkpoint: Checkpoint, config: XLNetConfig) -> dict[str, Tensor]:
-    """The parameters of the head under the names that a task gives them; none if the checkpoint has no head."""
-    _, head = tensors_from_hf(checkpoint.tensors, config, checkpoint.source)
-    return {f"head.{name}": tensor for name, tensor in head.items()}
-
-
-def tensors_to_hf(model: XLNet, head_bias: Tensor | None = None) -> dict[str, Tensor]:
-    own = dict(model.named_parameters(remove_duplicate=False))
-    shape = (model.config.dim, model.config.num_heads, -1)
-    theirs = {"word_embedding.weight": own["embedding.weight"], "mask_emb": own["mask_embedding"][None, None]}
-    for number in range(model.config.num_layers):
+def tensors_to_hf(ours: Mapping[str, Tensor], config: XLNetConfig, head_bias: Tensor) -> dict[str, Tensor]:
+    shape = (config.dim, config.num_heads, -1)
+    theirs = {"word_embedding.weight": ours["embedding.weight"], "mask_emb": ours["mask_embedding"][None, None]}
+    for number in range(config.num_layers):
         there, here = f"layer.{number}.", f"layers.{number}."
         attention = f"{there}rel_attn."
         for name, other in ATTENTION_KEYS.items():
-            weight = own[f"{here}attention.{name}.weight"]
+            weight = ours[f"{here}attention.{name}.weight"]
             theirs[attention + other] = (weight if name == "out" else weight.t()).reshape(shape)
-        for kind, weight in zip("kv", own[f"{here}attention.key_value.weight"].chunk(2), strict=True):
+        for kind, weight in zip("kv", ours[f"{here}attention.key_value.weight"].chunk(2), strict=True):
             theirs[attention + kind] = weight.t().reshape(shape)
-        theirs |= {attention + name: bias for name, bias in zip(BIAS_KEYS, own[f"{here}attention.biases"], strict=True)}
-        theirs[f"{attention}seg_embed"] = own[f"{here}attention.segments"]
+        theirs |= {attention + name: bias for name, bias in zip(BIAS_KEYS, ours[f"{here}attention.biases"], strict=True)}
+        theirs[f"{attention}seg_embed"] = ours[f"{here}attention.segments"]
         for name, other in LAYER_KEYS.items():
-            theirs |= {f"{there}{other}.{kind}": own[f"{here}{name}.{kind}"] for kind in ("weight", "bias")}
-    theirs = {f"transformer.{name}": tensor.detach().contiguous() for name, tensor in theirs.items()}
-    if head_bias is not None:
-        theirs["lm_loss.bias"] = head_bias.detach()
-        theirs["lm_loss.weight"] = theirs["transformer.word_embedding.weight"].clone()
-    return theirs
-
-
-def save_pretrained(model: XLNet, directory: str | Path, head_bias: Tensor, reuse_len: int) -> None:
-    """Write config.json and model.safetensors for `XLNetLMHeadModel`."""
-    hf.write(Path(directory), config_to_hf(model.config, reuse_len), tensors_to_hf(model, head_bias))
+            theirs |= {f"{there}{other}.{kind}": ours[f"{here}{name}.{kind}"] for kind in ("weight", "bias")}
+    theirs = {f"transformer.{name}": tensor for name, tensor in theirs.items()}
+    # The output map is stored beside the embedding that it shares its numbers with, as transformers does.
+    return theirs | {"lm_loss.bias": head_bias, "lm_loss.weight": theirs["transformer.word_embedding.weight"].clone()}

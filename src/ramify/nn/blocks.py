@@ -21,6 +21,9 @@ from ramify.nn.ragged import Rows, with_equal_groups
 
 Activation = Literal["relu", "gelu", "gelu_tanh"]
 Norm = Literal["post", "pre"]
+States = list[Float[Tensor, "_token dim"]]
+LayerPrefixes = tuple[tuple[str, ...], ...]
+"""The beginnings of the names of parameters, layer by layer."""
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -205,17 +208,26 @@ class Stack(nn.Module):
         output_positions: OutputPositions | None = None,
         allowed: Allowed | None = None,
         record: list[LayerWeights] | None = None,
+        states: States | None = None,
     ) -> Float[Tensor, "position dim"]:
         """`allowed` limits which tokens of a row attend to which. It cannot be combined with `output_positions`. The weights of
-        every layer are appended to `record`, which does not change the result."""
+        every layer are appended to `record`, and the input of every layer to `states`. Neither changes the result."""
         layers = [layer for layer in self.layers for _ in range(self.repeats)]
         last = len(layers) - 1
         for number, layer in enumerate(layers):
+            if states is not None:
+                states.append(x)
             own: LayerWeights | None = None if record is None else {}
             x = layer(x, rows, context, output_positions if number == last else None, allowed, own)
             if record is not None and own is not None:
                 record.append(own)
         return x if self.final_norm is None else self.final_norm(x)
+
+    def layer_prefixes(self) -> LayerPrefixes:
+        """The beginnings of the names of each layer's parameters. A shared layer belongs to the first of its places."""
+        places = [(number, place) for number in range(len(self.layers)) for place in range(self.repeats)]
+        layers = [() if place else (f"layers.{number}.",) for number, place in places]
+        return (*layers[:-1], layers[-1] if self.final_norm is None else (*layers[-1], "final_norm."))
 
 
 LAYERS_PER_CELL = 2
@@ -230,9 +242,18 @@ class RowEncoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self, x: Float[Tensor, "total dim"], rows: Rows, record: list[LayerWeights] | None = None
+        self,
+        x: Float[Tensor, "total dim"],
+        rows: Rows,
+        record: list[LayerWeights] | None = None,
+        states: States | None = None,
     ) -> Float[Tensor, "total dim"]:
-        """The weights of every layer are appended to `record`, which does not change the result."""
+        """The weights of every layer are appended to `record`, and the input of every layer to `states`. Neither changes the
+        result."""
+
+    @abstractmethod
+    def layer_prefixes(self) -> LayerPrefixes:
+        """The beginnings of the names of each layer's parameters."""
 
 
 class RowDecoder(nn.Module, ABC):
@@ -250,6 +271,11 @@ class RowDecoder(nn.Module, ABC):
         """The weights of every layer are appended to `record`, which does not change the result."""
 
 
+def under(name: str, prefixes: LayerPrefixes) -> LayerPrefixes:
+    """The prefixes of a part of a module, as names of the module's own parameters."""
+    return tuple(tuple(name + prefix for prefix in layer) for layer in prefixes)
+
+
 def causal_mask(rows: Rows) -> list[Bool[Tensor, "_row _query _key"]]:
     """Every token sees itself and those before it in its row."""
     return Order(rows.positions, rows.positions).allowed(rows, rows)
@@ -265,9 +291,16 @@ class TransformerEncoder(RowEncoder):
         self.stack = _pre_norm(dim, num_heads, num_cells, dropout, attention_dropout, cross=False)
 
     def forward(
-        self, x: Float[Tensor, "total dim"], rows: Rows, record: list[LayerWeights] | None = None
+        self,
+        x: Float[Tensor, "total dim"],
+        rows: Rows,
+        record: list[LayerWeights] | None = None,
+        states: States | None = None,
     ) -> Float[Tensor, "total dim"]:
-        return self.stack(x, rows, record=record)
+        return self.stack(x, rows, record=record, states=states)
+
+    def layer_prefixes(self) -> LayerPrefixes:
+        return under("stack.", self.stack.layer_prefixes())
 
 
 class TransformerDecoder(RowDecoder):

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from ramify.errors import RamifyError
 from ramify.nn.attention import Allowed, LayerWeights, Weights
-from ramify.nn.blocks import EPS, Attention, RowDecoder, RowEncoder, causal_mask, check_heads
+from ramify.nn.blocks import EPS, Attention, LayerPrefixes, RowDecoder, RowEncoder, States, causal_mask, check_heads
 from ramify.nn.convolution import Convolution, SeparableConvolution
 from ramify.nn.dropout import add_dropout
 from ramify.nn.dropout import dropout as drop
@@ -36,11 +36,21 @@ class EvolvedEncoder(RowEncoder):
         self.final_norm = nn.LayerNorm(dim, EPS)
 
     def forward(
-        self, x: Float[Tensor, "total dim"], rows: Rows, record: list[LayerWeights] | None = None
+        self,
+        x: Float[Tensor, "total dim"],
+        rows: Rows,
+        record: list[LayerWeights] | None = None,
+        states: States | None = None,
     ) -> Float[Tensor, "total dim"]:
         for cell in self.cells:
+            if states is not None:
+                states.append(x)
             x = cell(x, rows, record)
         return self.final_norm(x)
+
+    def layer_prefixes(self) -> LayerPrefixes:
+        own = [(f"cells.{number}.",) for number in range(len(self.cells))]
+        return (*own[:-1], (*own[-1], "final_norm."))
 
 
 class EvolvedDecoder(RowDecoder):

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -15,7 +16,7 @@ class Pool(nn.Module):
     """Pools by mean, maximum, first token (cls), a softmax over learned scores `wᵀ tanh(W h)` (attn), or BERT's pooler (tanh of
     a linear map of the first token).
 
-    Every row must have a token. Special tokens are pooled too, so an empty text has a vector.
+    Special tokens are pooled too, so an empty text has a vector. A row without tokens has the zero vector.
     """
 
     def __init__(self, kind: Pooling, dim: int) -> None:
@@ -25,8 +26,13 @@ class Pool(nn.Module):
         self.score = nn.Linear(dim, 1, bias=False) if kind == "attn" else None
 
     def forward(self, x: Float[Tensor, "total dim"], rows: Rows) -> Float[Tensor, "row dim"]:
-        if len(rows) == 0:
-            return x.new_zeros(0, x.shape[1])
+        full = np.flatnonzero(rows.host_lengths)
+        if len(full) == 0:
+            return x.new_zeros(len(rows), x.shape[1])
+        if len(full) < len(rows):
+            # Rows without tokens take no place on the flat axis.
+            pooled = self(x, Rows.build(rows.host_lengths[full]).to(x.device))
+            return pooled.new_zeros(len(rows), pooled.shape[1]).index_copy(0, torch.from_numpy(full).to(x.device), pooled)
         if self.kind in ("cls", "pooler"):
             first = x.index_select(0, rows.offsets[:-1].to(torch.int64))
             return first if self.hidden is None else torch.tanh(self.hidden(first))

@@ -33,13 +33,20 @@ class Recipe(ABC):
 
 @dataclass(frozen=True)
 class Training(Recipe):
-    """A recipe whose function returns a `Run` to execute."""
+    """A recipe whose function returns a `Run` to execute.
+
+    The run has the settings that its data set determines, if that exists by now. `Run.changed` comes after them, so `--set`
+    wins.
+    """
 
     function: "Callable[..., Run]"
     pack: Callable[..., None] | None = None
 
     def __call__(self, *arguments: Any, **options: Any) -> "Run":
-        return self.function(*arguments, **options)
+        from ramify.dataset.store import Store
+
+        run = self.function(*arguments, **options)
+        return run.adapt_to_data() if Store.is_in(run.data) else run
 
 
 @dataclass(frozen=True)

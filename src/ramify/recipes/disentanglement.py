@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from ramify.config import check_seed
 from ramify.errors import RamifyError
 from ramify.recipes.base import Positional
 from ramify.recipes.options import Data, EncoderInit, Features, ModelInit, Seed, Steps, Window
@@ -266,6 +267,7 @@ def candidate_pruner(
     from ramify.disentangle.data.logs import Logs
     from ramify.disentangle.inference.predict import predict_shuffled
 
+    check_seed(seed)
     if num_candidates < 2:
         raise RamifyError(f"--num-candidates {num_candidates} keeps no candidate but the message itself. Choose 2 or more.")
     disentangler = _load(model)
@@ -318,6 +320,7 @@ def reranker(
     from ramify.disentangle.reranker import fit_reranker
     from ramify.runs.disentanglement import redecided
 
+    check_seed(seed)
     disentangler = _load(model)
     task = disentangler.task
     if task.backbone.reads_structure:
@@ -337,7 +340,9 @@ def reranker(
     weight = config.conversation_weight
     task.reranker = fit_reranker(examples, hidden, seed, lookahead=lookahead, conversation_weight=weight)
     task.config = config
-    return Disentangler(task, decoding)
+    extended = Disentangler(task, decoding)
+    extended.kind = disentangler.kind
+    return extended
 
 
 def _load(source: str | Path) -> "Disentangler":

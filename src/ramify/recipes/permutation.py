@@ -90,14 +90,16 @@ def xlnet_lm(
 ) -> "Run":
     """XLNet that predicts every token of a row (K = 1), for exact likelihoods under any order, and for generation.
 
-    The rows are plain running text, without segments and separators. A row costs about twice as much as in the recipe xlnet.
+    The rows are plain running text, without segments and separators. Each begins where the row before it ended, so the order of
+    a whole row is permuted. A row costs about twice as much as in the recipe xlnet.
 
     Example: ramify train xlnet-lm --data data/books --out runs/lm --steps 1000
     """
     from ramify.tasks.permutation_lm import PermutationLMConfig
 
     run = _run("xlnet-lm", data, SIZES[size], PermutationLMConfig(k=1), order, steps, target_tokens, init, tokenizer, seed)
-    return replace(run, input=replace(run.input, segments="none"))
+    # Rows that overlap are read in two parts, so that no token of the first one would ever follow one of the second.
+    return replace(run, input=replace(run.input, segments="none", reused_tokens=run.input.row_tokens))
 
 
 def _run(

@@ -6,13 +6,13 @@ from dataclasses import replace
 from importlib.resources import files
 from math import ceil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
 from ramify.errors import RamifyError, counted
+from ramify.inference.answers import Attention, StackWeights
 from ramify.report.html import HtmlSection, shortened, text
 from ramify.report.page import write_page
 
@@ -55,13 +55,13 @@ _HOW = (
 )
 
 
-def write_attention(path: Path, answer: Mapping[str, Any], model: str, texts: Mapping[str, str]) -> None:
+def write_attention(path: Path, answer: Attention, model: str, texts: Mapping[str, str]) -> None:
     """Write a self-contained page about the answer of `TextPipeline.attention`.
 
     `texts` has the texts of the node and its ancestors, by id. Raises `RamifyError` if the page would hold too many weights.
     """
-    tables = answer["attention"]
-    total = sum(head["weights"].size for table in tables for head in table["heads"])
+    tables = answer.attention
+    total = sum(head.weights.size for table in tables for head in table.heads)
     if total > MAX_SHOWN:
         raise RamifyError(
             f"the page would hold {total:,} weights, which is too much for a browser (at most {MAX_SHOWN:,}). Choose a layer "
@@ -73,31 +73,31 @@ def write_attention(path: Path, answer: Mapping[str, Any], model: str, texts: Ma
     sections += [_section(table, answer, texts) for table in tables]
     # The script comes after the elements that it uses.
     sections[-1] = replace(sections[-1], body=sections[-1].body + f"<script>{script}</script>")
-    node = f"node {text(answer['node'])}" if answer["node"] else "this text"
-    ancestors = f" and {counted(len(answer['ancestors']), 'ancestor')}" if answer["ancestors"] else ""
+    node = f"node {text(answer.node)}" if answer.node else "this text"
+    ancestors = f" and {counted(len(answer.ancestors), 'ancestor')}" if answer.ancestors else ""
     lead = f"<p>{text(model)} reads {node}{ancestors}{_order(answer)}.</p>"
-    title = shortened(texts.get(answer["node"], ""), 120) or answer["node"] or "(no text)"
+    title = shortened(texts.get(answer.node, ""), 120) or answer.node or "(no text)"
     write_page(path, kind=KIND, title=title, lead=lead, sections=sections)
 
 
-def _order(answer: Mapping[str, Any]) -> str:
+def _order(answer: Attention) -> str:
     """The factorization order of an XLNet, if one was chosen."""
-    if not answer.get("order"):
+    if not answer.ranks:
         return ""
-    named = answer["attention"][0]["keys"]
-    words = " → ".join(named[place] for place in np.argsort(answer["ranks"]))
+    named = answer.attention[0].keys
+    words = " → ".join(named[place] for place in np.argsort(answer.ranks))
     return f" in the factorization order {text(words)}"
 
 
-def _section(table: Mapping[str, Any], answer: Mapping[str, Any], texts: Mapping[str, str]) -> HtmlSection:
-    of_ancestor = table["stack"] == "encoder" and table["node"] != answer["node"]
-    title = f"Encoder: ancestor {table['node']}" if of_ancestor else TITLES[table["stack"], table["kind"]]
-    to_ancestors = table["kind"] == "cross"
-    queries = [text(token) for token in table["queries"]]
-    keys = [_ancestor(name, texts) if to_ancestors else text(name) for name in table["keys"]]
-    layers = sorted({head["layer"] for head in table["heads"]})
-    numbers = sorted({head["head"] for head in table["heads"]})
-    pictures = {(head["layer"], head["head"]): head["weights"] for head in table["heads"]}
+def _section(table: StackWeights, answer: Attention, texts: Mapping[str, str]) -> HtmlSection:
+    of_ancestor = table.stack == "encoder" and table.node != answer.node
+    title = f"Encoder: ancestor {table.node}" if of_ancestor else TITLES[table.stack, table.kind]
+    to_ancestors = table.kind == "cross"
+    queries = [text(token) for token in table.queries]
+    keys = [_ancestor(name, texts) if to_ancestors else text(name) for name in table.keys]
+    layers = sorted({head.layer for head in table.heads})
+    numbers = sorted({head.head for head in table.heads})
+    pictures = {(head.layer, head.head): head.weights for head in table.heads}
     many = len(numbers) > MANY
     columns = "".join(f'<th scope="col">{"" if many else "Head "}{number}</th>' for number in numbers)
     rows = "".join(
@@ -118,16 +118,16 @@ def _section(table: Mapping[str, Any], answer: Mapping[str, Any], texts: Mapping
     return HtmlSection(title, body, _lead(table, answer))
 
 
-def _lead(table: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
-    if table["kind"] == "query" and not answer.get("order"):
+def _lead(table: StackWeights, answer: Attention) -> str:
+    if table.kind == "query" and not answer.ranks:
         return "Each token on the left is predicted from the other words: its own word is hidden from it."
-    if table["kind"] == "query":
+    if table.kind == "query":
         return "Each token on the left is predicted from the tokens before it in the order."
-    if table["kind"] == "content" and answer.get("order"):
+    if table.kind == "content" and answer.ranks:
         return "Each token reads itself and the tokens before it in the order."
-    if table["stack"] == "output":
+    if table.stack == "output":
         return "After the last layer, each state reads the ancestors once more."
-    if table["kind"] == "cross":
+    if table.kind == "cross":
         return "The right column has the ancestors, oldest first: one vector each."
     return ""
 

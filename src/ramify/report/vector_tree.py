@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ramify.errors import RamifyError, counted
+from ramify.inference.answers import Coherence
 from ramify.report.html import HtmlSection, shortened, text
 from ramify.report.page import write_page
 from ramify.tree import Tree
@@ -33,7 +34,7 @@ _HOW = (
 )
 
 
-def write_vector_tree(path: Path, document: Tree, answer: Mapping[str, Any], model: str, levels: Sequence[str]) -> None:
+def write_vector_tree(path: Path, document: Tree, answer: Coherence, model: str, levels: Sequence[str]) -> None:
     """Write a self-contained page about the answer of `DocumentPipeline.coherence`.
 
     `levels` are those of the model, from the lowest. Raises `RamifyError` if the page would hold too many nodes.
@@ -58,18 +59,18 @@ def write_vector_tree(path: Path, document: Tree, answer: Mapping[str, Any], mod
         # The script comes after the elements that it uses.
         f'<script type="application/json" id="vector-tree">{data}</script><script>{script}</script>',
     )
-    scored = sum(node["score"] is not None for node in answer["nodes"])
+    scored = sum(node.score is not None for node in answer.nodes)
     lead = f"<p>{text(model)} judges {counted(scored, 'node')} of {text(document.id or 'a document')}.</p>"
     write_page(path, kind=KIND, title=title or "(no title)", lead=lead, sections=[section])
 
 
-def _data(document: Tree, answer: Mapping[str, Any], shown: Sequence[int], levels: Sequence[str]) -> dict[str, Any]:
+def _data(document: Tree, answer: Coherence, shown: Sequence[int], levels: Sequence[str]) -> dict[str, Any]:
     """The nodes in reading order, and for each level the scores at the ends of its colours."""
     ids = [node.id or str(number) for number, node in enumerate(document.nodes)]
     place = {number: each for each, number in enumerate(shown)}
-    judged = {node["id"]: node for node in answer["nodes"]}
-    fits = {child["id"]: child["score"] for node in answer["nodes"] for child in node["children"] or () if child["id"]}
-    num_tokens = sum("token" in child for node in answer["nodes"] for child in node["children"] or ())
+    judged = {node.id: node for node in answer.nodes}
+    fits = {child.id: child.score for node in answer.nodes for child in node.children or () if child.id}
+    num_tokens = sum(child.token is not None for node in answer.nodes for child in node.children or ())
     words = np.array([len(node.text) for node in document.nodes], dtype=np.int64)
     ends = np.concatenate([[0], np.cumsum(words)])
     sizes = document.subtree_sizes
@@ -84,15 +85,15 @@ def _data(document: Tree, answer: Mapping[str, Any], shown: Sequence[int], level
             "stop": int(ends[number + int(sizes[number])]),
         }
         found = judged.get(ids[number])
-        scores = {"score": found and found["score"], "fit": fits.get(ids[number])}
+        scores = {"score": found and found.score, "fit": fits.get(ids[number])}
         record |= {name: round(value, 4) for name, value in scores.items() if value is not None}
         if node.label is not None:
             record["title"] = shortened(str(node.label), 200)
         if node.text:
             record["text"] = node.text
         if found and num_tokens <= MAX_TOKENS and node.text:
-            tokens = [child for child in found["children"] or () if "token" in child]
-            record["tokens"] = [[child["token"], child["score"] and round(child["score"], 2)] for child in tokens]
+            tokens = [child for child in found.children or () if child.token is not None]
+            record["tokens"] = [[child.token, child.score and round(child.score, 2)] for child in tokens]
         nodes.append(record)
     return {
         "levels": list(levels),

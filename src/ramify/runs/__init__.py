@@ -5,7 +5,7 @@ from typing import Any
 
 from ramify.errors import RamifyError
 from ramify.inference.base import Pipeline
-from ramify.runs.base import RUN_FILE, Run
+from ramify.runs.base import Run
 from ramify.runs.comment_trees import CommentTreeRun
 from ramify.runs.disentanglement import DisentanglementRun
 from ramify.runs.execute import check_fresh, execute, read_record
@@ -33,11 +33,15 @@ def read_run(out: Path) -> tuple[Run, dict[str, Any]]:
 
 
 def kind_for(pipeline: Pipeline, source: str) -> type[Run]:
-    """The kind of the run in the folder `source`, or else the first kind that evaluates such a model. Raises `RamifyError` if
-    none does."""
-    folder = Path(source)
-    kinds = [type(read_run(folder)[0])] if (folder / RUN_FILE).exists() else RUNS.values()
-    for kind in kinds:
-        if kind.evaluates(pipeline):
-            return kind
-    raise RamifyError(f"{source} cannot be evaluated; it supports {', '.join(pipeline.verbs)}.")
+    """The kind of run that made a model, which evaluates it. Raises `RamifyError` if none did."""
+    if pipeline.kind is None:
+        raise RamifyError(
+            f"{source} cannot be evaluated, because no kind of run made it ({', '.join(RUNS)}); it supports "
+            f"{', '.join(pipeline.verbs)}. Choose another model."
+        )
+    if pipeline.kind not in RUNS:
+        raise RamifyError(
+            f"{source} was made by a run of kind={pipeline.kind!r}; this version of Ramify knows {', '.join(RUNS)}. Load it "
+            "with the version that saved it."
+        )
+    return RUNS[pipeline.kind]

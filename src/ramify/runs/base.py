@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 from ramify import hub
-from ramify.config import check_fields, from_record
+from ramify.config import check_fields, check_seed, from_record
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, with_article
 from ramify.inference.base import Pipeline
@@ -37,16 +37,14 @@ class Prepared(ABC):
     task: Task[Any]
 
     @abstractmethod
-    def stage(self, number: int) -> Stage:
+    def stage(self, number: int) -> Stage[Any]:
         """The training data and the dev measure of a stage."""
 
-    @abstractmethod
     def pipeline(self) -> Pipeline:
-        """The trained task, wrapped for use."""
-
-    @abstractmethod
-    def divisors(self) -> dict[str, float] | None:
-        """The divisor of each loss of a step. None is the mean weight of a step; 0 is the step's own weight."""
+        """The trained task, wrapped for use, with the name of its kind of run."""
+        pipeline = TASKS[task_name(self.run.task)].wrap(self.task, vars(self.run))
+        pipeline.kind = self.run.name
+        return pipeline
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
@@ -133,8 +131,7 @@ class Run(ABC):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not 0 <= self.seed < 2**63:
-            raise RamifyError(f"seed={self.seed} is out of range. Choose a seed of at least 0 and below 2^63.")
+        check_seed(self.seed)
 
     # --- settings ----------------------------------------------------------------------------------------------------
 
@@ -202,7 +199,7 @@ class Run(ABC):
 
     @abstractmethod
     def adapt_to_data(self) -> Self:
-        """A copy with the settings that the data set determines."""
+        """A copy with the settings that the data set determines. Recipes call it."""
 
     @abstractmethod
     def notes(self) -> list[str]:
@@ -225,13 +222,8 @@ class Run(ABC):
 
     @classmethod
     @abstractmethod
-    def evaluates(cls, pipeline: Pipeline) -> bool:
-        """Whether `evaluate` can score this model."""
-
-    @classmethod
-    @abstractmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
-        """Score a model on a split. `source` names the model in messages.
+        """Score a model on a split. `source` names the model in messages. Raises `RamifyError` for a model of another kind.
 
         Every kind has the options `precision` and `progress`, a function from the number of examples to a context manager such
         as `no_progress`. Raises `RamifyError` for an option that this kind does not have.

@@ -34,6 +34,7 @@ from ramify.runs.sections import (
     chosen_on_dev,
     number,
 )
+from ramify.tasks.masked_lm import MaskedLM
 
 CHART_KINDS: dict[Context, str] = {"none": "none", "mismatched": "spread", "sibling-branch": "gain"}
 """The colours of contexts in charts of what the context of training saves over them, as classes of the style sheet."""
@@ -121,7 +122,7 @@ def curves(metrics: Metrics, context: Context, title: str = TITLE) -> Section:
 
 def _losses(metrics: Metrics, key: str, context: Context) -> tuple[Line, ...]:
     return (
-        train_line(metrics, key),
+        train_line(metrics, key, MaskedLM.main_loss),
         dev_line(metrics, key, "dev_loss", f"dev, {NAMES[context]}"),
         dev_line(metrics, key, "dev_loss_none", "dev, without context", "none"),
     )

@@ -20,10 +20,10 @@ from ramify.inference.held_out import discussions, first_trees, readable
 from ramify.models.base import TextModelConfig
 from ramify.runs import comment_tree_report, comment_tree_scores
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
-from ramify.runs.language_models import LanguageModelRun, training_store
-from ramify.runs.masked_lms import PreparedMaskedLM, build_masked_lm
+from ramify.runs.language_models import LanguageModelRun, PreparedLanguageModel, training_store
+from ramify.runs.masked_lms import build_masked_lm
 from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
-from ramify.tasks.masked_lm import MaskedLMConfig
+from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.training.config import TrainConfig
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage, token_budget
@@ -54,10 +54,11 @@ class DevConfig:
 
 
 @dataclass(frozen=True)
-class PreparedDiscussions(PreparedMaskedLM):
+class PreparedDiscussions(PreparedLanguageModel):
     """A run with its forest, for training and dev scores."""
 
     run: "CommentTreeRun"
+    task: MaskedLM
     forest: Forest
 
     def view(self, trees: Ints, *, context: Context | None = None, train: bool = False) -> tuple[Discussions, Collator]:
@@ -69,7 +70,7 @@ class PreparedDiscussions(PreparedMaskedLM):
         only = readable(self.forest, trees, self.task.input.context)
         return discussions(self.task, self.forest, trees, context=context, regime=config, seed=self.run.seed, only=only)
 
-    def stage(self, number: int) -> Stage:
+    def stage(self, number: int) -> Stage[Discussions]:
         config = self.run.stages[number]
         view, collator = self.view(self.store.split("train"), train=True)
         _check_norm(self.run, view, config)
@@ -147,18 +148,13 @@ class CommentTreeRun(LanguageModelRun):
         tokenizer = tokenizer_of(self.tokenizer, self.init, store, out, seed=self.seed)
         torch.manual_seed(step_seed(self.seed, 0))
         task = build_masked_lm(self.model, tokenizer, self.input, self.task, self.init, init_decoder=self.init_decoder)
-        forest = Forest.open(store, tokenizer, self.input.max_tokens, self.input.overflow)
+        forest = self.input.forest(store, tokenizer)
         if task.weighs_words:
             task.count_words(forest.piece_counts(store.split("train"), task.backbone.config.vocab_size))
         return PreparedDiscussions(self, store, task, forest)
 
     def normalized(self) -> Self:
         return replace(self, data="", input=replace(self.input, max_context=self.input.context_length))
-
-    @classmethod
-    def evaluates(cls, pipeline: Pipeline) -> bool:
-        # Comments are single texts, so no model of theirs predicts the next sentence.
-        return isinstance(pipeline, MaskFiller) and pipeline.task.next_head is None
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ramify.runs.sections import Line, Notice, Section, smooth
+from ramify.tasks.base import TOTAL
 
 Metrics = Sequence[Mapping[str, Any]]
 """The logged steps. Some hold dev scores, too."""
@@ -18,9 +19,9 @@ def no_curves(title: str = TITLE) -> Section:
     return Section(title, (Notice(("No steps have been logged yet.",)),))
 
 
-def train_line(metrics: Metrics, key: str) -> Line:
-    """The training loss against `key`, smoothed."""
-    loss = np.array([float(train_loss(record)) for record in metrics])
+def train_line(metrics: Metrics, key: str, main_loss: str) -> Line:
+    """The main training loss against `key`, smoothed."""
+    loss = np.array([float(train_loss(record, main_loss)) for record in metrics])
     return Line("train", "train", np.array([float(record[key]) for record in metrics]), smooth(loss, window(metrics)))
 
 
@@ -37,9 +38,9 @@ def smoothing(metrics: Metrics) -> str:
     return f", mean of {count} logged steps" if count > 1 else ""
 
 
-def train_loss(record: Mapping[str, Any]) -> float:
-    """The loss of a logged step; for masked words, without the losses that teach vectors or pairs."""
-    return record.get("masked_lm", record["loss"])
+def train_loss(record: Mapping[str, Any], main_loss: str) -> float:
+    """The main loss of a logged step (`Task.main_loss`). A task with a single loss logs it as the sum of all."""
+    return record.get(main_loss, record[TOTAL])
 
 
 def window(values: Sized) -> int:

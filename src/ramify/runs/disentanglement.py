@@ -147,13 +147,14 @@ class PreparedChats(Prepared):
     dev: Logs
     dev_names: list[str]
 
-    def stage(self, number: int) -> Stage:
+    def stage(self, number: int) -> Stage[Blocks]:
         shares = self._soft_targets
         targets = self.logs.linked if shares is None else np.flatnonzero(shares.any(axis=1))
         if not len(targets):
             raise RamifyError(f"{self.run.data} has no known links in its training logs, so there is nothing to learn.")
         # Until the encoder learns, its vectors are the same at every step and are computed once.
-        frozen = not any(learns(stage, name) for stage in self.run.stages[: number + 1] for name in self._encoder_parameters)
+        names, stages = self.task.encoder_parameters, self.run.stages[: number + 1]
+        frozen = not any(learns(stage, name) for stage in stages for name in names)
         vectors = self._vectors(self.logs, add_candidates(self.logs, targets)) if frozen else None
         block = self.run.view.block if frozen else self.run.view.encoded_block
         view = Blocks(
@@ -185,17 +186,6 @@ class PreparedChats(Prepared):
             teachers, lambda: self.store.trees(self.store.split("train")), self.logs.input.window
         )
         return soft_targets(self.logs, teacher_probabilities, self.run.view.distillation_weight)
-
-    @property
-    def _encoder_parameters(self) -> list[str]:
-        return [name for name, _ in self.task.named_parameters() if name.startswith("backbone.encoder.")]
-
-    def pipeline(self) -> Disentangler:
-        return Disentangler(self.task, self.run.decoding)
-
-    def divisors(self) -> dict[str, float] | None:
-        # A mean over messages, whose number varies from step to step.
-        return {"links": 0.0}
 
     def facts(self) -> dict[str, Any]:
         logs = self.logs
@@ -353,10 +343,6 @@ class DisentanglementRun(Run):
         return tuple(filter(None, (self.init, *self.view.teachers)))
 
     @classmethod
-    def evaluates(cls, pipeline: Pipeline) -> bool:
-        return isinstance(pipeline, Disentangler)
-
-    @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """Scores of links and conversations; on reply trees, graph and conversation accuracy.
 
@@ -459,10 +445,7 @@ def _build_task(run: DisentanglementRun, tokenizer: Tokenizer, logs: Logs) -> Re
         checkpoint = hub.checkpoint(run.init)
         config.initialize(backbone, checkpoint)
         if type(checkpoint.model) is type(config):
-            # Pruner and reranker were fitted to the probabilities of the saved model, which training changes.
-            fitted = ("candidate_pruner.", "reranker.")
-            tensors = {name: each for name, each in checkpoint.tensors.items() if not name.startswith(fitted)}
-            hub.load_own_tensors(task, tensors, run.init)
+            hub.start_from(task, checkpoint.tensors, run.init)
     elif backbone.word_embedding is not None and run.tokenizer.vectors == "trained":
         table = backbone.word_embedding.weight
         vectors = learn_word_vectors(logs.ids, logs.token_offsets, *table.shape)

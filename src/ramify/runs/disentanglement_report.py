@@ -13,7 +13,7 @@ from ramify.disentangle.inference.evaluation import (
     find_history,
 )
 from ramify.disentangle.inference.reply_trees import ReplyEvaluation, evaluate_replies
-from ramify.disentangle.task import CLUSTER_F1, CONV_ACCURACY, GRAPH_ACCURACY, LINK_F1
+from ramify.disentangle.task import CLUSTER_F1, CONV_ACCURACY, GRAPH_ACCURACY, LINK_F1, ReplyLinking
 from ramify.errors import RamifyError, counted
 from ramify.metrics.conversations import bootstrap, score
 from ramify.metrics.metric import DEV_LOSS
@@ -97,7 +97,7 @@ def curves(metrics: Metrics, history: ReadHistory | None = None) -> Section:
     """Loss and dev scores against updates. `history` is the reply history that the model had on dev."""
     if not metrics:
         return no_curves()
-    loss = [train_line(metrics, "step")]
+    loss = [train_line(metrics, "step", ReplyLinking.main_loss)]
     charts, legend = [], [("train", f"train{smoothing(metrics)}")]
     # Without known links within the window, dev has scores and no loss.
     if any(DEV_LOSS.name in record for record in metrics):

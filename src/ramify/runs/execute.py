@@ -117,7 +117,7 @@ def _execute(
     # A stage may run the model, e.g. to encode messages with a frozen encoder, so the model moves to its device first.
     task = prepared.task.to("cpu" if cpu else own_device())
     stages = [prepared.stage(number) for number in range(len(run.stages))]
-    trainer = Trainer(task, stages, out, seed=run.seed, divisors=prepared.divisors(), report=report, cpu=cpu)
+    trainer = Trainer(task, stages, out, seed=run.seed, report=report, cpu=cpu)
     here = environment() | {"processes": trainer.accelerator.num_processes}
     if before is not None:
         _check_same(before, prepared, here, out)
@@ -147,7 +147,7 @@ def _execute(
     progress = trainer.run(resume=before is not None)
     trainer.accelerator.wait_for_everyone()
     if not trainer.stopped and trainer.accelerator.is_main_process:
-        trainer.load_best()
+        trainer.load_chosen()
         hub.save(prepared.pipeline(), out)
     return prepared, progress
 

@@ -1,39 +1,13 @@
-"""The parts that runs of masked language models share: their weights, and the divisors of their losses."""
-
-from abc import ABC
-from collections.abc import Mapping
-from dataclasses import dataclass
-
-from torch import Tensor
+"""The start of a masked language model: from fresh weights, or from those of a checkpoint."""
 
 from ramify import hub
 from ramify.batching.views.comment_trees import TextInput
 from ramify.errors import RamifyError
-from ramify.inference.fill_mask import MaskFiller
 from ramify.models import hf
 from ramify.models.base import NO_DECODER, TextModelConfig
-from ramify.runs.language_models import PreparedLanguageModel, with_vocabulary
-from ramify.tasks.masked_lm import VECTOR_LOSSES, MaskedLM, MaskedLMConfig
+from ramify.runs.language_models import with_vocabulary
+from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Tokenizer
-
-OPTIONAL = (*(f"{name}." for name in VECTOR_LOSSES), "word_weight", "next_head.")
-"""Beginnings of the names of a task's tensors that a checkpoint may lack, and that may be left out of it."""
-
-
-@dataclass(frozen=True)
-class PreparedMaskedLM(PreparedLanguageModel, ABC):
-    """A run of a masked language model with its data opened and its model built."""
-
-    task: MaskedLM
-
-    def pipeline(self) -> MaskFiller:
-        return MaskFiller(self.task)
-
-    def divisors(self) -> dict[str, float] | None:
-        norm = self.task.config.loss_norm
-        if norm == "constant":
-            return None
-        return dict.fromkeys(("masked_lm", "next_sentence", *VECTOR_LOSSES), 1.0 if norm == "sum" else 0.0)
 
 
 def build_masked_lm(
@@ -66,12 +40,5 @@ def build_masked_lm(
     built = MaskedLM(backbone, tokenizer, input, task)
     if saved is not None:
         hf.require(task, {name: getattr(saved.parts["task"], name) for name in ("head", "tie_weights")}, init, "task")
-        hub.load_own_tensors(built, _fitting_tensors(built, checkpoint.tensors), init)
+        hub.start_from(built, checkpoint.tensors, init)
     return built
-
-
-def _fitting_tensors(task: MaskedLM, saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A checkpoint's tensors, without the optional heads that the task lacks, and with fresh ones that the checkpoint lacks."""
-    own = hub.own_tensors(task)
-    fitting = {name: tensor for name, tensor in saved.items() if name in own or not name.startswith(OPTIONAL)}
-    return {name: tensor for name, tensor in own.items() if name.startswith(OPTIONAL)} | fitting

@@ -19,7 +19,6 @@ from ramify.inference.base import Pipeline
 from ramify.inference.document_evaluation import held_out_losses
 from ramify.inference.documents import DocumentPipeline
 from ramify.models.agent import AgentConfig
-from ramify.registry import TASKS, task_name
 from ramify.runs import nested_report, nested_scores
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.language_models import LanguageModelRun, PreparedLanguageModel, training_store, with_vocabulary
@@ -28,9 +27,6 @@ from ramify.tasks.nested_autoencoder import NestedAutoencoder, NestedAutoencoder
 from ramify.tokenizer import Tokenizer
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage
-
-BEGINNING_ANEW = ("queues.", "watch.")
-"""The tensors that a run does not take over from another one: nodes of its data, and the levels that learned in its course."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,7 @@ class PreparedNested(PreparedLanguageModel):
     task: NestedAutoencoder
     levels: Levels
 
-    def stage(self, number: int) -> Stage:
+    def stage(self, number: int) -> Stage[Documents]:
         config = self.run.stages[number]
         view = self._view(self.levels, config.budget)
         return Stage(config, view, self._collator(view, config.budget), self._dev_loss(config.budget))
@@ -85,14 +81,6 @@ class PreparedNested(PreparedLanguageModel):
         sizes = self.task.backbone.config
         padded = sizes.max_children if sizes.padding == "full" else None
         return DocumentCollator(view.rows, view.unit, budget, self.run.view.document_draws, padded)
-
-    def pipeline(self) -> DocumentPipeline:
-        pipeline = TASKS[task_name(self.run.task)].pipeline(self.task)
-        assert isinstance(pipeline, DocumentPipeline)
-        return pipeline
-
-    def divisors(self) -> dict[str, float] | None:
-        return dict.fromkeys(self.task.loss_names, 0.0)
 
     def facts(self) -> dict[str, Any]:
         view = self._view(self.levels, self.run.stages[0].budget)
@@ -198,18 +186,11 @@ class NestedRun(LanguageModelRun):
         backbone = model.build()
         task = NestedAutoencoder(backbone, tokenizer, self.input, self.task)
         if self.init:
-            fresh = {name: tensor for name, tensor in hub.own_tensors(task).items() if name.startswith(BEGINNING_ANEW)}
-            saved = hub.checkpoint(self.init).tensors
-            kept = {name: tensor for name, tensor in saved.items() if not name.startswith(BEGINNING_ANEW)}
-            hub.load_own_tensors(task, kept | fresh, self.init)
+            hub.start_from(task, hub.checkpoint(self.init).tensors, self.init)
         return task
 
     def normalized(self) -> Self:
         return replace(self, data="")
-
-    @classmethod
-    def evaluates(cls, pipeline: Pipeline) -> bool:
-        return isinstance(pipeline, DocumentPipeline)
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:

@@ -16,21 +16,14 @@ from ramify.runs import nested_scores
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.curves import TITLE, no_curves, smoothing, window
 from ramify.runs.sections import Cell, Chart, Charts, Line, Notice, Section, Spans, Strong, Table, chosen_on_dev, smooth
+from ramify.tasks.base import TOTAL
+from ramify.tasks.nested_autoencoder import LOSS_TITLES, reconstruction_of
 
 QUICK_TOKENS = 300_000
 """A report measures the first documents of the split that hold about so many tokens."""
 
 QUICK_ROWS = 500
 """Rows per level and measure in the report at the end of training."""
-
-LOSSES = {
-    "reconstruction": ("Reconstruction: children from a vector", "nats per place"),
-    "mlm": ("Masked children from their siblings", "nats per child"),
-    "coherence": ("Coherence: the share of replaced children", "squared error"),
-    "autoencoder": ("Regulariser: the Decompressor's output and the Compressor's input", "squared error"),
-    "length": ("Number of children from a vector", "nats per node"),
-}
-"""The title and the unit of each kind of loss."""
 
 MEASURES = {
     "reconstruction_loss": "reconstruction, nats per place",
@@ -114,12 +107,12 @@ def curves(metrics: Sequence[Mapping[str, Any]]) -> list[Section]:
         return [no_curves()]
     legend = (("train", f"train{smoothing(metrics)}"), ("dev", "dev"))
     sums = (
-        _chart(metrics, "loss", "sum of all losses"),
-        _chart(metrics, "loss", "sum of all losses", "target_tokens", "tokens read"),
+        _chart(metrics, TOTAL, "sum of all losses"),
+        _chart(metrics, TOTAL, "sum of all losses", "target_tokens", "tokens read"),
     )
     lead = "Losses of batches in training depend on the number of candidates in a batch, and each has its weight."
     found = [Section(TITLE, (Charts(sums, legend),), (lead,))]
-    for kind, (title, unit) in LOSSES.items():
+    for kind, (title, unit) in LOSS_TITLES.items():
         charts = tuple(
             _chart(metrics, name, f"{name.removeprefix(kind + '_')}, {unit}")
             for name in losses_of(metrics, kind)
@@ -170,7 +163,7 @@ def stability(metrics: Sequence[Mapping[str, Any]], levels: Sequence[str]) -> Se
     title = "Do levels become stable from the lowest to the highest?"
     rows, found = [], []
     for level in levels:
-        steps, losses = _known(metrics, f"reconstruction_{level}")
+        steps, losses = _known(metrics, reconstruction_of(level))
         step = settled(steps, losses)
         found.append(step)
         ends = (f"{losses[0]:.3f}", f"{losses[-1]:.3f}") if len(losses) else ("–", "–")

@@ -11,7 +11,6 @@ import torch
 from ramify.batching.row_batch import RowCollator
 from ramify.batching.running_text import RunningText
 from ramify.batching.samplers import Sampler, TokenBudget
-from ramify.batching.views.base import View
 from ramify.batching.views.comment_trees import TextInput
 from ramify.batching.views.packed import (
     FullSentences,
@@ -30,8 +29,9 @@ from ramify.models.bert import BertConfig
 from ramify.runs import packed_text_report, packed_text_scores
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.execute import own_run
-from ramify.runs.language_models import training_store
-from ramify.runs.masked_lms import PreparedMaskedLM, build_masked_lm
+from ramify.runs.language_models import PreparedLanguageModel, training_store
+from ramify.runs.masked_lms import build_masked_lm
+from ramify.runs.packed_text_report import DEV_NEXT_SENTENCE
 from ramify.runs.running_text import RowDevConfig, RunningTextRun
 from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
@@ -46,22 +46,24 @@ def rows_of(
     store: Store, task: MaskedLM, split: Split, rows: RowKind, pairs: PairConfig, packing: PackConfig, seed: int
 ) -> tuple[TextRows, RowCollator]:
     """The rows of a split as a task reads them, and their collator. Raises `RamifyError` if the split has no text."""
-    text, frame = RunningText.open(store, task.tokenizer, split), task.tokenizer.frame
-    longest = task.input.max_tokens
+    text, frame = RunningText.open(store, task.tokenizer, split), task.input.row_layout(task.tokenizer).frame
+    longest, layout = task.input.max_tokens, task.input.layout
     if rows == "pairs":
-        return SentencePairs(text, task.tokenizer, longest, pairs, seed=seed), RowCollator(frame, pairs=True)
-    return FullSentences(text, task.tokenizer, longest, packing), RowCollator(frame)
+        view = SentencePairs(text, task.tokenizer, longest, pairs, layout=layout, seed=seed)
+        return view, RowCollator(frame, pairs=True)
+    return FullSentences(text, task.tokenizer, longest, packing, layout=layout), RowCollator(frame)
 
 
 @dataclass(frozen=True)
-class PreparedRows(PreparedMaskedLM):
+class PreparedRows(PreparedLanguageModel):
     """A run with its rows, for training and dev scores."""
 
     run: "PackedTextRun"
+    task: MaskedLM
     view: TextRows
     collator: RowCollator
 
-    def stage(self, number: int) -> Stage:
+    def stage(self, number: int) -> Stage[TextRows]:
         return Stage(self.run.stages[number], self.view, self.collator, self._dev_loss(), make_sampler=_drawn_rows)
 
     def facts(self) -> dict[str, Any]:
@@ -81,7 +83,7 @@ class PreparedRows(PreparedMaskedLM):
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         facts = self.facts()["text"]
         found = []
-        if facts["tokens"] < self.task.input.max_tokens - self.task.tokenizer.num_special:
+        if facts["tokens"] < self.task.input.room(self.task.tokenizer):
             found.append(
                 f"the training split has {counted(facts['tokens'], 'token')}, fewer than one row of input.max_tokens="
                 f"{self.task.input.max_tokens}. Add text, or lower input.max_tokens."
@@ -113,15 +115,14 @@ class PreparedRows(PreparedMaskedLM):
             scores = evaluate_rows(task, view, collator, numbers, draws=config.draws)
             record = {"dev_loss": scores.masked.summary()["loss"]}
             if scores.next_sentence.count:
-                record["dev_next_sentence"] = scores.next_sentence.summary()["accuracy"]
+                record[DEV_NEXT_SENTENCE] = scores.next_sentence.summary()["accuracy"]
             return record
 
         return measure
 
 
-def _drawn_rows(view: View[Any], config: TrainConfig, seed: int, world_size: int, rank: int) -> Sampler:
+def _drawn_rows(view: TextRows, config: TrainConfig, seed: int, world_size: int, rank: int) -> Sampler:
     """Rows in random order, in micro-batches filled up to `train.budget`. Each epoch has its own rows."""
-    assert isinstance(view, TextRows)
 
     def costs(epoch: int) -> Any:
         lengths = view.lengths(epoch)
@@ -170,6 +171,9 @@ class PackedTextRun(RunningTextRun):
                 "without token types, or set rows=sentences."
             )
 
+    def notes(self) -> list[str]:
+        return []
+
     def prepare(self, out: Path) -> PreparedRows:
         store = training_store(self.data)
         tokenizer = tokenizer_of(self.tokenizer, self.init, store, out, seed=self.seed)
@@ -179,10 +183,6 @@ class PackedTextRun(RunningTextRun):
         if task.weighs_words:
             task.count_words(np.bincount(view.text.ids, minlength=task.backbone.config.vocab_size))
         return PreparedRows(self, store, task, view, collator)
-
-    @classmethod
-    def evaluates(cls, pipeline: Pipeline) -> bool:
-        return isinstance(pipeline, MaskFiller)
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:

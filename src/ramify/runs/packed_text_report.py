@@ -19,6 +19,10 @@ from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.curves import TITLE, Metrics, dev_line, no_curves, smoothing, train_line
 from ramify.runs.running_text_report import held_out, report_parts
 from ramify.runs.sections import Chart, Charts, FilledMask, FilledMasks, Section, Spans
+from ramify.tasks.masked_lm import NEXT_SENTENCE, MaskedLM
+
+DEV_NEXT_SENTENCE = f"dev_{NEXT_SENTENCE}"
+"""The share of next sentences that are found on dev."""
 
 FILLINGS, GUESSES, AROUND = 10, 3, 24
 """Masked words in a report, guesses for each, and tokens of text shown on each side."""
@@ -43,15 +47,17 @@ def curves(metrics: Metrics) -> Section:
     if not metrics:
         return no_curves()
     charts = [
-        Chart((train_line(metrics, key), dev_line(metrics, key, "dev_loss")), label, "nats per masked token")
+        Chart(
+            (train_line(metrics, key, MaskedLM.main_loss), dev_line(metrics, key, "dev_loss")), label, "nats per masked token"
+        )
         for key, label in (("step", "updates"), ("target_tokens", "tokens seen"))
     ]
     legend = [
         ("train", f"train: masked tokens{smoothing(metrics)}"),
         ("dev", "dev: masked tokens; on the right, next sentences"),
     ]
-    if any("dev_next_sentence" in record for record in metrics):
-        line = dev_line(metrics, "target_tokens", "dev_next_sentence")
+    if any(DEV_NEXT_SENTENCE in record for record in metrics):
+        line = dev_line(metrics, "target_tokens", DEV_NEXT_SENTENCE)
         charts.append(Chart((line,), "tokens seen", "next sentences found, share"))
     else:
         legend[1] = ("dev", "dev: masked tokens")
@@ -64,7 +70,7 @@ def scores(
     """The held-out scores as a table, and the main one as a sentence."""
     rows = spread_rows(view, request.comments)
     found = evaluate_rows(model.task, view, collator, rows, draws=request.draws, progress=request.progress).summary()
-    predicted = {"masked tokens": found} | ({"next sentences": found["next_sentence"]} if "next_sentence" in found else {})
+    predicted = {"masked tokens": found} | ({"next sentences": found[NEXT_SENTENCE]} if NEXT_SENTENCE in found else {})
     lead = f"On {counted(len(rows), 'row')} of the {request.split} split, {counted(request.draws, 'draw')} of masks each."
     shared = on_common_footing(model.task, footing)
     return held_out(request.split, "a masked token", predicted, "one masked token given all others", shared, lead)

@@ -15,6 +15,7 @@ from ramify.inference.row_evaluation import RowScores, evaluate_rows, on_common_
 from ramify.nn.precision import autocast
 from ramify.runs.base import check_options, no_progress
 from ramify.runs.running_text import RunningTextEvaluation
+from ramify.tasks.masked_lm import NEXT_SENTENCE
 
 OPTIONS = ("draws", "mask_rate", "precision", "progress")
 
@@ -35,8 +36,8 @@ class RowEvaluation(RunningTextEvaluation):
             f"{'':<16} {'loss':>8} {'accuracy':>9} {'count':>10}",
             f"{'masked tokens':<16} {found['loss']:>8.4f} {found['accuracy']:>9.2%} {found['count']:>10,}",
         ]
-        if "next_sentence" in found:
-            own = found["next_sentence"]
+        if NEXT_SENTENCE in found:
+            own = found[NEXT_SENTENCE]
             lines.append(f"{'next sentence':<16} {own['loss']:>8.4f} {own['accuracy']:>9.2%} {own['count']:>10,}")
         return [
             *lines,

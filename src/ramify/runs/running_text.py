@@ -29,9 +29,6 @@ class RowDevConfig:
 class RunningTextRun(LanguageModelRun, ABC):
     """A run of a language model on rows of running text."""
 
-    def notes(self) -> list[str]:
-        return []
-
     def normalized(self) -> Self:
         return replace(self, data="")
 

@@ -8,6 +8,7 @@ from ramify.runs.base import ReportParts, ReportRequest, no_progress
 from ramify.runs.curves import TITLE, Metrics, dev_line, no_curves, smoothing, train_line
 from ramify.runs.running_text_report import held_out, report_parts
 from ramify.runs.sections import Chart, Charts, Section, Spans
+from ramify.tasks.stream_task import StreamTask
 
 
 def parts(config: StreamConfig, request: ReportRequest) -> ReportParts:
@@ -34,7 +35,7 @@ def curves(metrics: Metrics) -> Section:
     if not metrics:
         return no_curves()
     charts = tuple(
-        Chart((train_line(metrics, key), dev_line(metrics, key, "dev_loss")), label, "nats per target")
+        Chart((train_line(metrics, key, StreamTask.main_loss), dev_line(metrics, key, "dev_loss")), label, "nats per target")
         for key, label in (("step", "updates"), ("target_tokens", "tokens read"))
     )
     return Section(TITLE, (Charts(charts, (("train", f"train{smoothing(metrics)}"), ("dev", "dev"))),))

@@ -17,8 +17,7 @@ from ramify.inference.base import Pipeline
 from ramify.inference.permutation import StreamPipeline
 from ramify.inference.stream_evaluation import evaluate_streams, held_out_streams
 from ramify.models import hf
-from ramify.models.xlnet import XLNetConfig, head_from_hf
-from ramify.registry import TASKS, task_name
+from ramify.models.xlnet import XLNetConfig
 from ramify.runs import stream_report, stream_scores
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.execute import own_run
@@ -27,6 +26,7 @@ from ramify.runs.running_text import RowDevConfig, RunningTextRun
 from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
 from ramify.tasks.permutation_lm import PermutationLMConfig
 from ramify.tasks.stream_task import StreamTask, StreamTaskConfig
+from ramify.tokenizer import Tokenizer
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage, stream
 
@@ -39,7 +39,7 @@ class PreparedStreams(PreparedLanguageModel):
     task: StreamTask
     view: Streams
 
-    def stage(self, number: int) -> Stage:
+    def stage(self, number: int) -> Stage[Streams]:
         config = self.run.stages[number]
         input = self.run.input
 
@@ -47,14 +47,6 @@ class PreparedStreams(PreparedLanguageModel):
             return collate_streams(rows, input)
 
         return Stage(config, self.view, collate, self._dev_loss(), make_sampler=stream(self.run.view.num_rows))
-
-    def pipeline(self) -> StreamPipeline:
-        pipeline = TASKS[task_name(self.run.task)].pipeline(self.task)
-        assert isinstance(pipeline, StreamPipeline)
-        return pipeline
-
-    def divisors(self) -> dict[str, float] | None:
-        return dict.fromkeys(("permutation_lm", "denoising_lm", "next_segment"), 0.0)
 
     def facts(self) -> dict[str, Any]:
         text, view = self.view.text, self.view
@@ -102,6 +94,16 @@ class StreamRun(RunningTextRun):
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     dev: RowDevConfig = field(default_factory=RowDevConfig)
 
+    def notes(self) -> list[str]:
+        in_orders = isinstance(self.task, PermutationLMConfig) and self.task.order == "permutation"
+        if not (in_orders and self.task.k == 1 and self.input.overlap):
+            return []
+        return [
+            f"input.reused_tokens={self.input.reused_tokens} is less than input.row_tokens={self.input.row_tokens}, so rows "
+            "are read in two parts, and no token of the first part is predicted from the second. For full orders of rows, set "
+            f"input.reused_tokens={self.input.row_tokens}."
+        ]
+
     def prepare(self, out: Path) -> PreparedStreams:
         store = training_store(self.data)
         tokenizer = tokenizer_of(self.tokenizer, self.init, store, out, seed=self.seed, marks=True)
@@ -116,31 +118,20 @@ class StreamRun(RunningTextRun):
             )
         return PreparedStreams(self, store, self._task(model, tokenizer), view)
 
-    def _task(self, model: XLNetConfig, tokenizer: Any) -> StreamTask:
+    def _task(self, model: XLNetConfig, tokenizer: Tokenizer) -> StreamTask:
         backbone = model.build()
-        kind = TASKS[task_name(self.task)].task
         if not self.init:
-            task = kind(backbone, tokenizer, self.input, self.task)
+            return self.task.build(backbone, tokenizer, self.input)
+        checkpoint = hub.checkpoint(self.init)
+        model.initialize(backbone, checkpoint)
+        task = self.task.build(backbone, tokenizer, self.input)
+        saved = hub.saved_config(self.init)
+        if saved is None:
+            hub.load_own_tensors(task, hub.own_tensors(task) | hub.foreign_heads(checkpoint, model), self.init)
         else:
-            checkpoint = hub.checkpoint(self.init)
-            model.initialize(backbone, checkpoint)
-            task = kind(backbone, tokenizer, self.input, self.task)
-            saved = hub.saved_config(self.init)
-            if saved is None:
-                head = head_from_hf(checkpoint, model)
-                hub.load_own_tensors(task, hub.own_tensors(task) | head, self.init)
-            else:
-                hf.require(self.task, {"tie_weights": saved.parts["task"].tie_weights}, self.init, "task")
-                own = hub.own_tensors(task)
-                fitting = {name: tensor for name, tensor in checkpoint.tensors.items() if name in own}
-                fresh = {name: tensor for name, tensor in own.items() if name.startswith("next_segment.")}
-                hub.load_own_tensors(task, fresh | fitting, self.init)
-        assert isinstance(task, StreamTask)
+            hf.require(self.task, {"tie_weights": saved.parts["task"].tie_weights}, self.init, "task")
+            hub.start_from(task, checkpoint.tensors, self.init)
         return task
-
-    @classmethod
-    def evaluates(cls, pipeline: Pipeline) -> bool:
-        return isinstance(pipeline, StreamPipeline)
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:

@@ -1,8 +1,10 @@
 """The contract between an objective and the training loop."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -22,6 +24,35 @@ BatchT = TypeVar("BatchT", bound=AnyBatch)
 MAIN = "main"
 """The one phase of most objectives."""
 
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of each update, with parameters and an optimizer of its own."""
+
+    name: str
+    parameters: tuple[str, ...] = ()
+    """Names of the modules and parameters that the phase learns. One phase may have none; it learns all others."""
+    every: int = 1
+    """The phase takes part in every N-th update (2: the second, fourth …). The first phase takes part in all updates."""
+
+
+class Divisor(Enum):
+    """A divisor of a loss that is counted."""
+
+    STEP = auto()
+    """The loss's own count in the step."""
+    EPOCH = auto()
+    """The mean weight of a step over an epoch, counted before training."""
+
+
+def belongs(name: str, owners: Collection[str]) -> bool:
+    """Whether a tensor is one of `owners`, or lies in a module that is."""
+    return any(name == owner or name.startswith(f"{owner}.") for owner in owners)
+
+
+TOTAL = "loss"
+"""The name of the sum of all losses among the logged values."""
+
 Losses = Iterator[tuple[dict[str, Tensor], State | None]]
 
 
@@ -34,9 +65,18 @@ class Task(nn.Module, ABC, Generic[BatchT]):
     config: Any
     input: Any
     """Input settings. They are saved with the model, so that it is used as it was trained."""
-    phases: tuple[str, ...] = (MAIN,)
-    """The phases of an update, in order. Each updates its own parameters with its own optimizer; `TrainConfig.phases` assigns
-    both."""
+    phases: tuple[Phase, ...] = (Phase(MAIN),)
+    """The phases of an update, in order. `TrainConfig.phases` may change their optimizers."""
+    frozen: tuple[str, ...] = ()
+    """Names of modules and parameters that no phase learns."""
+    divided_by: Mapping[str, Divisor | float] = {}
+    """The divisor of each loss, or a constant in its place. A loss without an entry is divided by its own count in the step."""
+    optional: tuple[str, ...] = ()
+    """Names of modules and tensors that a saved task may lack or have in addition, when this task starts from it."""
+    fresh: tuple[str, ...] = ()
+    """Names of modules and tensors that begin anew when this task starts from a saved one."""
+    main_loss: str = TOTAL
+    """The logged value that learning curves show: the sum of all losses, or the most important one."""
     metrics: tuple[Metric, ...] = (DEV_LOSS,)
     """The metrics that may choose the best weights."""
     updates: int = 0
@@ -53,8 +93,16 @@ class Task(nn.Module, ABC, Generic[BatchT]):
         """The divisor of each named loss of a phase, before any forward pass. The loop sums it over a step. Every batch has
         the same names."""
 
+    def shared(self, batch: BatchT, state: State | None) -> Any:
+        """Compute values that the phases of an update share, such as generated text.
+
+        The loop calls it once per micro-batch, in training mode and without a gradient, before the first phase of the update
+        changes a parameter.
+        """
+        return None
+
     @abstractmethod
-    def losses(self, batch: BatchT, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
+    def losses(self, batch: BatchT, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any) -> Losses:
         """Yield the named losses of a phase, already divided, and the next state: one pair per backward pass.
 
         The caller back-propagates each pair before it requests the next one, because a two-phase gradient reads the gradients
@@ -63,8 +111,13 @@ class Task(nn.Module, ABC, Generic[BatchT]):
         `state` is the state after the previous batch of the same rows, or None at the start of a stage. A task that carries a
         state yields the next one, detached, with its last pass. All other passes and tasks yield None. Every phase of an update
         starts from the same state, and the next update starts from the state that the first phase yields. The loop skips
-        batches without targets, which therefore leave the state unchanged.
+        batches without targets, which therefore leave the state unchanged. `shared` is the value of the method `shared`.
         """
+
+    def after_update(self, phase: str) -> None:
+        """Change parameters after the optimizer step of a phase, for example to bound their norms. The loop calls it without
+        a gradient."""
+        return None
 
     @property
     def device(self) -> torch.device:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +29,9 @@ class DenoisingLMConfig(StreamTaskConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_split(self.mask_split)
+
+    def build(self, backbone: StreamBackbone, tokenizer: Tokenizer, input: StreamInput) -> "DenoisingLM":
+        return DenoisingLM(backbone, tokenizer, input, self)
 
 
 class DenoisingLM(StreamTask):
@@ -72,7 +76,7 @@ class DenoisingLM(StreamTask):
     def counts(self, batch: StreamBatch, phase: str) -> dict[str, float]:
         return {"denoising_lm": 0.0 if batch.answers is None else batch.answers.total}
 
-    def losses(self, batch: StreamBatch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
+    def losses(self, batch: StreamBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any) -> Losses:
         found = self.predict(batch, state)
         weights = found.targets.weight.flatten() / divisors["denoising_lm"]
         yield {"denoising_lm": self.head.loss(found.states, found.targets.labels.flatten(), weights)}, found.state

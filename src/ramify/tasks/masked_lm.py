@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,15 +20,23 @@ from ramify.nn import counter_rng
 from ramify.nn.heads import BagOfWordsHead, Bags, VocabularyHead, start_projection
 from ramify.nn.modes import generator_state, restored_generator
 from ramify.nn.ragged import Rows
-from ramify.tasks.base import Losses, Task
+from ramify.tasks.base import Divisor, Losses, Task
 from ramify.tasks.mask_units import Chosen, MaskUnit, Words, choose, span_lengths
 from ramify.tasks.spans import check_split, random_pieces
 from ramify.tokenizer import Tokenizer
 
 LossNorm = Literal["constant", "sum", "step", "tokens"]
 
+MASKED_LM, NEXT_SENTENCE = "masked_lm", "next_sentence"
 VECTOR_LOSSES = ("own_words", "reply_words")
 """Losses that teach the vectors of nodes directly, beside the masked words."""
+
+DIVISORS: dict[LossNorm, Divisor | float] = {
+    "constant": Divisor.EPOCH,
+    "sum": 1.0,
+    "step": Divisor.STEP,
+    "tokens": Divisor.STEP,
+}
 
 
 @dataclass(frozen=True)
@@ -73,8 +81,7 @@ class MaskedLMConfig:
         check_fields(self, "task.")
         if self.chunk_tokens < 1:
             raise RamifyError(f"task.chunk_tokens must be at least 1, but is {self.chunk_tokens}.")
-        if not 0 < self.mask_rate <= 1:
-            raise RamifyError(f"task.mask_rate must be above 0 and at most 1, but is {self.mask_rate}.")
+        _check_rate(self.mask_rate, "task.mask_rate")
         if self.max_predictions is not None and self.max_predictions < 1:
             raise RamifyError(
                 f"task.max_predictions must be at least 1, but is {self.max_predictions}. Set it to null for no maximum."
@@ -97,9 +104,16 @@ class MaskedLMConfig:
         check_split(self.mask_split)
 
 
+def _check_rate(rate: float, name: str) -> None:
+    if not 0 < rate <= 1:
+        raise RamifyError(f"{name} must be above 0 and at most 1, but is {rate}.")
+
+
 class MaskedLM(Task[Batch]):
     """Predict the masked tokens of every target, given its context."""
 
+    optional = (*VECTOR_LOSSES, "word_weight", "next_head")
+    main_loss = MASKED_LM
     config: MaskedLMConfig
     backbone: Backbone
     input: TextInput
@@ -119,6 +133,7 @@ class MaskedLM(Task[Batch]):
     ) -> None:
         super().__init__()
         self.config = config or MaskedLMConfig()
+        self.divided_by = dict.fromkeys((MASKED_LM, NEXT_SENTENCE, *VECTOR_LOSSES), DIVISORS[self.config.loss_norm])
         self.backbone = backbone
         self.tokenizer = tokenizer
         self.input = input or TextInput()
@@ -221,13 +236,15 @@ class MaskedLM(Task[Batch]):
         """Mask tokens with one seed per target. The chosen tokens depend only on the seed, the target's length and the
         rate, and on its words if `masking` is `content`.
 
-        `rate` is the share of masked tokens; None: `mask_rate`.
+        `rate` is the share of masked tokens; None: `mask_rate`. Raises `RamifyError` if it is no share.
         """
         config = self.config
+        rate = config.mask_rate if rate is None else rate
+        _check_rate(rate, "mask_rate")
         own = batch.maskable
         # The length counts special tokens. Halves are rounded to even, as by Python's `round`.
         whole = batch.own_tokens
-        chosen = np.minimum(np.maximum(np.round((rate or config.mask_rate) * whole), 1), own).astype(np.int64)
+        chosen = np.minimum(np.maximum(np.round(rate * whole), 1), own).astype(np.int64)
         if config.max_predictions is not None:
             chosen = np.minimum(chosen, config.max_predictions)
         rows = torch.repeat_interleave(
@@ -303,9 +320,9 @@ class MaskedLM(Task[Batch]):
         weight = batch.weight
         if self.config.loss_norm == "tokens":
             weight = weight * self._num_masked(batch)
-        found = {"masked_lm": float(weight.sum())}
+        found = {MASKED_LM: float(weight.sum())}
         if self.next_head is not None:
-            found["next_sentence"] = float(len(batch.targets)) if batch.pair_labels is not None else 0.0
+            found[NEXT_SENTENCE] = float(len(batch.targets)) if batch.pair_labels is not None else 0.0
         if self.own_words is not None:
             # A batch without examples has no node weights. It occurs on ranks that have no part in the last step of an epoch.
             spoken = batch.nodes.lengths > batch.frame.num_special
@@ -314,12 +331,12 @@ class MaskedLM(Task[Batch]):
             found["reply_words"] = float((batch.weight * (batch.contexts.lengths > 0)).sum())
         return found
 
-    def losses(self, batch: Batch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
+    def losses(self, batch: Batch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any) -> Losses:
         if not self._in_parts(batch):
             if not self._teaches_vectors(batch):
                 yield self._target_losses(self.backbone(batch), batch, divisors), None
                 return
-            vectors = self.backbone.encode(batch.input_ids, batch.nodes)
+            vectors = self.backbone.vectors(batch.node_context().texts)
             losses = self._target_losses(self.backbone(batch, vectors=vectors), batch, divisors)
             yield losses | self._vector_losses(vectors, batch, divisors), None
             return
@@ -332,12 +349,12 @@ class MaskedLM(Task[Batch]):
         # draws the same dropout.
         device = batch.target_ids.device
         chunks = list(batch.nodes.runs(self.config.chunk_tokens))
-        parts = [batch.node_part(start, stop) for start, stop in chunks]
+        parts = [batch.node_rows(start, stop) for start, stop in chunks]
         drawn, vectors = [], []
         with torch.no_grad():
-            for ids, rows in parts:
+            for rows in parts:
                 drawn.append(generator_state(device))
-                vectors.append(self.backbone.encode(ids, rows))
+                vectors.append(self.backbone.vectors(rows))
         leaf = torch.cat(vectors) if vectors else no_vectors(self.backbone)
         leaf = leaf.detach().requires_grad_()
         # Phase two: decode in chunks. The gradient of the nodes' vectors accumulates in `leaf.grad`.
@@ -349,9 +366,9 @@ class MaskedLM(Task[Batch]):
         # Phase three: encode again with a graph, and back-propagate the accumulated gradient.
         if leaf.grad is None:
             return
-        for (ids, rows), (start, stop), before in zip(parts, chunks, drawn, strict=True):
+        for rows, (start, stop), before in zip(parts, chunks, drawn, strict=True):
             with restored_generator(device, before):
-                vectors = self.backbone.encode(ids, rows)
+                vectors = self.backbone.vectors(rows)
             yield {"encoder": (vectors * leaf.grad[start:stop]).sum()}, None
 
     def _in_parts(self, batch: Batch) -> bool:
@@ -406,10 +423,10 @@ class MaskedLM(Task[Batch]):
 
     def _target_losses(self, hidden: Hidden, batch: Batch, divisors: Mapping[str, float]) -> dict[str, Tensor]:
         """The losses of the targets' masked tokens and second segments."""
-        found = {"masked_lm": self._loss(*self.masked_states(hidden, batch), batch) * (1.0 / divisors["masked_lm"])}
+        found = {MASKED_LM: self._loss(*self.masked_states(hidden, batch), batch) * (1.0 / divisors[MASKED_LM])}
         if self._predicts_next(batch) and batch.pair_labels is not None:
             loss = F.cross_entropy(self.next_scores(hidden, batch), batch.pair_labels, reduction="sum")
-            found["next_sentence"] = loss * (self.config.next_sentence / divisors["next_sentence"])
+            found[NEXT_SENTENCE] = loss * (self.config.next_sentence / divisors[NEXT_SENTENCE])
         return found
 
     def masked_states(self, hidden: Hidden, batch: Batch) -> tuple[Float[Tensor, "masked dim"], Int[Tensor, " masked"]]:
@@ -426,7 +443,7 @@ class MaskedLM(Task[Batch]):
     def next_scores(self, hidden: Hidden, batch: Batch) -> Float[Tensor, "target 2"]:
         """The scores of a following and of a random second segment."""
         assert self.next_head is not None, "task.next_sentence is 0"
-        return self.next_head(self.backbone.pooled(hidden, batch)).float()
+        return self.next_head(self.backbone.vector(hidden.encoded(batch))).float()
 
     def _num_masked(self, batch: Batch) -> Int[Tensor, " target"]:
         """Number of masked tokens of each target of a corrupted batch."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -37,6 +37,20 @@ from ramify.tasks.nested_corruption import Pool, RowChildren, Source, mask_child
 from ramify.tasks.nested_parts import Classes, EndScores, MaskedChildHead, PlateauWatch, Queue, precise
 from ramify.tasks.spans import check_split, random_pieces
 from ramify.tokenizer import Tokenizer
+
+LOSS_TITLES = {
+    "reconstruction": ("Reconstruction: children from a vector", "nats per place"),
+    "mlm": ("Masked children from their siblings", "nats per child"),
+    "coherence": ("Coherence: the share of replaced children", "squared error"),
+    "autoencoder": ("Regulariser: the Decompressor's output and the Compressor's input", "squared error"),
+    "length": ("Number of children from a vector", "nats per node"),
+}
+"""The title and the unit of each kind of loss."""
+
+
+def reconstruction_of(parent: str) -> str:
+    """The name of the loss of reconstructing the children of nodes on this level."""
+    return f"reconstruction_{parent}"
 
 
 @dataclass(frozen=True)
@@ -147,6 +161,8 @@ class NestedAutoencoder(Task[DocumentBatch]):
     """Learn the vectors of every level. From every level above the tokens its children are reconstructed, and the share of its
     replaced children is judged; on every level below the highest, masked children are predicted from their siblings."""
 
+    fresh = ("queues", "watch")
+    """Nodes of other data, and the levels that learned in the course of another run."""
     backbone: Agent
     config: NestedAutoencoderConfig
     input: LevelInput
@@ -327,7 +343,9 @@ class NestedAutoencoder(Task[DocumentBatch]):
             found[name] = 0.0 if draws is None else float(len(draws.masked))
         return found
 
-    def losses(self, batch: DocumentBatch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
+    def losses(
+        self, batch: DocumentBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any
+    ) -> Losses:
         if not batch.parts:
             found = self.level_losses(batch, None, divisors)
             yield found, None
@@ -436,7 +454,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
         decoded = self.decode(encoded)
         weight = {each: 1.0 / max(divisors[each], 1e-12) for each in self._loss_names(encoded.level)}
         found: dict[str, Tensor] = {}
-        if (own := f"reconstruction_{parent}") in weight:
+        if (own := reconstruction_of(parent)) in weight:
             found[own] = self._reconstruction(encoded, decoded, weight[own])
         if (own := f"length_{parent}") in weight:
             assert decoded.length_scores is not None
@@ -462,7 +480,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
 
     def _names_of(self, level: int) -> list[str]:
         name, parent = self.names[level], self.names[level + 1]
-        found = [f"reconstruction_{parent}", f"mlm_{name}", f"coherence_{parent}", f"autoencoder_{parent}"]
+        found = [reconstruction_of(parent), f"mlm_{name}", f"coherence_{parent}", f"autoencoder_{parent}"]
         return found + ([f"length_{parent}"] if self.backbone.config.decoder_length == "predicted" else [])
 
     def _loss_names(self, level: int) -> list[str]:

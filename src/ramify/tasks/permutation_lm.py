@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -45,6 +45,9 @@ class PermutationLMConfig(StreamTaskConfig):
         if self.next_segment < 0:
             raise RamifyError(f"task.next_segment must be at least 0, but is {self.next_segment}.")
 
+    def build(self, backbone: StreamBackbone, tokenizer: Tokenizer, input: StreamInput) -> "PermutationLM":
+        return PermutationLM(backbone, tokenizer, input, self)
+
 
 class PermutationLM(StreamTask):
     """Predict the last tokens of a random factorization order, each from its position and the tokens before it in the order."""
@@ -85,7 +88,7 @@ class PermutationLM(StreamTask):
             found["next_segment"] = float(len(batch.input_ids))
         return found
 
-    def losses(self, batch: StreamBatch, divisors: Mapping[str, float], phase: str, state: State | None) -> Losses:
+    def losses(self, batch: StreamBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any) -> Losses:
         found = self.predict(batch, state)
         weights = found.targets.weight.flatten() / divisors["permutation_lm"]
         losses = {"permutation_lm": self.head.loss(found.states, found.targets.labels.flatten(), weights)}

@@ -104,7 +104,11 @@ def random_pieces(tokenizer: Tokenizer, vocab_size: int, *, special: bool) -> In
 
 
 def halves(batch: StreamBatch) -> Parts:
-    """The reused part of every row and the rest, between which nothing is read backwards."""
+    """The reused part of every row and the rest, between which nothing is read backwards. A row that is reused as a whole, or
+    that nothing continues, is one part.
+
+    The next row predicts the rest again, with the states of the reused part in memory: they must not have read it.
+    """
     tokens = batch.host_ids.shape[1]
     return ((0, batch.reused), (batch.reused, tokens)) if 0 < batch.reused < tokens else ((0, tokens),)
 

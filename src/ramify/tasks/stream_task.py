@@ -21,7 +21,7 @@ from ramify.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class StreamTaskConfig:
+class StreamTaskConfig(ABC):
     """The choice of the predicted tokens. Defaults are the paper's."""
 
     k: float = 6.0
@@ -40,6 +40,10 @@ class StreamTaskConfig:
         if self.longest_span < 1:
             raise RamifyError(f"task.longest_span must be at least 1, but is {self.longest_span}.")
 
+    @abstractmethod
+    def build(self, backbone: StreamBackbone, tokenizer: Tokenizer, input: StreamInput) -> "StreamTask":
+        """A task with these settings, with fresh weights of its own."""
+
 
 @dataclass(frozen=True)
 class Predicted:
@@ -57,6 +61,8 @@ class Predicted:
 class StreamTask(Task[StreamBatch], ABC):
     """An objective of a model that reads running text."""
 
+    optional = ("next_segment",)
+    """Objectives of running text start from each other, but only permutation language modelling may predict segments."""
     backbone: StreamBackbone
     input: StreamInput
     config: Any

@@ -1,5 +1,5 @@
 """Checkpoints of a run: weights, moments, carried states and counters, from which it resumes to the same numbers. A checkpoint
-is written as a whole, the last two are kept, and damaged ones are skipped."""
+is written as a whole, the last few are kept, and damaged ones are skipped."""
 
 import hashlib
 import json
@@ -26,6 +26,9 @@ MOMENTS = "optimizer.safetensors"
 COUNTERS = "state.json"
 BEST = "best.safetensors"
 """The weights with the best dev score so far, in the run's folder and in each of its checkpoints."""
+
+KEPT = 2
+"""The number of checkpoints that a run keeps, in case that the newest is damaged."""
 
 
 def carried_file(rank: int) -> str:
@@ -101,7 +104,7 @@ def finish_checkpoint(
     weights: Mapping[str, Tensor],
     moments: Mapping[str, Tensor],
     carried: Mapping[str, str],
-    keep: int = 2,
+    keep: int,
 ) -> None:
     """Write the rest of a step's checkpoint, move it into place, and remove all but the last `keep` checkpoints.
 
@@ -154,6 +157,31 @@ def newest_checkpoint(
     return None
 
 
+def mean_weights(out: Path, number: int, *, after: int) -> tuple[list[int], dict[str, Tensor]]:
+    """The steps of the last `number` checkpoints later than step `after`, and the mean of their weights. Tensors that are not
+    floating point come from the last. Raises `RamifyError` if one is damaged."""
+    steps: list[int] = []
+    last: dict[str, Tensor] = {}
+    sums: dict[str, Tensor] = {}
+    for folder in _folders(out)[-number:]:
+        try:
+            progress, checksums = _counters(folder)
+            if progress.step <= after:
+                continue
+            _verify(folder / WEIGHTS, checksums.get(WEIGHTS))
+            last = _tensors(folder / WEIGHTS)
+        except DamagedError as error:
+            raise RamifyError(
+                f"{folder} is damaged: {error} train.average needs it. Remove it and all later checkpoints, and add --resume: "
+                "the run writes them again."
+            ) from None
+        steps.append(progress.step)
+        for name, tensor in last.items():
+            if tensor.is_floating_point():
+                sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
+    return steps, last | {name: (total / len(steps)).to(last[name].dtype) for name, total in sums.items()}
+
+
 def restore_best(out: Path, found: Checkpoint) -> None:
     """Make the best weights of a checkpoint those of the run, which may have written later ones before it stopped."""
     if found.progress.best_checksum is None:
@@ -189,7 +217,8 @@ def _folders(out: Path) -> list[Path]:
     return sorted((out / CHECKPOINTS).glob("step-*"))
 
 
-def _read(folder: Path, check: Callable[[Progress], None], rank: int, world_size: int) -> Checkpoint:
+def _counters(folder: Path) -> tuple[Progress, dict[str, Any]]:
+    """The counters of a checkpoint, and the checksums of its files by name. Raises `DamagedError` if they are not whole."""
     try:
         record = read_json(folder / COUNTERS, "a checkpoint of a run")
     except RamifyError as error:
@@ -200,7 +229,11 @@ def _read(folder: Path, check: Callable[[Progress], None], rank: int, world_size
     if checksums.get("progress") != checksum(record["format"], counters):
         raise DamagedError(f"the format and counters in {COUNTERS} do not have the checksum that it names.")
     check_format(record, FORMAT, folder)
-    progress = _progress(counters, folder)
+    return _progress(counters, folder), checksums
+
+
+def _read(folder: Path, check: Callable[[Progress], None], rank: int, world_size: int) -> Checkpoint:
+    progress, checksums = _counters(folder)
     check(progress)
     carried = [name for name in checksums if name not in (WEIGHTS, MOMENTS, BEST, "progress")]
     if set(carried) != set(map(carried_file, range(len(carried)))):

@@ -1,5 +1,6 @@
 """Settings of training. This module does not import torch, so that recipes and commands load it quickly."""
 
+import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -8,32 +9,35 @@ from typing import Literal
 from ramify.config import check_fields
 from ramify.errors import RamifyError
 
-Schedule = Literal["linear", "cosine", "constant", "epochs"]
+OptimizerName = Literal["adamw", "adam", "sgd", "adagrad", "adadelta"]
+ScheduleName = Literal["linear", "cosine", "constant", "epochs", "noam", "slanted_triangle"]
 
 
 @dataclass(frozen=True)
-class Phase:
-    """Settings of one phase of an objective that has several. Settings that are left out (null) come from the stage."""
+class PhaseSettings:
+    """Settings of one phase of an objective that has several. Settings that are left out (null) come from the stage, and
+    `every` comes from the task."""
 
     name: str
-    parameters: tuple[str, ...] = ()
-    """Regular expressions. The phase learns the parameters whose names match one. One phase may have no expressions; it learns
-    all other parameters."""
-    every: int = 1
+    every: int | None = None
     """The phase takes part in every N-th update (2: the second, fourth …). A task's first phase takes part in all updates."""
-    optimizer: Literal["adamw", "sgd"] | None = None
+    optimizer: OptimizerName | None = None
     lr: float | None = None
     warmup: float | None = None
-    schedule: Schedule | None = None
+    schedule: ScheduleName | None = None
     epoch_decay: float | None = None
+    slant_ratio: float | None = None
     weight_decay: float | None = None
     betas: tuple[float, float] | None = None
+    bias_correction: bool | None = None
+    rho: float | None = None
+    accumulator_start: float | None = None
     eps: float | None = None
     clip: float | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, f"train.phases: {self.name}: ")
-        if self.every < 1:
+        if self.every is not None and self.every < 1:
             raise RamifyError(f"train.phases: {self.name}: every must be at least 1, but is {self.every}.")
 
 
@@ -54,13 +58,23 @@ class TrainConfig:
     lr: float = 5e-4
     warmup: float = 0.1
     """Share of the stage over which the learning rate rises."""
-    schedule: Schedule = "linear"
+    schedule: ScheduleName = "linear"
     """Learning rate after the warm-up. linear, cosine: decays to zero. constant: stays. epochs: divided by 1 + `epoch_decay` ×
-    epochs done."""
+    epochs done. noam: falls with the inverse square root of the updates (Vaswani et al. 2017, equation 3). slanted_triangle:
+    starts at `lr` / `slant_ratio`, and falls back to it (Howard and Ruder 2018, equation 3)."""
     epoch_decay: float = 0.0
-    optimizer: Literal["adamw", "sgd"] = "adamw"
+    slant_ratio: float = 32.0
+    """Ratio of the highest to the lowest learning rate (slanted_triangle)."""
+    optimizer: OptimizerName = "adamw"
+    """Weight decay is decoupled from the gradient in adamw, and added to the gradient in the others."""
     weight_decay: float = 0.01
     betas: tuple[float, float] = (0.9, 0.98)
+    bias_correction: bool = True
+    """Whether adamw corrects its moments, which start at zero. false: as in the published BERT."""
+    rho: float = 0.9
+    """Decay of the running means of adadelta."""
+    accumulator_start: float = 0.0
+    """Start of the sum of squared gradients of adagrad."""
     eps: float = 1e-6
     clip: float = 1.0
     """Maximum norm of the whole gradient (0: no clipping)."""
@@ -68,9 +82,9 @@ class TrainConfig:
     """(pattern, factor): parameters whose name matches the regular expression learn at this multiple of the learning rate."""
     freeze: tuple[str, ...] = ()
     """Regular expressions. Parameters whose name matches one do not learn. A phase left without parameters is skipped."""
-    phases: tuple[Phase, ...] = ()
-    """For objectives with several phases, such as an adversary: the parameters of each phase, the updates in which it takes
-    part, and the optimizer settings in which it differs from the stage. A phase without an entry has the stage's settings."""
+    phases: tuple[PhaseSettings, ...] = ()
+    """For objectives with several phases, such as an adversary: the updates in which a phase takes part, and the optimizer
+    settings in which it differs from the stage. A phase without an entry has the stage's settings."""
     precision: Literal["fp32", "bf16"] = "fp32"
     compile: bool = False
     deterministic: bool = True
@@ -81,6 +95,9 @@ class TrainConfig:
     """Updates between checkpoints. 0 for this, `log_every` or `evaluate_every`: only at the end of the stage."""
     patience: int = 0
     """Number of evaluations without a better dev value after which training stops (0: never)."""
+    average: int | None = None
+    """Number of checkpoints, the last ones of the last stage, whose mean weights are saved (Vaswani et al. 2017, section 6.1).
+    They are saved instead of the weights with the best dev score, which then decides about `patience` alone. null: no mean."""
 
     def __post_init__(self) -> None:
         check_fields(self, "train.")
@@ -101,6 +118,7 @@ class TrainConfig:
             "clip",
             "weight_decay",
             "epoch_decay",
+            "accumulator_start",
         ):
             if getattr(self, name) < 0:
                 raise RamifyError(f"train.{name} must not be negative, but is {getattr(self, name)}.")
@@ -108,6 +126,21 @@ class TrainConfig:
             raise RamifyError(f"train.eps must be above 0, but is {self.eps}.")
         if not 0 <= self.warmup <= 1:
             raise RamifyError(f"train.warmup is a share of the stage and must be from 0 to 1, but is {self.warmup}.")
+        if self.schedule == "noam" and not self.warmup:
+            raise RamifyError(
+                "train.schedule=noam falls with the inverse square root of the updates relative to the warm-up, but "
+                "train.warmup=0. Set train.warmup above 0."
+            )
+        if self.slant_ratio < 1:
+            raise RamifyError(f"train.slant_ratio must be at least 1, but is {self.slant_ratio}.")
+        if not self.bias_correction and self.optimizer != "adamw":
+            raise RamifyError(
+                f"train.bias_correction=false applies to adamw alone, but train.optimizer={self.optimizer}. Set "
+                "train.optimizer=adamw, or train.bias_correction=true."
+            )
+        if not 0 <= self.rho <= 1:
+            raise RamifyError(f"train.rho must be from 0 to 1, but is {self.rho}.")
+        self._check_average()
         for pattern, factor in self.lr_scale:
             if factor < 0:
                 raise RamifyError(f"train.lr_scale: the factor of {pattern!r} must not be negative, but is {factor}.")
@@ -119,9 +152,22 @@ class TrainConfig:
                 raise RamifyError(f"train.phases names {name} more than once. Merge these entries.")
             self.of_phase(name)
 
-    def phase(self, name: str) -> Phase:
+    def _check_average(self) -> None:
+        """Raise if the stage cannot write as many checkpoints as `average` needs."""
+        if self.average is None:
+            return
+        if self.average < 2:
+            raise RamifyError(f"train.average={self.average} is no mean of checkpoints. Set it to 2 or more, or to null.")
+        written = math.ceil(self.steps / self.checkpoint_every) if self.checkpoint_every else 1
+        if (self.steps or not self.checkpoint_every) and written < self.average:
+            raise RamifyError(
+                f"train.average={self.average} needs as many checkpoints, but train.steps={self.steps} and "
+                f"train.checkpoint_every={self.checkpoint_every} give {written}. Lower train.checkpoint_every or train.average."
+            )
+
+    def phase(self, name: str) -> PhaseSettings:
         """The settings of a phase; empty ones if it has no entry in `phases`."""
-        return next((phase for phase in self.phases if phase.name == name), Phase(name))
+        return next((phase for phase in self.phases if phase.name == name), PhaseSettings(name))
 
     def of_phase(self, name: str) -> "TrainConfig":
         """This stage's settings, replaced by those that a phase sets."""
@@ -139,8 +185,7 @@ def learns(config: TrainConfig, name: str) -> bool:
 
 def check_patterns(config: TrainConfig, names: Sequence[str], learnable: Collection[str]) -> None:
     """Raise if a pattern of a stage is no regular expression or matches no parameter, or if no learnable parameter is left."""
-    own = {f"phases: {phase.name}: parameters": phase.parameters for phase in config.phases}
-    for field, patterns in {"freeze": config.freeze, "lr_scale": [each for each, _ in config.lr_scale], **own}.items():
+    for field, patterns in {"freeze": config.freeze, "lr_scale": [each for each, _ in config.lr_scale]}.items():
         for pattern in patterns:
             try:
                 found = any(re.search(pattern, name) for name in names)
@@ -153,37 +198,3 @@ def check_patterns(config: TrainConfig, names: Sequence[str], learnable: Collect
                 )
     if not any(learns(config, name) for name in learnable):
         raise RamifyError(f"train.freeze: the patterns {list(config.freeze)} leave no parameter that could learn. Remove one.")
-
-
-def parameters_by_phase(config: TrainConfig, phases: Sequence[str], names: Sequence[str]) -> dict[str, list[str]]:
-    """Names of the learning parameters of each phase. Raises if a parameter would belong to no phase or to two."""
-    for phase in config.phases:
-        if phase.name not in phases:
-            raise RamifyError(
-                f"train.phases: there is no phase {phase.name}. Choose one of the task's phases: {', '.join(phases)}."
-            )
-    rest = [phase for phase in phases if not config.phase(phase).parameters]
-    if len(rest) > 1:
-        raise RamifyError(
-            f"train.phases: the phases {' and '.join(rest)} have no patterns for their parameters. Set parameters "
-            "for all phases but one."
-        )
-    found: dict[str, list[str]] = {phase: [] for phase in phases}
-    for name in names:
-        owners = [phase for phase in phases if any(re.search(each, name) for each in config.phase(phase).parameters)]
-        if len(owners) > 1:
-            raise RamifyError(
-                f"train.phases: {name} belongs to {' and '.join(owners)}. Narrow their patterns, so that each parameter "
-                "has one phase."
-            )
-        if not owners and not rest:
-            raise RamifyError(f"train.phases: {name} belongs to no phase. Add it to the parameters of one, or to train.freeze.")
-        found[(owners or rest)[0]].append(name)
-    used = {phase: own for phase, own in found.items() if own}
-    first = next(iter(used), None)
-    if first is not None and (every := config.phase(first).every) != 1:
-        raise RamifyError(
-            f"train.phases: {first}: every={every}, but the first phase takes part in every update. Set every=1, and "
-            "adjust the other phases."
-        )
-    return used

@@ -1,15 +1,24 @@
 """metrics.jsonl, with one line per logged step, and the same values for tensorboard, if it is installed."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ramify.errors import RamifyError
 from ramify.files import make_folder, write_text
+from ramify.tasks.base import TOTAL
 
 METRICS = "metrics.jsonl"
+
+AVERAGED = "averaged"
+"""The entry that marks the record of a mean of checkpoints. It holds their steps."""
+
+
+def averaged_record(step: int, steps: Sequence[int], measured: Mapping[str, float]) -> dict[str, Any]:
+    """The record of the mean of the checkpoints of these steps, and its dev scores."""
+    return {"step": step, AVERAGED: list(steps), **measured}
 
 
 class MetricsLog:
@@ -24,8 +33,9 @@ class MetricsLog:
         self.file.write(json.dumps(record) + "\n")
         self.file.flush()
         if self.board is not None:
-            for name in record.keys() - {"step"}:
-                self.board.add_scalar(name, record[name], record["step"])
+            kind = f"{AVERAGED}_" if AVERAGED in record else ""
+            for name in record.keys() - {"step", AVERAGED}:
+                self.board.add_scalar(f"{kind}{name}", record[name], record["step"])
 
 
 @contextmanager
@@ -55,7 +65,16 @@ def _tensorboard(folder: Path, step: int) -> Iterator[Any]:
 
 
 def read_metrics(out: Path) -> list[dict[str, Any]]:
-    """The records that a run has logged so far. A last line that a kill cut short is left out."""
+    """The records of the steps that a run has logged so far. A last line that a kill cut short is left out."""
+    return [record for record in _records(out) if AVERAGED not in record]
+
+
+def read_average(out: Path) -> dict[str, Any] | None:
+    """The record of the mean of checkpoints that a run has saved; None if it saved none."""
+    return next((record for record in _records(out) if AVERAGED in record), None)
+
+
+def _records(out: Path) -> list[dict[str, Any]]:
     path = out / METRICS
     lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
     records = []
@@ -65,10 +84,14 @@ def read_metrics(out: Path) -> list[dict[str, Any]]:
             record = json.loads(line) if line else {}
         except ValueError:
             record = None
-        if not isinstance(record, dict) or (line and not {"step", "loss", "target_tokens"} <= record.keys()):
+        if not isinstance(record, dict) or (line and not _is_whole(record)):
             raise RamifyError(
                 f"{path}, line {number}: expected a JSON object with step, loss and target_tokens. Remove this line."
             )
         if record:
             records.append(record)
     return records
+
+
+def _is_whole(record: Mapping[str, Any]) -> bool:
+    return {"step", TOTAL, "target_tokens"} <= record.keys() or {"step", AVERAGED} <= record.keys()

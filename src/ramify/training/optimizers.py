@@ -2,26 +2,53 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ramify.errors import RamifyError
+from ramify.tasks.base import Phase, belongs
 from ramify.tensors import check_fit
-from ramify.training.config import TrainConfig, parameters_by_phase
+from ramify.training.bert_adam import BertAdam
+from ramify.training.config import OptimizerName, TrainConfig
+from ramify.training.schedules import schedule
+
+Groups = list[dict[str, Any]]
 
 
-def schedule(config: TrainConfig, share: float, epoch: int = 0) -> float:
-    """The factor of the learning rate after this share of the stage and this many epochs."""
-    if share < config.warmup:
-        return min(1.0, max(share, 1e-4) / config.warmup)
-    rest = (share - config.warmup) / max(1e-9, 1 - config.warmup)
-    if config.schedule == "constant":
-        return 1.0
-    if config.schedule == "epochs":
-        return 1 / (1 + config.epoch_decay * epoch)
-    return 1 - rest if config.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * rest))
+def _adamw(groups: Groups, config: TrainConfig) -> torch.optim.Optimizer:
+    if not config.bias_correction:
+        return BertAdam(groups, lr=config.lr, betas=config.betas, eps=config.eps)
+    return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
+
+
+def _adam(groups: Groups, config: TrainConfig) -> torch.optim.Optimizer:
+    return torch.optim.Adam(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
+
+
+def _sgd(groups: Groups, config: TrainConfig) -> torch.optim.Optimizer:
+    return torch.optim.SGD(groups, lr=config.lr, fused=True)
+
+
+def _adagrad(groups: Groups, config: TrainConfig) -> torch.optim.Optimizer:
+    return torch.optim.Adagrad(groups, lr=config.lr, eps=config.eps, initial_accumulator_value=config.accumulator_start)
+
+
+def _adadelta(groups: Groups, config: TrainConfig) -> torch.optim.Optimizer:
+    return torch.optim.Adadelta(groups, lr=config.lr, rho=config.rho, eps=config.eps)
+
+
+OPTIMIZERS: dict[OptimizerName, Callable[[Groups, TrainConfig], torch.optim.Optimizer]] = {
+    "adamw": _adamw,
+    "adam": _adam,
+    "sgd": _sgd,
+    "adagrad": _adagrad,
+    "adadelta": _adadelta,
+}
+"""An optimizer of groups of parameters, each with a weight decay, given the settings."""
 
 
 def make_optimizer(config: TrainConfig, parameters: list[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
@@ -33,9 +60,7 @@ def make_optimizer(config: TrainConfig, parameters: list[tuple[str, nn.Parameter
         scale = math.prod(factor for pattern, factor in config.lr_scale if re.search(pattern, name))
         groups.setdefault((decay, scale), []).append((name, parameter))
     settings = [{"params": each, "weight_decay": decay, "scale": scale} for (decay, scale), each in groups.items()]
-    if config.optimizer == "sgd":
-        return torch.optim.SGD(settings, lr=config.lr, fused=True)
-    return torch.optim.AdamW(settings, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
+    return OPTIMIZERS[config.optimizer](settings, config)
 
 
 class PhaseOptimizer:
@@ -72,38 +97,106 @@ class PhaseOptimizer:
         }
 
     def expected(self, name: str) -> dict[str, Tensor]:
-        """Tensors with the names and shapes of the moments that the optimizer keeps of a parameter."""
-        if isinstance(self.optimizer, torch.optim.SGD):
-            return {}
-        parameter = self.parameters[name]
-        return {f"{self.name}/{name}/{moment}": parameter for moment in ("exp_avg", "exp_avg_sq")} | {
-            f"{self.name}/{name}/step": torch.zeros(())
-        }
+        """Tensors with the names and shapes of the moments that the optimizer keeps of a parameter it has updated."""
+        # One step of a copy shows which moments there are.
+        copy = nn.Parameter(torch.zeros_like(self.parameters[name]))
+        copy.grad = torch.zeros_like(copy)
+        optimizer = make_optimizer(self.config, [(name, copy)])
+        optimizer.step()
+        return {f"{self.name}/{name}/{moment}": value for moment, value in optimizer.state.get(copy, {}).items()}
 
     def load(self, moments: Mapping[str, Tensor]) -> None:
         """Load the moments of the parameters that have any."""
         saved = self.optimizer.state_dict()
         for group in saved["param_groups"]:
             for name, index in zip(group["param_names"], group["params"], strict=True):
-                found = {key: moments[key] for key in self.expected(name) if key in moments}
+                head = f"{self.name}/{name}/"
+                found = {key.removeprefix(head): value for key, value in moments.items() if key.startswith(head)}
                 if found:
-                    saved["state"][index] = {key.rpartition("/")[2]: value for key, value in found.items()}
+                    saved["state"][index] = found
         self.optimizer.load_state_dict(saved)
 
 
+def parameters_by_phase(
+    phases: Sequence[Phase], config: TrainConfig, names: Sequence[str], learning: Sequence[str]
+) -> dict[str, list[str]]:
+    """The names of the parameters that each phase learns, out of those that are `learning`. Phases that learn nothing are left
+    out.
+
+    Raises if the task's phases do not divide its parameters, `names`, or if the settings do not fit the phases.
+    """
+    _check_phases(phases, config, names)
+    rest = next((phase.name for phase in phases if not phase.parameters), None)
+    used: dict[str, list[str]] = {phase.name: [] for phase in phases}
+    for name in learning:
+        owners = [phase.name for phase in phases if belongs(name, phase.parameters)]
+        if len(owners) > 1:
+            raise RamifyError(f"{name} belongs to the phases {' and '.join(owners)} of the task. Name it in one phase alone.")
+        if not owners and rest is None:
+            raise RamifyError(f"{name} belongs to no phase of the task. Name it in a phase, or in `frozen`.")
+        used[owners[0] if owners else str(rest)].append(name)
+    used = {phase: own for phase, own in used.items() if own}
+    for phase in phases:
+        every = interval(phase, config)
+        if phase.name == next(iter(used), None) and every != 1:
+            raise RamifyError(
+                f"the phase {phase.name} has every={every}, but the first phase that learns takes part in every update. Set "
+                "its every to 1 in train.phases, and adjust the other phases."
+            )
+    return used
+
+
+def _check_phases(phases: Sequence[Phase], config: TrainConfig, names: Sequence[str]) -> None:
+    known = [phase.name for phase in phases]
+    for settings in config.phases:
+        if settings.name not in known:
+            raise RamifyError(
+                f"train.phases: there is no phase {settings.name}. Choose one of the task's phases: {', '.join(known)}."
+            )
+    for phase in phases:
+        check_owners(f"the phase {phase.name}", phase.parameters, names)
+    rest = [phase.name for phase in phases if not phase.parameters]
+    if len(rest) > 1:
+        raise RamifyError(
+            f"the phases {' and '.join(rest)} of the task name no parameters, but only one phase can learn all others. Name "
+            "the parameters of all phases but one."
+        )
+
+
+def check_owners(what: str, owners: Sequence[str], names: Sequence[str]) -> None:
+    """Raise if a module or parameter that a task names has no parameter. `what` says where the task names it."""
+    for owner in owners:
+        if not any(belongs(name, (owner,)) for name in names):
+            raise RamifyError(
+                f"{what} names {owner!r}, but the task has no such module or parameter. Correct it; parameters have names such "
+                f"as {', '.join(names[:3])}."
+            )
+
+
+def interval(phase: Phase, config: TrainConfig) -> int:
+    """The N of "every N-th update" for a phase: that of the settings, or else that of the task."""
+    every = config.phase(phase.name).every
+    return phase.every if every is None else every
+
+
 def phase_optimizers(
-    config: TrainConfig, phases: Sequence[str], parameters: Mapping[str, nn.Parameter]
+    config: TrainConfig, phases: Sequence[Phase], names: Sequence[str], parameters: Mapping[str, nn.Parameter]
 ) -> list[PhaseOptimizer]:
-    """The optimizers of a stage, in the order of the task's phases. Phases that learn nothing are left out."""
+    """The optimizers of a stage, in the order of the task's phases. Phases that learn nothing are left out.
+
+    `names` are those of all parameters of the task, and `parameters` holds those that the stage learns.
+    """
+    used = parameters_by_phase(phases, config, names, list(parameters))
     return [
         PhaseOptimizer(
-            phase,
-            phases.index(phase),
-            {name: parameters[name] for name in own},
-            config.of_phase(phase),
-            config.phase(phase).every,
+            phase.name,
+            number,
+            {name: parameters[name] for name in used[phase.name]},
+            config.of_phase(phase.name),
+            interval(phase, config),
         )
-        for phase, own in parameters_by_phase(config, phases, list(parameters)).items()
+        for number, phase in enumerate(phases)
+        if phase.name in used
     ]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ramify.batching.batch import AnyBatch
 from ramify.batching.samplers import Sampler, Stream, TokenBudget
@@ -11,7 +11,8 @@ from ramify.batching.views.base import View
 from ramify.errors import RamifyError
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.tasks.base import Task
-from ramify.training.config import TrainConfig, check_patterns, learns, parameters_by_phase
+from ramify.training.config import TrainConfig, check_patterns, learns
+from ramify.training.optimizers import check_owners, parameters_by_phase
 
 
 def token_budget(view: View[Any], config: TrainConfig, seed: int, world_size: int = 1, rank: int = 0) -> TokenBudget:
@@ -20,7 +21,7 @@ def token_budget(view: View[Any], config: TrainConfig, seed: int, world_size: in
     return TokenBudget(costs, config.budget, seed=seed, world_size=world_size, rank=rank)
 
 
-def stream(rows: int) -> "MakeSampler":
+def stream(rows: int) -> "MakeSampler[View[Any]]":
     """Examples in their own order, with `rows` rows of a view side by side, for tasks that carry a state."""
     return partial(_stream, rows)
 
@@ -29,22 +30,25 @@ def _stream(rows: int, view: View[Any], config: TrainConfig, seed: int, world_si
     return Stream(len(view), rows, world_size=world_size, rank=rank)
 
 
-MakeSampler = Callable[[View[Any], TrainConfig, int, int, int], Sampler]
+ViewT = TypeVar("ViewT", bound=View[Any])
+
+MakeSampler = Callable[[ViewT, TrainConfig, int, int, int], Sampler]
+"""Makes a sampler from a view, the settings, a seed, the number of ranks, and the rank."""
 
 
 @dataclass(frozen=True)
-class Stage:
+class Stage(Generic[ViewT]):
     """The data of a stage, their order, and the measurement on the dev set."""
 
     config: TrainConfig
-    view: View[Any]
+    view: ViewT
     collator: Callable[[Sequence[Any]], AnyBatch]
     """Turns the view's examples into a batch."""
     dev: Callable[[], dict[str, float]] | None = None
     """Computes measures on held-out data, by name. A model that carries a state starts the evaluation with a new one."""
     metric: Metric = DEV_LOSS
     """The measure that chooses the best weights."""
-    make_sampler: MakeSampler = token_budget
+    make_sampler: MakeSampler[ViewT] = token_budget
 
     def sampler(self, seed: int, world_size: int, rank: int = 0) -> Sampler:
         """The order of the stage's examples."""
@@ -57,13 +61,14 @@ class Stage:
         return float(self.view.weights.sum()) * self.config.accumulate / max(1, rounds)
 
 
-def check_stages(task: Task[Any], stages: Sequence[Stage], learnable: Collection[str]) -> None:
+def check_stages(task: Task[Any], stages: Sequence[Stage[Any]], learnable: Collection[str]) -> None:
     """Raise if stages do not fit the task or each other."""
     names = [name for name, _ in task.named_parameters()]
+    check_owners(f"{type(task).__name__}.frozen", task.frozen, names)
     for stage in stages:
         check_patterns(stage.config, names, learnable)
         learning = [name for name in names if name in learnable and learns(stage.config, name)]
-        parameters_by_phase(stage.config, task.phases, learning)
+        parameters_by_phase(task.phases, stage.config, names, learning)
         if stage.metric not in task.metrics:
             raise RamifyError(
                 f"{type(task).__name__} has no metric {stage.metric.name}. Choose one of "
@@ -72,6 +77,7 @@ def check_stages(task: Task[Any], stages: Sequence[Stage], learnable: Collection
     for what, values in (
         ("train.precision", {stage.config.precision: stage.config.precision for stage in stages}),
         ("metric", {stage.metric: stage.metric.name for stage in stages}),
+        ("train.average", {stage.config.average: str(stage.config.average) for stage in stages}),
     ):
         if len(values) > 1:
             raise RamifyError(f"all stages must have the same {what}, but have {' and '.join(values.values())}. Choose one.")

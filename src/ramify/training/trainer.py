@@ -22,12 +22,12 @@ from ramify.batching.samplers import Numbers, Sampler
 from ramify.errors import RamifyError, counted
 from ramify.hub import load_own_tensors, load_weights, own_tensors
 from ramify.models.base import State
-from ramify.tasks.base import Task
+from ramify.tasks.base import TOTAL, Divisor, Task, belongs
 from ramify.tensors import save_tensors
 from ramify.training import checkpoints
 from ramify.training.checkpoints import BEST, Checkpoint, DamagedError, Progress, file_checksum
 from ramify.training.config import TrainConfig, learns
-from ramify.training.metrics_log import MetricsLog, metrics_log
+from ramify.training.metrics_log import MetricsLog, averaged_record, metrics_log
 from ramify.training.optimizers import PhaseOptimizer, learn_only, load_moments, phase_optimizers
 from ramify.training.process import (
     deterministic,
@@ -41,7 +41,7 @@ from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage, check_stages
 
 DIVERGED = "Start again in another folder with a lower train.lr, a longer train.warmup, or a smaller train.clip."
-CORRUPT, FORWARD = 1, 2
+SHARED, CORRUPT, FORWARD = 0, 1, 2
 """Kinds of random draws, each with its own seeds. Phases after the first continue the count."""
 
 
@@ -55,15 +55,16 @@ class Trainer:
     def __init__(
         self,
         task: Task[Any],
-        stages: Sequence[Stage],
+        stages: Sequence[Stage[Any]],
         out: Path,
         *,
         seed: int,
-        divisors: dict[str, float] | None = None,
         report: Callable[[dict[str, Any]], None] | None = None,
         cpu: bool = False,
     ) -> None:
-        self.learnable = {name for name, parameter in task.named_parameters() if parameter.requires_grad}
+        self.learnable = {
+            name for name, parameter in task.named_parameters() if parameter.requires_grad and not belongs(name, task.frozen)
+        }
         """The parameters that the task itself has not frozen. Stages may freeze more parameters, but unfreeze none."""
         check_stages(task, stages, self.learnable)
         bf16 = any(stage.config.precision == "bf16" for stage in stages)
@@ -72,7 +73,6 @@ class Trainer:
         self.stages = stages
         self.out = out
         self.seed = seed
-        self.divisors = divisors or {}
         self.report = report or (lambda record: None)
         self.progress = Progress()
         self.state: State | None = None
@@ -101,13 +101,32 @@ class Trainer:
         with flushed_denormals(), deterministic(fixed), log as log, interrupts(self._ask_to_stop), self._thawed_again():
             for number in range(self.progress.stage, len(self.stages)):
                 if not self._run_stage(number, start, log, until):
-                    break
+                    return self.progress
                 start = None
+            self._average(log)
         return self.progress
 
-    def load_best(self) -> None:
-        """Load the weights with the best dev score into the task. Without a dev score, it keeps its own."""
-        if self.progress.best_step is None:
+    def _average(self, log: MetricsLog) -> None:
+        """Load the mean of the last checkpoints' weights into the task, and measure it, if `train.average` asks for it."""
+        stage = self.stages[-1]
+        if stage.config.average is None:
+            return
+        # The first rank writes the checkpoints.
+        self.accelerator.wait_for_everyone()
+        steps, tensors = checkpoints.mean_weights(self.out, stage.config.average, after=self.progress.first_step)
+        if len(steps) < stage.config.average:
+            self._warn(
+                f"train.average={stage.config.average} is more than the {counted(len(steps), 'checkpoint')} of the last stage. "
+                "Their mean is saved."
+            )
+        load_own_tensors(self.task, tensors, self.out / checkpoints.CHECKPOINTS)
+        measured = {} if stage.dev is None else self._measure(stage, stage.dev)
+        log.write(averaged_record(self.progress.step, steps, measured))
+
+    def load_chosen(self) -> None:
+        """Load the weights with the best dev score into the task. Without a dev score, it keeps its own, and with
+        `train.average` the mean."""
+        if self.progress.best_step is None or self.stages[-1].config.average is not None:
             return
         file = self.out / BEST
         if not file.exists() or file_checksum(file) != self.progress.best_checksum:
@@ -186,7 +205,7 @@ class Trainer:
 
     # --- one update --------------------------------------------------------------------------------------------------
 
-    def _draw(self, stage: Stage, numbers: Numbers, epoch: int, micro: int) -> AnyBatch:
+    def _draw(self, stage: Stage[Any], numbers: Numbers, epoch: int, micro: int) -> AnyBatch:
         batch = stage.collator([stage.view.example(int(number), epoch) for number in numbers])
         generator = torch.Generator().manual_seed(self._seed(CORRUPT, micro))
         return self.task.corrupt(batch.to(self.accelerator.device), generator)
@@ -202,17 +221,20 @@ class Trainer:
         counts = self._count(due, batches)
         self.task.train()
         passed: list[_Passed] = []
+        shared: dict[int, Any] = {}
         for phase, own in zip(due, counts, strict=True):
             if len(phases) > 1:
                 learn_only(phase, phases)
             phase.optimizer.zero_grad(set_to_none=True)
-            divisors = {name: self._divisor(name, step_weight) or count or 1.0 for name, count in own.items()}
-            sums, state = self._forward_and_back(phase, batches, divisors)
+            divisors = {name: self._divisor(name, count, step_weight) for name, count in own.items()}
+            sums, state = self._forward_and_back(phase, batches, divisors, shared)
             reduce_gradients(self.accelerator, list(phase.parameters.values()))
             norm = phase.clip()
             if not torch.isfinite(norm):
                 raise RamifyError(f"step {step}: the gradient is not finite (norm {norm.item()}). {DIVERGED}")
             phase.optimizer.step()
+            with torch.no_grad():
+                self.task.after_update(phase.name)
             passed.append(_Passed(phase, own, divisors, sums, state, float(norm)))
         # Every phase started from the same state; the first phase takes part in every update.
         self.state = passed[0].state
@@ -237,22 +259,33 @@ class Trainer:
         each_count = iter(counts)
         return [{name: next(each_count) for name in each} for each in names]
 
-    def _divisor(self, name: str, step_weight: float) -> float:
-        """The fixed divisor of a loss; 0 if the step's own count divides it."""
-        return self.divisors.get(name, 0.0) if self.divisors else step_weight
+    def _divisor(self, name: str, count: float, step_weight: float) -> float:
+        """The divisor of a loss with this count in the step. An empty step has the divisor 1."""
+        divided_by = self.task.divided_by.get(name, Divisor.STEP)
+        if isinstance(divided_by, Divisor):
+            return (step_weight if divided_by is Divisor.EPOCH else 0.0) or count or 1.0
+        return divided_by
 
     def _forward_and_back(
-        self, phase: PhaseOptimizer, batches: list[AnyBatch], divisors: dict[str, float]
+        self, phase: PhaseOptimizer, batches: list[AnyBatch], divisors: dict[str, float], shared: dict[int, Any]
     ) -> tuple[dict[str, Tensor | float], State | None]:
         """Compute a phase's losses over its micro-batches and leave the gradients in its parameters. Returns the sums of the
-        losses and the state after the last micro-batch."""
+        losses and the state after the last micro-batch.
+
+        `shared` holds the values that all phases of the update share, by micro-batch. The first phase fills it: no parameter
+        has changed yet, and the state before each micro-batch is known.
+        """
         sums: dict[str, Tensor | float] = dict.fromkeys(divisors, 0.0)
         state = self.state
         for micro, batch in enumerate(batches):
             if batch.num_targets == 0:
                 continue
+            if micro not in shared:
+                torch.manual_seed(self._seed(SHARED, micro))
+                with torch.no_grad(), self.accelerator.autocast():
+                    shared[micro] = self.task.shared(batch, state)
             torch.manual_seed(self._seed(FORWARD + phase.number, micro))
-            passes = self.task.losses(batch, divisors, phase.name, state)
+            passes = self.task.losses(batch, divisors, phase.name, state, shared[micro])
             depends = False
             while True:
                 with self.accelerator.autocast():
@@ -269,8 +302,8 @@ class Trainer:
                     sums[name] = sums[name] + named[name].detach().double()
             if not depends:
                 raise RamifyError(
-                    f"no loss of the phase {phase.name} depends on a parameter that it learns. Check train.freeze and "
-                    "train.phases."
+                    f"no loss of the phase {phase.name} depends on a parameter that it learns. Check train.freeze and the "
+                    "task's phases."
                 )
         return sums, state
 
@@ -287,7 +320,7 @@ class Trainer:
             losses = {name: next(value) * each.divisors[name] / max(count, 1e-12) for name, count in each.counts.items()}
             # Values of the first phase have plain names; the others' names end with the name of the phase.
             ending = "" if each is passed[0] else f"_{each.phase.name}"
-            record |= {f"loss{ending}": sum(losses.values()), f"grad_norm{ending}": each.norm}
+            record |= {f"{TOTAL}{ending}": sum(losses.values()), f"grad_norm{ending}": each.norm}
             if len(losses) > 1:
                 record |= {f"{name}{ending}": loss for name, loss in losses.items()}
                 self.parts = [*self.parts, *(f"{name}{ending}" for name in losses)]
@@ -302,20 +335,12 @@ class Trainer:
             for name in self.persistent:
                 broadcast(buffers[name].data, from_process=0)
 
-    def _evaluate(self, stage: Stage) -> dict[str, float]:
+    def _evaluate(self, stage: Stage[Any]) -> dict[str, float]:
         """Measure on the dev set, and save the weights if they are the best so far."""
         assert stage.dev is not None
-        with self.accelerator.autocast():
-            found = stage.dev()
+        found = self._measure(stage, stage.dev)
         metric, progress = stage.metric, self.progress
-        value = found.get(metric.name)
-        if value is None:
-            raise RamifyError(
-                f"step {progress.step}: the dev set has no {metric.label}, which chooses the weights; it has "
-                f"{', '.join(found)}. Choose one of these."
-            )
-        if not math.isfinite(value):
-            raise RamifyError(f"step {progress.step}: the {metric.label} is {value}. {DIVERGED}")
+        value = found[metric.name]
         if metric.improves(value, progress.best):
             progress.best, progress.best_step, progress.bad = value, progress.step, 0
             if self.accelerator.is_main_process:
@@ -323,6 +348,21 @@ class Trainer:
                 progress.best_checksum = file_checksum(self.out / BEST)
         else:
             progress.bad += 1
+        return found
+
+    def _measure(self, stage: Stage[Any], dev: Callable[[], dict[str, float]]) -> dict[str, float]:
+        """Measure on the dev set. Raises if the stage's metric is missing or not finite."""
+        with self.accelerator.autocast():
+            found = dev()
+        metric, step = stage.metric, self.progress.step
+        value = found.get(metric.name)
+        if value is None:
+            raise RamifyError(
+                f"step {step}: the dev set has no {metric.label}, which chooses the weights; it has {', '.join(found)}. Choose "
+                "one of these."
+            )
+        if not math.isfinite(value):
+            raise RamifyError(f"step {step}: the {metric.label} is {value}. {DIVERGED}")
         return found
 
     # --- parameters --------------------------------------------------------------------------------------------------
@@ -333,7 +373,8 @@ class Trainer:
             parameter.requires_grad_(name in self.learnable and learns(config, name))
             if parameter.requires_grad:
                 learning[name] = parameter
-        return phase_optimizers(config, self.task.phases, learning)
+        names = [name for name, _ in self.task.named_parameters()]
+        return phase_optimizers(config, self.task.phases, names, learning)
 
     @contextmanager
     def _thawed_again(self) -> Iterator[None]:
@@ -363,7 +404,9 @@ class Trainer:
                 carried = dict(gather_object(list(checkpoints.write_tensors(file, own).items())))
             if main:
                 moments = {key: value for phase in phases for key, value in phase.moments().items()}
-                checkpoints.finish_checkpoint(self.out, self.progress, own_tensors(self.task), moments, carried)
+                keep = max(checkpoints.KEPT, self.stages[-1].config.average or 0)
+                weights = own_tensors(self.task)
+                checkpoints.finish_checkpoint(self.out, self.progress, weights, moments, carried, keep)
         except RamifyError:
             shutil.rmtree(scratch, ignore_errors=True)
             raise

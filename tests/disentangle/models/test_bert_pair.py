@@ -9,6 +9,7 @@ import torch
 from chat_pairs import PIECES, WORDS, batch_of, bert, bert_pair, chat, plainly, read
 from torch import Tensor
 
+from ramify.batching.encoder_input import EncoderInput
 from ramify.disentangle.models.bert_pair import BertPair, BertPairConfig, fit_texts
 from ramify.errors import RamifyError
 from ramify.nn.ragged import Rows
@@ -22,7 +23,7 @@ def state(own: BertPair, target: Tensor, candidate: Tensor) -> Tensor:
     opening, end = int(target[0]), int(target[-1])
     ids = [opening, *texts[0], end, *texts[1], end]
     types = [0] * (len(texts[0]) + 2) + [1] * (len(texts[1]) + 1)
-    return own.encoder.encode(torch.tensor(ids), Rows.build([len(ids)]), torch.tensor(types))[0]
+    return own.encoder.vectors(EncoderInput.of_rows(torch.tensor(ids), Rows.build([len(ids)]), torch.tensor(types)))[0]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 import ramify
 from fixtures import channel
 from ramify import hub
+from ramify.batching.encoder_input import EncoderInput
 from ramify.config import from_record
 from ramify.disentangle.batch import LinkBatch, LinkCollator
 from ramify.disentangle.config import ChatInput
@@ -198,7 +199,7 @@ def plainly(own: MaskedHierarchicalTransformer, tree: Tree, target: int) -> Tens
         torch.from_numpy(logs.ids[logs.token_offsets[each] : logs.token_offsets[each + 1]].astype(np.int64))
         for each in messages
     ]
-    vectors = torch.cat([own.encoder.encode(row, Rows.build([len(row)])) for row in rows])
+    vectors = torch.cat([own.encoder.vectors(EncoderInput.of_rows(row, Rows.build([len(row)]))) for row in rows])
     x = F.linear(vectors, own.projection.weight, own.projection.bias)
     for place in range(len(messages)):
         if config.position == "sinusoidal":
@@ -294,7 +295,7 @@ def test_precomputed_vectors_equal_encoding_in_place() -> None:
     own, logs = model(), read(drawn_links(14, 1), drawn_links(9, 2))
     batch = batch_of(logs)
     in_place = own(batch)
-    vectors = own.encoder.encode(batch.input_ids, batch.messages)
+    vectors = own.encoder.vectors(EncoderInput.of_rows(batch.input_ids, batch.messages))
     torch.testing.assert_close(own(replace(batch, vectors=vectors)), in_place, rtol=0, atol=1e-12)
     # The words are not read then.
     other = replace(batch, vectors=vectors, input_ids=batch.input_ids.flip(0))

@@ -13,7 +13,7 @@ from ramify.config import check_fields
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError, counted
 from ramify.nn.ragged import places
-from ramify.tokenizer import Tokenizer
+from ramify.tokenizer import RowLayout, TextLayout, Tokenizer
 from ramify.tree import Bound, Piece, Tree, Weighting, multiplicity, split
 
 Context = Literal["tree", "none", "null", "parent", "root", "mismatched", "sibling-branch"]
@@ -53,6 +53,8 @@ class TextInput:
     context: Context = "tree"
     concatenate: int = 0
     """Write the context's texts into the target's own row, up to this many tokens. 0: keep them out of it."""
+    layout: TextLayout = "bert"
+    """The special tokens around a text, and between the texts of one row."""
 
     def __post_init__(self) -> None:
         check_fields(self, "input.")
@@ -72,10 +74,17 @@ class TextInput:
         """Maximum length of a row. Context never shortens a target's own text."""
         return max(self.max_tokens, self.concatenate)
 
+    def row_layout(self, tokenizer: Tokenizer) -> RowLayout:
+        return tokenizer.layout(self.layout)
+
+    def room(self, tokenizer: Tokenizer) -> int:
+        """Maximum length of a text without its special tokens."""
+        return self.max_tokens - self.row_layout(tokenizer).num_special
+
     def forest(self, data: Store | Iterable[Tree], tokenizer: Tokenizer) -> Forest:
         """Tokenize trees and lay them out as these settings require."""
         store = data if isinstance(data, Store) else Store.from_trees(data)
-        return Forest.open(store, tokenizer, self.max_tokens, self.overflow)
+        return Forest.open(store, tokenizer, self.max_tokens, self.overflow, self.layout)
 
 
 @dataclass(frozen=True)
@@ -277,7 +286,7 @@ class Discussions(View[Example]):
         self.parts = parts
         self.input = input
         self.seed = seed
-        special = forest.frame.num_special
+        special = forest.layout.num_special
         own = np.minimum(forest.length, input.max_tokens - special) + special
         self._readers = np.zeros(len(forest.parent), dtype=np.int32)
         """The number of units that read each node."""
@@ -401,9 +410,9 @@ def _read_by_units(forest: Forest, parts: Units, input: TextInput) -> Iterator[t
 
 
 def _tokens_above(forest: Forest, own: Ints) -> Ints:
-    """Tokens of all ancestors of each node in a concatenated row, where each text ends with SEP. `own` counts a text with its
-    special tokens."""
-    separated = own - forest.frame.num_special + 1
+    """Tokens of all ancestors of each node in a concatenated row, where a separator follows each text. `own` counts a text with
+    its special tokens."""
+    separated = own - forest.layout.num_special + len(forest.layout.separator)
     total = np.zeros(len(own), dtype=np.int64)
     order = np.argsort(forest.depth, kind="stable")
     ends = np.cumsum(np.bincount(forest.depth))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,8 @@ class LevelInput:
     continuation. pack: as cut, and short neighbours share a row. truncate: further children are left out."""
     unit_tokens: int = 8192
     """A chapter (or any node of the level below the document) with more tokens is cut, because a batch holds complete rows."""
+    layout: Literal["agent"] = "agent"
+    """The marks around a sentence. Every row of a level ends with the level's end mark."""
 
     def __post_init__(self) -> None:
         check_fields(self, "input.")

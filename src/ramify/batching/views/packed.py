@@ -12,7 +12,7 @@ from ramify.batching.running_text import RunningText
 from ramify.batching.views.base import View
 from ramify.config import check_fields
 from ramify.errors import RamifyError
-from ramify.tokenizer import Tokenizer
+from ramify.tokenizer import Layout, Tokenizer
 
 NEXT, RANDOM = 0, 1
 """BERT's labels of a second segment: it follows the first one in its document, or it is random."""
@@ -120,17 +120,26 @@ class SentencePairs(TextRows):
     """
 
     def __init__(
-        self, text: RunningText, tokenizer: Tokenizer, max_tokens: int, config: PairConfig | None = None, *, seed: int = 0
+        self,
+        text: RunningText,
+        tokenizer: Tokenizer,
+        max_tokens: int,
+        config: PairConfig | None = None,
+        *,
+        layout: Layout = "bert",
+        seed: int = 0,
     ) -> None:
         """`max_tokens` is the length of a row. Raises `NothingToPairError` for a text of one sentence."""
         tokenizer.require(("cls", "sep"), "sentence pairs")
         self.text = text
         self.tokenizer = tokenizer
         self.config = config or PairConfig()
+        self.layout = tokenizer.layout(layout)
         self.seed = seed
-        self.room = max_tokens - len(tokenizer.prefix) - len(tokenizer.suffix) - 1
+        special = self.layout.num_special + len(self.layout.separator)
+        self.room = max_tokens - special
         if self.room < 2:
-            raise RamifyError(f"input.max_tokens={max_tokens} is too short for two segments. Set it to at least 5.")
+            raise RamifyError(f"input.max_tokens={max_tokens} is too short for two segments. Set it to at least {special + 2}.")
         if len(text.sentences) < 3:
             raise NothingToPairError(
                 "the text holds a single sentence, so there is no second segment for sentence pairs. Add text, or train on "
@@ -150,17 +159,19 @@ class SentencePairs(TextRows):
 
     def lengths(self, epoch: int) -> Ints:
         borders = self.drawn(epoch).borders
-        return borders[:, 1] - borders[:, 0] + borders[:, 3] - borders[:, 2] + self.tokenizer.num_special + 1
+        return (
+            borders[:, 1] - borders[:, 0] + borders[:, 3] - borders[:, 2] + self.layout.num_special + len(self.layout.separator)
+        )
 
     def example(self, number: int, epoch: int = 0) -> TextRow:
         rows = self.drawn(epoch)
         start, middle, second, stop = rows.borders[number].tolist()
         one, other = (self.text.ids[each].astype(np.int64) for each in (slice(start, middle), slice(second, stop)))
-        ids, types = self.tokenizer.wrap_pair(one, other)
-        special = np.zeros(len(ids), dtype=bool)
-        special[: len(self.tokenizer.prefix)] = True
-        special[len(self.tokenizer.prefix) + middle - start] = True
-        special[len(ids) - len(self.tokenizer.suffix) :] = True
+        ids, types = self.layout.wrap_pair(one, other), self.layout.types_of(len(one), len(other))
+        special = np.ones(len(ids), dtype=bool)
+        first = len(self.layout.before)
+        second = first + len(one) + len(self.layout.separator)
+        special[first : first + len(one)] = special[second : second + len(other)] = False
         return TextRow(number, ids, special, types, RANDOM if rows.random[number] else NEXT)
 
     def facts(self) -> dict[str, Any]:
@@ -251,20 +262,31 @@ class FullSentences(TextRows):
     the same rows.
     """
 
-    def __init__(self, text: RunningText, tokenizer: Tokenizer, max_tokens: int, config: PackConfig | None = None) -> None:
+    def __init__(
+        self,
+        text: RunningText,
+        tokenizer: Tokenizer,
+        max_tokens: int,
+        config: PackConfig | None = None,
+        *,
+        layout: Layout = "bert",
+    ) -> None:
         tokenizer.require(("cls", "sep"), "rows of full sentences")
         self.text = text
         self.tokenizer = tokenizer
         self.config = config or PackConfig()
-        self.room = max_tokens - tokenizer.num_special
+        self.layout = tokenizer.layout(layout)
+        self.room = max_tokens - self.layout.num_special
         if self.room < 1:
-            raise RamifyError(f"input.max_tokens={max_tokens} leaves no room for text. Set it to at least 3.")
+            raise RamifyError(
+                f"input.max_tokens={max_tokens} leaves no room for text. Set it to at least {self.layout.num_special + 1}."
+            )
         self.starts, self.stops = pack(text, self.room, self.config)
         self.document_ends = text.document_ends
 
     def lengths(self, epoch: int) -> Ints:
         first, last = self._inside(self.starts, self.stops)
-        return self.stops - self.starts + last - first + self.tokenizer.num_special
+        return self.stops - self.starts + last - first + self.layout.num_special
 
     def _inside(self, start: Any, stop: Any) -> tuple[Any, Any]:
         """The first document that ends inside a row, before its end, and the first one after these."""
@@ -276,8 +298,8 @@ class FullSentences(TextRows):
         first, last = self._inside(start, stop)
         inside = self.document_ends[first:last] - start
         text = self.text.ids[start:stop].astype(np.int64)
-        before, after = len(self.tokenizer.prefix), len(self.tokenizer.suffix)
-        ids = self.tokenizer.wrap(np.insert(text, inside, self.tokenizer.sep_id))
+        before, after = len(self.layout.before), len(self.layout.after)
+        ids = self.layout.wrap(np.insert(text, inside, self.tokenizer.sep_id))
         special = np.zeros(len(ids), dtype=bool)
         special[:before] = True
         special[len(ids) - after :] = True

@@ -11,7 +11,7 @@ from ramify.batching.running_text import RunningText
 from ramify.batching.views.base import View
 from ramify.config import check_fields
 from ramify.errors import RamifyError, counted
-from ramify.tokenizer import Tokenizer
+from ramify.tokenizer import TextLayout, Tokenizer
 
 SEPARATORS = 3
 """Special tokens of a row with two segments: a SEP after each, and a CLS."""
@@ -34,6 +34,13 @@ class StreamInput:
     memory_reset: Literal["document", "never"] = "document"
     """document: memory forgets states from before the last end of a document. never: memory runs across documents and from the
     end of the data to its start, as in the published code."""
+    layout: TextLayout = "plain"
+    """The special tokens around a text whose vector or attention is asked for. Rows of training have those of `segments`, and
+    scores and generation read texts without any."""
+
+    def room(self, tokenizer: Tokenizer) -> int:
+        """Maximum length of a text that is read alone. In training, a SEP and a CLS stand behind a text."""
+        return self.row_tokens - tokenizer.layout("xlnet").num_special
 
     def __post_init__(self) -> None:
         check_fields(self, "input.")
@@ -44,6 +51,11 @@ class StreamInput:
                 + (" and two segments with their separators. " if self.segments == "pair" else ". ")
                 + f"Set input.row_tokens to at least {max(least, 1)}, or lower input.reused_tokens (at least 1)."
             )
+
+    @property
+    def overlap(self) -> bool:
+        """Whether a row repeats text of the row before it. Then it is read in two parts: the reused tokens, and the rest."""
+        return self.reused_tokens < self.row_tokens
 
 
 @dataclass(frozen=True)

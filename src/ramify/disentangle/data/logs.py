@@ -149,7 +149,7 @@ class Logs:
 
 def find_frame(tokenizer: Tokenizer, input: ChatInput) -> Frame:
     """The special tokens that `encode_texts` puts around each message. Whole words are only opened, not closed."""
-    return tokenizer.frame if input.texts == "pieces" else Frame(1, 0)
+    return tokenizer.layout(input.layout).frame if input.texts == "pieces" else Frame(1, 0)
 
 
 def encode_texts(
@@ -157,5 +157,6 @@ def encode_texts(
 ) -> tuple[NDArray[np.int32], Ints, int]:
     """Token ids of all messages by the input settings, the offset of each in them, and the number of messages that were cut."""
     if input.texts == "pieces":
-        return encode_pieces(tokenizer, messages, author=input.author_in_text, max_tokens=input.max_tokens)
+        layout = tokenizer.layout(input.layout)
+        return encode_pieces(tokenizer, messages, author=input.author_in_text, max_tokens=input.max_tokens, layout=layout)
     return *encode_words(tokenizer, tokens), 0

@@ -12,7 +12,7 @@ from ramify.disentangle.inference.result import Disentangled, Message, add_links
 from ramify.disentangle.inference.streaming import LiveChannel
 from ramify.disentangle.models.base import LinkBackbone
 from ramify.disentangle.task import ReplyLinking
-from ramify.inference.base import Pipeline
+from ramify.inference.base import Pipeline, verb
 from ramify.tree import Tree
 
 
@@ -39,6 +39,7 @@ class Disentangler(Pipeline):
     def parts(self) -> dict[str, Any]:
         return {"task": self.task.config, "input": self.input, "decoding": self.decoding}
 
+    @verb
     def disentangle(self, log: Tree | Iterable[Message], *, ignore_replies: bool = False, beam: int = 1) -> Disentangled:
         """The links and conversations of a log: a tree, or messages as nodes or as pairs of author and text.
 

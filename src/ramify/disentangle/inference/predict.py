@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.samplers import TokenBudget
 from ramify.batching.views.base import Example
 from ramify.disentangle.batch import LinkBatch, LinkCollator, MessageVectors
@@ -159,7 +160,7 @@ def encode_messages(task: ReplyLinking, logs: Logs, messages: Ints) -> MessageVe
     with task.evaluating(), torch.no_grad():
         for first, stop in runs(lengths, TOKENS):
             ids, sizes = logs.select_tokens(messages[first:stop])
-            found = encoder.encode(torch.from_numpy(ids).to(task.device), Rows.build(sizes).to(task.device))
+            found = encoder.vectors(EncoderInput.of_rows(torch.from_numpy(ids), Rows.build(sizes)).to(task.device))
             parts.append(found.float().cpu())
     row = np.full(len(logs), -1, dtype=np.int64)
     row[messages] = np.arange(len(messages))

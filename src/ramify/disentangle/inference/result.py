@@ -1,5 +1,6 @@
 """A disentangled log: links and conversations of its messages."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,10 +9,12 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from ramify.dataset.frames import ArrowStream
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.inference.decode import Parents
 from ramify.disentangle.posterior import RecordedLinks
 from ramify.errors import RamifyError
+from ramify.inference.answers import Conversations
 from ramify.metrics.conversations import find_conversations
 from ramify.readers.annotation import Links
 from ramify.tree import Node, Tree
@@ -21,7 +24,7 @@ Message = Node | tuple[str | None, str]
 
 
 @dataclass(frozen=True)
-class Disentangled:
+class Disentangled(Conversations):
     """A log with its links: those that it records, and predicted ones for all other messages."""
 
     tree: Tree
@@ -39,6 +42,10 @@ class Disentangled:
         total = sum(len(node.parents or ()) for node in self.tree.nodes)
         recorded = sum(len(self.tree.nodes[each].parents or ()) for each in self.recorded)
         return recorded, total - recorded
+
+    def to_json(self) -> dict[str, Any]:
+        """The conversations as trees, each as a line of Ramify's JSON lines format has it."""
+        return {"conversations": [json.loads(tree.to_json()) for tree in self.conversations()]}
 
     def conversations(self) -> list[Tree]:
         """Each conversation as a tree, rooted at the message that starts it, with one parent per message: its first.
@@ -88,6 +95,11 @@ def to_log(messages: Tree | Iterable[Message]) -> Tree:
     they have a `self_link`."""
     if isinstance(messages, Tree):
         return messages
+    if isinstance(messages, ArrowStream):
+        raise RamifyError(
+            f"disentangle takes messages, not the columns of a {type(messages).__name__}. Pass pairs, such as "
+            "zip(frame['author'], frame['text'])."
+        )
     try:
         return Tree(tuple(map(to_message, messages)))
     except TypeError as error:

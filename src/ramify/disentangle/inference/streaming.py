@@ -25,26 +25,10 @@ from ramify.disentangle.inference.result import Message, to_message
 from ramify.disentangle.posterior import LinkPosterior, RecordedLinks
 from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
+from ramify.inference.answers import LinkPrediction
 from ramify.tree import Node
 
 _FORGET_EVERY = 16
-
-
-@dataclass(frozen=True)
-class LinkPrediction:
-    """The predicted links of a message of a live channel."""
-
-    number: int
-    """The message's place in the channel, from 0."""
-    parent: int
-    """The place of its likeliest parent; its own where it starts a conversation."""
-    probability: float
-    conversation: int
-    """Conversations are numbered from 0 as they start."""
-    also: tuple[int, ...] = ()
-    """Further parents: those within its conversation (`decoding.threshold`), or all others that the channel records."""
-    recorded: bool = False
-    """Whether the channel records the links, instead of the model predicting them."""
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ramify.batching.encoder_input import EncoderInput, fit_texts
 from ramify.disentangle.batch import LinkBatch
 from ramify.disentangle.config import ChatInput
 from ramify.disentangle.data.channel import Ints
@@ -71,6 +72,11 @@ class BertPair(PairEncoder):
 
     def check_input(self, input: ChatInput) -> None:
         check_pieces(input)
+        if input.layout != "bert":
+            raise RamifyError(
+                f"input.layout={input.layout} does not fit this model, which reads `[CLS] candidate [SEP] target [SEP]`. Set "
+                "input.layout=bert."
+            )
 
     def compute_states(self, batch: LinkBatch) -> Float[Tensor, "key state"]:
         target, candidate = batch.host_pairs
@@ -85,16 +91,10 @@ class BertPair(PairEncoder):
             places, types = lay_out_pairs(batch.messages.host_lengths, candidate[own], target[own], sizes[:, own], batch.frame)
             here, types = (torch.from_numpy(each).to(batch.device) for each in (places, types))
             rows = Rows.build(total[own]).to(batch.device)
-            return self.encoder.encode(batch.input_ids.index_select(0, here), rows, types)
+            return self.encoder.vectors(EncoderInput.of_rows(batch.input_ids.index_select(0, here), rows, types))
 
         states = part_by_part(encode, parts).index_select(0, torch.from_numpy(inverse(order)).to(batch.device))
         return dropout(states, self.config.dropout, self.training)
-
-
-def fit_texts(one: Ints, other: Ints, room: int) -> tuple[Ints, Ints]:
-    """Tokens to keep of two texts, pair by pair, so that both fit: a text longer than half the room is cut first."""
-    kept = np.minimum(one, np.maximum(room - room // 2, room - other))
-    return kept, np.minimum(other, room - kept)
 
 
 def count_special(frame: Frame) -> int:

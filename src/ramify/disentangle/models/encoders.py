@@ -48,7 +48,7 @@ class EncoderModelConfig(LinkModelConfig):
 
     def initialize(self, backbone: Any, checkpoint: Checkpoint) -> None:
         if checkpoint.model is None:
-            load_pretrained(backbone.encoder, checkpoint.directory)
+            load_pretrained(backbone.encoder, checkpoint)
         elif type(checkpoint.model) in ENCODERS:
             theirs = ENCODERS[type(checkpoint.model)].config(checkpoint.model)
             own = {name: getattr(self.encoder, name) for name in (*RATES, "pooling")}

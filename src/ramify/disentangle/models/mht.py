@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from ramify.batching.encoder_input import EncoderInput
 from ramify.disentangle.batch import LinkBatch
 from ramify.disentangle.config import ChatInput
 from ramify.disentangle.models.encoders import EncoderModelConfig
@@ -129,7 +130,9 @@ class MaskedHierarchicalTransformer(FusionBackbone):
         return self.encoder
 
     def compute_states(self, batch: LinkBatch) -> Float[Tensor, "key state"]:
-        vectors = self.encoder.encode(batch.input_ids, batch.messages) if batch.vectors is None else batch.vectors
+        vectors = batch.vectors
+        if vectors is None:
+            vectors = self.encoder.vectors(EncoderInput.of_rows(batch.input_ids, batch.messages))
         x = self.projection(vectors).index_select(0, batch.candidate)
         if self.positions is not None:
             x = x + self.positions(self._places(batch))

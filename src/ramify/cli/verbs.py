@@ -1,0 +1,220 @@
+"""Commands that ask models: options come from the verb's declaration, and answers are printed as JSON or as text."""
+
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+
+from ramify.cli.documents import Data, File, TreeId, read_document
+from ramify.cli.shared import Device, Json, bar, text_or_node
+from ramify.errors import RamifyError
+from ramify.inference.answers import Answer
+from ramify.inference.verbs import VERBS, Option, Takes
+
+if TYPE_CHECKING:
+    from ramify.inference.base import Pipeline
+
+Parameters = Mapping[str, tuple[Any, Any]]
+"""The name of each option of a command -> its type for typer, and its default."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question as it was put on the command line, and its answer."""
+
+    given: Mapping[str, Any]
+    """The value of every option of the command, by name."""
+    model: "Pipeline"
+    items: tuple[Any, ...]
+    """The first arguments of the verb's method."""
+    answer: Any
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a command looks, and how it shows answers."""
+
+    help: str
+    lines: Callable[[Asked], Iterable[str]]
+    """The answer as text."""
+    extra: Parameters = field(default_factory=dict)
+    """Options that the verb itself does not have."""
+    check: Callable[[Mapping[str, Any]], None] = lambda given: None
+    """Raises for options that do not fit together, before the model is loaded."""
+    beside: Callable[[Asked], None] = lambda asked: None
+    """Writes what does not belong on standard output."""
+    progress: str = ""
+    """The title of the progress bar; empty: the verb."""
+    total: Callable[["Pipeline", tuple[Any, ...], Mapping[str, Any]], int | None] = lambda model, items, given: None
+    """Where the progress bar ends, if that is known."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """Where a command finds the items of a verb."""
+
+    parameters: Parameters
+    read: Callable[[Mapping[str, Any], "Callable[[], Pipeline]"], tuple[Any, ...]]
+    """The first arguments of the verb's method. Loads the model only if its settings matter."""
+
+
+INPUTS = {
+    Takes.NODE: Input(
+        {
+            "text": (
+                Annotated[
+                    str | None, typer.Option("--text", help="A text, in place of --data and --node; - reads it from stdin.")
+                ],
+                None,
+            ),
+            "data": (
+                Annotated[
+                    Path | None,
+                    typer.Option("--data", help="A JSON lines file of trees, or a built data set; - reads stdin."),
+                ],
+                None,
+            ),
+            "node": (Annotated[str | None, typer.Option("--node", help="Id of the node of --data that is read.")], None),
+            "tree": (
+                Annotated[str | None, typer.Option("--tree", help="Id of the tree, needed if several trees have such a node.")],
+                None,
+            ),
+        },
+        lambda given, load: text_or_node(given["text"], given["data"], given["node"], given["tree"]),
+    ),
+    Takes.PROMPT: Input(
+        {"prompt": (Annotated[str, typer.Option("--prompt", help="The text that is continued.")], "")},
+        lambda given, load: (given["prompt"],),
+    ),
+    Takes.DOCUMENT: Input(
+        {"file": (File, None), "data": (Data, None), "tree": (TreeId, None)},
+        lambda given, load: (read_document(load(), given["file"], given["data"], given["tree"]),),
+    ),
+}
+"""Inputs of the verbs whose commands are made by `command`."""
+
+
+def command(name: str, form: Form | None = None) -> Callable[..., None]:
+    """A function for typer that asks one question. Without a form, the answer is printed as JSON."""
+    declared = VERBS[name]
+    source = INPUTS[declared.takes]
+    words = name.replace("_", "-")
+    form = form or Form(
+        f"{declared.can.capitalize()}.\n\nExample: ramify {words} MODEL --help", lambda asked: [_indented(asked)]
+    )
+    run = Annotated[str, typer.Argument(help=f"A run or a saved model: {declared.models}.")]
+    parameters = {
+        "run": (run, inspect.Parameter.empty),
+        **source.parameters,
+        **{option.name: declare(option) for option in declared.options},
+        **form.extra,
+        "device": (Device, "auto"),
+        "as_json": (Json, False),
+    }
+
+    def ask(**given: Any) -> None:
+        import ramify
+
+        form.check(given)
+        options = {option.name: value_of(option, given[option.name]) for option in declared.options}
+
+        @cache
+        def load() -> "Pipeline":
+            model = ramify.load(given["run"], device=given["device"])
+            check_can(model, name, given["run"], options)
+            return model
+
+        items = source.read(given, load)
+        model = load()
+        method = getattr(model, name)
+        if "progress" in inspect.signature(method).parameters:
+            with bar(form.progress or words, form.total(model, items, options)) as advance:
+                answers = method(*items, **options, progress=advance)
+        else:
+            answers = method(*items, **options)
+        for answer in answers if declared.streams else [answers]:
+            for note in answer.notes:
+                print(f"note: {note}", file=sys.stderr)
+            asked = Asked(given, model, items, answer)
+            form.beside(asked)
+            for line in [in_json(answer)] if given["as_json"] else form.lines(asked):
+                print(line, flush=declared.streams)
+
+    ask.__doc__ = form.help
+    return _signed(ask, parameters)
+
+
+def offers(*verbs: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Describe those parameters of a command that are options of verbs as the verbs declare them."""
+    options = {option.name: option for verb in verbs for option in VERBS[verb].options}
+
+    def describe(function: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(function).parameters
+        if unknown := options.keys() - own.keys():
+            raise TypeError(f"{function.__name__} lacks the option {min(unknown)} of {' and '.join(verbs)}.")
+        parameters = {
+            name: declare(options[name]) if name in options else (each.annotation, each.default) for name, each in own.items()
+        }
+        return _signed(function, parameters)
+
+    return describe
+
+
+def _signed(function: Callable[..., None], parameters: Parameters) -> Callable[..., None]:
+    """The function with the signature that typer reads."""
+    signature = inspect.Signature(
+        [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+            for name, (kind, default) in parameters.items()
+        ]
+    )
+    function.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
+    function.__annotations__ = {name: kind for name, (kind, _) in parameters.items()}
+    return function
+
+
+def flag(option: Option) -> str:
+    return option.flag or f"--{option.name.replace('_', '-')}"
+
+
+def declare(option: Option) -> tuple[Any, Any]:
+    """(type for typer, default) of an option."""
+    described = typer.Option(flag(option), min=option.least, metavar=option.metavar, help=option.help)
+    return Annotated[option.kind, described], option.default
+
+
+def value_of(option: Option, value: Any) -> Any:
+    """The value of an option as Python takes it. Raises for a list without any word."""
+    if value is None or list[str] not in (option.kind, *get_args(option.kind)):
+        return value
+    if not value:
+        return option.default
+    words = [word.strip() for text in value for word in text.split(",") if word.strip()]
+    if not words:
+        raise RamifyError(f"{flag(option)} {','.join(value)!r} holds no words. Separate words by commas.")
+    return words
+
+
+def check_can(model: "Pipeline", verb: str, source: str, given: Mapping[str, Any]) -> None:
+    """Raise if a model lacks a verb, or an option of it that has another value than its default."""
+    from ramify.inference.base import lacking
+
+    declared = VERBS[verb]
+    if verb not in model.verbs:
+        raise RamifyError(f"{source} cannot {declared.can}; it supports {', '.join(model.verbs)}. Choose {declared.models}.")
+    for option, value in lacking(model, verb, given):
+        raise RamifyError(f"{flag(option)} {value} needs {option.needs}, and {source} holds none. Leave {flag(option)} out.")
+
+
+def in_json(answer: Answer) -> str:
+    return json.dumps(answer.to_json(), ensure_ascii=False)
+
+
+def _indented(asked: Asked) -> str:
+    return json.dumps(asked.answer.to_json(), ensure_ascii=False, indent=2)

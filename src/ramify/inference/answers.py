@@ -1,0 +1,335 @@
+"""Answers of pipelines: frozen dataclasses, which know their form in JSON. This module imports neither torch nor NumPy."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal
+
+
+class Answer(ABC):
+    """The answer to one question."""
+
+    notes: tuple[str, ...]
+    """Reservations about the answer, for people. They are no part of the JSON."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """The answer as JSON takes it."""
+
+
+@dataclass(frozen=True)
+class Record(Answer):
+    """An answer whose JSON has a key for each field, in their order. Numbers of arrays are rounded to six decimal places."""
+
+    notes: tuple[str, ...] = field(default=(), kw_only=True, compare=False)
+    optional: ClassVar[tuple[str, ...]] = ()
+    """Fields that the JSON lacks where they are None or empty."""
+
+    def to_json(self) -> dict[str, Any]:
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "notes"}
+        return {name: _plain(value) for name, value in values.items() if name not in self.optional or value not in (None, ())}
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON takes it. Answers hold answers, tuples, arrays and plain values."""
+    import numpy as np
+
+    if isinstance(value, Answer):
+        return value.to_json()
+    if isinstance(value, np.ndarray):
+        return value.astype(float).round(6).tolist()
+    return [_plain(each) for each in value] if isinstance(value, tuple | list) else value
+
+
+# --- fill_mask ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TokenProbability(Record):
+    token: str
+    """A piece of the vocabulary, or the candidate as it was given."""
+    probability: float
+
+
+@dataclass(frozen=True)
+class FilledMask(Record):
+    position: int
+    """The mask's place among the pieces of its text, from 0."""
+    tokens: tuple[TokenProbability, ...]
+    """Likeliest first."""
+
+
+@dataclass(frozen=True)
+class Filling(Record):
+    """One filling of all masks together."""
+
+    tokens: tuple[str, ...]
+    text: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class FilledMasks(Record):
+    """The answer of `fill_mask`."""
+
+    optional = ("joint",)
+    node: str
+    context: str
+    ancestors: tuple[str, ...]
+    """The ids of the ancestors in the context, oldest first."""
+    masks: tuple[FilledMask, ...]
+    joint: tuple[Filling, ...] = ()
+    """The likeliest fillings of all masks together; empty if nobody asked for them."""
+
+
+# --- score ----------------------------------------------------------------------------------------------------------------
+
+
+class Score(Answer, ABC):
+    """The answer of `score`: a `PseudoLikelihood` or a `Likelihood`."""
+
+    @property
+    @abstractmethod
+    def value(self) -> float:
+        """The logarithm in nats. A greater one is better."""
+
+    @property
+    @abstractmethod
+    def num_tokens(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class TokenScore(Record):
+    token: str
+    log_probability: float
+
+
+@dataclass(frozen=True)
+class PseudoLikelihood(Record, Score):
+    """Σ log p(piece | all other pieces, context) in nats (Salazar et al. 2020)."""
+
+    node: str
+    context: str
+    ancestors: tuple[str, ...]
+    pseudo_log_likelihood: float
+    tokens: tuple[TokenScore, ...]
+
+    @property
+    def value(self) -> float:
+        return self.pseudo_log_likelihood
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True)
+class Likelihood(Record, Score):
+    """Σ log p(token | tokens before it in the order) in nats."""
+
+    optional = ("orders", "mean", "log_mean_exp")
+    log_likelihood: float
+    """That of the first order, if there are several."""
+    tokens: int
+    bytes: int
+    order: str
+    longer_than_row: bool
+    """Whether the text has more tokens than the rows of training."""
+    orders: tuple[float, ...] = ()
+    """The log-likelihood under each random order."""
+    mean: float | None = None
+    """Their mean: the negative objective, which is a lower bound."""
+    log_mean_exp: float | None = None
+    """The logarithm of the mean likelihood."""
+
+    @property
+    def value(self) -> float:
+        return self.log_likelihood
+
+    @property
+    def num_tokens(self) -> int:
+        return self.tokens
+
+
+# --- generate -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Generated(Record):
+    """The answer of `generate`."""
+
+    prompt: str
+    text: str
+    """The continuation alone."""
+    tokens: int
+
+
+# --- attention ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class HeadWeights(Record):
+    layer: int
+    head: int
+    """Layers and heads are counted from 1."""
+    weights: Any
+    """An array, [query, key]. The weights of a query add up to 1, or to 0 if it sees no key."""
+
+
+@dataclass(frozen=True)
+class StackWeights(Record):
+    """The weights of one kind of attention, in all layers of a stack."""
+
+    stack: str
+    """encoder or decoder; output: the output attention of a TreeMLM; streams: those of an XLNet."""
+    kind: str
+    """self, cross (to ancestors), content or query."""
+    node: str
+    """The node whose text is read."""
+    queries: tuple[str, ...]
+    keys: tuple[str, ...]
+    """Tokens, or the ids of ancestors."""
+    heads: tuple[HeadWeights, ...]
+
+
+class Attention(Answer, ABC):
+    """The answer of `attention`: `NodeAttention` or `StreamAttention`."""
+
+    node: str
+    context: str
+    ancestors: tuple[str, ...]
+    ranks: tuple[int, ...]
+    """The place of each token in a factorization order; empty without one."""
+    attention: tuple[StackWeights, ...]
+
+
+@dataclass(frozen=True)
+class NodeAttention(Record, Attention):
+    """The weights of a text that is read in no order."""
+
+    optional = ("ranks",)
+    node: str
+    context: str
+    ancestors: tuple[str, ...]
+    attention: tuple[StackWeights, ...]
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class StreamAttention(Record, Attention):
+    """The weights of a content stream and of a query stream."""
+
+    optional = ("ranks",)
+    node: str
+    context: str
+    ancestors: tuple[str, ...]
+    order: Literal["forward", "backward", "random"] | None
+    """None: each token is predicted from all others."""
+    ranks: tuple[int, ...]
+    attention: tuple[StackWeights, ...]
+
+
+# --- documents ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ReconstructedNode(Record):
+    id: str
+    text: str
+    reconstruction: str
+    token_accuracy: float | None
+    """The number of tokens that stand at their place, by that of true or predicted tokens, whichever is greater; None if there
+    is none of either."""
+    predicted_length: int
+    """The number of decoded tokens."""
+    complete: bool
+    """False if only the beginning was decoded."""
+
+
+@dataclass(frozen=True)
+class Reconstruction(Record):
+    """The answer of `reconstruct`: the nodes of a level, in the order of the tree."""
+
+    level: str
+    nodes: tuple[ReconstructedNode, ...]
+    tokens: int
+    """The number of tokens of the document."""
+    unknown_tokens: int
+    """The number of those that the tokenizer cannot spell."""
+    children_left_out: int
+    """The number of children that rows lack (`input.overflow=truncate`)."""
+
+
+@dataclass(frozen=True)
+class ChildCoherence(Record):
+    optional = ("token",)
+    id: str | None
+    """None for tokens, and for a child that fills a missing level."""
+    token: str | None
+    """The spelling of a token; None for nodes."""
+    score: float | None
+    """None if no row holds the child."""
+
+
+@dataclass(frozen=True)
+class NodeCoherence(Record):
+    id: str
+    level: str
+    score: float | None
+    """From 0 to 1; None for a node without children."""
+    children: tuple[ChildCoherence, ...] | None
+    """None if the checkers judge whole nodes only (`task.marks=none`)."""
+
+
+@dataclass(frozen=True)
+class Coherence(Record):
+    """The answer of `coherence`: nodes in the order of the tree."""
+
+    marks: str
+    nodes: tuple[NodeCoherence, ...]
+    tokens: int
+    unknown_tokens: int
+    children_left_out: int
+    """These three are as in `Reconstruction`."""
+
+
+@dataclass(frozen=True)
+class Neighbour(Record):
+    tree: str
+    id: str
+    score: float
+    """The cosine of the vectors."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Nearest(Record):
+    """The answer of `nearest`: nodes of a level, the nearest first."""
+
+    level: str
+    nearest: tuple[Neighbour, ...]
+
+
+# --- chat logs ------------------------------------------------------------------------------------------------------------
+
+
+class Conversations(Answer, ABC):
+    """The answer of `disentangle`: the links and conversations of a log."""
+
+    notes = ()
+
+
+@dataclass(frozen=True)
+class LinkPrediction(Record):
+    """An answer of `live`: the predicted links of a message of a live channel."""
+
+    number: int
+    """The message's place in the channel, from 0."""
+    parent: int
+    """The place of its likeliest parent; its own where it starts a conversation."""
+    probability: float
+    conversation: int
+    """Conversations are numbered from 0 as they start."""
+    also: tuple[int, ...] = ()
+    """Further parents: those within its conversation (`decoding.threshold`), or all others that the channel records."""
+    recorded: bool = False
+    """Whether the channel records the links, instead of the model predicting them."""

@@ -1,0 +1,232 @@
+"""The questions that users ask models, as data. Commands derive their options from this table.
+
+This module imports neither torch nor NumPy, so that `ramify --help` answers at once.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Literal
+
+from ramify.inference.answers import (
+    Answer,
+    Attention,
+    Coherence,
+    Conversations,
+    FilledMasks,
+    Generated,
+    LinkPrediction,
+    Nearest,
+    Reconstruction,
+    Score,
+)
+
+ORDERS = "an XLNet with a query stream"
+LEVELS = "a model of nested documents"
+READS_COMMENTS = "a model of comments or texts"
+"""Abilities, which only some models with a verb have. A pipeline lists its own as `abilities`."""
+
+
+class Takes(Enum):
+    """The items that a verb answers about: one, or a list."""
+
+    TREES = "trees and texts, which are nodes"
+    NODE = "a text, or a node of a tree"
+    PROMPT = "the beginning of a text"
+    DOCUMENT = "a document, or a text"
+    QUERY = "a text, or a node of an index"
+    LOG = "the messages of a chat log"
+
+
+class Array:
+    """A NumPy array. It has no form in JSON: commands write it to files."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """A setting of a verb, with the same name in Python and as a flag."""
+
+    name: str
+    kind: Any
+    """The type. Commands take a list of strings as a repeatable option, whose values may be separated by commas."""
+    default: Any
+    help: str
+    flag: str = ""
+    """The flag; empty: `--` and the name."""
+    least: int | None = None
+    metavar: str | None = None
+    needs: str = ""
+    """The ability without which a model lacks the option; empty if all models with the verb have it."""
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A question, which a method of some pipelines answers."""
+
+    can: str
+    """The verb and its object, behind "can"."""
+    models: str
+    """The models that can."""
+    takes: Takes
+    options: tuple[Option, ...]
+    answer: type[Answer] | type[Array]
+    many: bool = True
+    """Whether the method takes a list of items, too, and gives a list of answers in their order. An array has the rows of all
+    items."""
+    streams: bool = False
+    """Whether the method gives its answers one by one, each as soon as it is known."""
+
+
+CONTEXT = Option(
+    "context",
+    Literal["tree", "parent", "root", "none", "null"] | None,
+    None,
+    "Context of the node. Default: as in training.",
+)
+LEVEL = Option(
+    "level",
+    str | None,
+    None,
+    "sentence, paragraph, chapter or document. Default: the lowest level of the model.",
+)
+IGNORE_REPLIES = Option(
+    "ignore_replies",
+    bool,
+    False,
+    "Predict the parents of all messages, to compare them with the replies that the log itself records. Default: these replies "
+    "are kept, and the others predicted.",
+)
+
+VERBS: dict[str, Verb] = {
+    "embed": Verb(
+        "embed",
+        "a model of texts, comments or documents",
+        Takes.TREES,
+        (
+            Option(
+                "level",
+                str | None,
+                None,
+                "Models of nested documents: the level whose nodes are embedded, such as sentence or chapter.",
+                needs=LEVELS,
+            ),
+            Option(
+                "context",
+                Literal["tree", "none"] | None,
+                None,
+                "Context of a comment: its ancestors (tree) or nothing (none). Default: as in training.",
+                needs=READS_COMMENTS,
+            ),
+        ),
+        Array,
+    ),
+    "fill_mask": Verb(
+        "fill masks",
+        "a masked language model or an XLNet",
+        Takes.NODE,
+        (
+            CONTEXT,
+            Option("top_k", int, 5, "Number of tokens to show per mask.", least=1),
+            Option(
+                "candidates", list[str] | None, None, "Words to choose from, separated by commas; repeatable.", metavar="WORD,…"
+            ),
+            Option("joint", bool, False, "Also fill all masks jointly, by beam search."),
+        ),
+        FilledMasks,
+    ),
+    "score": Verb(
+        "score texts",
+        "a masked language model, or an XLNet with a query stream",
+        Takes.NODE,
+        (
+            CONTEXT,
+            Option(
+                "order",
+                str | None,
+                None,
+                "XLNet only: forward (default), backward, or random:N for N random orders.",
+                metavar="ORDER",
+                needs=ORDERS,
+            ),
+            Option("seed", int, 0, "Seed of the random orders.", needs=ORDERS),
+        ),
+        Score,
+    ),
+    "generate": Verb(
+        "generate text",
+        "an XLNet with a query stream",
+        Takes.PROMPT,
+        (
+            Option("tokens", int, 50, "Number of tokens to sample.", least=1),
+            Option("temperature", float, 1.0, "Below 1: likelier tokens. 0: always the likeliest."),
+            Option("top_k", int | None, None, "Sample from so many of the likeliest tokens."),
+            Option("top_p", float | None, None, "Sample from the likeliest tokens of this probability together."),
+            Option("seed", int, 0, "Equal seeds give equal texts."),
+        ),
+        Generated,
+    ),
+    "attention": Verb(
+        "show attention heads",
+        "a bert, tree-mlm or xlnet",
+        Takes.NODE,
+        (
+            CONTEXT,
+            Option("layer", int | None, None, "Only this layer, counted from 1.", least=1),
+            Option("head", int | None, None, "Only this head, counted from 1.", least=1),
+            Option(
+                "order",
+                Literal["forward", "backward", "random"] | None,
+                None,
+                "XLNet only: a factorization order. Default: each token is predicted from all others.",
+                needs=ORDERS,
+            ),
+            Option("seed", int, 0, "Seed of the random order.", needs=ORDERS),
+        ),
+        Attention,
+    ),
+    "reconstruct": Verb(
+        "reconstruct documents",
+        "a model of nested documents with decoders (`ramify train agent`)",
+        Takes.DOCUMENT,
+        (LEVEL,),
+        Reconstruction,
+    ),
+    "coherence": Verb(
+        "judge coherence",
+        "a model of nested documents with checkers (`ramify train agent`)",
+        Takes.DOCUMENT,
+        (
+            Option(
+                "levels",
+                list[str] | None,
+                None,
+                "Judge the nodes of this level only; repeatable. Default: all levels of the model.",
+                flag="--level",
+            ),
+        ),
+        Coherence,
+    ),
+    "nearest": Verb(
+        "find nearest nodes",
+        "a model of nested documents (`ramify train agent`)",
+        Takes.QUERY,
+        (LEVEL, Option("k", int, 10, "Number of nodes.", flag="-k", least=1)),
+        Nearest,
+    ),
+    "disentangle": Verb(
+        "disentangle logs",
+        "a disentanglement model",
+        Takes.LOG,
+        (IGNORE_REPLIES, Option("beam", int, 1, "Beam width of models that read their own decisions.", least=1)),
+        Conversations,
+    ),
+    "live": Verb(
+        "disentangle live channels",
+        "a disentanglement model",
+        Takes.LOG,
+        (IGNORE_REPLIES,),
+        LinkPrediction,
+        many=False,
+        streams=True,
+    ),
+}
+"""Each verb by the name of its method. A line is enough for a command: `cli` makes one of it."""

@@ -1,0 +1,332 @@
+"""Checkpoints of the BERT family, read under BERT's names of settings and tensors."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ramify.errors import RamifyError
+from ramify.models import hf
+from ramify.tokenizer import Layout
+
+LAYER_KEYS = {
+    "attention.query": "attention.self.query",
+    "attention.out": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "ffn_in": "intermediate.dense",
+    "ffn_out": "output.dense",
+    "ffn_norm": "output.LayerNorm",
+}
+"""From Ramify's names of a layer's parts to BERT's. BERT has one matrix each for keys and values, Ramify one for both."""
+
+EMBEDDING_KEYS = {
+    "tokens.weight": "word_embeddings.weight",
+    "positions.weight": "position_embeddings.weight",
+    "types.weight": "token_type_embeddings.weight",
+    "norm.weight": "LayerNorm.weight",
+    "norm.bias": "LayerNorm.bias",
+}
+
+HEAD_KEYS = {
+    "dense.weight": "cls.predictions.transform.dense.weight",
+    "dense.bias": "cls.predictions.transform.dense.bias",
+    "norm.weight": "cls.predictions.transform.LayerNorm.weight",
+    "norm.bias": "cls.predictions.transform.LayerNorm.bias",
+    "bias": "cls.predictions.bias",
+}
+
+POOLER_KEYS = {"hidden.weight": "pooler.dense.weight", "hidden.bias": "pooler.dense.bias"}
+
+OUTPUT_WEIGHT, OUTPUT_BIAS = "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"
+"""The linear map of the head. Its weight may be the token embedding, and its bias stands under either name, or both."""
+
+POSITIONS = "embeddings.position_embeddings.weight"
+TYPES = "embeddings.token_type_embeddings.weight"
+
+SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+)
+"""The required settings of a BERT's config.json."""
+
+Keys = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Family:
+    """The spelling of an architecture where it differs from BERT's: parts of names of tensors, and names of settings."""
+
+    name: str
+    layout: Layout = "bert"
+    keys: Keys = ()
+    """From parts of BERT's names of tensors to its own, replaced one after the other."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """From BERT's names of settings to its own."""
+    needed: Mapping[str, Any] = field(default_factory=dict)
+    """The only supported values of some settings."""
+
+
+FAMILIES = {
+    "bert": Family("BERT"),
+    "roberta": Family(
+        "RoBERTa",
+        "roberta",
+        (
+            ("cls.predictions.transform.dense.", "lm_head.dense."),
+            ("cls.predictions.transform.LayerNorm.", "lm_head.layer_norm."),
+            ("cls.predictions.", "lm_head."),
+        ),
+        # The head has this activation, whatever that of the layers.
+        needed={"hidden_act": "gelu"},
+    ),
+    "distilbert": Family(
+        "DistilBERT",
+        keys=(
+            ("encoder.layer.", "transformer.layer."),
+            (".attention.self.query.", ".attention.q_lin."),
+            (".attention.self.key.", ".attention.k_lin."),
+            (".attention.self.value.", ".attention.v_lin."),
+            (".attention.output.dense.", ".attention.out_lin."),
+            (".attention.output.LayerNorm.", ".sa_layer_norm."),
+            (".intermediate.dense.", ".ffn.lin1."),
+            (".output.dense.", ".ffn.lin2."),
+            (".output.LayerNorm.", ".output_layer_norm."),
+            ("cls.predictions.transform.dense.", "vocab_transform."),
+            ("cls.predictions.transform.LayerNorm.", "vocab_layer_norm."),
+            ("cls.predictions.decoder.", "vocab_projector."),
+            ("cls.predictions.", "vocab_projector."),
+        ),
+        settings={
+            "hidden_size": "dim",
+            "num_hidden_layers": "n_layers",
+            "num_attention_heads": "n_heads",
+            "intermediate_size": "hidden_dim",
+            "hidden_dropout_prob": "dropout",
+            "attention_probs_dropout_prob": "attention_dropout",
+            "hidden_act": "activation",
+        },
+    ),
+    "albert": Family(
+        "ALBERT",
+        keys=(
+            ("embeddings.projection.", "encoder.embedding_hidden_mapping_in."),
+            ("encoder.layer.0.", "encoder.albert_layer_groups.0.albert_layers.0."),
+            (".attention.self.", ".attention."),
+            (".attention.output.", ".attention."),
+            (".intermediate.dense.", ".ffn."),
+            (".output.dense.", ".ffn_output."),
+            (".output.LayerNorm.", ".full_layer_layer_norm."),
+            ("pooler.dense.", "pooler."),
+            ("cls.predictions.transform.", "predictions."),
+            ("cls.predictions.", "predictions."),
+        ),
+        needed={"num_hidden_groups": 1, "inner_group_num": 1},
+    ),
+}
+"""The architectures that are BERT's encoder under other names. ALBERT also shares its layers and factorizes its embeddings."""
+
+ENCODERS = tuple(FAMILIES)
+UNSHARED = tuple(name for name in FAMILIES if name != "albert")
+"""The architectures whose layers have weights of their own."""
+
+NEEDED = {
+    "position_embedding_type": ("absolute", "adds positions inside attention"),
+    "is_decoder": (False, "lets a token read only those before it, but Ramify's encoder reads both sides"),
+    "add_cross_attention": (False, "adds layers that read another model's states, which Ramify's encoder does not have"),
+}
+"""The only supported values of settings that all families share, and the effect of any other."""
+
+OLD = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))
+"""Spellings in the first published checkpoints."""
+
+IGNORED = r"embeddings\.position_ids|cls\.seq_relationship\.(weight|bias)|sop_classifier\.classifier\.(weight|bias)"
+"""Names of tensors that no model here reads."""
+
+
+def read_config(directory: Path, kinds: Sequence[str] = UNSHARED) -> dict[str, Any]:
+    """Read config.json of a BERT-family checkpoint, under BERT's names of settings. Raises `RamifyError` if its architecture is
+    not one of `kinds`, or has a setting that Ramify lacks."""
+    path = directory / hf.CONFIG
+    config = hf.read_config(directory)
+    kind = str(config.get("model_type"))
+    if kind not in kinds:
+        raise RamifyError(
+            f"{path}: model_type={kind!r} is not supported here; only {', '.join(kinds)} are. Choose another checkpoint."
+        )
+    family = FAMILIES[kind]
+    for name, theirs in family.settings.items():
+        if theirs in config:
+            config[name] = config[theirs]
+    if missing := [family.settings.get(name, name) for name in SIZES if type(config.get(name)) is not int]:
+        raise RamifyError(
+            f"{path}: {', '.join(missing)} must be whole numbers, so the checkpoint is not complete. Download it again."
+        )
+    hf.check_settings(path, config, NEEDED | {name: (value, "") for name, value in family.needed.items()}, family.name)
+    if kind == "roberta":
+        # The first positions are unused: see `_without_offset`.
+        config["max_position_embeddings"] -= _first_position(config)
+        if config.get("type_vocab_size", 2) == 1:
+            config["type_vocab_size"] = 0
+    elif kind == "distilbert":
+        config["type_vocab_size"] = 0
+    elif kind == "albert":
+        config["embedding_size"] = config.get("embedding_size", 128)
+    return config
+
+
+def _first_position(config: Mapping[str, Any]) -> int:
+    """The row of the position table that the first token reads: in RoBERTa's, the one after that of padding."""
+    return int(config.get("pad_token_id") or 0) + 1 if config["model_type"] == "roberta" else 0
+
+
+@dataclass(frozen=True)
+class FamilyTensors:
+    """The tensors of a checkpoint under BERT's names, without the prefix of the encoder."""
+
+    tensors: dict[str, Tensor]
+    source: Path
+    layout: Layout
+    """The layout of the rows that the architecture reads."""
+    spell: Callable[[str], str]
+    """From BERT's name of a tensor to the checkpoint's own."""
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.tensors[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.tensors
+
+    def require(self, names: Sequence[str], reason: str) -> None:
+        """Raise `RamifyError` if tensors are missing. `reason` completes "holds no tensor …"."""
+        if missing := [self.spell(name) for name in names if name not in self.tensors]:
+            raise RamifyError(f"the checkpoint {self.source} holds no tensor {hf.listed(missing)}{reason}")
+
+    def layer(self, number: int) -> dict[str, Tensor]:
+        """The parameters of one layer, under Ramify's names."""
+        there = f"encoder.layer.{number}"
+        ours = {}
+        for kind in ("weight", "bias"):
+            for name, theirs in LAYER_KEYS.items():
+                ours[f"{name}.{kind}"] = self[f"{there}.{theirs}.{kind}"]
+            halves = [self[f"{there}.attention.self.{part}.{kind}"] for part in ("key", "value")]
+            ours[f"attention.key_value.{kind}"] = torch.cat(halves)
+        return ours
+
+    def head(self) -> dict[str, Tensor]:
+        """The masked-LM head, under Ramify's names; empty if the checkpoint has none. It has a `weight` only if that is not
+        tied."""
+        if HEAD_KEYS["bias"] not in self:
+            return {}
+        head = {name: self[theirs] for name, theirs in HEAD_KEYS.items()}
+        if OUTPUT_WEIGHT in self and not torch.equal(self[OUTPUT_WEIGHT], self["embeddings.word_embeddings.weight"]):
+            head["weight"] = self[OUTPUT_WEIGHT]
+        return head
+
+
+def read_tensors(directory: Path, stored: Mapping[str, Tensor] | None = None) -> FamilyTensors:
+    """Read the tensors of a BERT-family checkpoint under BERT's names. `stored` are those of its files, if they are read.
+
+    Raises `RamifyError` if the encoder or its head lacks tensors, or if there are tensors that neither has.
+    """
+    config = read_config(directory, ENCODERS)
+    kind = config["model_type"]
+    family, prefix = FAMILIES[kind], f"{kind}."
+    stored = hf.read_tensors(directory) if stored is None else stored
+    prefixed = any(key.startswith(prefix) for key in stored)
+
+    def spell(name: str) -> str:
+        for part, replacement in family.keys:
+            name = name.replace(part, replacement)
+        return name
+
+    def spell_in_full(name: str) -> str:
+        return prefix * (prefixed and not name.startswith("cls.")) + spell(name)
+
+    keys = {_modern(key).removeprefix(prefix): key for key in stored}
+    encoder, head = _encoder_names(config), list(HEAD_KEYS.values())
+    # DistilBERT spells both biases alike: the last one counts.
+    names = {spell(name): name for name in (*encoder, *POOLER_KEYS.values(), OUTPUT_WEIGHT, OUTPUT_BIAS, *head)}
+    tensors = {name: stored[keys[own]] for own, name in names.items() if own in keys}
+    if OUTPUT_BIAS in tensors:
+        # If the two biases differ, that of the linear map counts.
+        tensors[HEAD_KEYS["bias"]] = tensors.pop(OUTPUT_BIAS)
+    found = FamilyTensors(tensors, directory, family.layout, spell_in_full)
+    # A part of a head is a damaged one.
+    with_head = any(name in tensors for name in (*head, OUTPUT_WEIGHT))
+    missing = [spell_in_full(name) for name in (*encoder, *(head if with_head else ())) if name not in tensors]
+    surplus = sorted(key for own, key in keys.items() if own not in names and re.fullmatch(IGNORED, own) is None)
+    problems = []
+    if missing:
+        problems.append(
+            f"holds no tensor {hf.listed(missing)}, so it is not a complete {family.name} encoder"
+            + " with a masked-LM head" * with_head
+        )
+    if surplus:
+        problems.append(f"holds tensors that {family.name} with a masked-LM head does not have: {hf.listed(surplus)}")
+    again = "Download it again, or choose another one."
+    if problems:
+        raise RamifyError(f"the checkpoint {directory} {', and '.join(problems)}. {again}")
+    rows = config["max_position_embeddings"] + _first_position(config)
+    if len(tensors[POSITIONS]) != rows:
+        raise RamifyError(
+            f"the checkpoint {directory} holds {len(tensors[POSITIONS])} positions in {spell_in_full(POSITIONS)!r}, but its "
+            f"config.json says max_position_embeddings={rows}, so the two do not belong together. {again}"
+        )
+    if kind == "roberta":
+        _without_offset(config, tensors)
+    return found
+
+
+def _modern(key: str) -> str:
+    for old, new in OLD:
+        key = key.replace(old, new)
+    return key
+
+
+def _encoder_names(config: Mapping[str, Any]) -> list[str]:
+    """BERT's names of the tensors of an encoder."""
+    both, kind = ("weight", "bias"), config["model_type"]
+    names = [f"embeddings.{name}" for name in EMBEDDING_KEYS.values()]
+    if kind == "distilbert":
+        names.remove(TYPES)
+    if kind == "albert":
+        names += [f"embeddings.projection.{each}" for each in both]
+    layers = 1 if kind == "albert" else config["num_hidden_layers"]
+    parts = [*LAYER_KEYS.values(), "attention.self.key", "attention.self.value"]
+    return names + [f"encoder.layer.{n}.{part}.{each}" for n in range(layers) for part in parts for each in both]
+
+
+def _without_offset(config: Mapping[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Give RoBERTa's embeddings BERT's form: position 0 is that of the first token, and a single token type, which every token
+    has, is part of the positions."""
+    tensors[POSITIONS] = tensors[POSITIONS][_first_position(config) :]
+    if not config.get("type_vocab_size", 2):
+        tensors[POSITIONS] = tensors[POSITIONS] + tensors.pop(TYPES)
+
+
+def layer_to_bert(ours: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
+    there = f"encoder.layer.{number}"
+    theirs = {}
+    for kind in ("weight", "bias"):
+        for name, other in LAYER_KEYS.items():
+            theirs[f"{there}.{other}.{kind}"] = ours[f"{name}.{kind}"]
+        for part, half in zip(("key", "value"), ours[f"attention.key_value.{kind}"].chunk(2), strict=True):
+            theirs[f"{there}.attention.self.{part}.{kind}"] = half.contiguous()
+    return theirs
+
+
+def first_positions(table: Tensor, max_tokens: int) -> Tensor:
+    """The first rows of a checkpoint's position table, for a model with a lower `max_tokens`. Raises if it has too few."""
+    if len(table) < max_tokens:
+        raise RamifyError(
+            f"max_tokens={max_tokens} is above the {len(table)} tokens that the checkpoint reads at most. Lower max_tokens."
+        )
+    return table[:max_tokens]
