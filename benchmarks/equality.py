@@ -55,7 +55,13 @@ CHANGED_ON_PURPOSE: dict[str, Change] = {
     "score/unknown*": Change("unknown pieces are counted"),
     "*unknown_tokens*": Change("unknown pieces are counted"),
     "*/config.json:format": Change("saved models have a new format"),
+    "*/config.json:kind": Change("saved models have a new format"),
+    "*:*input.layout": Change("saved models have a new format"),
     "*/run.json:format": Change("runs have a new format"),
+    **{
+        f"*/run.json:run.stages.*.{name}": Change("training has new settings")
+        for name in ("accumulator_start", "average", "bias_correction", "rho", "slant_ratio")
+    },
 }
 """Pattern of CASE/FILE:KEY -> the change and its reason."""
 
@@ -631,9 +637,10 @@ class Difference:
         return next((change.reason for change in changes if self.size <= change.limit), None)
 
 
-def compare(before: Path, after: Path, tolerance: float) -> int:
+def compare(before: Path, after: Path, tolerance: float, patterns: Sequence[str] = ("*",)) -> int:
     """Print all differences of two recordings; the exit status."""
     names = sorted({str(file.parent.relative_to(folder)) for folder in (before, after) for file in folder.rglob("status")})
+    names = [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
     unexpected, rounding, wanted, counts = [], [], [], Counter()
     for name in names:
         if missing := [folder for folder in (before, after) if not (folder / name / "status").exists()]:
@@ -717,8 +724,10 @@ def values_of(file: Path) -> dict[str, Value]:
     plain = []
     for number, line in enumerate([text] if file.suffix == ".json" else text.splitlines()):
         try:
-            parsed = json.loads(line)
+            parsed = json.loads(line) if line.startswith(("{", "[")) else None
         except ValueError:
+            parsed = None
+        if parsed is None:
             plain.append(line)
             continue
         values |= dict(_leaves(parsed, "" if file.suffix == ".json" else f"{number}"))
@@ -810,7 +819,6 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     recording = commands.add_parser("record", help="carry out the cases")
     recording.add_argument("--out", type=Path, required=True)
-    recording.add_argument("--only", nargs="+", metavar="NAME", default=["*"], help="cases, or patterns such as 'train/*'")
     recording.add_argument("--source", type=Path, default=ROOT / "src", help="the folder that holds the package to measure")
     measuring = commands.add_parser("measure", help="used by record")
     measuring.add_argument("source")
@@ -819,13 +827,15 @@ def main() -> None:
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
     comparing.add_argument("--tolerance", type=float, default=1e-6, help="greatest difference that counts as rounding")
+    for command in (recording, comparing):
+        command.add_argument("--only", nargs="+", metavar="NAME", default=["*"], help="cases, or patterns such as 'train/*'")
     given = parser.parse_args()
     if given.command == "record":
         record(given.out.resolve(), given.source.resolve(), given.only)
     elif given.command == "measure":
         measure(given.source, given.names)
     else:
-        sys.exit(compare(given.before, given.after, given.tolerance))
+        sys.exit(compare(given.before, given.after, given.tolerance, given.only))
 
 
 if __name__ == "__main__":
