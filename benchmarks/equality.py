@@ -29,7 +29,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,20 +55,35 @@ CHANGED_ON_PURPOSE: dict[str, Change] = {
     "score/unknown*": Change("unknown pieces are counted"),
     "*unknown_tokens*": Change("unknown pieces are counted"),
     "*/config.json:format": Change("saved models have a new format"),
+    "*/config.json:kind": Change("saved models have a new format"),
+    "*:*input.layout": Change("saved models have a new format"),
     "*/run.json:format": Change("runs have a new format"),
+    **{
+        f"*/run.json:run.stages.*.{name}": Change("training has new settings")
+        for name in ("accumulator_start", "average", "bias_correction", "rho", "slant_ratio")
+    },
 }
 """Pattern of CASE/FILE:KEY -> the change and its reason."""
 
-VOLATILE_KEYS = {"seconds", "commit", "hardware", "ramify", "ramify_version", "sha256", "best_checksum"}
+VOLATILE_KEYS = {
+    *("seconds", "wall_seconds", "cpu_seconds", "comments_per_cpu_second"),
+    *("commit", "hardware", "ramify", "ramify_version", "sha256", "best_checksum"),
+}
 """Keys of JSON objects whose values differ from run to run, or are hashes of files that are compared themselves."""
 
 VOLATILE_FILES = ("*/tensorboard/*", "*/set/tokens-*")
 """The numbers of metrics.jsonl with times, and caches in a data set, which depend on the cases that were carried out."""
 
+SECONDS = r"(?:\d+ h \d+ min|\d+ min(?: \d+ s)?|\d+ s)"
 VOLATILE = {
     r"[\d,]+ tokens/s": "N tokens/s",
-    r"(?:, )?(?:under a minute|under a second|\d+ (?:seconds?|minutes?|hours?)(?: \d+ \w+)?)(?: of this stage)? left": "",
+    rf"(?:  |, ){SECONDS}(?: of this stage)? left": "",
+    rf"{SECONDS}, [\d,]+ tokens of [\w ]+ per second": "N tokens per second",
     r"The demo took \d+ seconds": "The demo took N seconds",
+    r"Written by Ramify \S+ on .* UTC": "Written by Ramify",
+    r"<dt>(?:commit|versions|resumed)</dt><dd>[^<]*": "",
+    # These are the settings in run.json, which is compared key by key.
+    r"(?s)<summary>All settings</summary>.*?</details>": "",
 }
 """Regular expressions of texts that differ from run to run -> their replacement."""
 
@@ -86,9 +101,10 @@ SIZES = {"model__dim": 16, "model__num_heads": 2, "model__ffn_dim": 32}
 TREES = f"{WORDS} {BRIEF} {settings(**SIZES, model__encoder_layers=1, model__decoder_layers=2, train__budget=300)}"
 BERTS = f"{WORDS} {BRIEF} {settings(**SIZES, model__num_layers=2, train__budget=300)}"
 STREAMS = (
-    "--tokenizer tokenizer/capitals/tokenizer.json "
-    f"{BRIEF} {settings(**SIZES, model__num_layers=2, model__memory=10, view__rows=2, dev__rows=8)} "
-    f"{settings(input__row_tokens=24, input__reused_tokens=12)}"
+    f"--tokenizer tokenizer/capitals/tokenizer.json {BRIEF} "
+    f"{settings(**SIZES, model__num_layers=2, model__memory=10, view__rows=2, dev__rows=8)} "
+    # Fast learning, so that different prompts are continued by different tokens.
+    f"{settings(input__row_tokens=24, input__reused_tokens=12, train__lr=0.03)}"
 )
 AGENTS = (
     f"--tokenizer tokenizer/capitals/tokenizer.json {BRIEF} "
@@ -96,7 +112,9 @@ AGENTS = (
 )
 LEVELS = settings(model__dims="[8,12,16,20,20]", model__max_children="[12,6,6,6]", model__encoder_cells="[1,1,1,1]")
 LINKS = f"{BRIEF} {settings(train__budget=16, tokenizer__min_count=2)}"
-NARROW = settings(model__hidden=24)
+# Few dimensions, because those beyond the rank of the words' co-occurrences differ from run to run.
+VECTORS = settings(model__dim=6)
+NARROW = f"{VECTORS} {settings(model__hidden=24)}"
 PAIRS = f"--window 6 {LINKS}"
 
 CASES: dict[str, str] = {
@@ -135,7 +153,8 @@ CASES: dict[str, str] = {
     "train/tree-mlm": f"train tree-mlm --data data/replies/set --out @/run --steps 4 {TREES}",
     "train/paper": f"train tree-mlm --data data/replies/set --out @/run --paper --steps 2 {TREES}",
     "train/two-phase": f"train tree-mlm --data data/replies/set --out @/run --steps 2 {TREES} {settings(view__regime='tree')}",
-    "train/null": f"train tree-mlm --data data/replies/set --out @/run --steps 2 {TREES} {settings(input__context='null')}",
+    "train/null": "train tree-mlm --data data/replies/set --out @/run --paper --steps 2 "
+    f"{TREES} {settings(input__context='null')}",
     "train/second-run": "train tree-mlm --data data/replies/set --out @/run --steps 2 --init train/tree-mlm/run "
     f"{BRIEF} {settings(train__budget=300, train__optimizer='sgd', train__schedule='cosine')}",
     "train/resumed": "copy train/tree-mlm/run @/run\n"
@@ -144,7 +163,8 @@ CASES: dict[str, str] = {
     f"{BRIEF} {settings(**SIZES, model__encoder_layers=1, model__decoder_layers=1, tokenizer__vocab_size=400)} "
     f"{settings(train__steps=2, train__target_tokens=0, train__budget=300)}",
     "train/bert": f"train bert --data data/books/set --out @/run --steps 4 {BERTS}",
-    "train/comments": f"train bert --rows comments --concatenate 64 --data data/replies/set --out @/run --steps 2 {BERTS}",
+    "train/comments": "train bert --rows comments --concatenate 80 --max-tokens 64 --data data/replies/set --out @/run "
+    f"--steps 2 {BERTS}",
     "train/shared": f"train bert --data data/paragraphs/set --out @/run --steps 2 {BERTS} "
     f"{settings(model__shared_layers='true', model__embedding_dim=8)}",
     "train/roberta": f"train roberta --data data/replies/set --out @/run --steps 3 {BERTS}",
@@ -164,8 +184,8 @@ CASES: dict[str, str] = {
     f"{PAIRS} {settings(model__dim=16, model__ffn_dim=32)}",
     "train/mht-trees": "train mht --data data/replies/set --out @/run --init train/tree-mlm/run --steps 2 --fine-steps 1 "
     f"--window 6 {BRIEF} {settings(train__budget=16, model__dim=16, model__ffn_dim=32)}",
-    "train/decatt": f"train decatt --data data/rooms/set --out @/run --features head --steps 2 {PAIRS}",
-    "train/esim": f"train esim --data data/rooms/set --out @/run --steps 2 {PAIRS} {settings(model__hidden=16)}",
+    "train/decatt": f"train decatt --data data/rooms/set --out @/run --features head --steps 2 {PAIRS} {VECTORS}",
+    "train/esim": f"train esim --data data/rooms/set --out @/run --steps 2 {PAIRS} {VECTORS} {settings(model__hidden=16)}",
     "train/bert-pair": f"train bert-pair --data data/rooms/set --out @/run --init python/export-bert/hf --steps 2 {PAIRS}",
     "train/candidate-pruner": "train candidate-pruner train/links/run --data data/rooms/set --num-candidates 4 --out @/model",
     "train/reranker": "train reranker train/links/run --unseen train/links/run=data/rooms/set --lookahead --hidden 8 "
@@ -307,7 +327,6 @@ CASES: dict[str, str] = {
     },
     **{f"python/score-{family}": f"call score_text train/{family}/run" for family in ("tree-mlm", "xlnet")},
     "python/export-bert": "call export train/bert/run @/hf\nfill-mask @/hf --text 'the mill [MASK] slow' --json",
-    "python/export-roberta": "call export train/roberta/run @/hf\nfill-mask @/hf --text 'the mill [MASK] slow' --json",
     "python/export-xlnet": "call export train/xlnet/run @/hf\nscore @/hf --text 'The mill was slow.' --json",
     **{
         f"python/saved-{family}": f"call save_again train/{family}/run @/saved"
@@ -618,11 +637,15 @@ class Difference:
         return next((change.reason for change in changes if self.size <= change.limit), None)
 
 
-def compare(before: Path, after: Path, tolerance: float) -> int:
+def compare(before: Path, after: Path, tolerance: float, patterns: Sequence[str] = ("*",)) -> int:
     """Print all differences of two recordings; the exit status."""
     names = sorted({str(file.parent.relative_to(folder)) for folder in (before, after) for file in folder.rglob("status")})
+    names = [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
     unexpected, rounding, wanted, counts = [], [], [], Counter()
     for name in names:
+        if missing := [folder for folder in (before, after) if not (folder / name / "status").exists()]:
+            unexpected.append(Difference(name, f"not in {missing[0]}"))
+            continue
         left, right = contents(before / name), contents(after / name)
         differences = [] if left == right else list(differences_of(name, before, after))
         counts["equal to the byte" if left == right else "different" if differences else "equal beside times and commits"] += 1
@@ -655,9 +678,6 @@ def contents(case: Path) -> dict[str, bytes]:
 
 
 def differences_of(name: str, before: Path, after: Path) -> Iterator[Difference]:
-    if missing := [folder for folder in (before, after) if not (folder / name / "status").exists()]:
-        yield Difference(name, f"not in {missing[0]}")
-        return
     left, right = ({path: values_of(folder / name / path) for path in contents(folder / name)} for folder in (before, after))
     for path in sorted(left.keys() | right.keys()):
         if path not in left or path not in right:
@@ -704,8 +724,10 @@ def values_of(file: Path) -> dict[str, Value]:
     plain = []
     for number, line in enumerate([text] if file.suffix == ".json" else text.splitlines()):
         try:
-            parsed = json.loads(line)
+            parsed = json.loads(line) if line.startswith(("{", "[")) else None
         except ValueError:
+            parsed = None
+        if parsed is None:
             plain.append(line)
             continue
         values |= dict(_leaves(parsed, "" if file.suffix == ".json" else f"{number}"))
@@ -771,9 +793,11 @@ def _of_texts(place: str, left: str, right: str) -> Difference | None:
     if left == right:
         return None
     if NUMBER.sub("#", left) == NUMBER.sub("#", right):
-        return _of_numbers(
-            place, *(np.array([float(each.replace(",", "")) for each in NUMBER.findall(text)]) for text in (left, right))
-        )
+        numbers = [np.array([float(each.replace(",", "")) for each in NUMBER.findall(text)]) for text in (left, right)]
+        found = _of_numbers(place, *numbers)
+        where = list(NUMBER.finditer(left))[int(np.abs(numbers[0] - numbers[1]).argmax())]
+        around = left[max(0, where.start() - 30) : where.end() + 20].replace("\n", " ")
+        return replace(found, description=f"{found.description}: …{around}…")
     lines = list(difflib.unified_diff(left.splitlines(), right.splitlines(), lineterm="", n=0))[2:]
     changed = [_short(line) for line in lines if not line.startswith("@@")]
     return Difference(
@@ -795,7 +819,6 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     recording = commands.add_parser("record", help="carry out the cases")
     recording.add_argument("--out", type=Path, required=True)
-    recording.add_argument("--only", nargs="+", metavar="NAME", default=["*"], help="cases, or patterns such as 'train/*'")
     recording.add_argument("--source", type=Path, default=ROOT / "src", help="the folder that holds the package to measure")
     measuring = commands.add_parser("measure", help="used by record")
     measuring.add_argument("source")
@@ -804,13 +827,15 @@ def main() -> None:
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
     comparing.add_argument("--tolerance", type=float, default=1e-6, help="greatest difference that counts as rounding")
+    for command in (recording, comparing):
+        command.add_argument("--only", nargs="+", metavar="NAME", default=["*"], help="cases, or patterns such as 'train/*'")
     given = parser.parse_args()
     if given.command == "record":
         record(given.out.resolve(), given.source.resolve(), given.only)
     elif given.command == "measure":
         measure(given.source, given.names)
     else:
-        sys.exit(compare(given.before, given.after, given.tolerance))
+        sys.exit(compare(given.before, given.after, given.tolerance, given.only))
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def test_times_are_no_difference(compared, changes):
     ("changes", "line"),
     [
         ({"page": "<p>too</p>\n"}, "page.html:: \n      -<p>two</p>\n      +<p>too</p>"),
-        ({"status": 2}, "status:0: maximum difference 2"),
+        ({"status": 2}, "status:: maximum difference 2"),
         ({"metrics": METRICS | {"loss": 2.6}}, "metrics.jsonl:0.loss: maximum difference 0.1, relative 0.04 (2.5 → 2.6)"),
         ({"metrics": METRICS | {"losses": [1.0, 2.5]}}, "metrics.jsonl:0.losses: maximum difference 0.5, relative 0.25"),
         ({"metrics": METRICS | {"kind": "toy"}}, "metrics.jsonl:0.kind: only after: toy"),

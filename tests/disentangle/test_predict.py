@@ -172,7 +172,7 @@ def test_precomputed_vectors_change_nothing(history: ReplyHistory, monkeypatch: 
         predict_posterior(own, PLAIN, LOGS, history=history, vectors=MessageVectors(vectors.table.flip(0), vectors.row))
     )
     assert np.abs(flat(other) - flat(expected)).max() > 0.01
-    monkeypatch.setattr(type(own.backbone.message_encoder), "encode", None)
+    monkeypatch.setattr(type(own.backbone.message_encoder), "vectors", None)
     assert_same(by_message(predict_posterior(own, PLAIN, LOGS, history=history, vectors=vectors)), expected)
 
 

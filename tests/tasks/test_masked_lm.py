@@ -823,7 +823,7 @@ def test_gradient_of_the_masked_loss_reaches_vectors_as_in_the_paper(make):
     batch = replace(batch, weight=batch.weight * outside)
     vectors = task.backbone.vectors(batch.node_context().texts).detach().requires_grad_()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(task.backbone, "encode", lambda ids, rows, record=None: vectors)
+        patch.setattr(task.backbone, "vectors", lambda rows, record=None: vectors)
         ((named, _),) = task.losses(batch, UNDIVIDED, MAIN, None, None)
     (masked_gradient,) = torch.autograd.grad(named["masked_lm"], vectors, retain_graph=True)
     assert torch.equal(masked_gradient[row], torch.zeros(8, dtype=torch.float64))
