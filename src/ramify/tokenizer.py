@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from ramify.errors import RamifyError, counted
+from ramify.errors import RamifyError, counted, percent
 from ramify.files import STANDARD, StandardInput, read_json, write_text
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
@@ -163,6 +163,28 @@ class RowLayout:
         inside = np.repeat(starts + len(self.before) - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
         rows[inside] = ids
         return rows
+
+
+@dataclass(frozen=True)
+class UnknownTokens:
+    """The number of tokens of some text that stand for what the tokenizer cannot spell. A model cannot tell them apart."""
+
+    count: int
+    tokens: int
+    """The number of all tokens."""
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def notes(self, source: str) -> tuple[str, ...]:
+        """A note for people, if there are any. `source` names the text."""
+        if not self:
+            return ()
+        share = percent(self.count / self.tokens)
+        return (
+            f"{self.count:,} of {counted(self.tokens, 'token')} of {source} ({share}) are unknown to the tokenizer, so they "
+            "all look alike to the model.",
+        )
 
 
 class Tokenizer:
@@ -445,6 +467,11 @@ class Tokenizer:
         return processors.TemplateProcessing(
             single=[*before, f"$A:{one}", *ending(one)], pair=pair, special_tokens=[(self.token(id), id) for id in special]
         )
+
+    def unknown(self, ids: Sequence[int] | NDArray[np.integer]) -> UnknownTokens:
+        """Count the tokens that the tokenizer cannot spell. One without a token for them spells all text."""
+        count = 0 if self.unk_id is None else int(np.count_nonzero(np.asarray(ids) == self.unk_id))
+        return UnknownTokens(count, len(ids))
 
     @cached_property
     def special_ids(self) -> list[int]:

@@ -113,6 +113,7 @@ def test_json_has_a_key_for_each_field_that_is_not_left_out(model):
     ]  # fmt: skip
     head = answers.HeadWeights(1, 2, np.array([[1 / 3, 2 / 3]], dtype=np.float32), notes=("so so",))
     assert json.dumps(head.to_json()) == '{"layer": 1, "head": 2, "weights": [[0.333333, 0.666667]]}'
-    score = answers.Likelihood(-1.5, 3, 5, "forward", False, notes=("long",))
-    assert score.to_json() == {"log_likelihood": -1.5, "tokens": 3, "bytes": 5, "order": "forward", "longer_than_row": False}
+    score = answers.Likelihood(-1.5, 3, 5, "forward", False, 0, notes=("long",))
+    facts = {"log_likelihood": -1.5, "tokens": 3, "bytes": 5, "order": "forward", "longer_than_row": False, "unknown_tokens": 0}
+    assert score.to_json() == facts
     assert (score.value, score.num_tokens) == (-1.5, 3)

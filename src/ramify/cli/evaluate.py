@@ -1,6 +1,7 @@
 """`ramify evaluate RUN` scores a model; `ramify evaluate links` scores predicted reply links."""
 
 import json
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -195,6 +196,8 @@ def run(
     store = Store.open(data)
     shared = {"precision": precision, "progress": partial(bar, "evaluating")}
     found = kind_for(model, str(run)).evaluate(model, str(run), store, split, given | shared)
+    for note in found.unknown_pieces.notes(f"the split {split}") if found.unknown_pieces else ():
+        print(f"warning: {note}", file=sys.stderr)
     print(json.dumps(found.to_json()) if as_json else "\n".join(found.lines()))
 
 

@@ -179,7 +179,7 @@ def encode_nodes(
         pieces=rows.num_rows,
         left_out=sum(each.left_out for each in collator.rows.levels[: level + 1]),
         num_tokens=len(levels.ids),
-        num_unknown=count_unknown(tokenizer, levels),
+        num_unknown=tokenizer.unknown(levels.ids).count,
         flattened=levels.flattened,
     )
 
@@ -189,11 +189,6 @@ def encoding_hash(agent: Agent, tokenizer: Tokenizer, input: LevelInput) -> str:
     weights = content_hash(agent.state_dict())
     settings = [__version__, repr(agent.config), repr(input), tokenizer.hash, weights]
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
-
-
-def count_unknown(tokenizer: Tokenizer, levels: Levels) -> int:
-    """The number of tokens that stand for text that the tokenizer cannot spell."""
-    return 0 if tokenizer.unk_id is None else int((levels.ids == tokenizer.unk_id).sum())
 
 
 def in_groups(store: Store) -> Iterator[Ints]:

@@ -25,7 +25,7 @@ from ramify.inference.base import TOKENS, verb
 from ramify.inference.fill_mask import FillingPipeline
 from ramify.inference.mask_query import Head, MaskQuery, chosen_node, node_of
 from ramify.inference.rows import recorded, row_vectors
-from ramify.inference.score import ScoringPipeline
+from ramify.inference.score import ScoringPipeline, known_part
 from ramify.inference.search import Beam, Hypothesis, Limits, Sampling, beam_search, collect, sample
 from ramify.inference.verbs import ORDERS
 from ramify.models.base import StreamBackbone
@@ -201,6 +201,7 @@ class PermutationPipeline(StreamPipeline, ScoringPipeline):
         ids = np.array(self.tokenizer.encode(text), dtype=np.int64)
         if not len(ids):
             raise RamifyError(f"the text {text[:40]!r} has no tokens, so it has no likelihood. Pass another text.")
+        unknown = known_part(self.tokenizer, ids, text)
         forward = np.arange(len(ids))
         many = _num_random_orders(order)
         if many:
@@ -212,13 +213,13 @@ class PermutationPipeline(StreamPipeline, ScoringPipeline):
         found = self.log_likelihoods(ids, ranks)
         rows = self.input.row_tokens
         longer = len(ids) > rows
-        notes = self._notes()
+        notes = (*self._notes(), *unknown.notes("the text"))
         if longer:
             notes += (
                 f"the text has {counted(len(ids), 'token')}, but the model was trained on rows of input.row_tokens={rows}. "
                 "Longer texts are off its distribution; score them in parts.",
             )
-        answer = Likelihood(float(found[0]), len(ids), len(text.encode()), order, longer, notes=notes)
+        answer = Likelihood(float(found[0]), len(ids), len(text.encode()), order, longer, unknown.count, notes=notes)
         if not many:
             return answer
         log_mean_exp = float(np.logaddexp.reduce(found) - np.log(many))
@@ -331,7 +332,9 @@ class PermutationPipeline(StreamPipeline, ScoringPipeline):
     def _answer(self, prompt: str, given: Sequence[int], ids: Sequence[int]) -> Generated:
         # Decoded behind the prompt, a first word keeps the space before it.
         text = self.tokenizer.decode([*given, *ids]).removeprefix(self.tokenizer.decode(given))
-        return Generated(prompt, text, len(ids), notes=self._notes())
+        unknown = self.tokenizer.unknown(given)
+        notes = (*self._notes(), *unknown.notes("the prompt"))
+        return Generated(prompt, text, len(ids), unknown.count, notes=notes)
 
     def _ranking(self, prompt: str, given: Sequence[int], best: Sequence[Hypothesis]) -> Generated:
         answers = [self._answer(prompt, given, each.ids) for each in best]

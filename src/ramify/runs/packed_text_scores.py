@@ -60,4 +60,5 @@ def score(
         rows = np.arange(len(view))
         scores = evaluate_rows(task, view, collator, rows, draws=draws, mask_rate=rate, progress=advance)
         on_footing = on_common_footing(task, footing)
-    return RowEvaluation(scores, on_footing, len(view), draws, rate or task.config.mask_rate)
+    unknown = task.tokenizer.unknown(view.text.ids)
+    return RowEvaluation(scores, on_footing, len(view), draws, rate or task.config.mask_rate, unknown_pieces=unknown)

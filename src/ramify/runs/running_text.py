@@ -44,4 +44,4 @@ class RunningTextEvaluation(Evaluation, ABC):
     draws: int
 
     def to_json(self) -> dict[str, Any]:
-        return self.scores.summary() | {"rows": self.rows} | self.footing.to_json()
+        return self.scores.summary() | {"rows": self.rows} | self.footing.to_json() | self.unknown_tokens()

@@ -32,12 +32,14 @@ def held_out(
     `scores` has the scores of all kinds of predictions by their names, the main one first; `target` is the noun for it in the
     sentence. `asked` describes the predictions of the common footing.
     """
-    shared = f"{footing.per_byte:.3f} nats per byte"
+    per_byte, per_token = footing.per_byte, footing.per_token
+    shared = "no score, because all windows hold unknown tokens" if per_byte is None else f"{per_byte:.3f} nats per byte"
     rows = [
         (Cell(name), Cell(f"{own['loss']:.3f}"), Cell(f"{own['accuracy']:.1%}"), Cell(f"{own['count']:,}"))
         for name, own in scores.items()
     ]
-    rows.append((Cell(asked, shared), Cell(f"{footing.per_token:.3f}"), Cell("–"), Cell(f"{len(footing.nats):,}")))
+    token_loss = "–" if per_token is None else f"{per_token:.3f}"
+    rows.append((Cell(asked, shared), Cell(token_loss), Cell("–"), Cell(f"{len(footing.nats):,}")))
     main = next(iter(scores.values()))
     headline = (
         f"On the {split} split, it predicts {target} at ",
