@@ -365,6 +365,12 @@ class Tokenizer:
         return hashlib.sha256(self.json.encode()).hexdigest()[:16]
 
     @cached_property
+    def text_hash(self) -> str:
+        """A hash of all that decides the ids of a text, without the special tokens that other programs add around it."""
+        settings = {name: value for name, value in json.loads(self.json).items() if name != "post_processor"}
+        return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
+
+    @cached_property
     def pieces_hash(self) -> str:
         """A hash of all pieces and their ids, however the library writes the file."""
         return hashlib.sha256(repr(sorted(self.ids.items())).encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -590,7 +596,8 @@ def _bert_pipeline(engine: Engine, normalizer: normalizers.BertNormalizer) -> En
     engine.normalizer = normalizer
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     engine.decoder = decoders.WordPiece()
-    return _framed(engine) if engine.token_to_id("[CLS]") is not None else engine
+    framed = all(engine.token_to_id(token) is not None for token in ("[CLS]", "[SEP]"))
+    return _framed(engine) if framed else engine
 
 
 def _framed(engine: Engine) -> Engine:

@@ -91,6 +91,11 @@ def test_lists_give_lists_of_answers(model):
         model.fill_mask([TREE], node="below")
 
 
+def test_a_tuple_that_is_no_pair_of_a_tree_and_a_node_is_refused(model):
+    with pytest.raises(RamifyError, match=r"score got a tuple of 3 values.* Pass several texts or trees as a list"):
+        model.score(("one", "two", "three"))
+
+
 def test_options_of_other_models_are_refused(model):
     for method in (model.score, model.attention):
         with pytest.raises(RamifyError, match="order='forward' needs an XLNet with a query stream, but this is a MaskFiller"):

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,20 +120,6 @@ def encode_level(
             if progress is not None and level == 0:
                 progress(int(rows.tokens[start:stop].sum()))
     return vectors
-
-
-def encode_by_tree(
-    agent: Agent,
-    tokenizer: Tokenizer,
-    input: LevelInput,
-    store: Store,
-    trees: Sequence[int] | Ints,
-    progress: Callable[[int], None] | None = None,
-) -> Iterator[tuple[int, EncodedDocuments]]:
-    """Yield each tree with its vectors. Memory holds one document at a time."""
-    for tree in np.asarray(trees, dtype=np.int64).tolist():
-        view, collator = read_documents(agent, tokenizer, input, store, np.array([tree]))
-        yield tree, encode_documents(agent, view, collator, progress)
 
 
 # --- the nodes of one level ---------------------------------------------------------------------------------------------

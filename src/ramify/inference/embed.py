@@ -123,7 +123,7 @@ class TextPipeline(Pipeline, ABC):
     @property
     def dim(self) -> int:
         """The length of a vector."""
-        return self.backbone.out_dim
+        return self.backbone.vector_dim
 
     def embed_batches(
         self, forest: Forest, *, context: Literal["tree", "none"] | None = None, tokens: int = TOKENS

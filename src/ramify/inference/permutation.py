@@ -420,10 +420,6 @@ class StreamQuery(MaskQuery):
     def head(self) -> Head:
         return Head(self.tree.nodes[self.node].id, "none", ())
 
-    @property
-    def num_special(self) -> int:
-        return self.pipeline.layout.num_special
-
     def log_probabilities(
         self, texts: Sequence[Sequence[int]], asked: Sequence[Sequence[int]]
     ) -> Float[Tensor, "text place vocab"]:

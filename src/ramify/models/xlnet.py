@@ -236,9 +236,7 @@ class XLNet(StreamBackbone):
             if read != "all":
                 ends = lengths[group.start : group.stop, None]
                 asked = torch.zeros_like(ends) if read == "first" else (ends - 1).clamp(min=0)
-            states, weights = self._read_alone(
-                ids, filled[places].view_as(ids), segments, asked, recorded=record is not None
-            )
+            states, weights = self._read_alone(ids, filled[places].view_as(ids), segments, asked, recorded=record is not None)
             states = [state.flatten(0, 1) for state in (states if layers else states[-1:])]
             if asked is not None and not host_lengths.all():
                 full = torch.from_numpy(np.flatnonzero(host_lengths)).to(ids.device)
@@ -580,8 +578,8 @@ class XLNetAdapter(HFAdapter[XLNetConfig]):
             )
         if model.task["next_segment"]:
             raise RamifyError(
-                f"task.next_segment={model.task['next_segment']:g} has no Hugging Face form, whose XLNet has no head that predicts "
-                "whether a segment follows. Train a model with task.next_segment=0."
+                f"task.next_segment={model.task['next_segment']:g} has no Hugging Face form, whose XLNet has no head for "
+                "whether a segment follows another. Train a model with task.next_segment=0."
             )
         config = {
             "architectures": ["XLNetLMHeadModel"],

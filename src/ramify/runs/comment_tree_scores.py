@@ -227,7 +227,7 @@ def _opponent(pipeline: MaskFiller, source: str, against: str | Path) -> MaskFil
         raise RamifyError(
             f"--against {against} holds a {type(other).__name__}, not a masked language model. Choose another model."
         )
-    if other.tokenizer.hash != pipeline.tokenizer.hash:
+    if other.tokenizer.text_hash != pipeline.tokenizer.text_hash:
         raise RamifyError(
             f"--against {against} has another tokenizer than {source}, so its masks would differ. Compare models with the same "
             "tokenizer."
