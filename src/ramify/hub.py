@@ -278,8 +278,8 @@ def _load_hugging_face(directory: Path) -> Pipeline:
     if not model.heads:
         if form.headless is None:
             raise RamifyError(
-                f"{directory} holds no head, so this {type(backbone).__name__} predicts no words. Choose a checkpoint that holds "
-                "its head."
+                f"{directory} holds no head, so this {type(backbone).__name__} predicts no words. Choose a checkpoint that "
+                "holds its head."
             )
         return form.headless(backbone, tokenizer, input, normalize=sentences is not None and sentences.normalize)
     kind = TASKS[form.task]
