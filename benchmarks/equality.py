@@ -54,7 +54,7 @@ CHANGED_ON_PURPOSE: dict[str, Change] = {
     "*xlnet-lm*": Change("the recipe trains full orders"),
     "score/unknown*": Change("unknown pieces are counted"),
     "*unknown_tokens*": Change("unknown pieces are counted"),
-    "evaluate/*/stderr*": Change("unknown pieces are counted"),
+    "evaluate/*/stderr*": Change("the kind of run is named, and unknown pieces are counted"),
     "evaluate/rows/stdout*": Change("scores per byte leave out windows with unknown pieces"),
     "*longer_than_row": Change("scores say whether a text is longer than a row"),
     "*/refused/stderr*": Change("refusals name the models that can"),

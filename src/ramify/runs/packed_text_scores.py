@@ -51,7 +51,7 @@ def score(
     pipeline: MaskFiller, source: str, view: TextRows, collator: RowCollator, options: Mapping[str, Any]
 ) -> RowEvaluation:
     """Score a model on all rows of a view, and on the common footing of its text. Options: `OPTIONS`."""
-    check_options(options, OPTIONS, source, "a masked language model of running text")
+    check_options(options, OPTIONS, source, "a masked language model of running text (--kind comment-trees scores comments)")
     task, draws, rate = pipeline.task, options.get("draws", DRAWS), options.get("mask_rate")
     window = readable_window(task)
     footing = CommonFooting.of(view.text, task.tokenizer, window=window)

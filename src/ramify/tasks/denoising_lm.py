@@ -30,6 +30,10 @@ class DenoisingLMConfig(StreamTaskConfig):
         super().__post_init__()
         check_split(self.mask_split)
 
+    @property
+    def predicts_all_in_orders(self) -> bool:
+        return False
+
     def build(self, backbone: StreamBackbone, tokenizer: Tokenizer, input: StreamInput) -> "DenoisingLM":
         return DenoisingLM(backbone, tokenizer, input, self)
 

@@ -40,6 +40,11 @@ class StreamTaskConfig(ABC):
         if self.longest_span < 1:
             raise RamifyError(f"task.longest_span must be at least 1, but is {self.longest_span}.")
 
+    @property
+    @abstractmethod
+    def predicts_all_in_orders(self) -> bool:
+        """Whether all tokens of a part of a row are predicted, in random orders."""
+
     @abstractmethod
     def build(self, backbone: StreamBackbone, tokenizer: Tokenizer, input: StreamInput) -> "StreamTask":
         """A task with these settings, with fresh weights of its own."""
@@ -63,6 +68,7 @@ class StreamTask(Task[StreamBatch], ABC):
 
     optional = ("next_segment",)
     """Objectives of running text start from each other, but only permutation language modelling may predict segments."""
+    matching = ("tie_weights",)
     backbone: StreamBackbone
     input: StreamInput
     config: Any
