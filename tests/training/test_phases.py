@@ -329,7 +329,7 @@ def test_refused_phases(tmp_path, monkeypatch, phases, settings, freeze, message
         ({"lr": "fast"}, r"train\.phases: critic: lr must be of the form number or null, not 'fast'"),
         (
             {"optimizer": "lion"},
-            r"train\.phases: critic: optimizer must be of the form adamw, adam, sgd, adagrad, ",
+            r"phase critic: train\.optimizer=lion is not one of adamw, adam, sgd, adagrad, ",
         ),
         ({"lr": -1.0}, r"phase critic: train\.lr must not be negative"),
         ({"betas": (2.0, 0.5)}, r"phase critic: train\.betas must be at least 0"),
