@@ -466,7 +466,8 @@ def test_decoder(added, store, tmp_path):
     assert shown == greedy[2].to_json()
     again = replace(run, init=str(tmp_path / "run")).sized(str(tmp_path / "run")).prepare(tmp_path / "other").task
     assert torch.equal(again.backbone.embedding.weight, model.task.backbone.embedding.weight)
-    with pytest.raises(RamifyError, match="it can generate"):
+    assert model.embed(["aa be", "", "ha"]).shape == (3, 16)
+    with pytest.raises(RamifyError, match="it can generate, embed"):
         model.fill_mask("[MASK]")
 
 

@@ -36,7 +36,7 @@ NODES = 1 << 18
 """Number of nodes that are laid out at a time."""
 
 
-class TextPipeline(Pipeline, ABC):
+class EmbeddingPipeline(Pipeline, ABC):
     """A pipeline of a model that reads the texts of trees. Every such model can embed."""
 
     abilities: ClassVar[tuple[str, ...]] = (READS_COMMENTS,)
@@ -78,6 +78,51 @@ class TextPipeline(Pipeline, ABC):
             out[nodes] = vectors
         return texts.in_order_of_rows(out)
 
+    @property
+    @abstractmethod
+    def max_tokens(self) -> int:
+        """The number of tokens after which a text is cut, special tokens included."""
+
+    @property
+    def dim(self) -> int:
+        """The length of a vector."""
+        return self.backbone.vector_dim
+
+    def embed_batches(
+        self, forest: Forest, *, context: Literal["tree", "none"] | None = None, tokens: int = TOKENS
+    ) -> Iterator[tuple[Ints, Float[NDArray, "node dim"]]]:
+        """Yield nodes of the store and their vectors, batch by batch."""
+        if context not in (None, "tree", "none"):
+            raise RamifyError(
+                f"context={context} is not a context of embed: a vector is of a node with its ancestors (tree) or of its text "
+                "alone (none). Set context to tree or none, or leave it out."
+            )
+        if context == "tree" and not self.backbone.reads_context:
+            raise RamifyError(
+                f"context=tree needs a model that reads ancestors; {type(self.backbone).__name__} embeds texts alone. Set "
+                "context=none."
+            )
+        with evaluating(self.module):
+            for source, vectors in self.vector_batches(forest, context, tokens):
+                # The parts of a chained text share one vector, their mean.
+                nodes, place = np.unique(forest.node[source], return_inverse=True)
+                total = torch.zeros(len(nodes), vectors.shape[1], dtype=torch.float32, device=vectors.device)
+                total.index_add_(0, torch.from_numpy(place).to(vectors.device), vectors.float())
+                total /= torch.from_numpy(np.bincount(place)).to(vectors.device)[:, None]
+                if self.normalize:
+                    total = nn.functional.normalize(total, dim=1)
+                yield nodes, total.cpu().numpy()
+
+    @abstractmethod
+    def vector_batches(
+        self, forest: Forest, context: Literal["tree", "none"] | None, tokens: int
+    ) -> Iterator[tuple[Ints, Float[Tensor, "row dim"]]]:
+        """Yield nodes of the forest and the vectors of their texts, in batches of about `tokens` tokens."""
+
+
+class TextPipeline(EmbeddingPipeline, ABC):
+    """A pipeline of a model that reads the texts of trees, and records its attention."""
+
     @verb
     def attention(
         self,
@@ -114,47 +159,6 @@ class TextPipeline(Pipeline, ABC):
         seed: int,
     ) -> Attention:
         """`attention` of one text. Only models with two streams are given an order."""
-
-    @property
-    @abstractmethod
-    def max_tokens(self) -> int:
-        """The number of tokens after which a text is cut, special tokens included."""
-
-    @property
-    def dim(self) -> int:
-        """The length of a vector."""
-        return self.backbone.out_dim
-
-    def embed_batches(
-        self, forest: Forest, *, context: Literal["tree", "none"] | None = None, tokens: int = TOKENS
-    ) -> Iterator[tuple[Ints, Float[NDArray, "node dim"]]]:
-        """Yield nodes of the store and their vectors, batch by batch."""
-        if context not in (None, "tree", "none"):
-            raise RamifyError(
-                f"context={context} is not a context of embed: a vector is of a node with its ancestors (tree) or of its text "
-                "alone (none). Set context to tree or none, or leave it out."
-            )
-        if context == "tree" and not self.backbone.reads_context:
-            raise RamifyError(
-                f"context=tree needs a model that reads ancestors; {type(self.backbone).__name__} embeds texts alone. Set "
-                "context=none."
-            )
-        with evaluating(self.module):
-            for source, vectors in self.vector_batches(forest, context, tokens):
-                # The parts of a chained text share one vector, their mean.
-                nodes, place = np.unique(forest.node[source], return_inverse=True)
-                total = torch.zeros(len(nodes), vectors.shape[1], dtype=torch.float32, device=vectors.device)
-                total.index_add_(0, torch.from_numpy(place).to(vectors.device), vectors.float())
-                total /= torch.from_numpy(np.bincount(place)).to(vectors.device)[:, None]
-                if self.normalize:
-                    total = nn.functional.normalize(total, dim=1)
-                yield nodes, total.cpu().numpy()
-
-    @abstractmethod
-    def vector_batches(
-        self, forest: Forest, context: Literal["tree", "none"] | None, tokens: int
-    ) -> Iterator[tuple[Ints, Float[Tensor, "row dim"]]]:
-        """Yield nodes of the forest and the vectors of their texts, in batches of about `tokens` tokens."""
 
 
 class ContextPipeline(TextPipeline, ABC):

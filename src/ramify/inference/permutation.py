@@ -1,7 +1,7 @@
 """Pipelines of models of running text: likelihoods under any factorization order, generation, single words, and vectors."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ramify.batching.encoder_input import EncoderInput
-from ramify.batching.forest import Forest, Ints
+from ramify.batching.forest import Ints
 from ramify.batching.stream_batch import StreamBatch, StreamTargets, plain_rows
 from ramify.batching.views.comment_trees import Context
 from ramify.config import check_seed
-from ramify.dataset.store import Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.answers import Likelihood, NodeAttention, StreamAttention
 from ramify.inference.attention import AttentionTable, check_pairs, check_records, chosen_heads, spelled, text_tables
@@ -24,13 +23,12 @@ from ramify.inference.base import TOKENS
 from ramify.inference.fill_mask import FillingPipeline
 from ramify.inference.generate import GeneratingPipeline
 from ramify.inference.mask_query import Head, MaskQuery, chosen_node, node_of
-from ramify.inference.rows import recorded, row_vectors
+from ramify.inference.rows import recorded
 from ramify.inference.score import ScoringPipeline
 from ramify.inference.streams import StreamPipeline
 from ramify.inference.verbs import ORDERS
 from ramify.nn.attention import AttentionRecord
 from ramify.nn.modes import evaluating
-from ramify.nn.ragged import length_key, runs
 from ramify.tasks.denoising_lm import DenoisingLM
 from ramify.tasks.permutation_lm import PermutationLM
 from ramify.tokenizer import Tokenizer
@@ -41,15 +39,7 @@ RECORDED = 1 << 26
 
 
 class WordPipeline(StreamPipeline, FillingPipeline, ABC):
-    """A model that reads both sides of a word. It fills masks and embeds texts, each alone, without separators or memory."""
-
-    @property
-    def max_tokens(self) -> int:
-        return self.input.row_tokens
-
-    def forest(self, data: Store | Iterable[Tree]) -> Forest:
-        store = data if isinstance(data, Store) else Store.from_trees(data)
-        return Forest.open(store, self.tokenizer, self.input.row_tokens, layout="xlnet")
+    """A pipeline of a model that reads both sides of a word. It fills masks, each text alone, without separators or memory."""
 
     def mask_query(self, tree: Tree, node: str | int, context: Context | None) -> "StreamQuery":
         if context not in (None, "none"):
@@ -58,18 +48,6 @@ class WordPipeline(StreamPipeline, FillingPipeline, ABC):
                 "Set context=none."
             )
         return StreamQuery(self, self.tokenizer, tree, node_of(tree, node))
-
-    def vector_batches(
-        self, forest: Forest, context: Literal["tree", "none"] | None, tokens: int
-    ) -> Iterator[tuple[Ints, Float[Tensor, "row dim"]]]:
-        """Yield nodes of the forest and their vectors, shortest texts first."""
-        lengths = np.minimum(forest.length, self.input.room(self.tokenizer))
-        order = np.argsort(length_key(lengths), kind="stable")
-        for start, stop in runs(lengths[order] + self.layout.num_special, tokens):
-            nodes = order[start:stop]
-            texts = forest.gather(nodes, lengths[nodes]), lengths[nodes]
-            rows = EncoderInput.of_texts(texts, self.layout, None)
-            yield nodes[rows.source], row_vectors(self.backbone, rows.to(self.device))
 
     def _text(self, tree: Tree | str, node: str | int | None, context: Context | None) -> tuple["StreamQuery", Ints]:
         """A text whose attention is recorded, and its tokens."""
