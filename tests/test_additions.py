@@ -19,7 +19,7 @@ import ramify
 from fixtures import WORDS, bert_task, built, discussions, tokenizer
 from fixtures.decoders import Continuer, GruConfig, NextToken, NextTokenConfig
 from fixtures.running import WHOLE_ROWS
-from fixtures.toys import Forger, Texts
+from fixtures.toys import Forger, NextLetter, Texts
 from ramify import hub
 from ramify.batching.batch import AnyBatch, Batch, Collator
 from ramify.batching.encoder_input import EncoderInput
@@ -51,6 +51,7 @@ from ramify.models.hf_adapter import ForeignFiles, HFAdapter, PortableModel
 from ramify.nn.attention import AttentionRecord
 from ramify.nn.blocks import Activation, LayerPrefixes
 from ramify.nn.pooling import Pool
+from ramify.readers import FORMATS, Format, detect_format
 from ramify.registry import HF_FORMS, MODELS, TASKS, HFForm, TaskKind
 from ramify.report import write_report
 from ramify.runs import RUNS, Run, execute, read_run
@@ -65,6 +66,8 @@ from ramify.tokenizer import TextLayout, Tokenizer
 from ramify.training.checkpoints import Progress
 from ramify.training.config import TrainConfig
 from ramify.training.metrics_log import read_metrics
+from ramify.training.optimizers import OPTIMIZERS
+from ramify.training.schedules import SCHEDULES
 from ramify.training.trainer import Stage, Trainer
 
 ARCHITECTURE = Path(__file__).parents[1] / "docs/architecture.md"
@@ -678,6 +681,43 @@ def test_form_of_another_library(added, tmp_path):
         ramify.load(folder)
 
 
+def test_reader(monkeypatch, tmp_path):
+    """A module and a line: the format is built and detected, and its options are those of its function."""
+    monkeypatch.setitem(FORMATS, "verses", Format("trees", "fixtures.verses", "a poem per file"))
+    poem = tmp_path / "poem.txt"
+    poem.write_text("POEM\nno bird\nno word\n", "utf-8")
+    ramify_command(
+        "data", "build", poem, "--format", "verses", "--option", "shouted=yes", "--split", "1,0,0", "--out", tmp_path / "d"
+    )
+    assert Store.open(tmp_path / "d").texts([0, 1]) == ["NO BIRD", "NO WORD"]
+    with pytest.raises(RamifyError, match=r"'loud'; its options are shouted"):
+        FORMATS["verses"].check(["loud"])
+    others = [name for name in FORMATS if name not in ("verses", "text")]
+    monkeypatch.setattr("ramify.readers.FORMATS", {name: FORMATS[name] for name in (*others, "verses")})
+    assert detect_format([poem]) == "verses"
+
+
+def test_schedule_and_optimizer(monkeypatch, tmp_path):
+    """A function and a line: a run takes its name, and a killed run ends with the bits of an uninterrupted one."""
+    monkeypatch.setitem(SCHEDULES, "halves", lambda config, share, epoch: 0.5 ** int(4 * share))
+    monkeypatch.setitem(OPTIMIZERS, "rprop", lambda groups, config: torch.optim.Rprop(groups, lr=config.lr))
+    config = TrainConfig(steps=8, budget=3, budget_unit="targets", schedule="halves", optimizer="rprop", checkpoint_every=2)
+
+    def trainer(out: str) -> Trainer:
+        texts = Texts(5, 3, 4)
+        return Trainer(
+            NextLetter(), [Stage(replace(config, log_every=1), texts, texts.collate)], tmp_path / out, seed=3, cpu=True
+        )
+
+    straight, resumed = trainer("straight"), trainer("killed")
+    straight.run()
+    trainer("killed").run(until=5)
+    resumed.run(resume=True)
+    assert all(map(torch.equal, straight.task.parameters(), resumed.task.parameters()))
+    rates = [record["lr"] for record in read_metrics(tmp_path / "straight")]
+    assert rates == pytest.approx([5e-4 * 0.5 ** (number // 2) for number in range(8)])
+
+
 def test_tasks_with_one_pipeline_keep_their_names(added, monkeypatch, tmp_path):
     monkeypatch.setitem(TASKS, "other", TaskKind(OtherConfig, MaskedLM, TextInput, MaskFiller))
     task = bert_task()
@@ -691,12 +731,17 @@ def test_pages_list_the_files_of_an_addition():
     text = ARCHITECTURE.read_text("utf-8")
     (table,) = re.findall(r"<!-- additions -->\n(.*?)<!-- /additions -->", text, re.S)
     touched = {
-        row[0]: re.findall(r"`([\w/]+\.py)`", row[1]) for row in re.findall(r"^\| (a [^|]*) \| ([^|]*) \|$", table, re.M)
+        row[0]: re.findall(r"`([\w/]+\.py)`", row[1]) for row in re.findall(r"^\| (an? [^|]*) \| ([^|]*) \|$", table, re.M)
     }
     assert touched == {
         "a text model": ["models/NAME.py", "registry.py", "recipes/NAME.py", "recipes/__init__.py"],
+        "a decoder": ["models/NAME.py", "tasks/NAME.py", "inference/NAME.py", "registry.py"],
         "a task": ["tasks/NAME.py", "registry.py"],
+        "a head on texts": ["tasks/NAME.py", "inference/NAME.py", "registry.py"],
         "a kind of run": ["runs/NAME.py", "runs/__init__.py"],
         "a form of another library": ["models/NAME.py", "registry.py"],
         "a verb": ["inference/answers.py", "inference/verbs.py"],
+        "a schedule": ["training/schedules.py"],
+        "an optimizer": ["training/optimizers.py"],
+        "a reader": ["readers/NAME.py", "readers/__init__.py"],
     }

@@ -95,8 +95,8 @@ class StreamRun(RunningTextRun):
     dev: RowDevConfig = field(default_factory=RowDevConfig)
 
     def notes(self) -> list[str]:
-        in_orders = isinstance(self.task, PermutationLMConfig) and self.task.order == "permutation"
-        if not (in_orders and self.task.k == 1 and self.input.overlap):
+        task = self.task
+        if not isinstance(task, PermutationLMConfig) or task.order != "permutation" or task.k != 1 or not self.input.overlap:
             return []
         return [
             f"input.reused_tokens={self.input.reused_tokens} is less than input.row_tokens={self.input.row_tokens}, so rows "
