@@ -465,3 +465,8 @@ def test_words_begin_where_the_tokenizer_marks_them(kind, size, starts):
     assert [int(own.piece_bytes[word].sum()) for word in words] == [len(word.encode()) for word in starts]
     assert own.word_starts[own.special_ids].all()
     assert not own.piece_bytes[own.special_ids].any()
+
+
+def test_a_vocabulary_with_half_of_the_special_tokens_loads(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\na\nb\n")
+    assert Tokenizer.load(tmp_path).encode("a b") == [3, 4]

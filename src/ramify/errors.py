@@ -2,6 +2,7 @@
 counts, durations and texts in messages."""
 
 import unicodedata
+from math import floor, log10
 
 
 class RamifyError(Exception):
@@ -17,6 +18,12 @@ def counted(count: int, what: str, ending: str = "s") -> str:
     if count == 1:
         return f"1 {what}"
     return f"{count:,} {what[:-1]}ies" if what.endswith("y") and what[-2] not in "aeou" else f"{count:,} {what}{ending}"
+
+
+def percent(share: float) -> str:
+    """A share in percent with two significant digits, down to a millionth of a percent."""
+    digits = 1 - floor(log10(max(100 * share, 1e-6)))
+    return f"{100 * share:.{max(0, digits)}f} %"
 
 
 def with_article(name: str) -> str:

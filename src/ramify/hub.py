@@ -41,6 +41,12 @@ def load_own_tensors(model: nn.Module, tensors: Mapping[str, Tensor], where: str
     load_strictly(_owned(model), tensors, where)
 
 
+def check_settings(task: Task[Any], saved: "Saved", where: str | Path) -> None:
+    """Raise `RamifyError` if a task cannot start from a saved one, because their settings differ (`Task.matching`)."""
+    settings = saved.parts["task"]
+    hf.require(task.config, {name: getattr(settings, name) for name in task.matching}, where, "task")
+
+
 def start_from(task: Task[Any], tensors: Mapping[str, Tensor], where: str | Path) -> None:
     """Let a new task start from the tensors of a saved one. The task says which of them begin anew (`Task.fresh`), and which a
     saved task may lack or have in addition (`Task.optional`). Raises if others are missing, left over or of another shape."""
@@ -272,8 +278,8 @@ def _load_hugging_face(directory: Path) -> Pipeline:
     if not model.heads:
         if form.headless is None:
             raise RamifyError(
-                f"{directory} holds no head, so this {type(backbone).__name__} predicts no words. Choose a checkpoint with its "
-                "head."
+                f"{directory} holds no head, so this {type(backbone).__name__} predicts no words. Choose a checkpoint that "
+                "holds its head."
             )
         return form.headless(backbone, tokenizer, input, normalize=sentences is not None and sentences.normalize)
     kind = TASKS[form.task]

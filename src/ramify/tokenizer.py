@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from ramify.errors import RamifyError, counted
+from ramify.errors import RamifyError, counted, percent
 from ramify.files import STANDARD, StandardInput, read_json, write_text
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
@@ -163,6 +163,28 @@ class RowLayout:
         inside = np.repeat(starts + len(self.before) - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
         rows[inside] = ids
         return rows
+
+
+@dataclass(frozen=True)
+class UnknownTokens:
+    """The number of tokens of some text that stand for what the tokenizer cannot spell. A model cannot tell them apart."""
+
+    count: int
+    tokens: int
+    """The number of all tokens."""
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def notes(self, source: str) -> tuple[str, ...]:
+        """A note for people, if there are any. `source` names the text."""
+        if not self:
+            return ()
+        share = percent(self.count / self.tokens)
+        return (
+            f"{self.count:,} of {counted(self.tokens, 'token')} of {source} ({share}) are unknown to the tokenizer, so they "
+            "all look alike to the model.",
+        )
 
 
 class Tokenizer:
@@ -343,6 +365,12 @@ class Tokenizer:
         return hashlib.sha256(self.json.encode()).hexdigest()[:16]
 
     @cached_property
+    def text_hash(self) -> str:
+        """A hash of all that decides the ids of a text, without the special tokens that other programs add around it."""
+        settings = {name: value for name, value in json.loads(self.json).items() if name != "post_processor"}
+        return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
+
+    @cached_property
     def pieces_hash(self) -> str:
         """A hash of all pieces and their ids, however the library writes the file."""
         return hashlib.sha256(repr(sorted(self.ids.items())).encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -445,6 +473,11 @@ class Tokenizer:
         return processors.TemplateProcessing(
             single=[*before, f"$A:{one}", *ending(one)], pair=pair, special_tokens=[(self.token(id), id) for id in special]
         )
+
+    def unknown(self, ids: Sequence[int] | NDArray[np.integer]) -> UnknownTokens:
+        """Count the tokens that the tokenizer cannot spell. One without a token for them spells all text."""
+        count = 0 if self.unk_id is None else int(np.count_nonzero(np.asarray(ids) == self.unk_id))
+        return UnknownTokens(count, len(ids))
 
     @cached_property
     def special_ids(self) -> list[int]:
@@ -563,7 +596,8 @@ def _bert_pipeline(engine: Engine, normalizer: normalizers.BertNormalizer) -> En
     engine.normalizer = normalizer
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     engine.decoder = decoders.WordPiece()
-    return _framed(engine) if engine.token_to_id("[CLS]") is not None else engine
+    framed = all(engine.token_to_id(token) is not None for token in ("[CLS]", "[SEP]"))
+    return _framed(engine) if framed else engine
 
 
 def _framed(engine: Engine) -> Engine:

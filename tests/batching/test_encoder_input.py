@@ -100,6 +100,10 @@ def test_texts_that_do_not_fit_are_refused():
         EncoderInput.of_texts(flat([]), layout, 2)
     with pytest.raises(RamifyError, match=r"overlap=4 leaves no room for new tokens in rows that hold 4 tokens of a text"):
         EncoderInput.of_texts(flat([[7] * 9]), layout, 6, long="split", overlap=4)
+    with pytest.raises(RamifyError, match=r"overlap=-1 would leave out tokens between rows"):
+        EncoderInput.of_texts(flat([[7] * 9]), layout, 6, long="split", overlap=-1)
+    with pytest.raises(RamifyError, match=r"overlap=0 leaves no room for new tokens in rows that hold 0 tokens of a text"):
+        EncoderInput.of_pairs(flat([[7] * 9]), flat([[7]]), layout, 6, long="split")
 
 
 def test_moved_rows_keep_their_place_in_the_texts():

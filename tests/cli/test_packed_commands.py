@@ -47,6 +47,15 @@ def test_train_and_use(ramify, data, tmp_path, recipe):
     status, out, err = ramify("evaluate", run, "--data", data, "--split", "dev")
     assert status == 0, err
     assert "common footing:" in out
+    assert "kind: packed-text\n" in err
+    status, out, err = ramify("evaluate", run, "--data", data, "--kind", "comment-trees", "--context", "none", "--json")
+    assert (status, "kind: comment-trees\n" in err) == (0, True), err
+    assert json.loads(out).keys() >= {"by_depth", "by_class"}
+    assert "(--kind comment-trees scores comments)" in ramify("evaluate", run, "--data", data, "--context", "none")[2]
+    assert (
+        "--kind rows is not a kind of run. Choose comment-trees, "
+        in ramify("evaluate", run, "--data", data, "--kind", "rows")[2]
+    )
     for rate in ("nan", "0", "1.5"):
         assert "mask_rate must be above 0 and at most 1" in ramify("evaluate", run, "--data", data, "--mask-rate", rate)[2]
     mask = "[MASK]"

@@ -338,3 +338,17 @@ def test_masks_of_a_tree_on_standard_input_are_filled(standard):
     status, out, err = standard(tree.to_json(), "fill-mask", CHECKPOINT, "--data", "-", "--node", "a", "--json")
     assert status == 0, err
     assert len(json.loads(out)["masks"]) == 1
+
+
+def test_text_on_standard_input_is_shown_with_its_masks(standard):
+    status, out, err = standard("it is [MASK] today", "fill-mask", CHECKPOINT, "--text", "-")
+    assert status == 0, err
+    assert out.splitlines()[0] == "it is [MASK] today"
+
+
+def test_text_without_tokens_has_no_likelihood(standard):
+    status, _, err = standard("", "score", CHECKPOINT, "--text", "-")
+    assert (status, "the text '' has no tokens" in err) == (2, True), err
+    tree = Tree((Node("how is the weather", id="p"), Node("", (0,), id="a")), id="t")
+    status, _, err = standard(tree.to_json(), "score", CHECKPOINT, "--data", "-", "--node", "a")
+    assert (status, "the text of node 'a' has no tokens" in err) == (2, True), err

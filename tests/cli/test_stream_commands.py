@@ -105,7 +105,7 @@ def test_evaluate(xlnet, replies):
 
 def test_score(xlnet, language_model):
     forward = json.loads(ramify("score", language_model, "--text", WORDS[0], "--order", "forward", "--json").stdout)
-    assert forward.keys() == {"log_likelihood", "tokens", "bytes", "order", "longer_than_row"}
+    assert forward.keys() == {"log_likelihood", "tokens", "bytes", "order", "longer_than_row", "unknown_tokens"}
     assert forward["bytes"] == len(WORDS[0])
     assert not forward["longer_than_row"]
     many = ramify("score", language_model, "--text", WORDS[0], "--order", "random:3", "--json")
@@ -140,7 +140,7 @@ def test_generate(language_model, xlnet):
         for _ in range(2)
     )
     assert one == two
-    assert one.keys() == {"prompt", "text", "tokens"}
+    assert one.keys() == {"prompt", "text", "tokens", "unknown_tokens"}
     assert one["tokens"] == 5
     stopped = ramify("generate", language_model, "--tokens", 30, "--seed", 7, "--stop", "the", "--stop", ".", "--json")
     assert json.loads(stopped.stdout)["tokens"] < 30

@@ -172,6 +172,11 @@ def test_score_of_an_empty_text(model):
     assert model.score(Tree((Node("", id="a"),), id="t"), "a").pseudo_log_likelihood == 0.0
 
 
+def test_score_of_an_empty_text_without_special_tokens():
+    input = TextInput(max_tokens=32, context="none", layout="plain")
+    assert MaskFiller(bert_task(input=input)).score("").pseudo_log_likelihood == 0.0
+
+
 def test_post_can_be_filled(model):
     tree = Tree((Node("aa [MASK] be", id="a"), Node("co", (0,), id="b")), id="t")
     answer = model.fill_mask(tree, "a")

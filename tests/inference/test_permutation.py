@@ -266,7 +266,7 @@ def test_masks_do_not_see_each_other_or_themselves(model, tokenizer):
 
 
 def test_vectors_do_not_depend_on_other_texts(model):
-    tree = Tree([Node("the moon"), Node("", parents=(0,)), Node(TEXT, parents=(0,))])
+    tree = Tree((Node("the moon"), Node("", parents=(0,)), Node(TEXT, parents=(0,))))
     vectors = model.embed([tree, "the hill"])
     assert vectors.shape == (4, 16)
     assert not vectors[1].any()

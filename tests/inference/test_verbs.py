@@ -91,6 +91,11 @@ def test_lists_give_lists_of_answers(model):
         model.fill_mask([TREE], node="below")
 
 
+def test_a_tuple_that_is_no_pair_of_a_tree_and_a_node_is_refused(model):
+    with pytest.raises(RamifyError, match=r"score got a tuple of 3 values.* Pass several texts or trees as a list"):
+        model.score(("one", "two", "three"))
+
+
 def test_options_of_other_models_are_refused(model):
     for method in (model.score, model.attention):
         with pytest.raises(RamifyError, match="order='forward' needs an XLNet with a query stream, but this is a MaskFiller"):
@@ -113,6 +118,7 @@ def test_json_has_a_key_for_each_field_that_is_not_left_out(model):
     ]  # fmt: skip
     head = answers.HeadWeights(1, 2, np.array([[1 / 3, 2 / 3]], dtype=np.float32), notes=("so so",))
     assert json.dumps(head.to_json()) == '{"layer": 1, "head": 2, "weights": [[0.333333, 0.666667]]}'
-    score = answers.Likelihood(-1.5, 3, 5, "forward", False, notes=("long",))
-    assert score.to_json() == {"log_likelihood": -1.5, "tokens": 3, "bytes": 5, "order": "forward", "longer_than_row": False}
+    score = answers.Likelihood(-1.5, 3, 5, "forward", False, 0, notes=("long",))
+    facts = {"log_likelihood": -1.5, "tokens": 3, "bytes": 5, "order": "forward", "longer_than_row": False, "unknown_tokens": 0}
+    assert score.to_json() == facts
     assert (score.value, score.num_tokens) == (-1.5, 3)

@@ -156,6 +156,17 @@ def test_one_token_of_each_row_has_the_state_that_it_has_among_all(case, read):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("read", ["first", "last"])
+def test_rows_without_tokens_may_share_a_group_with_others(case, read):
+    lengths = np.array([3, 0, 2])
+    rows = EncoderInput.of_rows(torch.arange(5, 10), Rows.build(lengths, keys=np.zeros(3, dtype=np.int64)))
+    apart = EncoderInput.of_rows(rows.ids, Rows.build(lengths, keys=np.arange(3)))
+    one = case.backbone.encode_rows(rows, read=read)
+    assert one.rows.host_lengths.tolist() == [1, 0, 1]
+    equal(one.last, case.backbone.encode_rows(apart, read=read).last)
+
+
+@torch.no_grad()
 def test_vectors_read_the_tokens_that_the_model_names(case):
     rows = case.rows()
     equal(case.backbone.vectors(rows), case.backbone.vector(case.backbone.encode_rows(rows)))
@@ -173,7 +184,7 @@ def test_recording_changes_nothing(case):
     for layer in layers:
         ((_, weights),) = layer.items()
         sizes = observed.rows.host_lengths.tolist()
-        assert [row.shape[1:] for row in weights] == [(size, size) for size in sizes if size] or len(weights) == len(sizes)
+        assert [row.shape[1:] for row in weights] == [(size, size) for size in sizes]
         for row in weights:
             equal(row.sum(-1), torch.ones_like(row.sum(-1)))
 

@@ -10,6 +10,7 @@ import ramify
 from ramify import hub
 from ramify.batching.views.comment_trees import TextInput
 from ramify.batching.views.streams import StreamInput
+from ramify.errors import RamifyError
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.permutation import PermutationPipeline
 from ramify.models.bert import Bert, BertConfig
@@ -51,11 +52,11 @@ def bert_model(tokenizer, *, next_sentence=0.0, layout="bert"):
     return MaskFiller(spread(MaskedLM(Bert(config), tokenizer, TextInput(context="none", layout=layout), task)))
 
 
-def xlnet_model(tokenizer, reused=48):
+def xlnet_model(tokenizer, reused=48, segments="none", **task):
     torch.manual_seed(0)
     config = XLNetConfig(vocab_size=tokenizer.vocab_size, dim=16, num_layers=2, num_heads=2, ffn_dim=24, memory=8)
-    input = StreamInput(reused_tokens=reused)
-    return PermutationPipeline(spread(PermutationLM(XLNet(config), tokenizer, input, PermutationLMConfig())))
+    input = StreamInput(reused_tokens=reused, segments=segments)
+    return PermutationPipeline(spread(PermutationLM(XLNet(config), tokenizer, input, PermutationLMConfig(**task))))
 
 
 def loaded(auto, folder):
@@ -168,3 +169,21 @@ def test_layout_of_a_foreign_checkpoint_is_exported_with_it(tmp_path, family):
     fast, theirs = loaded(transformers.AutoModelForMaskedLM, tmp_path / "again")
     assert_equal_tokens(fast, tokenizer, family, theirs.config.vocab_size)
     assert (fast.bos_token, fast.cls_token) == (("<s>", "<s>") if family == "roberta" else (None, "[CLS]"))
+
+
+def test_an_xlnet_with_a_head_that_the_other_library_lacks_is_not_exported_without_it(tmp_path):
+    model = xlnet_model(trained("wordpiece"), segments="pair", next_segment=0.5)
+    with pytest.raises(RamifyError, match=r"task.next_segment=0.5 has no Hugging Face form.* Train a model with"):
+        hub.export_hugging_face(model, tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_exported_tokenizer_gives_texts_the_same_ids(tmp_path, kind):
+    """`evaluate --against` compares a model with its export."""
+    tokenizer = trained(kind)
+    tokenizer.export(tmp_path, "xlnet", {})
+    exported = Tokenizer.load(tmp_path)
+    assert exported.hash != tokenizer.hash
+    assert exported.text_hash == tokenizer.text_hash
+    assert exported.text_hash != trained(kind, lowercase=False).text_hash

@@ -15,7 +15,7 @@ from fixtures.running import task as permutation_task
 from ramify.batching.stream_batch import collate_streams
 from ramify.recipes import FITS, RECIPES
 from ramify.registry import TASKS
-from ramify.tasks.base import MAIN
+from ramify.tasks.base import MAIN, belongs
 from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
 
 ROOT = Path(ramify.__file__).parent
@@ -38,6 +38,19 @@ def tensors() -> set[str]:
     return {name for kind in TASKS.values() for name in (*kind.task.optional, *kind.task.fresh)} - FITS.keys() - RECIPES.keys()
 
 
+def modules() -> set[str]:
+    """The modules of tasks."""
+    tasks = (tree_task(), nested_task(), permutation_task())
+    return {"backbone", *tensors(), *(name.partition(".")[0] for task in tasks for name in task.state_dict())}
+
+
+def shared_settings() -> set[str]:
+    """The settings in which a task equals a saved one that it starts from."""
+    found = {name for kind in TASKS.values() for name in kind.task.matching}
+    assert found >= {"head", "tie_weights"}
+    return found
+
+
 def literals(file: Path) -> Iterator[str]:
     """The strings of a file that are no documentation."""
     tree = ast.parse(file.read_text("utf-8"))
@@ -50,9 +63,9 @@ def literals(file: Path) -> Iterator[str]:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_no_loss_or_tensor_is_named(file):
     named = {text.removeprefix("dev_") for text in literals(file)}
-    assert not named & (losses() | tensors())
-    modules = tuple(f"{name}." for name in (*tensors(), "backbone"))
-    assert not [text for text in named if text.startswith(modules)]
+    assert not named & (losses() | tensors() | shared_settings())
+    parts = modules()
+    assert not [text for text in named if "." in text and belongs(text, parts)]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

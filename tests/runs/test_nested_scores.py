@@ -70,7 +70,7 @@ def evaluated(run, store, split, **options):
 
 def test_the_json_holds_four_numbers_per_measure_and_level(store, trained):
     found = json.loads(json.dumps(evaluated(trained, store, "dev", rows=40).to_json(), allow_nan=False))
-    assert list(found) == ["levels"]
+    assert list(found) == ["levels", "unknown_tokens"]
     levels = found["levels"]
     assert list(levels) == ["token", "sentence", "paragraph", "chapter", "document"]
     for measures in levels.values():

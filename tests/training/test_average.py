@@ -74,11 +74,14 @@ def test_mean_resumes_to_the_same_bits(tmp_path, data, kill):
     assert len((tmp_path / "killed/metrics.jsonl").read_text().splitlines()) == 9
 
 
-def test_buffers_that_are_no_fractions_come_from_the_last_checkpoint(tmp_path):
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64])
+def test_buffers_come_from_the_last_checkpoint(tmp_path, dtype):
     texts = Texts(4, 3, 4)
     config = TrainConfig(steps=6, budget=4, budget_unit="targets", checkpoint_every=2, average=2)
     stage = Stage(config, texts, texts.collate, make_sampler=stream(2))
-    trainer = Trainer(NextLetter(), [stage], tmp_path, seed=0, cpu=True)
+    task = NextLetter()
+    task.num_letters = task.num_letters.to(dtype)
+    trainer = Trainer(task, [stage], tmp_path, seed=0, cpu=True)
     trainer.run()
     assert trainer.task.num_letters == checkpoint(tmp_path, 6)["num_letters"] != checkpoint(tmp_path, 4)["num_letters"]
 

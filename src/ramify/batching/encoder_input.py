@@ -187,6 +187,8 @@ def _room(longest: int | None, special: int, lengths: Ints) -> int:
 
 def _divided(lengths: Ints, room: Ints, long: Long, overlap: int) -> tuple[Ints, Ints, Ints]:
     """The text of each row, and the beginning and length of its part of the text. `room` is that of each text."""
+    if overlap < 0:
+        raise RamifyError(f"overlap={overlap} would leave out tokens between rows. Choose a number of at least 0.")
     everything, nothing = np.arange(len(lengths)), np.zeros_like(lengths)
     over = np.flatnonzero(lengths > room)
     if long == "truncate":
@@ -199,9 +201,9 @@ def _divided(lengths: Ints, room: Ints, long: Long, overlap: int) -> tuple[Ints,
                 'Shorten the text, or pass long="truncate" or long="split".'
             )
         return everything, nothing, lengths
-    if len(over) and int(room[over].min()) <= overlap:
+    if len(over) and (least := int(room[over].min())) <= overlap:
         raise RamifyError(
-            f"overlap={overlap} leaves no room for new tokens in rows that hold {int(room[over].min())} tokens of a text. "
+            f"overlap={overlap} leaves no room for new tokens in rows that hold {max(least, 0)} tokens of a text. "
             "Lower overlap, or allow longer rows."
         )
     step = np.maximum(room - overlap, 1)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ramify.dataset.store import TOKENS, Store
 from ramify.errors import RamifyError
 from ramify.files import scratch_folder
-from ramify.tokenizer import Layout, RowLayout, Tokenizer
+from ramify.tokenizer import Layout, RowLayout, Tokenizer, UnknownTokens
 from ramify.tree import depths, roots_of
 
 Overflow = Literal["truncate", "chain"]
@@ -119,6 +119,11 @@ class Forest:
             for start in range(int(self.start[nodes].min(initial=end)), end, COUNTED):
                 counts += np.bincount(self.ids[start : min(start + COUNTED, end)], minlength=vocab_size)
         return counts
+
+    def unknown(self, trees: Ints, tokenizer: Tokenizer) -> UnknownTokens:
+        """Count the unknown tokens in the texts of these trees, which are in ascending order."""
+        counts = self.piece_counts(trees, tokenizer.vocab_size)
+        return UnknownTokens(0 if tokenizer.unk_id is None else int(counts[tokenizer.unk_id]), int(counts.sum()))
 
     def with_text(self, node: int, ids: Sequence[int]) -> "Forest":
         """Return a copy of the forest with other token ids at one node."""

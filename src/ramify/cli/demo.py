@@ -179,8 +179,9 @@ def saving(other: str, found: "Interval") -> str:
 
 
 def _fill(task: "MaskedLM", store: "Store") -> "list[Filling]":
+    from ramify.errors import percent
     from ramify.inference.held_out import NAMES, RULE, fillings
-    from ramify.report.html import percent, shortened
+    from ramify.report.html import shortened
 
     examples = fillings(task, store, "all")
     _say(f"{RULE} The first {SHOWN}:")

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ramify.cli.verbs import Asked
     from ramify.inference.documents import AnyDocumentPipeline
     from ramify.readers.base import Report
+    from ramify.tokenizer import UnknownTokens
     from ramify.tree import Tree
 
 Run = Annotated[str, typer.Argument(help="A run of `ramify train agent`, or a saved model.")]
@@ -112,20 +113,16 @@ def say_report(report: "Report") -> None:
 
 def say_counts(asked: "Asked") -> None:
     """Print notes about the tokens and children of a document, as the answer counts them, on stderr."""
+    from ramify.tokenizer import UnknownTokens
+
     answer = asked.answer
-    say_unknown(answer.unknown_tokens, answer.tokens, str(asked.given["file"] or asked.items[0].id))
+    say_unknown(UnknownTokens(answer.unknown_tokens, answer.tokens), str(asked.given["file"] or asked.items[0].id))
     say_left_out(answer.children_left_out)
 
 
-def say_unknown(unknown: int, tokens: int, source: str) -> None:
-    from ramify.report.html import percent
-
-    if unknown:
-        print(
-            f"note: {unknown:,} of {counted(tokens, 'token')} of {source} ({percent(unknown / tokens)}) are unknown to the "
-            "tokenizer, so they all look alike to the model.",
-            file=sys.stderr,
-        )
+def say_unknown(unknown: "UnknownTokens", source: str) -> None:
+    for note in unknown.notes(source):
+        print(f"note: {note}", file=sys.stderr)
 
 
 def say_left_out(children: int) -> None:

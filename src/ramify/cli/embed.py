@@ -85,6 +85,7 @@ def embed(
 def _level(model: "AnyDocumentPipeline", data: Path, out: Path, kind: "Kind", level: str, columns: Sequence[str]) -> None:
     """Write the vectors of a level, and print the counts of all that happened to its nodes."""
     from ramify.inference.document_table import write_level
+    from ramify.tokenizer import UnknownTokens
 
     with bar("embedding", None) as advance:
         totals = write_level(model, data, out, kind, level, advance, columns)
@@ -97,5 +98,5 @@ def _level(model: "AnyDocumentPipeline", data: Path, out: Path, kind: "Kind", le
         print(f"note: no row for {totals.filled:,} places where a {level} is missing above other nodes", file=sys.stderr)
     for name, count in totals.flattened.items():
         print(f"note: {counted(count, name)} in no level of the model; the text belongs to the nodes around", file=sys.stderr)
-    say_unknown(totals.unknown, totals.tokens, str(data))
+    say_unknown(UnknownTokens(totals.unknown, totals.tokens), str(data))
     say_left_out(totals.left_out)

@@ -1,6 +1,7 @@
 """`ramify evaluate RUN` scores a model; `ramify evaluate links` scores predicted reply links."""
 
 import json
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,13 @@ from ramify.cli.shared import Deciding, Device, Json, Precision, bar, check_besi
 
 Run = Annotated[Path, typer.Argument(help="A run, a saved model, or a shipped model: links, tree-mlm-small.")]
 Data = Annotated[Path, typer.Option("--data", help="A data set built by `ramify data build`.")]
+Kind = Annotated[
+    str | None,
+    typer.Option(
+        help="Masked language models: score single comments, each in its context (comment-trees), or rows of running text "
+        "(packed-text). Default: as in training; packed-text for models of other libraries."
+    ),
+]
 Context = Annotated[
     Literal["tree", "parent", "root", "none", "null", "mismatched", "sibling-branch"] | None,
     typer.Option(
@@ -138,6 +146,7 @@ def evaluate() -> None:
 def run(
     run: Run,
     data: Data,
+    kind: Kind = None,
     context: Context = None,
     split: Split = "test",
     draws: Draws = None,
@@ -167,6 +176,8 @@ def run(
     beside its baseline and chance.
 
     Example: ramify evaluate runs/reddit --data data/reddit --context none --json
+
+    Example: ramify evaluate bert-base-cased --data data/reddit --kind comment-trees
     """
     import ramify
     from ramify.dataset.store import Store
@@ -194,7 +205,11 @@ def run(
     model = ramify.load(run, device=device)
     store = Store.open(data)
     shared = {"precision": precision, "progress": partial(bar, "evaluating")}
-    found = kind_for(model, str(run)).evaluate(model, str(run), store, split, given | shared)
+    scored_as = kind_for(model, str(run), kind)
+    print(f"kind: {scored_as.name}", file=sys.stderr)
+    found = scored_as.evaluate(model, str(run), store, split, given | shared)
+    for note in found.unknown_pieces.notes(f"the split {split}") if found.unknown_pieces else ():
+        print(f"warning: {note}", file=sys.stderr)
     print(json.dumps(found.to_json()) if as_json else "\n".join(found.lines()))
 
 

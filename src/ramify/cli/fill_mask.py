@@ -14,9 +14,9 @@ Example: ramify fill-mask runs/bert --text "the man went to the [MASK]"
 
 
 def lines(asked: Asked) -> Iterator[str]:
-    answer, text = asked.answer, asked.given["text"]
+    answer, text = asked.answer, asked.items[0]
     ancestors = counted(len(answer.ancestors), "ancestor")
-    yield text if text is not None else f"node {answer.node}, context {answer.context} ({ancestors})"
+    yield text if isinstance(text, str) else f"node {answer.node}, context {answer.context} ({ancestors})"
     for mask in answer.masks:
         guesses = "  ".join(f"{guess.token} {guess.probability:.3f}" for guess in mask.tokens)
         yield f"  [{mask.position}] {guesses}"

@@ -65,7 +65,7 @@ def nearest(
         index = model.index(store, level=level, vectors=vectors, progress=advance)
     if query is not None:
         ids = model.tokenizer.encode(query)
-        say_unknown(sum(each == model.tokenizer.unk_id for each in ids), len(ids), "--query")
+        say_unknown(model.tokenizer.unknown(ids), "--query")
     answer = model.nearest(asked, index, k=k)
     if as_json:
         print(in_json(answer))

@@ -18,7 +18,9 @@ def check(asked: Asked) -> None:
     """Raise for a text without tokens."""
     answer: Score = asked.answer
     if not answer.num_tokens:
-        raise RamifyError(f"the text of {asked.given['run']!r} has no tokens, so it has no likelihood. Pass another text.")
+        source, node = asked.items
+        text = f"text {source[:40]!r}" if isinstance(source, str) else f"text of node {node!r}"
+        raise RamifyError(f"the {text} has no tokens, so it has no likelihood. Pass another text.")
 
 
 def lines(asked: Asked) -> Iterator[str]:

@@ -108,7 +108,7 @@ def command(name: str, form: Form | None = None) -> Callable[..., None]:
     form = form or Form(
         f"{declared.can.capitalize()}.\n\nExample: ramify {words} MODEL --help", lambda asked: [_indented(asked)]
     )
-    run = Annotated[str, typer.Argument(help=f"A run or a saved model: {declared.models}.")]
+    run = Annotated[str, typer.Argument(help=f"A run, a saved model, a Hugging Face directory or a hub id: {declared.models}.")]
     parameters = {
         "run": (run, inspect.Parameter.empty),
         **source.parameters,

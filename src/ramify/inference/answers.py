@@ -112,6 +112,8 @@ class PseudoLikelihood(Record, Score):
     ancestors: tuple[str, ...]
     pseudo_log_likelihood: float
     tokens: tuple[TokenScore, ...]
+    unknown_tokens: int
+    """The number of tokens that the tokenizer cannot spell."""
 
     @property
     def value(self) -> float:
@@ -134,6 +136,8 @@ class Likelihood(Record, Score):
     order: str
     longer_than_row: bool
     """Whether the text has more tokens than the rows of training."""
+    unknown_tokens: int
+    """The number of tokens that the tokenizer cannot spell. All texts that differ in these alone have the same likelihood."""
     orders: tuple[float, ...] = ()
     """The log-likelihood under each random order."""
     mean: float | None = None
@@ -175,6 +179,8 @@ class Generated(Record):
     """The continuation alone."""
     tokens: int
     """The number of tokens of the continuation."""
+    unknown_tokens: int
+    """The number of tokens of the prompt that the tokenizer cannot spell."""
     hypotheses: tuple[GeneratedHypothesis, ...] = ()
     """The best of a beam search, the likeliest first; empty if tokens were sampled."""
 

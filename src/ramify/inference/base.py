@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import nn
 
-from ramify.errors import CannotError, RamifyError, with_article
+from ramify.errors import CannotError, RamifyError, counted, with_article
 from ramify.inference.verbs import VERBS, Array, Option, Takes
 from ramify.tokenizer import RowLayout, Tokenizer
 from ramify.tree import Tree
@@ -103,6 +103,11 @@ def verb(method: Callable[..., Any]) -> Callable[..., Any]:
 
         def ask_one(item: Any) -> Any:
             if declared.takes is Takes.NODE and isinstance(item, tuple):
+                if len(item) != 2:
+                    raise RamifyError(
+                        f"{name} got a tuple of {counted(len(item), 'value')}, but a tuple is a pair of a tree and a node. "
+                        "Pass several texts or trees as a list."
+                    )
                 tree, node = item
                 return method(**{**others, first: tree, "node": node})
             return method(**{**others, first: item})

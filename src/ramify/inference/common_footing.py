@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ramify.batching.forest import Ints
 from ramify.batching.running_text import RunningText
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.tokenizer import Tokenizer
 
 POSITIONS = 2_000
@@ -38,6 +38,8 @@ class CommonFooting:
     positions: Ints
     num_bytes: Ints
     """Number of bytes of each predicted token's text."""
+    left_out: int
+    """Number of windows that hold unknown tokens, whose bytes are not known. Nothing in them is predicted."""
 
     @classmethod
     def of(
@@ -46,7 +48,7 @@ class CommonFooting:
         """Draw positions of a split without repetition, independently of any model; all of them if there are fewer.
 
         The text is cut into windows; a shorter text is one window, and the rest after the last whole window is left out.
-        Special tokens, which have no text, are read but not predicted. Raises `RamifyError` if no token is left.
+        Special tokens, which have no text, are read but not predicted. Raises `RamifyError` if the text holds no other.
         """
         window = min(window, text.num_tokens)
         usable = text.num_tokens // window * window
@@ -54,10 +56,13 @@ class CommonFooting:
         places = np.flatnonzero(sizes > 0)
         if not len(places):
             raise RamifyError("the split holds no token with a text to predict. Choose another split or another tokenizer.")
+        windows = text.ids[:usable].reshape(-1, window)
+        known = np.array([not tokenizer.unknown(row) for row in windows])
+        places = places[known[places // window]]
         random = np.random.Generator(np.random.Philox(key=seed))
         chosen = np.sort(random.choice(places, min(count, len(places)), replace=False))
-        windows = text.ids[:usable].reshape(-1, window)
-        return cls(windows[chosen // window].astype(np.int64), chosen % window, sizes[chosen])
+        left_out = int((~known).sum())
+        return cls(windows[chosen // window].astype(np.int64), chosen % window, sizes[chosen], left_out)
 
     def measure(self, log_probabilities: LogProbabilities, rows: int = 128) -> "FootingScores":
         """Score a model, `rows` windows at a time."""
@@ -65,7 +70,8 @@ class CommonFooting:
             log_probabilities(self.rows[start : start + rows], self.positions[start : start + rows])
             for start in range(0, len(self.positions), rows)
         ]
-        return FootingScores(-np.concatenate(found).astype(np.float64), self.num_bytes, self.rows.shape[1])
+        nats = -np.concatenate([np.zeros(0), *found]).astype(np.float64)
+        return FootingScores(nats, self.num_bytes, self.rows.shape[1], self.left_out)
 
 
 @dataclass(frozen=True)
@@ -76,14 +82,18 @@ class FootingScores:
     num_bytes: Ints
     window: int
     """Length of the windows in tokens."""
+    left_out: int
+    """Number of windows that were left out because of unknown tokens."""
 
     @property
-    def per_byte(self) -> float:
-        return float(self.nats.sum() / self.num_bytes.sum())
+    def per_byte(self) -> float | None:
+        """The mean in nats; None if all windows were left out."""
+        return float(self.nats.sum() / self.num_bytes.sum()) if len(self.nats) else None
 
     @property
-    def per_token(self) -> float:
-        return float(self.nats.mean())
+    def per_token(self) -> float | None:
+        """The mean in nats; None if all windows were left out."""
+        return float(self.nats.mean()) if len(self.nats) else None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -91,11 +101,15 @@ class FootingScores:
             "per_token": self.per_token,
             "positions": len(self.nats),
             "window": self.window,
+            "windows_with_unknown_tokens": self.left_out,
         }
 
     def line(self) -> str:
         """The scores as a line for a terminal."""
+        without = f"; {counted(self.left_out, 'window')} with unknown tokens left out" if self.left_out else ""
+        if not len(self.nats):
+            return f"common footing: no score{without}"
         return (
             f"common footing: {self.per_byte:.4f} nats per byte, {self.per_token:.4f} per token: one token given all others, "
-            f"{len(self.nats):,} in windows of {self.window} tokens"
+            f"{len(self.nats):,} in windows of {self.window} tokens{without}"
         )

@@ -23,6 +23,7 @@ from ramify.inference.document_retrieval import masked_child_measures
 from ramify.inference.document_vectors import encode_documents, read_documents
 from ramify.nn.ragged import inverse, runs
 from ramify.tasks.nested_autoencoder import NestedAutoencoder
+from ramify.tokenizer import UnknownTokens
 
 ROWS = 2_000
 """Rows, hidden children and judged children per level and measure, by default."""
@@ -95,7 +96,8 @@ class DocumentScores:
     levels: dict[str, Measures]
     notes: list[str]
     documents: int
-    tokens: int
+    unknown: UnknownTokens
+    """The unknown ones among all tokens."""
 
 
 def evaluate_documents(
@@ -145,7 +147,7 @@ def evaluate_documents(
     for number in range(depth):
         found[names[number + 1]] |= counts_of(held.level(number))
     steps.finish()
-    return DocumentScores(found, notes, len(trees), len(view.rows.ids))
+    return DocumentScores(found, notes, len(trees), task.tokenizer.unknown(view.rows.ids))
 
 
 def held_out(

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -122,20 +122,6 @@ def encode_level(
     return vectors
 
 
-def encode_by_tree(
-    agent: Agent,
-    tokenizer: Tokenizer,
-    input: LevelInput,
-    store: Store,
-    trees: Sequence[int] | Ints,
-    progress: Callable[[int], None] | None = None,
-) -> Iterator[tuple[int, EncodedDocuments]]:
-    """Yield each tree with its vectors. Memory holds one document at a time."""
-    for tree in np.asarray(trees, dtype=np.int64).tolist():
-        view, collator = read_documents(agent, tokenizer, input, store, np.array([tree]))
-        yield tree, encode_documents(agent, view, collator, progress)
-
-
 # --- the nodes of one level ---------------------------------------------------------------------------------------------
 
 
@@ -179,7 +165,7 @@ def encode_nodes(
         pieces=rows.num_rows,
         left_out=sum(each.left_out for each in collator.rows.levels[: level + 1]),
         num_tokens=len(levels.ids),
-        num_unknown=count_unknown(tokenizer, levels),
+        num_unknown=tokenizer.unknown(levels.ids).count,
         flattened=levels.flattened,
     )
 
@@ -189,11 +175,6 @@ def encoding_hash(agent: Agent, tokenizer: Tokenizer, input: LevelInput) -> str:
     weights = content_hash(agent.state_dict())
     settings = [__version__, repr(agent.config), repr(input), tokenizer.hash, weights]
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
-
-
-def count_unknown(tokenizer: Tokenizer, levels: Levels) -> int:
-    """The number of tokens that stand for text that the tokenizer cannot spell."""
-    return 0 if tokenizer.unk_id is None else int((levels.ids == tokenizer.unk_id).sum())
 
 
 def in_groups(store: Store) -> Iterator[Ints]:

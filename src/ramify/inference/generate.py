@@ -91,7 +91,9 @@ class GeneratingPipeline(Pipeline, ABC):
     def _answer(self, prompt: str, given: Sequence[int], ids: Sequence[int]) -> Generated:
         # Decoded behind the prompt, a first word keeps the space before it.
         text = self.tokenizer.decode([*given, *ids]).removeprefix(self.tokenizer.decode(given))
-        return Generated(prompt, text, len(ids), notes=self._notes())
+        unknown = self.tokenizer.unknown(given)
+        notes = (*self._notes(), *unknown.notes("the prompt"))
+        return Generated(prompt, text, len(ids), unknown.count, notes=notes)
 
     def _ranking(self, prompt: str, given: Sequence[int], best: Sequence[Hypothesis]) -> Generated:
         answers = [self._answer(prompt, given, each.ids) for each in best]

@@ -43,11 +43,6 @@ class MaskQuery(ABC):
     def head(self) -> "Head":
         """The first fields of every answer."""
 
-    @property
-    @abstractmethod
-    def num_special(self) -> int:
-        """The number of special tokens around the text."""
-
     @abstractmethod
     def log_probabilities(
         self, texts: Sequence[Sequence[int]], asked: Sequence[Sequence[int]]
@@ -172,6 +167,7 @@ class ContextQuery(MaskQuery):
 
     @property
     def num_special(self) -> int:
+        """The number of special tokens around the text."""
         return self.text.input.row_layout(self.tokenizer).num_special
 
     @torch.no_grad()

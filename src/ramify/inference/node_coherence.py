@@ -15,7 +15,7 @@ from ramify.batching.levels import Level, LevelRows, Levels
 from ramify.batching.views.documents import Documents
 from ramify.dataset.store import Store
 from ramify.inference.base import TOKENS
-from ramify.inference.document_vectors import Vectors, count_unknown, encode_documents, lay_out, unpacked
+from ramify.inference.document_vectors import Vectors, encode_documents, lay_out, unpacked
 from ramify.nn.modes import evaluating
 from ramify.nn.ragged import runs
 from ramify.tasks.nested_autoencoder import NestedAutoencoder
@@ -74,7 +74,7 @@ def judge(
         own = unpacked(agent, task.input, view, level)
         found[level] = _judge_level(task, view, own, level, below, offsets, progress)
     left_out = sum(each.left_out for each in view.rows.levels)
-    return DocumentCoherence(opened, found, left_out, len(opened.ids), count_unknown(task.tokenizer, opened))
+    return DocumentCoherence(opened, found, left_out, len(opened.ids), task.tokenizer.unknown(opened.ids).count)
 
 
 def _judge_level(

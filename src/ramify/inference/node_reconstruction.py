@@ -16,7 +16,6 @@ from ramify.inference.document_decoding import ROWS, decode_children
 from ramify.inference.document_text import separator, token_bounds
 from ramify.inference.document_vectors import (
     Vectors,
-    count_unknown,
     encode_documents,
     encode_level,
     lay_out,
@@ -86,7 +85,7 @@ def reconstruct(
     bounds = token_bounds(levels, level)
     true_ids = [levels.ids[a:b].astype(np.int64) for a, b in pairwise(bounds)]
     left_out = sum(each.left_out for each in collator.rows.levels[: level + 1])
-    unknown = count_unknown(task.tokenizer, levels)
+    unknown = task.tokenizer.unknown(levels.ids).count
     return Reconstructions(rows.level, decoded, true_ids, left_out, len(levels.ids), unknown)
 
 

@@ -24,7 +24,7 @@ from ramify.inference.fill_mask import FillingPipeline
 from ramify.inference.generate import GeneratingPipeline
 from ramify.inference.mask_query import Head, MaskQuery, chosen_node, node_of
 from ramify.inference.rows import recorded
-from ramify.inference.score import ScoringPipeline
+from ramify.inference.score import ScoringPipeline, known_part
 from ramify.inference.streams import StreamPipeline
 from ramify.inference.verbs import ORDERS
 from ramify.nn.attention import AttentionRecord
@@ -166,6 +166,7 @@ class PermutationPipeline(WordPipeline, ScoringPipeline, GeneratingPipeline):
         ids = np.array(self.tokenizer.encode(text), dtype=np.int64)
         if not len(ids):
             raise RamifyError(f"the text {text[:40]!r} has no tokens, so it has no likelihood. Pass another text.")
+        unknown = known_part(self.tokenizer, ids, text)
         forward = np.arange(len(ids))
         many = _num_random_orders(order)
         if many:
@@ -177,13 +178,13 @@ class PermutationPipeline(WordPipeline, ScoringPipeline, GeneratingPipeline):
         found = self.log_likelihoods(ids, ranks)
         rows = self.input.row_tokens
         longer = len(ids) > rows
-        notes = self._notes()
+        notes = (*self._notes(), *unknown.notes("the text"))
         if longer:
             notes += (
                 f"the text has {counted(len(ids), 'token')}, but the model was trained on rows of input.row_tokens={rows}. "
                 "Longer texts are off its distribution; score them in parts.",
             )
-        answer = Likelihood(float(found[0]), len(ids), len(text.encode()), order, longer, notes=notes)
+        answer = Likelihood(float(found[0]), len(ids), len(text.encode()), order, longer, unknown.count, notes=notes)
         if not many:
             return answer
         log_mean_exp = float(np.logaddexp.reduce(found) - np.log(many))
@@ -306,10 +307,6 @@ class StreamQuery(MaskQuery):
     @property
     def head(self) -> Head:
         return Head(self.tree.nodes[self.node].id, "none", ())
-
-    @property
-    def num_special(self) -> int:
-        return self.pipeline.layout.num_special
 
     def log_probabilities(
         self, texts: Sequence[Sequence[int]], asked: Sequence[Sequence[int]]

@@ -2,10 +2,13 @@
 
 from abc import ABC, abstractmethod
 
+from ramify.batching.forest import Ints
 from ramify.batching.views.comment_trees import Context
+from ramify.errors import RamifyError
 from ramify.inference.answers import PseudoLikelihood, Score, TokenScore
 from ramify.inference.base import TOKENS, Pipeline, verb
-from ramify.inference.mask_query import MaskQuery
+from ramify.inference.mask_query import ContextQuery
+from ramify.tokenizer import Tokenizer, UnknownTokens
 from ramify.tree import Tree
 
 
@@ -36,16 +39,28 @@ class ScoringPipeline(Pipeline, ABC):
         """`score` of one text. Only models that know factorization orders are given one."""
 
 
-def pseudo_log_likelihood(query: MaskQuery) -> PseudoLikelihood:
+def pseudo_log_likelihood(query: ContextQuery) -> PseudoLikelihood:
     """Σ log p(piece | all other pieces, context) in nats (Salazar et al. 2020), and the term of each piece."""
-    tokenizer = query.tokenizer
-    ids = tokenizer.encode(query.tree.nodes[query.node].text)
-    each = []
-    step = max(1, TOKENS // (len(ids) + query.num_special))
+    tokenizer, text = query.tokenizer, query.tree.nodes[query.node].text
+    ids = tokenizer.encode(text)
+    unknown = known_part(tokenizer, ids, text)
+    values: list[float] = []
+    step = max(1, TOKENS // max(1, len(ids) + query.num_special))
     for start in range(0, len(ids), step):
         places = range(start, min(start + step, len(ids)))
         rows = [[*ids[:place], tokenizer.mask_id, *ids[place + 1 :]] for place in places]
-        found = query.log_probabilities(rows, [[place] for place in places])[:, 0]
-        each += [float(found[row, ids[place]]) for row, place in enumerate(places)]
-    tokens = tuple(TokenScore(tokenizer.token(token), value) for token, value in zip(ids, each, strict=True))
-    return PseudoLikelihood(*query.head, float(sum(each)), tokens)
+        scores = query.log_probabilities(rows, [[place] for place in places])[:, 0]
+        values += [float(scores[row, ids[place]]) for row, place in enumerate(places)]
+    tokens = tuple(TokenScore(tokenizer.token(token), value) for token, value in zip(ids, values, strict=True))
+    return PseudoLikelihood(*query.head, float(sum(values)), tokens, unknown.count, notes=unknown.notes("the text"))
+
+
+def known_part(tokenizer: Tokenizer, ids: Ints | list[int], text: str) -> UnknownTokens:
+    """Count the unknown tokens of a text. Raises `RamifyError` if it has no others: any such text has the same likelihood."""
+    unknown = tokenizer.unknown(ids)
+    if unknown and unknown.count == unknown.tokens:
+        raise RamifyError(
+            f"the tokenizer can spell nothing of the text {text[:40]!r}, so its likelihood would be that of any unknown text. "
+            "Choose a text in the alphabet of the training data."
+        )
+    return unknown

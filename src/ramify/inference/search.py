@@ -197,11 +197,11 @@ def sample(
 
 def collect(steps: Iterable[Step], count: int) -> list[list[int]]:
     """The tokens of `count` sequences, without stop tokens."""
-    found: list[list[int]] = [[] for _ in range(count)]
+    collected: list[list[int]] = [[] for _ in range(count)]
     for step in steps:
         for sequence, token, stopped in zip(step.sequences.tolist(), step.ids.tolist(), step.stopped.tolist(), strict=True):
-            found[sequence] += [] if stopped else [token]
-    return found
+            collected[sequence] += [] if stopped else [token]
+    return collected
 
 
 def beam_search(
@@ -276,7 +276,7 @@ class _BeamSearch:
         if length == self.maximum:
             for ids, total in self.live:
                 self._end(ids, total, length, stopped=False)
-        self.ended = sorted(self.ended, key=lambda found: (-found.score, found.ids))[: self.beam.n_best]
+        self.ended = sorted(self.ended, key=lambda hypothesis: (-hypothesis.score, hypothesis.ids))[: self.beam.n_best]
         if length == self.maximum or self._settled():
             self.live, grown = [], []
         return grown

@@ -220,33 +220,33 @@ class XLNet(StreamBackbone):
     ) -> Encoded:
         """The content stream of texts without memory or a factorization order: every token reads all tokens of its row."""
         kept = kept_positions(rows.rows, rows.rows, layers=layers, read=read)
-        lengths, filled, recorded = rows.rows.lengths, rows.rows.filled, record is not None
+        lengths, filled, nothing = rows.rows.lengths, rows.rows.filled, self.embedding.weight.new_zeros(0, self.config.dim)
         streams: list[LayerWeights] = [{"content": []} for _ in self.layers]
-        found: list[list[Tensor]] = []
+        by_group = [[nothing] * (len(self.layers) + 1 if layers else 1)]
         for group in rows.rows.groups:
-            places = slice(group.offset, group.end)
-            ids, segments = (
-                None if each is None else each.index_select(0, rows.rows.padded[places]).view(group.size, group.length)
-                for each in (rows.ids, rows.token_types)
-            )
-            assert ids is not None
-            last = None
-            if read != "all":
-                own = lengths[group.start : group.stop, None]
-                last = torch.zeros_like(own) if read == "first" else own - 1
             if group.length == 0:
+                for layer in streams:
+                    layer["content"] += [nothing.new_zeros(self.config.num_heads, 0, 0)] * group.size
                 continue
-            states, weights = self._read_alone(ids, filled[places].view_as(ids), segments, last, recorded=recorded)
-            found.append([state.flatten(0, 1) for state in (states if layers else states[-1:])])
-            sizes = rows.rows.host_lengths[group.start : group.stop].tolist()
-            for layer, blocks in zip(streams, weights, strict=True) if recorded else ():
-                layer["content"] += [block[:, :size, :size] for block, size in zip(blocks, sizes, strict=True)]
+            places, host_lengths = slice(group.offset, group.end), rows.rows.host_lengths[group.start : group.stop]
+            index = rows.rows.padded[places]
+            ids = rows.ids.index_select(0, index).view(group.size, group.length)
+            segments = None if rows.token_types is None else rows.token_types.index_select(0, index).view_as(ids)
+            asked = None
+            if read != "all":
+                ends = lengths[group.start : group.stop, None]
+                asked = torch.zeros_like(ends) if read == "first" else (ends - 1).clamp(min=0)
+            states, weights = self._read_alone(ids, filled[places].view_as(ids), segments, asked, recorded=record is not None)
+            states = [state.flatten(0, 1) for state in (states if layers else states[-1:])]
+            if asked is not None and not host_lengths.all():
+                full = torch.from_numpy(np.flatnonzero(host_lengths)).to(ids.device)
+                states = [state.index_select(0, full) for state in states]
+            by_group.append(states)
+            for layer, blocks in zip(streams, weights, strict=True) if record is not None else ():
+                layer["content"] += [block[:, :size, :size] for block, size in zip(blocks, host_lengths.tolist(), strict=True)]
         if record is not None:
             record["streams"] = streams
-        if not found:
-            nothing = self.embedding.weight.new_zeros(0, self.config.dim)
-            found = [[nothing] * (len(self.layers) + 1 if layers else 1)]
-        joined = [torch.cat(parts) for parts in zip(*found, strict=True)]
+        joined = [torch.cat(states[1:] or states) for states in zip(*by_group, strict=True)]
         if kept is None:
             return Encoded(rows.rows, tuple(unpad(states, rows.rows) for states in joined))
         return Encoded(kept.rows, tuple(joined))
@@ -259,12 +259,12 @@ class XLNet(StreamBackbone):
         ids: Int[Tensor, "row token"],
         real: Bool[Tensor, "row token"],
         segments: Int[Tensor, "row token"] | None,
-        last: Int[Tensor, "row 1"] | None,
+        asked: Int[Tensor, "row 1"] | None,
         *,
         recorded: bool,
     ) -> tuple[list[Float[Tensor, "row _token dim"]], list[Float[Tensor, "row head _query token"]]]:
         """The embedding and the states after every layer of padded texts, and the attention weights of each layer if they are
-        `recorded`. The last layer computes the states of the tokens `last` alone; None: of all."""
+        `recorded`. The last layer computes the states of the tokens `asked` alone; None: of all."""
         num_tokens = ids.shape[1]
         x = self.embedding(ids)
         if self.config.position == "absolute":
@@ -279,10 +279,10 @@ class XLNet(StreamBackbone):
             keys = layer.attention.keys(
                 x, num_tokens, codes, torch.zeros_like(ids[:, 0]), None if kinds is None else kinds.to(x.dtype)
             )
-            if last is not None and number == len(self.layers) - 1:
-                x = x.gather(1, last[:, :, None].expand(-1, -1, x.shape[2]))
-                kinds = None if segments is None else F.one_hot(segments.gather(1, last), SEGMENTS)
-                queries = Queries(slice(0, 1), num_tokens, 0, num_tokens, mask[:, :, :1], last, kinds)
+            if asked is not None and number == len(self.layers) - 1:
+                x = x.gather(1, asked[:, :, None].expand(-1, -1, x.shape[2]))
+                kinds = None if segments is None else F.one_hot(segments.gather(1, asked), SEGMENTS)
+                queries = Queries(slice(0, 1), num_tokens, 0, num_tokens, mask[:, :, :1], asked, kinds)
             record: list[Tensor] | None = [] if recorded else None
             x = layer(x, layer.attention(x, keys, [queries], record))
             states.append(x)
@@ -575,6 +575,11 @@ class XLNetAdapter(HFAdapter[XLNetConfig]):
             raise RamifyError(
                 "task.tie_weights=false has no Hugging Face form, whose output map is the token embedding. Train a model with "
                 "task.tie_weights=true."
+            )
+        if model.task["next_segment"]:
+            raise RamifyError(
+                f"task.next_segment={model.task['next_segment']:g} has no Hugging Face form, whose XLNet has no head for "
+                "whether a segment follows another. Train a model with task.next_segment=0."
             )
         config = {
             "architectures": ["XLNetLMHeadModel"],

@@ -4,13 +4,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from ramify.errors import RamifyError
-from ramify.recipes.options import Data, Init, Seed, TokenizerPath
+from ramify.recipes.options import Data, Seed, TokenizerPath
 
 if TYPE_CHECKING:
     from ramify.runs import Run
     from ramify.runs.streams import StreamRun
+    from ramify.tasks.permutation_lm import OrderKind
     from ramify.tasks.stream_task import StreamTaskConfig
 
+Init = Annotated[
+    str, "Checkpoint to start from (directory or hub id): an XLNet in Hugging Face's form, or a saved model of this recipe."
+]
 Size = Literal["small", "base", "paper"]
 SizeOption = Annotated[Size, "small: 2 layers of 128. base: 4 layers of 256. paper: the sizes and the schedule of XLNet-Base."]
 Order = Literal["permutation", "forward", "backward"]
@@ -74,7 +78,8 @@ def xlnet(
         raise RamifyError(f"--order {order} belongs to --objective permutation; masked tokens read both sides. Leave it out.")
     if objective == "denoising":
         return _run("xlnet", data, SIZES[size], DenoisingLMConfig(), order, steps, target_tokens, init, tokenizer, seed)
-    return _run("xlnet", data, SIZES[size], PermutationLMConfig(), order, steps, target_tokens, init, tokenizer, seed)
+    task = PermutationLMConfig(order=_order(order))
+    return _run("xlnet", data, SIZES[size], task, order, steps, target_tokens, init, tokenizer, seed)
 
 
 def xlnet_lm(
@@ -97,9 +102,15 @@ def xlnet_lm(
     """
     from ramify.tasks.permutation_lm import PermutationLMConfig
 
-    run = _run("xlnet-lm", data, SIZES[size], PermutationLMConfig(k=1), order, steps, target_tokens, init, tokenizer, seed)
+    task = PermutationLMConfig(k=1, order=_order(order))
+    run = _run("xlnet-lm", data, SIZES[size], task, order, steps, target_tokens, init, tokenizer, seed)
     # Rows that overlap are read in two parts, so that no token of the first one would ever follow one of the second.
     return replace(run, input=replace(run.input, segments="none", reused_tokens=run.input.row_tokens))
+
+
+def _order(order: Order) -> "OrderKind":
+    """A model of one direction reads each row from its beginning; backwards, this is the end of the text."""
+    return "permutation" if order == "permutation" else "forward"
 
 
 def _run(
@@ -119,14 +130,10 @@ def _run(
     from ramify.models.xlnet import XLNetConfig
     from ramify.runs.streams import StreamRun
     from ramify.runs.tokenizers import TokenizerConfig
-    from ramify.tasks.permutation_lm import PermutationLMConfig
     from ramify.training.config import TrainConfig
 
     view = StreamConfig(rows=sizes.rows)
     if order != "permutation":
-        # A model of one direction reads each row from its beginning; backwards, this is the end of the text.
-        assert isinstance(task, PermutationLMConfig)
-        task = replace(task, order="forward")
         # As many rows per batch as with both directions.
         view = StreamConfig(rows=2 * sizes.rows, directions=order)
     run = StreamRun(

@@ -3,9 +3,9 @@
 import unicodedata
 from dataclasses import dataclass
 from html import escape
-from math import floor, log10
 from typing import Any, assert_never
 
+from ramify.errors import percent
 from ramify.report.charts import dot_chart, line_chart
 from ramify.runs.sections import (
     Block,
@@ -72,12 +72,6 @@ def shortened(value: str, length: int) -> str:
     if len(whole) <= length:
         return whole
     return whole[:length].rsplit(" ", 1)[0] + " …"
-
-
-def percent(share: float) -> str:
-    """A share in percent with two significant digits, down to a millionth of a percent."""
-    digits = 1 - floor(log10(max(100 * share, 1e-6)))
-    return f"{100 * share:.{max(0, digits)}f} %"
 
 
 # --- blocks -----------------------------------------------------------------------------------------------------------

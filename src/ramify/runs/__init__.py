@@ -32,8 +32,13 @@ def read_run(out: Path) -> tuple[Run, dict[str, Any]]:
     return RUNS[record["kind"]].from_json(record["run"]), record
 
 
-def kind_for(pipeline: Pipeline, source: str) -> type[Run]:
-    """The kind of run that made a model, which evaluates it. Raises `RamifyError` if none did."""
+def kind_for(pipeline: Pipeline, source: str, name: str | None = None) -> type[Run]:
+    """The kind of run that evaluates a model: that of this name, or else the one that made the model. Raises `RamifyError` if
+    there is none."""
+    if name is not None:
+        if name not in RUNS:
+            raise RamifyError(f"--kind {name} is not a kind of run. Choose {', '.join(RUNS)}.")
+        return RUNS[name]
     if pipeline.kind is None:
         raise RamifyError(
             f"{source} cannot be evaluated, because no kind of run made it ({', '.join(RUNS)}); it supports "

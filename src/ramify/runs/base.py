@@ -5,7 +5,7 @@ import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -18,6 +18,7 @@ from ramify.registry import MODELS, TASKS, model_name, task_name
 from ramify.runs.sections import Section, Spans
 from ramify.runs.settings import set_fields
 from ramify.tasks.base import Task
+from ramify.tokenizer import UnknownTokens
 from ramify.training.checkpoints import Progress
 from ramify.training.config import TrainConfig
 from ramify.training.stage import Stage
@@ -98,6 +99,13 @@ class ReportParts:
 @dataclass(frozen=True)
 class Evaluation(ABC):
     """Scores of a model on a split."""
+
+    unknown_pieces: UnknownTokens | None = field(default=None, kw_only=True)
+    """The unknown tokens of the split; None for models that read no pieces of words."""
+
+    def unknown_tokens(self) -> dict[str, int]:
+        """The number of unknown tokens, as a part of the JSON."""
+        return {} if self.unknown_pieces is None else {"unknown_tokens": self.unknown_pieces.count}
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]: ...

@@ -89,7 +89,7 @@ class HeldOutLoss(Evaluation):
 
     def to_json(self) -> dict[str, Any]:
         cache = {"cache": self.cached.to_json()} if self.cached else {}
-        return self.scores.summary() | (self.compared.to_json() if self.compared else {}) | cache
+        return self.scores.summary() | (self.compared.to_json() if self.compared else {}) | cache | self.unknown_tokens()
 
     def lines(self) -> list[str]:
         summary = self.scores.summary()
@@ -204,7 +204,9 @@ def score(pipeline: MaskFiller, source: str, store: Store, split: Split, options
         plain, with_cache = found[mixed]
         cached = Cached(weight, own, plain, with_cache, gain(with_cache, plain), split in ("dev", "all"))
     targets = int(views["asked"][0].sizes.sum()), len(units(forest, trees).targets)
-    return HeldOutLoss(scores, source, asked, rate or task.config.mask_rate, draws, targets, compared, cached)
+    rate = rate or task.config.mask_rate
+    unknown = forest.unknown(trees, task.tokenizer)
+    return HeldOutLoss(scores, source, asked, rate, draws, targets, compared, cached, unknown_pieces=unknown)
 
 
 def _views(
@@ -225,7 +227,7 @@ def _opponent(pipeline: MaskFiller, source: str, against: str | Path) -> MaskFil
         raise RamifyError(
             f"--against {against} holds a {type(other).__name__}, not a masked language model. Choose another model."
         )
-    if other.tokenizer.hash != pipeline.tokenizer.hash:
+    if other.tokenizer.text_hash != pipeline.tokenizer.text_hash:
         raise RamifyError(
             f"--against {against} has another tokenizer than {source}, so its masks would differ. Compare models with the same "
             "tokenizer."

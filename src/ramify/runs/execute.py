@@ -163,9 +163,10 @@ def read_record(out: Path) -> dict[str, Any]:
 
 
 def own_run(kind: type[Kind], source: str) -> Kind | None:
-    """The run of this kind in the folder `source`; None if there is no run."""
+    """The run of this kind in the folder `source`; None if there is none, or one of another kind."""
     folder = Path(source)
-    return kind.from_json(read_record(folder)["run"]) if (folder / RUN_FILE).exists() else None
+    record = read_record(folder) if (folder / RUN_FILE).exists() else None
+    return kind.from_json(record["run"]) if record is not None and record["kind"] == kind.name else None
 
 
 def check_fresh(out: Path, option: str = "--out") -> None:

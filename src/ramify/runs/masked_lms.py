@@ -3,7 +3,6 @@
 from ramify import hub
 from ramify.batching.views.comment_trees import TextInput
 from ramify.errors import RamifyError
-from ramify.models import hf
 from ramify.models.base import NO_DECODER, TextModelConfig
 from ramify.runs.language_models import with_vocabulary
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
@@ -39,6 +38,6 @@ def build_masked_lm(
     saved = hub.saved_config(init)
     built = MaskedLM(backbone, tokenizer, input, task)
     if saved is not None:
-        hf.require(task, {name: getattr(saved.parts["task"], name) for name in ("head", "tie_weights")}, init, "task")
+        hub.check_settings(built, saved, init)
         hub.start_from(built, checkpoint.tensors, init)
     return built

@@ -185,7 +185,7 @@ def stability(metrics: Sequence[Mapping[str, Any]], levels: Sequence[str]) -> Se
 def measures(split: str, found: DocumentScores) -> list[Section]:
     """The held-out measures, one section per level."""
     sections = []
-    lead = f"On {counted(found.documents, 'document')} of the {split} split, {counted(found.tokens, 'token')}. "
+    lead = f"On {counted(found.documents, 'document')} of the {split} split, {counted(found.unknown.tokens, 'token')}. "
     for level, own in found.levels.items():
         plain = {name: each for name, each in own.items() if shown(name, each) and not _is_length(name)}
         tables = [
@@ -195,7 +195,7 @@ def measures(split: str, found: DocumentScores) -> list[Section]:
         if by_length is not None:
             tables.append(by_length)
         sections.append(Section(f"Held-out measures: {level}", tuple(tables), (lead + " ".join(found.notes),)))
-        lead, found = "", DocumentScores(found.levels, [], found.documents, found.tokens)
+        lead, found = "", DocumentScores(found.levels, [], found.documents, found.unknown)
     return sections
 
 

@@ -29,7 +29,7 @@ class NestedEvaluation(Evaluation):
             level: {name: measure.to_json() for name, measure in measures.items()}
             for level, measures in self.scores.levels.items()
         }
-        return {"levels": levels}
+        return {"levels": levels} | self.unknown_tokens()
 
     def lines(self) -> list[str]:
         rows = [("level", "measure", "value", "baseline", "chance", "count", "p", "other baselines")]
@@ -47,7 +47,7 @@ class NestedEvaluation(Evaluation):
             )
             for row in rows
         ]
-        read = f"{counted(self.scores.documents, 'document')} of {counted(self.scores.tokens, 'token')}."
+        read = f"{counted(self.scores.documents, 'document')} of {counted(self.scores.unknown.tokens, 'token')}."
         return [read, *self.scores.notes, "", *(line.rstrip() for line in text)]
 
 
@@ -87,4 +87,4 @@ def score(
     rows = options.get("rows", ROWS)
     with bar(num_steps(pipeline.task)) as step, autocast(pipeline.device, precision):
         found = evaluate_documents(pipeline.task, store, split, rows=rows, most_tokens=most_tokens, advance=advance or step)
-    return NestedEvaluation(found)
+    return NestedEvaluation(found, unknown_pieces=found.unknown)

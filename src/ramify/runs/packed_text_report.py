@@ -36,7 +36,7 @@ def parts(request: ReportRequest, view: tuple[TextRows, RowCollator] | None, mis
         try:
             footing = CommonFooting.of(view[0].text, model.tokenizer, window=readable_window(model.task))
             table, headline = scores(request, model, *view, footing)
-            sections += [table, filled(model, footing)]
+            sections += [table, *([filled(model, footing)] if len(footing.positions) else [])]
         except RamifyError as error:
             missing = str(error)
     return report_parts("fills masked words in running text", request.record, sections, headline, missing)

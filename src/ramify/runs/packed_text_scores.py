@@ -52,7 +52,7 @@ def score(
     pipeline: MaskFiller, source: str, view: TextRows, collator: RowCollator, options: Mapping[str, Any]
 ) -> RowEvaluation:
     """Score a model on all rows of a view, and on the common footing of its text. Options: `OPTIONS`."""
-    check_options(options, OPTIONS, source, "a masked language model of running text")
+    check_options(options, OPTIONS, source, "a masked language model of running text (--kind comment-trees scores comments)")
     task, draws, rate = pipeline.task, options.get("draws", DRAWS), options.get("mask_rate")
     window = readable_window(task)
     footing = CommonFooting.of(view.text, task.tokenizer, window=window)
@@ -61,4 +61,5 @@ def score(
         rows = np.arange(len(view))
         scores = evaluate_rows(task, view, collator, rows, draws=draws, mask_rate=rate, progress=advance)
         on_footing = on_common_footing(task, footing)
-    return RowEvaluation(scores, on_footing, len(view), draws, rate or task.config.mask_rate)
+    unknown = task.tokenizer.unknown(view.text.ids)
+    return RowEvaluation(scores, on_footing, len(view), draws, rate or task.config.mask_rate, unknown_pieces=unknown)

@@ -45,4 +45,5 @@ class RunningTextEvaluation(Evaluation, ABC):
     draws: int
 
     def to_json(self) -> dict[str, Any]:
-        return self.scores.summary() | {"rows": self.rows} | ({} if self.footing is None else self.footing.to_json())
+        footing = {} if self.footing is None else self.footing.to_json()
+        return self.scores.summary() | {"rows": self.rows} | footing | self.unknown_tokens()

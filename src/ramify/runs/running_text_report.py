@@ -38,8 +38,10 @@ def held_out(
     ]
     end = "."
     if footing is not None:
-        shared = f"{footing.per_byte:.3f} nats per byte"
-        rows.append((Cell(asked, shared), Cell(f"{footing.per_token:.3f}"), Cell("–"), Cell(f"{len(footing.nats):,}")))
+        per_byte, per_token = footing.per_byte, footing.per_token
+        shared = "no score, because all windows hold unknown tokens" if per_byte is None else f"{per_byte:.3f} nats per byte"
+        token_loss = "–" if per_token is None else f"{per_token:.3f}"
+        rows.append((Cell(asked, shared), Cell(token_loss), Cell("–"), Cell(f"{len(footing.nats):,}")))
         end = f", and {asked} at {shared}."
     main = next(iter(scores.values()))
     headline = (

@@ -58,4 +58,4 @@ def score(
     with bar(total * draws) as advance, autocast(pipeline.device, precision):
         scores = evaluate_streams(task, view, rows=rows, draws=draws, memory=memory, progress=advance)
         on_footing = on_common_footing(pipeline, footing)
-    return StreamEvaluation(scores, on_footing, total, draws)
+    return StreamEvaluation(scores, on_footing, total, draws, unknown_pieces=task.tokenizer.unknown(view.text.ids))

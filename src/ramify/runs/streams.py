@@ -16,7 +16,6 @@ from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
 from ramify.inference.stream_evaluation import evaluate_streams, held_out_streams
 from ramify.inference.streams import StreamPipeline
-from ramify.models import hf
 from ramify.models.base import StreamModelConfig
 from ramify.runs import stream_report, stream_scores
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
@@ -95,8 +94,7 @@ class StreamRun(RunningTextRun):
     dev: RowDevConfig = field(default_factory=RowDevConfig)
 
     def notes(self) -> list[str]:
-        task = self.task
-        if not isinstance(task, PermutationLMConfig) or task.order != "permutation" or task.k != 1 or not self.input.overlap:
+        if not (self.task.predicts_all_in_orders and self.input.overlap):
             return []
         return [
             f"input.reused_tokens={self.input.reused_tokens} is less than input.row_tokens={self.input.row_tokens}, so rows "
@@ -129,7 +127,7 @@ class StreamRun(RunningTextRun):
         if saved is None:
             hub.load_own_tensors(task, hub.own_tensors(task) | hub.foreign_heads(checkpoint, model), self.init)
         else:
-            hf.require(self.task, {"tie_weights": saved.parts["task"].tie_weights}, self.init, "task")
+            hub.check_settings(task, saved, self.init)
             hub.start_from(task, checkpoint.tensors, self.init)
         return task
 

@@ -73,6 +73,8 @@ class Task(nn.Module, ABC, Generic[BatchT]):
     """The divisor of each loss, or a constant in its place. A loss without an entry is divided by its own count in the step."""
     optional: tuple[str, ...] = ()
     """Names of modules and tensors that a saved task may lack or have in addition, when this task starts from it."""
+    matching: tuple[str, ...] = ()
+    """Names of task settings that a saved task must have in common with this one, when this task starts from it."""
     fresh: tuple[str, ...] = ()
     """Names of modules and tensors that begin anew when this task starts from a saved one."""
     main_loss: str = TOTAL

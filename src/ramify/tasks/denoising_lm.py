@@ -31,6 +31,10 @@ class DenoisingLMConfig(StreamTaskConfig, SpanConfig):
         self.check_spans()
         check_split(self.mask_split)
 
+    @property
+    def predicts_all_in_orders(self) -> bool:
+        return False
+
     def build(self, backbone: StreamBackbone, tokenizer: Tokenizer, input: StreamInput) -> "DenoisingLM":
         return DenoisingLM(backbone, tokenizer, input, self)
 

@@ -113,6 +113,7 @@ class MaskedLM(Task[Batch]):
     """Predict the masked tokens of every target, given its context."""
 
     optional = (*VECTOR_LOSSES, "word_weight", "next_head")
+    matching = ("head", "tie_weights")
     main_loss = MASKED_LM
     config: MaskedLMConfig
     backbone: Backbone

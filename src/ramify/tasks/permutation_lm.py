@@ -48,6 +48,10 @@ class PermutationLMConfig(StreamTaskConfig, SpanConfig):
         if self.next_segment < 0:
             raise RamifyError(f"task.next_segment must be at least 0, but is {self.next_segment}.")
 
+    @property
+    def predicts_all_in_orders(self) -> bool:
+        return self.order == "permutation" and self.k == 1
+
     def build(self, backbone: StreamBackbone, tokenizer: Tokenizer, input: StreamInput) -> "PermutationLM":
         return PermutationLM(backbone, tokenizer, input, self)
 

@@ -28,6 +28,11 @@ class StreamTaskConfig(ABC):
     def __post_init__(self) -> None:
         check_fields(self, "task.")
 
+    @property
+    @abstractmethod
+    def predicts_all_in_orders(self) -> bool:
+        """Whether all tokens of a part of a row are predicted, in random orders."""
+
     @abstractmethod
     def build(self, backbone: StreamBackbone, tokenizer: Tokenizer, input: StreamInput) -> "StreamTask":
         """A task with these settings, with fresh weights of its own."""
@@ -51,6 +56,7 @@ class StreamTask(Task[StreamBatch], ABC):
 
     optional = ("next_segment",)
     """Objectives of running text start from each other, but only permutation language modelling may predict segments."""
+    matching = ("tie_weights",)
     backbone: StreamBackbone
     input: StreamInput
     config: Any

@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -157,9 +157,9 @@ def newest_checkpoint(
     return None
 
 
-def mean_weights(out: Path, number: int, *, after: int) -> tuple[list[int], dict[str, Tensor]]:
-    """The steps of the last `number` checkpoints later than step `after`, and the mean of their weights. Tensors that are not
-    floating point come from the last. Raises `RamifyError` if one is damaged."""
+def mean_weights(out: Path, number: int, buffers: Collection[str], *, after: int) -> tuple[list[int], dict[str, Tensor]]:
+    """The steps of the last `number` checkpoints later than step `after`, and the mean of their weights. The `buffers`, such as
+    queues, come from the last. Raises `RamifyError` if one is damaged."""
     steps: list[int] = []
     last: dict[str, Tensor] = {}
     sums: dict[str, Tensor] = {}
@@ -177,7 +177,7 @@ def mean_weights(out: Path, number: int, *, after: int) -> tuple[list[int], dict
             ) from None
         steps.append(progress.step)
         for name, tensor in last.items():
-            if tensor.is_floating_point():
+            if name not in buffers:
                 sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
     return steps, last | {name: (total / len(steps)).to(last[name].dtype) for name, total in sums.items()}
 

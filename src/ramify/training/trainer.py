@@ -113,7 +113,9 @@ class Trainer:
             return
         # The first rank writes the checkpoints.
         self.accelerator.wait_for_everyone()
-        steps, tensors = checkpoints.mean_weights(self.out, stage.config.average, after=self.progress.first_step)
+        steps, tensors = checkpoints.mean_weights(
+            self.out, stage.config.average, self.persistent, after=self.progress.first_step
+        )
         if len(steps) < stage.config.average:
             self._warn(
                 f"train.average={stage.config.average} is more than the {counted(len(steps), 'checkpoint')} of the last stage. "
