@@ -291,7 +291,8 @@ def _load_hugging_face(directory: Path) -> Pipeline:
 
 def _form_of(directory: Path) -> HFForm:
     name = hf.read_config(directory).get("model_type")
-    if name not in HF_FORMS:
+    # A damaged file may hold a list, which is no key.
+    if name not in [*HF_FORMS]:
         raise RamifyError(
             f"{directory / CONFIG}: model_type={name!r} is not one of {', '.join(HF_FORMS)}, whose checkpoints can be loaded. "
             "Choose another checkpoint."

@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -185,6 +186,18 @@ def test_generation_with_stops_seeds_and_lists(model, tokenizer):
             model.generate("the", tokens=2, **options)
     with pytest.raises(RamifyError, match="source needs an encoder-decoder"):
         model.task.start(bare_rows([[1]]), source=bare_rows([[1]]))
+
+
+def test_generation_takes_strings_and_columns_of_them(model):
+    frame = pd.DataFrame({"author": ["a", "b"], "text": ["the moon", "the hill"]})
+    assert model.generate(frame["text"], tokens=2) == model.generate(["the moon", "the hill"], tokens=2)
+    for data, message in (
+        (frame, "generate got a DataFrame with the columns author, text"),
+        (Tree((Node("the moon"),)), "generate continues strings, not a Tree"),
+        ([3], "generate takes .*strings, not int"),
+    ):
+        with pytest.raises(RamifyError, match=message):
+            model.generate(data)
 
 
 def test_generation_follows_the_forward_likelihood(model, tokenizer):

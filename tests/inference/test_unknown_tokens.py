@@ -19,7 +19,7 @@ from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.permutation import PermutationPipeline
 from ramify.models.xlnet import XLNetConfig
 from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
-from ramify.tokenizer import UnknownTokens
+from ramify.tokenizer import Tokenizer, UnknownTokens
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,17 @@ def test_scores_count_unknown_tokens(models, number):
     assert not any("unknown to the tokenizer" in note for note in known.notes)
     with pytest.raises(RamifyError, match="can spell nothing of the text '語 文'"):
         model.score("語 文")
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "unigram"])
+def test_a_text_of_unknown_words_alone_has_no_score(kind):
+    """Unigram spells the beginning of a word by itself, so an unknown word is two tokens, of which one is known."""
+    words = Tokenizer.train(["ba be bi"] * 20, kind=kind, vocab_size=30)
+    backbone = XLNetConfig(vocab_size=words.vocab_size, dim=16, num_layers=1, num_heads=2, ffn_dim=16).build()
+    model = PermutationPipeline(PermutationLM(backbone, words, StreamInput(), PermutationLMConfig(k=1)).eval())
+    with pytest.raises(RamifyError, match="can spell nothing of the text '語 文'"):
+        model.score("語 文")
+    assert model.score("ba 文").unknown_tokens == 1
 
 
 def test_generation_counts_unknown_tokens_of_the_prompt(models):

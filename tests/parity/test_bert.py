@@ -1,6 +1,7 @@
 """Our Bert against transformers' BertForMaskedLM, both ways, on randomly initialised weights; and refused checkpoints."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -200,9 +201,11 @@ def test_other_architectures_are_refused(tmp_path, kind, message):
         ramify.load(tmp_path)
 
 
-def test_the_families_that_can_be_loaded_are_listed(tmp_path):
-    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
-    with pytest.raises(RamifyError, match="model_type='gpt2' is not one of albert, bert, distilbert, roberta, xlnet, whose"):
+@pytest.mark.parametrize("kind", ["gpt2", ["bert"]])
+def test_the_families_that_can_be_loaded_are_listed(tmp_path, kind):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    message = re.escape(f"model_type={kind!r} is not one of albert, bert, distilbert, roberta, xlnet, whose")
+    with pytest.raises(RamifyError, match=message):
         ramify.load(tmp_path)
     assert [*HF_FORMS] == ["albert", "bert", "distilbert", "roberta", "xlnet"]
 

@@ -12,6 +12,7 @@ from ramify.errors import RamifyError, counted
 from ramify.inference.answers import Generated, GeneratedHypothesis
 from ramify.inference.base import TOKENS, Pipeline, verb
 from ramify.inference.search import Beam, Hypothesis, Limits, Sampling, beam_search, collect, sample
+from ramify.inference.texts import read_texts
 from ramify.nn.modes import evaluating
 from ramify.nn.ragged import runs
 
@@ -52,7 +53,7 @@ class GeneratingPipeline(Pipeline, ABC):
 
         Special tokens are never chosen. A token of `stop`, in the vocabulary's spelling, ends a text and is no part of it.
         """
-        prompts = [prompt] if isinstance(prompt, str) else [*prompt]
+        prompts = _strings(prompt)
         seeds = [seed] * len(prompts) if isinstance(seed, int) else [*seed]
         if len(seeds) != len(prompts):
             raise RamifyError(f"seed={seeds} must hold one seed for each of {counted(len(prompts), 'prompt')}. Check the list.")
@@ -102,3 +103,13 @@ class GeneratingPipeline(Pipeline, ABC):
             for answer, each in zip(answers, best, strict=True)
         )
         return replace(answers[0], hypotheses=hypotheses)
+
+
+def _strings(prompt: Any) -> list[str]:
+    """The prompts in a string, a list or a column of a data frame. A data frame itself would yield the names of its columns."""
+    prompts: list[str] = []
+    for each in read_texts(prompt, "generate").items:
+        if not isinstance(each, str):
+            raise RamifyError("generate continues strings, not a Tree. Pass the beginning of a text.")
+        prompts.append(each)
+    return prompts

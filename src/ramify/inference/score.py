@@ -56,9 +56,10 @@ def pseudo_log_likelihood(query: ContextQuery) -> PseudoLikelihood:
 
 
 def known_part(tokenizer: Tokenizer, ids: Ints | list[int], text: str) -> UnknownTokens:
-    """Count the unknown tokens of a text. Raises `RamifyError` if it has no others: any such text has the same likelihood."""
+    """Count the unknown tokens of a text. Raises `RamifyError` if the others hold spaces alone: such texts look all alike."""
     unknown = tokenizer.unknown(ids)
-    if unknown and unknown.count == unknown.tokens:
+    # Unigram spells the beginning of a word by itself, so an unknown word is a space and an unknown token.
+    if unknown and not tokenizer.decode([token for token in ids if token != tokenizer.unk_id]).strip():
         raise RamifyError(
             f"the tokenizer can spell nothing of the text {text[:40]!r}, so its likelihood would be that of any unknown text. "
             "Choose a text in the alphabet of the training data."
