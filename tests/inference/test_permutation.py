@@ -190,7 +190,10 @@ def test_generation_with_stops_seeds_and_lists(model, tokenizer):
 
 def test_generation_takes_strings_and_columns_of_them(model):
     frame = pd.DataFrame({"author": ["a", "b"], "text": ["the moon", "the hill"]})
-    assert model.generate(frame["text"], tokens=2) == model.generate(["the moon", "the hill"], tokens=2)
+    alike = model.generate(["the moon", "the hill"], tokens=2, seed=3)
+    assert model.generate(frame["text"], tokens=2, seed=3) == alike
+    # A seed may come from NumPy.
+    assert model.generate(["the moon", "the hill"], tokens=2, seed=np.int64(3)) == alike
     for data, message in (
         (frame, "generate got a DataFrame with the columns author, text"),
         (Tree((Node("the moon"),)), "generate continues strings, not a Tree"),

@@ -1,7 +1,7 @@
 """Generation: the verb of every pipeline whose task scores the next token."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -54,7 +54,7 @@ class GeneratingPipeline(Pipeline, ABC):
         Special tokens are never chosen. A token of `stop`, in the vocabulary's spelling, ends a text and is no part of it.
         """
         prompts = _strings(prompt)
-        seeds = [seed] * len(prompts) if isinstance(seed, int) else [*seed]
+        seeds = [*seed] if isinstance(seed, Iterable) else [seed] * len(prompts)
         if len(seeds) != len(prompts):
             raise RamifyError(f"seed={seeds} must hold one seed for each of {counted(len(prompts), 'prompt')}. Check the list.")
         sampling, limits = Sampling(temperature, top_k, top_p), self._limits(stop)
