@@ -36,6 +36,8 @@ from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.tasks.nested_autoencoder import NestedAutoencoderConfig
 from ramify.tasks.permutation_lm import PermutationLMConfig
 from ramify.training.config import PhaseSettings, TrainConfig
+from ramify.training.optimizers import OPTIMIZERS
+from ramify.training.schedules import SCHEDULES
 
 SETTINGS: dict[str, type] = {
     "settings-tree-mlm": TreeMLMConfig,
@@ -82,7 +84,7 @@ def settings_table(config: type) -> str:
     for each in fields(config):
         default = each.default if each.default_factory is MISSING else each.default_factory()
         value = "required" if default is MISSING else f"`{shown(default)}`"
-        rows.append((f"`{each.name}`", value, choices(kinds[each.name]), said.get(each.name, "")))
+        rows.append((f"`{each.name}`", value, names(each.name) or choices(kinds[each.name]), said.get(each.name, "")))
     return table(("setting", "default", "values", "meaning"), rows).replace(":-:", "---")
 
 
@@ -106,6 +108,11 @@ def shown(default: Any) -> str:
     if isinstance(default, tuple):
         return str(list(default))
     return str(default) if default != "" else '""'
+
+
+def names(field: str) -> str:
+    """The names in the table that a field chooses from; empty if there is no such table."""
+    return ", ".join(f"`{name}`" for name in {"optimizer": OPTIMIZERS, "schedule": SCHEDULES}.get(field, ()))
 
 
 def choices(kind: Any) -> str:

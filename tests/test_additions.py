@@ -1,24 +1,32 @@
-"""One file and one line of a table add a model, a task, a kind of run or a verb: dummies of all four prove it."""
+"""One file and one line of a table add a model, a decoder, a task, a kind of run, a verb, a form of another library, an
+optimizer or a reader: dummies prove it."""
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 from typer.testing import CliRunner
 
 import ramify
-from fixtures import bert_task, built, discussions, tokenizer
+from fixtures import WORDS, bert_task, built, discussions, tokenizer
+from fixtures.decoders import Continuer, GruConfig, NextToken, NextTokenConfig
+from fixtures.running import WHOLE_ROWS
+from fixtures.toys import Forger, NextLetter, Texts
 from ramify import hub
-from ramify.batching.batch import Batch, Collator
+from ramify.batching.batch import AnyBatch, Batch, Collator
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Forest
+from ramify.batching.views.base import Example
 from ramify.batching.views.comment_trees import Discussions, TextInput, units
+from ramify.batching.views.streams import StreamConfig, StreamInput
 from ramify.cli import app, build
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
@@ -31,6 +39,7 @@ from ramify.models.base import (
     Backbone,
     Checkpoint,
     Encoded,
+    Encodes,
     Hidden,
     Read,
     State,
@@ -42,19 +51,24 @@ from ramify.models.hf_adapter import ForeignFiles, HFAdapter, PortableModel
 from ramify.nn.attention import AttentionRecord
 from ramify.nn.blocks import Activation, LayerPrefixes
 from ramify.nn.pooling import Pool
+from ramify.readers import FORMATS, Format, detect_format
 from ramify.registry import HF_FORMS, MODELS, TASKS, HFForm, TaskKind
 from ramify.report import write_report
 from ramify.runs import RUNS, Run, execute, read_run
 from ramify.runs.base import Evaluation, Prepared, ReportParts, ReportRequest, check_options
 from ramify.runs.comment_trees import CommentTreeRun
 from ramify.runs.sections import Cell, Section, Table
+from ramify.runs.streams import StreamRun
 from ramify.runs.tokenizers import TokenizerConfig, train_tokenizer
 from ramify.tasks.base import Losses, Task
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
-from ramify.tokenizer import Tokenizer
+from ramify.tokenizer import TextLayout, Tokenizer
 from ramify.training.checkpoints import Progress
 from ramify.training.config import TrainConfig
-from ramify.training.trainer import Stage
+from ramify.training.metrics_log import read_metrics
+from ramify.training.optimizers import OPTIMIZERS
+from ramify.training.schedules import SCHEDULES
+from ramify.training.trainer import Stage, Trainer
 
 ARCHITECTURE = Path(__file__).parents[1] / "docs/architecture.md"
 
@@ -122,6 +136,43 @@ class Averages(Backbone):
     def forward(self, batch: Batch, state: State | None = None, vectors: torch.Tensor | None = None) -> Hidden:
         states = self.encode_rows(batch.rows(context=False)).last
         return Hidden(states if batch.output_positions is None else states.index_select(0, batch.output_positions.index))
+
+
+# --- an added head: tasks/classifier.py -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LabelledRows(AnyBatch):
+    rows: EncoderInput
+    labels: torch.Tensor
+
+    device = property(lambda self: self.labels.device)
+    num_targets = property(lambda self: len(self.labels))
+    num_target_tokens = property(lambda self: self.rows.rows.total)
+
+
+class Classifier(Task[LabelledRows]):
+    """The class of a text, from its vector and from the mean state of its tokens. It knows no model."""
+
+    def __init__(self, backbone: Any) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.pool = Pool("mean", backbone.layer_dims()[-1])
+        self.head = nn.Linear(backbone.vector_dim + backbone.layer_dims()[-1], 2)
+
+    def corrupt(self, batch: LabelledRows, generator: torch.Generator) -> LabelledRows:
+        return batch
+
+    def counts(self, batch: LabelledRows, phase: str) -> dict[str, float]:
+        return {"class": float(batch.num_targets)}
+
+    def losses(
+        self, batch: LabelledRows, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any
+    ) -> Losses:
+        encoded = self.backbone.encode_rows(batch.rows)
+        read = [self.backbone.vector(encoded), self.pool(encoded.last, encoded.rows)]
+        loss = nn.functional.cross_entropy(self.head(torch.cat(read, 1)), batch.labels, reduction="sum")
+        yield {"class": loss / divisors["class"]}, None
 
 
 # --- an added task: tasks/lengths.py --------------------------------------------------------------------------------------
@@ -340,6 +391,8 @@ STAGE = TrainConfig(steps=3, budget=400, evaluate_every=0, checkpoint_every=2, l
 def added(monkeypatch: pytest.MonkeyPatch) -> None:
     """One line in each table."""
     monkeypatch.setitem(MODELS, "averages", AveragesConfig)
+    monkeypatch.setitem(MODELS, "gru", GruConfig)
+    monkeypatch.setitem(TASKS, "next-token", TaskKind(NextTokenConfig, NextToken, StreamInput, Continuer))
     monkeypatch.setitem(TASKS, "lengths", TaskKind(LengthsConfig, Lengths, TextInput, LengthGuesser))
     monkeypatch.setitem(RUNS, LengthsRun.name, LengthsRun)
     form = HFForm(AveragesAdapter(), "masked-lm", "comment-trees", TextInput(context="none"))
@@ -379,6 +432,155 @@ def test_text_model(added, store, tmp_path):
     task = again.prepare(tmp_path / "other").task
     assert torch.equal(task.backbone.mix.weight, model.task.backbone.mix.weight)
     assert "<article>" in write_report(tmp_path / "run").read_text("utf-8")
+
+
+def test_decoder(added, store, tmp_path):
+    """A model, a task that `Decodes` and a line for each: a run of streams trains and evaluates it, and it generates."""
+    run = StreamRun(
+        recipe="gru",
+        data=str(store.path),
+        model=GruConfig(),
+        task=NextTokenConfig(),
+        input=WHOLE_ROWS,
+        view=StreamConfig(rows=2, directions="forward"),
+        tokenizer=TokenizerConfig(vocab_size=120),
+        stages=(replace(STAGE, steps=8, lr=0.02, evaluate_every=4),),
+    )
+    assert type(run).from_json(json.loads(json.dumps(run.to_json()))) == run
+    _, progress = execute(run, tmp_path / "run", cpu=True)
+    losses = [record["loss"] for record in read_metrics(tmp_path / "run") if "loss" in record]
+    assert losses[-1] < losses[0] - 0.1
+    scores = json.loads(ramify_command("evaluate", tmp_path / "run", "--data", store.path, "--split", "dev", "--json"))
+    assert scores["loss"] == pytest.approx(progress.best)
+    # No token is predicted from both sides, as the common footing asks.
+    assert "per_byte" not in scores
+    assert "its targets at" in write_report(tmp_path / "run").read_text("utf-8")
+    model = ramify.load(tmp_path / "run")
+    prompts = ["aa be", "", "ha"]
+    greedy = model.generate(prompts, tokens=5, temperature=0.0)
+    assert [each.hypotheses[0].text for each in model.generate(prompts, tokens=5, beam=1)] == [each.text for each in greedy]
+    assert model.generate("ha", tokens=5, temperature=0.0) == greedy[2]
+    assert model.generate(prompts, tokens=5, seed=[1, 2, 3])[1] == model.generate("", tokens=5, seed=2)
+    best = model.generate("aa be", tokens=5, beam=3, n_best=2).hypotheses
+    assert best[0].score >= max(best[1].score, model.generate("aa be", tokens=5, beam=1).hypotheses[0].score)
+    shown = json.loads(
+        ramify_command("generate", tmp_path / "run", "--prompt", "ha", "--tokens", 5, "--temperature", 0, "--json")
+    )
+    assert shown == greedy[2].to_json()
+    again = replace(run, init=str(tmp_path / "run")).sized(str(tmp_path / "run")).prepare(tmp_path / "other").task
+    assert torch.equal(again.backbone.embedding.weight, model.task.backbone.embedding.weight)
+    assert model.embed(["aa be", "", "ha"]).shape == (3, 16)
+    with pytest.raises(RamifyError, match="it can generate, embed"):
+        model.fill_mask("[MASK]")
+
+
+NO_ENCODERS = {
+    "bert-pair": "reads pairs of messages, and scores links",
+    "decatt": "reads pairs of messages, and scores links",
+    "esim": "reads pairs of messages, and scores links",
+    "feature-model": "reads features of pairs of messages, and scores links",
+    "mht": "reads a window of messages, and scores links",
+}
+"""The models that turn no rows of texts into states, with the reason."""
+
+LAYOUTS: dict[str, TextLayout] = {"agent": "agent", "xlnet": "xlnet", "gru": "plain"}
+"""The layouts of models; those of the others are BERT's."""
+
+SMALL = {
+    "dim": 16,
+    "dims": (16,) * 5,
+    **dict.fromkeys(("num_heads", "num_layers", "encoder_layers", "decoder_layers"), 2),
+    "ffn_dim": 32,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+}
+
+
+def test_only_listed_models_encode_no_texts():
+    with torch.device("meta"):
+        lacking = [name for name, config in MODELS.items() if not isinstance(config().for_vocabulary(50).build(), Encodes)]
+    assert lacking == [*NO_ENCODERS]
+
+
+def classifier_of(name: str) -> tuple[Classifier, Callable[[Sequence[Example]], LabelledRows]]:
+    """A classifier on a small model of this name, and the collator of texts of two classes that share no word."""
+    torch.manual_seed(0)
+    config = MODELS[name]().for_vocabulary(tokenizer().vocab_size)
+    own = {setting.name for setting in fields(config)}
+    backbone = replace(config, **{setting: value for setting, value in SMALL.items() if setting in own}).build()
+    layout = tokenizer().layout(LAYOUTS.get(name, "bert"), config.vocab_size)
+    random = np.random.default_rng(0)
+    texts = [" ".join(random.choice(WORDS[number % 2 :: 2], size=1 + number % 5)) for number in range(24)]
+
+    def collate(examples: Sequence[Example]) -> LabelledRows:
+        numbers = np.concatenate([example.targets for example in examples])
+        encoded = tokenizer().encode_batch([texts[number] for number in numbers])
+        rows = EncoderInput.of_texts(encoded, layout, backbone.max_tokens)
+        return LabelledRows(rows, torch.from_numpy(numbers[rows.source] % 2))
+
+    return Classifier(backbone), collate
+
+
+@pytest.mark.parametrize("name", [*(name for name in MODELS if name not in NO_ENCODERS), "averages", "gru"])
+def test_head_on_every_model(added, tmp_path, name):
+    """A class that reads `Encoded` learns on every model, with a learning rate for each layer."""
+    task, collate = classifier_of(name)
+    layers = task.backbone.layer_prefixes()
+    rates = {f"^backbone\\.({'|'.join(map(re.escape, layer))})": 0.5**depth for depth, layer in enumerate(layers[::-1], 1)}
+    config = TrainConfig(
+        steps=30,
+        budget=24,
+        budget_unit="targets",
+        lr=0.02,
+        warmup=0.0,
+        schedule="constant",
+        weight_decay=0.0,
+        eps=1e-12,
+        lr_scale=tuple(rates.items()),
+        log_every=1,
+    )
+    before = {name: parameter.detach().clone() for name, parameter in task.named_parameters()}
+    trainer = Trainer(task, [Stage(config, Texts(24, 1, 5), collate)], tmp_path, seed=0, cpu=True)
+    trainer.run(until=1)
+    # The first step of Adam moves every parameter by the learning rate.
+    moved = {name: float((parameter.detach() - before[name]).abs().max()) for name, parameter in task.named_parameters()}
+    for pattern, factor in {**rates, "^head": 1.0}.items():
+        steps = [step for name, step in moved.items() if re.search(pattern, name) and step]
+        assert steps
+        assert steps == pytest.approx([0.02 * factor] * len(steps), rel=0.01)
+    task, collate = classifier_of(name)
+    Trainer(task, [Stage(config, Texts(24, 1, 5), collate)], tmp_path, seed=0, cpu=True).run(resume=True)
+    losses = [record["loss"] for record in read_metrics(tmp_path)]
+    assert losses[-1] < 0.2 * losses[0]
+
+
+@pytest.mark.parametrize("kill", [1, 4, 7])
+def test_two_phases_with_adadelta(tmp_path, kill):
+    """The task declares its phases, so that they need no settings. A killed run ends with the bits of an uninterrupted one."""
+    config = TrainConfig(
+        steps=8, budget=3, budget_unit="targets", optimizer="adadelta", lr=1.0, log_every=1, checkpoint_every=2
+    )
+
+    def trainer(out: str) -> Trainer:
+        texts = Texts(5, 3, 4)
+        return Trainer(Forger(4), [Stage(config, texts, texts.collate)], tmp_path / out, seed=3, cpu=True)
+
+    straight, resumed = trainer("straight"), trainer("killed")
+    straight.run()
+    trainer("killed").run(until=kill)
+    resumed.run(resume=True)
+    start = Forger(4).state_dict()
+    for name, value in straight.task.state_dict().items():
+        assert not torch.equal(start[name], value)
+        assert torch.equal(resumed.task.state_dict()[name], value)
+    one, other = (
+        load_file(tmp_path / out / "checkpoints/step-00000008/optimizer.safetensors") for out in ("straight", "killed")
+    )
+    assert one.keys() == other.keys()
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
+    assert {"main/forger.weight/acc_delta", "critic/critic.0.weight/acc_delta"} <= one.keys()
+    # The task says that the critic takes part in every second update.
+    assert (one["main/forger.weight/step"], one["critic/critic.0.weight/step"]) == (8, 4)
 
 
 @pytest.mark.parametrize("model", [AveragesConfig(), BertConfig(dim=16, num_heads=2, num_layers=1, ffn_dim=16)])
@@ -479,6 +681,43 @@ def test_form_of_another_library(added, tmp_path):
         ramify.load(folder)
 
 
+def test_reader(monkeypatch, tmp_path):
+    """A module and a line: the format is built and detected, and its options are those of its function."""
+    monkeypatch.setitem(FORMATS, "verses", Format("trees", "fixtures.verses", "a poem per file"))
+    poem = tmp_path / "poem.txt"
+    poem.write_text("POEM\nno bird\nno word\n", "utf-8")
+    ramify_command(
+        "data", "build", poem, "--format", "verses", "--option", "shouted=yes", "--split", "1,0,0", "--out", tmp_path / "d"
+    )
+    assert Store.open(tmp_path / "d").texts([0, 1]) == ["NO BIRD", "NO WORD"]
+    with pytest.raises(RamifyError, match=r"'loud'; its options are shouted"):
+        FORMATS["verses"].check(["loud"])
+    others = [name for name in FORMATS if name not in ("verses", "text")]
+    monkeypatch.setattr("ramify.readers.FORMATS", {name: FORMATS[name] for name in (*others, "verses")})
+    assert detect_format([poem]) == "verses"
+
+
+def test_schedule_and_optimizer(monkeypatch, tmp_path):
+    """A function and a line: a run takes its name, and a killed run ends with the bits of an uninterrupted one."""
+    monkeypatch.setitem(SCHEDULES, "halves", lambda config, share, epoch: 0.5 ** int(4 * share))
+    monkeypatch.setitem(OPTIMIZERS, "rprop", lambda groups, config: torch.optim.Rprop(groups, lr=config.lr))
+    config = TrainConfig(steps=8, budget=3, budget_unit="targets", schedule="halves", optimizer="rprop", checkpoint_every=2)
+
+    def trainer(out: str) -> Trainer:
+        texts = Texts(5, 3, 4)
+        return Trainer(
+            NextLetter(), [Stage(replace(config, log_every=1), texts, texts.collate)], tmp_path / out, seed=3, cpu=True
+        )
+
+    straight, resumed = trainer("straight"), trainer("killed")
+    straight.run()
+    trainer("killed").run(until=5)
+    resumed.run(resume=True)
+    assert all(map(torch.equal, straight.task.parameters(), resumed.task.parameters()))
+    rates = [record["lr"] for record in read_metrics(tmp_path / "straight")]
+    assert rates == pytest.approx([5e-4 * 0.5 ** (number // 2) for number in range(8)])
+
+
 def test_tasks_with_one_pipeline_keep_their_names(added, monkeypatch, tmp_path):
     monkeypatch.setitem(TASKS, "other", TaskKind(OtherConfig, MaskedLM, TextInput, MaskFiller))
     task = bert_task()
@@ -492,12 +731,17 @@ def test_pages_list_the_files_of_an_addition():
     text = ARCHITECTURE.read_text("utf-8")
     (table,) = re.findall(r"<!-- additions -->\n(.*?)<!-- /additions -->", text, re.S)
     touched = {
-        row[0]: re.findall(r"`([\w/]+\.py)`", row[1]) for row in re.findall(r"^\| (a [^|]*) \| ([^|]*) \|$", table, re.M)
+        row[0]: re.findall(r"`([\w/]+\.py)`", row[1]) for row in re.findall(r"^\| (an? [^|]*) \| ([^|]*) \|$", table, re.M)
     }
     assert touched == {
         "a text model": ["models/NAME.py", "registry.py", "recipes/NAME.py", "recipes/__init__.py"],
+        "a decoder": ["models/NAME.py", "tasks/NAME.py", "inference/NAME.py", "registry.py"],
         "a task": ["tasks/NAME.py", "registry.py"],
+        "a head on texts": ["tasks/NAME.py", "inference/NAME.py", "registry.py"],
         "a kind of run": ["runs/NAME.py", "runs/__init__.py"],
         "a form of another library": ["models/NAME.py", "registry.py"],
         "a verb": ["inference/answers.py", "inference/verbs.py"],
+        "a schedule": ["training/schedules.py"],
+        "an optimizer": ["training/optimizers.py"],
+        "a reader": ["readers/NAME.py", "readers/__init__.py"],
     }

@@ -3,7 +3,7 @@
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import is_dataclass
 from functools import cache
 from typing import Any, Literal, TypeVar
@@ -23,6 +23,12 @@ def check_fields(config: Any, head: str = "") -> None:
         if not _fits(value, kind):
             expected = f"one of {spelled(kind)}" if typing.get_origin(kind) is Literal else f"of the form {spelled(kind)}"
             raise RamifyError(f"{head}{name} must be {expected}, not {value!r}.")
+
+
+def check_choice(name: str, value: str, choices: Collection[str]) -> None:
+    """Raise `RamifyError` if a setting names none of the `choices`."""
+    if value not in choices:
+        raise RamifyError(f"{name}={value} is not one of {', '.join(choices)}. Choose one of them.")
 
 
 def check_seed(seed: int, name: str = "seed") -> None:

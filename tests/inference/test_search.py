@@ -1,7 +1,6 @@
 """Greedy decoding, sampling and beam search on small decoders that know no attention: a table of pairs and a GRU."""
 
 import math
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -9,9 +8,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
 
-from fixtures import bare_rows
+from fixtures import bare_rows, tokenizer
+from fixtures.decoders import Gru, GruConfig, NextToken, NextTokenConfig, States
+from fixtures.running import WHOLE_ROWS
 from ramify import RamifyError
 from ramify.inference.search import (
     GREEDY,
@@ -23,26 +23,11 @@ from ramify.inference.search import (
     collect,
     sample,
 )
-from ramify.nn.cache import Cache, KeyValueCache
+from ramify.nn.cache import KeyValueCache
 from ramify.tasks.base import Decodes
 
 VOCAB, STOP = 5, 4
 FREE = Limits()
-
-
-@dataclass(frozen=True)
-class States(Cache):
-    """One state per sequence: the last token, or that of a recurrent cell."""
-
-    states: torch.Tensor
-    read: torch.Tensor
-
-    @property
-    def lengths(self):
-        return self.read
-
-    def reorder(self, index):
-        return States(self.states[index], self.read[index])
 
 
 class Pairs(Decodes):
@@ -62,34 +47,11 @@ class Pairs(Decodes):
         return self.scores[ids], States(ids, cache.lengths + 1)
 
 
-class Recurrent(nn.Module, Decodes):
-    """A decoder-only model: an embedding, a GRU and an output map."""
-
-    def __init__(self, vocab=VOCAB, dim=6):
-        super().__init__()
-        self.embedding, self.cell, self.out = nn.Embedding(vocab, dim), nn.GRUCell(dim, dim), nn.Linear(dim, vocab)
-        self.calls = []
-
-    def start(self, prompts, *, source=None):
-        lengths = prompts.rows.lengths
-        cache = States(self.out.weight.new_zeros(len(lengths), self.out.in_features), torch.zeros_like(lengths))
-        lines = nn.utils.rnn.pad_sequence(list(prompts.ids.split(lengths.tolist())))
-        for place, ids in enumerate(lines):
-            after = self.cell(self.embedding(ids), cache.states)
-            inside = place < lengths
-            cache = States(torch.where(inside[:, None], after, cache.states), cache.lengths + inside)
-        return self.out(cache.states), cache
-
-    def step(self, ids, cache):
-        self.calls.append(len(ids))
-        states = self.cell(self.embedding(ids), cache.states)
-        return self.out(states), States(states, cache.lengths + 1)
-
-
 @pytest.fixture(scope="module")
 def recurrent():
     torch.manual_seed(0)
-    model = Recurrent().double()
+    backbone = Gru(GruConfig(vocab_size=VOCAB, dim=6))
+    model = NextToken(backbone, tokenizer(), WHOLE_ROWS, NextTokenConfig(tie_weights=False)).double()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=1.5)
@@ -242,12 +204,14 @@ def test_tokens_are_drawn_by_their_probabilities(sampling, shares):
     assert ((frequencies - expected).abs() <= 4 * (expected * (1 - expected) / count).sqrt() + 1e-12).all()
 
 
-def test_ended_sequences_leave_the_batch(recurrent):
-    recurrent.calls.clear()
+def test_ended_sequences_leave_the_batch(recurrent, monkeypatch):
+    calls = []
+    step = recurrent.step
+    monkeypatch.setattr(recurrent, "step", lambda ids, cache: (calls.append(len(ids)), step(ids, cache))[1])
     steps = [*sample(recurrent, bare_rows(PROMPTS), GREEDY, Limits(), maximums=[3, 1, 5, 3], seeds=[0] * 4)]
     assert [len(step.ids) for step in steps] == [4, 3, 3, 1, 1]
     # Nobody reads the last token of a sequence.
-    assert recurrent.calls == [3, 3, 1, 1]
+    assert calls == [3, 3, 1, 1]
     assert [sorted(step.sequences[step.ended].tolist()) for step in steps] == [[1], [], [0, 3], [], [2]]
     assert not any(step.stopped.any() for step in steps)
 

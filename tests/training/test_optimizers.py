@@ -1,14 +1,13 @@
 """Optimizers against torch and by hand, their moments in checkpoints, and schedules against the formulas of their papers."""
 
 import math
-from typing import get_args
 
 import pytest
 import torch
 from torch import nn
 
 from ramify.errors import RamifyError
-from ramify.training.config import OptimizerName, ScheduleName, TrainConfig
+from ramify.training.config import PhaseSettings, TrainConfig
 from ramify.training.optimizers import OPTIMIZERS, PhaseOptimizer, load_moments
 from ramify.training.schedules import SCHEDULES, schedule
 
@@ -43,9 +42,18 @@ def step(model, optimizer, number):
     optimizer.step()
 
 
-def test_tables_and_settings_have_the_same_names():
-    assert tuple(OPTIMIZERS) == get_args(OptimizerName) == tuple(PLAIN)
-    assert tuple(SCHEDULES) == get_args(ScheduleName)
+def test_a_line_of_a_table_makes_a_setting(monkeypatch):
+    monkeypatch.setitem(SCHEDULES, "late", lambda config, share, epoch: share**2)
+    assert schedule(TrainConfig(schedule="late"), 0.5) == 0.25
+    monkeypatch.setitem(OPTIMIZERS, "rprop", lambda groups, config: torch.optim.Rprop(groups, lr=config.lr))
+    assert isinstance(optimizer_of(layer(), TrainConfig(optimizer="rprop")).optimizer, torch.optim.Rprop)
+    phases = (PhaseSettings("main", schedule="late", optimizer="rprop"),)
+    assert TrainConfig(phases=phases).of_phase("main").schedule == "late"
+    monkeypatch.undo()
+    with pytest.raises(RamifyError, match=r"train\.schedule=late is not one of linear, .*, slanted_triangle\. Choose"):
+        TrainConfig(schedule="late")
+    with pytest.raises(RamifyError, match=r"phase main: train\.optimizer=rprop is not one of adamw, .*, adadelta\."):
+        TrainConfig(phases=phases)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -36,7 +36,7 @@ NODES = 1 << 18
 """Number of nodes that are laid out at a time."""
 
 
-class TextPipeline(Pipeline, ABC):
+class EmbeddingPipeline(Pipeline, ABC):
     """A pipeline of a model that reads the texts of trees. Every such model can embed."""
 
     abilities: ClassVar[tuple[str, ...]] = (READS_COMMENTS,)
@@ -78,43 +78,6 @@ class TextPipeline(Pipeline, ABC):
             out[nodes] = vectors
         return texts.in_order_of_rows(out)
 
-    @verb
-    def attention(
-        self,
-        tree: Tree | str,
-        node: str | int | None = None,
-        *,
-        context: Context | None = None,
-        layer: int | None = None,
-        head: int | None = None,
-        order: Literal["forward", "backward", "random"] | None = None,
-        seed: int = 0,
-    ) -> Attention:
-        """The attention weights of a text, or of a node's text in its context: a table per stack of layers and kind of
-        attention.
-
-        `layer` and `head` choose one; they are counted from 1. Raises `RamifyError` if the text is longer than the model reads.
-
-        A model with two streams gives both, without memory. By default, tokens of its content stream read all tokens, and its
-        query stream has a row for each mask token, which reads all other words, or if there is none, a row for each token,
-        which reads all other tokens. With an `order`, both streams follow this factorization order; `seed` determines a random
-        one.
-        """
-        return self._attention(tree, node, context, layer, head, order, seed)
-
-    @abstractmethod
-    def _attention(
-        self,
-        tree: Tree | str,
-        node: str | int | None,
-        context: Context | None,
-        layer: int | None,
-        head: int | None,
-        order: Literal["forward", "backward", "random"] | None,
-        seed: int,
-    ) -> Attention:
-        """`attention` of one text. Only models with two streams are given an order."""
-
     @property
     @abstractmethod
     def max_tokens(self) -> int:
@@ -155,6 +118,47 @@ class TextPipeline(Pipeline, ABC):
         self, forest: Forest, context: Literal["tree", "none"] | None, tokens: int
     ) -> Iterator[tuple[Ints, Float[Tensor, "row dim"]]]:
         """Yield nodes of the forest and the vectors of their texts, in batches of about `tokens` tokens."""
+
+
+class TextPipeline(EmbeddingPipeline, ABC):
+    """A pipeline of a model that reads the texts of trees, and records its attention."""
+
+    @verb
+    def attention(
+        self,
+        tree: Tree | str,
+        node: str | int | None = None,
+        *,
+        context: Context | None = None,
+        layer: int | None = None,
+        head: int | None = None,
+        order: Literal["forward", "backward", "random"] | None = None,
+        seed: int = 0,
+    ) -> Attention:
+        """The attention weights of a text, or of a node's text in its context: a table per stack of layers and kind of
+        attention.
+
+        `layer` and `head` choose one; they are counted from 1. Raises `RamifyError` if the text is longer than the model reads.
+
+        A model with two streams gives both, without memory. By default, tokens of its content stream read all tokens, and its
+        query stream has a row for each mask token, which reads all other words, or if there is none, a row for each token,
+        which reads all other tokens. With an `order`, both streams follow this factorization order; `seed` determines a random
+        one.
+        """
+        return self._attention(tree, node, context, layer, head, order, seed)
+
+    @abstractmethod
+    def _attention(
+        self,
+        tree: Tree | str,
+        node: str | int | None,
+        context: Context | None,
+        layer: int | None,
+        head: int | None,
+        order: Literal["forward", "backward", "random"] | None,
+        seed: int,
+    ) -> Attention:
+        """`attention` of one text. Only models with two streams are given an order."""
 
 
 class ContextPipeline(TextPipeline, ABC):

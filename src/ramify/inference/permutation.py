@@ -1,37 +1,34 @@
 """Pipelines of models of running text: likelihoods under any factorization order, generation, single words, and vectors."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from ramify.batching.encoder_input import EncoderInput
-from ramify.batching.forest import Forest, Ints
+from ramify.batching.forest import Ints
 from ramify.batching.stream_batch import StreamBatch, StreamTargets, plain_rows
 from ramify.batching.views.comment_trees import Context
-from ramify.batching.views.streams import StreamInput
 from ramify.config import check_seed
-from ramify.dataset.store import Store
 from ramify.errors import RamifyError, counted
-from ramify.inference.answers import Generated, GeneratedHypothesis, Likelihood, NodeAttention, StreamAttention
+from ramify.inference.answers import Likelihood, NodeAttention, StreamAttention
 from ramify.inference.attention import AttentionTable, check_pairs, check_records, chosen_heads, spelled, text_tables
-from ramify.inference.base import TOKENS, verb
+from ramify.inference.base import TOKENS
 from ramify.inference.fill_mask import FillingPipeline
+from ramify.inference.generate import GeneratingPipeline
 from ramify.inference.mask_query import Head, MaskQuery, chosen_node, node_of
-from ramify.inference.rows import recorded, row_vectors
+from ramify.inference.rows import recorded
 from ramify.inference.score import ScoringPipeline, known_part
-from ramify.inference.search import Beam, Hypothesis, Limits, Sampling, beam_search, collect, sample
+from ramify.inference.streams import StreamPipeline
 from ramify.inference.verbs import ORDERS
-from ramify.models.base import StreamBackbone
 from ramify.nn.attention import AttentionRecord
 from ramify.nn.modes import evaluating
-from ramify.nn.ragged import length_key, runs
 from ramify.tasks.denoising_lm import DenoisingLM
 from ramify.tasks.permutation_lm import PermutationLM
 from ramify.tokenizer import Tokenizer
@@ -41,28 +38,8 @@ RECORDED = 1 << 26
 """Number of attention weights that are recorded at once."""
 
 
-class StreamPipeline(FillingPipeline, ABC):
-    """A trained model of running text. It fills masks and embeds texts, each alone, without separators or memory."""
-
-    task: Any
-    """A `PermutationLM` or a `DenoisingLM`; each pipeline narrows the type."""
-    backbone: StreamBackbone
-    input: StreamInput
-
-    @property
-    def module(self) -> nn.Module:
-        return self.task
-
-    def parts(self) -> dict[str, Any]:
-        return {"task": self.task.config, "input": self.input}
-
-    @property
-    def max_tokens(self) -> int:
-        return self.input.row_tokens
-
-    def forest(self, data: Store | Iterable[Tree]) -> Forest:
-        store = data if isinstance(data, Store) else Store.from_trees(data)
-        return Forest.open(store, self.tokenizer, self.input.row_tokens, layout="xlnet")
+class WordPipeline(StreamPipeline, FillingPipeline, ABC):
+    """A pipeline of a model that reads both sides of a word. It fills masks, each text alone, without separators or memory."""
 
     def mask_query(self, tree: Tree, node: str | int, context: Context | None) -> "StreamQuery":
         if context not in (None, "none"):
@@ -71,18 +48,6 @@ class StreamPipeline(FillingPipeline, ABC):
                 "Set context=none."
             )
         return StreamQuery(self, self.tokenizer, tree, node_of(tree, node))
-
-    def vector_batches(
-        self, forest: Forest, context: Literal["tree", "none"] | None, tokens: int
-    ) -> Iterator[tuple[Ints, Float[Tensor, "row dim"]]]:
-        """Yield nodes of the forest and their vectors, shortest texts first."""
-        lengths = np.minimum(forest.length, self.input.room(self.tokenizer))
-        order = np.argsort(length_key(lengths), kind="stable")
-        for start, stop in runs(lengths[order] + self.layout.num_special, tokens):
-            nodes = order[start:stop]
-            texts = forest.gather(nodes, lengths[nodes]), lengths[nodes]
-            rows = EncoderInput.of_texts(texts, self.layout, None)
-            yield nodes[rows.source], row_vectors(self.backbone, rows.to(self.device))
 
     def _text(self, tree: Tree | str, node: str | int | None, context: Context | None) -> tuple["StreamQuery", Ints]:
         """A text whose attention is recorded, and its tokens."""
@@ -140,7 +105,7 @@ class StreamPipeline(FillingPipeline, ABC):
         return torch.cat(parts)
 
 
-class DenoisingPipeline(StreamPipeline):
+class DenoisingPipeline(WordPipeline):
     """A masked language model of running text."""
 
     task: DenoisingLM
@@ -173,12 +138,12 @@ class DenoisingPipeline(StreamPipeline):
         return NodeAttention(*query.head, chosen_heads(self._content(query, ids), layer, head))
 
 
-class PermutationPipeline(StreamPipeline, ScoringPipeline):
+class PermutationPipeline(WordPipeline, ScoringPipeline, GeneratingPipeline):
     """A permutation language model, which also scores texts under factorization orders and generates text."""
 
     task: PermutationLM
     verbs = ("score", "generate", "fill_mask", "embed", "attention")
-    abilities = (*StreamPipeline.abilities, ORDERS)
+    abilities = (*WordPipeline.abilities, ORDERS)
     usage = ('model.score("Some text.", order="forward").log_likelihood', 'model.generate("Some", tokens=20, seed=0).text')
 
     def __init__(self, task: PermutationLM) -> None:
@@ -267,83 +232,6 @@ class PermutationPipeline(StreamPipeline, ScoringPipeline):
             found.append(-losses.double().view(asked.shape).cpu().numpy())
         return np.concatenate(found)
 
-    @verb
-    def generate(
-        self,
-        prompt: str | Sequence[str] = "",
-        *,
-        tokens: int = 50,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int | Sequence[int] = 0,
-        stop: str | Sequence[str] | None = None,
-        beam: int | None = None,
-        n_best: int = 1,
-        length_penalty: float = Beam.length_penalty,
-    ) -> Generated | list[Generated]:
-        """Continue a prompt from left to right by at most `tokens` tokens. A list of prompts gives a list of answers.
-
-        By default, tokens are sampled. `temperature` 0 takes the likeliest token. `top_k` and `top_p` keep the likeliest
-        tokens, so many or of so much probability together. A prompt in a list is continued as if it were alone: equal seeds
-        give equal texts, and a list of seeds has one for each prompt.
-
-        `beam` is the width of a beam search, which finds likely continuations instead. The answer then also holds the `n_best`
-        of them as `hypotheses`, ordered by log p / ((5 + length) / 6)^`length_penalty`.
-
-        Special tokens are never chosen. A token of `stop`, in the vocabulary's spelling, ends a text and is no part of it.
-        """
-        prompts = [prompt] if isinstance(prompt, str) else [*prompt]
-        seeds = [seed] * len(prompts) if isinstance(seed, int) else [*seed]
-        if len(seeds) != len(prompts):
-            raise RamifyError(f"seed={seeds} must hold one seed for each of {counted(len(prompts), 'prompt')}. Check the list.")
-        sampling, limits = Sampling(temperature, top_k, top_p), self._limits(stop)
-        if beam is None and n_best != 1:
-            raise RamifyError(f"n_best={n_best} needs a beam search. Set beam to at least {n_best}.")
-        if beam is not None and sampling != Sampling():
-            raise RamifyError(f"beam={beam} draws no tokens. Leave out temperature, top_k and top_p.")
-        given = [self.tokenizer.encode(each) for each in prompts]
-        answers: list[Generated] = []
-        costs = np.array([(len(ids) + tokens) * (beam or 1) for ids in given], dtype=np.int64)
-        for start, end in runs(costs, TOKENS):
-            texts = self.tokenizer.encode_batch(prompts[start:end])
-            rows = EncoderInput.of_texts(texts, self.tokenizer.layout("plain"), None).to(self.device)
-            maximums = [tokens] * (end - start)
-            with evaluating(self.module):
-                if beam is None:
-                    steps = sample(self.task, rows, sampling, limits, maximums=maximums, seeds=seeds[start:end])
-                    answers += map(self._answer, prompts[start:end], given[start:end], collect(steps, len(maximums)))
-                else:
-                    best = beam_search(self.task, rows, Beam(beam, n_best, length_penalty), limits, maximums=maximums)
-                    answers += map(self._ranking, prompts[start:end], given[start:end], best)
-        return answers[0] if isinstance(prompt, str) else answers
-
-    def _limits(self, stop: str | Sequence[str] | None) -> Limits:
-        stops = [stop] if isinstance(stop, str) else [*(stop or ())]
-        for piece in stops:
-            if piece not in self.tokenizer.ids:
-                raise RamifyError(
-                    f"stop={piece!r} is not in this model's vocabulary. Choose one of its pieces, spelled with the mark of its "
-                    "word's start, if any."
-                )
-        ids = [self.tokenizer.ids[piece] for piece in stops]
-        return Limits(tuple(ids), tuple(token for token in self.tokenizer.special_ids if token not in ids))
-
-    def _answer(self, prompt: str, given: Sequence[int], ids: Sequence[int]) -> Generated:
-        # Decoded behind the prompt, a first word keeps the space before it.
-        text = self.tokenizer.decode([*given, *ids]).removeprefix(self.tokenizer.decode(given))
-        unknown = self.tokenizer.unknown(given)
-        notes = (*self._notes(), *unknown.notes("the prompt"))
-        return Generated(prompt, text, len(ids), unknown.count, notes=notes)
-
-    def _ranking(self, prompt: str, given: Sequence[int], best: Sequence[Hypothesis]) -> Generated:
-        answers = [self._answer(prompt, given, each.ids) for each in best]
-        hypotheses = tuple(
-            GeneratedHypothesis(answer.text, answer.tokens, each.log_probability, each.score)
-            for answer, each in zip(answers, best, strict=True)
-        )
-        return replace(answers[0], hypotheses=hypotheses)
-
     def _attention(
         self,
         tree: Tree | str,
@@ -411,7 +299,7 @@ class PermutationPipeline(StreamPipeline, ScoringPipeline):
 class StreamQuery(MaskQuery):
     """A question about a text, read alone."""
 
-    pipeline: StreamPipeline
+    pipeline: WordPipeline
     tokenizer: Tokenizer
     tree: Tree
     node: int

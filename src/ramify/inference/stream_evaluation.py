@@ -12,8 +12,9 @@ from ramify.batching.running_text import RunningText
 from ramify.batching.stream_batch import collate_streams
 from ramify.batching.views.streams import StreamConfig, Streams
 from ramify.inference.common_footing import CommonFooting, FootingScores
-from ramify.inference.permutation import StreamPipeline
+from ramify.inference.permutation import WordPipeline
 from ramify.inference.row_evaluation import Tallied
+from ramify.inference.streams import StreamPipeline
 from ramify.nn import counter_rng
 from ramify.tasks.stream_task import StreamTask
 
@@ -72,7 +73,7 @@ def evaluate_streams(
 class OneToken:
     """log p of one token of a text given all others, for `CommonFooting.measure`."""
 
-    pipeline: StreamPipeline
+    pipeline: WordPipeline
 
     def __call__(self, rows: Ints, positions: Ints) -> NDArray[np.float64]:
         answers = rows[np.arange(len(rows)), positions]
@@ -82,6 +83,9 @@ class OneToken:
         return found.gather(1, torch.from_numpy(answers)[:, None])[:, 0].numpy()
 
 
-def on_common_footing(pipeline: StreamPipeline, footing: CommonFooting) -> FootingScores:
-    """Score the tokens of a common footing: the token that is predicted comes last in the factorization order, or is masked."""
-    return footing.measure(OneToken(pipeline))
+def on_common_footing(pipeline: StreamPipeline, footing: CommonFooting) -> FootingScores | None:
+    """Score the tokens of a common footing: the token that is predicted comes last in the factorization order, or is masked.
+
+    None: the model predicts no token from both sides.
+    """
+    return footing.measure(OneToken(pipeline)) if isinstance(pipeline, WordPipeline) else None

@@ -14,7 +14,7 @@ from ramify.dataset.store import Store
 from ramify.dataset.tables import rows_of, schema_of
 from ramify.errors import RamifyError
 from ramify.files import STANDARD, replacing
-from ramify.inference.embed import TextPipeline
+from ramify.inference.embed import EmbeddingPipeline
 from ramify.readers.jsonl import read_jsonl
 
 BESIDE = ("split", "parent", "depth", "author", "time", "kind", "label", "text")
@@ -30,7 +30,7 @@ ROW_GROUP = 32 << 20
 
 
 def write_vectors(
-    model: TextPipeline,
+    model: EmbeddingPipeline,
     data: Path,
     out: Path,
     kind: Kind,

@@ -157,7 +157,7 @@ VERBS: dict[str, Verb] = {
     ),
     "generate": Verb(
         "generate text",
-        "an XLNet with a query stream",
+        "a model that predicts the next token, such as an XLNet with a query stream",
         Takes.PROMPT,
         (
             Option("tokens", int, 50, "Greatest number of tokens.", least=1),

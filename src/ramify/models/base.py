@@ -338,6 +338,17 @@ class TextModelConfig(ModelConfig):
         """
 
 
+class StreamModelConfig(ModelConfig):
+    """The settings of a model that reads rows of running text."""
+
+    memory: int
+    """Number of states per layer that a row can read from before its start."""
+
+    @abstractmethod
+    def build(self) -> StreamBackbone:
+        """A model of these sizes, with fresh weights."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A directory of weights from which a model may start."""

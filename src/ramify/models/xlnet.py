@@ -20,11 +20,11 @@ from ramify.models.base import (
     RATES,
     Checkpoint,
     Encoded,
-    ModelConfig,
     Read,
     State,
     StreamBackbone,
     StreamHidden,
+    StreamModelConfig,
     check_config,
     kept_positions,
 )
@@ -49,7 +49,7 @@ FREE = (*RATES, "memory", "memory_start", "max_distance")
 
 
 @dataclass(frozen=True)
-class XLNetConfig(ModelConfig):
+class XLNetConfig(StreamModelConfig):
     """Sizes default to a small model; XLNet-Base is dim 768, 12 layers, 12 heads, ffn_dim 3072, and XLNet-Large 1024, 24, 16,
     4096."""
 

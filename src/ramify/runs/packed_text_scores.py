@@ -9,7 +9,7 @@ import numpy as np
 from ramify.batching.row_batch import RowCollator
 from ramify.batching.views.packed import TextRows
 from ramify.errors import counted
-from ramify.inference.common_footing import CommonFooting
+from ramify.inference.common_footing import CommonFooting, FootingScores
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.row_evaluation import RowScores, evaluate_rows, on_common_footing, readable_window
 from ramify.nn.precision import autocast
@@ -28,6 +28,7 @@ class RowEvaluation(RunningTextEvaluation):
     """Held-out scores on masked tokens."""
 
     scores: RowScores
+    footing: FootingScores
     mask_rate: float
 
     def lines(self) -> list[str]:

@@ -39,9 +39,11 @@ class RunningTextEvaluation(Evaluation, ABC):
 
     scores: Any
     """Each kind of run declares the type, which has a `summary`."""
-    footing: FootingScores
+    footing: FootingScores | None
+    """None: the model predicts no token from both sides."""
     rows: int
     draws: int
 
     def to_json(self) -> dict[str, Any]:
-        return self.scores.summary() | {"rows": self.rows} | self.footing.to_json() | self.unknown_tokens()
+        footing = {} if self.footing is None else self.footing.to_json()
+        return self.scores.summary() | {"rows": self.rows} | footing | self.unknown_tokens()

@@ -25,26 +25,29 @@ def report_parts(
 
 
 def held_out(
-    split: str, target: str, scores: Mapping[str, Mapping[str, Any]], asked: str, footing: FootingScores, lead: str
+    split: str, target: str, scores: Mapping[str, Mapping[str, Any]], asked: str, footing: FootingScores | None, lead: str
 ) -> tuple[Section, Spans]:
     """The held-out scores as a table, and the main one as a sentence.
 
     `scores` has the scores of all kinds of predictions by their names, the main one first; `target` is the noun for it in the
-    sentence. `asked` describes the predictions of the common footing.
+    sentence. `asked` describes the predictions of the common footing, if there is one.
     """
-    per_byte, per_token = footing.per_byte, footing.per_token
-    shared = "no score, because all windows hold unknown tokens" if per_byte is None else f"{per_byte:.3f} nats per byte"
     rows = [
         (Cell(name), Cell(f"{own['loss']:.3f}"), Cell(f"{own['accuracy']:.1%}"), Cell(f"{own['count']:,}"))
         for name, own in scores.items()
     ]
-    token_loss = "–" if per_token is None else f"{per_token:.3f}"
-    rows.append((Cell(asked, shared), Cell(token_loss), Cell("–"), Cell(f"{len(footing.nats):,}")))
+    end = "."
+    if footing is not None:
+        per_byte, per_token = footing.per_byte, footing.per_token
+        shared = "no score, because all windows hold unknown tokens" if per_byte is None else f"{per_byte:.3f} nats per byte"
+        token_loss = "–" if per_token is None else f"{per_token:.3f}"
+        rows.append((Cell(asked, shared), Cell(token_loss), Cell("–"), Cell(f"{len(footing.nats):,}")))
+        end = f", and {asked} at {shared}."
     main = next(iter(scores.values()))
     headline = (
         f"On the {split} split, it predicts {target} at ",
         Strong(f"{main['loss']:.3f} nats"),
-        f", and {asked} at {shared}.",
+        end,
         *chosen_on_dev(split),
     )
     return Section("Held-out scores", (Table(COLUMNS, tuple(rows)),), (lead,)), headline

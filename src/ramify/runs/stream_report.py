@@ -2,7 +2,7 @@
 
 from ramify.batching.views.streams import StreamConfig
 from ramify.errors import RamifyError, counted
-from ramify.inference.permutation import StreamPipeline
+from ramify.inference.streams import StreamPipeline
 from ramify.runs import stream_scores
 from ramify.runs.base import ReportParts, ReportRequest, no_progress
 from ramify.runs.curves import TITLE, Metrics, dev_line, no_curves, smoothing, train_line

@@ -9,9 +9,9 @@ from ramify.batching.views.streams import StreamConfig
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.common_footing import WINDOW, CommonFooting
-from ramify.inference.permutation import StreamPipeline
 from ramify.inference.row_evaluation import Tallied
 from ramify.inference.stream_evaluation import evaluate_streams, held_out_streams, num_places, on_common_footing
+from ramify.inference.streams import StreamPipeline
 from ramify.nn.precision import autocast
 from ramify.runs.base import check_options, no_progress
 from ramify.runs.running_text import RunningTextEvaluation
@@ -33,7 +33,7 @@ class StreamEvaluation(RunningTextEvaluation):
         return [
             f"loss {found['loss']:.4f} nats per target, accuracy {found['accuracy']:.2%}; {counted(found['count'], 'target')} "
             f"in {counted(self.rows, 'row')}, {counted(self.draws, 'draw')}",
-            self.footing.line(),
+            *([] if self.footing is None else [self.footing.line()]),
         ]
 
 

@@ -14,9 +14,9 @@ from ramify.batching.views.streams import StreamConfig, StreamInput, StreamRow, 
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
-from ramify.inference.permutation import StreamPipeline
 from ramify.inference.stream_evaluation import evaluate_streams, held_out_streams
-from ramify.models.xlnet import XLNetConfig
+from ramify.inference.streams import StreamPipeline
+from ramify.models.base import StreamModelConfig
 from ramify.runs import stream_report, stream_scores
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.execute import own_run
@@ -86,7 +86,7 @@ class StreamRun(RunningTextRun):
 
     name: ClassVar[str] = "streams"
 
-    model: XLNetConfig
+    model: StreamModelConfig
     task: StreamTaskConfig = field(default_factory=PermutationLMConfig)
     input: StreamInput = field(default_factory=StreamInput)
     view: StreamConfig = field(default_factory=StreamConfig)
@@ -116,7 +116,7 @@ class StreamRun(RunningTextRun):
             )
         return PreparedStreams(self, store, self._task(model, tokenizer), view)
 
-    def _task(self, model: XLNetConfig, tokenizer: Tokenizer) -> StreamTask:
+    def _task(self, model: StreamModelConfig, tokenizer: Tokenizer) -> StreamTask:
         backbone = model.build()
         if not self.init:
             return self.task.build(backbone, tokenizer, self.input)

@@ -12,13 +12,13 @@ from ramify.batching.stream_batch import StreamBatch, StreamTargets
 from ramify.batching.views.streams import StreamInput
 from ramify.models.base import State, StreamBackbone
 from ramify.tasks.base import Losses
-from ramify.tasks.spans import check_split, choose_targets, halves, quotas, random_pieces
+from ramify.tasks.spans import SpanConfig, check_split, choose_targets, halves, quotas, random_pieces
 from ramify.tasks.stream_task import Predicted, StreamTask, StreamTaskConfig
 from ramify.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class DenoisingLMConfig(StreamTaskConfig):
+class DenoisingLMConfig(StreamTaskConfig, SpanConfig):
     """Defaults are BERT's masking, at the tokens that XLNet would predict."""
 
     mask_split: tuple[float, float, float] = (0.8, 0.1, 0.1)
@@ -28,6 +28,7 @@ class DenoisingLMConfig(StreamTaskConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.check_spans()
         check_split(self.mask_split)
 
     @property
@@ -49,6 +50,8 @@ class DenoisingLM(StreamTask):
 
     def __init__(self, backbone: StreamBackbone, tokenizer: Tokenizer, input: StreamInput, config: DenoisingLMConfig) -> None:
         super().__init__(backbone, tokenizer, input, config)
+        self.word_starts = tokenizer.word_starts
+        self.spans = config.spans
         tokenizer.require(("mask",), "the task denoising-lm")
         self.choices = random_pieces(tokenizer, backbone.config.vocab_size, special=config.random_special)
 

@@ -20,7 +20,7 @@ from ramify.models.base import State, StreamBackbone
 from ramify.nn.cache import Cache
 from ramify.nn.linear import Linear
 from ramify.tasks.base import Decodes, Losses
-from ramify.tasks.spans import Parts, choose_targets, halves, quotas
+from ramify.tasks.spans import Parts, SpanConfig, choose_targets, halves, quotas
 from ramify.tasks.stream_task import Predicted, StreamTask, StreamTaskConfig
 from ramify.tokenizer import Tokenizer
 
@@ -28,7 +28,7 @@ OrderKind = Literal["permutation", "forward"]
 
 
 @dataclass(frozen=True)
-class PermutationLMConfig(StreamTaskConfig):
+class PermutationLMConfig(StreamTaskConfig, SpanConfig):
     """The tokens that are predicted come last in the factorization order. Defaults are the paper's."""
 
     order: OrderKind = "permutation"
@@ -42,6 +42,7 @@ class PermutationLMConfig(StreamTaskConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.check_spans()
         if self.permutation_block is not None and self.permutation_block < 1:
             raise RamifyError(f"task.permutation_block must be at least 1, but is {self.permutation_block}.")
         if self.next_segment < 0:
@@ -62,6 +63,8 @@ class PermutationLM(StreamTask, Decodes):
 
     def __init__(self, backbone: StreamBackbone, tokenizer: Tokenizer, input: StreamInput, config: PermutationLMConfig) -> None:
         super().__init__(backbone, tokenizer, input, config)
+        self.word_starts = tokenizer.word_starts
+        self.spans = config.spans
         if config.next_segment and input.segments == "none":
             raise RamifyError(
                 f"task.next_segment={config.next_segment:g} needs rows of two segments. Set input.segments=pair, or "

@@ -88,6 +88,29 @@ class SpanChoice:
                 return
 
 
+@dataclass(frozen=True)
+class SpanConfig:
+    """The choice of the predicted tokens. Defaults are the paper's."""
+
+    k: float = 6.0
+    """One in K tokens is predicted (K of the paper). 1: all tokens."""
+    span_unit: SpanUnit = "word"
+    """word: spans of whole words. piece: spans of as many pieces, as in the published code. token: single tokens."""
+    longest_span: int = 5
+    """The greatest number of units in a span."""
+
+    def check_spans(self) -> None:
+        """Raise `RamifyError` for numbers with which no token can be chosen."""
+        if self.k < 1:
+            raise RamifyError(f"task.k={self.k:g} must be at least 1: one in K tokens is predicted.")
+        if self.longest_span < 1:
+            raise RamifyError(f"task.longest_span must be at least 1, but is {self.longest_span}.")
+
+    @property
+    def spans(self) -> SpanChoice:
+        return SpanChoice(self.span_unit, self.longest_span, self.k)
+
+
 def check_split(shares: tuple[float, ...]) -> None:
     """Raise `RamifyError` if these are not the shares of masked, random and unchanged tokens."""
     if len(shares) != 3 or min(shares) < 0 or abs(sum(shares) - 1) > 1e-9:

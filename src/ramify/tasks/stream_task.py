@@ -1,4 +1,4 @@
-"""The common part of the objectives of running text: they predict spans of words in rows that continue each other."""
+"""The common part of the objectives of running text: they predict tokens of rows that continue each other."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -12,33 +12,21 @@ from ramify.batching.forest import Ints
 from ramify.batching.stream_batch import StreamBatch, StreamTargets
 from ramify.batching.views.streams import StreamInput
 from ramify.config import check_fields
-from ramify.errors import RamifyError
 from ramify.models.base import State, StreamBackbone
 from ramify.nn.heads import VocabularyHead
 from ramify.tasks.base import Task
-from ramify.tasks.spans import SpanChoice, SpanUnit
 from ramify.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
 class StreamTaskConfig(ABC):
-    """The choice of the predicted tokens. Defaults are the paper's."""
+    """The settings that all objectives of running text have."""
 
-    k: float = 6.0
-    """One in K tokens is predicted (K of the paper). 1: all tokens."""
-    span_unit: SpanUnit = "word"
-    """word: spans of whole words. piece: spans of as many pieces, as in the published code. token: single tokens."""
-    longest_span: int = 5
-    """The greatest number of units in a span."""
     tie_weights: bool = True
     """Whether the output map is the token embedding."""
 
     def __post_init__(self) -> None:
         check_fields(self, "task.")
-        if self.k < 1:
-            raise RamifyError(f"task.k={self.k:g} must be at least 1: one in K tokens is predicted.")
-        if self.longest_span < 1:
-            raise RamifyError(f"task.longest_span must be at least 1, but is {self.longest_span}.")
 
     @property
     @abstractmethod
@@ -86,8 +74,6 @@ class StreamTask(Task[StreamBatch], ABC):
             backbone.config.vocab_size,
             embedding=backbone.tied_embedding if config.tie_weights else None,
         )
-        self.word_starts = tokenizer.word_starts
-        self.spans = SpanChoice(config.span_unit, config.longest_span, config.k)
 
     def corrupt(self, batch: StreamBatch, generator: torch.Generator) -> StreamBatch:
         seeds = torch.randint(2**63 - 1, (len(batch.input_ids),), generator=generator, device=generator.device)

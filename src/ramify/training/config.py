@@ -1,4 +1,4 @@
-"""Settings of training. This module does not import torch, so that recipes and commands load it quickly."""
+"""Settings of training. This module imports no torch before a stage is built."""
 
 import math
 import re
@@ -6,11 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ramify.config import check_fields
+from ramify.config import check_choice, check_fields
 from ramify.errors import RamifyError
-
-OptimizerName = Literal["adamw", "adam", "sgd", "adagrad", "adadelta"]
-ScheduleName = Literal["linear", "cosine", "constant", "epochs", "noam", "slanted_triangle"]
 
 
 @dataclass(frozen=True)
@@ -21,10 +18,10 @@ class PhaseSettings:
     name: str
     every: int | None = None
     """The phase takes part in every N-th update (2: the second, fourth …). A task's first phase takes part in all updates."""
-    optimizer: OptimizerName | None = None
+    optimizer: str | None = None
     lr: float | None = None
     warmup: float | None = None
-    schedule: ScheduleName | None = None
+    schedule: str | None = None
     epoch_decay: float | None = None
     slant_ratio: float | None = None
     weight_decay: float | None = None
@@ -58,14 +55,14 @@ class TrainConfig:
     lr: float = 5e-4
     warmup: float = 0.1
     """Share of the stage over which the learning rate rises."""
-    schedule: ScheduleName = "linear"
+    schedule: str = "linear"
     """Learning rate after the warm-up. linear, cosine: decays to zero. constant: stays. epochs: divided by 1 + `epoch_decay` ×
     epochs done. noam: falls with the inverse square root of the updates (Vaswani et al. 2017, equation 3). slanted_triangle:
     starts at `lr` / `slant_ratio`, and falls back to it (Howard and Ruder 2018, equation 3)."""
     epoch_decay: float = 0.0
     slant_ratio: float = 32.0
     """Ratio of the highest to the lowest learning rate (slanted_triangle)."""
-    optimizer: OptimizerName = "adamw"
+    optimizer: str = "adamw"
     """Weight decay is decoupled from the gradient in adamw, and added to the gradient in the others."""
     weight_decay: float = 0.01
     betas: tuple[float, float] = (0.9, 0.98)
@@ -101,6 +98,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "train.")
+        self._check_names()
         if min(self.steps, self.target_tokens) < 0 or not (self.steps or self.target_tokens):
             raise RamifyError(
                 f"train.steps={self.steps} and train.target_tokens={self.target_tokens} do not define the length of training. "
@@ -151,6 +149,15 @@ class TrainConfig:
             if names.count(name) > 1:
                 raise RamifyError(f"train.phases names {name} more than once. Merge these entries.")
             self.of_phase(name)
+
+    def _check_names(self) -> None:
+        """Raise for an optimizer or a schedule that no table has."""
+        # The tables need these settings, and torch.
+        from ramify.training.optimizers import OPTIMIZERS
+        from ramify.training.schedules import SCHEDULES
+
+        for name, table in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
+            check_choice(f"train.{name}", getattr(self, name), table)
 
     def _check_average(self) -> None:
         """Raise if the stage cannot write as many checkpoints as `average` needs."""

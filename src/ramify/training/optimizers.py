@@ -13,7 +13,7 @@ from ramify.errors import RamifyError
 from ramify.tasks.base import Phase, belongs
 from ramify.tensors import check_fit
 from ramify.training.bert_adam import BertAdam
-from ramify.training.config import OptimizerName, TrainConfig
+from ramify.training.config import TrainConfig
 from ramify.training.schedules import schedule
 
 Groups = list[dict[str, Any]]
@@ -41,7 +41,7 @@ def _adadelta(groups: Groups, config: TrainConfig) -> torch.optim.Optimizer:
     return torch.optim.Adadelta(groups, lr=config.lr, rho=config.rho, eps=config.eps)
 
 
-OPTIMIZERS: dict[OptimizerName, Callable[[Groups, TrainConfig], torch.optim.Optimizer]] = {
+OPTIMIZERS: dict[str, Callable[[Groups, TrainConfig], torch.optim.Optimizer]] = {
     "adamw": _adamw,
     "adam": _adam,
     "sgd": _sgd,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from ramify.training.config import ScheduleName, TrainConfig
+from ramify.training.config import TrainConfig
 
 
 def _rise(config: TrainConfig, share: float) -> float:
@@ -43,7 +43,7 @@ def _slanted_triangle(config: TrainConfig, share: float, epoch: int) -> float:
     return (1 + height * (config.slant_ratio - 1)) / config.slant_ratio
 
 
-SCHEDULES: dict[ScheduleName, Callable[[TrainConfig, float, int], float]] = {
+SCHEDULES: dict[str, Callable[[TrainConfig, float, int], float]] = {
     "linear": _linear,
     "cosine": _cosine,
     "constant": _constant,

@@ -1,0 +1,104 @@
+"""Generation: the verb of every pipeline whose task scores the next token."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ramify.batching.encoder_input import EncoderInput
+from ramify.errors import RamifyError, counted
+from ramify.inference.answers import Generated, GeneratedHypothesis
+from ramify.inference.base import TOKENS, Pipeline, verb
+from ramify.inference.search import Beam, Hypothesis, Limits, Sampling, beam_search, collect, sample
+from ramify.nn.modes import evaluating
+from ramify.nn.ragged import runs
+
+
+class GeneratingPipeline(Pipeline, ABC):
+    """A pipeline of a model that generates text."""
+
+    task: Any
+    """A task that `Decodes`; each pipeline narrows the type."""
+
+    @abstractmethod
+    def _notes(self) -> tuple[str, ...]:
+        """Reservations about all texts that the model generates."""
+
+    @verb
+    def generate(
+        self,
+        prompt: str | Sequence[str] = "",
+        *,
+        tokens: int = 50,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | Sequence[int] = 0,
+        stop: str | Sequence[str] | None = None,
+        beam: int | None = None,
+        n_best: int = 1,
+        length_penalty: float = Beam.length_penalty,
+    ) -> Generated | list[Generated]:
+        """Continue a prompt from left to right by at most `tokens` tokens. A list of prompts gives a list of answers.
+
+        By default, tokens are sampled. `temperature` 0 takes the likeliest token. `top_k` and `top_p` keep the likeliest
+        tokens, so many or of so much probability together. A prompt in a list is continued as if it were alone: equal seeds
+        give equal texts, and a list of seeds has one for each prompt.
+
+        `beam` is the width of a beam search, which finds likely continuations instead. The answer then also holds the `n_best`
+        of them as `hypotheses`, ordered by log p / ((5 + length) / 6)^`length_penalty`.
+
+        Special tokens are never chosen. A token of `stop`, in the vocabulary's spelling, ends a text and is no part of it.
+        """
+        prompts = [prompt] if isinstance(prompt, str) else [*prompt]
+        seeds = [seed] * len(prompts) if isinstance(seed, int) else [*seed]
+        if len(seeds) != len(prompts):
+            raise RamifyError(f"seed={seeds} must hold one seed for each of {counted(len(prompts), 'prompt')}. Check the list.")
+        sampling, limits = Sampling(temperature, top_k, top_p), self._limits(stop)
+        if beam is None and n_best != 1:
+            raise RamifyError(f"n_best={n_best} needs a beam search. Set beam to at least {n_best}.")
+        if beam is not None and sampling != Sampling():
+            raise RamifyError(f"beam={beam} draws no tokens. Leave out temperature, top_k and top_p.")
+        given = [self.tokenizer.encode(each) for each in prompts]
+        answers: list[Generated] = []
+        costs = np.array([(len(ids) + tokens) * (beam or 1) for ids in given], dtype=np.int64)
+        for start, end in runs(costs, TOKENS):
+            texts = self.tokenizer.encode_batch(prompts[start:end])
+            rows = EncoderInput.of_texts(texts, self.tokenizer.layout("plain"), None).to(self.device)
+            maximums = [tokens] * (end - start)
+            with evaluating(self.module):
+                if beam is None:
+                    steps = sample(self.task, rows, sampling, limits, maximums=maximums, seeds=seeds[start:end])
+                    answers += map(self._answer, prompts[start:end], given[start:end], collect(steps, len(maximums)))
+                else:
+                    best = beam_search(self.task, rows, Beam(beam, n_best, length_penalty), limits, maximums=maximums)
+                    answers += map(self._ranking, prompts[start:end], given[start:end], best)
+        return answers[0] if isinstance(prompt, str) else answers
+
+    def _limits(self, stop: str | Sequence[str] | None) -> Limits:
+        stops = [stop] if isinstance(stop, str) else [*(stop or ())]
+        for piece in stops:
+            if piece not in self.tokenizer.ids:
+                raise RamifyError(
+                    f"stop={piece!r} is not in this model's vocabulary. Choose one of its pieces, spelled with the mark of its "
+                    "word's start, if any."
+                )
+        ids = [self.tokenizer.ids[piece] for piece in stops]
+        return Limits(tuple(ids), tuple(token for token in self.tokenizer.special_ids if token not in ids))
+
+    def _answer(self, prompt: str, given: Sequence[int], ids: Sequence[int]) -> Generated:
+        # Decoded behind the prompt, a first word keeps the space before it.
+        text = self.tokenizer.decode([*given, *ids]).removeprefix(self.tokenizer.decode(given))
+        unknown = self.tokenizer.unknown(given)
+        notes = (*self._notes(), *unknown.notes("the prompt"))
+        return Generated(prompt, text, len(ids), unknown.count, notes=notes)
+
+    def _ranking(self, prompt: str, given: Sequence[int], best: Sequence[Hypothesis]) -> Generated:
+        answers = [self._answer(prompt, given, each.ids) for each in best]
+        hypotheses = tuple(
+            GeneratedHypothesis(answer.text, answer.tokens, each.log_probability, each.score)
+            for answer, each in zip(answers, best, strict=True)
+        )
+        return replace(answers[0], hypotheses=hypotheses)

@@ -1,0 +1,55 @@
+"""The common part of the pipelines of models of running text."""
+
+from abc import ABC
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ramify.batching.encoder_input import EncoderInput
+from ramify.batching.forest import Forest, Ints
+from ramify.batching.views.streams import StreamInput
+from ramify.dataset.store import Store
+from ramify.inference.embed import EmbeddingPipeline
+from ramify.inference.rows import row_vectors
+from ramify.models.base import StreamBackbone
+from ramify.nn.ragged import length_key, runs
+from ramify.tree import Tree
+
+
+class StreamPipeline(EmbeddingPipeline, ABC):
+    """A trained model of running text. It embeds texts, each alone, without separators or memory."""
+
+    task: Any
+    """A `StreamTask`; each pipeline narrows the type."""
+    backbone: StreamBackbone
+    input: StreamInput
+
+    @property
+    def module(self) -> nn.Module:
+        return self.task
+
+    def parts(self) -> dict[str, Any]:
+        return {"task": self.task.config, "input": self.input}
+
+    @property
+    def max_tokens(self) -> int:
+        return self.input.row_tokens
+
+    def forest(self, data: Store | Iterable[Tree]) -> Forest:
+        store = data if isinstance(data, Store) else Store.from_trees(data)
+        return Forest.open(store, self.tokenizer, self.input.row_tokens, layout="xlnet")
+
+    def vector_batches(
+        self, forest: Forest, context: Literal["tree", "none"] | None, tokens: int
+    ) -> Iterator[tuple[Ints, Float[Tensor, "row dim"]]]:
+        """Yield nodes of the forest and their vectors, shortest texts first."""
+        lengths = np.minimum(forest.length, self.input.room(self.tokenizer))
+        order = np.argsort(length_key(lengths), kind="stable")
+        for start, stop in runs(lengths[order] + self.layout.num_special, tokens):
+            nodes = order[start:stop]
+            texts = forest.gather(nodes, lengths[nodes]), lengths[nodes]
+            rows = EncoderInput.of_texts(texts, self.layout, None)
+            yield nodes[rows.source], row_vectors(self.backbone, rows.to(self.device))
