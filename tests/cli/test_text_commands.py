@@ -84,7 +84,7 @@ def test_options_of_other_models_are_refused(ramify, trained, store, option):
 def test_evaluate_json_has_all_fields(evaluated, context):
     found = evaluated("--context", context)
     compared = set() if context == "tree" else {"own", "saved"}
-    assert found.keys() == {"loss", "perplexity", "accuracy", "count", "by_depth", "by_class"} | compared
+    assert found.keys() == {"loss", "perplexity", "accuracy", "count", "by_depth", "by_class", "unknown_tokens"} | compared
     assert list(found["by_depth"]) == ["1", "2", "3-5", "6-10", "11-20", "21+"] == list(DEPTH_BINS)
     rows = found["by_depth"].values()
     assert all(row.keys() == {"loss", "accuracy", "count"} for row in rows)
@@ -104,7 +104,7 @@ def test_evaluate_scores_the_same_masks_in_every_context(evaluated):
     found = {context: evaluated("--context", context) for context in CONTEXTS}
     for context in CONTEXTS[1:]:
         own, saved = found[context]["own"], found[context]["saved"]
-        assert own == {"context": "tree", **found["tree"]}
+        assert own | {"unknown_tokens": 0} == {"context": "tree", **found["tree"]}
         assert list(saved) == ["all", *DEPTH_BINS, "function words"]
         assert all(each.keys() == {"value", "low", "high", "p"} for each in saved.values())
         assert saved["all"]["value"] == pytest.approx(found[context]["loss"] - own["loss"], abs=1e-9)
@@ -161,7 +161,7 @@ def test_evaluate_against(ramify, evaluated, trained, store, another, tmp_path):
     assert {name: found[name] for name in evaluated()} == evaluated()
     assert found.keys() == evaluated().keys() | {"against", "saved"}
     alone = json.loads(ramify("evaluate", another, "--data", store.path, "--mask-rate", 0.3, "--json")[1])
-    assert found["against"] == {"model": str(another), "context": "parent", **alone}
+    assert found["against"] | {"unknown_tokens": 0} == {"model": str(another), "context": "parent", **alone}
     assert found["saved"]["all"]["value"] == pytest.approx(alone["loss"] - found["loss"], abs=1e-9)
     assert Scores.load(tmp_path / "scores.npz").summary()["loss"] == found["loss"]
     # With --context, both read it.

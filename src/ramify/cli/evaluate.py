@@ -182,6 +182,7 @@ def run(
     import ramify
     from ramify.dataset.store import Store
     from ramify.runs import kind_for
+    from ramify.runs.base import RUN_FILE
 
     check_beside(save, "--save")
     of_kinds: dict[str, Any] = {
@@ -206,7 +207,8 @@ def run(
     store = Store.open(data)
     shared = {"precision": precision, "progress": partial(bar, "evaluating")}
     scored_as = kind_for(model, str(run), kind)
-    print(f"kind: {scored_as.name}", file=sys.stderr)
+    if kind is None and not (run / RUN_FILE).exists():
+        print(f"kind: {scored_as.name}", file=sys.stderr)
     found = scored_as.evaluate(model, str(run), store, split, given | shared)
     for note in found.unknown_pieces.notes(f"the split {split}") if found.unknown_pieces else ():
         print(f"warning: {note}", file=sys.stderr)
