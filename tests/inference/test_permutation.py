@@ -188,6 +188,7 @@ def test_generation_with_stops_seeds_and_lists(model, tokenizer):
         model.task.start(bare_rows([[1]]), source=bare_rows([[1]]))
 
 
+@pytest.mark.ill_typed
 def test_generation_takes_strings_and_columns_of_them(model):
     frame = pd.DataFrame({"author": ["a", "b"], "text": ["the moon", "the hill"]})
     alike = model.generate(["the moon", "the hill"], tokens=2, seed=3)
