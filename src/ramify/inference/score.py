@@ -59,7 +59,7 @@ def known_part(tokenizer: Tokenizer, ids: Ints | list[int], text: str) -> Unknow
     """Count the unknown tokens of a text. Raises `RamifyError` if the others hold spaces alone: such texts look all alike."""
     unknown = tokenizer.unknown(ids)
     # Unigram spells the beginning of a word by itself, so an unknown word is a space and an unknown token.
-    if unknown and not tokenizer.decode([token for token in ids if token != tokenizer.unk_id]).strip():
+    if unknown and not tokenizer.decode([int(token) for token in ids if token != tokenizer.unk_id]).strip():
         raise RamifyError(
             f"the tokenizer can spell nothing of the text {text[:40]!r}, so its likelihood would be that of any unknown text. "
             "Choose a text in the alphabet of the training data."
