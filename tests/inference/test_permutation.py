@@ -22,6 +22,7 @@ from ramify.tasks.base import Decodes
 from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
 from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
 from ramify.tokenizer import Tokenizer
+from ramify.tree import Node, Tree
 
 TEXT = "the moon had not risen over the hill"
 
@@ -345,3 +346,12 @@ def test_pickled_weights_are_refused(tokenizer, tmp_path):
     (tmp_path / "theirs" / "model.safetensors").rename(tmp_path / "theirs" / "pytorch_model.bin")
     with pytest.raises(RamifyError, match="Pickled weights are never read"):
         ramify.load(tmp_path / "theirs")
+
+
+def test_vectors_come_in_the_order_of_the_data(model):
+    """However long the texts of a batch are."""
+    words = TEXT.split()
+    forest = model.forest([Tree((Node(" ".join(words[: number * 5 % 8])),)) for number in range(20)])
+    batches = [nodes for nodes, _ in model.embed_batches(forest, tokens=30)]
+    assert len(batches) > 3
+    assert np.concatenate(batches).tolist() == list(range(20))

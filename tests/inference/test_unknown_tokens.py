@@ -5,13 +5,10 @@ import json
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
-import ramify
-from fixtures import bert_task, built, discussions, tokenizer
+from fixtures import bert_task, discussions, tokenizer
 from ramify.batching.running_text import RunningText
 from ramify.batching.views.streams import StreamInput
-from ramify.cli import app
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.inference.common_footing import CommonFooting
@@ -78,20 +75,6 @@ def test_windows_with_unknown_tokens_have_no_score_per_byte():
     assert (none.per_byte, none.per_token) == (None, None)
     assert none.line().startswith("common footing: no score; ")
     assert json.loads(json.dumps(none.to_json()))["per_byte"] is None
-
-
-def test_evaluate_warns_of_unknown_tokens(tmp_path):
-    def tree(name: str, word: str) -> ramify.Tree:
-        return ramify.Tree((ramify.Node("ba be", id="a"), ramify.Node(f"ba {word} be ba", (0,), id="b")), id=name)
-
-    store = built([tree(f"t{number}", "語" if number % 2 else "ba") for number in range(6)], tmp_path / "data", split=(0, 0, 1))
-    model = MaskFiller(bert_task().float())
-    model.kind = "comment-trees"
-    ramify.save(model, tmp_path / "model")
-    command = ["evaluate", "run", str(tmp_path / "model"), "--data", str(store.path), "--draws", "1", "--json"]
-    found = CliRunner().invoke(app, command, catch_exceptions=False)
-    assert json.loads(found.stdout)["unknown_tokens"] == 3
-    assert "warning: 3 of 36 tokens of the split test (8.3 %) are unknown to the tokenizer" in found.stderr
 
 
 def test_counts():

@@ -65,7 +65,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "embed": embed.embed,
     "nearest": nearest.nearest,
     "disentangle": disentangle.disentangle,
-    "live": disentangle.disentangle,
+    "follow": disentangle.disentangle,
 }
 """The commands of verbs that read and write files of their own."""
 

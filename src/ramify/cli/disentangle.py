@@ -131,7 +131,7 @@ Every = Annotated[
 # --- the command --------------------------------------------------------------------------------------------------------
 
 
-@offers("disentangle", "live")
+@offers("disentangle", "follow")
 def disentangle(
     logs: Logs,
     to: Kind = None,

@@ -342,7 +342,7 @@ class Conversations(Answer, ABC):
 
 @dataclass(frozen=True)
 class LinkPrediction(Record):
-    """An answer of `live`: the predicted links of a message of a live channel."""
+    """An answer of `follow`: the predicted links of a message of a live channel."""
 
     number: int
     """The message's place in the channel, from 0."""

@@ -112,7 +112,7 @@ def verb(method: Callable[..., Any]) -> Callable[..., Any]:
                 return method(**{**others, first: tree, "node": node})
             return method(**{**others, first: item})
 
-        return [ask_one(each) for each in item] if _is_list(item, declared.takes) else ask_one(item)
+        return [ask_one(each) for each in item] if declared.many and _is_list(item, declared.takes) else ask_one(item)
 
     return ask
 

@@ -15,7 +15,7 @@ from ramify.dataset.store import Store
 from ramify.inference.embed import EmbeddingPipeline
 from ramify.inference.rows import row_vectors
 from ramify.models.base import StreamBackbone
-from ramify.nn.ragged import length_key, runs
+from ramify.nn.ragged import runs
 from ramify.tree import Tree
 
 
@@ -45,11 +45,9 @@ class StreamPipeline(EmbeddingPipeline, ABC):
     def vector_batches(
         self, forest: Forest, context: Literal["tree", "none"] | None, tokens: int
     ) -> Iterator[tuple[Ints, Float[Tensor, "row dim"]]]:
-        """Yield nodes of the forest and their vectors, shortest texts first."""
+        """Yield nodes of the forest and their vectors."""
         lengths = np.minimum(forest.length, self.input.room(self.tokenizer))
-        order = np.argsort(length_key(lengths), kind="stable")
-        for start, stop in runs(lengths[order] + self.layout.num_special, tokens):
-            nodes = order[start:stop]
-            texts = forest.gather(nodes, lengths[nodes]), lengths[nodes]
+        for start, stop in runs(lengths + self.layout.num_special, tokens):
+            texts = forest.gather(np.arange(start, stop), lengths[start:stop]), lengths[start:stop]
             rows = EncoderInput.of_texts(texts, self.layout, None)
-            yield nodes[rows.source], row_vectors(self.backbone, rows.to(self.device))
+            yield start + rows.source, row_vectors(self.backbone, rows.to(self.device))

@@ -235,8 +235,8 @@ VERBS: dict[str, Verb] = {
         (IGNORE_REPLIES, Option("beam", int, 1, "Beam width of models that read their own decisions.", least=1)),
         Conversations,
     ),
-    "live": Verb(
-        "disentangle live channels",
+    "follow": Verb(
+        "follow live channels",
         "a disentanglement model",
         Takes.LOG,
         (IGNORE_REPLIES,),

@@ -1,6 +1,6 @@
 """The pipeline that finds who replied to whom."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch import nn
@@ -12,6 +12,7 @@ from ramify.disentangle.inference.result import Disentangled, Message, add_links
 from ramify.disentangle.inference.streaming import LiveChannel
 from ramify.disentangle.models.base import LinkBackbone
 from ramify.disentangle.task import ReplyLinking
+from ramify.inference.answers import LinkPrediction
 from ramify.inference.base import Pipeline, verb
 from ramify.tree import Tree
 
@@ -19,7 +20,7 @@ from ramify.tree import Tree
 class Disentangler(Pipeline):
     """A trained model of reply links and the way to decide by it. It disentangles whole logs and live channels."""
 
-    verbs = ("disentangle", "live")
+    verbs = ("disentangle", "follow")
     usage = ("model.disentangle(messages).conversations()  # a list of ramify.Node, in the order of the channel",)
     backbone: LinkBackbone
     input: ChatInput
@@ -52,6 +53,11 @@ class Disentangler(Pipeline):
         logs = Logs.build([log], self.input).tokenize(self.tokenizer)
         decisions = predict_links(self.task, self.decoding, logs, beam=beam, recorded=recorded)
         return add_links(log, *decisions.list_parents(), recorded)
+
+    @verb
+    def follow(self, messages: Iterable[Message], *, ignore_replies: bool = False) -> Iterator[LinkPrediction]:
+        """Yield the links of each message of a live channel before the next one is read (see `live`)."""
+        return map(self.live(ignore_replies=ignore_replies).predict, messages)
 
     def live(self, *, ignore_replies: bool = False) -> LiveChannel:
         """A live channel, whose messages come one by one. `ignore_replies`: nothing reads the parents that messages have, and
