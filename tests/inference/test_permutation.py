@@ -22,7 +22,6 @@ from ramify.tasks.base import Decodes
 from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
 from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
 from ramify.tokenizer import Tokenizer
-from ramify.tree import Node, Tree
 
 TEXT = "the moon had not risen over the hill"
 
