@@ -48,7 +48,7 @@ class Change(NamedTuple):
 
 
 CHANGED_ON_PURPOSE: dict[str, Change] = {
-    "embed/xlnet*": Change("XLNet pads rows inside: last bits of its vectors differ, and files list nodes in another order"),
+    "embed/xlnet*": Change("XLNet pads rows inside: last bits of its vectors differ, and files list nodes in stored order"),
     "python/embed-xlnet*": Change("XLNet pads rows inside, so the last bits of its vectors differ", limit=2e-6),
     "generate/sampled*": Change("draws are counter-based, so sampled texts differ"),
     "*xlnet-lm*": Change("the recipe trains full orders"),
