@@ -628,7 +628,7 @@ def test_verb(added, tmp_path):
     assert json.loads(command(tmp_path, "--prompt", "aa ab").stdout)["text"] == "aa ab"
     assert "--within 3 needs a model with bounds" in str(command(tmp_path, "--within", 3).exception)
     other = command("links", "--prompt", "aa").exception
-    assert str(other) == "links cannot guess lengths; it supports disentangle, live. Choose a model of lengths."
+    assert str(other) == "links cannot guess lengths; it supports disentangle, follow. Choose a model of lengths."
 
 
 def test_streaming_verb(added, monkeypatch, tmp_path):

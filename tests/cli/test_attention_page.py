@@ -145,7 +145,7 @@ def test_wrong_requests(ramify, options, message):
 
 def test_models_without_texts(ramify):
     status, _, err = ramify("attention", "links", "--text", "Tea.", "--json")
-    assert (status, "links cannot show attention heads; it supports disentangle, live." in err) == (2, True)
+    assert (status, "links cannot show attention heads; it supports disentangle, follow." in err) == (2, True)
 
 
 def test_page_on_standard_output(ramify):

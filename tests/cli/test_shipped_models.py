@@ -28,7 +28,7 @@ def test_text_commands_take_a_name(ramify, trees_path, tmp_path):
     assert status == 0, err
     assert len(pq.read_table(tmp_path / "v.parquet")) == 2
     status, _, err = ramify("fill-mask", "links", "--data", trees_path, "--node", "2")
-    assert (status, "links cannot fill masks; it supports disentangle, live" in err) == (2, True)
+    assert (status, "links cannot fill masks; it supports disentangle, follow" in err) == (2, True)
 
 
 def test_evaluate_takes_a_name_that_is_also_a_command(ramify, tmp_path):
@@ -55,7 +55,7 @@ def test_disentangle_takes_a_name(ramify, tmp_path):
 
 def test_python_takes_a_name():
     assert isinstance(package.load("tree-mlm-small"), MaskFiller)
-    assert package.load("links").verbs == ("disentangle", "live")
+    assert package.load("links").verbs == ("disentangle", "follow")
 
 
 def test_unknown_names_list_the_models(ramify, trees_path):

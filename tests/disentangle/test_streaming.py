@@ -1,5 +1,6 @@
 """A live channel gives the same links as the whole log."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
@@ -205,6 +206,21 @@ def test_recorded_parents_must_be_earlier_messages() -> None:
     with pytest.raises(RamifyError, match="message 1 of the channel has the parent 1, which is not an earlier message"):
         live.predict(Node("b", (1,)))
     assert live.predict(Node("b", (0,))) == LinkPrediction(1, 0, 1.0, 0, recorded=True)
+
+
+def test_a_channel_is_followed_message_by_message() -> None:
+    """Each answer comes before the next message is read."""
+    model, read = feature_model(), []
+
+    def messages() -> Iterator[Node]:
+        for node in LOG.nodes[:5]:
+            read.append(node)
+            yield node
+
+    answers = model.follow(messages())
+    assert [(next(answers), len(read))[1] for _ in range(5)] == [1, 2, 3, 4, 5]
+    live = model.live()
+    assert list(model.follow(LOG.nodes[:5])) == [live.predict(node) for node in LOG.nodes[:5]]
 
 
 def test_pairs_of_author_and_text_are_messages() -> None:
