@@ -59,7 +59,7 @@ FORMS: dict[str, Form] = {
     "reconstruct": reconstruct.FORM,
     "coherence": coherence.FORM,
 }
-"""How the command of each verb shows its answer. Those of other verbs print JSON."""
+"""The form of the command of each verb. Commands of other verbs print JSON."""
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "embed": embed.embed,

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ramify.cli.documents import say_counts
 from ramify.cli.shared import check_beside
-from ramify.cli.verbs import Asked, Form
+from ramify.cli.verbs import Asked, Form, say_counts
 from ramify.errors import RamifyError, counted, printable
 from ramify.inference.answers import ChildCoherence
 

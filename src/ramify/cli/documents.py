@@ -9,7 +9,6 @@ import typer
 from ramify.errors import RamifyError, counted
 
 if TYPE_CHECKING:
-    from ramify.cli.verbs import Asked
     from ramify.inference.documents import AnyDocumentPipeline
     from ramify.readers.base import Report
     from ramify.tokenizer import UnknownTokens
@@ -109,15 +108,6 @@ def say_report(report: "Report") -> None:
         for reason, count in counts.items():
             where = next(iter(report.examples.get(reason, ())), "")
             print(f"{title}: {count:,} {reason.replace('_', ' ')}{where and f' (first: {where})'}", file=sys.stderr)
-
-
-def say_counts(asked: "Asked") -> None:
-    """Print notes about the tokens and children of a document, as the answer counts them, on stderr."""
-    from ramify.tokenizer import UnknownTokens
-
-    answer = asked.answer
-    say_unknown(UnknownTokens(answer.unknown_tokens, answer.tokens), str(asked.given["file"] or asked.items[0].id))
-    say_left_out(answer.children_left_out)
 
 
 def say_unknown(unknown: "UnknownTokens", source: str) -> None:

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from ramify.cli.documents import say_counts
-from ramify.cli.verbs import Asked, Form
+from ramify.cli.verbs import Asked, Form, say_counts
 from ramify.errors import counted, printable
 
 HELP = """Encode each node of a level of a document as one vector, and decode the vector down to text.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from ramify.cli.documents import Data, File, TreeId, read_document
+from ramify.cli.documents import Data, File, TreeId, read_document, say_left_out, say_unknown
 from ramify.cli.shared import Device, Json, bar, text_or_node
 from ramify.errors import RamifyError
 from ramify.inference.answers import Answer
@@ -38,7 +38,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Form:
-    """How a command looks, and how it shows answers."""
+    """The look of a command: its help, further options, and its answers as text."""
 
     help: str
     lines: Callable[[Asked], Iterable[str]]
@@ -216,6 +216,15 @@ def check_can(model: "Pipeline", verb: str, source: str, given: Mapping[str, Any
 
 def in_json(answer: Answer) -> str:
     return json.dumps(answer.to_json(), ensure_ascii=False)
+
+
+def say_counts(asked: Asked) -> None:
+    """Print notes about the tokens and children of a document, as the answer counts them, on stderr."""
+    from ramify.tokenizer import UnknownTokens
+
+    answer = asked.answer
+    say_unknown(UnknownTokens(answer.unknown_tokens, answer.tokens), str(asked.given["file"] or asked.items[0].id))
+    say_left_out(answer.children_left_out)
 
 
 def _indented(asked: Asked) -> str:

@@ -130,7 +130,7 @@ class Likelihood(Record, Score):
 
     optional = ("orders", "mean", "log_mean_exp")
     log_likelihood: float
-    """That of the first order, if there are several."""
+    """If there are several orders: the log-likelihood under the first."""
     tokens: int
     bytes: int
     order: str

@@ -1,4 +1,4 @@
-"""What every model that encodes can do with rows of texts: vectors, and recorded attention."""
+"""Vectors and recorded attention of rows of texts, for every model that encodes."""
 
 import torch
 from jaxtyping import Float

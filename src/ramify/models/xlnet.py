@@ -146,7 +146,7 @@ class XLNetCache(Cache):
 
     keys: KeyValueCache
     codes: tuple[Float[Tensor, "1 head distance size"], ...]
-    """Those of each layer, from the greatest distance down to 0. All sequences share them."""
+    """The codes of each layer, from the greatest distance down to 0. All sequences share them."""
 
     @property
     def lengths(self) -> Int[Tensor, " sequence"]:
