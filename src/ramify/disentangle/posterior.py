@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -13,6 +14,8 @@ from ramify.disentangle.data.channel import Ints
 RecordedLinks = Mapping[int, tuple[int, ...]]
 """Message -> its parents, the main one first, for messages whose replies the log itself records; the message itself is among
 them where it is recorded to start a conversation. Nothing is predicted for these messages."""
+
+NOTHING_RECORDED: RecordedLinks = MappingProxyType({})
 
 
 @dataclass(frozen=True)

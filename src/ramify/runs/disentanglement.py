@@ -22,20 +22,15 @@ from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.data.reply_trees import build_reply_logs
 from ramify.disentangle.data.structure import ReplyStructure
+from ramify.disentangle.data.targets import add_candidates, decode_start, list_read_messages
 from ramify.disentangle.data.words import MIN_COUNT, learn_vocabulary, learn_word_vectors
 from ramify.disentangle.distillation import soft_targets
+from ramify.disentangle.inference.batches import make_collator
 from ramify.disentangle.inference.decode import LinkDecisions, decode
 from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.ensemble import mean_probabilities
 from ramify.disentangle.inference.evaluation import HISTORY_TEXT, evaluate_links, find_history, match_links
-from ramify.disentangle.inference.predict import (
-    ReplyHistory,
-    add_candidates,
-    decode_start,
-    list_read_messages,
-    make_collator,
-    predict_posterior,
-)
+from ramify.disentangle.inference.predict import ReplyHistory, predict_posterior
 from ramify.disentangle.inference.reply_trees import evaluate_replies, score_parents
 from ramify.disentangle.inference.result import split_by_gold
 from ramify.disentangle.inference.vector_cache import load_or_encode

@@ -40,7 +40,7 @@ class Blocks(View[Example]):
         self._ends = np.append(starts[1:], len(targets)) if len(starts) else starts
         self._starts = starts
         num_candidates = np.minimum(targets - logs.offsets[log], logs.input.window) + 1
-        tokens = np.diff(logs.token_offsets)[targets]
+        tokens = logs.count_tokens(targets)
         self._costs = np.add.reduceat(num_candidates, starts) if len(starts) else starts
         self._tokens = np.add.reduceat(tokens, starts) if len(starts) else starts
 

@@ -1,6 +1,6 @@
 """Decoding: from posteriors to links."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ramify.disentangle.config import DecodingConfig
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
-from ramify.disentangle.inference.comembership import Comembership, Comemberships
+from ramify.disentangle.inference.comembership import Comemberships
 from ramify.disentangle.posterior import LinkPosterior, join_recorded
 
 Parents = list[tuple[int, ...]]
@@ -62,17 +62,17 @@ class LinkDecisions(NamedTuple):
 
 
 def choose_links(
-    posterior: LinkPosterior, decoding: DecodingConfig, conversation: Ints, comembership: Callable[[int], Comembership]
+    posterior: LinkPosterior, decoding: DecodingConfig, conversation: Ints, comemberships: Comemberships
 ) -> LinkDecisions:
-    """Decide some messages. `conversation` is updated as by `LinkPosterior.choose_by_conversation`; `comembership` gives that
-    of each message's log, which holds all messages before it. Links that the log records (`LinkPosterior.keep`) stay as they
-    are, whatever the settings."""
+    """Decide some messages, given the decisions before them. `conversation` is updated as by
+    `LinkPosterior.choose_by_conversation`, and `comemberships` where it is what decides. Links that the log records
+    (`LinkPosterior.keep`) stay as they are, whatever the settings."""
     if decoding.decide == "link":
         parent, probability = posterior.choose_likeliest()
     elif decoding.decide == "conversation":
         parent, probability = posterior.choose_by_conversation(conversation)
     else:
-        parent, probability = choose_by_comembership(posterior, conversation, comembership)
+        parent, probability = choose_by_comembership(posterior, conversation, comemberships)
     recorded = posterior.further_recorded
     certain = np.ones(len(recorded), dtype=np.float32)
     if not decoding.threshold:
@@ -87,7 +87,7 @@ def choose_links(
 
 
 def choose_by_comembership(
-    posterior: LinkPosterior, conversation: Ints, comembership: Callable[[int], Comembership]
+    posterior: LinkPosterior, conversation: Ints, comemberships: Comemberships
 ) -> tuple[Ints, Float[NDArray, " message"]]:
     """The likeliest parent in the conversation of the earlier message that most probably shares one with the child, and its
     probability; the message itself where none does with at least even odds."""
@@ -100,12 +100,13 @@ def choose_by_comembership(
         own = slice(start, start + length)
         if (parents := posterior.recorded.get(message)) is not None:
             join_recorded(conversation, message, parents)
-            held = comembership(message)
+            comembership = comemberships.select(message)
             # The latest message of its conversation inside the window stands for a parent outside it.
             is_far = length == 1 and parents != (message,)
-            held.update(distance[own] + (held.find_latest(conversation, message) if is_far else 0), probabilities[own])
+            back = comembership.find_latest(conversation, message) if is_far else 0
+            comembership.update(distance[own] + back, probabilities[own])
             continue
-        comembership_probability = comembership(message).update(distance[own], probabilities[own])
+        comembership_probability = comemberships.select(message).update(distance[own], probabilities[own])
         nearest = int(comembership_probability.argmax())
         if comembership_probability[nearest] < 0.5:
             parent[row], best[row] = message, probabilities[start]
@@ -130,7 +131,7 @@ def decode(posteriors: Iterable[LinkPosterior], logs: Logs, decoding: DecodingCo
     conversation, parts = np.arange(len(logs)), [LinkDecisions(parent[:0], probability[:0])]
     comemberships = Comemberships(logs.offsets, logs.input.window)
     for posterior in posteriors:
-        chosen = choose_links(posterior, decoding, conversation, comemberships.select)
+        chosen = choose_links(posterior, decoding, conversation, comemberships)
         parent[posterior.messages], probability[posterior.messages] = chosen.parent, chosen.probability
         parts.append(chosen)
     further = np.concatenate([part.further for part in parts])

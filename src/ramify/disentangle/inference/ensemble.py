@@ -13,9 +13,9 @@ from ramify.disentangle.inference.comembership import Comemberships
 from ramify.disentangle.inference.decode import Parents, choose_links
 from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.links import predict_links
-from ramify.disentangle.inference.predict import NOTHING_RECORDED, predict_posterior
+from ramify.disentangle.inference.predict import predict_posterior
 from ramify.disentangle.inference.result import Disentangled, Message, add_links, find_recorded, to_log
-from ramify.disentangle.posterior import LinkPosterior, RecordedLinks
+from ramify.disentangle.posterior import NOTHING_RECORDED, LinkPosterior, RecordedLinks
 from ramify.errors import RamifyError
 from ramify.metrics.conversations import find_conversations
 from ramify.tree import Tree
@@ -75,7 +75,7 @@ def _decide_by_mean(
     real = candidates >= 0
     posterior = LinkPosterior(messages, candidates[real], real.sum(axis=1), table[real]).keep(recorded, window)
     comemberships = Comemberships(np.array([0, len(log)]), table.shape[1] - 1)
-    return choose_links(posterior, models[0].decoding, messages.copy(), comemberships.select).list_parents()
+    return choose_links(posterior, models[0].decoding, messages.copy(), comemberships).list_parents()
 
 
 def mean_probabilities(

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from ramify.dataset.store import Split, Store
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
+from ramify.disentangle.data.targets import decode_start
 from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.links import predict_links
-from ramify.disentangle.inference.predict import ReplyHistory, decode_start
+from ramify.disentangle.inference.predict import ReplyHistory
 from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
 from ramify.metrics.conversations import Match, match

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ramify.batching.views.base import Example
 from ramify.disentangle.batch import MessageVectors
 from ramify.disentangle.config import DecodingConfig
 from ramify.disentangle.data.channel_builder import ChannelBuilder
@@ -18,11 +17,12 @@ from ramify.disentangle.data.logs import Logs, encode_texts, find_frame
 from ramify.disentangle.data.structure import ReplyStructure
 from ramify.disentangle.data.words import WordRanks
 from ramify.disentangle.features.conversation import ConversationState
-from ramify.disentangle.inference.comembership import Comembership
+from ramify.disentangle.inference.comembership import Comemberships
 from ramify.disentangle.inference.decode import choose_links
-from ramify.disentangle.inference.predict import encode_messages, make_collator, predict_examples, predict_posterior
+from ramify.disentangle.inference.predict import predict_posterior
 from ramify.disentangle.inference.result import Message, to_message
-from ramify.disentangle.posterior import LinkPosterior, RecordedLinks
+from ramify.disentangle.inference.vectors import encode_messages
+from ramify.disentangle.posterior import RecordedLinks
 from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
 from ramify.inference.answers import LinkPrediction
@@ -73,7 +73,7 @@ class LiveChannel:
             causal=True, reproduce_published=input.reproduce_published, dataset_tokens=input.dataset_tokens
         )
         self._ranks = WordRanks.build(task.tokenizer, pieces=input.texts == "pieces")
-        self._comembership = Comembership(input.window)
+        self._comemberships = Comemberships(np.zeros(1, dtype=np.int64), input.window)
         self._messages: dict[int, _Message] = {}
         self._num_conversations = 0
         self._keeps_replies = not ignore_replies
@@ -163,13 +163,23 @@ class LiveChannel:
         conversation = np.append(conversation, np.array([self._conversations[each] for each in forgotten], dtype=np.int64))
         vectors = [each.vector for each in kept if each.vector is not None]
         table = MessageVectors(torch.cat(vectors), np.arange(len(kept))) if vectors else None
+        structure = self._list_structure(kept, row, first - row) if self._task.backbone.reads_structure else None
         state = self._state(logs, kept, first - row, forgotten)
-        for posterior in self._posteriors(logs, kept, row, first, table, state, recorded):
+        for posterior in predict_posterior(
+            self._task,
+            self._decoding,
+            logs,
+            start=np.array([row]),
+            vectors=table,
+            structure=structure,
+            state=state,
+            recorded=recorded,
+        ):
             for message in posterior.messages.tolist():
                 own = kept[message]
                 parent = int(state.parent[message]) + first - row if own.recorded is None else own.recorded[0]
                 own.before_reranking = (parent, int(state.conversation[message]))
-            chosen = choose_links(posterior, self._decoding, conversation, lambda _: self._comembership)
+            chosen = choose_links(posterior, self._decoding, conversation, self._comemberships)
             for message, links in chosen.group_by_message(posterior.messages).items():
                 if (own := kept[message].recorded) is not None:
                     yield [parent - (first - row) for parent in own], 1.0
@@ -185,6 +195,14 @@ class LiveChannel:
         rows = {parent: place - len(forgotten) for place, parent in enumerate(forgotten)}
         return {number: (rows.get(parent, parent - shift),) for number, parent in main.items()}, forgotten
 
+    def _list_structure(self, kept: list[_Message], row: int, shift: int) -> ReplyStructure:
+        """The links of the candidates before a row, by rows; number − row is `shift`."""
+        structure = ReplyStructure()
+        for child in range(max(0, row - self._task.input.window), row):
+            for parent in kept[child].parents:
+                structure.add_link(child, parent - shift)
+        return structure
+
     def _state(self, logs: Logs, kept: list[_Message], shift: int, forgotten: list[int]) -> ConversationState:
         """The decisions before reranking, by rows. A candidate is among the last rows, where number − row is `shift`. The
         conversations of the `forgotten` messages stand at the end."""
@@ -192,34 +210,6 @@ class LiveChannel:
         parent = np.maximum(before[:, 0] - shift, -1)
         earlier = np.array([self._before_reranking[each] for each in forgotten], dtype=np.int64)
         return ConversationState(parent, np.append(before[:, 1], earlier), logs.author, self._task.input.window)
-
-    def _posteriors(
-        self,
-        logs: Logs,
-        kept: list[_Message],
-        row: int,
-        first: int,
-        table: MessageVectors | None,
-        state: ConversationState,
-        recorded: RecordedLinks,
-    ) -> Iterator[LinkPosterior]:
-        task, decoding = self._task, self._decoding
-        if row < len(kept) - 1:
-            start = np.array([row])
-            yield from predict_posterior(task, decoding, logs, start=start, vectors=table, state=state, recorded=recorded)
-            return
-        reach = min(first, task.input.window)
-        collate = make_collator(task, logs, table)
-        if task.backbone.reads_structure:
-            structure = ReplyStructure()
-            for child in range(row - reach, row):
-                for parent in kept[child].parents:
-                    structure.add_link(child, parent - (first - row))
-            collate = replace(collate, structure=structure)
-        example = Example(np.array([row]), np.ones(1), row - np.arange(reach + 1), np.array([reach + 1]))
-        posterior = predict_examples(task, decoding, collate, [example]).keep(recorded, task.input.window)
-        reranker = task.reranker
-        yield from [posterior] if reranker is None or reranker.lookahead else reranker.rerank([posterior], state)
 
     def _add(self, number: int, parents: list[int], probability: float) -> LinkPrediction:
         own, likeliest = self._messages[number], parents[0]
