@@ -56,8 +56,8 @@ def fit_candidate_pruner(
     features, targets, lengths, count = [], [], [], 0
     for batch, probabilities in examples:
         other = ~batch.is_self.bool()
-        found = torch.cat([batch.pair_features, batch.all_parent_features.index_select(0, batch.parent_index)], dim=1)
-        features.append(found[other].cpu())
+        columns = torch.cat([batch.pair_features, batch.all_parent_features.index_select(0, batch.parent_index)], dim=1)
+        features.append(columns[other].cpu())
         targets.append(probabilities[other].float().cpu())
         lengths.append(batch.candidates.host_lengths - 1)
         count += batch.num_targets

@@ -108,7 +108,7 @@ def _pair_with_following(parts: Iterable[LinkPosterior], num_messages: int) -> I
     held: list[LinkPosterior] = []
     for part in parts:
         held.append(part)
-        while held and sum(len(each.messages) for each in held[1:]) >= num_messages:
+        while held and sum(len(later.messages) for later in held[1:]) >= num_messages:
             yield held[0], LinkPosterior.concatenate(held)
             del held[0]
     while held:

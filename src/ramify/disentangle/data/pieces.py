@@ -27,7 +27,7 @@ def encode_pieces(
     cut = 0
     for start in range(0, len(messages), _CHUNK):
         ids, lengths = tokenizer.encode_batch(
-            [format_message(each, author=author) for each in messages[start : start + _CHUNK]]
+            [format_message(message, author=author) for message in messages[start : start + _CHUNK]]
         )
         kept = np.minimum(lengths, max_tokens - layout.num_special)
         cut += int((lengths > kept).sum())

@@ -30,17 +30,17 @@ class LinkDecisions(NamedTuple):
 
     def group_by_message(self, messages: Ints) -> dict[int, list[tuple[int, float]]]:
         """All parents of each message with their probabilities, the likeliest first."""
-        found = {
+        links = {
             message: [(parent, probability)]
             for message, parent, probability in zip(
                 messages.tolist(), self.parent.tolist(), self.probability.tolist(), strict=True
             )
         }
         for (message, parent), probability in zip(self.further.tolist(), self.further_probability.tolist(), strict=True):
-            found[message].append((parent, probability))
+            links[message].append((parent, probability))
         for message in dict.fromkeys(self.further[:, 0].tolist()):
-            found[message].sort(key=lambda each: -each[1])
-        return found
+            links[message].sort(key=lambda link: -link[1])
+        return links
 
     def list_parents(self) -> tuple[Parents, Float[NDArray, " message"]]:
         """All parents of the messages of one log, and the probability of the first of each that is another message (of a start,
@@ -52,7 +52,7 @@ class LinkDecisions(NamedTuple):
         of_several = self._replace(parent=self.parent[several], probability=probability[several])
         for message, links in of_several.group_by_message(several).items():
             parents[message] = tuple(parent for parent, _ in links)
-            probability[message] = next(each for parent, each in links if parent != message)
+            probability[message] = next(share for parent, share in links if parent != message)
         return parents, probability
 
     @property
@@ -97,16 +97,16 @@ def choose_by_comembership(
     distance = posterior.children - candidates
     rows = zip(posterior.messages.tolist(), starts.tolist(), posterior.lengths.tolist())
     for row, (message, start, length) in enumerate(rows):
-        own = slice(start, start + length)
+        keys = slice(start, start + length)
         if (parents := posterior.recorded.get(message)) is not None:
             join_recorded(conversation, message, parents)
             comembership = comemberships.select(message)
             # The latest message of its conversation inside the window stands for a parent outside it.
             is_far = length == 1 and parents != (message,)
             back = comembership.find_latest(conversation, message) if is_far else 0
-            comembership.update(distance[own] + back, probabilities[own])
+            comembership.update(distance[keys] + back, probabilities[keys])
             continue
-        comembership_probability = comemberships.select(message).update(distance[own], probabilities[own])
+        comembership_probability = comemberships.select(message).update(distance[keys], probabilities[keys])
         nearest = int(comembership_probability.argmax())
         if comembership_probability[nearest] < 0.5:
             parent[row], best[row] = message, probabilities[start]
@@ -114,7 +114,7 @@ def choose_by_comembership(
         companion = message - 1 - nearest
         joined = conversation[companion]
         if conversation[parent[row]] != joined:
-            inside = start + np.flatnonzero(conversation[candidates[own]] == joined)
+            inside = start + np.flatnonzero(conversation[candidates[keys]] == joined)
             if len(inside):
                 place = inside[probabilities[inside].argmax()]
                 parent[row], best[row] = candidates[place], probabilities[place]
