@@ -41,11 +41,14 @@ def collate_targets(task: ReplyLinking, collate: LinkCollator, targets: Ints) ->
     return collate([view.example(number) for number in range(len(targets))]).to(task.device)
 
 
-def list_steps(logs: Logs, start: Ints) -> Iterator[Ints]:
-    """The messages of each log from its message `start` on, for models that read their own decisions: one message of each log
-    at a time, of as many logs as make `KEYS` pairs."""
+def list_steps(task: ReplyLinking, collate: LinkCollator, start: Ints) -> Iterator[LinkBatch]:
+    """Batches of one message of each log at a time, from its message `start` on, of as many logs as make `KEYS` pairs.
+
+    A batch is collated when it is asked for, so it reads what the collator's reply structure holds by then.
+    """
+    logs = collate.logs
     remaining = logs.offsets[1:] - start
     num_groups = -(-len(remaining) * (logs.input.window + 1) // KEYS) or 1
     for group in np.array_split(np.argsort(-remaining, kind="stable"), num_groups):
         for step in range(int(remaining[group].max(initial=0))):
-            yield start[group[remaining[group] > step]] + step
+            yield collate_targets(task, collate, start[group[remaining[group] > step]] + step)

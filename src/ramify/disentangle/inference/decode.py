@@ -1,6 +1,6 @@
 """Decoding: from posteriors to links."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ramify.disentangle.config import DecodingConfig
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
+from ramify.disentangle.data.structure import ReplyStructure
 from ramify.disentangle.inference.comembership import Comemberships
 from ramify.disentangle.posterior import LinkPosterior, join_recorded
 
@@ -125,14 +126,31 @@ def choose_by_comembership(
     return parent, best
 
 
+def decide(
+    posteriors: Iterable[LinkPosterior], logs: Logs, decoding: DecodingConfig
+) -> Iterator[tuple[LinkPosterior, LinkDecisions]]:
+    """Each posterior with the decisions by it, given those before. The messages of each log come in order."""
+    conversation, comemberships = np.arange(len(logs)), Comemberships(logs.offsets, logs.input.window)
+    for posterior in posteriors:
+        yield posterior, choose_links(posterior, decoding, conversation, comemberships)
+
+
+def decide_into(
+    structure: ReplyStructure, posteriors: Iterable[LinkPosterior], logs: Logs, decoding: DecodingConfig
+) -> Iterator[LinkPosterior]:
+    """Each posterior, once the decisions by it are in the structure, for models that read these when they score the next."""
+    for posterior, decisions in decide(posteriors, logs, decoding):
+        structure.add_links(posterior.messages, decisions.parent)
+        structure.add_links(*decisions.further.T)
+        yield posterior
+
+
 def decode(posteriors: Iterable[LinkPosterior], logs: Logs, decoding: DecodingConfig) -> LinkDecisions:
     """Decide all messages of the logs, by posteriors that come in order; a message without one is its own parent."""
     parent, probability = np.arange(len(logs)), np.zeros(len(logs), dtype=np.float32)
-    conversation, parts = np.arange(len(logs)), [LinkDecisions(parent[:0], probability[:0])]
-    comemberships = Comemberships(logs.offsets, logs.input.window)
-    for posterior in posteriors:
-        chosen = choose_links(posterior, decoding, conversation, comemberships)
-        parent[posterior.messages], probability[posterior.messages] = chosen.parent, chosen.probability
-        parts.append(chosen)
+    parts = [LinkDecisions(parent[:0], probability[:0])]
+    for posterior, decisions in decide(posteriors, logs, decoding):
+        parent[posterior.messages], probability[posterior.messages] = decisions.parent, decisions.probability
+        parts.append(decisions)
     further = np.concatenate([part.further for part in parts])
     return LinkDecisions(parent, probability, further, np.concatenate([part.further_probability for part in parts]))

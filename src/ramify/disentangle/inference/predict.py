@@ -8,17 +8,16 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from ramify.disentangle.batch import LinkBatch, LinkCollator, MessageVectors
+from ramify.disentangle.batch import LinkBatch, MessageVectors
 from ramify.disentangle.config import DecodingConfig
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.data.structure import ReplyStructure
 from ramify.disentangle.data.targets import list_read_messages, list_targets
 from ramify.disentangle.features.conversation import ConversationState
-from ramify.disentangle.inference.batches import collate_targets, list_batches, list_steps, make_collator
-from ramify.disentangle.inference.comembership import Comemberships
-from ramify.disentangle.inference.decode import choose_links
-from ramify.disentangle.inference.scoring import score_batch, score_candidates
+from ramify.disentangle.inference.batches import list_batches, list_steps, make_collator
+from ramify.disentangle.inference.decode import decide_into
+from ramify.disentangle.inference.scoring import score_batches, score_candidates
 from ramify.disentangle.inference.vectors import encode_messages
 from ramify.disentangle.posterior import NOTHING_RECORDED, LinkPosterior, RecordedLinks
 from ramify.disentangle.task import ReplyLinking
@@ -48,38 +47,20 @@ def predict_posterior(
     links of `logs` are another matter: nothing reads them but `history="gold"`.
     """
     start = logs.offsets[:-1] if start is None else start
-    collate = make_collator(task, logs, vectors or encode_messages(task, logs, list_read_messages(logs, start)))
+    vectors = vectors or encode_messages(task, logs, list_read_messages(logs, start))
+    collate = make_collator(task, logs, vectors)
     if task.backbone.reads_structure and history == "predicted":
-        posteriors = _decide_side_by_side(task, decoding, collate, structure or ReplyStructure(), start, recorded)
+        structure = structure or ReplyStructure()
+        batches = list_steps(task, replace(collate, structure=structure), start)
+        posteriors = decide_into(structure, score_batches(task, decoding, batches, recorded), logs, decoding)
     else:
         gold = ReplyStructure.from_gold(logs) if task.backbone.reads_structure else None
         batches = list_batches(task, replace(collate, structure=gold), list_targets(logs, start))
-        posteriors = (score_batch(task, decoding, batch).keep(recorded, logs.input.window) for batch in batches)
+        posteriors = score_batches(task, decoding, batches, recorded)
     if task.reranker is None or (task.reranker.lookahead and decoding.online):
         yield from posteriors
     else:
         yield from task.reranker.rerank(posteriors, state or ConversationState.start(logs))
-
-
-def _decide_side_by_side(
-    task: ReplyLinking,
-    decoding: DecodingConfig,
-    collate: LinkCollator,
-    structure: ReplyStructure,
-    start: Ints,
-    recorded: RecordedLinks,
-) -> Iterator[LinkPosterior]:
-    """Posteriors of one message of each log at a time, given the decisions on the messages before it. `structure` is updated
-    with these."""
-    logs, collate = collate.logs, replace(collate, structure=structure)
-    conversation, comemberships = np.arange(len(logs)), Comemberships(logs.offsets, logs.input.window)
-    for messages in list_steps(logs, start):
-        batch = collate_targets(task, collate, messages)
-        posterior = score_batch(task, decoding, batch).keep(recorded, logs.input.window)
-        chosen = choose_links(posterior, decoding, conversation, comemberships)
-        structure.add_links(posterior.messages, chosen.parent)
-        structure.add_links(*chosen.further.T)
-        yield posterior
 
 
 def predict_shuffled(

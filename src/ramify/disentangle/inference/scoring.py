@@ -1,12 +1,14 @@
 """From batches to posteriors."""
 
+from collections.abc import Iterable, Iterator
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ramify.disentangle.batch import LinkBatch
 from ramify.disentangle.config import DecodingConfig
-from ramify.disentangle.posterior import LinkPosterior
+from ramify.disentangle.posterior import LinkPosterior, RecordedLinks
 from ramify.disentangle.task import ReplyLinking
 
 
@@ -20,3 +22,11 @@ def score_candidates(task: ReplyLinking, decoding: DecodingConfig, batch: LinkBa
 def score_batch(task: ReplyLinking, decoding: DecodingConfig, batch: LinkBatch) -> LinkPosterior:
     probabilities = score_candidates(task, decoding, batch).float().cpu().numpy()
     return LinkPosterior(batch.source, batch.key_source, batch.candidates.host_lengths, probabilities)
+
+
+def score_batches(
+    task: ReplyLinking, decoding: DecodingConfig, batches: Iterable[LinkBatch], recorded: RecordedLinks
+) -> Iterator[LinkPosterior]:
+    """The posterior of each batch, with certainty about recorded links."""
+    for batch in batches:
+        yield score_batch(task, decoding, batch).keep(recorded, task.input.window)
