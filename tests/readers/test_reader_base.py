@@ -10,7 +10,7 @@ import zstandard
 
 from ramify.errors import RamifyError
 from ramify.readers import FORMATS, base, check_paths, detect_format, find_format, left_out, list_files
-from ramify.readers.base import Policy, Report, blocks, lines, open_bytes
+from ramify.readers.base import Policy, ReadCounts, blocks, lines, open_bytes
 
 TEXT = b"".join(b"line %d, some text\n" % number for number in range(5_000))
 
@@ -36,10 +36,10 @@ def test_archives_are_recognised_by_content(tmp_path, name):
     packed = PACKERS[name](TEXT)
     path = tmp_path / "no-suffix"
     path.write_bytes(packed)
-    report = Report()
-    with open_bytes(path, report) as stream:
+    counts = ReadCounts()
+    with open_bytes(path, counts) as stream:
         assert stream.read() == TEXT
-    assert report.bytes == len(packed)
+    assert counts.bytes == len(packed)
 
 
 @pytest.mark.parametrize("name", ["zst", "two frames.zst", "bz2", "gz", "xz"])
@@ -90,7 +90,7 @@ def test_empty_file_is_refused(tmp_path, content):
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
 def test_blocks_hold_whole_lines(size):
     data = TEXT[:2_000] + b"no end"
-    found = list(blocks(stream_of(data), Report(), Path("f"), size=size))
+    found = list(blocks(stream_of(data), ReadCounts(), Path("f"), size=size))
     assert b"".join(block for _, block in found) == data
     assert all(block.endswith(b"\n") for _, block in found[:-1])
     numbers = [number for numbers, _ in found for number in numbers]
@@ -99,7 +99,7 @@ def test_blocks_hold_whole_lines(size):
 
 def test_lines_end_at_newlines_only_and_without_a_byte_order_mark():
     data = "\ufeffone\x85still one\r\n\n\x1cthree".encode()
-    assert [line for block in lines(stream_of(data), Report(), Path("f")) for line in block] == [
+    assert [line for block in lines(stream_of(data), ReadCounts(), Path("f")) for line in block] == [
         "one\x85still one\r".encode(),
         b"",
         b"\x1cthree",
@@ -109,24 +109,24 @@ def test_lines_end_at_newlines_only_and_without_a_byte_order_mark():
 @pytest.mark.parametrize("size", [4, 64, 1_000])
 def test_long_line_is_skipped_and_numbers_stay(size):
     data = b"one\n" + b"x" * 5_000 + b"\nthree\n" + b"y" * 5_000
-    report = Report()
-    found = list(blocks(stream_of(data), report, Path("f"), size=size, max_line_bytes=100))
+    counts = ReadCounts()
+    found = list(blocks(stream_of(data), counts, Path("f"), size=size, max_line_bytes=100))
     joined = b"".join(block for _, block in found)
     assert joined.split(b"\n")[:3] == [b"one", b"", b"three"]
     assert b"xx" not in joined
-    assert report.skipped["too_long"] == report.read == 2
-    assert report.examples["too_long"] == ["f, line 2: longer than 100 bytes", "f, line 4: longer than 100 bytes"]
+    assert counts.skipped["too_long"] == counts.read == 2
+    assert counts.examples["too_long"] == ["f, line 2: longer than 100 bytes", "f, line 4: longer than 100 bytes"]
 
 
 def test_report_keeps_ten_examples():
-    report = Report()
+    counts = ReadCounts()
     for number in range(20):
-        report.skip("odd", f"line {number}")
-    report.skip("none", count=0)
-    report.repair("mended", count=3)
-    assert report.skipped == {"odd": 20}
-    assert report.kept == {"mended": 3}
-    assert report.examples == {"odd": [f"line {number}" for number in range(base.EXAMPLES)]}
+        counts.skip("odd", f"line {number}")
+    counts.skip("none", count=0)
+    counts.repair("mended", count=3)
+    assert counts.skipped == {"odd": 20}
+    assert counts.kept == {"mended": 3}
+    assert counts.examples == {"odd": [f"line {number}" for number in range(base.EXAMPLES)]}
 
 
 def test_policy_names():
@@ -197,7 +197,7 @@ def test_pipes_are_not_guessed(tmp_path):
         detect_format([tmp_path / "pipe"])
     for name in ("chat-table", "discord", "slack"):
         with pytest.raises(RamifyError, match=r"pipe is a pipe, .* to a file first"):
-            next(find_format(name).reads([tmp_path / "pipe"], Report()))
+            next(find_format(name).reads([tmp_path / "pipe"], ReadCounts()))
 
 
 def test_folders_are_read_as_their_files(tmp_path):

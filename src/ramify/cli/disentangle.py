@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ramify.disentangle.inference.result import Disentangled
     from ramify.inference.answers import LinkPrediction
     from ramify.readers import Format
-    from ramify.readers.base import Report
+    from ramify.readers.base import ReadCounts
     from ramify.tree import Node, Tree
 
 NO_CHATS = {"text": "plain texts", "book": "books", "labelled": "labelled texts"}
@@ -170,11 +170,11 @@ def disentangle(
     from ramify import readers
     from ramify.disentangle.inference.ensemble import disentangle_ensemble
     from ramify.nn.precision import autocast
-    from ramify.readers.base import Report
+    from ramify.readers.base import ReadCounts
 
     kind, out = _find_output(to, out, logs, live)
     _check_out(out)
-    report = Report()
+    report = ReadCounts()
     readers.check_paths(logs)
     logs = readers.drop_empty(logs, report)
     say_left_out(logs)
@@ -311,7 +311,7 @@ def _follow(
     model: "Disentangler",
     known: "Format",
     logs: list[Path],
-    report: "Report",
+    report: "ReadCounts",
     chosen: dict[str, Any],
     to: str,
     out: Path,
@@ -397,7 +397,7 @@ def _check_page_size(logs: Iterator["Tree"]) -> Iterator["Tree"]:
 
 
 def _counted(
-    logs: Iterator["Disentangled"], advance: Callable[[int], None], report: "Report", links: _Links
+    logs: Iterator["Disentangled"], advance: Callable[[int], None], report: "ReadCounts", links: _Links
 ) -> Iterator["Disentangled"]:
     """Pass logs on and advance the progress bar. Raises if there is no message, rather than write an empty file."""
     messages = 0
@@ -410,7 +410,7 @@ def _counted(
         raise RamifyError(_no_message(report))
 
 
-def _no_message(report: "Report") -> str:
+def _no_message(report: "ReadCounts") -> str:
     reasons = "; ".join(_counts(report, report.skipped))
     return (
         f"no message was found{reasons and f' ({reasons})'}, so nothing was written. Check --format, and that the files are "
@@ -456,7 +456,7 @@ def _numbers(found: "Disentangled", numbered: bool) -> list[tuple[int, int]]:
     return [(numbers[parent], numbers[child]) for parent, child in found.links().tolist()]
 
 
-def _print_counts(report: "Report", undecided: int = 0) -> None:
+def _print_counts(report: "ReadCounts", undecided: int = 0) -> None:
     """Print counts of messages that the output lacks or that were repaired."""
     if undecided:
         print(f"read but not decided: the last {counted(undecided, 'message')}", file=sys.stderr)
@@ -465,7 +465,7 @@ def _print_counts(report: "Report", undecided: int = 0) -> None:
             print(f"{title}: {line}", file=sys.stderr)
 
 
-def _counts(report: "Report", counts: Mapping[str, int]) -> Iterator[str]:
+def _counts(report: "ReadCounts", counts: Mapping[str, int]) -> Iterator[str]:
     # A live channel may be stopped while its reader thread still counts.
     for reason, count in list(counts.items()):
         where = next(iter(report.examples.get(reason, ())), "")

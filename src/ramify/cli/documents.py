@@ -10,7 +10,7 @@ from ramify.errors import RamifyError, counted
 
 if TYPE_CHECKING:
     from ramify.inference.documents import AnyDocumentPipeline
-    from ramify.readers.base import Report
+    from ramify.readers.base import ReadCounts
     from ramify.tokenizer import UnknownTokens
     from ramify.tree import Tree
 
@@ -67,12 +67,12 @@ def _some(store: Any) -> str:
 def _of_file(model: "AnyDocumentPipeline", file: Path, tree: str | None) -> "Tree":
     from ramify.dataset.store import INFO_FILE
     from ramify.readers import book
-    from ramify.readers.base import Report
+    from ramify.readers.base import ReadCounts
     from ramify.readers.jsonl import read_jsonl
 
     if (file / INFO_FILE).exists():
         raise RamifyError(f"{file} is a data set. Name it with --data, and a document of it with --tree.")
-    report = Report()
+    report = ReadCounts()
     if ".jsonl" in file.suffixes:
         trees = read_jsonl(file)
     else:
@@ -102,7 +102,7 @@ def _reader_levels(levels: tuple[str, ...]) -> tuple[str, ...]:
     return found if found and found[-1] in (PARAGRAPH, SENTENCE) else DEFAULT_LEVELS
 
 
-def say_report(report: "Report") -> None:
+def say_report(report: "ReadCounts") -> None:
     """Print the counts of all that a reader left out or repaired on stderr."""
     for title, counts in (("left out", report.skipped), ("repaired", report.kept)):
         for reason, count in counts.items():

@@ -28,7 +28,7 @@ from ramify.dataset.splits import FILE, GIVEN, NONE, Splitter, by_file, is_table
 from ramify.dataset.store import INFO_FILE, NODES, OWN_FILES, SPLITS, TREES, TREES_FILE, VERSION, Store, Structure
 from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD, check_folder, new_folder
-from ramify.readers.base import Policy, Report, pc
+from ramify.readers.base import Policy, ReadCounts, pc
 from ramify.tree import SPLIT, encodable
 from ramify.version import __version__
 
@@ -87,8 +87,8 @@ def build(
     if split_by and split_by not in (NONE, FILE) and not is_table(split_by):
         _split_by_column(reader, split_by, options)
     reader.check(options)
-    report = Report()
-    paths = readers.drop_empty(paths, report)
+    counts = ReadCounts()
+    paths = readers.drop_empty(paths, counts)
     sizes = {str(path): sum(_size(file) for file in readers.list_files([path])) for path in paths}
     report_progress = progress or _ignore
     with _written_beside(out, overwrite) as folder:
@@ -96,33 +96,33 @@ def build(
         spill = Spill(scratch / "posts", memory // PARTS)
         inputs_of = by_file(paths) if split_by == FILE else {None: paths}
         for given, files in inputs_of.items():
-            records = reader.records(files, report, policy, **options)
+            records = reader.records(files, counts, policy, **options)
             for batch in records if reader.yields == "posts" else trees.batches(records):
                 hashes = pa.array(tree_hashes(batch.column("group" if "group" in batch.schema.names else "tree")))
                 batch = filters.cleaned(batch, clean).append_column("hash", hashes)
                 if given is not None:
                     batch = batch.append_column(GIVEN, pa.array(np.full(len(hashes), given, dtype=np.int8)))
                 spill.add(batch)
-                report_progress("read", report.bytes, sum(sizes.values()), report.read)
+                report_progress("read", counts.bytes, sum(sizes.values()), counts.read)
         links = Links()
         join = partial(posts.join, links=links) if reader.yields == "posts" else trees.gather
-        chunks: Iterator[Chunk] = (join(part, policy, report) for part in spill.parts())
-        chunks = (filters.without_blank(chunk, policy, report) for chunk in chunks)
+        chunks: Iterator[Chunk] = (join(part, policy, counts) for part in spill.parts())
+        chunks = (filters.without_blank(chunk, policy, counts) for chunk in chunks)
         if drop_bots:
-            chunks = (filters.without_bots(chunk, bots, report) for chunk in chunks)
+            chunks = (filters.without_bots(chunk, bots, counts) for chunk in chunks)
         if near_duplicates:
-            chunks = without_near_duplicates(chunks, near_duplicates, scratch / "texts", memory // PARTS, report)
+            chunks = without_near_duplicates(chunks, near_duplicates, scratch / "texts", memory // PARTS, counts)
         if min_nodes > 1 or max_nodes or min_depth:
-            chunks = (filters.bounded(chunk, min_nodes, max_nodes, min_depth, report) for chunk in chunks)
+            chunks = (filters.bounded(chunk, min_nodes, max_nodes, min_depth, counts) for chunk in chunks)
         # With a known salt, anyone could find a name by hashing candidates.
         writer = _Writer(folder, splitter, (salt or secrets.token_hex(16)) if anonymise else None)
         for chunk in chunks:
             writer.add(chunk)
-            report_progress("write", writer.nodes, report.read, report.read)
+            report_progress("write", writer.nodes, counts.read, counts.read)
         if not reader.partial:
             links.check(paths, policy)
         if not writer.nodes:
-            raise RamifyError(_no_trees(paths, format, report))
+            raise RamifyError(_no_trees(paths, format, counts))
         used = {
             "policy": vars(policy),
             "split": list(split),
@@ -139,9 +139,9 @@ def build(
             "reader": options,
         }
         if (name := str(STANDARD)) in sizes:
-            sizes[name] = report.bytes - sum(sizes.values())
+            sizes[name] = counts.bytes - sum(sizes.values())
         inputs_read = [{"name": name, "bytes": size} for name, size in sizes.items()]
-        info = writer.close(report) | {"inputs": inputs_read, "format": format, "options": used}
+        info = writer.close(counts) | {"inputs": inputs_read, "format": format, "options": used}
         info["left_out"] = {str(folder): names for folder, names in readers.left_out(paths).items()}
         info |= _costs(writer.comments, *started)
         # File names may contain bytes that are not valid text.
@@ -204,11 +204,11 @@ def _split_by_column(reader: readers.Format, name: str, options: dict[str, Any])
         )
 
 
-def _no_trees(paths: Sequence[Path], format: str, report: Report) -> str:
-    skipped = ", ".join(f"{reason} {count:,}" for reason, count in report.skipped.most_common()) or "none"
-    example = next((f" For example {where[0].rstrip('.')}." for where in report.examples.values() if where), "")
+def _no_trees(paths: Sequence[Path], format: str, counts: ReadCounts) -> str:
+    skipped = ", ".join(f"{reason} {count:,}" for reason, count in counts.skipped.most_common()) or "none"
+    example = next((f" For example {where[0].rstrip('.')}." for where in counts.examples.values() if where), "")
     return (
-        f"no tree found in {', '.join(map(str, paths))}: {counted(report.read, 'record')} read as {format!r}, "
+        f"no tree found in {', '.join(map(str, paths))}: {counted(counts.read, 'record')} read as {format!r}, "
         f"left out: {skipped}.{example} Check the format (--format)."
     )
 
@@ -284,7 +284,7 @@ class _Writer:
             self._splits[split_name]["trees"] += int((split == number).sum())
             self._splits[split_name]["nodes"] += int((chunk.state[split[chunk.tree] == number] != ADDED).sum())
 
-    def close(self, report: Report) -> dict[str, Any]:
+    def close(self, counts: ReadCounts) -> dict[str, Any]:
         """Close the files. Returns the part of `dataset.json` about the content and the input."""
         self._trees.close()
         return {
@@ -292,16 +292,16 @@ class _Writer:
             "hash": self._digest.hexdigest(),
             "files": self._files,
             "structure": _whole(self._structures),
-            "trees": sum(counts["trees"] for counts in self._splits.values()),
+            "trees": sum(split["trees"] for split in self._splits.values()),
             "nodes": self.nodes - self._blank_roots["placeholder_roots"],
             "placeholders": self._blank_roots["placeholder_roots"],
             "comments": self.comments,
-            "read": report.read,
-            "skipped": dict(report.skipped),
-            "kept": dict(report.kept + self._blank_roots),
-            "examples": report.examples,
-            "unread_columns": report.unread_columns,
-            "splits": {name: dict(counts) for name, counts in self._splits.items()},
+            "read": counts.read,
+            "skipped": dict(counts.skipped),
+            "kept": dict(counts.kept + self._blank_roots),
+            "examples": counts.examples,
+            "unread_columns": counts.unread_columns,
+            "splits": {name: dict(split) for name, split in self._splits.items()},
         }
 
 

@@ -53,7 +53,7 @@ class Format:
         """The reader's function, which yields record batches, trees or logs."""
         return getattr(self.load(), "logs" if self.yields == "logs" else "read")
 
-    def records(self, paths: Sequence[Path], report: Any, policy: Any = None, **options: Any) -> Iterator[Any]:
+    def records(self, paths: Sequence[Path], counts: Any, policy: Any = None, **options: Any) -> Iterator[Any]:
         """Yield record batches of posts, or trees. A log is yielded as one tree.
 
         `policy` (a `readers.base.Policy`; None: the default policy) is passed to readers that handle ill-fitting posts
@@ -63,12 +63,12 @@ class Format:
             from ramify.readers.base import Policy
 
             options["policy"] = policy or Policy()
-        records = self.reads(paths, report, **options)
+        records = self.reads(paths, counts, **options)
         return (log.tree() for log in records) if self.yields == "logs" else records
 
     @property
     def options(self) -> list[str]:
-        """The reader's options: its parameters other than files, report and policy."""
+        """The reader's options: its parameters other than files, counts and policy."""
         return [name for name in list(signature(self.reads).parameters)[2:] if name != "policy"]
 
     def check(self, options: Collection[str]) -> None:
@@ -184,14 +184,14 @@ def detect_format(paths: Sequence[Path], *, verbose: bool = False) -> str:
     raise RamifyError(describe(paths, reasons, heads, verbose=verbose))
 
 
-def drop_empty(paths: Sequence[Path], report: Any) -> list[Path]:
+def drop_empty(paths: Sequence[Path], counts: Any) -> list[Path]:
     """Leave out empty files, such as days without messages, and count them. If all files are empty, all are returned."""
     empty = [path for path in paths if path != STANDARD and path.is_file() and not path.stat().st_size]
     if len(empty) == len(paths):
         return list(paths)
     for path in empty:
-        report.read += 1
-        report.skip("empty_file", f"{path}")
+        counts.read += 1
+        counts.skip("empty_file", f"{path}")
     return [path for path in paths if path not in empty]
 
 
@@ -320,7 +320,7 @@ def read_logs(*paths: str | Path, format: str | None = None, **options: Any) -> 
     not reported here; `ramify data build` and `ramify disentangle` report them. Raises `RamifyError` for formats of posts,
     because those name their parents.
     """
-    from ramify.readers.base import Report
+    from ramify.readers.base import ReadCounts
 
     inputs = [Path(path) for path in paths]
     check_paths(inputs)
@@ -328,4 +328,4 @@ def read_logs(*paths: str | Path, format: str | None = None, **options: Any) -> 
     if reader.yields == "posts":
         raise RamifyError(f"the format {reader.name!r} holds posts, not logs. Read it with `ramify data build`.")
     reader.check(options)
-    yield from reader.records(inputs, Report(), **(dict(reader.unannotated) | options))
+    yield from reader.records(inputs, ReadCounts(), **(dict(reader.unannotated) | options))
