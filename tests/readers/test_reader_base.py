@@ -3,13 +3,14 @@ import gzip
 import io
 import lzma
 import os
+import re
 from pathlib import Path
 
 import pytest
 import zstandard
 
 from ramify.errors import RamifyError
-from ramify.readers import FORMATS, base, check_paths, detect_format, find_format, left_out, list_files
+from ramify.readers import FORMATS, base, check_paths, detect_format, find_format, left_out, list_files, open_inputs, read_logs
 from ramify.readers.base import Policy, ReadCounts, blocks, lines, open_bytes
 
 TEXT = b"".join(b"line %d, some text\n" % number for number in range(5_000))
@@ -246,3 +247,52 @@ def test_cache_of_a_hub_without_a_single_snapshot(tmp_path):
         (tmp_path / "snapshots" / name).mkdir()
     with pytest.raises(RamifyError, match="2 snapshots, and refs/main names none of them"):
         list_files([tmp_path])
+
+
+LOG = "10:00 ann> hi\n10:01 bob> ho\n"
+
+
+def test_inputs_are_opened_with_what_the_user_is_told(tmp_path):
+    (tmp_path / "README.txt").write_text("about")
+    (tmp_path / "a.jsonl").write_text('{"id": "t", "nodes": [{"id": "a", "text": "words"}]}\n')
+    told = []
+    inputs = open_inputs([tmp_path], tell=told.append)
+    assert (inputs.format.name, [tree.id for tree in inputs.records()], inputs.counts.read) == ("jsonl", ["t"], 1)
+    assert told[0] == f"left out of {tmp_path}: README.txt"
+    assert re.fullmatch(r"format: jsonl \(.*\), guessed; --format overrides it", told[1])
+    told.clear()
+    assert open_inputs([tmp_path / "a.jsonl"], "jsonl", tell=told.append).format.name == "jsonl"
+    assert told == []
+
+
+def test_empty_files_are_left_out_in_python_too(tmp_path):
+    (tmp_path / "a.log").write_text("[10:00] <ann> hi\n")
+    (tmp_path / "b.log").write_text("")
+    paths = [tmp_path / "a.log", tmp_path / "b.log"]
+    inputs = open_inputs(paths, "irc")
+    assert (inputs.paths, inputs.counts.skipped) == (paths[:1], {"empty_file": 1})
+    (log,) = read_logs(*paths)
+    assert [node.text for node in log.nodes] == ["hi"]
+    assert open_inputs(paths[1:], "irc").paths == paths[1:]
+
+
+def test_a_pattern_tells_the_format(tmp_path):
+    (tmp_path / "a.log").write_text(LOG)
+    (log,) = read_logs(tmp_path / "a.log", pattern="{time} {author}> {text}")
+    assert [(node.author, node.text) for node in log.nodes] == [("ann", "hi"), ("bob", "ho")]
+    (unannotated, given) = (
+        open_inputs([tmp_path / "a.log"], "irc", options, unannotated=True).options
+        for options in ({}, {"annotations": "beside"})
+    )
+    assert (unannotated, given) == ({"annotations": "none"}, {"annotations": "beside"})
+
+
+def test_options_that_name_columns_fit_every_kind_of_table(tmp_path):
+    (tmp_path / "a.csv").write_text("id,parent,tree,body\n1,,t,words\n")
+    table = open_inputs([tmp_path / "a.csv"], "table", {"columns": {"id": "id"}, "text": "body"})
+    assert table.options == {"columns": {"id": "id", "text": "body"}}
+    assert open_inputs([tmp_path / "a.csv"], "labelled", {"text": "body"}).options == {"text": "body"}
+    with pytest.raises(RamifyError, match=r"--column text is given twice, as 'tree' and as 'body'"):
+        open_inputs([tmp_path / "a.csv"], "table", {"columns": {"text": "tree"}, "text": "body"})
+    with pytest.raises(RamifyError, match="has no option 'text'"):
+        open_inputs([tmp_path / "a.csv"], "irc", {"text": "body"})
