@@ -312,14 +312,7 @@ def _delimited(
         return "skip"
 
     parsing = pyarrow.csv.ParseOptions(delimiter=delimiter, quote_char=quote or False, invalid_row_handler=bad_row)
-    conversion = pyarrow.csv.ConvertOptions(
-        column_types=dict.fromkeys(names.values(), pa.binary()),
-        include_columns=list(dict.fromkeys(names.values())),
-        strings_can_be_null=True,
-        null_values=[""],
-        quoted_strings_can_be_null=not layout.keeps_empty_strings,
-        check_utf8=False,
-    )
+    conversion = _conversion(names, layout)
     row, swallowed = 1, dict[int, bool]()
     places = {ours: header.index(theirs) for ours, theirs in names.items() if ours in _REPEATED}
     with ExitStack() as opened:
@@ -353,9 +346,26 @@ def _delimited(
                 f"{path} cannot be read as a table ({error}). If its fields are not quoted, set --option quote= ; "
                 "if the delimiter is not the most frequent of tab, comma, semicolon and bar, set --option delimiter=…"
             ) from None
+    _report_swallowed(swallowed, marks.count, path, counts)
+
+
+def _conversion(names: Mapping[str, str], layout: Layout) -> pyarrow.csv.ConvertOptions:
+    """The columns that are read, as bytes. An empty field is null."""
+    return pyarrow.csv.ConvertOptions(
+        column_types=dict.fromkeys(names.values(), pa.binary()),
+        include_columns=list(dict.fromkeys(names.values())),
+        strings_can_be_null=True,
+        null_values=[""],
+        quoted_strings_can_be_null=not layout.keeps_empty_strings,
+        check_utf8=False,
+    )
+
+
+def _report_swallowed(swallowed: Mapping[int, bool], num_marks: int, path: Path, counts: ReadCounts) -> None:
+    """Count the posts that may hold further rows, given the number of quotation marks in the file."""
     for number, is_likely in swallowed.items():
         # If the number of quotation marks is even, the post may as well quote a table.
-        if marks.count % 2 or is_likely:
+        if num_marks % 2 or is_likely:
             counts.repair(
                 "swallowed_rows", f"{path}, post {number}: it seems to hold further rows because of a stray quotation mark"
             )
