@@ -4,7 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ramify.batching.views.comment_trees import TextInput, units
+from ramify.batching.text_input import TextInput
+from ramify.batching.views.comment_trees import units
 from ramify.dataset import build
 from ramify.dataset.build import tree_hashes
 from ramify.dataset.statistics import labels, levels, statistics
