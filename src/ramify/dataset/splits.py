@@ -36,7 +36,7 @@ FILLED = "filled_split"
 """The reason under which a build counts groups that were moved into a split, because it would be empty."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Group:
     """Trees whose ids, or whose group's id, have this hash, as far as the hash decides on their split."""
 
