@@ -111,9 +111,9 @@ class LenientHtmlParser(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
 
-    def parse_marked_section(self, i: int, counts: bool = True) -> int:
+    def parse_marked_section(self, i: int, report: bool = True) -> int:
         try:
-            return super().parse_marked_section(i, counts)
+            return super().parse_marked_section(i, report)
         except AssertionError:
             return self.parse_bogus_comment(i)
 
