@@ -24,7 +24,7 @@ from ramify.inference.document_vectors import encode_documents, encode_nodes, in
 from ramify.inference.documents import DocumentEncoder
 from ramify.inference.node_reconstruction import DecodedText, as_text, token_accuracy
 from ramify.nn.ragged import Rows
-from ramify.tasks.nested_autoencoder import NestedAutoencoderConfig
+from ramify.tasks.nested.config import NestedAutoencoderConfig
 
 LEVELS = ("sentence", "paragraph", "chapter", "document")
 

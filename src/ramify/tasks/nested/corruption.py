@@ -1,4 +1,4 @@
-"""Random draws of the objectives of nested documents: masked children, and replaced children (AGENT, sections 4.3 and 4.4)."""
+"""Random draws of the objectives of nested documents: masked children, and replaced children (AGENT, sections 3.2 and 3.3)."""
 
 from dataclasses import dataclass
 from typing import Literal
