@@ -1,4 +1,4 @@
-"""The coherence of documents' nodes, as the checkers judge it (AGENT, section 4.4)."""
+"""The coherence of documents' nodes, as the checkers judge it (AGENT, section 3.3)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -27,7 +27,7 @@ class LevelDrawer:
         config, level, rows = self.config, batch.lowest + number, batch.levels[number]
         child, row = rows.children.cpu().numpy(), rows.child_row.cpu().numpy()
         children = RowChildren(child, row, rows.counts)
-        described, pool = self._pools(batch, number, children, queue)
+        originals, pool = self._pools(batch, number, children, queue)
         masked = mask_children(
             children,
             config.mask_rate,
@@ -37,7 +37,7 @@ class LevelDrawer:
             random,
             bernoulli=config.mask_draw == "bernoulli",
         )
-        replaced = replace_children(children, described, pool, "any" if level == 0 else config.replacement, random)
+        replaced = replace_children(children, originals, pool, "any" if level == 0 else config.replacement, random)
         child_slot = rows.child_slot.cpu()
         slots = rows.slots.cpu()
         chosen = child_slot.index_select(0, torch.from_numpy(masked.chosen))
