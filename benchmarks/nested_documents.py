@@ -53,7 +53,7 @@ from ramify.models.agent import AgentConfig, CoherenceChecker
 from ramify.nn.blocks import TransformerEncoder
 from ramify.nn.ragged import Rows, runs
 from ramify.readers.sentences import sentences
-from ramify.tasks.nested_autoencoder import NestedAutoencoder
+from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tree import DOCUMENT, Node, Tree
 from rows import add_options, append_rows
 

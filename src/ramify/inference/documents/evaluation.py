@@ -22,7 +22,7 @@ from ramify.inference.documents.reconstruction import sentence_measures, upper_m
 from ramify.inference.documents.retrieval import masked_child_measures
 from ramify.inference.documents.vectors import encode_documents, read_documents
 from ramify.nn.ragged import inverse, runs
-from ramify.tasks.nested_autoencoder import NestedAutoencoder
+from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tokenizer import UnknownTokens
 
 ROWS = 2_000
@@ -321,7 +321,7 @@ def drawn_measures(
                     labels = rows.slots.index_select(0, draws.masked)
                     _, best = task.mlm_head.measure(states, labels)
                     tokens.add(batch, draws.masked.cpu().numpy(), best.cpu().numpy(), floors)
-                judged = task.judged(level, encoded.items, draws.replaced_slots, rows.rows, draws.segments)
+                judged = task.replaced_share(level, encoded.items, draws.replaced_slots, rows.rows, draws.segments)
                 marked = np.full(len(rows.counts), math.nan)
                 if draws.segments is not None:
                     own = draws.segments.index_select(0, rows.child_slot).cpu().numpy()

@@ -17,7 +17,8 @@ from ramify.runs.curves import TITLE, no_curves, smoothing, window
 from ramify.runs.nested_documents import scores
 from ramify.runs.sections import Cell, Chart, Charts, Line, Notice, Section, Spans, Strong, Table, chosen_on_dev, smooth
 from ramify.tasks.base import TOTAL
-from ramify.tasks.nested_autoencoder import LOSS_TITLES, reconstruction_of
+from ramify.tasks.nested.reconstruction import Reconstruction
+from ramify.tasks.nested.task import LOSSES
 
 QUICK_TOKENS = 300_000
 """A report measures the first documents of the split that hold about so many tokens."""
@@ -112,14 +113,14 @@ def curves(metrics: Sequence[Mapping[str, Any]]) -> list[Section]:
     )
     lead = "Losses of batches in training depend on the number of candidates in a batch, and each has its weight."
     found = [Section(TITLE, (Charts(sums, legend),), (lead,))]
-    for kind, (title, unit) in LOSS_TITLES.items():
+    for loss in LOSSES:
         charts = tuple(
-            _chart(metrics, name, f"{name.removeprefix(kind + '_')}, {unit}")
-            for name in losses_of(metrics, kind)
+            _chart(metrics, name, f"{name.removeprefix(loss.name(''))}, {loss.unit}")
+            for name in losses_of(metrics, loss.kind)
             if len(_known(metrics, name)[0])
         )
         if charts:
-            found.append(Section(title, (Charts(charts, legend),)))
+            found.append(Section(loss.title, (Charts(charts, legend),)))
     return found
 
 
@@ -163,7 +164,7 @@ def stability(metrics: Sequence[Mapping[str, Any]], levels: Sequence[str]) -> Se
     title = "Do levels become stable from the lowest to the highest?"
     rows, found = [], []
     for level in levels:
-        steps, losses = _known(metrics, reconstruction_of(level))
+        steps, losses = _known(metrics, Reconstruction.name(level))
         step = settled(steps, losses)
         found.append(step)
         ends = (f"{losses[0]:.3f}", f"{losses[-1]:.3f}") if len(losses) else ("–", "–")
