@@ -1,4 +1,4 @@
-"""Settings of training. This module imports no torch before a stage is built."""
+"""Settings of training."""
 
 import math
 import re
@@ -8,6 +8,8 @@ from typing import Literal
 
 from ramify.config import check_choice, check_fields
 from ramify.errors import RamifyError
+from ramify.training.optimizers import OPTIMIZERS, OptimizerSettings
+from ramify.training.schedules import SCHEDULES, ScheduleSettings
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class PhaseSettings:
 
 
 @dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(OptimizerSettings, ScheduleSettings):
     """One stage of training. It lasts `steps` updates, or until `target_tokens` tokens of targets have been seen, whichever
     comes first. A limit of 0 does not count."""
 
@@ -152,10 +154,6 @@ class TrainConfig:
 
     def _check_names(self) -> None:
         """Raise for an optimizer or a schedule that no table has."""
-        # The tables need these settings, and torch.
-        from ramify.training.optimizers import OPTIMIZERS
-        from ramify.training.schedules import SCHEDULES
-
         for name, table in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
             check_choice(f"train.{name}", getattr(self, name), table)
 

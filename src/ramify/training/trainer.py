@@ -28,7 +28,7 @@ from ramify.training import checkpoints
 from ramify.training.checkpoints import BEST, Checkpoint, DamagedError, Progress, file_checksum
 from ramify.training.config import TrainConfig, learns
 from ramify.training.metrics_log import MetricsLog, averaged_record, metrics_log
-from ramify.training.optimizers import PhaseOptimizer, learn_only, load_moments, phase_optimizers
+from ramify.training.phases import PhaseOptimizer, learn_only, load_moments, phase_optimizers
 from ramify.training.process import (
     deterministic,
     flushed_denormals,
