@@ -328,15 +328,17 @@ def reranker(
     config = replace(task.config, reranker_dim=hidden, lookahead=lookahead)
     decoding = redecided(disentangler.decoding, settings or {})
     pairs = []
-    for each in unseen:
-        source, is_pair, data = each.partition("=")
+    for pair in unseen:
+        source, is_pair, data = pair.partition("=")
         if not is_pair:
-            raise RamifyError(f"--unseen {each} has no equals sign; expected RUN=DATA.")
+            raise RamifyError(f"--unseen {pair} has no equals sign; expected RUN=DATA.")
         pairs.append((_load(source.strip()), Store.open(data)))
-    if any(each.task.reranker is not None or each.task.config.objective != "listwise" for each, _ in pairs):
+    if any(other.task.reranker is not None or other.task.config.objective != "listwise" for other, _ in pairs):
         raise RamifyError("--unseen names a model that has a reranker or another objective than task.objective=listwise.")
-    logs = ((each, Logs.build(store.trees(store.split("dev")), each.input).tokenize(each.tokenizer)) for each, store in pairs)
-    examples = ((own, predict_posterior(each.task, each.decoding, own)) for each, own in logs)
+    dev = (
+        (other, Logs.build(store.trees(store.split("dev")), other.input).tokenize(other.tokenizer)) for other, store in pairs
+    )
+    examples = ((logs, predict_posterior(other.task, other.decoding, logs)) for other, logs in dev)
     weight = config.conversation_weight
     task.reranker = fit_reranker(examples, hidden, seed, lookahead=lookahead, conversation_weight=weight)
     task.config = config
@@ -443,10 +445,10 @@ def _pack(run: Path, data: str, out: Path, **card: str) -> None:
 
     hub.save(_load(run), out, dtype=torch.float16)
     packed = _load(out)
-    found = evaluate_links(packed, Store.open(data), "dev").match
-    scores = score(found.logs)
+    match = evaluate_links(packed, Store.open(data), "dev").match
+    scores = score(match.logs)
     results = {
-        "logs, messages whose link is known": f"{len(found.logs)}, {sum(len(log.messages) for log in found.logs):,}",
+        "logs, messages whose link is known": f"{len(match.logs)}, {sum(len(log.messages) for log in match.logs):,}",
         "links: precision, recall, F": " / ".join(f"{value:.2f}" for value in scores["link"].values()),
         "conversations found exactly: precision, recall, F": " / ".join(f"{value:.2f}" for value in scores["cluster"].values()),
         "1 − variation of information": f"{scores['vi']:.2f}",

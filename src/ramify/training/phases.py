@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from ramify.tensors import check_fit
 from ramify.training.config import TrainConfig
 from ramify.training.optimizers import make_optimizer
 from ramify.training.schedules import schedule
+
 
 class PhaseOptimizer:
     """The optimizer of one phase: it updates the phase's parameters, and nothing else."""
@@ -63,9 +63,9 @@ class PhaseOptimizer:
         for group in saved["param_groups"]:
             for name, index in zip(group["param_names"], group["params"], strict=True):
                 head = f"{self.name}/{name}/"
-                found = {key.removeprefix(head): value for key, value in moments.items() if key.startswith(head)}
-                if found:
-                    saved["state"][index] = found
+                state = {key.removeprefix(head): value for key, value in moments.items() if key.startswith(head)}
+                if state:
+                    saved["state"][index] = state
         self.optimizer.load_state_dict(saved)
 
 
@@ -87,7 +87,7 @@ def parameters_by_phase(
         if not owners and rest is None:
             raise RamifyError(f"{name} belongs to no phase of the task. Name it in a phase, or in `frozen`.")
         used[owners[0] if owners else str(rest)].append(name)
-    used = {phase: own for phase, own in used.items() if own}
+    used = {phase: learned for phase, learned in used.items() if learned}
     for phase in phases:
         every = interval(phase, config)
         if phase.name == next(iter(used), None) and every != 1:
