@@ -70,7 +70,11 @@ def test_mht_as_published(tmp_path, bert_checkpoint, setting, objective, rates, 
     assert tuple(stage.lr for stage in run.stages) == rates
     assert tuple(stage.budget for stage in run.stages) == batches
     assert all((stage.steps, stage.epochs, stage.evaluate_unit) == (0, 10.0, "epochs") for stage in run.stages)
+    assert all(
+        (stage.optimizer, stage.weight_decay, stage.warmup, stage.clip) == ("adam", 0.0, 0.1, 1.0) for stage in run.stages
+    )
     assert (run.task.objective, run.model.encoder.pooling) == (objective, "pooler")
+    assert RECIPES["mht"](str(store.path), init=bert_checkpoint, setting=setting, features="head").stages == run.stages
     run = RECIPES["mht"](str(store.path), init=bert_checkpoint, setting=setting, steps=2, fine_steps=2)
     _, progress = execute(run.changed({"train.log_every": "1"}), tmp_path / "run", cpu=True)
     assert progress.step == 4
