@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ramify.disentangle.config import Objective
     from ramify.disentangle.inference.disentangler import Disentangler
     from ramify.runs import Run
-    from ramify.runs.disentanglement import DisentanglementRun
+    from ramify.runs.disentanglement.run import DisentanglementRun
     from ramify.training.config import TrainConfig
 
 FEATURES_LR = 1e-3
@@ -214,7 +214,7 @@ def _as_published(
 ) -> "DisentanglementRun":
     """The run with the settings of `PUBLISHED`. docs/reconstructed.md lists those that the paper leaves open."""
     from ramify.disentangle.config import LinkConfig
-    from ramify.runs.disentanglement import BlockConfig
+    from ramify.runs.disentanglement.run import BlockConfig
     from ramify.training.config import TrainConfig
 
     check_choice("setting", setting, PUBLISHED)
