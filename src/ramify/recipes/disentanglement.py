@@ -237,14 +237,14 @@ def _as_published(
     if fine_steps != 0:
         length = {"steps": 0, "epochs": PUBLISHED_EPOCHS} if fine_steps is None else {"steps": fine_steps, "epochs": None}
         stages.append(replace(first, **length, budget=published.fine_batch, lr=published.fine_lr, freeze=()))
-    return replace(
+    published_run = replace(
         run,
         stages=tuple(stages),
-        # A checkpoint brings its own pooling.
-        model=replace(run.model, encoder=replace(run.model.encoder, pooling="pooler")),
         task=LinkConfig(objective=published.objective),
         view=BlockConfig(block=1, encoded_block=published.fine_batch),
     )
+    # A checkpoint brings its own pooling.
+    return published_run.changed({"model.encoder.pooling": "pooler"})
 
 
 def decatt(
