@@ -83,6 +83,20 @@ def test_printed_output(trained_with_output, store):
     assert re.search(r"data: [\d,]+ tokens in [\d,]+ texts; input\.max_tokens=64 cuts 0\.00% of them \(0, in 0 texts\)\n", err)
 
 
+def test_a_run_in_epochs(ramify, recipe, tmp_path):
+    out = tmp_path / "run"
+    epochs = ("--set", "train.epochs=1")
+    status, _, err = ramify(*recipe, "--out", out, *epochs)
+    assert status == 2
+    assert "train.epochs=1.0 and train.steps=6 both define the length of training. Set train.steps=0" in err
+    status, _, err = ramify(*recipe, "--out", out, *epochs, "--set", "train.steps=0")
+    assert status == 0, err
+    last = read_metrics(out)[-1]
+    assert (last["epochs"], last["progress"]) == (1.0, 1.0)
+    assert f"step {last['step']:>7}  100%  epoch 1.0  loss {last['loss']:.4f}" in err
+    assert "The last stage has read its examples 1.0 times." in (out / "report.html").read_text()
+
+
 def test_mean_of_checkpoints_is_saved(ramify, recipe, tmp_path):
     out = tmp_path / "run"
     status, _, err = ramify(*recipe, "--out", out, "--set", "train.checkpoint_every=2", "--set", "train.average=2")

@@ -234,7 +234,8 @@ def progress_display(*, enabled: bool = True, stages: int = 1) -> Iterator[Calla
         # The report has a curve of each loss.
         named = record["parts"] if len(record["parts"]) <= MOST_PARTS else []
         parts = ", ".join(f"{name.replace('_', ' ')} {record[name]:.4f}" for name in named)
-        return f"loss {record['loss']:.4f}{f' ({parts})' if parts else ''}{dev}  {speed(record):,.0f} tokens/s"
+        epochs = f"epoch {record['epochs']:.1f}  " if "epochs" in record else ""
+        return f"{epochs}loss {record['loss']:.4f}{f' ({parts})' if parts else ''}{dev}  {speed(record):,.0f} tokens/s"
 
     if not enabled:
         yield lambda record: None

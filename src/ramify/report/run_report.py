@@ -108,6 +108,8 @@ def _lead(run_dir: Path, run: Run, record: Mapping[str, Any], metrics: Sequence[
         lines.append(
             f"{state} {counted(last['target_tokens'], 'token')} of {parts.examples} in {counted(last['step'], 'update')}."
         )
+        if "epochs" in last:
+            lines.append(f"The last stage has read its examples {last['epochs']:.1f} times.")
     headline = f"<p>{spans(parts.headline)}</p>" if parts.headline else ""
     return f"<p>{text(' '.join(lines))}</p>{headline}"
 

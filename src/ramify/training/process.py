@@ -19,8 +19,8 @@ from ramify.hub import find_device
 
 def own_device() -> torch.device:
     """The device of this process. If a machine runs several processes, each has its own GPU."""
-    found = find_device()
-    return found if found.type == "cpu" else torch.device(found.type, int(os.environ.get("LOCAL_RANK", "0")))
+    device = find_device()
+    return device if device.type == "cpu" else torch.device(device.type, int(os.environ.get("LOCAL_RANK", "0")))
 
 
 def start_accelerator(*, bf16: bool, cpu: bool) -> Accelerator:
