@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,15 @@ MARKS = ("[EOP]", "[EOD]")
 
 CONTINUES, SPACE, BYTE_SPACE = "##", "▁", "Ġ"
 """The beginnings of pieces that mark words: WordPiece's inside a word; Unigram's and byte-level BPE's after a space."""
+
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"
+"""The text of a character whose bytes are not complete."""
+
+BYTE = re.compile("<0x[0-9A-F]{2}>")
+"""The spelling of a piece that stands for one byte. Each changes the text of those right before it."""
+
+SETTLED = 8
+"""The number of tokens with which the text of further ones is decoded: more than a character has bytes."""
 
 ALPHABET = 1000
 """Maximum number of letters in a trained WordPiece vocabulary."""
@@ -571,6 +581,37 @@ class Tokenizer:
         """The spelling of an id in the vocabulary."""
         token = self.engine.id_to_token(token_id)
         return token if token is not None else f"[{token_id}]"
+
+
+class IncrementalDecoder:
+    """Decodes tokens as they come, each in constant time. The parts are, together, the text that `decode` gives them."""
+
+    def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()) -> None:
+        """`before` are the tokens before the first. Their text is no part."""
+        self._tokenizer = tokenizer
+        self._ids = [*before]
+        """The last tokens."""
+        self._given = len(tokenizer.decode(self._ids))
+        """The number of letters of their text that are given out, or that are before the first token."""
+
+    def add(self, token_id: int) -> str:
+        """The text that the next token completes. The bytes of a character wait for its last one."""
+        self._ids.append(token_id)
+        if BYTE.fullmatch(self._tokenizer.token(token_id)):
+            return ""
+        text = self._tokenizer.decode(self._ids)
+        complete = len(text) - text.endswith(UNFINISHED)
+        part = text[self._given : complete]
+        self._given = max(self._given, complete)
+        if len(self._ids) > 2 * SETTLED:
+            waiting = len(text) - self._given
+            self._ids = self._ids[-SETTLED:]
+            self._given = len(self._tokenizer.decode(self._ids)) - waiting
+        return part
+
+    def rest(self) -> str:
+        """The text of a character that remains incomplete after the last token."""
+        return self._tokenizer.decode(self._ids)[self._given :]
 
 
 def _joined(*parts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
