@@ -153,7 +153,7 @@ def curve(arguments: argparse.Namespace) -> None:
     The folder of weights holds a file per update: STEP.safetensors."""
     import ramify
     from ramify import Store
-    from ramify.inference.document_evaluation import evaluate_documents
+    from ramify.inference.documents.evaluation import evaluate_documents
     from ramify.training.metrics_log import read_metrics
     from ramify.training.trainer import load_weights
 

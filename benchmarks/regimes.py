@@ -30,7 +30,7 @@ import numpy as np
 import torch
 
 import ramify
-import ramify.runs.comment_trees
+import ramify.runs.comment_trees.run
 from ramify.batching.forest import Ints
 from ramify.batching.samplers import TokenBudget
 from ramify.batching.views.base import Example

@@ -3,11 +3,11 @@
 from ramify.batching.views.streams import StreamConfig
 from ramify.errors import RamifyError, counted
 from ramify.inference.streams import StreamPipeline
-from ramify.runs import stream_scores
 from ramify.runs.base import ReportParts, ReportRequest, no_progress
 from ramify.runs.curves import TITLE, Metrics, dev_line, no_curves, smoothing, train_line
 from ramify.runs.running_text_report import held_out, report_parts
 from ramify.runs.sections import Chart, Charts, Section, Spans
+from ramify.runs.streams.scores import StreamEvaluation, score
 from ramify.tasks.stream_task import StreamTask
 
 
@@ -20,7 +20,7 @@ def parts(config: StreamConfig, request: ReportRequest) -> ReportParts:
     if isinstance(model, StreamPipeline) and store is not None:
         try:
             options = {"draws": request.draws, "rows": request.comments or None, "progress": no_progress}
-            found = stream_scores.score(model, str(store.path), store, request.split, config, options)
+            found = score(model, str(store.path), store, request.split, config, options)
         except RamifyError as error:
             missing = str(error)
         else:
@@ -41,7 +41,7 @@ def curves(metrics: Metrics) -> Section:
     return Section(TITLE, (Charts(charts, (("train", f"train{smoothing(metrics)}"), ("dev", "dev"))),))
 
 
-def scores(split: str, found: stream_scores.StreamEvaluation) -> tuple[Section, Spans]:
+def scores(split: str, found: StreamEvaluation) -> tuple[Section, Spans]:
     """The held-out scores as a table, and the main one as a sentence."""
     predicted = {"targets, as in training": found.scores.summary()}
     lead = f"On {counted(found.rows, 'row')} of the {split} split, {counted(found.draws, 'draw')} each."

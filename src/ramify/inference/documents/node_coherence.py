@@ -15,7 +15,7 @@ from ramify.batching.levels import Level, LevelRows, Levels
 from ramify.batching.views.documents import Documents
 from ramify.dataset.store import Store
 from ramify.inference.base import TOKENS
-from ramify.inference.document_vectors import Vectors, encode_documents, lay_out, unpacked
+from ramify.inference.documents.vectors import Vectors, encode_documents, lay_out, unpacked
 from ramify.nn.modes import evaluating
 from ramify.nn.ragged import runs
 from ramify.tasks.nested_autoencoder import NestedAutoencoder

@@ -11,7 +11,7 @@ import torch
 from ramify.batching.row_batch import RowCollator
 from ramify.batching.running_text import RunningText
 from ramify.batching.samplers import Sampler, TokenBudget
-from ramify.batching.views.comment_trees import TextInput
+from ramify.batching.text_input import TextInput
 from ramify.batching.views.packed import (
     FullSentences,
     NothingToPairError,
@@ -26,12 +26,12 @@ from ramify.inference.base import Pipeline
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.row_evaluation import evaluate_rows, spread_rows
 from ramify.models.bert import BertConfig
-from ramify.runs import packed_text_report, packed_text_scores
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.execute import own_run
 from ramify.runs.language_models import PreparedLanguageModel, training_store
 from ramify.runs.masked_lms import build_masked_lm
-from ramify.runs.packed_text_report import DEV_NEXT_SENTENCE
+from ramify.runs.packed_text import report, scores
+from ramify.runs.packed_text.report import DEV_NEXT_SENTENCE
 from ramify.runs.running_text import RowDevConfig, RunningTextRun
 from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
@@ -186,7 +186,7 @@ class PackedTextRun(RunningTextRun):
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
-        """Held-out loss on rows as in training, and on the common footing. Options: those of `packed_text_scores`."""
+        """Held-out loss on rows as in training, and on the common footing. Options: those of `scores`."""
         model = of_kind(pipeline, MaskFiller, source, "a masked language model")
         run = own_run(cls, source)
         rows: RowKind = "pairs" if model.task.next_head is not None else "sentences"
@@ -194,7 +194,7 @@ class PackedTextRun(RunningTextRun):
             rows = run.rows
         pairs, packing, seed = (run.pairs, run.packing, run.seed) if run else (PairConfig(), PackConfig(), 0)
         view, collator = rows_of(store, model.task, split, rows, pairs, packing, seed)
-        return packed_text_scores.score(model, source, view, collator, options)
+        return scores.score(model, source, view, collator, options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         pipeline, store = request.pipeline, request.store
@@ -205,4 +205,4 @@ class PackedTextRun(RunningTextRun):
                 view = rows_of(store, pipeline.task, request.split, self.rows, self.pairs, self.packing, self.seed)
             except RamifyError as error:
                 missing = str(error)
-        return packed_text_report.parts(request, view, missing)
+        return report.parts(request, view, missing)

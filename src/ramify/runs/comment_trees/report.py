@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramify.batching.forest import share_over
-from ramify.batching.views.comment_trees import BLIND, Context
+from ramify.batching.text_input import BLIND, Context
 from ramify.errors import counted
 from ramify.inference.evaluation import Scores, by_tree, parts_of
 from ramify.inference.fill_mask import MaskFiller

@@ -6,9 +6,9 @@ from typing import Any
 
 from ramify.dataset.store import Split, Store
 from ramify.errors import counted
-from ramify.inference.document_evaluation import ROWS, DocumentScores, evaluate_documents, num_steps
-from ramify.inference.document_measures import Measure
-from ramify.inference.documents import DocumentPipeline
+from ramify.inference.documents.evaluation import ROWS, DocumentScores, evaluate_documents, num_steps
+from ramify.inference.documents.measures import Measure
+from ramify.inference.documents.pipeline import DocumentPipeline
 from ramify.nn.precision import autocast
 from ramify.runs.base import Evaluation, check_options, no_progress
 

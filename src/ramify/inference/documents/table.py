@@ -12,9 +12,9 @@ import pyarrow as pa
 from ramify.dataset.store import Store
 from ramify.dataset.tables import rows_of, schema_of
 from ramify.errors import RamifyError
-from ramify.inference.document_index import MADE_OF
-from ramify.inference.document_vectors import NODES, encode_nodes, encoding_hash, in_groups
-from ramify.inference.documents import AnyDocumentPipeline
+from ramify.inference.documents.index import MADE_OF
+from ramify.inference.documents.pipeline import AnyDocumentPipeline
+from ramify.inference.documents.vectors import NODES, encode_nodes, encoding_hash, in_groups
 from ramify.inference.vectors import Kind, check_output, vector_file
 from ramify.readers.jsonl import read_jsonl
 from ramify.tree import Tree

@@ -16,11 +16,11 @@ from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.inference.answers import ChildCoherence, Coherence, Nearest, NodeCoherence, ReconstructedNode, Reconstruction
 from ramify.inference.base import Pipeline, verb
-from ramify.inference.document_index import DocumentIndex, index_documents, read_index
-from ramify.inference.document_text import as_document, texts_of_nodes
-from ramify.inference.document_vectors import encode_nodes, in_groups
-from ramify.inference.node_coherence import DocumentCoherence, judge
-from ramify.inference.node_reconstruction import Reconstructions, as_text, reconstruct, token_accuracy
+from ramify.inference.documents.index import DocumentIndex, index_documents, read_index
+from ramify.inference.documents.node_coherence import DocumentCoherence, judge
+from ramify.inference.documents.node_reconstruction import Reconstructions, as_text, reconstruct, token_accuracy
+from ramify.inference.documents.text import as_document, texts_of_nodes
+from ramify.inference.documents.vectors import encode_nodes, in_groups
 from ramify.inference.texts import Texts, read_texts
 from ramify.inference.verbs import LEVELS
 from ramify.models.agent import Agent

@@ -16,7 +16,7 @@ from torch import Tensor
 from ramify.batching.document_batch import DocumentCollator, LevelBatch
 from ramify.batching.forest import Ints, ranges
 from ramify.batching.levels import DocumentRows, LevelRows
-from ramify.inference.document_vectors import EncodedDocuments
+from ramify.inference.documents.vectors import EncodedDocuments
 from ramify.nn.ragged import runs
 from ramify.tasks.nested_autoencoder import NestedAutoencoder
 

@@ -16,12 +16,12 @@ from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
-from ramify.inference.document_evaluation import held_out_losses
-from ramify.inference.documents import DocumentPipeline
+from ramify.inference.documents.evaluation import held_out_losses
+from ramify.inference.documents.pipeline import DocumentPipeline
 from ramify.models.agent import AgentConfig
-from ramify.runs import nested_report, nested_scores
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.language_models import LanguageModelRun, PreparedLanguageModel, training_store, with_vocabulary
+from ramify.runs.nested_documents import report, scores
 from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
 from ramify.tasks.nested_autoencoder import NestedAutoencoder, NestedAutoencoderConfig
 from ramify.tokenizer import Tokenizer
@@ -194,9 +194,9 @@ class NestedRun(LanguageModelRun):
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
-        """Held-out measures of every level. Options: those of `nested_scores`."""
+        """Held-out measures of every level. Options: those of `scores`."""
         model = of_kind(pipeline, DocumentPipeline, source, "a model of documents")
-        return nested_scores.score(model, source, store, split, options)
+        return scores.score(model, source, store, split, options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
-        return nested_report.parts(request)
+        return report.parts(request)

@@ -10,7 +10,7 @@ from scipy.sparse import csr_matrix
 
 from ramify.batching.document_batch import MASK
 from ramify.batching.forest import Ints
-from ramify.inference.document_measures import Advance, HeldOut, Measure, Measures, RowPool, copies, generator, mean, probes
+from ramify.inference.documents.measures import Advance, HeldOut, Measure, Measures, RowPool, copies, generator, mean, probes
 from ramify.metrics.ranking import rank, sign_flip
 
 OTHERS = 999

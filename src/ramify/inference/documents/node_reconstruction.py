@@ -12,9 +12,9 @@ from ramify.batching.document_batch import JOIN, NUM_MARKS
 from ramify.batching.forest import Ints
 from ramify.batching.levels import Level, Levels
 from ramify.dataset.store import Store
-from ramify.inference.document_decoding import ROWS, decode_children
-from ramify.inference.document_text import separator, token_bounds
-from ramify.inference.document_vectors import (
+from ramify.inference.documents.decoding import ROWS, decode_children
+from ramify.inference.documents.text import separator, token_bounds
+from ramify.inference.documents.vectors import (
     Vectors,
     encode_documents,
     encode_level,

@@ -9,7 +9,8 @@ import torch
 
 from ramify.batching.batch import Collator
 from ramify.batching.forest import Forest, Ints, share_over
-from ramify.batching.views.comment_trees import BLIND, Context, Discussions, RegimeConfig, TextInput
+from ramify.batching.text_input import BLIND, Context, TextInput
+from ramify.batching.views.comment_trees import Discussions, RegimeConfig
 from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
@@ -18,8 +19,8 @@ from ramify.inference.evaluation import COLLAPSED, context_spread, evaluate
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import discussions, first_trees, readable
 from ramify.models.base import TextModelConfig
-from ramify.runs import comment_tree_report, comment_tree_scores
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
+from ramify.runs.comment_trees import report, scores
 from ramify.runs.language_models import LanguageModelRun, PreparedLanguageModel, training_store
 from ramify.runs.masked_lms import build_masked_lm
 from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
@@ -159,12 +160,12 @@ class CommentTreeRun(LanguageModelRun):
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """Held-out loss, compared with that of the model's own context or of another model. Options: those of
-        `comment_tree_scores`."""
+        `scores`."""
         model = of_kind(pipeline, MaskFiller, source, "a masked language model")
-        return comment_tree_scores.score(model, source, store, split, options)
+        return scores.score(model, source, store, split, options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
-        return comment_tree_report.parts(self.input.context, request)
+        return report.parts(self.input.context, request)
 
 
 def _check_norm(run: CommentTreeRun, view: Discussions, config: TrainConfig) -> None:

@@ -15,12 +15,12 @@ from ramify.batching.levels import DocumentRows, LevelRows, Levels
 from ramify.batching.views.documents import Documents
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
-from ramify.inference.document_coherence import JudgedRows, probing_measures
-from ramify.inference.document_floors import FittedFloors, before, fitted_on_others, fitted_on_training
-from ramify.inference.document_measures import Advance, HeldOut, Measure, Measures, counted_nodes, spread
-from ramify.inference.document_reconstruction import sentence_measures, upper_measures
-from ramify.inference.document_retrieval import masked_child_measures
-from ramify.inference.document_vectors import encode_documents, read_documents
+from ramify.inference.documents.coherence import JudgedRows, probing_measures
+from ramify.inference.documents.floors import FittedFloors, before, fitted_on_others, fitted_on_training
+from ramify.inference.documents.measures import Advance, HeldOut, Measure, Measures, counted_nodes, spread
+from ramify.inference.documents.reconstruction import sentence_measures, upper_measures
+from ramify.inference.documents.retrieval import masked_child_measures
+from ramify.inference.documents.vectors import encode_documents, read_documents
 from ramify.nn.ragged import inverse, runs
 from ramify.tasks.nested_autoencoder import NestedAutoencoder
 from ramify.tokenizer import UnknownTokens

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from ramify.batching.document_batch import BOS, NUM_MARKS
 from ramify.batching.forest import Ints
-from ramify.inference.document_floors import FittedFloors
-from ramify.inference.document_measures import Advance, HeldOut, Measure, Measures, copies, generator, mean, probes
+from ramify.inference.documents.floors import FittedFloors
+from ramify.inference.documents.measures import Advance, HeldOut, Measure, Measures, copies, generator, mean, probes
 from ramify.metrics.intervals import bootstrap_ratio
 from ramify.metrics.ranking import auroc, bootstrap_auroc
 from ramify.models.agent import EXPECTED_SHARE

@@ -17,11 +17,11 @@ from ramify.inference.base import Pipeline
 from ramify.inference.stream_evaluation import evaluate_streams, held_out_streams
 from ramify.inference.streams import StreamPipeline
 from ramify.models.base import StreamModelConfig
-from ramify.runs import stream_report, stream_scores
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.execute import own_run
 from ramify.runs.language_models import PreparedLanguageModel, training_store, with_vocabulary
 from ramify.runs.running_text import RowDevConfig, RunningTextRun
+from ramify.runs.streams import report, scores
 from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
 from ramify.tasks.permutation_lm import PermutationLMConfig
 from ramify.tasks.stream_task import StreamTask, StreamTaskConfig
@@ -133,9 +133,9 @@ class StreamRun(RunningTextRun):
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
-        """Held-out loss in the objective's own terms, and on the common footing. Options: those of `stream_scores`."""
+        """Held-out loss in the objective's own terms, and on the common footing. Options: those of `scores`."""
         model, run = of_kind(pipeline, StreamPipeline, source, "a model of running text"), own_run(cls, source)
-        return stream_scores.score(model, source, store, split, run.view if run else StreamConfig(), options)
+        return scores.score(model, source, store, split, run.view if run else StreamConfig(), options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
-        return stream_report.parts(self.view, request)
+        return report.parts(self.view, request)

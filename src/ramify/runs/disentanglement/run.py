@@ -49,7 +49,6 @@ from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models import hf
 from ramify.nn.precision import autocast
 from ramify.registry import model_name
-from ramify.runs import disentanglement_report
 from ramify.runs.base import (
     RUN_FILE,
     Evaluation,
@@ -61,7 +60,8 @@ from ramify.runs.base import (
     evaluation_command,
     of_kind,
 )
-from ramify.runs.disentanglement_scores import LinkScores, ReplyScores
+from ramify.runs.disentanglement import report
+from ramify.runs.disentanglement.scores import LinkScores, ReplyScores
 from ramify.runs.settings import set_fields
 from ramify.tokenizer import Tokenizer
 from ramify.training.checkpoints import Progress
@@ -364,7 +364,7 @@ class DisentanglementRun(Run):
         return LinkScores.of(measured, options.get("protocol", "official"))
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
-        return disentanglement_report.parts(self.input.window, self.dev.history, request)
+        return report.parts(self.input.window, self.dev.history, request)
 
     def next_command(self, out: Path, store: Store) -> str:
         model = shlex.quote(str(out))

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from ramify.batching.document_batch import CONT, EOS, JOIN, NUM_MARKS
 from ramify.batching.forest import Ints
-from ramify.inference.document_decoding import ROWS, DecodedRow, decode_children
-from ramify.inference.document_floors import FittedFloors
-from ramify.inference.document_measures import Advance, HeldOut, Measure, Measures, mean, spread
+from ramify.inference.documents.decoding import ROWS, DecodedRow, decode_children
+from ramify.inference.documents.floors import FittedFloors
+from ramify.inference.documents.measures import Advance, HeldOut, Measure, Measures, mean, spread
 from ramify.metrics.ranking import rank, sign_flip
 
 BINS = ((1, 5), (6, 10), (11, 20), (21, 31), (32, 63), (64, 127))

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramify.errors import RamifyError, counted
-from ramify.inference.document_evaluation import DocumentScores
-from ramify.inference.document_measures import Measure, Measures
-from ramify.inference.documents import DocumentPipeline
-from ramify.runs import nested_scores
+from ramify.inference.documents.evaluation import DocumentScores
+from ramify.inference.documents.measures import Measure, Measures
+from ramify.inference.documents.pipeline import DocumentPipeline
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.curves import TITLE, no_curves, smoothing, window
+from ramify.runs.nested_documents import scores
 from ramify.runs.sections import Cell, Chart, Charts, Line, Notice, Section, Spans, Strong, Table, chosen_on_dev, smooth
 from ramify.tasks.base import TOTAL
 from ramify.tasks.nested_autoencoder import LOSS_TITLES, reconstruction_of
@@ -72,7 +72,7 @@ def parts(request: ReportRequest) -> ReportParts:
     if isinstance(model, DocumentPipeline) and store is not None:
         try:
             options: dict[str, Any] = {"rows": min(request.comments, QUICK_ROWS)} if request.comments else {}
-            found = nested_scores.score(
+            found = scores.score(
                 model,
                 str(store.path),
                 store,
@@ -201,7 +201,7 @@ def measures(split: str, found: DocumentScores) -> list[Section]:
 
 def shown(name: str, measure: Measure) -> bool:
     """Whether a measure has something to show."""
-    return bool(measure.count) and (name not in nested_scores.COUNTS or bool(measure.value))
+    return bool(measure.count) and (name not in scores.COUNTS or bool(measure.value))
 
 
 def _is_length(name: str) -> bool:
@@ -210,14 +210,14 @@ def _is_length(name: str) -> bool:
 
 
 def _row(name: str, measure: Measure) -> tuple[Cell, ...]:
-    value, baseline, chance, count = nested_scores.figures(name, measure)
+    value, baseline, chance, count = scores.figures(name, measure)
     base, *choices = name.split(".")
     label = ", ".join([MEASURES[base], *(CHOICES[each] for each in choices)])
     p = f"p {measure.p:.4f}" if not math.isnan(measure.p) else ""
     return (
         Cell(label),
         Cell(value, p),
-        Cell(baseline, nested_scores.others(measure).replace("_", " ")),
+        Cell(baseline, scores.others(measure).replace("_", " ")),
         Cell(chance),
         Cell(count),
     )
@@ -233,7 +233,7 @@ def lengths(own: Measures) -> Table | None:
     for each in ranges:
         cells = []
         for kind in kinds:
-            value, baseline, _, _ = nested_scores.figures(kind, own[f"{kind}.{each}"])
+            value, baseline, _, _ = scores.figures(kind, own[f"{kind}.{each}"])
             cells.append(Cell(value, f"baseline {baseline}"))
         rows.append(
             (

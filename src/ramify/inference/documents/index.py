@@ -15,8 +15,8 @@ from ramify.batching.forest import Ints
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.answers import Nearest, Neighbour
-from ramify.inference.document_text import texts_of_nodes
-from ramify.inference.document_vectors import Vectors, encode_nodes, encoding_hash, in_groups
+from ramify.inference.documents.text import texts_of_nodes
+from ramify.inference.documents.vectors import Vectors, encode_nodes, encoding_hash, in_groups
 from ramify.tasks.nested_autoencoder import NestedAutoencoder
 from ramify.tree import Tree
 
@@ -96,7 +96,7 @@ def index_documents(
 
 
 def read_index(task: NestedAutoencoder, store: Store, level: int, file: Path) -> DocumentIndex:
-    """As `index_documents`, from a Parquet file that `document_table.write_level` wrote. Raises `RamifyError` if the file was
+    """As `index_documents`, from a Parquet file that `table.write_level` wrote. Raises `RamifyError` if the file was
     not made of this model, level and data set."""
     name, dim = task.backbone.config.levels[level], task.backbone.config.dims[level + 1]
     remedy = f"Write it anew with `ramify embed RUN --data DIR --level {name} --out {file}`."

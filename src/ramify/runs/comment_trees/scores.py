@@ -10,7 +10,8 @@ import numpy as np
 from ramify import hub
 from ramify.batching.batch import Collator
 from ramify.batching.forest import Forest, Ints
-from ramify.batching.views.comment_trees import Context, Discussions, units
+from ramify.batching.text_input import Context
+from ramify.batching.views.comment_trees import Discussions, units
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.evaluation import Scores, Tally, by_tree, describe, gain, parts_of, tally
