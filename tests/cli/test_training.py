@@ -13,8 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from fixtures import built, discussion, uniform
-from ramify.cli.shared import bar
-from ramify.cli.train import progress_display
+from ramify.cli.progress import bar, progress_display
 from ramify.errors import counted
 from ramify.nn.linear import MIN_PRODUCTS
 from ramify.tokenizer import Tokenizer
@@ -109,7 +108,7 @@ def test_progress_shows_the_metric_that_chooses_the_weights(capsys):
 def clock(monkeypatch):
     """The time that progress displays read, which tests set."""
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr("ramify.cli.shared.time.monotonic", lambda: clock.now)
+    monkeypatch.setattr("ramify.cli.progress.time.monotonic", lambda: clock.now)
     return clock
 
 

@@ -215,7 +215,7 @@ def test_sampled_text_is_shown_in_parts(model, tokenizer):
     silent: list[str] = []
     assert model.generate("the moon", tokens=4, beam=2, show=silent.append).text
     assert not silent
-    with pytest.raises(RamifyError, match="show=.* shows one text, but a list of prompts is given"):
+    with pytest.raises(RamifyError, match=r"show=.* shows one text, but a list of prompts is given"):
         model.generate(["the moon"], tokens=2, show=silent.append)
 
 

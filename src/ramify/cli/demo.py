@@ -116,7 +116,7 @@ def _train(data: Path, out: Path, steps: int) -> tuple[dict[str, Any], list[dict
     """The run's record and its logged metrics."""
     import json
 
-    from ramify.cli.train import progress_display
+    from ramify.cli.progress import progress_display
     from ramify.recipes import RECIPES
     from ramify.runs import execute
     from ramify.runs.base import RUN_FILE
@@ -153,7 +153,7 @@ def _sparkline(values: Sequence[float], width: int = 40) -> str:
 def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
     """The shipped checkpoint's loss on the whole sample: with ancestors, without context, and with another tree's ancestors."""
     import ramify
-    from ramify.cli.shared import bar
+    from ramify.cli.progress import bar
     from ramify.inference.evaluation import gain
     from ramify.inference.held_out import NAMES, measure
 

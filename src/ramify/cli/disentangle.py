@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ramify.cli.progress import bar
 from ramify.cli.shared import (
     ColumnNames,
     Deciding,
@@ -20,7 +21,6 @@ from ramify.cli.shared import (
     LogPattern,
     Precision,
     Verbose,
-    bar,
     file_kind,
     format_of,
     reader_options,

@@ -11,7 +11,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ramify import sample
-from ramify.cli.shared import Deciding, Device, Json, Precision, bar, check_beside, settings_of
+from ramify.cli.progress import bar
+from ramify.cli.shared import Deciding, Device, Json, Precision, check_beside, settings_of
 
 Run = Annotated[Path, typer.Argument(help="A run, a saved model, or a shipped model: links, tree-mlm-small.")]
 Data = Annotated[Path, typer.Option("--data", help="A data set built by `ramify data build`.")]

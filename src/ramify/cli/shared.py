@@ -1,23 +1,16 @@
-"""Options, parsing and a progress bar that several commands share."""
+"""Options and their parsing, which several commands share."""
 
 import sys
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from ramify.errors import in_words
-
 if TYPE_CHECKING:
     from ramify.disentangle.inference.disentangler import Disentangler
     from ramify.tree import Tree
-
-LINE_SECONDS = 30.0
-"""Time between lines of progress where there is no terminal."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Device = Annotated[
@@ -212,57 +205,3 @@ def options_of(option: list[str] | None) -> dict[str, Any]:
     """The options of a format. `true` and `false` become booleans."""
     switch = {"true": True, "false": False}
     return {name: switch.get(value, value) for name, value in pairs(option, "--option").items()}
-
-
-class TimeLeft:
-    """An estimate of the time to the end of some work, by the pace since the first call."""
-
-    def __init__(self) -> None:
-        self._start: tuple[float, float] | None = None
-
-    def estimate(self, share: float) -> str:
-        """The time left in words, now that this share is done; "" while there is no pace. A smaller share than before starts
-        again."""
-        now = time.monotonic()
-        if self._start is None or share < self._start[1]:
-            self._start = (now, share)
-        began, first = self._start
-        return in_words((now - began) * (1 - share) / (share - first)) if first < share else ""
-
-
-class PlainProgress:
-    """A line on stderr every `LINE_SECONDS`, for work that is watched through a log file and not on a terminal."""
-
-    def __init__(self) -> None:
-        self._printed = time.monotonic()
-        self._left = TimeLeft()
-
-    def update(self, what: str, done: int, total: int | None) -> None:
-        left = self._left.estimate(done / total) if total else ""
-        now = time.monotonic()
-        if now - self._printed >= LINE_SECONDS:
-            self._printed = now
-            share = f"{done / total:.0%}" if total else f"{done:,} done"
-            print(f"{what}: {share}{left and f', {left} left'}", file=sys.stderr, flush=True)
-
-
-@contextmanager
-def bar(what: str, total: int | None) -> Iterator[Any]:
-    """A progress bar on stderr if that is a terminal, else lines. Yields a function that advances it."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    if console.is_terminal:
-        with Progress(console=console) as progress:
-            row = progress.add_task(what, total=total)
-            yield lambda count: progress.advance(row, count)
-        return
-    plain, done = PlainProgress(), 0
-
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        plain.update(what, done, total)
-
-    yield advance

@@ -4,15 +4,14 @@ import inspect
 import shlex
 import sys
 import typing
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ramify.cli.shared import TimeLeft, settings_of
+from ramify.cli.progress import progress_display
+from ramify.cli.shared import settings_of
 from ramify.errors import RamifyError, counted
 from ramify.files import check_folder
 from ramify.recipes import FITS, RECIPES
@@ -26,9 +25,6 @@ app = typer.Typer(
     help="Train a model by a recipe.\n\nExample: ramify train tree-mlm --data data/reddit --out runs/reddit",
     no_args_is_help=True,
 )
-
-MOST_PARTS = 6
-"""The losses of an objective with more of them are not listed line by line."""
 
 SETTINGS = "settings"
 """The parameter through which a recipe receives `--set`."""
@@ -132,7 +128,9 @@ def _carry_out(recipe: Recipe, arguments: dict[str, Any], packing: Mapping[str, 
         check_fresh(out)
         if SETTINGS in given:
             arguments[SETTINGS] = settings_of(given[SETTINGS])
-        hub.save(recipe(**arguments), out)
+        with progress_display():
+            fitted = recipe(**arguments)
+        hub.save(fitted, out)
         print(f"next: ramify {recipe.next_command} --model {shlex.quote(str(out))}", file=sys.stderr)
         done = True
     else:
@@ -206,57 +204,3 @@ def _say_what_is_read(prepared: "Prepared") -> None:
 def _warn(texts: Sequence[str]) -> None:
     for text in texts:
         print(f"warning: {text}", file=sys.stderr)
-
-
-MARKS = (0.0, 0.01, 0.03, *(tenth / 10 for tenth in range(1, 11)))
-"""The shares of a stage after which a line is printed where there is no terminal."""
-
-
-@contextmanager
-def progress_display(*, enabled: bool = True, stages: int = 1) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A progress bar on a terminal, else a line at each of the `MARKS` and per evaluation, with an estimate of the time left.
-    Yields a function of a record."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    recent: deque[tuple[float, float]] = deque(maxlen=20)
-
-    def speed(record: dict[str, Any]) -> float:
-        """Tokens per second over the last steps."""
-        recent.append((record["target_tokens"], record["seconds"]))
-        tokens, seconds = (end - start for start, end in zip(recent[0], recent[-1]))
-        return tokens / max(1e-9, seconds) if len(recent) > 1 else record["target_tokens"] / max(1e-9, record["seconds"])
-
-    def line(record: dict[str, Any]) -> str:
-        name = record["metric"]
-        dev = f"  {name.replace('_', ' ')} {record[name]:.4f}" if name in record else ""
-        # The report has a curve of each loss.
-        named = record["parts"] if len(record["parts"]) <= MOST_PARTS else []
-        parts = ", ".join(f"{name.replace('_', ' ')} {record[name]:.4f}" for name in named)
-        return f"loss {record['loss']:.4f}{f' ({parts})' if parts else ''}{dev}  {speed(record):,.0f} tokens/s"
-
-    if not enabled:
-        yield lambda record: None
-    elif not console.is_terminal:
-        passed, left = 0, TimeLeft()
-        of_stage = " of this stage" if stages > 1 else ""
-
-        def report(record: dict[str, Any]) -> None:
-            nonlocal passed
-            share = record["progress"]
-            remaining = left.estimate(share)
-            marks = sum(mark <= share for mark in MARKS)
-            if marks != passed or record["metric"] in record:
-                passed = marks
-                ending = f"  {remaining}{of_stage} left" if remaining and share < 1 else ""
-                print(f"step {record['step']:>7}  {share:>4.0%}  {line(record)}{ending}", file=sys.stderr, flush=True)
-
-        yield report
-    else:
-        columns = (TextColumn("step {task.fields[step]}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-        with Progress(
-            *columns, TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.description}"), console=console
-        ) as bar:
-            row = bar.add_task("", total=1.0, step=0)
-            yield lambda record: bar.update(row, completed=record["progress"], description=line(record), step=record["step"])

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from ramify.cli.documents import Data, File, TreeId, read_document, say_left_out, say_unknown
-from ramify.cli.shared import Device, Json, bar, text_or_node
+from ramify.cli.progress import bar
+from ramify.cli.shared import Device, Json, text_or_node
 from ramify.errors import RamifyError
 from ramify.inference.answers import Answer
 from ramify.inference.verbs import VERBS, Option, Streams, Takes

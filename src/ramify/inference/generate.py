@@ -68,7 +68,9 @@ class GeneratingPipeline(Pipeline, ABC):
         if beam is not None and sampling != Sampling():
             raise RamifyError(f"beam={beam} draws no tokens. Leave out temperature, top_k and top_p.")
         if show is not None and not isinstance(prompt, str):
-            raise RamifyError(f"show={show!r} shows one text, but a list of prompts is given. Pass one string, or leave show out.")
+            raise RamifyError(
+                f"show={show!r} shows one text, but a list of prompts is given. Pass one string, or leave show out."
+            )
         given = [self.tokenizer.encode(text) for text in prompts]
         answers: list[Generated] = []
         costs = np.array([(len(ids) + tokens) * (beam or 1) for ids in given], dtype=np.int64)

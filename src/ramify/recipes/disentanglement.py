@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ramify.config import check_seed
 from ramify.errors import RamifyError
+from ramify.progress import track
 from ramify.recipes.base import Positional
 from ramify.recipes.options import Data, EncoderInit, Features, ModelInit, Seed, Steps, Window
 
@@ -284,7 +285,8 @@ def candidate_pruner(
     if task.backbone.reads_history:
         raise RamifyError(f"{model} reads all candidates as a history, so it cannot get a candidate pruner.")
     store = Store.open(data)
-    logs = Logs.build(store.trees(store.split("train")), task.input).tokenize(task.tokenizer)
+    trees = track("reading logs", store.trees(store.split("train")), len(store.split("train")))
+    logs = Logs.build(trees, task.input).tokenize(task.tokenizer)
     examples = predict_shuffled(task, disentangler.decoding, logs, seed)
     task.candidate_pruner = fit_candidate_pruner(examples, num_candidates, task.backbone.reads_context_features)
     task.config = replace(task.config, num_candidates=num_candidates)
@@ -335,7 +337,10 @@ def reranker(
         pairs.append((_load(source.strip()), Store.open(data)))
     if any(each.task.reranker is not None or each.task.config.objective != "listwise" for each, _ in pairs):
         raise RamifyError("--unseen names a model that has a reranker or another objective than task.objective=listwise.")
-    logs = ((each, Logs.build(store.trees(store.split("dev")), each.input).tokenize(each.tokenizer)) for each, store in pairs)
+    trees = (
+        (member, track("reading logs", store.trees(store.split("dev")), len(store.split("dev")))) for member, store in pairs
+    )
+    logs = ((member, Logs.build(read, member.input).tokenize(member.tokenizer)) for member, read in trees)
     examples = ((own, predict_posterior(each.task, each.decoding, own)) for each, own in logs)
     weight = config.conversation_weight
     task.reranker = fit_reranker(examples, hidden, seed, lookahead=lookahead, conversation_weight=weight)
