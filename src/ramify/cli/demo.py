@@ -169,11 +169,11 @@ def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
     return task, measured
 
 
-def saving(other: str, found: "Interval") -> str:
+def saving(other: str, saved: "Interval") -> str:
     """The nats that ancestors save, as a sentence. It says if the interval holds zero."""
-    interval = f"(95 % interval {found.low:+.4f} to {found.high:+.4f}, paired bootstrap over trees)"
-    said = f"   ancestors save, against the same model {other}: {found.value:+.4f} {interval}"
-    if found.low <= 0 <= found.high:
+    interval = f"(95 % interval {saved.low:+.4f} to {saved.high:+.4f}, paired bootstrap over trees)"
+    said = f"   ancestors save, against the same model {other}: {saved.value:+.4f} {interval}"
+    if saved.low <= 0 <= saved.high:
         return f"{said}\n   The interval holds zero, so this sample shows no difference."
     return said
 
@@ -214,9 +214,9 @@ def _report(
 
     saved = {}
     for other in ("none", "mismatched"):
-        found = gain(measured.scores["tree"], measured.scores[other])["all"]
-        value, low, high = (number(each, "+.4f") for each in (found.value, found.low, found.high))
-        unclear = ", which holds zero" if found.low <= 0 <= found.high else ""
+        interval = gain(measured.scores["tree"], measured.scores[other])["all"]
+        value, low, high = (number(nats, "+.4f") for nats in (interval.value, interval.low, interval.high))
+        unclear = ", which holds zero" if interval.low <= 0 <= interval.high else ""
         saved[other] = f"<b>{value} nats per masked token</b> (95 % interval {low} to {high}{unclear})"
     lead = (
         "<p>Forty discussions that ship with Ramify, read by two models: a small one trained on them for a minute, and the "

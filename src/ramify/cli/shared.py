@@ -108,23 +108,22 @@ def _tree_with(node: str, data: Path, tree: str | None) -> "Tree":
     if data.is_dir():
         store = Store.open(data)
         nodes = store.find_all(node) if tree is None else [store.find(node, tree)]
-        found = [store.tree(int(number)) for number in np.unique(store.tree_of(nodes))[:2]]
+        holding = [store.tree(int(number)) for number in np.unique(store.tree_of(nodes))[:2]]
     else:
-        trees = (each for each in read_jsonl(data) if tree is None or each.id == tree)
-        found = list(
-            islice((each for each in trees if any(candidate.id == node for candidate in each.nodes)), 2 if tree is None else 1)
-        )
-    if not found:
+        trees = (read for read in read_jsonl(data) if tree is None or read.id == tree)
+        trees = (read for read in trees if any(candidate.id == node for candidate in read.nodes))
+        holding = list(islice(trees, 2 if tree is None else 1))
+    if not holding:
         raise RamifyError(
             f"--node {node!r} is not in {f'the tree {tree!r} of ' if tree else ''}{data}. Check the spelling of the id."
         )
-    if len(found) > 1:
-        first, second = (each.id for each in found)
+    if len(holding) > 1:
+        first, second = (held.id for held in holding)
         print(
             f"note: the trees {first!r} and {second!r} both hold a node {node!r}; the first is used. --tree chooses one.",
             file=sys.stderr,
         )
-    return found[0]
+    return holding[0]
 
 
 def parted(texts: list[str] | None, option: str, expected: str = "NAME=VALUE") -> list[tuple[str, str]]:
@@ -141,12 +140,12 @@ def pairs(texts: list[str] | None, option: str, expected: str = "NAME=VALUE") ->
     """`parted` as a dictionary. Raises if a name is given twice."""
     from ramify.errors import RamifyError
 
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, value in parted(texts, option, expected):
-        if name in found:
-            raise RamifyError(f"{option} {name} is given twice, as {found[name]!r} and as {value!r}. Leave one out.")
-        found[name] = value
-    return found
+        if name in values:
+            raise RamifyError(f"{option} {name} is given twice, as {values[name]!r} and as {value!r}. Leave one out.")
+        values[name] = value
+    return values
 
 
 def settings_of(settings: list[str] | None) -> dict[str, str]:

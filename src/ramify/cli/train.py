@@ -43,16 +43,16 @@ Pack = Annotated[
 
 def command(recipe: Recipe) -> Callable[..., None]:
     """A function for typer, with the recipe's parameters and those common to recipes of its kind."""
-    own = inspect.signature(recipe.function).parameters
+    taken = inspect.signature(recipe.function).parameters
     packing = _packing(recipe)
-    options = {name: _option(parameter) for name, parameter in own.items() if name != SETTINGS}
+    options = {name: _option(parameter) for name, parameter in taken.items() if name != SETTINGS}
     options |= {name: _option(_optional(parameter)) for name, parameter in packing.items()}
     trains = isinstance(recipe, Training)
     shared: dict[str, tuple[Any, Any]] = {"out": (Out if trains else FittedOut, inspect.Parameter.empty)}
     if recipe.pack is not None:
         shared["pack"] = (Pack, None)
-    if trains or SETTINGS in own:
-        shared[SETTINGS] = (Settings if trains else _described(own[SETTINGS]), None)
+    if trains or SETTINGS in taken:
+        shared[SETTINGS] = (Settings if trains else _described(taken[SETTINGS]), None)
     if trains:
         shared["resume"] = (Resume, False)
     parameters = {
@@ -61,7 +61,7 @@ def command(recipe: Recipe) -> Callable[..., None]:
     }
 
     def run(**given: Any) -> None:
-        arguments = {name: given[name] for name in own if name != SETTINGS}
+        arguments = {name: given[name] for name in taken if name != SETTINGS}
         extra = {name: given[name] for name in packing}
         _carry_out(recipe, arguments, extra, given)
 
@@ -83,7 +83,7 @@ def _packing(recipe: Recipe) -> dict[str, inspect.Parameter]:
     if recipe.pack is None:
         return {}
     known = ("run", "out", *inspect.signature(recipe.function).parameters)
-    return {name: each for name, each in inspect.signature(recipe.pack).parameters.items() if name not in known}
+    return {name: parameter for name, parameter in inspect.signature(recipe.pack).parameters.items() if name not in known}
 
 
 def _optional(parameter: inspect.Parameter) -> inspect.Parameter:
@@ -136,8 +136,8 @@ def _carry_out(recipe: Recipe, arguments: dict[str, Any], packing: Mapping[str, 
     else:
         done = train(recipe(**arguments), out, given[SETTINGS], given["resume"])
     if done and pack is not None and recipe.pack is not None:
-        own = {name: arguments[name] for name in inspect.signature(recipe.pack).parameters if name in arguments}
-        recipe.pack(out, out=pack, **own, **packing)
+        common = {name: arguments[name] for name in inspect.signature(recipe.pack).parameters if name in arguments}
+        recipe.pack(out, out=pack, **common, **packing)
 
 
 def _check_packing(recipe: Recipe, pack: Path | None, packing: Mapping[str, Any]) -> None:

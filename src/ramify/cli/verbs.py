@@ -184,11 +184,12 @@ def offers(*verbs: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     options = {option.name: option for verb in verbs for option in VERBS[verb].options}
 
     def describe(function: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(function).parameters
-        if unknown := options.keys() - own.keys():
+        parameters = inspect.signature(function).parameters
+        if unknown := options.keys() - parameters.keys():
             raise TypeError(f"{function.__name__} lacks the option {min(unknown)} of {' and '.join(verbs)}.")
         parameters = {
-            name: declare(options[name]) if name in options else (each.annotation, each.default) for name, each in own.items()
+            name: declare(options[name]) if name in options else (parameter.annotation, parameter.default)
+            for name, parameter in parameters.items()
         }
         return _signed(function, parameters)
 

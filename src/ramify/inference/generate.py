@@ -68,9 +68,7 @@ class GeneratingPipeline(Pipeline, ABC):
         if beam is not None and sampling != Sampling():
             raise RamifyError(f"beam={beam} draws no tokens. Leave out temperature, top_k and top_p.")
         if show is not None and not isinstance(prompt, str):
-            raise RamifyError(
-                f"show={show!r} shows one text, but a list of prompts is given. Pass one string, or leave show out."
-            )
+            raise RamifyError(f"show={show!r} shows one text, but a list of prompts is given. Pass a string, or no show.")
         given = [self.tokenizer.encode(text) for text in prompts]
         answers: list[Generated] = []
         costs = np.array([(len(ids) + tokens) * (beam or 1) for ids in given], dtype=np.int64)
@@ -118,10 +116,10 @@ class GeneratingPipeline(Pipeline, ABC):
         return Generated(prompt, text, len(ids), unknown.count, notes=notes)
 
     def _ranking(self, prompt: str, given: Sequence[int], best: Sequence[Hypothesis]) -> Generated:
-        answers = [self._answer(prompt, given, each.ids) for each in best]
+        answers = [self._answer(prompt, given, hypothesis.ids) for hypothesis in best]
         hypotheses = tuple(
-            GeneratedHypothesis(answer.text, answer.tokens, each.log_probability, each.score)
-            for answer, each in zip(answers, best, strict=True)
+            GeneratedHypothesis(answer.text, answer.tokens, hypothesis.log_probability, hypothesis.score)
+            for answer, hypothesis in zip(answers, best, strict=True)
         )
         return replace(answers[0], hypotheses=hypotheses)
 
@@ -129,8 +127,8 @@ class GeneratingPipeline(Pipeline, ABC):
 def _strings(prompt: Any) -> list[str]:
     """The prompts in a string, a list or a column of a data frame. A data frame itself would yield the names of its columns."""
     prompts: list[str] = []
-    for each in read_texts(prompt, "generate").items:
-        if not isinstance(each, str):
+    for text in read_texts(prompt, "generate").items:
+        if not isinstance(text, str):
             raise RamifyError("generate continues strings, not a Tree. Pass the beginning of a text.")
-        prompts.append(each)
+        prompts.append(text)
     return prompts
