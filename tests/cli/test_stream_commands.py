@@ -75,6 +75,7 @@ def language_model(texts, tmp_path_factory):
     out = tmp_path_factory.mktemp("lm") / "run"
     trained = ramify("train", "xlnet-lm", "--data", texts, "--out", out, *settings(**{"input.reused_tokens": 24}))
     assert "warning" not in trained.stderr
+    assert {"training the tokenizer …", "encoding texts …", "first step …"} <= {*trained.stderr.splitlines()}
     return out
 
 

@@ -79,6 +79,10 @@ def test_printed_output(trained_with_output, store):
     ]
     parts = ", ".join(f"{name.replace('_', ' ')} {last[name]:.4f}" for name in ("masked_lm", "own_words", "reply_words"))
     assert f"step       6  100%  loss {last['loss']:.4f} ({parts})  dev loss {best:.4f}" in err
+    assert [line.removesuffix(" …") for line in err.splitlines() if line.endswith(" …")] == [
+        *("reading texts for the tokenizer", "training the tokenizer", "encoding texts", "counting words"),
+        *("counting an epoch", "first step"),
+    ]
     assert re.search(r"data: [\d,]+ tokens in [\d,]+ texts; input\.max_tokens=64 cuts 0\.00% of them \(0, in 0 texts\)\n", err)
 
 
