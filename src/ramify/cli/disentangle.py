@@ -356,8 +356,8 @@ def _follow(
                 file = file or files.enter_context(appending(out))
                 for message, prediction in zip(batch, channel.predict_each(batch), strict=True):
                     ids[prediction.number] = message.id if to == "jsonl" or known.numbered else str(prediction.number)
-                    count = len({prediction.parent, *prediction.also} - {prediction.number})
-                    links.add(*((count, 0, 0) if prediction.recorded else (0, count, 1)))
+                    num_links = len({prediction.parent, *prediction.also} - {prediction.number})
+                    links.add(*((num_links, 0, 0) if prediction.recorded else (0, num_links, 1)))
                     file.writelines(f"{line}\n" for line in _format_prediction(name, ids, prediction, to))
                     decided += 1
                     file.flush()
