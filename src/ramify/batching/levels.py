@@ -16,6 +16,7 @@ from ramify.batching.forest import Ints, ranges, token_cache
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.nn import counter_rng
+from ramify.progress import track
 from ramify.readers.base import pc
 from ramify.tokenizer import Tokenizer
 from ramify.tree import DOCUMENT
@@ -122,7 +123,8 @@ class Levels:
         lengths = np.diff(tokenized.starts)[nodes]
         builder = _Builder(store, names)
         parents = store.parent[nodes]
-        for node, parent, level, length in zip(*(array.tolist() for array in (nodes, parents, rank, lengths)), strict=True):
+        columns = (nodes.tolist(), parents.tolist(), rank.tolist(), lengths.tolist())
+        for node, parent, level, length in track("reading levels", zip(*columns, strict=True), len(nodes)):
             builder.add(node, parent, level, length)
         others = pc.value_counts(kinds.filter(pc.invert(pc.is_in(kinds, value_set=pa.array(names)))))
         return cls(

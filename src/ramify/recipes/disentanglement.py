@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from ramify.config import check_choice, check_seed
 from ramify.errors import RamifyError
+from ramify.progress import track
 from ramify.recipes.base import Positional
 from ramify.recipes.options import Data, EncoderInit, Features, ModelInit, Seed, Steps, Window
 
 if TYPE_CHECKING:
+    from ramify.dataset.store import Split, Store
     from ramify.disentangle.config import Objective
+    from ramify.disentangle.data.logs import Logs
     from ramify.disentangle.inference.disentangler import Disentangler
     from ramify.runs import Run
     from ramify.runs.disentanglement.run import DisentanglementRun
@@ -345,7 +348,6 @@ def candidate_pruner(
     """
     from ramify.dataset.store import Store
     from ramify.disentangle.candidate_pruner import fit_candidate_pruner
-    from ramify.disentangle.data.logs import Logs
     from ramify.disentangle.inference.predict import predict_shuffled
 
     check_seed(seed)
@@ -365,7 +367,7 @@ def candidate_pruner(
     if task.backbone.reads_history:
         raise RamifyError(f"{model} reads all candidates as a history, so it cannot get a candidate pruner.")
     store = Store.open(data)
-    logs = Logs.build(store.trees(store.split("train")), task.input).tokenize(task.tokenizer)
+    logs = _read_logs(disentangler, store, "train")
     examples = predict_shuffled(task, disentangler.decoding, logs, seed)
     task.candidate_pruner = fit_candidate_pruner(examples, num_candidates, task.backbone.reads_context_features)
     task.config = replace(task.config, num_candidates=num_candidates)
@@ -395,7 +397,6 @@ def reranker(
     Example: ramify train reranker runs/links --unseen runs/links=data/irc --lookahead --out runs/reranked
     """
     from ramify.dataset.store import Store
-    from ramify.disentangle.data.logs import Logs
     from ramify.disentangle.inference.disentangler import Disentangler
     from ramify.disentangle.inference.predict import predict_posterior
     from ramify.disentangle.reranker import fit_reranker
@@ -416,16 +417,22 @@ def reranker(
         pairs.append((_load(source.strip()), Store.open(data)))
     if any(other.task.reranker is not None or other.task.config.objective != "listwise" for other, _ in pairs):
         raise RamifyError("--unseen names a model that has a reranker or another objective than task.objective=listwise.")
-    dev = (
-        (other, Logs.build(store.trees(store.split("dev")), other.input).tokenize(other.tokenizer)) for other, store in pairs
-    )
-    examples = ((logs, predict_posterior(other.task, other.decoding, logs)) for other, logs in dev)
+    read = ((other, _read_logs(other, store, "dev")) for other, store in pairs)
+    examples = ((logs, predict_posterior(other.task, other.decoding, logs)) for other, logs in read)
     weight = config.conversation_weight
     task.reranker = fit_reranker(examples, hidden, seed, lookahead=lookahead, conversation_weight=weight)
     task.config = config
     extended = Disentangler(task, decoding)
     extended.kind = disentangler.kind
     return extended
+
+
+def _read_logs(model: "Disentangler", store: "Store", split: "Split") -> "Logs":
+    """The logs of a split, as the model reads them."""
+    from ramify.disentangle.data.logs import Logs
+
+    numbers = store.split(split)
+    return Logs.build(track("reading logs", store.trees(numbers), len(numbers)), model.input).tokenize(model.tokenizer)
 
 
 def _load(source: str | Path) -> "Disentangler":

@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from ramify.batching.samplers import Numbers, Sampler
 from ramify.errors import RamifyError, counted
 from ramify.hub import load_own_tensors, load_weights, own_tensors
 from ramify.models.base import State
+from ramify.progress import activity
 from ramify.tasks.base import TOTAL, Divisor, Task, belongs
 from ramify.tensors import save_tensors
 from ramify.training import checkpoints
@@ -84,9 +85,10 @@ class Trainer:
         self.progress = Progress()
         self.state: State | None = None
         """The state from which this rank's next batch continues."""
-        self.step_weights = [
-            stage.mean_step_weight(seed + number, self.accelerator.num_processes) for number, stage in enumerate(stages)
-        ]
+        with activity("counting an epoch"):
+            self.step_weights = [
+                stage.mean_step_weight(seed + number, self.accelerator.num_processes) for number, stage in enumerate(stages)
+            ]
         parameters = {name for name, _ in self.task.named_parameters()}
         self.persistent = [name for name in own_tensors(self.task) if name not in parameters]
         self.parts: list[str] = []
@@ -160,6 +162,7 @@ class Trainer:
         micro_batches = iter(sampler)
         if config.compile:
             self.task.backbone.compile_passes()
+        first = progress.step
         while not self._over(config, sampler):
             if until is not None and progress.step >= until:
                 return False
@@ -167,8 +170,9 @@ class Trainer:
             for phase in phases:
                 phase.set_rate(share, progress.epoch)
             self.task.updates, self.task.share_done = progress.step, share
-            batches = [self._draw(stage, next(micro_batches), sampler.epoch, micro) for micro in range(config.accumulate)]
-            record = self.train_step(phases, batches, self.step_weights[number])
+            with activity("first step") if progress.step == first else nullcontext():
+                batches = [self._draw(stage, next(micro_batches), sampler.epoch, micro) for micro in range(config.accumulate)]
+                record = self.train_step(phases, batches, self.step_weights[number])
             progress.step += 1
             progress.epoch, progress.position = sampler.epoch, sampler.position
             progress.seconds += time.perf_counter() - began

@@ -18,6 +18,7 @@ from ramify.disentangle.inference.result import Disentangled, Message, add_links
 from ramify.disentangle.posterior import NOTHING_RECORDED, LinkPosterior, RecordedLinks
 from ramify.errors import RamifyError
 from ramify.metrics.conversations import find_conversations
+from ramify.progress import track
 from ramify.tree import Tree
 
 Voting = Literal["vote", "unanimous", "union", "union-most", "intersect"]
@@ -89,7 +90,8 @@ def mean_probabilities(
     for model in models:
         logs = Logs.build(trees(), model.input).tokenize(model.tokenizer)
         total = np.zeros((len(logs), window + 1), dtype=np.float32) if total is None else total
-        for posterior in predict_posterior(model.task, model.decoding, logs, recorded=recorded):
+        posteriors = predict_posterior(model.task, model.decoding, logs, recorded=recorded)
+        for posterior in track("predicting links", posteriors):
             # The probability of candidates beyond the window is distributed over the others.
             near = posterior.tabulate(window)
             total[posterior.messages] += near / np.maximum(near.sum(axis=1, keepdims=True), 1e-12)

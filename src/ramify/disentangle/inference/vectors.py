@@ -9,6 +9,7 @@ from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.task import ReplyLinking
 from ramify.nn.ragged import Rows, length_key, runs
+from ramify.progress import activity
 
 TOKENS = 16_384
 """Tokens of messages encoded at once."""
@@ -23,11 +24,12 @@ def encode_messages(task: ReplyLinking, logs: Logs, messages: Ints) -> MessageVe
     order = np.argsort(length_key(lengths), kind="stable")
     messages, lengths = messages[order], lengths[order]
     parts = []
-    with task.evaluating(), torch.no_grad():
+    with activity("encoding messages", len(messages)) as advance, task.evaluating(), torch.no_grad():
         for first, stop in runs(lengths, TOKENS):
             ids, sizes = logs.select_tokens(messages[first:stop])
             vectors = encoder.vectors(EncoderInput.of_rows(torch.from_numpy(ids), Rows.build(sizes)).to(task.device))
             parts.append(vectors.float().cpu())
+            advance(stop - first)
     row = np.full(len(logs), -1, dtype=np.int64)
     row[messages] = np.arange(len(messages))
     return MessageVectors(torch.cat(parts), row) if parts else None

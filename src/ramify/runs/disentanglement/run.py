@@ -43,6 +43,7 @@ from ramify.metrics.conversations import score
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models import hf
 from ramify.nn.precision import autocast
+from ramify.progress import activity, track
 from ramify.registry import model_name
 from ramify.runs.base import (
     RUN_FILE,
@@ -379,7 +380,8 @@ def redecided(config: DecodingConfig, settings: Mapping[str, str]) -> DecodingCo
 
 
 def _logs(run: DisentanglementRun, store: Store, split: Split) -> Logs:
-    trees = store.trees(store.split(split))
+    numbers = store.split(split)
+    trees = track("reading logs", store.trees(numbers), len(numbers))
     ranking = run.task.objective == "ranking"
     if store.structure == "replies":
         if not ranking:
@@ -414,7 +416,8 @@ def _words(run: DisentanglementRun, logs: Logs) -> Tokenizer:
         return Tokenizer.load(hf.locate(run.init))
     if logs.input.texts == "pieces":
         raise RamifyError("input.texts=pieces needs a checkpoint with a vocabulary of word pieces. Name one with --init.")
-    return learn_vocabulary((words for channel in logs.channels for words in channel.tokens), run.tokenizer.min_count)
+    messages = (words for channel in logs.channels for words in channel.tokens)
+    return learn_vocabulary(track("counting words", messages, len(logs)), run.tokenizer.min_count)
 
 
 def _build_task(run: DisentanglementRun, tokenizer: Tokenizer, logs: Logs) -> ReplyLinking:
@@ -443,7 +446,8 @@ def _build_task(run: DisentanglementRun, tokenizer: Tokenizer, logs: Logs) -> Re
             hub.start_from(task, checkpoint.tensors, run.init)
     elif backbone.word_embedding is not None and run.tokenizer.vectors == "trained":
         table = backbone.word_embedding.weight
-        vectors = learn_word_vectors(logs.ids, logs.token_offsets, *table.shape)
+        with activity("making word vectors"):
+            vectors = learn_word_vectors(logs.ids, logs.token_offsets, *table.shape)
         with torch.no_grad():
             table.copy_(torch.from_numpy(vectors))
     return task
