@@ -83,7 +83,7 @@ DIGITS = 3
 
 @cache
 def digits_of_tables() -> Mapping[str, int]:
-    """Return the significant digits of the tables whose comparisons need more than `DIGITS`, by the name of their rows' table."""
+    """Return the significant digits of tables whose comparisons need more than `DIGITS`."""
     described = [table for name in pages() for table in settings(name)["tables"] if "digits" in table]
     return {key: table["digits"] for table in described for key in (table["id"], *table.get("also", ()))}
 
