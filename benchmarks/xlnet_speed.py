@@ -100,8 +100,8 @@ class Theirs:
         from transformers import XLNetLMHeadModel
 
         torch.manual_seed(0)
-        fields = config_to_hf(Ours(tokens, dropout).config, tokens // 2)
-        del fields["architectures"], fields["model_type"], fields["d_head"]
+        fields = config_to_hf(Ours(tokens, dropout).config) | {"reuse_len": tokens // 2}
+        del fields["model_type"], fields["d_head"]
         self.model = XLNetLMHeadModel(Config(**fields)).train()
         self.parameters = [*self.model.parameters()]
         self.optimizer = torch.optim.AdamW(self.parameters, lr=1e-4, fused=True)
