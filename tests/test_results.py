@@ -208,7 +208,8 @@ def test_summary_fits_a_screen_with_a_verdict_per_claim(made):
     claims = [line for line in head if line.startswith("| ")][2:]
     assert len(claims) > 10
     verdicts = [line.strip("| ").split(" | ")[-1] for line in claims]
-    assert all(re.match(r"(ahead|behind|met|missed|between|negative|no verdict|conversations missed)", verdict) for verdict in verdicts)
+    allowed_verdicts = r"(ahead|behind|met|missed|between|negative|no verdict|conversations missed)"
+    assert all(re.match(allowed_verdicts, verdict) for verdict in verdicts)
 
 
 def test_log_is_dated_and_negative():
