@@ -26,7 +26,8 @@ import torch
 from ramify.batching.batch import Batch, Collator
 from ramify.batching.forest import Forest
 from ramify.batching.samplers import TokenBudget
-from ramify.batching.views.comment_trees import Discussions, TextInput, units
+from ramify.batching.text_input import TextInput
+from ramify.batching.views.comment_trees import Discussions, units
 from ramify.dataset.store import Store
 from ramify.models.bert import Bert, BertConfig
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig

@@ -32,7 +32,8 @@ import ramify
 from ramify.batching.batch import Collator
 from ramify.batching.forest import Forest
 from ramify.batching.samplers import TokenBudget
-from ramify.batching.views.comment_trees import Discussions, TextInput, units
+from ramify.batching.text_input import TextInput
+from ramify.batching.views.comment_trees import Discussions, units
 from ramify.dataset.store import Store
 from ramify.models.bert import Bert, BertConfig, config_to_hf
 from ramify.tasks.base import MAIN

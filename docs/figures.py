@@ -19,7 +19,8 @@ import numpy as np
 from ramify.autograd.drawing import as_svg
 from ramify.autograd.expression import read
 from ramify.batching.forest import Forest
-from ramify.batching.views.comment_trees import Discussions, TextInput, encoder_runs, has_other_branch, units
+from ramify.batching.text_input import TextInput
+from ramify.batching.views.comment_trees import Discussions, encoder_runs, has_other_branch, units
 from ramify.dataset import Store
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree, depths, multiplicity

@@ -11,7 +11,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from figures import GENERATED, table
 
-from ramify.batching.views.comment_trees import RegimeConfig, TextInput
+from ramify.batching.text_input import TextInput
+from ramify.batching.views.comment_trees import RegimeConfig
 from ramify.batching.views.documents import LevelInput
 from ramify.batching.views.packed import PackConfig, PairConfig
 from ramify.batching.views.streams import StreamConfig, StreamInput
@@ -26,9 +27,9 @@ from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.models.xlnet import XLNetConfig
 from ramify.readers import FORMATS
-from ramify.runs.comment_trees import DevConfig
-from ramify.runs.disentanglement import BlockConfig, LinkDevConfig, WordsConfig
-from ramify.runs.nested_documents import NestedConfig, NestedDevConfig
+from ramify.runs.comment_trees.run import DevConfig
+from ramify.runs.disentanglement.run import BlockConfig, LinkDevConfig, WordsConfig
+from ramify.runs.nested_documents.run import NestedConfig, NestedDevConfig
 from ramify.runs.running_text import RowDevConfig
 from ramify.runs.tokenizers import TokenizerConfig
 from ramify.tasks.denoising_lm import DenoisingLMConfig

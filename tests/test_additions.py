@@ -24,8 +24,9 @@ from ramify import hub
 from ramify.batching.batch import AnyBatch, Batch, Collator
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Forest
+from ramify.batching.text_input import TextInput
 from ramify.batching.views.base import Example
-from ramify.batching.views.comment_trees import Discussions, TextInput, units
+from ramify.batching.views.comment_trees import Discussions, units
 from ramify.batching.views.streams import StreamConfig, StreamInput
 from ramify.cli import app, build
 from ramify.dataset.store import Split, Store
@@ -56,9 +57,9 @@ from ramify.registry import HF_FORMS, MODELS, TASKS, HFForm, TaskKind
 from ramify.report import write_report
 from ramify.runs import RUNS, Run, execute, read_run
 from ramify.runs.base import Evaluation, Prepared, ReportParts, ReportRequest, check_options
-from ramify.runs.comment_trees import CommentTreeRun
+from ramify.runs.comment_trees.run import CommentTreeRun
 from ramify.runs.sections import Cell, Section, Table
-from ramify.runs.streams import StreamRun
+from ramify.runs.streams.run import StreamRun
 from ramify.runs.tokenizers import TokenizerConfig, train_tokenizer
 from ramify.tasks.base import Losses, Task
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
@@ -738,7 +739,7 @@ def test_pages_list_the_files_of_an_addition():
         "a decoder": ["models/NAME.py", "tasks/NAME.py", "inference/NAME.py", "registry.py"],
         "a task": ["tasks/NAME.py", "registry.py"],
         "a head on texts": ["tasks/NAME.py", "inference/NAME.py", "registry.py"],
-        "a kind of run": ["runs/NAME.py", "runs/__init__.py"],
+        "a kind of run": ["runs/NAME/run.py", "runs/__init__.py"],
         "a form of another library": ["models/NAME.py", "registry.py"],
         "a verb": ["inference/answers.py", "inference/verbs.py"],
         "a schedule": ["training/schedules.py"],

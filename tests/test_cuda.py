@@ -19,7 +19,7 @@ from fixtures import (
     with_text,
     words_task,
 )
-from ramify.batching.views.comment_trees import TextInput
+from ramify.batching.text_input import TextInput
 from ramify.inference.evaluation import evaluate
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import discussions as read_trees

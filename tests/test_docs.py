@@ -21,7 +21,7 @@ from ramify.disentangle.config import DecodingConfig
 from ramify.readers import FORMATS
 from ramify.readers.base import Policy
 from ramify.recipes import RECIPES
-from ramify.runs.disentanglement import redecided
+from ramify.runs.disentanglement.run import redecided
 from ramify.tree import Tree
 
 ROOT = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 import ramify
 from fixtures import bert_task, discussion, discussions, encoder_checkpoint, forest, masked, tokenizer, tree_task, whole
 from ramify import hub
-from ramify.batching.views.comment_trees import TextInput
+from ramify.batching.text_input import TextInput
 from ramify.errors import RamifyError
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import readable

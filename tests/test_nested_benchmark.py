@@ -14,7 +14,7 @@ from fixtures.nested import books, config, part, task, tree_of
 from ramify.batching.forest import token_cache
 from ramify.batching.levels import DocumentRows, Levels
 from ramify.dataset.store import Store
-from ramify.inference.document_vectors import encode_documents, read_documents
+from ramify.inference.documents.vectors import encode_documents, read_documents
 from ramify.nn.ragged import Rows
 
 

@@ -21,7 +21,7 @@ from ramify.recipes import RECIPES
 from ramify.report import charts, write_page, write_report
 from ramify.report.html import HtmlSection, draw, percent, shortened, text
 from ramify.runs import execute
-from ramify.runs.comment_tree_report import curves
+from ramify.runs.comment_trees.report import curves
 from ramify.runs.sections import Chart, DotChart, Dots, Line, number, smooth
 from ramify.training.metrics_log import METRICS, read_metrics
 from ramify.tree import Node, Tree

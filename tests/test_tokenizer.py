@@ -16,7 +16,8 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 import ramify
 from fixtures import discussion, encoder_checkpoint, tokenizer
 from ramify.batching.batch import Collator
-from ramify.batching.views.comment_trees import Discussions, TextInput, units
+from ramify.batching.text_input import TextInput
+from ramify.batching.views.comment_trees import Discussions, units
 from ramify.batching.views.documents import LevelInput
 from ramify.disentangle.config import ChatInput
 from ramify.disentangle.models.mht import MaskedHierarchicalTransformer, MHTConfig

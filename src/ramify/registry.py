@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ramify.batching.views.comment_trees import TextInput
+from ramify.batching.text_input import TextInput
 from ramify.batching.views.documents import LevelInput
 from ramify.batching.views.streams import StreamInput
 from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
@@ -16,7 +16,7 @@ from ramify.disentangle.models.feature_model import FeatureModelConfig
 from ramify.disentangle.models.mht import MHTConfig
 from ramify.disentangle.task import ReplyLinking
 from ramify.inference.base import Pipeline
-from ramify.inference.documents import document_pipeline
+from ramify.inference.documents.pipeline import document_pipeline
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.permutation import DenoisingPipeline, PermutationPipeline

@@ -24,7 +24,8 @@ from fixtures import (
 )
 from ramify.batching.batch import IGNORE, Collator
 from ramify.batching.samplers import TokenBudget
-from ramify.batching.views.comment_trees import Discussions, TextInput, has_other_branch, units
+from ramify.batching.text_input import TextInput
+from ramify.batching.views.comment_trees import Discussions, has_other_branch, units
 from ramify.nn.blocks import OutputPositions
 from ramify.nn.ragged import Rows
 from ramify.tasks.base import MAIN

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures import NAMES, SHAPES, W, chain, discussion, discussions, forest, parent_arrays, path_to, star, uniform
+from ramify.batching.text_input import TextInput
 from ramify.batching.views import comment_trees as views
-from ramify.batching.views.comment_trees import Discussions, TextInput, ancestors, encoder_runs, has_other_branch, units
+from ramify.batching.views.comment_trees import Discussions, ancestors, encoder_runs, has_other_branch, units
 from ramify.errors import RamifyError
 from ramify.tree import leaf_counts, multiplicity, split, subtree_sizes
 

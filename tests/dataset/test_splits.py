@@ -2,7 +2,8 @@
 
 import pytest
 
-from ramify.batching.views.comment_trees import TextInput, units
+from ramify.batching.text_input import TextInput
+from ramify.batching.views.comment_trees import units
 from ramify.dataset import build
 from ramify.dataset.statistics import labels, levels, statistics
 from ramify.dataset.store import SPLITS, Store

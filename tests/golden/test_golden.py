@@ -17,7 +17,7 @@ if __name__ == "__main__":
 from fixtures import bert_task, discussions, forest, tree_task, view_of
 from fixtures.nested import book, books, read
 from fixtures.nested import task as nested_task
-from ramify.batching.views.comment_trees import TextInput
+from ramify.batching.text_input import TextInput
 from ramify.tasks.masked_lm import MaskedLM
 from ramify.tasks.nested_autoencoder import NestedAutoencoder
 from ramify.training.config import TrainConfig

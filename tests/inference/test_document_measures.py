@@ -13,21 +13,15 @@ from fixtures.nested import part, task, tree_of
 from ramify.batching.document_batch import CONT, EOS, MASK, NUM_MARKS
 from ramify.batching.views.documents import LevelInput
 from ramify.dataset.store import Store
-from ramify.inference import (
-    document_coherence,
-    document_evaluation,
-    document_measures,
-    document_reconstruction,
-    document_retrieval,
-)
-from ramify.inference.document_coherence import JudgedRows, probing_measures
-from ramify.inference.document_decoding import DecodedRow
-from ramify.inference.document_evaluation import counts_of, document_batch, drawn_measures, evaluate_documents, num_steps
-from ramify.inference.document_floors import Floors, NGrams, fitted_on_others
-from ramify.inference.document_measures import HeldOut, copies, probes, spread, term_counts
-from ramify.inference.document_reconstruction import Written, sentence_measures, upper_measures
-from ramify.inference.document_retrieval import hidden_children, masked_child_measures
-from ramify.inference.document_vectors import encode_documents, read_documents
+from ramify.inference.documents import coherence, evaluation, measures, reconstruction, retrieval
+from ramify.inference.documents.coherence import JudgedRows, probing_measures
+from ramify.inference.documents.decoding import DecodedRow
+from ramify.inference.documents.evaluation import counts_of, document_batch, drawn_measures, evaluate_documents, num_steps
+from ramify.inference.documents.floors import Floors, NGrams, fitted_on_others
+from ramify.inference.documents.measures import HeldOut, copies, probes, spread, term_counts
+from ramify.inference.documents.reconstruction import Written, sentence_measures, upper_measures
+from ramify.inference.documents.retrieval import hidden_children, masked_child_measures
+from ramify.inference.documents.vectors import encode_documents, read_documents
 
 LEVELS = ("sentence", "paragraph", "chapter", "document")
 MODEL = {
@@ -98,7 +92,7 @@ def test_probes_of_long_rows_are_fewer(monkeypatch):
     held, _ = held_out()
     rows, _ = probes(held, 1, 10**6)
     slots = (held.level(1).children + held.level(1).parts)[rows].sum()
-    monkeypatch.setattr(document_measures, "PROBED_SLOTS", int(slots) // 3)
+    monkeypatch.setattr(measures, "PROBED_SLOTS", int(slots) // 3)
     assert len(probes(held, 1, 10**6)[0]) == pytest.approx(len(rows) / 3, abs=1)
 
 
@@ -225,7 +219,7 @@ def perfect(held, number, rows):
 def test_a_perfect_decoder_scores_one(monkeypatch, overflow):
     held, _ = held_out(input=LevelInput(overflow=overflow))
     waiting = []
-    monkeypatch.setattr(document_reconstruction, "decode_children", lambda *given: [waiting.pop(0) for _ in given[2]])
+    monkeypatch.setattr(reconstruction, "decode_children", lambda *given: [waiting.pop(0) for _ in given[2]])
     waiting += perfect(held, 0, np.arange(len(held.level(0))))
     found, notes = sentence_measures(held, floors_of(held), 10**6, ignore)
     assert notes == []
@@ -255,7 +249,7 @@ def test_a_decoder_of_the_vectors_themselves_retrieves_them(monkeypatch):
         # Of vectors of length 1, the nearest by dot product is the vector itself.
         pool.vectors[:] /= np.linalg.norm(pool.vectors, axis=1, keepdims=True)
     waiting = perfect(held, 1, np.flatnonzero(level.children))
-    monkeypatch.setattr(document_reconstruction, "decode_children", lambda *given: [waiting.pop(0) for _ in given[2]])
+    monkeypatch.setattr(reconstruction, "decode_children", lambda *given: [waiting.pop(0) for _ in given[2]])
     found = upper_measures(held, 1, floors_of(held), 10**6, ignore)
     assert found["retrieval_recall_at_10"].value == found["retrieval_auroc"].value == 1
     assert found["retrieval_recall_at_10"].p < 0.01
@@ -264,7 +258,7 @@ def test_a_decoder_of_the_vectors_themselves_retrieves_them(monkeypatch):
 def test_a_decoder_that_ends_at_once_has_no_child_right(monkeypatch):
     held, _ = held_out()
     none = DecodedRow(np.zeros(0, dtype=np.int64), False, True, np.zeros((1, 12), dtype=np.float32))
-    monkeypatch.setattr(document_reconstruction, "decode_children", lambda *given: [none for _ in given[2]])
+    monkeypatch.setattr(reconstruction, "decode_children", lambda *given: [none for _ in given[2]])
     found, _ = sentence_measures(held, floors_of(held), 10**6, ignore)
     assert found["token_accuracy"].value == found["exact_match"].value == found["right_ends"].value == found["bleu"].value == 0
     found = upper_measures(held, 1, floors_of(held), 10**6, ignore)
@@ -276,7 +270,7 @@ def test_bleu_is_left_out_without_sacrebleu(monkeypatch):
     def missing(*texts):
         raise ImportError
 
-    monkeypatch.setattr(document_reconstruction, "corpus_bleu", missing)
+    monkeypatch.setattr(reconstruction, "corpus_bleu", missing)
     held, _ = held_out(novels(2))
     found, notes = sentence_measures(held, floors_of(held), 20, ignore)
     assert not [name for name in found if name.startswith("bleu")]
@@ -311,7 +305,7 @@ def test_terms_of_siblings_are_added_up():
     held, _ = held_out(more=novels(1, seed=4))
     for number in (1, 2, 3):
         targets = hidden_children(held, number, 10**6, ignore)
-        found = document_retrieval._sibling_terms(held, number, targets)
+        found = retrieval._sibling_terms(held, number, targets)
         own = held.pools[number - 1].tfidf.toarray()
         for item, (row, child) in enumerate(zip(targets.rows.tolist(), targets.children.tolist())):
             siblings = [each for each in held.children_of(number, row).tolist() if each != child]
@@ -330,7 +324,7 @@ def test_the_vectors_themselves_are_found_and_random_ones_by_chance(monkeypatch,
         pool.vectors[:] /= np.linalg.norm(pool.vectors, axis=1, keepdims=True)
     vectors = held.pools[number - 1].vectors
     own = given(held, number, lambda targets: vectors[targets.children])
-    monkeypatch.setattr(document_retrieval, "hidden_children", lambda *arguments: own)
+    monkeypatch.setattr(retrieval, "hidden_children", lambda *arguments: own)
     sizes = {"others": 60, "nearby": 12, "fewest": 12}
     found = masked_child_measures(held, number, 10**6, ignore, **sizes)
     assert {name for name in found if "." not in name} == {"mlm_recall_at_10", "mlm_accuracy"}
@@ -343,7 +337,7 @@ def test_the_vectors_themselves_are_found_and_random_ones_by_chance(monkeypatch,
     assert found["mlm_accuracy"].count == len(own.rows) > several == found["mlm_accuracy.three_or_more"].count
     random = np.random.default_rng(0)
     blind = replace(own, queries=random.normal(size=own.queries.shape).astype(np.float32))
-    monkeypatch.setattr(document_retrieval, "hidden_children", lambda *arguments: blind)
+    monkeypatch.setattr(retrieval, "hidden_children", lambda *arguments: blind)
     found = masked_child_measures(held, number, 10**6, ignore, **sizes)
     for name in ("mlm_recall_at_10", "mlm_recall_at_10.nearby"):
         measure = found[name]
@@ -355,20 +349,20 @@ def test_candidates_are_no_siblings_and_differ_in_content():
     pool, random = held.pools[0], np.random.default_rng(0)
     parents, chapters = held.node_above(0, 1), held.node_above(0, 2)
     for child in range(0, len(held.level(0)), 5):
-        away = document_retrieval._candidates(pool, child, parents, 1000, None, random)
+        away = retrieval._candidates(pool, child, parents, 1000, None, random)
         expected = [
             row
             for row in range(len(pool.tree))
             if pool.tree[row] != pool.tree[child] and pool.content[row] != pool.content[child]
         ]
         assert away.tolist() == expected
-        near = document_retrieval._candidates(pool, child, parents, 1000, chapters, random)
+        near = retrieval._candidates(pool, child, parents, 1000, chapters, random)
         assert near.tolist() == [
             row
             for row in range(len(chapters))
             if chapters[row] == chapters[child] and parents[row] != parents[child] and pool.content[row] != pool.content[child]
         ]
-        few = document_retrieval._candidates(pool, child, parents, 7, None, random)
+        few = retrieval._candidates(pool, child, parents, 7, None, random)
         assert len(set(few.tolist())) == 7
         assert set(few.tolist()) <= set(expected)
 
@@ -421,10 +415,10 @@ def test_probed_children_are_judged_as_one_row_alone(marks):
     with torch.no_grad():
         for number in range(4):
             rows, children = probes(held, number, 7)
-            numbers = document_coherence._numbers(held, number, rows, children)
-            chosen = document_coherence._replacements(held, number, numbers, None, 0)
+            numbers = coherence._numbers(held, number, rows, children)
+            chosen = coherence._replacements(held, number, numbers, None, 0)
             assert (chosen >= 0).all()
-            whole = [document_coherence.scores_of(held, number, rows, children, each, ignore) for each in (None, chosen)]
+            whole = [coherence.scores_of(held, number, rows, children, each, ignore) for each in (None, chosen)]
             encoder = own.backbone.encoder(number)
             below = np.arange(held.level(number).num_below if number else 0)
             for item, (row, child) in enumerate(zip(rows.tolist(), children.tolist())):
@@ -445,14 +439,14 @@ def test_replacements_come_from_the_right_place():
     for number in (1, 2):
         pool = held.pools[number - 1]
         rows, children = probes(held, number, 10**6)
-        own = document_coherence._numbers(held, number, rows, children)
-        away = document_coherence._replacements(held, number, own, None, 0)
+        own = coherence._numbers(held, number, rows, children)
+        away = coherence._replacements(held, number, own, None, 0)
         known = away >= 0
         assert known.mean() > 0.95
         assert (pool.tree[away] != pool.tree[own])[known].all()
         assert (pool.content[away] != pool.content[own])[known].all()
         nodes, parents = held.node_above(number - 1, 2), held.node_above(number - 1, 1)
-        near = document_coherence._replacements(held, number, own, nodes, 1)
+        near = coherence._replacements(held, number, own, nodes, 1)
         known = near >= 0
         assert known.any()
         assert (nodes[near] == nodes[own])[known].all()
@@ -466,7 +460,7 @@ def test_a_checker_that_knows_scores_one_and_one_that_does_not_one_half(monkeypa
     def scores(held, number, rows, children, chosen, advance):
         return np.full(len(rows), float(sharp and chosen is not None))
 
-    monkeypatch.setattr(document_coherence, "scores_of", scores)
+    monkeypatch.setattr(coherence, "scores_of", scores)
     for number in range(4):
         found = probing_measures(held, number, floors_of(held), 50, ignore)
         assert set(found) == {"probing_auroc"} | ({"probing_auroc.nearby"} if number in (1, 2) else set())
@@ -490,8 +484,8 @@ def test_losses_in_their_own_terms_do_not_depend_on_the_weights():
     with torch.no_grad():
         one, two = (drawn_measures(each, view, floors_of(each), ignore) for each in (held, other))
     assert {name: set(each) for name, each in one.items()} == {name: set(each) for name, each in two.items()}
-    for level, measures in one.items():
-        for name, measure in measures.items():
+    for level, by_name in one.items():
+        for name, measure in by_name.items():
             assert measure.value == pytest.approx(two[level][name].value, nan_ok=True), (level, name)
     assert one["sentence"]["coherence_loss"].value > 0
     assert other.task.config.coherence == 7.0
@@ -506,7 +500,7 @@ def test_a_document_longer_than_a_batch_has_its_chapters_in_place():
     drawn = own.draw(batch, 3)
     with torch.no_grad():
         encoded = own.encode(drawn, 0, torch.from_numpy(held.encoded.vectors[view.unit][below]))
-        assert len(encoded.parents) == document_evaluation.COPIES
+        assert len(encoded.parents) == evaluation.COPIES
         assert np.allclose(encoded.parents.numpy(), held.encoded.vectors[3][1], atol=1e-5)
 
 
@@ -550,8 +544,8 @@ def test_every_measure_of_every_store_is_a_number_or_unknown(trees, settings, ob
     assert sum(done) == num_steps(own)
     assert list(found.levels) == ["token", *LEVELS]
     assert found.documents == len(trees)
-    for level, measures in found.levels.items():
-        for name, measure in measures.items():
+    for level, by_name in found.levels.items():
+        for name, measure in by_name.items():
             own_json = measure.to_json()
             assert set(own_json) >= {"value", "baseline", "chance", "count"}
             assert measure.count or own_json["value"] in (None, 0), (level, name)

@@ -16,13 +16,13 @@ from ramify.batching.levels import Levels
 from ramify.batching.views.documents import LevelInput
 from ramify.dataset.store import Store
 from ramify.errors import CannotError
-from ramify.inference import document_vectors, node_reconstruction
-from ramify.inference.document_decoding import DecodedRow
-from ramify.inference.document_table import write_level
-from ramify.inference.document_text import as_document, texts_of_nodes
-from ramify.inference.document_vectors import encode_documents, encode_nodes, in_groups, read_documents
-from ramify.inference.documents import DocumentEncoder
-from ramify.inference.node_reconstruction import DecodedText, as_text, token_accuracy
+from ramify.inference.documents import node_reconstruction, vectors
+from ramify.inference.documents.decoding import DecodedRow
+from ramify.inference.documents.node_reconstruction import DecodedText, as_text, token_accuracy
+from ramify.inference.documents.pipeline import DocumentEncoder
+from ramify.inference.documents.table import write_level
+from ramify.inference.documents.text import as_document, texts_of_nodes
+from ramify.inference.documents.vectors import encode_documents, encode_nodes, in_groups, read_documents
 from ramify.nn.ragged import Rows
 from ramify.tasks.nested_autoencoder import NestedAutoencoderConfig
 
@@ -88,8 +88,8 @@ def test_vectors_do_not_depend_on_other_documents(model, monkeypatch, tmp_path):
     store = built(letters(), tmp_path)
     together = model.embed(store.trees(), level="paragraph")
     assert len(together) == len(ids("paragraph"))
-    monkeypatch.setattr(document_vectors, "NODES", 1)
-    monkeypatch.setattr(document_vectors, "TOKENS", 9)
+    monkeypatch.setattr(vectors, "NODES", 1)
+    monkeypatch.setattr(vectors, "TOKENS", 9)
     index = model.index(store, level="paragraph")
     close(index.vectors, together / np.linalg.norm(together, axis=1, keepdims=True))
     close(model.embed(store.trees(), level="paragraph"), together)
@@ -362,7 +362,7 @@ def test_probing_marks_each_child_alone():
 def test_copies_of_rows_stay_apart_in_batches(monkeypatch):
     model = likelier()
     whole = model.coherence(letters()[1])
-    monkeypatch.setattr("ramify.inference.node_coherence.TOKENS", 7)
+    monkeypatch.setattr("ramify.inference.documents.node_coherence.TOKENS", 7)
     for one, other in zip(model.coherence(letters()[1]).nodes, whole.nodes, strict=True):
         assert [child.id for child in one.children] == [child.id for child in other.children]
         close([each.score for each in one.children], [each.score for each in other.children])
@@ -480,7 +480,7 @@ def test_the_encoder_alone(model, tmp_path):
 def test_groups_hold_whole_documents(monkeypatch, tmp_path):
     assert [each.tolist() for each in in_groups(Store.from_trees(letters()))] == [[0, 1, 2]]
     store = built(letters(), tmp_path)
-    monkeypatch.setattr(document_vectors, "NODES", 20)
+    monkeypatch.setattr(vectors, "NODES", 20)
     groups = [each.tolist() for each in in_groups(store)]
     assert [tree for group in groups for tree in group] == [0, 1, 2]
     assert len(groups) > 1

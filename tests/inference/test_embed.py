@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fixtures import W, bert_task, discussion, discussions, forest, tree_task, view_of, whole
-from ramify.batching.views.comment_trees import BLIND, TextInput
+from ramify.batching.text_input import BLIND, TextInput
 from ramify.errors import CannotError, RamifyError
 from ramify.inference import embed
 from ramify.inference.embed import Embedder

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from fixtures import bert_task, chain, discussion, discussions, forest, tokenizer, tree_task, uniform, view_of
 from ramify.batching.forest import node_seeds
-from ramify.batching.views.comment_trees import TextInput, has_other_branch
+from ramify.batching.text_input import TextInput
+from ramify.batching.views.comment_trees import has_other_branch
 from ramify.errors import RamifyError
 from ramify.inference.evaluation import (
     BINS,

@@ -8,7 +8,8 @@ import torch
 
 from fixtures import W, bert_task, discussion, forest, tokenizer, tree_task, with_text
 from ramify.batching.batch import Collator, select_positions
-from ramify.batching.views.comment_trees import Discussions, TextInput, units
+from ramify.batching.text_input import TextInput
+from ramify.batching.views.comment_trees import Discussions, units
 from ramify.errors import RamifyError
 from ramify.inference import mask_query, score
 from ramify.inference.fill_mask import MaskFiller

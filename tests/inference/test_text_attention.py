@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fixtures import bert_task, tree_task, words_task
-from ramify.batching.views.comment_trees import TextInput
+from ramify.batching.text_input import TextInput
 from ramify.batching.views.streams import StreamInput
 from ramify.errors import CannotError, RamifyError
 from ramify.inference import attention, permutation

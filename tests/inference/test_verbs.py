@@ -16,7 +16,7 @@ from ramify import Node, RamifyError, Tree
 from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.inference import answers
 from ramify.inference.base import Pipeline
-from ramify.inference.documents import DocumentEncoder, DocumentPipeline
+from ramify.inference.documents.pipeline import DocumentEncoder, DocumentPipeline
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.permutation import DenoisingPipeline, PermutationPipeline

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fixtures import W, bert_task, chain, discussion, forest, parent_arrays, tokenizer, tree_task, view_of
 from ramify.batching.forest import node_seeds
-from ramify.batching.views.comment_trees import TextInput
+from ramify.batching.text_input import TextInput
 from ramify.inference import word_classes
 from ramify.inference.word_classes import WORD_CLASSES, AncestorWords
 from ramify.nn import counter_rng

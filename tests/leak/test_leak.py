@@ -21,7 +21,8 @@ from fixtures import (
     with_text,
     words_task,
 )
-from ramify.batching.views.comment_trees import TextInput, has_other_branch
+from ramify.batching.text_input import TextInput
+from ramify.batching.views.comment_trees import has_other_branch
 from ramify.tree import NO_PARENT
 
 LIMIT = 32

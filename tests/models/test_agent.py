@@ -12,7 +12,7 @@ from fixtures.nested import SIZES, batch_of, book, books, config, rows_of, task
 from ramify.batching.document_batch import BOS, CONT, EOS, JOIN, MASK, NUM_MARKS, PAD
 from ramify.errors import RamifyError
 from ramify.inference import document_decoding
-from ramify.inference.document_decoding import ChildScores, decode_children, joined
+from ramify.inference.documents.decoding import ChildScores, decode_children, joined
 from ramify.models.agent import AgentConfig, CoherenceChecker, LevelDecoder, LevelEncoder
 from ramify.nn.evolved import EvolvedDecoder, EvolvedEncoder
 from ramify.nn.linear import linear

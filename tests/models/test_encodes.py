@@ -14,7 +14,7 @@ from fixtures.letters import pipeline as document_pipeline
 from fixtures.letters import tokenizer as letter_pieces
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.stream_batch import plain_rows
-from ramify.batching.views.comment_trees import TextInput
+from ramify.batching.text_input import TextInput
 from ramify.batching.views.documents import LevelInput
 from ramify.batching.views.streams import StreamInput
 from ramify.errors import RamifyError

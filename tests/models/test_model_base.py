@@ -7,7 +7,7 @@ import torch
 
 from fixtures import bert_task, discussions, forest, tree_task, whole
 from ramify import hub
-from ramify.batching.views.comment_trees import TextInput
+from ramify.batching.text_input import TextInput
 from ramify.errors import RamifyError
 from ramify.inference.fill_mask import MaskFiller
 from ramify.models.base import encode_nodes

@@ -8,7 +8,7 @@ import torch
 
 from fixtures import W, bert_task, discussion, forest, masked, tree_task, whole, words_task
 from fixtures.streams import letters, rows_of, xlnet
-from ramify.batching.views.comment_trees import TextInput
+from ramify.batching.text_input import TextInput
 
 TASKS = {
     "bert": lambda: bert_task(),

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fixtures import W, chain, discussion, forest, masked, path_to, tokenizer, tree_task, view_of, whole
-from ramify.batching.views.comment_trees import TextInput
+from ramify.batching.text_input import TextInput
 from ramify.errors import RamifyError
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig

@@ -13,7 +13,7 @@ import ramify
 from fixtures import bert_task, discussion, forest, tokenizer, tree_task, whole
 from ramify import hub
 from ramify.batching.encoder_input import EncoderInput
-from ramify.batching.views.comment_trees import TextInput
+from ramify.batching.text_input import TextInput
 from ramify.errors import RamifyError
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller

@@ -8,7 +8,7 @@ import torch
 
 import ramify
 from ramify import hub
-from ramify.batching.views.comment_trees import TextInput
+from ramify.batching.text_input import TextInput
 from ramify.batching.views.streams import StreamInput
 from ramify.errors import RamifyError
 from ramify.inference.fill_mask import MaskFiller

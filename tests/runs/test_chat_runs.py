@@ -25,7 +25,7 @@ from ramify.recipes import RECIPES
 from ramify.recipes.disentanglement import candidate_pruner, reranker
 from ramify.report import write_report
 from ramify.runs import Run, execute
-from ramify.runs.disentanglement_report import curves
+from ramify.runs.disentanglement.report import curves
 from ramify.training.metrics_log import read_metrics
 from ramify.training.trainer import Trainer
 from ramify.tree import Tree

@@ -4,7 +4,7 @@ import numpy as np
 
 from ramify.inference.evaluation import Scores, gain
 from ramify.metrics import DEPTH_BINS
-from ramify.runs.comment_tree_scores import _table
+from ramify.runs.comment_trees.scores import _table
 
 
 def test_a_depth_of_one_tree_has_no_interval():

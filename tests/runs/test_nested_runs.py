@@ -16,7 +16,7 @@ from ramify.errors import RamifyError
 from ramify.recipes import RECIPES
 from ramify.report import write_report
 from ramify.runs import execute, kind_for, read_run
-from ramify.runs.nested_documents import NestedConfig, NestedDevConfig, NestedRun
+from ramify.runs.nested_documents.run import NestedConfig, NestedDevConfig, NestedRun
 from ramify.training.metrics_log import read_metrics
 
 SMALL = {

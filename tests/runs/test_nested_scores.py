@@ -16,7 +16,7 @@ from ramify.errors import RamifyError
 from ramify.recipes import RECIPES
 from ramify.report import write_report
 from ramify.runs import execute, kind_for
-from ramify.runs.nested_report import curves, settled, stability
+from ramify.runs.nested_documents.report import curves, settled, stability
 from ramify.runs.sections import Notice
 
 WORDS = ["rain", "fell", "on", "the", "old", "roof", "and", "nobody", "came", "home", "before", "dark"]

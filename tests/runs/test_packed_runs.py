@@ -19,7 +19,7 @@ from ramify.models.bert import Bert, BertConfig
 from ramify.recipes import RECIPES
 from ramify.report import write_report
 from ramify.runs import execute, kind_for, read_run
-from ramify.runs.packed_text import PackedTextRun
+from ramify.runs.packed_text.run import PackedTextRun
 from ramify.training.metrics_log import read_metrics
 
 WORDS = [

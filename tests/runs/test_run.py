@@ -25,7 +25,7 @@ from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.recipes import RECIPES
 from ramify.runs import execute
-from ramify.runs.comment_trees import CommentTreeRun
+from ramify.runs.comment_trees.run import CommentTreeRun
 from ramify.tokenizer import Tokenizer
 from ramify.training.config import PhaseSettings, TrainConfig
 from ramify.training.metrics_log import read_metrics

@@ -45,7 +45,7 @@ from fixtures import (
 )
 from ramify.batching.batch import IGNORE, KEYS_A_TOKEN
 from ramify.batching.forest import node_seeds
-from ramify.batching.views.comment_trees import TextInput
+from ramify.batching.text_input import TextInput
 from ramify.errors import RamifyError
 from ramify.inference.evaluation import evaluate
 from ramify.models.base import decode_parts

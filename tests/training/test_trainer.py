@@ -34,7 +34,7 @@ from fixtures import (
 )
 from ramify.batching.forest import node_seeds
 from ramify.batching.samplers import TokenBudget
-from ramify.batching.views.comment_trees import TextInput
+from ramify.batching.text_input import TextInput
 from ramify.errors import RamifyError
 from ramify.tasks.base import MAIN
 from ramify.training.config import TrainConfig

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ramify.batching.encoder_input import EncoderInput, NodeContext
 from ramify.batching.forest import Forest
+from ramify.batching.text_input import TextInput
 from ramify.batching.views.base import Example
-from ramify.batching.views.comment_trees import TextInput
 from ramify.nn.blocks import OutputPositions
 from ramify.nn.ragged import Rows, doubling_key, length_key, places
 from ramify.tokenizer import Frame, RowLayout, Tokenizer

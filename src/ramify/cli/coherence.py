@@ -44,7 +44,7 @@ def write_page(asked: Asked) -> None:
 
 
 def lines(asked: Asked) -> Iterator[str]:
-    from ramify.inference.document_text import texts_of_nodes
+    from ramify.inference.documents.text import texts_of_nodes
     from ramify.report.html import shortened
 
     answer, (document,), top = asked.answer, asked.items, asked.given["top"]

@@ -209,7 +209,7 @@ def _report(
     from ramify.inference.evaluation import gain
     from ramify.report import run_report, write_page
     from ramify.report.html import draw
-    from ramify.runs import comment_tree_report
+    from ramify.runs.comment_trees import report as comment_tree_report
     from ramify.runs.sections import number
 
     saved = {}

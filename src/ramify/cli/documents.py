@@ -9,7 +9,7 @@ import typer
 from ramify.errors import RamifyError, counted
 
 if TYPE_CHECKING:
-    from ramify.inference.documents import AnyDocumentPipeline
+    from ramify.inference.documents.pipeline import AnyDocumentPipeline
     from ramify.readers.base import Report
     from ramify.tokenizer import UnknownTokens
     from ramify.tree import Tree

@@ -14,7 +14,7 @@ from ramify.errors import RamifyError, counted
 from ramify.inference.verbs import LEVELS
 
 if TYPE_CHECKING:
-    from ramify.inference.documents import AnyDocumentPipeline
+    from ramify.inference.documents.pipeline import AnyDocumentPipeline
     from ramify.inference.vectors import Kind
 
 
@@ -84,7 +84,7 @@ def embed(
 
 def _level(model: "AnyDocumentPipeline", data: Path, out: Path, kind: "Kind", level: str, columns: Sequence[str]) -> None:
     """Write the vectors of a level, and print the counts of all that happened to its nodes."""
-    from ramify.inference.document_table import write_level
+    from ramify.inference.documents.table import write_level
     from ramify.tokenizer import UnknownTokens
 
     with bar("embedding", None) as advance:

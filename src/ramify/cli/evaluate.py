@@ -252,7 +252,7 @@ def links(
     from ramify.files import STANDARD
     from ramify.metrics.conversations import match
     from ramify.readers.annotation import read_links
-    from ramify.runs.disentanglement_scores import LinkScores
+    from ramify.runs.disentanglement.scores import LinkScores
 
     if [*gold, *predicted].count(STANDARD) > 1:
         raise RamifyError("- is given twice, but standard input can be read only once. Name files in place of the others.")

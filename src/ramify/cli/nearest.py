@@ -43,7 +43,7 @@ def nearest(
     from ramify.batching.levels import check_documents
     from ramify.dataset.store import Store
     from ramify.errors import RamifyError, printable
-    from ramify.inference.document_index import find_node
+    from ramify.inference.documents.index import find_node
     from ramify.report.html import shortened
 
     if (query is None) == (node is None):

@@ -84,7 +84,7 @@ def redecide(model: "Disentangler", settings: list[str] | None) -> "Disentangler
     if not settings:
         return model
     from ramify.disentangle.inference.disentangler import Disentangler
-    from ramify.runs.disentanglement import redecided
+    from ramify.runs.disentanglement.run import redecided
 
     return Disentangler(model.task, redecided(model.decoding, settings_of(settings)))
 

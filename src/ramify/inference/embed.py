@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from ramify.batching.batch import Batch, Collator
 from ramify.batching.forest import Forest, Ints
 from ramify.batching.samplers import TokenBudget
+from ramify.batching.text_input import BLIND, FOREIGN, Context, TextInput
 from ramify.batching.views.base import Example
-from ramify.batching.views.comment_trees import BLIND, FOREIGN, Context, Discussions, TextInput, units
+from ramify.batching.views.comment_trees import Discussions, units
 from ramify.dataset.frames import ArrowStream
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError

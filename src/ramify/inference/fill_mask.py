@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ramify.batching.views.comment_trees import Context
+from ramify.batching.text_input import Context
 from ramify.errors import RamifyError
 from ramify.inference.answers import FilledMask, FilledMasks, Filling, PseudoLikelihood, TokenProbability
 from ramify.inference.base import verb

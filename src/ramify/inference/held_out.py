@@ -11,15 +11,8 @@ from numpy.typing import NDArray
 
 from ramify.batching.batch import Collator
 from ramify.batching.forest import Forest, Ints, node_seeds
-from ramify.batching.views.comment_trees import (
-    BLIND,
-    Context,
-    Discussions,
-    NothingToReadError,
-    RegimeConfig,
-    has_other_branch,
-    units,
-)
+from ramify.batching.text_input import BLIND, Context
+from ramify.batching.views.comment_trees import Discussions, NothingToReadError, RegimeConfig, has_other_branch, units
 from ramify.dataset.store import Split, Store
 from ramify.errors import counted
 from ramify.inference.evaluation import Scores, Tally, gain, tally

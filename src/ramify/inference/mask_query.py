@@ -12,8 +12,9 @@ from torch import Tensor
 
 from ramify.batching.batch import Batch, Collator, select_positions
 from ramify.batching.forest import Forest
+from ramify.batching.text_input import FOREIGN, Context, TextInput
 from ramify.batching.views.base import Example
-from ramify.batching.views.comment_trees import FOREIGN, Context, Discussions, TextInput, units
+from ramify.batching.views.comment_trees import Discussions, units
 from ramify.errors import RamifyError, with_article
 from ramify.inference.base import TOKENS
 from ramify.models.base import Backbone, decode_parts

@@ -14,7 +14,7 @@ from torch import Tensor
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Ints
 from ramify.batching.stream_batch import StreamBatch, StreamTargets, plain_rows
-from ramify.batching.views.comment_trees import Context
+from ramify.batching.text_input import Context
 from ramify.config import check_seed
 from ramify.errors import RamifyError, counted
 from ramify.inference.answers import Likelihood, NodeAttention, StreamAttention

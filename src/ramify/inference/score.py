@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 
 from ramify.batching.forest import Ints
-from ramify.batching.views.comment_trees import Context
+from ramify.batching.text_input import Context
 from ramify.errors import RamifyError
 from ramify.inference.answers import PseudoLikelihood, Score, TokenScore
 from ramify.inference.base import TOKENS, Pipeline, verb

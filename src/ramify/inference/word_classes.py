@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramify.batching.forest import Forest, Ints
-from ramify.batching.views.comment_trees import TextInput, ancestors
+from ramify.batching.text_input import TextInput
+from ramify.batching.views.comment_trees import ancestors
 from ramify.nn.ragged import places, runs
 
 WORD_CLASSES = ("recoverable", "other content", "function words")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ramify.batching.batch import Batch, select_positions
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.stream_batch import StreamBatch
-from ramify.batching.views.comment_trees import Context, TextInput
+from ramify.batching.text_input import Context, TextInput
 from ramify.config import check_fields
 from ramify.errors import RamifyError, with_article
 from ramify.models import hf

@@ -8,7 +8,7 @@ from ramify.recipes.options import Data, Init, Seed, TokenizerPath
 
 if TYPE_CHECKING:
     from ramify.runs import Run
-    from ramify.runs.comment_trees import CommentTreeRun
+    from ramify.runs.comment_trees.run import CommentTreeRun
 
 Size = Literal["small", "base"]
 
@@ -62,9 +62,10 @@ def tree_mlm(
     Example: ramify train tree-mlm --data data/reddit --out runs/reddit --size base --set train.precision=bf16
     """
     from ramify import hub
-    from ramify.batching.views.comment_trees import RegimeConfig, TextInput
+    from ramify.batching.text_input import TextInput
+    from ramify.batching.views.comment_trees import RegimeConfig
     from ramify.models.tree_mlm import TreeMLMConfig
-    from ramify.runs.comment_trees import CommentTreeRun
+    from ramify.runs.comment_trees.run import CommentTreeRun
     from ramify.runs.tokenizers import TokenizerConfig
     from ramify.tasks.masked_lm import MaskedLMConfig
     from ramify.training.config import TrainConfig

@@ -29,7 +29,7 @@ NEXT_COMMAND = "disentangle LOG --to html --out LOG.html"
 
 def _run(recipe: str, data: str, model: Any, *stages: "TrainConfig", init: str, seed: int, **parts: Any) -> "Run":
     """`parts` are the fields of the run that differ from its defaults."""
-    from ramify.runs.disentanglement import DisentanglementRun
+    from ramify.runs.disentanglement.run import DisentanglementRun
 
     run = DisentanglementRun(recipe=recipe, data=data, model=model, stages=stages, init=init, seed=seed, **parts)
     return run.sized(init)
@@ -235,7 +235,7 @@ def bert_pair(
     """
     from ramify.disentangle.config import ChatInput
     from ramify.disentangle.models.bert_pair import BertPairConfig
-    from ramify.runs.disentanglement import BlockConfig
+    from ramify.runs.disentanglement.run import BlockConfig
 
     return _run(
         "bert-pair",
@@ -318,7 +318,7 @@ def reranker(
     from ramify.disentangle.inference.disentangler import Disentangler
     from ramify.disentangle.inference.predict import predict_posterior
     from ramify.disentangle.reranker import fit_reranker
-    from ramify.runs.disentanglement import redecided
+    from ramify.runs.disentanglement.run import redecided
 
     check_seed(seed)
     disentangler = _load(model)

@@ -7,7 +7,7 @@ from ramify.recipes.options import Data, ModelInit, Seed, TokenizerPath
 
 if TYPE_CHECKING:
     from ramify.models.agent import AgentConfig
-    from ramify.runs.nested_documents import NestedRun
+    from ramify.runs.nested_documents.run import NestedRun
 
 Updates = Annotated[int, "Number of updates."]
 Limit = Annotated[int, "Stop after this many tokens, in place of --steps (0: after --steps)."]
@@ -64,7 +64,7 @@ def _run(
     tokenizer: str,
     seed: int,
 ) -> "NestedRun":
-    from ramify.runs.nested_documents import NestedRun
+    from ramify.runs.nested_documents.run import NestedRun
     from ramify.runs.tokenizers import TokenizerConfig
     from ramify.training.config import TrainConfig
 

@@ -8,7 +8,7 @@ from ramify.recipes.options import Data, Seed, TokenizerPath
 
 if TYPE_CHECKING:
     from ramify.runs import Run
-    from ramify.runs.streams import StreamRun
+    from ramify.runs.streams.run import StreamRun
     from ramify.tasks.permutation_lm import OrderKind
     from ramify.tasks.stream_task import StreamTaskConfig
 
@@ -128,7 +128,7 @@ def _run(
     """The published optimizer: Adam with decoupled weight decay 0.01, epsilon 1e-6, linear warm-up and decay, clipping at 1."""
     from ramify.batching.views.streams import StreamConfig, StreamInput
     from ramify.models.xlnet import XLNetConfig
-    from ramify.runs.streams import StreamRun
+    from ramify.runs.streams.run import StreamRun
     from ramify.runs.tokenizers import TokenizerConfig
     from ramify.training.config import TrainConfig
 

@@ -99,8 +99,8 @@ def bert(
         )
     if rows == "comments":
         return _on_comments(data, BERT[size or "base"], steps, target_tokens, init, tokenizer, max_tokens, concatenate, seed)
-    from ramify.batching.views.comment_trees import TextInput
-    from ramify.runs.packed_text import PackedTextRun
+    from ramify.batching.text_input import TextInput
+    from ramify.runs.packed_text.run import PackedTextRun
     from ramify.runs.tokenizers import TokenizerConfig
     from ramify.tasks.masked_lm import MaskedLMConfig
 
@@ -150,9 +150,9 @@ def roberta(
 
     Example: ramify train roberta --data data/books --out runs/roberta
     """
-    from ramify.batching.views.comment_trees import TextInput
+    from ramify.batching.text_input import TextInput
     from ramify.batching.views.packed import PackConfig
-    from ramify.runs.packed_text import PackedTextRun
+    from ramify.runs.packed_text.run import PackedTextRun
     from ramify.runs.tokenizers import TokenizerConfig
     from ramify.tasks.masked_lm import MaskedLMConfig
 
@@ -201,8 +201,8 @@ def _on_comments(
     seed: int,
 ) -> "Run":
     """The baseline of comment trees: BERT's encoder and masks on comments."""
-    from ramify.batching.views.comment_trees import TextInput
-    from ramify.runs.comment_trees import CommentTreeRun
+    from ramify.batching.text_input import TextInput
+    from ramify.runs.comment_trees.run import CommentTreeRun
     from ramify.runs.tokenizers import TokenizerConfig
     from ramify.training.config import TrainConfig
 

@@ -6,12 +6,12 @@ from typing import Any
 from ramify.errors import RamifyError
 from ramify.inference.base import Pipeline
 from ramify.runs.base import Run
-from ramify.runs.comment_trees import CommentTreeRun
-from ramify.runs.disentanglement import DisentanglementRun
+from ramify.runs.comment_trees.run import CommentTreeRun
+from ramify.runs.disentanglement.run import DisentanglementRun
 from ramify.runs.execute import check_fresh, execute, read_record
-from ramify.runs.nested_documents import NestedRun
-from ramify.runs.packed_text import PackedTextRun
-from ramify.runs.streams import StreamRun
+from ramify.runs.nested_documents.run import NestedRun
+from ramify.runs.packed_text.run import PackedTextRun
+from ramify.runs.streams.run import StreamRun
 
 __all__ = ["RUNS", "Run", "check_fresh", "execute", "kind_for", "read_run"]
 

@@ -1,7 +1,7 @@
 """The start of a masked language model: from fresh weights, or from those of a checkpoint."""
 
 from ramify import hub
-from ramify.batching.views.comment_trees import TextInput
+from ramify.batching.text_input import TextInput
 from ramify.errors import RamifyError
 from ramify.models.base import NO_DECODER, TextModelConfig
 from ramify.runs.language_models import with_vocabulary

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ramify.batching.batch import IGNORE, Batch, select_positions
-from ramify.batching.views.comment_trees import BLIND, TextInput
+from ramify.batching.text_input import BLIND, TextInput
 from ramify.config import check_fields
 from ramify.errors import RamifyError
 from ramify.models.base import Backbone, Hidden, State, decode_parts, no_vectors

@@ -1,0 +1,1 @@
+"""Nested documents: vectors of nodes, decoding, coherence, search, and their measures."""

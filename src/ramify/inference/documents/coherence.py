@@ -1,0 +1,191 @@
+"""Measures of coherence: the share of replaced children, and single children that are replaced or kept."""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ramify.batching.document_batch import BOS, NUM_MARKS
+from ramify.batching.forest import Ints
+from ramify.inference.documents.floors import FittedFloors
+from ramify.inference.documents.measures import Advance, HeldOut, Measure, Measures, copies, generator, mean, probes
+from ramify.metrics.intervals import bootstrap_ratio
+from ramify.metrics.ranking import auroc, bootstrap_auroc
+from ramify.models.agent import EXPECTED_SHARE
+from ramify.tasks.nested_corruption import RETRIES
+
+LONG = 4
+"""The mean squared error is measured on rows with at least so many children."""
+
+
+@dataclass
+class JudgedRows:
+    """Rows with the draws of training, and the checker's judgement."""
+
+    judged: list[NDArray[np.float64]] = field(default_factory=list)
+    share: list[NDArray[np.float64]] = field(default_factory=list)
+    marked: list[NDArray[np.float64]] = field(default_factory=list)
+    """The number of marked children of each row; NaN if the model is not told."""
+    counts: list[Ints] = field(default_factory=list)
+
+    def add(self, judged: NDArray[np.float64], share: NDArray[np.float64], marked: NDArray[np.float64], counts: Ints) -> None:
+        self.judged.append(judged)
+        self.share.append(share)
+        self.marked.append(marked)
+        self.counts.append(counts)
+
+    def measure(self) -> Measure:
+        """The mean squared error on rows with several children, beside that of the marks alone and of the expected share."""
+        judged, share, marked, counts = (
+            np.concatenate(each) if each else np.zeros(0) for each in (self.judged, self.share, self.marked, self.counts)
+        )
+        long = counts >= LONG
+        judged, share, marked, counts = judged[long], share[long], marked[long], counts[long]
+        constant = (EXPECTED_SHARE - share) ** 2
+        guess = np.where(np.isnan(marked), EXPECTED_SHARE, marked / (2 * np.maximum(counts, 1)))
+        own, by_marks = (judged - share) ** 2, (guess - share) ** 2
+        p = bootstrap_ratio(np.asarray(own - by_marks, dtype=np.float64), np.ones(len(own), dtype=np.int64)).p
+        return Measure(mean(own), mean(by_marks), mean(constant), len(own), p)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The scores of the same children when they are kept and when they are replaced; all are marked as replaceable."""
+
+    row: Ints
+    kept: NDArray[np.float64]
+    replaced: NDArray[np.float64]
+    simple_kept: NDArray[np.float64]
+    """Scores of a rule without the checker; NaN if there is none."""
+    simple_replaced: NDArray[np.float64]
+
+    def measure(self) -> Measure:
+        value, simple = auroc(self.replaced, self.kept), math.nan
+        if len(self.row) and not np.isnan(self.simple_kept).any():
+            simple = auroc(self.simple_replaced, self.simple_kept)
+        chance = 0.5 if len(self.row) else math.nan
+        p = bootstrap_auroc(self.replaced, self.kept, self.row).p
+        return Measure(value, simple, chance, len(self.row), p)
+
+
+def sources(held: HeldOut, number: int) -> dict[str, Ints | None]:
+    """The restriction on replacements, by the name of the measure: a replacement shares this with its child. None: there is no
+    restriction."""
+    found: dict[str, Ints | None] = {"probing_auroc": None}
+    nearby = None if number == 0 else held.node_above(number - 1, 2)
+    if nearby is not None:
+        found["probing_auroc.nearby"] = nearby
+    return found
+
+
+@torch.no_grad()
+def probing_measures(held: HeldOut, number: int, floors: FittedFloors, most: int, advance: Advance) -> Measures:
+    """The AUROC of replaced against kept children, judged one by one.
+
+    At most `most` children of rows with at least two are judged twice: as they are, and replaced. In both copies the child
+    alone carries the mark. Tokens are replaced by other tokens of the documents; longer nodes by nodes of other documents, and
+    in `.nearby` by nodes of the same node two levels above with another parent.
+    """
+    rows, children = probes(held, number, most)
+    own = _numbers(held, number, rows, children)
+    kept = scores_of(held, number, rows, children, None, advance)
+    found: Measures = {}
+    for place, (name, nodes) in enumerate(sources(held, number).items()):
+        chosen = _replacements(held, number, own, nodes, place)
+        known = np.flatnonzero(chosen >= 0)
+        some = (rows[known], children[known])
+        replaced = scores_of(held, number, *some, chosen[known], advance)
+        if number == 0:
+            simple = _by_pairs(held, floors, *some, own[known], chosen[known])
+        else:
+            simple = _by_siblings(held, number, *some, own[known], chosen[known])
+        found[name] = Judged(rows[known], kept[known], replaced, *simple).measure()
+    return found
+
+
+def _numbers(held: HeldOut, number: int, rows: Ints, children: Ints) -> Ints:
+    """The row below of each child, or its place among all tokens."""
+    pairs = zip(rows.tolist(), children.tolist(), strict=True)
+    return np.array([held.children_of(number, row)[child] for row, child in pairs], dtype=np.int64)
+
+
+def _replacements(held: HeldOut, number: int, own: Ints, nodes: Ints | None, place: int) -> Ints:
+    """A replacement for each child: a token id, or a row below; -1 if a few draws found none of other content."""
+    random = generator(held.seed, number, place, 2)
+    found = np.full(len(own), -1)
+    if number == 0:
+        ids = held.rows.ids.astype(np.int64)
+        for _ in range(1 + RETRIES):
+            drawn = ids[random.integers(len(ids), size=len(own))] if len(ids) else ids
+            found = np.where((found < 0) & (drawn != ids[own]), drawn, found) if len(ids) else found
+        return found
+    pool = held.pools[number - 1]
+    if nodes is None:
+        for _ in range(1 + RETRIES):
+            drawn = random.integers(len(pool.tree), size=len(own)) if len(pool.tree) else found
+            fits = (found < 0) & (pool.content[drawn] != pool.content[own]) & (pool.tree[drawn] != pool.tree[own])
+            found = np.where(fits, drawn, found)
+        return found
+    parents = held.node_above(number - 1, 1)
+    assert parents is not None
+    order = np.argsort(nodes, kind="stable")
+    low, high = (np.searchsorted(nodes[order], nodes[own], side=side) for side in ("left", "right"))
+    for _ in range(1 + RETRIES):
+        drawn = order[low + (random.random(len(own)) * (high - low)).astype(np.int64)] if len(own) else own
+        fits = (found < 0) & (nodes[own] >= 0) & (parents[drawn] != parents[own])
+        found = np.where(fits & (pool.content[drawn] != pool.content[own]), drawn, found)
+    return found
+
+
+def scores_of(
+    held: HeldOut, number: int, rows: Ints, children: Ints, chosen: Ints | None, advance: Advance
+) -> NDArray[np.float64]:
+    """The number of replaced children that the checker sees when a child is marked alone, as it is or replaced.
+
+    This is about 1 for a child that was replaced. It is not limited to 1, which would only make scores equal.
+    """
+    task, items = held.task, held.items[number]
+    counts = held.level(number).children[rows]
+    found = np.zeros(len(rows))
+    for part in copies(held, number, rows, children):
+        slots = part.batch.slots
+        if chosen is not None:
+            drawn = torch.from_numpy(NUM_MARKS + chosen[part.start : part.stop]).to(task.device)
+            slots = slots.index_copy(0, part.slot, drawn)
+        marks = None if task.config.marks == "none" else torch.zeros_like(slots).index_fill(0, part.slot, 1)
+        judged = task.judged(number, items, slots, part.batch.rows, marks)
+        share = judged.index_select(0, part.row).double().cpu().numpy()
+        found[part.start : part.stop] = share * counts[part.start : part.stop]
+        advance(part.stop - part.start)
+    return found
+
+
+def _by_pairs(
+    held: HeldOut, floors: FittedFloors, rows: Ints, children: Ints, own: Ints, chosen: Ints
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Tokens without the checker: the rarer its pair with the token before, the likelier a token was replaced."""
+    ids = held.rows.ids.astype(np.int64)
+    kept, replaced = np.zeros(len(rows)), np.zeros(len(rows))
+    for item, (row, child, place, drawn) in enumerate(
+        zip(rows.tolist(), children.tolist(), own.tolist(), chosen.tolist(), strict=True)
+    ):
+        counts = floors.of(row)
+        previous = BOS if child == 0 else NUM_MARKS + int(ids[place - 1])
+        kept[item] = -counts.pair_count(previous, NUM_MARKS + int(ids[place]))
+        replaced[item] = -counts.pair_count(previous, NUM_MARKS + drawn)
+    return kept, replaced
+
+
+def _by_siblings(
+    held: HeldOut, number: int, rows: Ints, children: Ints, own: Ints, chosen: Ints
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Nodes without the checker: a vector far from the mean of its siblings, by cosine, was likely replaced."""
+    pool = held.pools[number - 1]
+    kept, replaced = np.zeros(len(rows)), np.zeros(len(rows))
+    for item, (row, child) in enumerate(zip(rows.tolist(), children.tolist(), strict=True)):
+        middle = pool.vectors[np.delete(held.children_of(number, row), child)].mean(0)
+        for scores, vector in ((kept, pool.vectors[own[item]]), (replaced, pool.vectors[chosen[item]])):
+            scores[item] = -float(vector @ middle) / max(1e-12, float(np.linalg.norm(vector) * np.linalg.norm(middle)))
+    return kept, replaced

@@ -1,0 +1,258 @@
+"""Use of models of nested documents: vectors of every level, text from vectors, and coherence."""
+
+from abc import ABC
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from ramify.batching.levels import check_documents
+from ramify.dataset.frames import ArrowStream
+from ramify.dataset.store import Store
+from ramify.errors import RamifyError
+from ramify.inference.answers import ChildCoherence, Coherence, Nearest, NodeCoherence, ReconstructedNode, Reconstruction
+from ramify.inference.base import Pipeline, verb
+from ramify.inference.documents.index import DocumentIndex, index_documents, read_index
+from ramify.inference.documents.node_coherence import DocumentCoherence, judge
+from ramify.inference.documents.node_reconstruction import Reconstructions, as_text, reconstruct, token_accuracy
+from ramify.inference.documents.text import as_document, texts_of_nodes
+from ramify.inference.documents.vectors import encode_nodes, in_groups
+from ramify.inference.texts import Texts, read_texts
+from ramify.inference.verbs import LEVELS
+from ramify.models.agent import Agent
+from ramify.tasks.nested_autoencoder import NestedAutoencoder
+from ramify.tree import DOCUMENT, Tree
+
+
+class AnyDocumentPipeline(Pipeline, ABC):
+    """A model that turns each sentence, paragraph, chapter and document into a vector."""
+
+    abilities: ClassVar[tuple[str, ...]] = (LEVELS,)
+    backbone: Agent
+    task: NestedAutoencoder
+
+    def __init__(self, task: NestedAutoencoder) -> None:
+        self.task = task
+        self.backbone = task.backbone
+        self.tokenizer = task.tokenizer
+        self.input = task.input
+
+    @property
+    def module(self) -> NestedAutoencoder:
+        return self.task
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The levels of the model, from the lowest."""
+        return self.backbone.config.levels
+
+    def dim_of(self, level: str) -> int:
+        """The length of the vectors of a level."""
+        return self.backbone.config.dims[self.level_number(level) + 1]
+
+    def level_number(self, level: str) -> int:
+        """The number of a level: 0 is the lowest. Raises `RamifyError` if the model lacks it."""
+        if level not in self.levels:
+            raise RamifyError(f"the model has no level {level!r}. Its levels are {', '.join(self.levels)}.")
+        return self.levels.index(level)
+
+    def parts(self) -> dict[str, Any]:
+        return {"task": self.task.config, "input": self.input}
+
+    @verb
+    def embed(
+        self,
+        data: Tree | str | Iterable[Tree | str] | ArrowStream,
+        *,
+        level: str | None = None,
+        context: Literal["tree", "none"] | None = None,
+        text: str | None = None,
+    ) -> Float[NDArray, "node dim"]:
+        """A vector for every node of a level: the stored nodes of each tree, in their order. None: the lowest level.
+
+        A string is one node of the level; on a level above paragraphs, blank lines end its paragraphs. A node that was cut has
+        the mean of its pieces. A node that shares a row with its neighbours is encoded without them. `context` is for models of
+        comments. Of a data frame (pandas, polars, pyarrow …), `text` names the column of texts, each of which is a string.
+        Raises `RamifyError` for other types, for trees that are no documents, and for a level that the model lacks.
+        """
+        number = self.level_number(self.levels[0] if level is None else level)
+        store, is_text = self._store(read_texts(data, "embed", text=text), number)
+        found = [np.zeros((0, self.backbone.config.dims[number + 1]), dtype=np.float32)]
+        for trees in in_groups(store):
+            own = encode_nodes(self.backbone, self.tokenizer, self.input, store, trees, number)
+            found.append(own.vectors[own.nodes.stored | is_text[own.nodes.tree]])
+        return np.concatenate(found)
+
+    def index(
+        self,
+        data: Store | Iterable[Tree],
+        *,
+        level: str | None = None,
+        vectors: str | Path | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> DocumentIndex:
+        """The vectors of all nodes of a level of a data set, for `nearest`. They stay in memory. None: the lowest level.
+
+        `vectors` is a file that `ramify embed --level` wrote for this model and data set; without it, all nodes are encoded.
+        """
+        store = data if isinstance(data, Store) else self._store(read_texts(data, "index"), 0)[0]
+        number = self.level_number(self.levels[0] if level is None else level)
+        if vectors is not None:
+            return read_index(self.task, store, number, Path(vectors))
+        return index_documents(self.task, store, number, progress)
+
+    @verb
+    def nearest(self, query: str | tuple[str, str], index: DocumentIndex, *, k: int = 10, level: str | None = None) -> Nearest:
+        """The k nodes of an index whose vectors have the greatest cosine with that of a query.
+
+        The query is a text, which is one node of `level` (None: that of the index), or the ids of a tree and its node, which is
+        left out of the answer. Vectors of two levels have no cosine unless they are equally long, and seldom a meaningful one.
+        """
+        if not isinstance(query, str):
+            place = index.place(query[1], query[0])
+            return index.nearest(index.vectors[place], k, place)
+        found = self.embed(query, level=index.level if level is None else level)[0]
+        if len(found) != index.vectors.shape[1]:
+            raise RamifyError(
+                f"level={level} has vectors of length {len(found)}, and the index, of level {index.level}, of "
+                f"{index.vectors.shape[1]}. Leave level out."
+            )
+        return index.nearest(found, k)
+
+    def _store(self, texts: Texts, level: int, names: Sequence[str] | None = None) -> tuple[Store, NDArray[np.bool_]]:
+        """The documents, and whether each is a text, which is a node of a level. `names`: the levels; None: the model's."""
+        names = self.levels if names is None else names
+        trees = [as_document(each, names, level) if isinstance(each, str) else each for each in texts.items]
+        store = Store.from_trees(trees)
+        if store.num_trees:
+            check_documents(store)
+        return store, np.array(
+            [isinstance(each, str) for each, tree in zip(texts.items, trees, strict=True) if len(tree)], dtype=bool
+        )
+
+
+class DocumentEncoder(AnyDocumentPipeline):
+    """A model of documents without decoder, heads and checkers, which embeds."""
+
+    verbs: ClassVar[tuple[str, ...]] = ("embed", "nearest")
+    usage: ClassVar[tuple[str, ...]] = (
+        'model.embed(["It was late.", "Nobody came."], level="sentence")',
+        'model.embed(trees, level="paragraph")',
+    )
+
+
+class DocumentPipeline(AnyDocumentPipeline):
+    """A model that turns each node of a document into a vector, decodes the vector, and judges the node's coherence."""
+
+    verbs: ClassVar[tuple[str, ...]] = ("embed", "reconstruct", "coherence", "nearest")
+    usage: ClassVar[tuple[str, ...]] = (
+        'model.embed(["It was late.", "Nobody came."], level="sentence")',
+        'model.embed(trees, level="paragraph")',
+        'model.reconstruct("It was late.", level="sentence")',
+        "model.coherence(tree)",
+    )
+
+    def encoder_only(self) -> DocumentEncoder:
+        """The model without decoder, heads and checkers. Both share the encoder's weights."""
+        config = replace(self.task.config, encoder_only=True)
+        encoder = DocumentEncoder(NestedAutoencoder(self.backbone, self.tokenizer, self.input, config))
+        encoder.kind = self.kind
+        return encoder
+
+    @verb
+    def reconstruct(
+        self, document: Tree | str, *, level: str | None = None, progress: Callable[[int], None] | None = None
+    ) -> Reconstruction:
+        """Encode each stored node of a level (None: the lowest), and decode its vector down to text.
+
+        A string is one node of the level. Ends are predicted, never given. Raises `RamifyError` if the model was not trained to
+        reconstruct.
+        """
+        self._check_trained("reconstruction", "decoders")
+        number = self.level_number(self.levels[0] if level is None else level)
+        store, is_text = self._store(read_texts(document, "reconstruct"), number)
+        tree = store.tree(0) if store.num_trees else Tree(())
+        found = reconstruct(self.task, store, np.arange(store.num_trees), number, progress)
+        kept = np.flatnonzero(found.nodes.stored | is_text[found.nodes.tree])
+        texts = texts_of_nodes(tree, found.nodes.node[kept].tolist())
+        nodes = tuple(
+            ReconstructedNode(
+                id="" if is_text[0] else tree.nodes[int(found.nodes.node[place])].id,
+                text=text,
+                reconstruction=as_text(self.tokenizer, self.levels, found.decoded[place]),
+                token_accuracy=token_accuracy(found.true_ids[place], found.decoded[place].ids),
+                predicted_length=len(found.decoded[place].ids),
+                complete=found.decoded[place].is_whole,
+            )
+            for place, text in zip(kept.tolist(), texts, strict=True)
+        )
+        return Reconstruction(self.levels[number], nodes, *_counts(found))
+
+    @verb
+    def coherence(
+        self, document: Tree | str, *, levels: Sequence[str] | None = None, progress: Callable[[int], None] | None = None
+    ) -> Coherence:
+        """The coherence of each stored node of some levels (None: of all), from 0 to 1, as the checkers judge it.
+
+        Children of a sentence are tokens. With `marks=seed`, each child is marked alone as one that may be replaced: its score
+        is 1 - min(1, n · r), for n children and the checker's share r of replaced ones, and a node's score is the mean of its
+        children's. With `marks=none`, a node's score is 1 - r, and `children` is None. `score` is None for a node without
+        children, and for a child that no row holds.
+
+        A string is one document. Raises `RamifyError` if the model was not trained to judge coherence.
+        """
+        self._check_trained("coherence", "checkers")
+        numbers = sorted(self.level_number(each) for each in (self.levels if levels is None else levels))
+        # A string is a document for models without that level, too: its sentences are judged one by one.
+        names = self.levels if self.levels[-1] == DOCUMENT else (*self.levels, DOCUMENT)
+        store, _ = self._store(read_texts(document, "coherence"), len(names) - 1, names)
+        tree = store.tree(0) if store.num_trees else Tree(())
+        found = judge(self.task, store, np.arange(store.num_trees), numbers, progress)
+        nodes: list[tuple[int, int, NodeCoherence]] = []
+        for number, judged in found.judged.items():
+            below = found.levels.levels[number - 1] if number else None
+            offsets = judged.nodes.offsets
+            for place in np.flatnonzero(judged.nodes.stored).tolist():
+                node = int(judged.nodes.node[place])
+                children = None
+                if judged.child_scores is not None:
+                    children = []
+                    for child in range(int(offsets[place]), int(offsets[place + 1])):
+                        score = _score(judged.child_scores[child])
+                        if below is None:
+                            token = self.tokenizer.token(int(found.levels.ids[child]))
+                            children.append(ChildCoherence(None, token, score))
+                        else:
+                            stored = bool(below.stored[child])
+                            name = tree.nodes[int(below.node[child])].id if stored else None
+                            children.append(ChildCoherence(name, None, score))
+                score = _score(judged.node_scores[place])
+                parts = None if children is None else tuple(children)
+                nodes.append((node, number, NodeCoherence(tree.nodes[node].id, self.levels[number], score, parts)))
+        nodes.sort(key=lambda each: each[:2])
+        return Coherence(self.task.config.marks, tuple(node for _, _, node in nodes), *_counts(found))
+
+    def _check_trained(self, loss: str, parts: str) -> None:
+        if not getattr(self.task.config, loss):
+            raise RamifyError(
+                f"the model was trained with task.{loss}=0, so its {parts} learned nothing. Choose a model that was trained "
+                "with this loss."
+            )
+
+
+def _score(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _counts(found: Reconstructions | DocumentCoherence) -> tuple[int, int, int]:
+    """The numbers of tokens, of unknown ones, and of children that are left out."""
+    return found.num_tokens, found.num_unknown, found.left_out
+
+
+def document_pipeline(task: NestedAutoencoder) -> AnyDocumentPipeline:
+    """The pipeline of a task: an encoder alone has fewer methods."""
+    return DocumentEncoder(task) if task.config.encoder_only else DocumentPipeline(task)

@@ -1,0 +1,1 @@
+"""The run of comment trees: its settings, its evaluation, its report."""

@@ -1,0 +1,1 @@
+"""The run of reply links: its settings, its evaluation, its report."""

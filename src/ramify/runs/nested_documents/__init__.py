@@ -1,0 +1,1 @@
+"""The run of nested documents: its settings, its evaluation, its report."""

@@ -1,0 +1,265 @@
+"""Reports on models of nested documents: curves of every loss and level, and held-out measures of every level."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramify.errors import RamifyError, counted
+from ramify.inference.documents.evaluation import DocumentScores
+from ramify.inference.documents.measures import Measure, Measures
+from ramify.inference.documents.pipeline import DocumentPipeline
+from ramify.runs.base import ReportParts, ReportRequest
+from ramify.runs.curves import TITLE, no_curves, smoothing, window
+from ramify.runs.nested_documents import scores
+from ramify.runs.sections import Cell, Chart, Charts, Line, Notice, Section, Spans, Strong, Table, chosen_on_dev, smooth
+from ramify.tasks.base import TOTAL
+from ramify.tasks.nested_autoencoder import LOSS_TITLES, reconstruction_of
+
+QUICK_TOKENS = 300_000
+"""A report measures the first documents of the split that hold about so many tokens."""
+
+QUICK_ROWS = 500
+"""Rows per level and measure in the report at the end of training."""
+
+MEASURES = {
+    "reconstruction_loss": "reconstruction, nats per place",
+    "mlm_loss": "masked, nats each",
+    "coherence_loss": "share of replaced, squared error",
+    "autoencoder_loss": "Decompressor's output, squared error",
+    "length_loss": "number of children, nats",
+    "token_accuracy": "tokens right, by place",
+    "exact_match": "rows right as a whole",
+    "right_ends": "ends right",
+    "bleu": "BLEU-4",
+    "child_accuracy": "children right, by place",
+    "retrieval_recall_at_10": "child among the first 10, from the vector",
+    "retrieval_auroc": "nodes ranked below the child, from the vector",
+    "mlm_recall_at_10": "hidden node among the first 10",
+    "mlm_accuracy": "hidden node first",
+    "coherence_mse": "share of replaced, squared error, 4 and more children",
+    "probing_auroc": "replaced against kept child, AUROC",
+    "duplicates": "rows with the content of another one",
+    "only_children": "rows with a single child",
+    "empty": "rows without children",
+    "cut": "nodes cut into several rows",
+    "packed": "nodes that share a row",
+    "children_left_out": "children left out",
+}
+"""Names of measures in a report."""
+
+CHOICES = {
+    "nearby": "nearby",
+    "three_or_more": "3 and more siblings",
+}
+
+SETTLED = 0.1
+"""A loss has settled when no more than this share of its whole fall remains."""
+
+
+def parts(request: ReportRequest) -> ReportParts:
+    """The parts of a report."""
+    levels = list(request.record["levels"])
+    sections = curves(request.metrics)
+    if len(levels) > 1:
+        sections.append(stability(request.metrics, levels))
+    headline: Spans = ()
+    missing = ""
+    model, store = request.pipeline, request.store
+    if isinstance(model, DocumentPipeline) and store is not None:
+        try:
+            options: dict[str, Any] = {"rows": min(request.comments, QUICK_ROWS)} if request.comments else {}
+            found = scores.score(
+                model,
+                str(store.path),
+                store,
+                request.split,
+                options,
+                advance=request.progress,
+                most_tokens=QUICK_TOKENS,
+            )
+        except RamifyError as error:
+            missing = str(error)
+        else:
+            sections += measures(request.split, found.scores)
+            headline = main_scores(request.split, found.scores)
+    facts = request.record["levels"]
+    rows = [(f"{name}s", f"{level['nodes']:,} nodes in {level['rows']:,} rows") for name, level in facts.items()]
+    return ReportParts(
+        purpose="turns sentences, paragraphs, chapters and documents into vectors, and vectors into text",
+        examples="nodes",
+        sections=tuple(sections),
+        headline=headline,
+        missing=missing,
+        data=(("tokens", f"{request.record['tokens']:,}"), *rows),
+    )
+
+
+# --- curves ---------------------------------------------------------------------------------------------------------------
+
+
+def curves(metrics: Sequence[Mapping[str, Any]]) -> list[Section]:
+    """Every loss of every level against updates, and the sum of all losses."""
+    if not metrics:
+        return [no_curves()]
+    legend = (("train", f"train{smoothing(metrics)}"), ("dev", "dev"))
+    sums = (
+        _chart(metrics, TOTAL, "sum of all losses"),
+        _chart(metrics, TOTAL, "sum of all losses", "target_tokens", "tokens read"),
+    )
+    lead = "Losses of batches in training depend on the number of candidates in a batch, and each has its weight."
+    found = [Section(TITLE, (Charts(sums, legend),), (lead,))]
+    for kind, (title, unit) in LOSS_TITLES.items():
+        charts = tuple(
+            _chart(metrics, name, f"{name.removeprefix(kind + '_')}, {unit}")
+            for name in losses_of(metrics, kind)
+            if len(_known(metrics, name)[0])
+        )
+        if charts:
+            found.append(Section(title, (Charts(charts, legend),)))
+    return found
+
+
+def losses_of(metrics: Sequence[Mapping[str, Any]], kind: str) -> list[str]:
+    """The names of a kind of loss, from the lowest level."""
+    return list(dict.fromkeys(name for record in metrics for name in record if name.startswith(f"{kind}_")))
+
+
+def _chart(metrics: Sequence[Mapping[str, Any]], name: str, label: str, key: str = "step", x_label: str = "updates") -> Chart:
+    steps, losses = _known(metrics, name, key)
+    lines = (
+        Line("train", "train", steps, smooth(losses, min(window(metrics), max(1, len(losses))))),
+        Line("dev", "dev", *_known(metrics, f"dev_{name}", key), marks=True),
+    )
+    return Chart(lines, x_label, label)
+
+
+def _known(
+    metrics: Sequence[Mapping[str, Any]], name: str, key: str = "step"
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Updates and values of a loss. It is 0 in updates whose batch holds nothing of its level, which are left out."""
+    pairs = [(float(record[key]), float(record[name])) for record in metrics if record.get(name)]
+    table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+    return table[:, 0], table[:, 1]
+
+
+def settled(steps: NDArray[np.float64], losses: NDArray[np.float64]) -> float:
+    """The update from which on no more than a tenth of a loss's whole fall remains; NaN if it has not fallen."""
+    if len(losses) < 2:
+        return math.nan
+    smoothed = smooth(losses, window(losses))
+    fall = smoothed[0] - smoothed[-1]
+    if fall <= 0:
+        return math.nan
+    above = np.flatnonzero(smoothed > smoothed[-1] + SETTLED * fall)
+    return float(steps[above[-1] + 1]) if len(above) else float(steps[0])
+
+
+def stability(metrics: Sequence[Mapping[str, Any]], levels: Sequence[str]) -> Section:
+    """The update at which each level's reconstruction has settled, and whether lower levels settle first."""
+    title = "Do levels become stable from the lowest to the highest?"
+    rows, found = [], []
+    for level in levels:
+        steps, losses = _known(metrics, reconstruction_of(level))
+        step = settled(steps, losses)
+        found.append(step)
+        ends = (f"{losses[0]:.3f}", f"{losses[-1]:.3f}") if len(losses) else ("–", "–")
+        rows.append((Cell(level), *map(Cell, ends), Cell("–" if math.isnan(step) else f"{step:,.0f}")))
+    table = Table(("reconstruction", "first loss", "last loss", "settled at update"), tuple(rows), "scores")
+    lead = f"A loss has settled when no more than {SETTLED:.0%} of its whole fall remains."
+    if any(map(math.isnan, found)):
+        verdict = "The loss of some level has not fallen yet, so the order is open."
+    elif all(one <= other for one, other in pairwise(found)):
+        verdict = "Yes: no level settled before the one below it."
+    else:
+        verdict = "No: some level settled before the one below it."
+    return Section(title, (Notice((verdict,)), table), (lead,))
+
+
+# --- measures -------------------------------------------------------------------------------------------------------------
+
+
+def measures(split: str, found: DocumentScores) -> list[Section]:
+    """The held-out measures, one section per level."""
+    sections = []
+    lead = f"On {counted(found.documents, 'document')} of the {split} split, {counted(found.unknown.tokens, 'token')}. "
+    for level, own in found.levels.items():
+        plain = {name: each for name, each in own.items() if shown(name, each) and not _is_length(name)}
+        tables = [
+            Table(("measure", "value", "baseline", "chance", "count"), tuple(_row(*pair) for pair in plain.items()), "scores")
+        ]
+        by_length = lengths(own)
+        if by_length is not None:
+            tables.append(by_length)
+        sections.append(Section(f"Held-out measures: {level}", tuple(tables), (lead + " ".join(found.notes),)))
+        lead, found = "", DocumentScores(found.levels, [], found.documents, found.unknown)
+    return sections
+
+
+def shown(name: str, measure: Measure) -> bool:
+    """Whether a measure has something to show."""
+    return bool(measure.count) and (name not in scores.COUNTS or bool(measure.value))
+
+
+def _is_length(name: str) -> bool:
+    _, _, choice = name.partition(".")
+    return bool(choice) and choice.split(".")[0] not in CHOICES
+
+
+def _row(name: str, measure: Measure) -> tuple[Cell, ...]:
+    value, baseline, chance, count = scores.figures(name, measure)
+    base, *choices = name.split(".")
+    label = ", ".join([MEASURES[base], *(CHOICES[each] for each in choices)])
+    p = f"p {measure.p:.4f}" if not math.isnan(measure.p) else ""
+    return (
+        Cell(label),
+        Cell(value, p),
+        Cell(baseline, scores.others(measure).replace("_", " ")),
+        Cell(chance),
+        Cell(count),
+    )
+
+
+def lengths(own: Measures) -> Table | None:
+    """Reconstruction by the number of tokens of a row; None if there is none."""
+    ranges = list(dict.fromkeys(name.partition(".")[2] for name in own if _is_length(name)))
+    if not ranges:
+        return None
+    kinds = [kind for kind in ("token_accuracy", "exact_match", "right_ends", "bleu") if f"{kind}.{ranges[0]}" in own]
+    rows = []
+    for each in ranges:
+        cells = []
+        for kind in kinds:
+            value, baseline, _, _ = scores.figures(kind, own[f"{kind}.{each}"])
+            cells.append(Cell(value, f"baseline {baseline}"))
+        rows.append(
+            (
+                Cell(each.replace("-", " to ", 1).replace("over to ", "over ")),
+                *cells,
+                Cell(f"{own[f'exact_match.{each}'].count:,}"),
+            )
+        )
+    return Table(("tokens in a row", *(MEASURES[kind] for kind in kinds), "rows"), tuple(rows), "scores")
+
+
+def main_scores(split: str, found: DocumentScores) -> Spans:
+    """The reconstruction of tokens, and the recall of hidden nodes of the level above, as a sentence."""
+    lowest = list(found.levels)[1]
+    written, hidden = found.levels[lowest].get("token_accuracy"), found.levels[lowest].get("mlm_recall_at_10")
+    if written is None or math.isnan(written.value):
+        return ()
+    text: list[str | Strong] = [
+        f"On the {split} split, one vector gives back ",
+        Strong(f"{written.value:.1%} of the tokens of a {lowest}"),
+        f" (a trigram model that reads the true tokens before each place: {written.baseline:.1%})",
+    ]
+    if hidden is not None and hidden.count:
+        text += [
+            f", and a hidden {lowest} is among the first ten candidates for ",
+            Strong(f"{hidden.value:.1%}"),
+            f" (mean of its siblings: {hidden.baseline:.1%}; chance: {hidden.chance:.1%})",
+        ]
+    return (*text, ".", *chosen_on_dev(split))

@@ -1,0 +1,1 @@
+"""The run of packed text: its settings, its evaluation, its report."""

@@ -1,0 +1,1 @@
+"""The run of streams of text: its settings, its evaluation, its report."""

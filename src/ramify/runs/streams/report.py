@@ -1,0 +1,48 @@
+"""Reports on models of running text: learning curves and held-out scores."""
+
+from ramify.batching.views.streams import StreamConfig
+from ramify.errors import RamifyError, counted
+from ramify.inference.streams import StreamPipeline
+from ramify.runs.base import ReportParts, ReportRequest, no_progress
+from ramify.runs.curves import TITLE, Metrics, dev_line, no_curves, smoothing, train_line
+from ramify.runs.running_text_report import held_out, report_parts
+from ramify.runs.sections import Chart, Charts, Section, Spans
+from ramify.runs.streams.scores import StreamEvaluation, score
+from ramify.tasks.stream_task import StreamTask
+
+
+def parts(config: StreamConfig, request: ReportRequest) -> ReportParts:
+    """The parts of a report. `config` says how the held-out text is cut into streams."""
+    sections: list[Section] = [curves(request.metrics)]
+    headline: Spans = ()
+    missing = ""
+    model, store = request.pipeline, request.store
+    if isinstance(model, StreamPipeline) and store is not None:
+        try:
+            options = {"draws": request.draws, "rows": request.comments or None, "progress": no_progress}
+            found = score(model, str(store.path), store, request.split, config, options)
+        except RamifyError as error:
+            missing = str(error)
+        else:
+            section, headline = scores(request.split, found)
+            sections.append(section)
+    purpose = "predicts words of running text from other words of it and from the text before"
+    return report_parts(purpose, request.record, sections, headline, missing)
+
+
+def curves(metrics: Metrics) -> Section:
+    """Loss against updates and tokens."""
+    if not metrics:
+        return no_curves()
+    charts = tuple(
+        Chart((train_line(metrics, key, StreamTask.main_loss), dev_line(metrics, key, "dev_loss")), label, "nats per target")
+        for key, label in (("step", "updates"), ("target_tokens", "tokens read"))
+    )
+    return Section(TITLE, (Charts(charts, (("train", f"train{smoothing(metrics)}"), ("dev", "dev"))),))
+
+
+def scores(split: str, found: StreamEvaluation) -> tuple[Section, Spans]:
+    """The held-out scores as a table, and the main one as a sentence."""
+    predicted = {"targets, as in training": found.scores.summary()}
+    lead = f"On {counted(found.rows, 'row')} of the {split} split, {counted(found.draws, 'draw')} each."
+    return held_out(split, "its targets", predicted, "one token given all others", found.footing, lead)

@@ -1,0 +1,141 @@
+"""Language models on rows of running text that continue each other: XLNet and its relatives."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from ramify import hub
+from ramify.batching.running_text import RunningText
+from ramify.batching.stream_batch import collate_streams
+from ramify.batching.views.streams import StreamConfig, StreamInput, StreamRow, Streams
+from ramify.dataset.store import Split, Store
+from ramify.errors import RamifyError, counted
+from ramify.inference.base import Pipeline
+from ramify.inference.stream_evaluation import evaluate_streams, held_out_streams
+from ramify.inference.streams import StreamPipeline
+from ramify.models.base import StreamModelConfig
+from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
+from ramify.runs.execute import own_run
+from ramify.runs.language_models import PreparedLanguageModel, training_store, with_vocabulary
+from ramify.runs.running_text import RowDevConfig, RunningTextRun
+from ramify.runs.streams import report, scores
+from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
+from ramify.tasks.permutation_lm import PermutationLMConfig
+from ramify.tasks.stream_task import StreamTask, StreamTaskConfig
+from ramify.tokenizer import Tokenizer
+from ramify.training.seeds import step_seed
+from ramify.training.stage import Stage, stream
+
+
+@dataclass(frozen=True)
+class PreparedStreams(PreparedLanguageModel):
+    """A run with its streams, for training and dev scores."""
+
+    run: "StreamRun"
+    task: StreamTask
+    view: Streams
+
+    def stage(self, number: int) -> Stage[Streams]:
+        config = self.run.stages[number]
+        input = self.run.input
+
+        def collate(rows: Sequence[StreamRow]) -> Any:
+            return collate_streams(rows, input)
+
+        return Stage(config, self.view, collate, self._dev_loss(), make_sampler=stream(self.run.view.num_rows))
+
+    def facts(self) -> dict[str, Any]:
+        text, view = self.view.text, self.view
+        counts = {"documents": len(text.documents) - 1, "sentences": len(text.sentences) - 1, "tokens": text.num_tokens}
+        streams = {"streams": view.config.num_rows, "rows_per_stream": view.per_stream, "left_out": view.left_out}
+        return {"text": counts | streams}
+
+    def reads(self) -> str:
+        facts = self.facts()["text"]
+        return (
+            f"{counted(facts['tokens'], 'token')} in {counted(facts['documents'], 'document')}; "
+            f"{counted(facts['streams'], 'stream')} of {counted(facts['rows_per_stream'], 'row')}, "
+            f"{self.run.input.row_tokens} tokens each; {facts['left_out']:,} tokens at the ends of streams are left out"
+        )
+
+    def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
+        return []
+
+    def _dev_loss(self) -> Callable[[], dict[str, float]] | None:
+        """The measure on the dev streams; None if the dev split has no text, or less than one row."""
+        config, run = self.run.dev, self.run
+        if not len(self.store.split("dev")):
+            return None
+        text = RunningText.open(self.store, self.task.tokenizer, "dev", marks=True)
+        if text.num_tokens < run.input.row_tokens:
+            return None
+        view = held_out_streams(self.task, text, run.view, seed=run.seed)
+
+        def measure() -> dict[str, float]:
+            return {"dev_loss": evaluate_streams(self.task, view, rows=config.rows, draws=config.draws).summary()["loss"]}
+
+        return measure
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamRun(RunningTextRun):
+    """A language model on rows of running text in stored order, each of which continues where the row before it ended."""
+
+    name: ClassVar[str] = "streams"
+
+    model: StreamModelConfig
+    task: StreamTaskConfig = field(default_factory=PermutationLMConfig)
+    input: StreamInput = field(default_factory=StreamInput)
+    view: StreamConfig = field(default_factory=StreamConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    dev: RowDevConfig = field(default_factory=RowDevConfig)
+
+    def notes(self) -> list[str]:
+        if not (self.task.predicts_all_in_orders and self.input.overlap):
+            return []
+        return [
+            f"input.reused_tokens={self.input.reused_tokens} is less than input.row_tokens={self.input.row_tokens}, so rows "
+            "are read in two parts, and no token of the first part is predicted from the second. For full orders of rows, set "
+            f"input.reused_tokens={self.input.row_tokens}."
+        ]
+
+    def prepare(self, out: Path) -> PreparedStreams:
+        store = training_store(self.data)
+        tokenizer = tokenizer_of(self.tokenizer, self.init, store, out, seed=self.seed, marks=True)
+        torch.manual_seed(step_seed(self.seed, 0))
+        model = with_vocabulary(self.model, tokenizer)
+        text = RunningText.open(store, tokenizer, "train", marks=True)
+        view = Streams(text, tokenizer, self.input, self.view, seed=self.seed)
+        if model.memory > view.length:
+            raise RamifyError(
+                f"model.memory={model.memory} is longer than a stream of the data, which has {counted(view.length, 'token')}. "
+                "Lower model.memory or view.rows, or take more text."
+            )
+        return PreparedStreams(self, store, self._task(model, tokenizer), view)
+
+    def _task(self, model: StreamModelConfig, tokenizer: Tokenizer) -> StreamTask:
+        backbone = model.build()
+        if not self.init:
+            return self.task.build(backbone, tokenizer, self.input)
+        checkpoint = hub.checkpoint(self.init)
+        model.initialize(backbone, checkpoint)
+        task = self.task.build(backbone, tokenizer, self.input)
+        saved = hub.saved_config(self.init)
+        if saved is None:
+            hub.load_own_tensors(task, hub.own_tensors(task) | hub.foreign_heads(checkpoint, model), self.init)
+        else:
+            hub.check_settings(task, saved, self.init)
+            hub.start_from(task, checkpoint.tensors, self.init)
+        return task
+
+    @classmethod
+    def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
+        """Held-out loss in the objective's own terms, and on the common footing. Options: those of `scores`."""
+        model, run = of_kind(pipeline, StreamPipeline, source, "a model of running text"), own_run(cls, source)
+        return scores.score(model, source, store, split, run.view if run else StreamConfig(), options)
+
+    def report_sections(self, request: ReportRequest) -> ReportParts:
+        return report.parts(self.view, request)
