@@ -36,7 +36,7 @@ import torch
 
 import ramify
 from ramify.cli.disentangle import LIVE_BATCH
-from ramify.disentangle.data.blocks import list_candidates
+from ramify.disentangle.data.candidates import list_candidates
 from ramify.disentangle.data.channel_builder import build_channel
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.features.pairs import compute_features

@@ -10,10 +10,11 @@ from small_links import CLOSE, INPUT, LOGS, PLAIN, SIZES, TREES, feature_task, l
 
 from fixtures import channel
 from ramify.disentangle.batch import MessageVectors
+from ramify.disentangle.data.candidates import add_candidates
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.data.structure import ReplyStructure
-from ramify.disentangle.data.targets import add_candidates, decode_start, list_read_messages
+from ramify.disentangle.data.targets import decode_start, list_read_messages
 from ramify.disentangle.inference import batches
 from ramify.disentangle.inference import vectors as encoding
 from ramify.disentangle.inference.links import predict_links

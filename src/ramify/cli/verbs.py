@@ -14,6 +14,7 @@ import typer
 from ramify.cli.documents import Data, File, TreeId, read_document, say_left_out, say_unknown
 from ramify.cli.progress import bar
 from ramify.cli.shared import Device, Json, text_or_node
+from ramify.cli.streamed_text import StreamedText
 from ramify.errors import RamifyError
 from ramify.inference.answers import Answer
 from ramify.inference.verbs import VERBS, Option, Streams, Takes
@@ -134,7 +135,7 @@ def command(name: str, form: Form | None = None) -> Callable[..., None]:
         items = source.read(given, load)
         model = load()
         method = getattr(model, name)
-        shown = _ShownText()
+        shown = StreamedText()
         if "progress" in inspect.signature(method).parameters:
             with bar(form.progress or words, form.total(model, items, options)) as advance:
                 answers = method(*items, **options, progress=advance)
@@ -155,28 +156,6 @@ def command(name: str, form: Form | None = None) -> Callable[..., None]:
 
     ask.__doc__ = form.help
     return _signed(ask, parameters)
-
-
-class _ShownText:
-    """A text on standard output that grows while the model writes it. Its line ends with the block, even if that is
-    interrupted. True once there is any text."""
-
-    def __init__(self) -> None:
-        self._begun = False
-
-    def __bool__(self) -> bool:
-        return self._begun
-
-    def add(self, part: str) -> None:
-        self._begun = True
-        print(part, end="", flush=True)
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        if self._begun and error is not BrokenPipeError:
-            print(flush=True)
 
 
 def offers(*verbs: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

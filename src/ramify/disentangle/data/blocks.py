@@ -5,16 +5,12 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 
 from ramify.batching.views.base import Example, View
+from ramify.disentangle.data.candidates import list_candidates
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
 
 NEAR = 12
 """Negative sampling never drops a candidate at most this far back."""
-
-
-def list_candidates(targets: Ints, window: int) -> Int[NDArray, "target candidate"]:
-    """Each target itself, then the messages 1 to `window` before it; -1 before the start of the log."""
-    return np.maximum(targets[:, None] - np.arange(window + 1), -1)
 
 
 class Blocks(View[Example]):

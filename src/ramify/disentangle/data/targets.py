@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ramify.disentangle.data.candidates import add_candidates
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
 
@@ -20,12 +21,3 @@ def list_targets(logs: Logs, start: Ints) -> Ints:
 def list_read_messages(logs: Logs, start: Ints) -> Ints:
     """All messages that are read to decide each log from its message `start` on."""
     return add_candidates(logs, list_targets(logs, start))
-
-
-def add_candidates(logs: Logs, messages: Ints) -> Ints:
-    """The messages with all their candidates."""
-    reach = np.maximum(messages - logs.input.window, logs.offsets[logs.find_log(messages)])
-    depth = np.zeros(len(logs) + 1, dtype=np.int64)
-    np.add.at(depth, reach, 1)
-    np.add.at(depth, messages + 1, -1)
-    return np.flatnonzero(np.cumsum(depth[:-1]) > 0)

@@ -17,9 +17,9 @@ from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.inference.documents.coherence import JudgedRows, probing_measures
 from ramify.inference.documents.floors import FittedFloors, before, fitted_on_others, fitted_on_training
+from ramify.inference.documents.masked_children import masked_child_measures
 from ramify.inference.documents.measures import Advance, HeldOut, Measure, Measures, counted_nodes, spread
 from ramify.inference.documents.reconstruction import sentence_measures, upper_measures
-from ramify.inference.documents.retrieval import masked_child_measures
 from ramify.inference.documents.vectors import encode_documents, read_documents
 from ramify.nn.ragged import inverse, runs
 from ramify.tasks.nested.task import NestedAutoencoder

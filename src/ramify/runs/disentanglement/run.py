@@ -18,11 +18,12 @@ from ramify.dataset.store import Split, Store
 from ramify.disentangle.batch import MessageVectors
 from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.data.blocks import Blocks
+from ramify.disentangle.data.candidates import add_candidates
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.data.reply_trees import build_reply_logs
 from ramify.disentangle.data.structure import ReplyStructure
-from ramify.disentangle.data.targets import add_candidates, decode_start, list_read_messages
+from ramify.disentangle.data.targets import decode_start, list_read_messages
 from ramify.disentangle.data.words import MIN_COUNT, learn_vocabulary, learn_word_vectors
 from ramify.disentangle.distillation import soft_targets
 from ramify.disentangle.inference.batches import make_collator
