@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Bool, Float, Float64, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -76,8 +76,8 @@ class Batch(AnyBatch):
     target_ids: Int[Tensor, " target_total"]
     targets: Rows
     target_depth: Int[Tensor, " target"]
-    labels: Int[Tensor, " label"]
-    """One label per token of `target_ids`, IGNORE if the token is not maskable; after corruption, one per output position."""
+    maskable: Bool[Tensor, " target_total"]
+    """Whether corruption may choose each token of `target_ids`: the targets' own texts without special tokens."""
     weight: Float64[Tensor, " target"]
     context: Int[Tensor, " key"]
     """Rows of `nodes` that each target reads, oldest first."""
@@ -85,8 +85,8 @@ class Batch(AnyBatch):
     """The number of entries of the flat `context` per target."""
     readers: Rows
     """`targets`, grouped so that targets with similar numbers of context nodes are adjacent."""
-    maskable: NDArray[np.int64]
-    """Number of maskable tokens of each target: those with a label before corruption."""
+    num_maskable: NDArray[np.int64]
+    """Number of maskable tokens of each target."""
     own_tokens: NDArray[np.int64]
     """Number of tokens of each target's own text with its special tokens, to which the mask rate applies."""
     source: NDArray[np.int64]
@@ -103,6 +103,8 @@ class Batch(AnyBatch):
     None for other rows."""
     output_positions: OutputPositions | None = None
     """The positions whose states are computed (None = all)."""
+    labels: Int[Tensor, " position"] | None = None
+    """The token to predict at each output position, IGNORE if there is none; None before corruption."""
     null_context: bool = False
     """Whether every target reads the model's learned null row alone."""
 
@@ -175,31 +177,32 @@ class Batch(AnyBatch):
         context = slice(int(keys[:start].sum()), int(keys[:stop].sum()))
         device = self.target_ids.device
         targets, contexts, readers = target_rows(host[start:stop], keys[start:stop])
-        output_positions, labels = None, self.labels[tokens]
+        output_positions, labels = None, self.labels
         if self.output_positions is not None:
             counts = self.output_positions.rows.host_lengths
             picked = slice(int(counts[:start].sum()), int(counts[:stop].sum()))
             output_positions = select_positions(
                 self.output_positions.index[picked] - tokens.start, counts[start:stop], targets, readers
             )
-            labels = self.labels[picked]
+            labels = None if labels is None else labels[picked]
         types, pair_labels = self.token_type_ids, self.pair_labels
         return replace(
             self,
             target_ids=self.target_ids[tokens],
             targets=targets.to(device),
             target_depth=self.target_depth[start:stop],
-            labels=labels,
+            maskable=self.maskable[tokens],
             weight=self.weight[start:stop],
             context=self.context[context],
             contexts=contexts.to(device),
             readers=readers.to(device),
-            maskable=self.maskable[start:stop],
+            num_maskable=self.num_maskable[start:stop],
             own_tokens=self.own_tokens[start:stop],
             source=self.source[start:stop],
             token_type_ids=None if types is None else types[tokens],
             pair_labels=None if pair_labels is None else pair_labels[start:stop],
             output_positions=output_positions,
+            labels=labels,
         )
 
 
@@ -274,8 +277,7 @@ class Collator:
         targets, contexts, readers = target_rows(lengths, keys)
         # Only the target's own text is maskable, not the special tokens after it.
         back = np.repeat(lengths, lengths) - (np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths))
-        asked = (back > after) & (back <= np.repeat(own, lengths) + after)
-        labels = np.where(asked, target_ids, IGNORE)
+        maskable = (back > after) & (back <= np.repeat(own, lengths) + after)
 
         # The example's number distinguishes the same node of two examples.
         example = np.repeat(np.arange(len(examples)), [len(each.targets) for each in examples])[order]
@@ -304,12 +306,12 @@ class Collator:
             target_ids=torch.from_numpy(target_ids),
             targets=targets,
             target_depth=torch.from_numpy(self.forest.depth[source]),
-            labels=torch.from_numpy(labels),
+            maskable=torch.from_numpy(maskable),
             weight=torch.from_numpy(weight),
             context=torch.from_numpy(rank[context].astype(np.int64)),
             contexts=contexts,
             readers=readers,
-            maskable=own,
+            num_maskable=own,
             own_tokens=own + special,
             source=source,
             node_source=nodes,

@@ -114,7 +114,7 @@ def masked_scores(task: MaskedLM, rows: Ints, positions: Ints) -> Float[Tensor, 
     batch = RowCollator(layout.frame)([TextRow(number, row, nothing, types, None) for number, row in enumerate(ids)])
     index = torch.from_numpy(np.arange(count) * width + len(layout.before) + positions)
     asked = select_positions(index, np.ones(count, dtype=np.int64), batch.targets, batch.readers)
-    moved = replace(batch, labels=batch.labels[index], output_positions=asked).to(task.device)
+    moved = replace(batch, output_positions=asked).to(task.device)
     with task.evaluating():
         parts = decode_parts(task.backbone, moved, TOKENS)
         return torch.cat([task.head(hidden.tokens).float() for _, hidden in parts])

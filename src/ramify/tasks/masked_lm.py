@@ -242,7 +242,7 @@ class MaskedLM(Task[Batch]):
         config = self.config
         rate = config.mask_rate if rate is None else rate
         _check_rate(rate, "mask_rate")
-        own = batch.maskable
+        own = batch.num_maskable
         # The length counts special tokens. Halves are rounded to even, as by Python's `round`.
         whole = batch.own_tokens
         chosen = np.minimum(np.maximum(np.round(rate * whole), 1), own).astype(np.int64)
@@ -265,7 +265,7 @@ class MaskedLM(Task[Batch]):
             index, leader = (torch.from_numpy(each).to(seeds.device) for each in (words.index, words.leader))
             chosen = words.counts
 
-        answers = batch.labels.index_select(0, index)
+        answers = batch.target_ids.index_select(0, index)
         seed, own_place, place = seed.index_select(0, index), place.index_select(0, index), place.index_select(0, leader)
         action = counter_rng.uniform(seed, place * 4 + 1)
         drawn = self.choices[counter_rng.randint(len(self.choices), seed, own_place * 4 + 2)]
@@ -280,8 +280,8 @@ class MaskedLM(Task[Batch]):
         return replace(
             batch,
             target_ids=target_ids,
-            labels=answers,
             output_positions=select_positions(index, chosen, batch.targets, batch.readers),
+            labels=answers,
         )
 
     def _pieces(
@@ -295,7 +295,7 @@ class MaskedLM(Task[Batch]):
             key = -uniform.log() / self.word_weight.index_select(0, batch.target_ids)
             random = key.float().view(torch.int32).long()
         # Maskable tokens come first in each row, in random order. The first `chosen` of each row are masked.
-        order = torch.argsort((rows << 33) | ((batch.labels == IGNORE).long() << 32) | random, stable=True)
+        order = torch.argsort((rows << 33) | ((~batch.maskable).long() << 32) | random, stable=True)
         lengths = batch.targets.host_lengths
         starts = np.cumsum(lengths) - lengths
         taken = np.repeat(starts - (np.cumsum(chosen) - chosen), chosen) + np.arange(chosen.sum())
@@ -305,7 +305,7 @@ class MaskedLM(Task[Batch]):
         """Random words or spans of each row. They are chosen one after the other, which is fastest on the host."""
         assert self.word_starts is not None
         lengths = batch.targets.host_lengths
-        ids, maskable = batch.target_ids.cpu().numpy(), (batch.labels != IGNORE).cpu().numpy()
+        ids, maskable = batch.target_ids.cpu().numpy(), batch.maskable.cpu().numpy()
         words = Words.of(self.word_starts[ids], maskable, np.cumsum(lengths) - lengths)
         order = random.cpu().numpy()[words.begin]
         spans = span_lengths(uniform.cpu().numpy()[words.begin]) if self.config.mask_unit == "span" else None
@@ -402,6 +402,7 @@ class MaskedLM(Task[Batch]):
     def _reply_bags(self, batch: Batch) -> Bags:
         """The words of every target, predicted by the vector of its nearest context node, which is the last."""
         assert batch.output_positions is not None
+        assert batch.labels is not None
         clean = batch.target_ids.index_copy(0, batch.output_positions.index, batch.labels)
         reads = batch.contexts.lengths > 0
         last = (batch.contexts.offsets[1:].long() - 1).clamp(min=0)
@@ -432,9 +433,10 @@ class MaskedLM(Task[Batch]):
 
     def masked_states(self, hidden: Hidden, batch: Batch) -> tuple[Float[Tensor, "masked dim"], Int[Tensor, " masked"]]:
         """The states of a corrupted batch's masked tokens, and their labels."""
+        assert batch.output_positions is not None
+        assert batch.labels is not None
         if not self._predicts_next(batch):
             return hidden.tokens, batch.labels
-        assert batch.output_positions is not None
         counts = batch.output_positions.rows.host_lengths
         # The first output position of each row is its first token.
         masked = np.delete(np.arange(int(counts.sum())), np.cumsum(counts) - counts)
