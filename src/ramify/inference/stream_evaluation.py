@@ -27,8 +27,8 @@ def held_out_streams(task: StreamTask, text: RunningText, config: StreamConfig, 
 
     Raises `RamifyError` if the text is shorter than one row.
     """
-    rows = min(config.rows, max(1, text.num_tokens // (LONG_ENOUGH * task.input.row_tokens)))
-    return Streams(text, task.tokenizer, task.input, replace(config, rows=rows), seed=seed)
+    streams = min(config.streams, max(1, text.num_tokens // (LONG_ENOUGH * task.input.row_tokens)))
+    return Streams(text, task.tokenizer, task.input, replace(config, streams=streams), seed=seed)
 
 
 def num_places(view: Streams, rows: int | None) -> int:

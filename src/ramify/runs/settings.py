@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from types import NoneType
 from typing import Any, Literal
 
-from ramify.config import from_record, spelled
+from ramify.config import RENAMED, from_record, renamed, spelled
 from ramify.errors import RamifyError
 
 Texts = Mapping[str, tuple[str, str]]
@@ -23,8 +23,10 @@ def set_fields(value: Any, settings: Texts) -> Any:
     for path, (text, key) in settings.items():
         name, _, rest = path.partition(".")
         if name not in kinds:
-            parts = [part for part in kinds if name in _field_names(getattr(value, part))]
-            hint = f" Did you mean {' or '.join(f'{part}.{name}' for part in parts)}?" if parts else ""
+            meant = [f"{part}.{name}" for part in kinds if name in _field_names(getattr(value, part))]
+            if renamed(key, kinds):
+                meant = [RENAMED[key]]
+            hint = f" Did you mean {' or '.join(meant)}?" if meant else ""
             problem = f"there is no setting {name!r} here" if name else "this is a group of settings, not a setting"
             raise RamifyError(f"--set {key}: {problem}; the settings are {', '.join(kinds)}.{hint}")
         if not rest:
