@@ -17,7 +17,7 @@ from ramify.errors import RamifyError
 from ramify.files import make_folder, replacing
 from ramify.inference.word_classes import WORD_CLASSES, AncestorWords
 from ramify.metrics import DEPTH_BINS, Interval, bootstrap_ratio, depth_bin
-from ramify.models.base import decode_parts, encode_nodes
+from ramify.models.base import decode_parts, encode_context
 from ramify.nn import counter_rng
 from ramify.tasks.masked_lm import MaskedLM
 
@@ -191,7 +191,7 @@ def tally(
             backbone = task.backbone
             vectors = None
             if backbone.reads_context and not batch.null_context:
-                vectors = encode_nodes(backbone, moved, tokens)
+                vectors = encode_context(backbone, moved, tokens)
             nodes = forest.node[batch.source]
             # Each part of a chained text has its own draws.
             part = torch.from_numpy(batch.source - np.searchsorted(forest.node, nodes))
@@ -202,6 +202,7 @@ def tally(
             for draw in range(draws):
                 masked = masker.mask(moved, counter_rng.random_bits(seeds, draw).to(device), mask_rate)
                 assert masked.output_positions is not None
+                assert masked.labels is not None
                 owner = np.repeat(np.arange(len(nodes)), masked.output_positions.rows.host_lengths)
                 word_class, share = np.zeros(len(owner), np.int64), np.full(len(owner), np.nan)
                 if found is not None:
@@ -211,6 +212,7 @@ def tally(
                     share = found.share_of(owner, labels)
                 start = 0
                 for piece, hidden in decode_parts(backbone, masked, tokens, vectors):
+                    assert piece.labels is not None
                     losses, best = task.head.measure(hidden.tokens, piece.labels)
                     own = slice(start, start + len(piece.labels))
                     start = own.stop
@@ -254,7 +256,7 @@ def context_spread(task: MaskedLM, view: Discussions, collator: Collator, *, tok
     if batch is None or batch.null_context or not backbone.reads_context or len(batch.nodes) < 2:
         return None
     with task.evaluating():
-        vectors = encode_nodes(backbone, batch.to(next(task.parameters()).device), tokens).double()
+        vectors = encode_context(backbone, batch.to(next(task.parameters()).device), tokens).double()
     return 1.0 - float(vectors.mean(0).square().sum() / vectors.square().sum(1).mean())
 
 

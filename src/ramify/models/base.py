@@ -386,7 +386,7 @@ class Checkpoint:
         load_strictly(dict(backbone.named_parameters()), own, self.source)
 
 
-def encode_nodes(backbone: Backbone, batch: Batch, limit: int) -> Float[Tensor, "node dim"]:
+def encode_context(backbone: Backbone, batch: Batch, limit: int) -> Float[Tensor, "node dim"]:
     """Encode all clean nodes of a batch, at most `limit` tokens at a time."""
     vectors = [backbone.vectors(batch.node_rows(start, stop)) for start, stop in batch.nodes.runs(limit)]
     return torch.cat(vectors) if vectors else no_vectors(backbone)
@@ -406,7 +406,7 @@ def parts_of(
     Nodes are encoded once, or not at all if `vectors` holds their vectors.
     """
     if backbone.reads_context and not batch.null_context:
-        vectors = encode_nodes(backbone, batch, limit) if vectors is None else vectors
+        vectors = encode_context(backbone, batch, limit) if vectors is None else vectors
         for start, stop in runs(batch.costs, limit):
             part, read = batch.select(start, stop).reading_its_own()
             yield part, vectors.index_select(0, read)

@@ -12,7 +12,7 @@ from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.models import hf
 from ramify.runs.base import RUN_FILE
-from ramify.tokenizer import Kind, Tokenizer, sample
+from ramify.tokenizer import Kind, Tokenizer, reservoir_sample
 
 TOKENIZER_BYTES = 64 * 2**20
 """Size of the uniform sample of the training split on which a tokenizer is trained."""
@@ -70,7 +70,7 @@ def train_tokenizer(store: Store, config: TokenizerConfig, *, seed: int = 0, mar
     nodes = (np.arange(int(store.offsets[tree]), int(store.offsets[tree + 1])) for tree in trees)
     texts = (text for each in nodes for text in store.texts(each))
     return Tokenizer.train(
-        sample(texts, TOKENIZER_BYTES, seed),
+        reservoir_sample(texts, TOKENIZER_BYTES, seed),
         kind=config.kind,
         vocab_size=config.vocab_size,
         lowercase=config.lowercase,

@@ -162,7 +162,7 @@ class CommentTreeRun(LanguageModelRun):
         """Held-out loss, compared with that of the model's own context or of another model. Options: those of
         `scores`."""
         model = of_kind(pipeline, MaskFiller, source, "a masked language model")
-        return scores.score(model, source, store, split, options)
+        return scores.evaluate(model, source, store, split, options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         return report.parts(self.input.context, request)

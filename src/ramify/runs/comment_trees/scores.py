@@ -144,7 +144,7 @@ def _signed(nats: float) -> str:
     return f"{round(nats, 4) + 0.0:+.4f}"  # + 0.0 turns -0.0 into 0.0
 
 
-def score(pipeline: MaskFiller, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> HeldOutLoss:
+def evaluate(pipeline: MaskFiller, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> HeldOutLoss:
     """Score a model on a split, beside its own context or another model, on the same comments and masks. Options: `OPTIONS`."""
     check_options(options, OPTIONS, source, "a masked language model")
     task, own = pipeline.task, pipeline.input.context

@@ -72,7 +72,7 @@ def parts(request: ReportRequest) -> ReportParts:
     if isinstance(model, DocumentPipeline) and store is not None:
         try:
             options: dict[str, Any] = {"rows": min(request.comments, QUICK_ROWS)} if request.comments else {}
-            found = scores.score(
+            found = scores.evaluate(
                 model,
                 str(store.path),
                 store,

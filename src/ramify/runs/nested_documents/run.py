@@ -196,7 +196,7 @@ class NestedRun(LanguageModelRun):
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """Held-out measures of every level. Options: those of `scores`."""
         model = of_kind(pipeline, DocumentPipeline, source, "a model of documents")
-        return scores.score(model, source, store, split, options)
+        return scores.evaluate(model, source, store, split, options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         return report.parts(request)

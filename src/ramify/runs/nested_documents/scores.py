@@ -68,7 +68,7 @@ def others(measure: Measure) -> str:
     return ", ".join(f"{name} {value:.4f}" for name, value in measure.others.items() if value == value)
 
 
-def score(
+def evaluate(
     pipeline: DocumentPipeline,
     source: str,
     store: Store,

@@ -194,7 +194,7 @@ class PackedTextRun(RunningTextRun):
             rows = run.rows
         pairs, packing, seed = (run.pairs, run.packing, run.seed) if run else (PairConfig(), PackConfig(), 0)
         view, collator = rows_of(store, model.task, split, rows, pairs, packing, seed)
-        return scores.score(model, source, view, collator, options)
+        return scores.evaluate(model, source, view, collator, options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         pipeline, store = request.pipeline, request.store

@@ -48,7 +48,7 @@ class RowEvaluation(RunningTextEvaluation):
         ]
 
 
-def score(
+def evaluate(
     pipeline: MaskFiller, source: str, view: TextRows, collator: RowCollator, options: Mapping[str, Any]
 ) -> RowEvaluation:
     """Score a model on all rows of a view, and on the common footing of its text. Options: `OPTIONS`."""

@@ -37,7 +37,7 @@ class StreamEvaluation(RunningTextEvaluation):
         ]
 
 
-def score(
+def evaluate(
     pipeline: StreamPipeline, source: str, store: Store, split: Split, config: StreamConfig, options: Mapping[str, Any]
 ) -> StreamEvaluation:
     """Score a model on the streams of a split, and on the common footing of its text. Options: `OPTIONS`."""
