@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -26,9 +26,6 @@ IGNORE = -100
 
 KEYS_A_TOKEN = 4
 """Number of gathered vectors whose graph (keys and values per layer) is about as large as that of one token (all states)."""
-
-
-Own = TypeVar("Own", bound="AnyBatch")
 
 
 class Movable(ABC):
@@ -56,7 +53,7 @@ class AnyBatch(ABC):
     def num_target_tokens(self) -> int:
         """Tokens of the targets' own texts."""
 
-    def to(self: Own, device: torch.device | str) -> Own:
+    def to(self, device: torch.device | str) -> Self:
         if self.device == torch.device(device):
             return self
         return replace(self, **{field.name: _move(getattr(self, field.name), device) for field in fields(self)})
@@ -158,7 +155,7 @@ class Batch(AnyBatch):
         read, context = self.context.unique(return_inverse=True)
         host = read.cpu().numpy()
         tokens = torch.from_numpy(places(self.nodes.host_lengths, host)).to(read.device)
-        own = replace(
+        reduced = replace(
             self,
             input_ids=self.input_ids[tokens],
             nodes=Rows.build(self.nodes.host_lengths[host]).to(read.device),
@@ -167,7 +164,7 @@ class Batch(AnyBatch):
             context=context,
             node_source=self.node_source[host],
         )
-        return own, read
+        return reduced, read
 
     def select(self, start: int, stop: int) -> "Batch":
         """The batch reduced to the targets `[start, stop)`, with all nodes."""
@@ -256,52 +253,53 @@ class Collator:
         weight = np.concatenate([example.weight for example in examples]) if examples else np.zeros(0)
         special, after = self.layout.num_special, len(self.layout.after)
         room = self.input.max_tokens - special
-        own = np.minimum(self.forest.length[source], room)
+        text_lengths = np.minimum(self.forest.length[source], room)
         types = None
         before: list[NDArray[np.int64]] = []
         if not self.concatenate:
-            lengths = own + special
+            lengths = text_lengths + special
         else:
-            before, lengths = self._rows_with_context(own, keys, context)
+            before, lengths = self._rows_with_context(text_lengths, keys, context)
             keys, context = np.zeros_like(keys), context[:0]
         # A stable order by (rounded length, context size class), so that equal batches are laid out alike.
         order = np.lexsort((doubling_key(keys), length_key(lengths)))
         entries = places(keys, order)
         context = context[entries]
-        source, keys, weight, own, lengths = source[order], keys[order], weight[order], own[order], lengths[order]
+        source, keys, weight = source[order], keys[order], weight[order]
+        text_lengths, lengths = text_lengths[order], lengths[order]
 
         if not self.concatenate:
-            target_ids = self._wrap(source, own)
+            target_ids = self._wrap(source, text_lengths)
         else:
-            target_ids, types = self._concatenated([before[i] for i in order], source, own, lengths)
+            target_ids, types = self._concatenated([before[i] for i in order], source, text_lengths, lengths)
         targets, contexts, readers = target_rows(lengths, keys)
         # Only the target's own text is maskable, not the special tokens after it.
         back = np.repeat(lengths, lengths) - (np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths))
-        maskable = (back > after) & (back <= np.repeat(own, lengths) + after)
+        maskable = (back > after) & (back <= np.repeat(text_lengths, lengths) + after)
 
         # The example's number distinguishes the same node of two examples.
-        example = np.repeat(np.arange(len(examples)), [len(each.targets) for each in examples])[order]
-        by_example = context + np.repeat(example, keys) * len(self.forest.length)
+        numbers = np.repeat(np.arange(len(examples)), [len(example.targets) for example in examples])[order]
+        by_example = context + np.repeat(numbers, keys) * len(self.forest.length)
         nodes, context = np.unique(context if self.share else by_example, return_inverse=True)
         context = context.reshape(-1)
         nodes = nodes % max(1, len(self.forest.length))
         node_weight = None
-        weights = [each.context_weight for each in examples if each.context_weight is not None]
+        weights = [example.context_weight for example in examples if example.context_weight is not None]
         if not self.concatenate and len(weights) == len(examples) > 0:
             # Each example counts a node once, however many of its targets read it.
             _, once = np.unique(by_example, return_index=True)
             node_weight = np.bincount(context[once], np.concatenate(weights)[entries[once]], len(nodes))
             # Without nodes, bincount returns integers.
             node_weight = node_weight.astype(np.float64, copy=False)
-        node_own = np.minimum(self.forest.length[nodes], room)
-        by_length = np.argsort(length_key(node_own + special), kind="stable")
+        node_lengths = np.minimum(self.forest.length[nodes], room)
+        by_length = np.argsort(length_key(node_lengths + special), kind="stable")
         rank = np.empty_like(by_length)
         rank[by_length] = np.arange(len(by_length))
-        nodes, node_own = nodes[by_length], node_own[by_length]
+        nodes, node_lengths = nodes[by_length], node_lengths[by_length]
         node_weight = None if node_weight is None else torch.from_numpy(node_weight[by_length])
         return Batch(
-            input_ids=torch.from_numpy(self._wrap(nodes, node_own)),
-            nodes=Rows.build(node_own + special),
+            input_ids=torch.from_numpy(self._wrap(nodes, node_lengths)),
+            nodes=Rows.build(node_lengths + special),
             depth=torch.from_numpy(self.forest.depth[nodes]),
             target_ids=torch.from_numpy(target_ids),
             targets=targets,
@@ -311,8 +309,8 @@ class Collator:
             context=torch.from_numpy(rank[context].astype(np.int64)),
             contexts=contexts,
             readers=readers,
-            num_maskable=own,
-            own_tokens=own + special,
+            num_maskable=text_lengths,
+            own_tokens=text_lengths + special,
             source=source,
             node_source=nodes,
             frame=self.layout.frame,
@@ -323,10 +321,10 @@ class Collator:
 
     def _wrap(self, nodes: NDArray[np.int64], own: NDArray[np.int64]) -> NDArray[np.int64]:
         """The rows of the nodes' texts, one after the other."""
-        return self.layout.wrap_batch(self.forest.gather(nodes, own), own)
+        return self.layout.wrap_batch(self.forest.gather(nodes, lengths), lengths)
 
     def _rows_with_context(
-        self, own: NDArray[np.int64], keys: NDArray[np.int64], context: NDArray[np.int64]
+        self, text_lengths: NDArray[np.int64], keys: NDArray[np.int64], context: NDArray[np.int64]
     ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
         """The context tokens before each target's text, truncated from the oldest, and the lengths of the whole rows."""
         special, separator = self.layout.num_special, np.array(self.layout.separator, dtype=np.int64)
@@ -339,21 +337,21 @@ class Collator:
             for node in range(key, key + count):
                 parts += [ids[ends[node] - lengths[node] : ends[node]], separator]
             key += count
-            room = max(0, self.concatenate - int(own[index]) - special)
+            room = max(0, self.concatenate - int(text_lengths[index]) - special)
             joined = np.concatenate(parts) if parts else np.zeros(0, np.int64)
             kept = min(room, len(joined))
             before.append(joined[len(joined) - (kept if kept >= len(separator) else 0) :])
-        return before, own + special + np.array([len(each) for each in before], dtype=np.int64)
+        return before, text_lengths + special + np.array([len(tokens) for tokens in before], dtype=np.int64)
 
     def _concatenated(
         self,
         before: list[NDArray[np.int64]],
         source: NDArray[np.int64],
-        own: NDArray[np.int64],
+        text_lengths: NDArray[np.int64],
         lengths: NDArray[np.int64],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Rows `[CLS] context own [SEP]` and their token types: 0 up to the context's end, 1 for the own text."""
-        texts = np.split(self.forest.gather(source, own), np.cumsum(own)[:-1]) if len(own) else []
+        texts = np.split(self.forest.gather(source, text_lengths), np.cumsum(text_lengths)[:-1]) if len(text_lengths) else []
         ids, types = [], []
         for context, text in zip(before, texts, strict=True):
             if len(context):

@@ -91,9 +91,9 @@ class TokenBudget(Sampler):
     def own_steps(self, epoch: int) -> list[Numbers]:
         """Every `world_size`-th step. The last step of an epoch may be empty on some ranks."""
         steps = self.steps(epoch)
-        own = steps[self.rank :: self.world_size]
+        rank_steps = steps[self.rank :: self.world_size]
         rounds = -(-len(steps) // self.world_size)
-        return own + [np.zeros(0, dtype=np.int64)] * (rounds - len(own))
+        return rank_steps + [np.zeros(0, dtype=np.int64)] * (rounds - len(rank_steps))
 
 
 class Stream(Sampler):

@@ -369,11 +369,11 @@ class Checkpoint:
         `otherwise` names the other checkpoints from which such a model may start, for the message.
         """
         if type(self.model) is not type(config):
-            own, theirs = (with_article(type(each).__name__.removesuffix("Config")) for each in (config, self.model))
-            found = "holds no model" if self.model is None else f"holds {theirs}"
+            ours, theirs = (with_article(type(kind).__name__.removesuffix("Config")) for kind in (config, self.model))
+            content = "holds no model" if self.model is None else f"holds {theirs}"
             other = f", or from {otherwise}" if otherwise else ""
             raise RamifyError(
-                f"init={self.source} {found} that Ramify saved; {own} starts from {own} that Ramify saved{other}. Set "
+                f"init={self.source} {content} that Ramify saved; {ours} starts from {ours} that Ramify saved{other}. Set "
                 "init to such a checkpoint."
             )
         return self.model
@@ -382,8 +382,8 @@ class Checkpoint:
         """Load the saved model's weights into `backbone`. Raises if settings other than the `free` ones differ."""
         own_settings = {name: value for name, value in vars(config).items() if name in free}
         hf.require(config, vars(self.saved_as(config)) | own_settings, self.source)
-        own = {name.removeprefix(BACKBONE): each for name, each in self.tensors.items() if name.startswith(BACKBONE)}
-        load_strictly(dict(backbone.named_parameters()), own, self.source)
+        tensors = {name.removeprefix(BACKBONE): tensor for name, tensor in self.tensors.items() if name.startswith(BACKBONE)}
+        load_strictly(dict(backbone.named_parameters()), tensors, self.source)
 
 
 def encode_context(backbone: Backbone, batch: Batch, limit: int) -> Float[Tensor, "node dim"]:
