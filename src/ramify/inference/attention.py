@@ -50,27 +50,27 @@ def node_attention(backbone: Backbone, text: NodeInContext, ids: Sequence[int]) 
             record = recorded(backbone, batch.rows(context=backbone.reads_context))
     names = _names(text, batch.node_source.tolist())
     read = ["null"] if batch.null_context else [names[row] for row in batch.context.tolist()]
-    own_id, own = text.tree.nodes[text.node].id, spelled(text.tokenizer, batch.target_ids)
+    node_id, tokens = text.tree.nodes[text.node].id, spelled(text.tokenizer, batch.target_ids)
     of_nodes = record.pop("encoder", []) if backbone.reads_context else []
-    found = text_tables(record, own_id, own, read)
+    tables = text_tables(record, node_id, tokens, read)
     ancestors = torch.split(batch.input_ids, nodes.tolist())
     # Ancestors come in the order of the context, oldest first.
     for row in dict.fromkeys(batch.context.tolist()):
         words = spelled(text.tokenizer, ancestors[row])
-        found.append(AttentionTable("encoder", "self", names[row], words, words, [layer["self"][row] for layer in of_nodes]))
-    return found
+        tables.append(AttentionTable("encoder", "self", names[row], words, words, [layer["self"][row] for layer in of_nodes]))
+    return tables
 
 
 def text_tables(record: AttentionRecord, node: str, tokens: list[str], ancestors: list[str]) -> list[AttentionTable]:
     """The weights of one text, among its tokens and from them to its ancestors."""
-    found = []
+    tables = []
     for stack, layers in record.items():
         for kind in layers[0]:
             keys = ancestors if kind == "cross" else tokens
             # A text without ancestors has no weights of cross-attention.
             if keys:
-                found.append(AttentionTable(stack, kind, node, tokens, keys, [layer[kind][0] for layer in layers]))
-    return found
+                tables.append(AttentionTable(stack, kind, node, tokens, keys, [layer[kind][0] for layer in layers]))
+    return tables
 
 
 def check_records(backbone: AnyBackbone) -> None:
@@ -115,7 +115,7 @@ def chosen_heads(tables: Sequence[AttentionTable], layer: int | None, head: int 
     for name, number in (("layer", layer), ("head", head)):
         if number is not None and not 1 <= number <= sizes[name]:
             raise RamifyError(f"{name}={number} is not in this model. Choose 1 to {sizes[name]}, or leave it out.")
-    found = []
+    stacks = []
     for table in tables:
         heads = tuple(
             HeadWeights(place, number, weights.float().cpu().numpy())
@@ -124,5 +124,5 @@ def chosen_heads(tables: Sequence[AttentionTable], layer: int | None, head: int 
             if layer in (None, place) and head in (None, number)
         )
         if heads:
-            found.append(StackWeights(table.stack, table.kind, table.node, tuple(table.queries), tuple(table.keys), heads))
-    return tuple(found)
+            stacks.append(StackWeights(table.stack, table.kind, table.node, tuple(table.queries), tuple(table.keys), heads))
+    return tuple(stacks)

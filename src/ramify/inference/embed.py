@@ -70,7 +70,7 @@ class EmbeddingPipeline(Pipeline, ABC):
         frame, or in each `tree` if this column is named. Raises `RamifyError` for other types.
         """
         texts = read_texts(data, "embed", text=text, id=id, parent=parent, tree=tree)
-        trees = [Tree((Node(each),)) if isinstance(each, str) else each for each in texts.items]
+        trees = [Tree((Node(item),)) if isinstance(item, str) else item for item in texts.items]
         if not any(map(len, trees)):
             return np.zeros((0, self.dim), dtype=np.float32)
         forest = self.forest(trees)

@@ -51,10 +51,10 @@ class RowScores:
         """Loss in nats per masked token, perplexity, accuracy and count, and those of next-sentence prediction if the model
         predicts it."""
         masked = self.masked.summary()
-        found = {**masked, "perplexity": float(np.exp(masked["loss"]))}
+        summary = {**masked, "perplexity": float(np.exp(masked["loss"]))}
         if self.next_sentence.count:
-            found[NEXT_SENTENCE] = self.next_sentence.summary()
-        return found
+            summary[NEXT_SENTENCE] = self.next_sentence.summary()
+        return summary
 
 
 def spread_rows(view: TextRows, count: int) -> Ints:
@@ -125,8 +125,8 @@ def masked_log_probabilities(task: MaskedLM) -> LogProbabilities:
 
     def predict(rows: Ints, positions: Ints) -> NDArray[np.float64]:
         answers = torch.from_numpy(rows[np.arange(len(rows)), positions]).to(task.device)
-        found = masked_scores(task, rows, positions).double().log_softmax(-1)
-        return found.gather(1, answers[:, None])[:, 0].cpu().numpy()
+        log_probabilities = masked_scores(task, rows, positions).double().log_softmax(-1)
+        return log_probabilities.gather(1, answers[:, None])[:, 0].cpu().numpy()
 
     return predict
 

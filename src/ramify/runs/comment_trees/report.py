@@ -77,14 +77,14 @@ def trees_of(split: str) -> str:
 
 def gain_sentence(found: Measured) -> Spans:
     """The loss that the context saves, as a sentence; empty if the model reads no context."""
-    if found.own in BLIND:
+    if found.training_context in BLIND:
         return ()
     saved = found.saved["none"]["all"]
     interval = (
         f"95 % interval {number(saved.low, '+.4f')} to {number(saved.high, '+.4f')}" if found.trees > 1 else "one tree only"
     )
     return (
-        f"On {trees_of(found.split)}, reading comments {NAMES[found.own]} instead of without context saves the model ",
+        f"On {trees_of(found.split)}, reading comments {NAMES[found.training_context]} instead of without context saves the model ",
         Strong(f"{number(saved.value, '+.4f')} nats per masked token"),
         f" ({interval}).",
         *chosen_on_dev(found.split),
@@ -140,7 +140,7 @@ def _against_tokens(metrics: Metrics, kind: str, label: str, field: str, subtrac
 
 def gains(measured: Measured, title: str = "Gain from context, by depth and word class") -> Section:
     """Loss of one model with each context, and the differences, with bootstrap intervals over trees."""
-    own = measured.scores[measured.own]
+    own = measured.scores[measured.training_context]
     parts = parts_of(own)
     by_depth = [name for name in ("all", *DEPTH_BINS) if name in parts]
     by_class = [name for name in own.classes if name in parts]
@@ -161,7 +161,7 @@ def gains(measured: Measured, title: str = "Gain from context, by depth and word
 
 def _limits(measured: Measured) -> Spans:
     """The comments with which a context is compared, if not all can read it."""
-    whole = measured.scores[measured.own].count.sum()
+    whole = measured.scores[measured.training_context].count.sum()
     return [
         f" The comparison with the same model {NAMES[context]} covers the comments that can read it, with "
         f"{scores.count.sum() / whole:.0%} of the masked tokens."
@@ -187,7 +187,7 @@ def _table(measured: Measured, names: Sequence[str]) -> Table:
 
 def _drawn(measured: Measured, context: Context, name: str) -> tuple[float, float, float] | None:
     """The gain in a depth bin or word class, with its interval; None for a single tree, which has no interval."""
-    found, scores = measured.saved[context].get(name), measured.own_beside(context)
+    found, scores = measured.saved[context].get(name), measured.scores_beside(context)
     return (found.value, found.low, found.high) if found and _several(by_tree(scores.count, parts_of(scores)[name])) else None
 
 
@@ -196,7 +196,7 @@ def _several(count: NDArray[np.int64]) -> bool:
 
 
 def _row(name: str, shown: Mapping[Context, Scores], measured: Measured) -> tuple[Cell, ...]:
-    own = measured.scores[measured.own]
+    own = measured.scores[measured.training_context]
     part = parts_of(own)[name]
     count = by_tree(own.count, part)
     several = _several(count)
@@ -205,7 +205,7 @@ def _row(name: str, shown: Mapping[Context, Scores], measured: Measured) -> tupl
         cells.append(_estimate(bootstrap_ratio(by_tree(each.loss, part), count), ".3f", several))
     for context, found in measured.saved.items():
         if name in found:
-            compared = _several(by_tree(measured.own_beside(context).count, part))
+            compared = _several(by_tree(measured.scores_beside(context).count, part))
             cells.append(_estimate(found[name], "+.3f", compared))
         else:
             cells.append(Cell("–", "no such comment"))

@@ -7,7 +7,7 @@ from ramify.runs.base import ReportParts, ReportRequest, no_progress
 from ramify.runs.curves import TITLE, Metrics, dev_line, no_curves, smoothing, train_line
 from ramify.runs.running_text_report import held_out, report_parts
 from ramify.runs.sections import Chart, Charts, Section, Spans
-from ramify.runs.streams.scores import StreamEvaluation, score
+from ramify.runs.streams.scores import StreamEvaluation, evaluate
 from ramify.tasks.stream_task import StreamTask
 
 
@@ -20,7 +20,7 @@ def parts(config: StreamConfig, request: ReportRequest) -> ReportParts:
     if isinstance(model, StreamPipeline) and store is not None:
         try:
             options = {"draws": request.draws, "rows": request.comments or None, "progress": no_progress}
-            found = score(model, str(store.path), store, request.split, config, options)
+            found = evaluate(model, str(store.path), store, request.split, config, options)
         except RamifyError as error:
             missing = str(error)
         else:
