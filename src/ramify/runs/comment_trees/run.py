@@ -107,7 +107,7 @@ class PreparedDiscussions(PreparedLanguageModel):
                 name: evaluate(task, *view, trees, draws=config.draws, mask_rate=config.mask_rate or None)
                 for name, view in views.items()
             }
-            record = {name: each.summary()["loss"] for name, each in scores.items()}
+            record = {name: context_scores.summary()["loss"] for name, context_scores in scores.items()}
             spread = context_spread(task, *views["dev_loss"])
             return record if spread is None else record | {"context_spread": spread}
 

@@ -82,23 +82,25 @@ class PreparedRows(PreparedLanguageModel):
 
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         facts = self.facts()["text"]
-        found = []
+        warnings = []
         if facts["tokens"] < self.task.input.room(self.task.tokenizer):
-            found.append(
+            warnings.append(
                 f"the training split has {counted(facts['tokens'], 'token')}, fewer than one row of input.max_tokens="
                 f"{self.task.input.max_tokens}. Add text, or lower input.max_tokens."
             )
         if "random_next" not in facts:
-            return found
+            return warnings
         if facts["random_next"] in (0, facts["rows"]) and self.task.next_head is not None:
             kind = "random" if facts["random_next"] else "the next sentences"
-            found.append(
+            warnings.append(
                 f"all second segments are {kind}, so task.next_sentence has nothing to learn from. It needs documents of "
                 "several sentences; ramify train roberta needs none."
             )
         if facts["documents"] == 1:
-            found.append("the text is one document, so random second segments come from other places in it, not from others.")
-        return found
+            warnings.append(
+                "the text is one document, so random second segments come from other places in it, not from others."
+            )
+        return warnings
 
     def _dev_loss(self) -> Callable[[], dict[str, float]] | None:
         """The measure on the dev rows; None if the dev split has none."""
