@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -103,26 +104,31 @@ def _names(text: NodeInContext, places: Sequence[int]) -> list[str]:
     return names
 
 
-def chosen_heads(tables: Sequence[AttentionTable], layer: int | None, head: int | None) -> tuple[StackWeights, ...]:
-    """The tables with NumPy arrays, reduced to a layer and a head (counted from 1), if any is given.
+class WantedHeads(NamedTuple):
+    """The layer and the head, counted from 1, whose weights are wanted (None: all), and the factorization order."""
 
-    Raises `RamifyError` if no table has this layer or head.
-    """
-    sizes = {
-        "layer": max(len(table.layers) for table in tables),
-        "head": max(len(weights) for table in tables for weights in table.layers),
-    }
-    for name, number in (("layer", layer), ("head", head)):
-        if number is not None and not 1 <= number <= sizes[name]:
-            raise RamifyError(f"{name}={number} is not in this model. Choose 1 to {sizes[name]}, or leave it out.")
-    stacks = []
-    for table in tables:
-        heads = tuple(
-            HeadWeights(place, number, weights.float().cpu().numpy())
-            for place, of_heads in enumerate(table.layers, 1)
-            for number, weights in enumerate(of_heads, 1)
-            if layer in (None, place) and head in (None, number)
-        )
-        if heads:
-            stacks.append(StackWeights(table.stack, table.kind, table.node, tuple(table.queries), tuple(table.keys), heads))
-    return tuple(stacks)
+    layer: int | None
+    head: int | None
+    order: Literal["forward", "backward", "random"] | None
+    seed: int
+
+    def of(self, tables: Sequence[AttentionTable]) -> tuple[StackWeights, ...]:
+        """The wanted weights as NumPy arrays. Raises `RamifyError` if no table has this layer or head."""
+        sizes = {
+            "layer": max(len(table.layers) for table in tables),
+            "head": max(len(weights) for table in tables for weights in table.layers),
+        }
+        for name, number in (("layer", self.layer), ("head", self.head)):
+            if number is not None and not 1 <= number <= sizes[name]:
+                raise RamifyError(f"{name}={number} is not in this model. Choose 1 to {sizes[name]}, or leave it out.")
+        stacks = []
+        for table in tables:
+            heads = tuple(
+                HeadWeights(place, number, weights.float().cpu().numpy())
+                for place, of_heads in enumerate(table.layers, 1)
+                for number, weights in enumerate(of_heads, 1)
+                if self.layer in (None, place) and self.head in (None, number)
+            )
+            if heads:
+                stacks.append(StackWeights(table.stack, table.kind, table.node, tuple(table.queries), tuple(table.keys), heads))
+        return tuple(stacks)

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from ramify.batching.text_input import Context
 from ramify.config import check_seed
 from ramify.errors import RamifyError, counted
 from ramify.inference.answers import Likelihood, NodeAttention, StreamAttention
-from ramify.inference.attention import AttentionTable, check_pairs, check_records, chosen_heads, spelled, text_tables
+from ramify.inference.attention import AttentionTable, WantedHeads, check_pairs, check_records, spelled, text_tables
 from ramify.inference.base import TOKENS
 from ramify.inference.fill_mask import FillingPipeline
 from ramify.inference.generate import GeneratingPipeline
@@ -125,17 +124,10 @@ class DenoisingPipeline(WordPipeline):
         return hidden.gather(1, index)
 
     def _attention(
-        self,
-        tree: Tree | str,
-        node: str | int | None,
-        context: Context | None,
-        layer: int | None,
-        head: int | None,
-        order: Literal["forward", "backward", "random"] | None,
-        seed: int,
+        self, tree: Tree | str, node: str | int | None, context: Context | None, wanted: WantedHeads
     ) -> NodeAttention:
         query, ids = self._text(tree, node, context)
-        return NodeAttention(*query.head, chosen_heads(self._content(query, ids), layer, head))
+        return NodeAttention(*query.head, wanted.of(self._content(query, ids)))
 
 
 class PermutationPipeline(WordPipeline, ScoringPipeline, GeneratingPipeline):
@@ -235,20 +227,13 @@ class PermutationPipeline(WordPipeline, ScoringPipeline, GeneratingPipeline):
         return np.concatenate(log_probabilities)
 
     def _attention(
-        self,
-        tree: Tree | str,
-        node: str | int | None,
-        context: Context | None,
-        layer: int | None,
-        head: int | None,
-        order: Literal["forward", "backward", "random"] | None,
-        seed: int,
+        self, tree: Tree | str, node: str | int | None, context: Context | None, wanted: WantedHeads
     ) -> StreamAttention:
         query, ids = self._text(tree, node, context)
         masks = np.flatnonzero(ids == self.tokenizer.mask_id)
-        ranks = None
+        order, ranks = wanted.order, None
         if order is not None:
-            ranks = _ranks(order, len(ids), seed)
+            ranks = _ranks(order, len(ids), wanted.seed)
             if len(masks):
                 mask = self.tokenizer.token(self.tokenizer.mask_id)
                 raise RamifyError(f"order={order} needs a text without {mask}, which this model never reads. Remove {mask}.")
@@ -267,7 +252,7 @@ class PermutationPipeline(WordPipeline, ScoringPipeline, GeneratingPipeline):
         tables = self._content(query, ids) if ranks is None else self._ordered_content(query, ids, ranks)
         tables.append(self._table(query, "query", asked, ids, layers))
         places = () if order is None or ranks is None else tuple(ranks.tolist())
-        return StreamAttention(*query.head, order, places, chosen_heads(tables, layer, head))
+        return StreamAttention(*query.head, order, places, wanted.of(tables))
 
     def _each_alone(self, ids: Ints) -> list[Tensor]:
         """The query stream of each layer where each token alone is predicted, in a row of its own."""
