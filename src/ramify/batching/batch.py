@@ -319,7 +319,7 @@ class Collator:
             null_context=self.input.context == "null",
         )
 
-    def _wrap(self, nodes: NDArray[np.int64], own: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _wrap(self, nodes: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """The rows of the nodes' texts, one after the other."""
         return self.layout.wrap_batch(self.forest.gather(nodes, lengths), lengths)
 
