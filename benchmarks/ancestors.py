@@ -2,9 +2,9 @@
 
     python benchmarks/ancestors.py plan
     python benchmarks/ancestors.py run --out runs/ancestors --data DATA A-reddit-tree-0
-    python benchmarks/ancestors.py keep --out runs/ancestors --to benchmarks/scores/ancestors
-    python benchmarks/ancestors.py table --out benchmarks/scores/ancestors --rows benchmarks/results/ancestors.jsonl
-    python benchmarks/ancestors.py picture --out benchmarks/scores/ancestors --svg benchmarks/pictures/ancestors.svg
+    python benchmarks/ancestors.py keep --out runs/ancestors --to benchmarks/scores/ancestors.parquet
+    python benchmarks/ancestors.py table --out benchmarks/scores/ancestors.parquet --rows benchmarks/results/ancestors.jsonl
+    python benchmarks/ancestors.py picture --out benchmarks/scores/ancestors.parquet --svg benchmarks/pictures/ancestors.svg
 
 DATA holds the built stores reddit, iac, open, open-without-oasst, open-without-stackexchange, oasst, stackexchange and modes,
 and minilm, a copy of all-MiniLM-L6-v2. The card of the shipped checkpoint has the commands for open; the stores without a set
@@ -17,8 +17,8 @@ leave it out of the export. modes leaves out the four submissions that cmv-adhom
 
 `run` carries out the `ramify` commands of the plan, prints them, and skips those whose results are already there; the same
 command continues an interrupted run. OUT/NAME holds the trained model, and per evaluation LABEL.json and LABEL.npz (sums by
-tree, depth and word class), from which `table` computes paired bootstrap intervals over trees. `keep` copies what `table` and
-`picture` read.
+tree, depth and word class), from which `table` computes paired bootstrap intervals over trees. `keep` adds what `table`
+and `picture` read to a table.
 """
 
 import argparse
@@ -35,6 +35,7 @@ from experiments import Figures, Item, carry_out, copy_curve, found_in, print_pl
 from ramify.inference.evaluation import Scores, describe, gain, pool
 from ramify.metrics import DEPTH_BINS
 from ramify.training.metrics_log import read_metrics
+from raw_scores import add_keep, adding_runs, reads_runs
 from rows import current_commit, replace_rows
 from tables import in_full
 
@@ -138,18 +139,19 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def keep(arguments: argparse.Namespace) -> None:
-    """Copy the scores and the dev losses of finished runs, a few kilobytes each, without the models."""
-    for item in items():
-        source, target = arguments.out / item.name, arguments.to / item.name
-        done = [label for label in item.scores if (source / f"{label}.json").exists()]
-        if not done:
-            continue
-        target.mkdir(parents=True, exist_ok=True)
-        for label in done:
-            shutil.copyfile(source / f"{label}.json", target / f"{label}.json")
-        if "own" in done:
-            shutil.copyfile(source / "own.npz", target / "own.npz")
-        copy_curve(source, target, ("step", "seconds", "target_tokens", "loss", "dev_loss"))
+    """Add the scores and the dev losses of finished runs, a few kilobytes each, to a table, without the models."""
+    with adding_runs(arguments.to) as to:
+        for item in items():
+            source, target = arguments.out / item.name, to / item.name
+            done = [label for label in item.scores if (source / f"{label}.json").exists()]
+            if not done:
+                continue
+            target.mkdir(parents=True, exist_ok=True)
+            for label in done:
+                shutil.copyfile(source / f"{label}.json", target / f"{label}.json")
+            if "own" in done:
+                shutil.copyfile(source / "own.npz", target / "own.npz")
+            copy_curve(source, target, ("step", "seconds", "target_tokens", "loss", "dev_loss"))
 
 
 def add_gains(
@@ -161,6 +163,7 @@ def add_gains(
         figures.add(table, row, column, each["value"], command, interval=each, **more)
 
 
+@reads_runs
 def table(arguments: argparse.Namespace) -> None:
     """Compute the figures of all results that are there, print them, and write them to the rows of a page."""
     commit, _ = current_commit()
@@ -271,6 +274,7 @@ def _add_unseen(figures: Figures, out: Path) -> None:
                     add_gains(figures, "ancestors-unseen", row, found["saved"], command)
 
 
+@reads_runs
 def picture(arguments: argparse.Namespace) -> None:
     """Plot what the right ancestors save: on dev against tokens seen, and on held-out trees by depth and by word class."""
     import matplotlib
@@ -335,10 +339,7 @@ def main(words: Sequence[str] | None = None) -> None:
     running.add_argument("--data", type=Path, required=True, help="folder of the built stores")
     running.add_argument("--out", type=Path, required=True)
     running.add_argument("names", nargs="+")
-    keeping = commands.add_parser("keep")
-    keeping.set_defaults(call=keep)
-    keeping.add_argument("--out", type=Path, required=True)
-    keeping.add_argument("--to", type=Path, required=True)
+    add_keep(commands, keep)
     tables = commands.add_parser("table")
     tables.set_defaults(call=table)
     tables.add_argument("--out", type=Path, required=True)

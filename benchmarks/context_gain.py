@@ -2,14 +2,16 @@
 
     python benchmarks/context_gain.py plan
     python benchmarks/context_gain.py run --data STORE --init MINILM --model tree --seed 0 --out runs/gain/reddit
-    python benchmarks/context_gain.py table --out runs/gain/reddit
-    python benchmarks/context_gain.py picture --out runs/gain/reddit --svg gain.svg
+    python benchmarks/context_gain.py keep --out runs/gain/reddit --to benchmarks/scores/reddit-college.parquet
+    python benchmarks/context_gain.py table --out benchmarks/scores/reddit-college.parquet
+    python benchmarks/context_gain.py picture --out benchmarks/scores/reddit-college.parquet --svg gain.svg
 
 An ablation is a run such as `--model tree --name cls --set model.pooling=cls`. Without `--init`, a run trains from scratch.
 
 The same command resumes an interrupted run. OUT/MODEL-SEED/ holds the trained model, its metrics, and scores-CONTEXT.npz (sums
-by tree, depth and word class), from which `table` computes paired bootstrap intervals over trees. benchmarks/scores keeps the
-scores of finished runs, so that the two runs of a comparison may come from different machines.
+by tree, depth and word class), from which `table` computes paired bootstrap intervals over trees. `keep` adds the scores and
+metrics of runs to a table, so that the two runs of a comparison may come from different machines; `table` and `picture` read
+the table, or the folder of the runs.
 
 All models train with 40 % of the tokens masked, which teaches more in a short training, and are scored with 15 %.
 
@@ -39,6 +41,7 @@ from ramify.recipes import RECIPES
 from ramify.runs import Run, execute
 from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.training.metrics_log import read_metrics
+from raw_scores import add_keep, add_runs, reads_runs
 from rows import add_options, append_rows
 
 MODELS = ("tree", "none", "mismatched", "parent", "text")
@@ -111,6 +114,12 @@ def _say(record: dict) -> None:
         print(json.dumps(shown), flush=True)
 
 
+def keep(arguments: argparse.Namespace) -> None:
+    """Add the scores and the metrics of scored runs to a table."""
+    add_runs(arguments.out, arguments.to, scores=("scores-*.npz",), more=("metrics.jsonl",))
+
+
+@reads_runs
 def table(arguments: argparse.Namespace) -> None:
     """Print the loss of each model, and the gain of `tree` over it pooled over seeds."""
     found = _found(arguments.out)
@@ -134,6 +143,7 @@ def _found(out: Path) -> dict[tuple[str, str], dict[int, Scores]]:
     return found
 
 
+@reads_runs
 def picture(arguments: argparse.Namespace) -> None:
     """Plot the gain of `tree` over the others: on dev during training, one line per seed; on held-out trees by depth."""
     import matplotlib
@@ -228,6 +238,7 @@ def main() -> None:
     running.add_argument("--contexts", nargs="*", help="evaluation contexts of the model (default for tree: all its controls)")
     running.add_argument("--out", type=Path, required=True)
     add_options(running)
+    add_keep(commands, keep)
     pictures = commands.add_parser("picture")
     pictures.set_defaults(call=picture)
     pictures.add_argument("--out", type=Path, required=True)

@@ -4,15 +4,15 @@
     python benchmarks/nested_runs.py prepare --data DATA --books BOOKS
     python benchmarks/nested_runs.py run --data DATA --out runs/nested A
     python benchmarks/nested_runs.py curve --data DATA --out runs/nested --weights SNAPSHOTS A
-    python benchmarks/nested_runs.py keep --out runs/nested --to benchmarks/scores/nested
-    python benchmarks/nested_runs.py table --out benchmarks/scores/nested --rows benchmarks/results/nested.jsonl
-    python benchmarks/nested_runs.py picture --out benchmarks/scores/nested --svg benchmarks/pictures/nested.svg
+    python benchmarks/nested_runs.py keep --out runs/nested --to benchmarks/scores/nested.parquet
+    python benchmarks/nested_runs.py table --out benchmarks/scores/nested.parquet --rows benchmarks/results/nested.jsonl
+    python benchmarks/nested_runs.py picture --out benchmarks/scores/nested.parquet --svg benchmarks/pictures/nested.svg
 
 `prepare` makes the data set DATA/books of 38 novels, of which the seven of authors with several are the test split and two are
 dev; DATA/few of five of its novels; and the tokenizer of all models, DATA/tokenizer.json. DATA/minilm is a copy of
 all-MiniLM-L6-v2, for comparisons. `run` carries out the commands of the plan, prints them, and skips those whose results are
-already there; the same command continues an interrupted run. `curve` scores weights from the middle of training. `keep` copies
-what `table` and `picture` read.
+already there; the same command continues an interrupted run. `curve` scores weights from the middle of training. `keep` adds
+what `table` and `picture` read to a table.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import Figures, Item, carry_out, copy_curve, found_in, print_plan, score_command, train_command
+from raw_scores import adding_runs, reads_runs
 from rows import current_commit, replace_rows
 
 TEST = ("charles-dickens", "jane-austen", "leo-tolstoy")
@@ -182,16 +183,17 @@ def curve(arguments: argparse.Namespace) -> None:
 
 
 def keep(arguments: argparse.Namespace) -> None:
-    """Copy the scores and the dev losses of finished runs, without the models."""
-    for item in items():
-        source, target = arguments.out / item.name, arguments.to / item.name
-        levels = ("token", "sentence", "paragraph", "chapter", "document")
-        losses = [f"dev_{kind}_{level}" for kind in ("reconstruction", "mlm", "coherence") for level in levels]
-        copy_curve(source, target, ("step", "target_tokens", "loss", "dev_loss", *losses))
-        for label in (*item.scores, "curve"):
-            if (source / f"{label}.json").exists():
-                target.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source / f"{label}.json", target / f"{label}.json")
+    """Add the scores and the dev losses of finished runs to a table, without the models."""
+    levels = ("token", "sentence", "paragraph", "chapter", "document")
+    losses = [f"dev_{kind}_{level}" for kind in ("reconstruction", "mlm", "coherence") for level in levels]
+    with adding_runs(arguments.to) as to:
+        for item in items():
+            source, target = arguments.out / item.name, to / item.name
+            copy_curve(source, target, ("step", "target_tokens", "loss", "dev_loss", *losses))
+            for label in (*item.scores, "curve"):
+                if (source / f"{label}.json").exists():
+                    target.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(source / f"{label}.json", target / f"{label}.json")
 
 
 LENGTHS = {"1-5": "1–5", "6-10": "6–10", "11-20": "11–20", "21-31": "21–31", "": "all"}
@@ -238,6 +240,7 @@ SENTENCE_MEASURES = ("mlm_accuracy", "coherence_mse", "probing_auroc")
 NAMES = {"bleu": "bleu (of 100)", "coherence_mse": "coherence mse, four or more children"}
 
 
+@reads_runs
 def table(arguments: argparse.Namespace) -> None:
     """Compute the figures of all results that are there, print them, and write them to the rows of a page."""
     commit, _ = current_commit()
@@ -429,6 +432,7 @@ def _add_use(figures: Figures, out: Path) -> None:
                     )
 
 
+@reads_runs
 def picture(arguments: argparse.Namespace) -> None:
     """Plot reconstruction of sentences against tokens, and the losses of all levels during training."""
     import matplotlib
@@ -502,7 +506,7 @@ def main(words: Sequence[str] | None = None) -> None:
         if function in (prepare, run, curve):
             own.add_argument("--data", type=Path, required=True)
         if function not in (plan, prepare):
-            own.add_argument("--out", type=Path, required=True, help="folder of the runs, or of what `keep` has kept")
+            own.add_argument("--out", type=Path, required=True, help="folder of the runs, or the table that `keep` wrote")
         if function in (run, curve):
             own.add_argument("names", nargs="+")
         if function is prepare:
@@ -510,7 +514,7 @@ def main(words: Sequence[str] | None = None) -> None:
         if function is curve:
             own.add_argument("--weights", type=Path, required=True, help="folder of STEP.safetensors")
         if function is keep:
-            own.add_argument("--to", type=Path, required=True)
+            own.add_argument("--to", type=Path, required=True, help="table, benchmarks/scores/nested.parquet")
         if function is table:
             own.add_argument("--rows", type=Path, help="file of rows to write, benchmarks/results/nested.jsonl")
             own.add_argument("--commit", help="commit of the runs (default: that of the checkout)")

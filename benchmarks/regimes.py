@@ -3,13 +3,15 @@
     python benchmarks/regimes.py data --data STORE --out SMALL
     python benchmarks/regimes.py train --data SMALL --regime tree --seed 0 --out runs/regimes
     python benchmarks/regimes.py noise --data STORE --regime tree --out runs/regimes
-    python benchmarks/regimes.py table --out runs/regimes
-    python benchmarks/regimes.py picture --out runs/regimes --svg regimes.svg
+    python benchmarks/regimes.py keep --out runs/regimes --to benchmarks/scores/regimes.parquet
+    python benchmarks/regimes.py table --out benchmarks/scores/regimes.parquet
+    python benchmarks/regimes.py picture --out benchmarks/scores/regimes.parquet --svg regimes.svg
 
 `data` leaves out trees of more than `--most` comments: a tree of 14,000 would be a single update of `tree` and hundreds of
 updates of the others. `train` makes `--steps` updates of `--comments` predicted comments on average, for any regime (a unit is
 never cut, so the budget of a step is chosen for that mean). It then scores the test split with BERT's masks; settings were
 chosen on dev. `noise` measures tr Cov(g) / |E g|² over steps of exactly `--comments` predicted comments at fixed parameters.
+`keep` adds the scores of runs to a table; `table` and `picture` read it, or the folder of the runs.
 """
 
 import argparse
@@ -43,6 +45,7 @@ from ramify.recipes import RECIPES
 from ramify.runs import Run, execute
 from ramify.tasks.base import MAIN
 from ramify.tasks.masked_lm import MaskedLMConfig
+from raw_scores import add_keep, add_runs, reads_runs
 from rows import add_options, append_rows
 
 REGIMES: dict[str, dict[str, str]] = {
@@ -206,13 +209,19 @@ def noise(arguments: argparse.Namespace) -> None:
         "comments": arguments.comments,
     }
     record |= {"trace_covariance": covariance, "squared_mean": signal, "noise": covariance / signal}
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    name = f"noise-{arguments.regime}-{arguments.seed}-{'start' if arguments.at is None else arguments.at.name}.json"
-    (arguments.out / name).write_text(json.dumps(record))
+    out = arguments.out / f"noise-{arguments.regime}-{arguments.seed}-{'start' if arguments.at is None else arguments.at.name}"
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "noise.json").write_text(json.dumps(record))
     print(json.dumps(record), flush=True)
     append_rows(arguments, "noise", arguments.regime, record, seeds=(arguments.seed,))
 
 
+def keep(arguments: argparse.Namespace) -> None:
+    """Add the scores, the cost and the gradient noise of finished runs to a table."""
+    add_runs(arguments.out, arguments.to, scores=("scores.npz", "noise.json"), more=("cost.json",))
+
+
+@reads_runs
 def table(arguments: argparse.Namespace) -> None:
     """Print the loss of each regime by depth over seeds, its difference to `tree`, cost, and noise."""
     found = _found(arguments.out)
@@ -226,7 +235,7 @@ def table(arguments: argparse.Namespace) -> None:
         shared = sorted(by_seed.keys() & found.get("tree", {}).keys())
         if regime != "tree" and shared:
             print("  behind tree:", json.dumps([describe(gain(found["tree"][seed], by_seed[seed]))["all"] for seed in shared]))
-    for file in sorted([*arguments.out.glob("*/cost.json"), *arguments.out.glob("noise-*.json")]):
+    for file in sorted([*arguments.out.glob("*/cost.json"), *arguments.out.glob("noise-*/noise.json")]):
         print(file.read_text())
 
 
@@ -241,6 +250,7 @@ def _found(out: Path) -> dict[str, dict[int, Scores]]:
     return found
 
 
+@reads_runs
 def picture(arguments: argparse.Namespace) -> None:
     """Plot each regime's loss minus that of `tree` by depth (one dot per seed), and its gradient noise."""
     import matplotlib
@@ -265,7 +275,7 @@ def picture(arguments: argparse.Namespace) -> None:
     left.axhline(0, color="grey", linewidth=0.8)
     left.set(xlabel="depth of the comment", ylabel="test loss minus that of tree, nats per masked token")
     figure.legend(fontsize=8, ncols=6, loc="outside lower center")
-    records = [json.loads(file.read_text()) for file in sorted(arguments.out.glob("noise-*-start.json"))]
+    records = [json.loads(file.read_text()) for file in sorted(arguments.out.glob("noise-*-start/noise.json"))]
     drawn = {regime: [record["noise"] for record in records if record["regime"] == regime] for regime in REGIMES}
     for regime, values in drawn.items():
         if not values:
@@ -301,6 +311,7 @@ def main() -> None:
     data.add_argument("--data", type=Path, required=True)
     data.add_argument("--most", type=int, default=500, help="number of comments of the largest tree to keep")
     data.add_argument("--out", type=Path, required=True)
+    add_keep(commands, keep)
     pictures = commands.add_parser("picture")
     pictures.set_defaults(call=picture)
     pictures.add_argument("--out", type=Path, required=True)

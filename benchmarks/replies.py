@@ -4,15 +4,16 @@
     python benchmarks/replies.py run --data STORE --init BERT --model mht --seed 0 --out runs/replies/small
     python benchmarks/replies.py run --data STORE --model first --out runs/replies/small
     python benchmarks/replies.py run --data STORE --model decatt --steps 3000 --out runs/replies/small
-    python benchmarks/replies.py table --out runs/replies/small
-    python benchmarks/replies.py picture --out runs/replies/small --svg replies.svg
+    python benchmarks/replies.py keep --out runs/replies/small --to benchmarks/scores/replies-small.parquet
+    python benchmarks/replies.py table --out benchmarks/scores/replies-small.parquet
+    python benchmarks/replies.py picture --out benchmarks/scores/replies-small.parquet --svg replies.svg
 
 Data: docs/conversations.md gives the commands for the stand-ins of Reddit-small and Reddit-large. Further ablations:
 `--model mht --name absolute --set model.position=absolute`.
 
 A run is resumable: the same command continues it and skips finished parts. It leaves OUT/MODEL-SEED/ with the trained model,
 its metrics, and scores-HISTORY.npz (counts by conversation), from which `table` makes paired bootstrap intervals over
-conversations.
+conversations. `keep` adds the counts to a table; `table` and `picture` read it, or the folder of the runs.
 
 Models: mht (ancestor mask), no-mask, depth-1 to depth-11 (ancestors at most that many links up), span-1 to span-9 (the messages
 right before); decatt, esim and bert-pair, which read two messages at a time; first and previous are baselines.
@@ -41,6 +42,7 @@ from ramify.metrics.replies import ReplyCounts
 from ramify.nn.precision import Precision, autocast
 from ramify.recipes import RECIPES
 from ramify.runs import Run, execute
+from raw_scores import add_keep, add_runs, reads_runs
 from rows import add_options, append_rows
 
 DEPTHS, SPANS = range(1, 12), range(1, 10)
@@ -123,6 +125,12 @@ def _values(by_seed: dict[int, ReplyCounts], score: str) -> list[float]:
     return [value for found in by_seed.values() if (value := found.scores()[score]) is not None]
 
 
+def keep(arguments: argparse.Namespace) -> None:
+    """Add the counts of scored runs to a table."""
+    add_runs(arguments.out, arguments.to, scores=("scores-*.npz",))
+
+
+@reads_runs
 def table(arguments: argparse.Namespace) -> None:
     """Accuracies, mean and spread over seeds, and each model's distance to mht, with intervals over conversations."""
     found = _found(arguments.out)
@@ -147,6 +155,7 @@ def _pooled(by_seed: dict[int, ReplyCounts]) -> dict[str, tuple[np.ndarray, np.n
     return {score: (np.mean([each[score][0] for each in sums], axis=0), sums[0][score][1]) for score in SCORES}
 
 
+@reads_runs
 def picture(arguments: argparse.Namespace) -> None:
     """Graph and conversation accuracy against the depth limit and against the span; bars are the spread over seeds."""
     import matplotlib
@@ -219,6 +228,7 @@ def main() -> None:
     running.add_argument("--histories", nargs="*", choices=["gold", "predicted"], default=["gold"])
     running.add_argument("--out", type=Path, required=True)
     add_options(running)
+    add_keep(commands, keep)
     tables = commands.add_parser("table")
     tables.set_defaults(call=table)
     tables.add_argument("--out", type=Path, required=True)

@@ -130,16 +130,18 @@ def append_rows(
 
 
 def replace_rows(file: Path, new: Sequence[Row]) -> None:
-    """Write rows to a file, in place of rows of the same names. Other rows stay, and a figure that has not changed keeps its
-    commit and date."""
+    """Write rows to a file, in place of rows of the same names; a new row follows the one before it. Other rows stay, and a
+    figure that has not changed keeps its commit and date."""
     before = {row.name: row for row in read(file)} if file.exists() else {}
-    names = {row.name for row in new}
-    kept = [row for row in before.values() if row.name not in names]
+    after, names, place = dict(before), list(before), len(before)
     for row in new:
         old = before.get(row.name, row)
         same = msgspec.structs.replace(row, commit=old.commit, date=old.date) == old
-        kept.append(old if same else row)
-    file.write_text("".join(map(to_line, kept)), encoding="utf-8")
+        after[row.name] = old if same else row
+        if row.name not in before:
+            names.insert(place, row.name)
+        place = names.index(row.name) + 1
+    file.write_text("".join(to_line(after[name]) for name in names), encoding="utf-8")
 
 
 def slug(text: str) -> str:

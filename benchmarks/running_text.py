@@ -4,15 +4,15 @@
     python benchmarks/running_text.py prepare --data DATA --books BOOKS --forum POSTS.jsonl.zst --reddit RS.zst RC.zst
     python benchmarks/running_text.py run --data DATA --out runs/running_text A-xlnet-1
     python benchmarks/running_text.py measure --data DATA --out runs/running_text B-xlnet
-    python benchmarks/running_text.py keep --out runs/running_text --to benchmarks/scores/running_text
-    python benchmarks/running_text.py table --out benchmarks/scores/running_text --rows benchmarks/results/xlnet.jsonl
-    python benchmarks/running_text.py picture --out benchmarks/scores/running_text --svg benchmarks/pictures/xlnet.svg
+    python benchmarks/running_text.py keep --out runs/running_text --to benchmarks/scores/running_text.parquet
+    python benchmarks/running_text.py table --out benchmarks/scores/running_text.parquet --rows benchmarks/results/xlnet.jsonl
+    python benchmarks/running_text.py picture --out benchmarks/scores/running_text.parquet --svg benchmarks/pictures/xlnet.svg
 
 `prepare` makes the data set DATA/text of books (a tree per chapter, books held out whole) and discussions, and the tokenizer of
 all models, DATA/tokenizer.json. `run` carries out the `ramify` commands of the plan, prints them, and skips those whose results
 are already there; the same command continues an interrupted run. The learning rate of each model is the one with the lowest dev
-loss among its runs of group L. `measure` takes the measurements that no `ramify` command offers. `keep` copies what `table` and
-`picture` read.
+loss among its runs of group L. `measure` takes the measurements that no `ramify` command offers. `keep` adds what `table` and
+`picture` read to a table.
 """
 
 import argparse
@@ -29,6 +29,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from experiments import Figures, Item, carry_out, copy_curve, found_in, print_plan, score_command, train_command
+from raw_scores import add_keep, adding_runs, reads_runs
 from rows import current_commit, replace_rows
 from tables import in_full
 
@@ -541,17 +542,18 @@ def vars_of(interval: Any) -> dict[str, float]:
 
 
 def keep(arguments: argparse.Namespace) -> None:
-    """Copy the scores and the dev losses of finished runs, without the models."""
-    for name in (*(item.name for item in items()), "unigram"):
-        source, target = arguments.out / name, arguments.to / name
-        scores = sorted(source.glob("*.json"))
-        scores = [file for file in scores if file.stem in ("own", *MEASURES) or file.stem.startswith("memory-")]
-        if (source / "metrics.jsonl").exists() and not (source / "config.json").exists():
-            continue  # still in training
-        copy_curve(source, target, ("step", "target_tokens", "loss", "dev_loss"))
-        for file in scores:
-            target.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, target / file.name)
+    """Add the scores and the dev losses of finished runs to a table, without the models."""
+    with adding_runs(arguments.to) as to:
+        for name in (*(item.name for item in items()), "unigram"):
+            source, target = arguments.out / name, to / name
+            scores = sorted(source.glob("*.json"))
+            scores = [file for file in scores if file.stem in ("own", *MEASURES) or file.stem.startswith("memory-")]
+            if (source / "metrics.jsonl").exists() and not (source / "config.json").exists():
+                continue  # still in training
+            copy_curve(source, target, ("step", "target_tokens", "loss", "dev_loss"))
+            for file in scores:
+                target.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, target / file.name)
 
 
 TITLES = {
@@ -577,6 +579,7 @@ MEASURE = "python benchmarks/running_text.py measure --data DATA --out OUT"
 TABLE = "python benchmarks/running_text.py table --out OUT"
 
 
+@reads_runs
 def table(arguments: argparse.Namespace) -> None:
     """Compute the figures of all results that are there, print them, and write them to the rows of a page."""
     commit, _ = current_commit()
@@ -707,6 +710,7 @@ def _add_ablation(figures: Figures, out: Path) -> None:
             figures.add("running-ablation", title, "SDs from XLNet", away, TABLE, unit="", digits=1)
 
 
+@reads_runs
 def picture(arguments: argparse.Namespace) -> None:
     """Plot dev losses during training, the loss by context length, and what earlier pieces of a span save."""
     import matplotlib
@@ -791,10 +795,7 @@ def main(words: Sequence[str] | None = None) -> None:
     measuring.add_argument("--data", type=Path, required=True)
     measuring.add_argument("--out", type=Path, required=True)
     measuring.add_argument("names", nargs="+")
-    keeping = commands.add_parser("keep")
-    keeping.set_defaults(call=keep)
-    keeping.add_argument("--out", type=Path, required=True)
-    keeping.add_argument("--to", type=Path, required=True)
+    add_keep(commands, keep)
     tables = commands.add_parser("table")
     tables.set_defaults(call=table)
     tables.add_argument("--out", type=Path, required=True)

@@ -113,8 +113,9 @@ def test_a_figure_that_has_not_changed_keeps_its_origin(tmp_path):
     rows.replace_rows(file, [later, worse])
     assert rows.read(file) == [old, worse]
     changed = msgspec.structs.replace(later, value=Decimal("75.61"))
-    rows.replace_rows(file, [changed])
-    assert rows.read(file) == [worse, changed]
+    added = msgspec.structs.replace(later, name="speed.words.medium", column="medium")
+    rows.replace_rows(file, [changed, added])
+    assert rows.read(file) == [changed, added, worse]
 
 
 def test_benchmarks_append_rows(tmp_path):

@@ -362,7 +362,7 @@ def test_probing_marks_each_child_alone():
 def test_copies_of_rows_stay_apart_in_batches(monkeypatch):
     model = likelier()
     whole = model.coherence(letters()[1])
-    monkeypatch.setattr("ramify.inference.node_coherence.TOKENS", 7)
+    monkeypatch.setattr("ramify.inference.documents.node_coherence.TOKENS", 7)
     for one, other in zip(model.coherence(letters()[1]).nodes, whole.nodes, strict=True):
         assert [child.id for child in one.children] == [child.id for child in other.children]
         close([each.score for each in one.children], [each.score for each in other.children])

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ramify.errors import RamifyError
 from ramify.nn import heads
 from ramify.nn.heads import BagOfWordsHead, Bags, VocabularyHead, start_projection
 
@@ -50,6 +51,16 @@ def test_only_the_logits_of_one_chunk_are_in_memory(monkeypatch):
     monkeypatch.setattr(heads, "linear", watched)
     head.loss(x, labels, weights)
     assert sizes == [4, 4, 4, 1]
+
+
+def test_the_loss_has_no_double_backward():
+    """A penalty on a gradient would lose its second derivative without a word."""
+    head, x, labels, weights = head_and_inputs(transform=True)
+    with pytest.raises(RamifyError, match=r"create_graph=True asks for the gradient of a gradient.*from the logits"):
+        torch.autograd.grad(head.loss(x, labels, weights), x, create_graph=True)
+    expected = (F.cross_entropy(head(x), labels, reduction="none") * weights).sum()
+    (gradient,) = torch.autograd.grad(expected, x, create_graph=True)
+    assert torch.autograd.grad(gradient.square().sum(), x)[0].any()
 
 
 def test_loss_with_frozen_parts(monkeypatch):

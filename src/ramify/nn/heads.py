@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ramify.errors import RamifyError
 from ramify.nn.blocks import ACTIVATIONS, Activation
 from ramify.nn.linear import Linear, linear, outer
 
@@ -191,7 +192,10 @@ def _cross_entropy(x: Tensor, weight: Tensor, bias: Tensor, labels: _Labels, dty
 
 class _LinearCrossEntropy(torch.autograd.Function):
     """Σ weight · CE(x Wᵀ + b, label). The gradient of a sum needs only the logits, so the forward pass computes it chunk by
-    chunk and keeps no logits."""
+    chunk and keeps no logits.
+
+    The gradient is stored as a constant, so it has no derivative: a double backward raises `RamifyError`.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, labels: _Labels, dtype: torch.dtype) -> Tensor:
@@ -224,6 +228,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        # torch's `once_differentiable` would let a penalty on the gradient pass and leave its second derivative out.
+        if torch.is_grad_enabled():
+            raise RamifyError(
+                "create_graph=True asks for the gradient of a gradient, which the chunked loss of a vocabulary head does not "
+                "have. Compute the loss from the logits of the head (`forward`), or leave create_graph out."
+            )
         scaled = (None if gradient is None else gradient * gradients[0].to(gradient.dtype) for gradient in ctx.saved_tensors)
         return (*scaled, None, None)
 

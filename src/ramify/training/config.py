@@ -85,7 +85,8 @@ class TrainConfig:
     precision: Literal["fp32", "bf16"] = "fp32"
     compile: bool = False
     deterministic: bool = True
-    """On CUDA, sum in a fixed order, so that a killed run resumes to the same bits there too."""
+    """On CUDA, sum in a fixed order, so that a killed run resumes to the same bits there too. An operation of torch that has
+    only another order raises an error."""
     log_every: int = 10
     evaluate_every: int = 200
     checkpoint_every: int = 200

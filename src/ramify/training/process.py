@@ -81,16 +81,21 @@ def flushed_denormals() -> Iterator[None]:
 
 @contextmanager
 def deterministic(on: bool) -> Iterator[None]:
-    """Use torch's deterministic algorithms if `on`."""
-    before = torch.are_deterministic_algorithms_enabled()
+    """Use torch's deterministic algorithms if `on`. Torch then raises `RuntimeError` for an operation that has none."""
+    before, only_warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    fills = torch.utils.deterministic.fill_uninitialized_memory
     if on:
         # cuBLAS reads this variable on its first use.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        # With warnings alone, the kernels of attention keep their non-deterministic backward pass.
+        torch.use_deterministic_algorithms(True)
+        # No operation reads memory before it is written, and to fill it takes a sixth of a step.
+        torch.utils.deterministic.fill_uninitialized_memory = False
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.use_deterministic_algorithms(before, warn_only=only_warns)
+        torch.utils.deterministic.fill_uninitialized_memory = fills
 
 
 @contextmanager
