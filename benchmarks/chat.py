@@ -48,7 +48,7 @@ from ramify.metrics.conversations import match, score
 from ramify.nn.precision import Precision, autocast
 from ramify.readers import irc
 from ramify.readers.annotation import Links
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 from ramify.sample import LINKS
 from ramify.tree import Node, Tree
 from rows import add_options, append_rows
@@ -87,7 +87,7 @@ def main() -> None:
         return
     if not arguments.logs:
         parser.error("--logs says what is read.")
-    logs = [log.tree() for log in irc.logs(arguments.logs, Report(), annotations="none")]
+    logs = [log.tree() for log in irc.logs(arguments.logs, ReadCounts(), annotations="none")]
     nodes = [node for log in logs for node in log.nodes]
     rows: dict[str, Any] = {"threads": arguments.threads}
     if arguments.what == "features":
@@ -180,7 +180,7 @@ def _measure_arriving(model: Disentangler, logs: list[Path], pace: float) -> dic
 
     waited: list[float] = []
     runs = 0
-    for log in irc.logs(logs, Report(), annotations="none"):
+    for log in irc.logs(logs, ReadCounts(), annotations="none"):
         channel = model.live(ignore_replies=True)
         for run in prefetch_batches(coming(log.messages), LIVE_BATCH):
             channel.predict_all(message for _, message in run)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from ramify.disentangle.data.names import find_common_words
 from ramify.readers import irc
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 from ramify.tree import Node
 
 
 def messages(paths: list[Path]) -> Iterator[Node]:
-    for log in irc.logs(paths, Report(), annotations="none"):
+    for log in irc.logs(paths, ReadCounts(), annotations="none"):
         yield from log.messages
 
 

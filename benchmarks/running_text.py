@@ -159,10 +159,10 @@ def _chapters(books: Path) -> Iterator[Any]:
     """Chapters as trees: the first paragraph is the root, the others follow under it."""
     from ramify import Node, Tree
     from ramify.readers import find_format
-    from ramify.readers.base import Report
+    from ramify.readers.base import ReadCounts
 
     folders = sorted(folder for folder in books.iterdir() if folder.is_dir())
-    for book in find_format("book").records(folders, Report(), levels="chapter,paragraph"):
+    for book in find_format("book").records(folders, ReadCounts(), levels="chapter,paragraph"):
         chapters: dict[int, list[str]] = {}
         for node in book.nodes:
             if node.kind == "paragraph":

@@ -60,7 +60,7 @@ def renamed(path: str, names: Collection[str]) -> str | None:
 def _from_json(value: Any, kind: Any = None) -> Any:
     if isinstance(value, list):
         inner = typing.get_args(kind)[:1] if typing.get_origin(kind) is tuple else ()
-        return tuple(_from_json(each, *inner) for each in value)
+        return tuple(_from_json(item, *inner) for item in value)
     return from_record(kind, value) if isinstance(value, Mapping) and isinstance(kind, type) and is_dataclass(kind) else value
 
 

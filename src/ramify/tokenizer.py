@@ -262,10 +262,10 @@ class Tokenizer:
         whose trainer adds up scores in the order of its threads.
         """
         special = (*SPECIAL, *MARKS) if marks else SPECIAL
-        own = cls._train(list(texts), kind, vocab_size, lowercase, special, progress)
-        if own.vocab_size > vocab_size:
-            raise _too_few(kind, vocab_size, own.vocab_size)
-        return own
+        trained = cls._train(list(texts), kind, vocab_size, lowercase, special, progress)
+        if trained.vocab_size > vocab_size:
+            raise _too_few(kind, vocab_size, trained.vocab_size)
+        return trained
 
     @classmethod
     def _train(
@@ -499,10 +499,10 @@ class Tokenizer:
     @cached_property
     def pieces(self) -> list[str]:
         """The spelling of every id in the vocabulary; empty for an id without a piece."""
-        found = [""] * self.vocab_size
+        pieces = [""] * self.vocab_size
         for piece, token_id in self.ids.items():
-            found[token_id] = piece
-        return found
+            pieces[token_id] = piece
+        return pieces
 
     @cached_property
     def word_starts(self) -> NDArray[np.bool_]:
@@ -512,11 +512,11 @@ class Tokenizer:
         """
         mark = self._word_mark
         if mark == CONTINUES:
-            found = [not piece.startswith(CONTINUES) for piece in self.pieces]
+            begins = [not piece.startswith(CONTINUES) for piece in self.pieces]
         else:
             alone = set(punctuation)
-            found = [not mark or piece.startswith((mark, "<")) or piece in alone for piece in self.pieces]
-        starts = np.array(found, dtype=bool)
+            begins = [not mark or piece.startswith((mark, "<")) or piece in alone for piece in self.pieces]
+        starts = np.array(begins, dtype=bool)
         starts[self.special_ids] = True
         return starts
 
@@ -531,9 +531,9 @@ class Tokenizer:
             sizes = [len(piece) for piece in self.pieces]
         else:
             sizes = [len((piece.replace(mark, " ") if mark else piece).encode()) for piece in self.pieces]
-        found = np.array(sizes, dtype=np.int64)
-        found[self.special_ids] = 0
-        return found
+        piece_bytes = np.array(sizes, dtype=np.int64)
+        piece_bytes[self.special_ids] = 0
+        return piece_bytes
 
     @cached_property
     def _word_mark(self) -> str:
@@ -587,8 +587,12 @@ def _too_few(kind: Kind, vocab_size: int, least: int) -> RamifyError:
 
 def _without(letters: Collection[str], texts: Iterable[str]) -> Iterator[str]:
     """The texts without these letters. A letter that separates words for BERT's pre-tokenizer becomes a space."""
-    parts = {each for each in letters if each.isspace() or each in punctuation or unicodedata.category(each).startswith("P")}
-    table = {ord(each): " " if each in parts else "" for each in letters}
+    parts = {
+        letter
+        for letter in letters
+        if letter.isspace() or letter in punctuation or unicodedata.category(letter).startswith("P")
+    }
+    table = {ord(letter): " " if letter in parts else "" for letter in letters}
     return (text.translate(table) for text in texts)
 
 

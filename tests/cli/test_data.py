@@ -219,6 +219,19 @@ def test_a_split_that_is_empty_is_said(ramify, tmp_path):
     assert "has no option 'unit'" in err
 
 
+def test_a_split_that_takes_a_tree_of_another_is_said(ramify, tmp_path):
+    """Three texts whose hashes all fall into train."""
+    lines = [f'{{"id": "{name}", "nodes": [{{"id": "a", "text": "words"}}]}}\n' for name in "abc"]
+    (tmp_path / "texts.jsonl").write_text("".join(lines))
+    code, out, err = ramify("data", "build", tmp_path / "texts.jsonl", "--split", "0.98,0.01,0.01", "--out", tmp_path / "a")
+    notes = [line for line in err.splitlines() if line.startswith("note: ")]
+    assert code == 0
+    assert [note.split("'")[0] for note in notes] == ["note: dev takes the tree ", "note: test takes the tree "]
+    assert all(note.endswith(", because no hash falls into its share") for note in notes)
+    assert "repaired: filled_split 2" in out
+    assert "repaired: filled_split 2" in ramify("data", "stats", tmp_path / "a")[1]
+
+
 def test_texts_train(ramify, tmp_path):
     lines = [f'{{"id": "t{n}", "nodes": [{{"id": "a", "text": "many plain words of text {n}"}}]}}\n' for n in range(40)]
     (tmp_path / "texts.jsonl").write_text("".join(lines))

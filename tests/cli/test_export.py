@@ -106,13 +106,13 @@ def threads(draw):
 @given(threads())
 def test_any_text_survives_csv(tmp_path_factory, tree):
     from ramify.dataset.export import export
-    from ramify.readers.base import Report
+    from ramify.readers.base import ReadCounts
     from ramify.readers.nodes import read
 
     folder = tmp_path_factory.mktemp("csv")
     for kind in ("csv", "parquet"):
         export([Store.from_trees([tree])], folder / f"out.{kind}", kind)
-        assert list(read([folder / f"out.{kind}"], Report(), policy=KEEP)) == [tree]
+        assert list(read([folder / f"out.{kind}"], ReadCounts(), policy=KEEP)) == [tree]
 
 
 def test_corpus_of_convokit_reads_back(ramify, tmp_path):

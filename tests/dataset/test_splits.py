@@ -1,10 +1,13 @@
 """Splits that the data give, structures, and the levels and labels of data sets."""
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from ramify.batching.text_input import TextInput
 from ramify.batching.views.comment_trees import units
 from ramify.dataset import build
+from ramify.dataset.build import tree_hashes
 from ramify.dataset.statistics import labels, levels, statistics
 from ramify.dataset.store import SPLITS, Store
 from ramify.errors import RamifyError
@@ -155,3 +158,67 @@ def test_targets_of_texts_and_documents():
         forest = TextInput(max_tokens=16).forest(trees, tokenizer)
         parts = units(forest, range(len(trees)))
         assert [parts.targets[parts.part(n)].tolist() for n in range(len(parts))] == expected
+
+
+def named(count, *, low, high, **meta):
+    """Texts whose ids have hashes between two shares of all hashes, in the order of the hashes."""
+    names = [f"name{number}" for number in range(40 * count)]
+    shares = tree_hashes(pa.array(names)) / 2.0**64
+    inside = [names[number] for number in np.argsort(shares) if low <= shares[number] < high]
+    return [Tree((Node("a text", id="a"),), id=name, meta=meta) for name in inside[:count]]
+
+
+@pytest.mark.parametrize("memory", [512 << 20, 1 << 12], ids=["in memory", "in parts"])
+def test_splits_that_no_hash_falls_into_take_the_nearest_trees(tmp_path, memory):
+    trees = named(20, low=0, high=0.9)
+    store = build([write(tmp_path / "a.jsonl", trees[::-1])], None, tmp_path / "a", memory=memory)
+    *train, dev, test = (tree.id for tree in trees)
+    assert split_of(store) == dict.fromkeys(train, "train") | {dev: "dev", test: "test"}
+    assert store.info["splits"] == {
+        "train": {"trees": 18, "nodes": 18},
+        "dev": {"trees": 1, "nodes": 1},
+        "test": {"trees": 1, "nodes": 1},
+    }
+    assert store.info["kept"] == {"filled_split": 2}
+    assert store.info["examples"]["filled_split"] == [f"dev takes the tree {dev!r}", f"test takes the tree {test!r}"]
+    # A tree that falls into a split replaces the one that filled it.
+    (later,) = named(1, low=0.95, high=1)
+    store = build([write(tmp_path / "b.jsonl", [*trees, later])], None, tmp_path / "b", memory=memory)
+    assert split_of(store) == dict.fromkeys([*train, dev], "train") | {test: "dev", later.id: "test"}
+
+
+def test_the_nearest_tree_may_lie_on_either_side_of_an_empty_split(tmp_path):
+    below, above = named(3, low=0.2, high=0.4), named(4, low=0.8, high=1)
+    inputs = write(tmp_path / "in.jsonl", [*below, *above])
+    for shares, moved in (((0.45, 0.1, 0.45), below[-1]), ((0.6, 0.1, 0.3), above[0])):
+        store = build([inputs], None, tmp_path / "a", split=shares, overwrite=True)
+        assert [tree for tree, split in split_of(store).items() if split == "dev"] == [moved.id]
+    store = build([write(tmp_path / "in.jsonl", above)], None, tmp_path / "a", split=(0.5, 0.5, 0), overwrite=True)
+    assert split_of(store) == {above[0].id: "train"} | dict.fromkeys((tree.id for tree in above[1:]), "dev")
+
+
+def test_a_group_moves_as_a_whole(tmp_path):
+    together = [Tree((Node("a text", id="a"),), id=f"t{number}", meta={"group": "g"}) for number in range(3)]
+    limit = float(tree_hashes(pa.array(["g"]))[0] / 2.0**64) + 1e-6
+    others = named(6, low=0, high=0.9 * limit)
+    reply = Tree((Node("a", id="0"), Node("b", parents=(0,), id="1")), id="r", meta={"group": "g"})
+    store = build([write(tmp_path / "a.jsonl", [*others, *together, reply])], None, tmp_path / "a", split=(limit, 1 - limit, 0))
+    assert {tree for tree, split in split_of(store).items() if split == "dev"} == {"r", *(tree.id for tree in together)}
+    assert store.info["splits"]["dev"] == {"trees": 4, "nodes": 5}
+
+
+def test_splits_stay_empty_where_the_data_give_them_or_trees_are_few(tmp_path):
+    given, few = named(5, low=0, high=0.9, split="train"), named(2, low=0, high=0.9)
+    table = tmp_path / "splits"
+    table.write_text("".join(f"{tree.id}\ttrain\n" for tree in given))
+    plain = [Tree(tree.nodes, id=tree.id) for tree in given]
+    for trees, options in (
+        (given, {}),
+        (few, {}),
+        ([*given, *few], {}),
+        (plain, {"split_by": "none"}),
+        (plain, {"split_by": str(table)}),
+        (plain, {"split": (1, 0, 0)}),
+    ):
+        store = build([write(tmp_path / "in.jsonl", trees)], None, tmp_path / "a", overwrite=True, **options)
+        assert ({*split_of(store).values()}, store.info["kept"]) == ({"train"}, {})

@@ -4,7 +4,7 @@ import zipfile
 from pathlib import Path
 
 from ramify.readers import book
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 
 XHTML = """<?xml version="1.0" encoding="utf-8"?>
 <html xmlns="http://www.w3.org/1999/xhtml" xmlns:epub="http://www.idpf.org/2007/ops"><head><title>{title}</title></head>
@@ -52,9 +52,9 @@ def epub(path: Path, pages: dict[str, str], opf: str | None = None, more: dict[s
 
 
 def read(*paths: Path, **options):
-    """(trees, report)"""
-    report = Report()
-    return list(book.read(paths, report, **options)), report
+    """(trees, counts)"""
+    counts = ReadCounts()
+    return list(book.read(paths, counts, **options)), counts
 
 
 def shape(tree):

@@ -1,11 +1,11 @@
 """Helpers for tests of chat formats."""
 
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 
 
 def read(format, *paths, **options):
-    """The logs of a reader's module that hold a message, as trees, and the report; no message is lost."""
-    report = Report()
-    trees = [tree for log in format.logs(paths, report, **options) if len(tree := log.tree())]
-    assert report.read == sum(map(len, trees)) + report.skipped.total()
-    return trees, report
+    """The logs of a reader's module that hold a message, as trees, and the counts; no message is lost."""
+    counts = ReadCounts()
+    trees = [tree for log in format.logs(paths, counts, **options) if len(tree := log.tree())]
+    assert counts.read == sum(map(len, trees)) + counts.skipped.total()
+    return trees, counts

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramify.errors import RamifyError
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 from ramify.readers.book.levels import make_tree, parse_levels
 from ramify.readers.book.outline import Outline, Work
 
@@ -39,7 +39,7 @@ PAGES = {
 
 
 def test_folder(tmp_path):
-    trees, report = read(folder(tmp_path, PAGES))
+    trees, counts = read(folder(tmp_path, PAGES))
     (tree,) = trees
     assert (tree.id, tree.meta) == (
         "ann-oak_the-kiln",
@@ -64,12 +64,12 @@ def test_folder(tmp_path):
         "   sen Five.",
     ]
     assert [node.id for node in tree.nodes[:8]] == ["0", "1", "1.1", "1.1.1", "2", "2.1", "2.1.1", "2.1.2"]
-    assert (report.skipped, report.kept) == ({"titlepage": 1, "colophon": 1}, {})
-    assert report.read == len(tree) + 2
+    assert (counts.skipped, counts.kept) == ({"titlepage": 1, "colophon": 1}, {})
+    assert counts.read == len(tree) + 2
 
 
 def test_divisions_as_levels(tmp_path):
-    (tree,), report = read(folder(tmp_path, PAGES), divisions="level")
+    (tree,), counts = read(folder(tmp_path, PAGES), divisions="level")
     assert shape(tree) == [
         "doc [The Kiln]",
         " par",
@@ -95,8 +95,8 @@ def test_divisions_as_levels(tmp_path):
         "    par",
         "     sen Five.",
     ]
-    assert report.kept == {"missing_level": 4}
-    assert report.examples["missing_level"][0].endswith("the-kiln: part 1")
+    assert counts.kept == {"missing_level": 4}
+    assert counts.examples["missing_level"][0].endswith("the-kiln: part 1")
     kinds = [node.kind for node in tree.nodes]
     assert kinds[1:6] == ["part", "chapter", "subchapter", "paragraph", "sentence"]
 
@@ -143,8 +143,8 @@ def test_divisions_option(tmp_path):
 
 
 def texts(tmp_path, content, **options):
-    (tree,), report = read(folder(tmp_path, {"a.xhtml": page(f'<section epub:type="chapter">{content}</section>')}), **options)
-    return [node.text for node in tree.nodes if node.text], report
+    (tree,), counts = read(folder(tmp_path, {"a.xhtml": page(f'<section epub:type="chapter">{content}</section>')}), **options)
+    return [node.text for node in tree.nodes if node.text], counts
 
 
 def test_spaces_and_invisible_characters(tmp_path):
@@ -161,14 +161,14 @@ def test_verse(tmp_path):
 
 
 def test_notes_pictures_and_scene_breaks(tmp_path):
-    found, report = texts(
+    found, counts = texts(
         tmp_path,
         '<p>Hot<a href="#n" epub:type="noteref">1</a>.</p><hr/><figure><img src="a.png" alt="A kiln"/></figure>'
         '<p>***</p><aside epub:type="footnote"><p>Very.</p></aside><p>Cold.</p>',
     )
     assert found == ["Hot.", "Cold."]
-    assert report.skipped == {"scene_break": 2, "picture": 1, "footnote": 1}
-    assert report.kept == {"note_mark": 1}
+    assert counts.skipped == {"scene_break": 2, "picture": 1, "footnote": 1}
+    assert counts.kept == {"note_mark": 1}
 
 
 def test_text_outside_of_paragraphs(tmp_path):
@@ -203,23 +203,23 @@ def test_a_chapter_without_paragraphs_is_counted(tmp_path):
         "a.xhtml": page('<section epub:type="chapter"><h2>I</h2></section>'),
         "b.xhtml": page('<section epub:type="chapter"><h2>II</h2><p>Fire.</p></section>'),
     }
-    (tree,), report = read(folder(tmp_path, pages))
+    (tree,), counts = read(folder(tmp_path, pages))
     assert [node.label for node in tree.nodes if node.kind == "chapter"] == ["II"]
-    assert report.skipped == {"empty_division": 1}
-    assert report.examples["empty_division"][0].endswith("chapter 'I'")
+    assert counts.skipped == {"empty_division": 1}
+    assert counts.examples["empty_division"][0].endswith("chapter 'I'")
 
 
 def test_a_book_without_paragraphs_is_counted(tmp_path):
-    trees, report = read(folder(tmp_path, {"a.xhtml": page("<h1>Nothing</h1>")}))
+    trees, counts = read(folder(tmp_path, {"a.xhtml": page("<h1>Nothing</h1>")}))
     assert not trees
-    assert report.skipped == {"empty_division": 1, "empty_book": 1}
+    assert counts.skipped == {"empty_division": 1, "empty_book": 1}
 
 
 def test_a_long_sentence_is_kept_and_counted(tmp_path):
-    found, report = texts(tmp_path, f"<p>{'clay ' * 5_000}.</p>")
+    found, counts = texts(tmp_path, f"<p>{'clay ' * 5_000}.</p>")
     assert [len(text.split()) for text in found] == [5_001]
-    assert report.kept == {"long_sentence": 1}
-    assert report.examples["long_sentence"][0].endswith("sentence 1.1.1, 5,001 words")
+    assert counts.kept == {"long_sentence": 1}
+    assert counts.examples["long_sentence"][0].endswith("sentence 1.1.1, 5,001 words")
 
 
 def test_books_of_one_name_get_different_ids(tmp_path):
@@ -249,8 +249,8 @@ steps = st.lists(
 )
 def test_any_outline_becomes_a_document(steps, levels, divisions):
     """No paragraph is lost or moved, all leaves are on one level, and every level has the kind that its depth says."""
-    report = Report()
-    outline = Outline(report, "x")
+    counts = ReadCounts()
+    outline = Outline(counts, "x")
     written = []
     for number, (step, value) in enumerate(steps):
         if step == "begin":
@@ -262,13 +262,13 @@ def test_any_outline_becomes_a_document(steps, levels, divisions):
         else:
             outline.paragraph(value)
             written += value.split() if value != "***" else []
-    tree = make_tree(Work("x", "x", outline, {}), parse_levels(levels), divisions, report)
+    tree = make_tree(Work("x", "x", outline, {}), parse_levels(levels), divisions, counts)
     if tree is None:
         assert not written
-        assert report.read == report.skipped.total()
+        assert counts.read == counts.skipped.total()
         return
     assert " ".join(node.text for node in tree.nodes if node.text).split() == written
-    assert report.read == len(tree) + report.skipped.total()
+    assert counts.read == len(tree) + counts.skipped.total()
     assert len({node.id for node in tree.nodes}) == len(tree)
     kinds = {}
     leaves = set()
@@ -345,10 +345,10 @@ def test_a_published_book_as_epub_equals_its_folder(data_dir, tmp_path):
 )
 def test_published_books_are_complete_and_in_order(data_dir, name):
     root = data_dir("books") / name
-    (tree,), report = read(root)
+    (tree,), counts = read(root)
     text, paragraphs, chapters = plain_count(root)
-    counts = Counter(node.kind for node in tree.nodes)
-    assert (counts["paragraph"], counts["chapter"]) == (paragraphs, chapters)
+    levels = Counter(node.kind for node in tree.nodes)
+    assert (levels["paragraph"], levels["chapter"]) == (paragraphs, chapters)
     assert bare("".join(node.text for node in tree.nodes)) == text
     assert not re.search("[\u2060\u00a0\u200a]", "".join(node.text for node in tree.nodes))
-    assert set(report.kept) <= {"note_mark"}
+    assert set(counts.kept) <= {"note_mark"}

@@ -44,7 +44,7 @@ def test_epub_2_is_divided_by_its_table_of_contents(tmp_path):
     guide = '<guide><reference type="cover" href="text/cover.xhtml"/></guide>'
     opf = package(pages, NCX_ITEM, 'toc="ncx"', guide)
     path = epub(tmp_path / "kiln.epub", pages, opf, {"OEBPS/toc.ncx": NCX})
-    (tree,), report = read(path, levels="chapter,paragraph")
+    (tree,), counts = read(path, levels="chapter,paragraph")
     assert shape(tree) == [
         "doc [The Kiln]",
         " cha [Part One]",
@@ -55,15 +55,15 @@ def test_epub_2_is_divided_by_its_table_of_contents(tmp_path):
         " cha [Part One / 2. Fire: Night]",
         "  par Burn.",
     ]
-    assert (report.skipped, report.kept) == ({"cover": 1}, {"missing_level": 1})
+    assert (counts.skipped, counts.kept) == ({"cover": 1}, {"missing_level": 1})
 
 
 def test_a_table_of_contents_that_is_not_well_formed_is_counted(tmp_path):
     path = epub(tmp_path / "k.epub", PLAIN, package(PLAIN, NCX_ITEM, 'toc="ncx"'), {"OEBPS/toc.ncx": NCX.replace("</ncx>", "")})
-    (tree,), report = read(path, levels="chapter,paragraph")
+    (tree,), counts = read(path, levels="chapter,paragraph")
     assert shape(tree) == TWO_CHAPTERS
-    assert report.kept == {"bad_xml": 1}
-    assert "toc.ncx, line 6: no element found" in report.examples["bad_xml"][0]
+    assert counts.kept == {"bad_xml": 1}
+    assert "toc.ncx, line 6: no element found" in counts.examples["bad_xml"][0]
 
 
 NAV = page(
@@ -75,9 +75,9 @@ NAV = page(
 def test_epub_3_navigation_and_landmarks(tmp_path):
     pages = {"a.xhtml": page('<p id="one">Clay.</p><p>Soft.</p><p id="two">Fire.</p>'), "c.xhtml": page("<p>All rights.</p>")}
     opf = package(pages, '<item id="nav" href="nav.xhtml" properties="nav" media-type="application/xhtml+xml"/>')
-    (tree,), report = read(epub(tmp_path / "k.epub", pages, opf, {"OEBPS/nav.xhtml": NAV}), levels="chapter,paragraph")
+    (tree,), counts = read(epub(tmp_path / "k.epub", pages, opf, {"OEBPS/nav.xhtml": NAV}), levels="chapter,paragraph")
     assert shape(tree) == ["doc [The Kiln]", " cha [One]", "  par Clay.", "  par Soft.", " cha [Two]", "  par Fire."]
-    assert report.skipped == {"copyright": 1}
+    assert counts.skipped == {"copyright": 1}
 
 
 @pytest.mark.parametrize("part", ["<span>Part Two</span>", "Part Two", "<a>Part Two</a>"])
@@ -109,18 +109,18 @@ def test_an_entry_of_the_contents_without_a_place_holds_the_next_one(tmp_path, p
 
 def test_a_page_that_repeats_title_and_author_is_left_out(tmp_path):
     pages = {"0.xhtml": page('<h1>The Kiln</h1><p class="author">By Ann Oak</p>'), **PLAIN}
-    (tree,), report = read(epub(tmp_path / "kiln.epub", pages), levels="chapter,paragraph")
+    (tree,), counts = read(epub(tmp_path / "kiln.epub", pages), levels="chapter,paragraph")
     assert shape(tree) == TWO_CHAPTERS
-    assert report.skipped == {"titlepage": 1}
+    assert counts.skipped == {"titlepage": 1}
 
 
 def test_bytes_that_are_not_utf_8_are_read_one_by_one(tmp_path):
     """The rest of the line, which may be the whole page, stays UTF-8."""
     content = page("<p>\u201cNa\u00efve\u201d caf@.</p>").replace("\n", "").encode().replace(b"@", b"\xe9")
-    (tree,), report = read(epub(tmp_path / "k.epub", {"a.xhtml": content}), levels="paragraph")
+    (tree,), counts = read(epub(tmp_path / "k.epub", {"a.xhtml": content}), levels="paragraph")
     assert tree.nodes[-1].text == "\u201cNa\u00efve\u201d caf\u00e9."
-    assert report.kept == {"bad_xml": 1, "encoding": 1}
-    assert report.examples["encoding"][0].endswith("a.xhtml, line 1")
+    assert counts.kept == {"bad_xml": 1, "encoding": 1}
+    assert counts.examples["encoding"][0].endswith("a.xhtml, line 1")
 
 
 def test_semantic_types_divide_an_epub(tmp_path):
@@ -143,18 +143,18 @@ def test_semantic_types_divide_an_epub(tmp_path):
 
 def test_pages_that_are_not_well_formed_are_read_as_html(tmp_path):
     pages = {"a.xhtml": page("<h2>I</h2><p>Clay &nbsp;<b>wet</p><p>Fire<br>hot"), "b.xhtml": page("<h2>II</h2><p>Ash.</p>")}
-    (tree,), report = read(epub(tmp_path / "k.epub", pages), levels="chapter,paragraph")
+    (tree,), counts = read(epub(tmp_path / "k.epub", pages), levels="chapter,paragraph")
     assert [node.text for node in tree.nodes if node.text] == ["Clay wet", "Fire\nhot", "Ash."]
-    assert report.kept == {"bad_xml": 1}
-    assert "OEBPS/text/a.xhtml, line " in report.examples["bad_xml"][0]
+    assert counts.kept == {"bad_xml": 1}
+    assert "OEBPS/text/a.xhtml, line " in counts.examples["bad_xml"][0]
 
 
 def test_entities_of_a_dtd_are_not_lost(tmp_path):
     doctype = '<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.1//EN" "http://www.w3.org/TR/xhtml11/DTD/xhtml11.dtd">'
     content = page("<p>Clay&mdash;wet&nbsp;clay &odd;</p>").replace("<html", doctype + "<html")
-    (tree,), report = read(epub(tmp_path / "k.epub", {"a.xhtml": content}), levels="paragraph")
+    (tree,), counts = read(epub(tmp_path / "k.epub", {"a.xhtml": content}), levels="paragraph")
     assert tree.nodes[1].text == "Clay\u2014wet clay &odd;"
-    assert report.kept == {"unknown_entity": 1}
+    assert counts.kept == {"unknown_entity": 1}
 
 
 BOMB = '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">]>'
@@ -263,9 +263,9 @@ def test_zip_bombs(tmp_path, monkeypatch):
 
 def test_bomb_in_a_page_does_not_grow(tmp_path):
     content = BOMB + page("<p>x &b; y</p>").partition("?>")[2]
-    (tree,), report = read(epub(tmp_path / "k.epub", {"a.xhtml": content}), levels="paragraph")
+    (tree,), counts = read(epub(tmp_path / "k.epub", {"a.xhtml": content}), levels="paragraph")
     assert [node.text for node in tree.nodes[1:]] == ["x &b; y"]
-    assert report.kept == {"bad_xml": 1}
+    assert counts.kept == {"bad_xml": 1}
 
 
 def test_elements_nested_too_deeply(tmp_path):
@@ -339,7 +339,7 @@ def test_gutenberg(tmp_path):
     path = tmp_path / "kiln.txt"
     path.write_text(GUTENBERG.replace("\n", "\r\n"), "utf-8", newline="")
     assert detect_format([path]) == "book"
-    (tree,), report = read(path, levels="chapter,paragraph", divisions="level")
+    (tree,), counts = read(path, levels="chapter,paragraph", divisions="level")
     assert tree.meta == {
         "title": "The Kiln A Tale",
         "author": "Ann Oak",
@@ -360,8 +360,8 @@ def test_gutenberg(tmp_path):
         "   par Grey.",
     ]
     parts = {"licence": 2, "credits": 1, "contents": 1, "picture": 1, "scene_break": 1, "footnote": 1, "titlepage": 1}
-    assert report.skipped == parts
-    assert report.kept == {"note_mark": 1}
+    assert counts.skipped == parts
+    assert counts.kept == {"note_mark": 1}
     assert "Terms" not in "".join(node.text for node in tree.nodes)
 
 
@@ -369,27 +369,27 @@ def test_notes_that_begin_with_their_mark(tmp_path):
     """A block is a note only if an earlier block has its mark."""
     path = tmp_path / "kiln.txt"
     path.write_text("CHAPTER I\n\n[3] spades.\n\nIt was wet.[1]\n\n[1] Very.\n\nHe dug.\n")
-    (tree,), report = read(path, levels="chapter,paragraph")
+    (tree,), counts = read(path, levels="chapter,paragraph")
     assert [node.text for node in tree.nodes if node.text] == ["spades.", "It was wet.", "He dug."]
-    assert (report.skipped, report.kept) == ({"footnote": 1}, {"note_mark": 2})
+    assert (counts.skipped, counts.kept) == ({"footnote": 1}, {"note_mark": 2})
 
 
 def test_numbered_chapters_and_mixed_encodings(tmp_path):
     path = tmp_path / "kiln.txt"
     path.write_bytes("I\n\nCaf\u00e9.\n\nII\n\n".encode() + b"Na\xefve \x93clay\x94.\n")
-    (tree,), report = read(path, levels="chapter,paragraph")
+    (tree,), counts = read(path, levels="chapter,paragraph")
     assert shape(tree) == ["doc", " cha [I]", "  par Caf\u00e9.", " cha [II]", "  par Na\u00efve \u201cclay\u201d."]
-    assert report.kept == {"encoding": 1}
-    assert report.examples["encoding"] == [f"{path}, line 7"]
+    assert counts.kept == {"encoding": 1}
+    assert counts.examples["encoding"] == [f"{path}, line 7"]
 
 
 def test_text_without_headings_gets_a_chapter(tmp_path):
     path = tmp_path / "kiln.txt.gz"
     path.write_bytes(gzip.compress(b"Clay. Fire.\n\nAsh.\n"))
-    (tree,), report = read(path)
+    (tree,), counts = read(path)
     assert tree.id == "kiln"
     assert shape(tree) == ["doc", " cha", "  par", "   sen Clay.", "   sen Fire.", "  par", "   sen Ash."]
-    assert report.kept == {"missing_level": 1}
+    assert counts.kept == {"missing_level": 1}
 
 
 # --- Markdown and HTML --------------------------------------------------------------------------------------------------
@@ -438,7 +438,7 @@ Hot.
 def test_markdown(tmp_path):
     path = tmp_path / "kiln.md"
     path.write_text(MARKDOWN)
-    (tree,), report = read(path, levels="chapter,paragraph")
+    (tree,), counts = read(path, levels="chapter,paragraph")
     assert tree.meta == {"title": "The Kiln", "author": "Ann Oak"}
     assert shape(tree) == [
         "doc [The Kiln]",
@@ -453,9 +453,9 @@ def test_markdown(tmp_path):
         " cha [Part I / Fire]",
         "  par Burn.\nHot.",
     ]
-    assert report.skipped == {"front_matter": 1, "footnote": 1, "picture": 1, "scene_break": 1}
-    assert report.kept == {"note_mark": 1}
-    assert report.examples["footnote"] == [f"{path}, line 21"]
+    assert counts.skipped == {"front_matter": 1, "footnote": 1, "picture": 1, "scene_break": 1}
+    assert counts.kept == {"note_mark": 1}
+    assert counts.examples["footnote"] == [f"{path}, line 21"]
 
 
 def test_attributes_of_headings_are_no_text(tmp_path):
@@ -468,9 +468,9 @@ def test_attributes_of_headings_are_no_text(tmp_path):
 def test_one_heading_around_everything_is_the_title(tmp_path):
     path = tmp_path / "kiln.md"
     path.write_text("# The Kiln\n\nBefore.\n\n## Clay\n\nDig.\n\n## Fire\n\nBurn.\n")
-    (tree,), report = read(path, levels="chapter,paragraph")
+    (tree,), counts = read(path, levels="chapter,paragraph")
     assert shape(tree) == ["doc [The Kiln]", " cha", "  par Before.", " cha [Clay]", "  par Dig.", " cha [Fire]", "  par Burn."]
-    assert report.kept == {"missing_level": 1}
+    assert counts.kept == {"missing_level": 1}
 
 
 def test_html(tmp_path):
@@ -516,7 +516,7 @@ def test_tei(tmp_path):
     path = tmp_path / "kiln.xml"
     path.write_text(TEI)
     assert detect_format([path]) == "book"
-    (tree,), report = read(path, levels="chapter,paragraph")
+    (tree,), counts = read(path, levels="chapter,paragraph")
     assert tree.meta == {"title": "The Kiln", "author": "Ann Oak", "source": "K1", "language": "en"}
     assert shape(tree) == [
         "doc [The Kiln]",
@@ -528,7 +528,7 @@ def test_tei(tmp_path):
         "  par digs",
         "  par More clay.",
     ]
-    assert (report.skipped, report.kept) == ({"titlepage": 1, "footnote": 1}, {"alternative": 1})
+    assert (counts.skipped, counts.kept) == ({"titlepage": 1, "footnote": 1}, {"alternative": 1})
 
 
 def test_titles_name_divisions_of_unknown_types(tmp_path):
@@ -574,10 +574,10 @@ def test_books_are_guessed(tmp_path):
     (tmp_path / "AUTHORS").write_text("Ann Oak")
     (tmp_path / "README.md").write_text("# Read me")
     assert detect_format([tmp_path]) == "book"
-    trees, report = read(tmp_path)
+    trees, counts = read(tmp_path)
     assert [tree.id for tree in trees] == ["ann-oak_the-kiln", "kiln"]
-    assert report.skipped == {"not_a_book": 1}
-    assert report.examples["not_a_book"] == [f"{tmp_path / 'AUTHORS'}"]
+    assert counts.skipped == {"not_a_book": 1}
+    assert counts.examples["not_a_book"] == [f"{tmp_path / 'AUTHORS'}"]
 
 
 @pytest.mark.parametrize(

@@ -123,15 +123,15 @@ def test_every_message_is_returned(name, write, messages):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log"
         write(path, messages)
-        trees, report = read(readers.find_format(name).load(), path)
+        trees, counts = read(readers.find_format(name).load(), path)
         refused = readers.find_format(name).load().refuses(path, path.read_bytes())
     (tree,) = trees
     further = 1 if write is mixed else 0
-    assert report.read == len(tree) == len(messages) + further
-    assert report.skipped == {}
-    assert report.kept.keys() <= {"clock_back", *(("encoding", "unparsed") if further else ())}
+    assert counts.read == len(tree) == len(messages) + further
+    assert counts.skipped == {}
+    assert counts.kept.keys() <= {"clock_back", *(("encoding", "unparsed") if further else ())}
     if name in BY_TIME:
-        assert not report.kept
+        assert not counts.kept
     for number, node in enumerate(tree.nodes[: len(messages)]):
         # Rooms may be turned round, as their events come newest first, and tables number their rows.
         place = number if name == "chat-table" else int(PLACES.get(name, str)(node.id))

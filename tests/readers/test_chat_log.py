@@ -16,7 +16,7 @@ from chat_layouts import COUNT, decoys, judge, judge_decoy, layouts
 from ramify import readers
 from ramify.errors import RamifyError
 from ramify.readers import chat_log, irc
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 from ramify.readers.chat_log.inference import infer
 from ramify.readers.chat_log.pattern import Pattern
 from ramify.readers.chat_log.stamps import DayOrder, find_stamps, read_date, read_time
@@ -25,17 +25,17 @@ from ramify.readers.chat_log.stamps import DayOrder, find_stamps, read_date, rea
 def log_of(path, content, **options):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    report = Report()
-    (log,) = list_logs([path], report, **options)
+    counts = ReadCounts()
+    (log,) = list_logs([path], counts, **options)
     # Every line is a message, the further line of one, or left out.
     lines = path.read_bytes().removesuffix(b"\n").count(b"\n") + 1
-    assert report.read + report.kept["continuation"] == lines
-    assert report.read == len(log) + sum(report.skipped.values())
-    return log, report
+    assert counts.read + counts.kept["continuation"] == lines
+    assert counts.read == len(log) + sum(counts.skipped.values())
+    return log, counts
 
 
-def list_logs(paths, report, **options):
-    return [list(log.messages) for log in chat_log.logs(paths, report, **options)]
+def list_logs(paths, counts, **options):
+    return [list(log.messages) for log in chat_log.logs(paths, counts, **options)]
 
 
 def contents(nodes):
@@ -285,7 +285,7 @@ def test_layouts_are_inferred(tmp_path, seed):
     layouts = list(itertools.product(BEFORE, STAMPS, AUTHORS, EVENTS))
     before, stamp, author, event = random.Random(seed).choice(layouts)
     lines, held = written(before, stamp, author, event, seed)
-    nodes, report = log_of(tmp_path / "a.log", "\n".join(lines) + "\n")
+    nodes, counts = log_of(tmp_path / "a.log", "\n".join(lines) + "\n")
     messages = [(number, *each) for number, each in enumerate(held) if isinstance(each, tuple)]
     found = [node for node in nodes if node.kind == ""]
     assert [int(node.id) for node in found] == [number for number, *_ in messages]
@@ -298,7 +298,7 @@ def test_layouts_are_inferred(tmp_path, seed):
             assert node.time % 86_400 == when % 86_400
     events = [node for node in nodes if node.kind == "system"]
     assert [node.author for node in events] == ["eve"] * held.count("eve")
-    assert not report.skipped
+    assert not counts.skipped
 
 
 @pytest.mark.parametrize("before", ["#c ", "{n} "])
@@ -323,7 +323,7 @@ def test_lines_that_name_a_day(tmp_path):
         "23:58 ann: hi\n23:59 bob: hello?\nThursday, February 1, 2024\n00:01 ann: it is late\n00:02 bob: you are right\n"
         "--- Day changed Fri Feb 02 2024\n10:00 ann: good morning\n"
     )
-    nodes, report = log_of(tmp_path / "a.log", content)
+    nodes, counts = log_of(tmp_path / "a.log", content)
     assert [node.time for node in nodes if node.author] == [
         at(2024, 1, 30, 23, 58),
         at(2024, 1, 30, 23, 59),
@@ -332,18 +332,18 @@ def test_lines_that_name_a_day(tmp_path):
         at(2024, 2, 2, 10),
     ]
     assert [node.id for node in nodes if node.kind == "system"] == ["0", "3", "6"]
-    assert not report.kept
+    assert not counts.kept
 
 
 def test_pattern_is_in_the_metadata(tmp_path):
     path = tmp_path / "a.log"
     path.write_text("\n".join(written("#c ", "[%H:%M]", "{} | ", None, 1)[0]))
-    (log,) = chat_log.logs([path], Report())
+    (log,) = chat_log.logs([path], ReadCounts())
     assert log.meta == {"pattern": "#c [{time}] {author} | {text}"}
     assert readers.detect_format([path]) == "chat-log"
     # The pattern says as much as the inference.
     nodes = list(log.messages)
-    assert list_logs([path], Report(), pattern=log.meta["pattern"]) == [nodes]
+    assert list_logs([path], ReadCounts(), pattern=log.meta["pattern"]) == [nodes]
 
 
 @pytest.mark.parametrize("author", ["{}: ", "* {}: ", "** {} ** ", "-{}- "])
@@ -352,7 +352,7 @@ def test_logs_that_irc_would_misread(tmp_path, author):
     path = tmp_path / "a.log"
     path.write_text("\n".join(line for line in written("", "[%H:%M]", author, None, 2)[0] if line not in ("", "a second line")))
     assert readers.detect_format([path]) == "chat-log"
-    nodes = list_logs([path], Report())[0]
+    nodes = list_logs([path], ReadCounts())[0]
     assert {node.author for node in nodes} == set(NAMES)
 
 
@@ -361,7 +361,7 @@ def test_irc_without_times_leaves_times_alone(tmp_path):
     path.write_text("".join(f"<{NAMES[number % 3]}> [10:{number:02}] {text}\n" for number, text in enumerate(SAID)))
     assert irc.refuses(path, path.read_bytes())
     assert readers.detect_format([path]) == "chat-log"
-    assert list_logs([path], Report())[0][1].time == at(1970, 1, 1, 10, 1)
+    assert list_logs([path], ReadCounts())[0][1].time == at(1970, 1, 1, 10, 1)
 
 
 # --- files that are no chats, or unclear ------------------------------------------------------------------------------------
@@ -468,9 +468,9 @@ def test_lines_of_the_channel_are_told_from_further_lines(tmp_path, name):
         if minute % 5 == 3:
             lines += told.format_map(fields).split("\n")
             kinds += ["system"] * (told.count("\n") + 1)
-    nodes, report = log_of(tmp_path / "a.log", "\n".join(lines))
+    nodes, counts = log_of(tmp_path / "a.log", "\n".join(lines))
     assert [node.kind for node in nodes] == kinds
-    assert report.kept["continuation"] == 8
+    assert counts.kept["continuation"] == 8
 
 
 def test_text_below_a_heading_may_look_like_a_line_of_the_channel(tmp_path):
@@ -482,11 +482,11 @@ def test_text_below_a_heading_may_look_like_a_line_of_the_channel(tmp_path):
 
 def test_lines_below_the_last_blank_line_are_a_footer(tmp_path):
     lines = "".join(f"10:{number:02} {NAMES[number % 3]}: {text}\n" for number, text in enumerate(SAID))
-    nodes, report = log_of(tmp_path / "a.log", lines + "\nRating: good\n")
+    nodes, counts = log_of(tmp_path / "a.log", lines + "\nRating: good\n")
     assert [(node.kind, node.text) for node in nodes[-2:]] == [("", SAID[-1]), ("system", "Rating: good")]
-    assert (report.kept, report.skipped) == ({}, {"blank_line": 1})
-    nodes, report = log_of(tmp_path / "b.log", "10:00 ann: one\ntwo\n" + lines + "\nthree\n")
-    assert (nodes[-1].text, report.kept) == (f"{SAID[-1]}\n\nthree", {"continuation": 3})
+    assert (counts.kept, counts.skipped) == ({}, {"blank_line": 1})
+    nodes, counts = log_of(tmp_path / "b.log", "10:00 ann: one\ntwo\n" + lines + "\nthree\n")
+    assert (nodes[-1].text, counts.kept) == (f"{SAID[-1]}\n\nthree", {"continuation": 3})
 
 
 @pytest.mark.parametrize(
@@ -580,15 +580,15 @@ def read_unnamed(path, text):
         return None
     if reader.yields == "posts":
         return []
-    report = Report()
+    counts = ReadCounts()
     try:
-        nodes = [node for tree in reader.records([path], report) for node in tree.nodes]
+        nodes = [node for tree in reader.records([path], counts) for node in tree.nodes]
     except RamifyError:
         return None
     if reader.name == "chat-log":
         lines = path.read_bytes().removesuffix(b"\n").count(b"\n") + 1
-        assert report.read + report.kept["continuation"] == lines
-        assert report.read == len(nodes) + sum(report.skipped.values())
+        assert counts.read + counts.kept["continuation"] == lines
+        assert counts.read == len(nodes) + sum(counts.skipped.values())
     return nodes
 
 
@@ -639,7 +639,7 @@ def test_whatsapp(tmp_path):
         "31.01.24, 10:05 - Ann Lee: gut, danke\n"
         "31.01.24, 10:06 - Bob: prima\n\n"
     )
-    nodes, report = log_of(tmp_path / "chat.txt", content)
+    nodes, counts = log_of(tmp_path / "chat.txt", content)
     assert contents(nodes)[2:7] == [
         ("2", "", "Ann Lee", "Hallo zusammen"),
         ("3", "", "Bob", "Hi!\nwie geht's?\n\n- gut: oder"),
@@ -649,7 +649,7 @@ def test_whatsapp(tmp_path):
     ]
     assert [node.kind for node in nodes[:2]] == ["system"] * 2
     assert nodes[3].time == at(2024, 1, 31, 10, 2)
-    assert (report.kept, report.skipped) == ({"continuation": 3}, {"blank_line": 1})
+    assert (counts.kept, counts.skipped) == ({"continuation": 3}, {"blank_line": 1})
 
 
 def test_whatsapp_with_invisible_marks(tmp_path):
@@ -683,15 +683,15 @@ def test_discord_chat_exporter(tmp_path):
         "[31-Jan-24 10:02 AM] ann#0001 (pinned)\nsee this\n\n{Embed}\nA page: of things\n\nmore\n\n"
         f"{frame}\nExported 3 message(s)\n{frame}\n"
     )
-    nodes, report = log_of(tmp_path / "a.txt", content)
+    nodes, counts = log_of(tmp_path / "a.txt", content)
     assert contents(nodes) == [
         ("5", "", "ann#0001", "hello there"),
         ("8", "", "bob#0002", "@ann hi\n\nthird\nhttps://x.example/a.png"),
         ("19", "", "ann#0001", "see this"),
     ]
     assert nodes[2].time == at(2024, 1, 31, 10, 2)
-    counts = {name: report.skipped[name] for name in ("frame", "mark", "reaction", "embed")}
-    assert counts == {"frame": 7, "mark": 1, "reaction": 2, "embed": 3}
+    of_discord = {name: counts.skipped[name] for name in ("frame", "mark", "reaction", "embed")}
+    assert of_discord == {"frame": 7, "mark": 1, "reaction": 2, "embed": 3}
     assert readers.detect_format([tmp_path / "a.txt"]) == "chat-log"
 
 
@@ -749,7 +749,7 @@ def test_lines_that_begin_no_message(tmp_path):
         "preface\n10:00 ann: hi\n  indented\n\n*** heading\n=== not of the channel\nbob joined the channel\nbob left the keys\n"
         "10:01 eve joined\n10:01 eve has left: bye\n10:02 *** : x\n10:02 system: x\n10:03 * ann waves\n10:04 bob: \n\n\n"
     )
-    nodes, report = log_of(tmp_path / "a.log", content, pattern=PATTERN)
+    nodes, counts = log_of(tmp_path / "a.log", content, pattern=PATTERN)
     assert contents(nodes) == [
         ("0", "system", None, "preface"),
         ("1", "", "ann", "hi\n  indented"),
@@ -762,9 +762,9 @@ def test_lines_that_begin_no_message(tmp_path):
         ("12", "action", "ann", "waves"),
         ("13", "", "bob", ""),
     ]
-    assert report.skipped == {"blank_line": 3}
-    assert report.kept == {"unparsed": 1, "continuation": 3}
-    assert report.examples["continuation"][0].endswith("a.log, line 3")
+    assert counts.skipped == {"blank_line": 3}
+    assert counts.kept == {"unparsed": 1, "continuation": 3}
+    assert counts.examples["continuation"][0].endswith("a.log, line 3")
 
 
 def test_links_refer_to_lines(tmp_path):
@@ -792,21 +792,21 @@ def test_numbers_are_those_of_lines():
 def test_ambiguous_dates_are_counted(tmp_path):
     form = "03/04/2024 10:00 - {}: {}\n"
     content = "".join(form.format(*row) for row in TALK * 3)
-    nodes, report = log_of(tmp_path / "a.log", content)
+    nodes, counts = log_of(tmp_path / "a.log", content)
     assert nodes[0].time == at(2024, 3, 4, 10)
-    assert report.kept == {"open_date": 1}
-    nodes, report = log_of(tmp_path / "a.log", content, dates="day")
-    assert (nodes[0].time, report.kept) == (at(2024, 4, 3, 10), {})
+    assert counts.kept == {"open_date": 1}
+    nodes, counts = log_of(tmp_path / "a.log", content, dates="day")
+    assert (nodes[0].time, counts.kept) == (at(2024, 4, 3, 10), {})
     # The whole file decides, however late.
-    nodes, report = log_of(tmp_path / "a.log", content * 99 + "13/04/2024 10:00 - ann: hi\n")
+    nodes, counts = log_of(tmp_path / "a.log", content * 99 + "13/04/2024 10:00 - ann: hi\n")
     assert nodes[0].time == at(2024, 4, 3, 10)
-    assert "open_date" not in report.kept
+    assert "open_date" not in counts.kept
 
 
 def test_bad_times_are_counted(tmp_path):
-    nodes, report = log_of(tmp_path / "a.log", "10:00 ann: a\n25:00 bob: b\n9:00 ann: c\n", pattern=PATTERN)
+    nodes, counts = log_of(tmp_path / "a.log", "10:00 ann: a\n25:00 bob: b\n9:00 ann: c\n", pattern=PATTERN)
     assert [node.time for node in nodes] == [36_000, 36_000, 32_400]
-    assert report.kept == {"bad_time": 1, "clock_back": 1}
+    assert counts.kept == {"bad_time": 1, "clock_back": 1}
 
 
 def test_twelve_hour_clock(tmp_path):
@@ -815,8 +815,8 @@ def test_twelve_hour_clock(tmp_path):
 
 
 def test_pattern_may_fit_late(tmp_path):
-    nodes, report = log_of(tmp_path / "a.log", "x\n" * 1_000 + "10:00 ann: hi\n", pattern=PATTERN)
-    assert (len(nodes), nodes[-1].id, report.kept["unparsed"]) == (1_001, "1000", 1_000)
+    nodes, counts = log_of(tmp_path / "a.log", "x\n" * 1_000 + "10:00 ann: hi\n", pattern=PATTERN)
+    assert (len(nodes), nodes[-1].id, counts.kept["unparsed"]) == (1_001, "1000", 1_000)
 
 
 def test_folder(tmp_path):
@@ -824,15 +824,15 @@ def test_folder(tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "b.txt").write_text(export("telegram"))
     (tmp_path / "notes.txt").write_text(NO_CHATS["prose"])
-    report = Report()
-    logs = [(log.name, len(list(log.messages))) for log in chat_log.logs([tmp_path], report)]
+    counts = ReadCounts()
+    logs = [(log.name, len(list(log.messages))) for log in chat_log.logs([tmp_path], counts)]
     assert logs == [("a", 6), ("b", 6)]
-    assert report.skipped["not_a_log"] == 1
+    assert counts.skipped["not_a_log"] == 1
     assert chat_log.refuses(tmp_path, b"")
     (tmp_path / "notes.txt").unlink()
     assert readers.detect_format([tmp_path]) == "chat-log"
     with pytest.raises(RamifyError, match="no file in the folder"):
-        list(chat_log.logs([tmp_path], Report(), pattern="{time}|{author}|{text}"))
+        list(chat_log.logs([tmp_path], ReadCounts(), pattern="{time}|{author}|{text}"))
 
 
 def test_blank_lines_only(tmp_path):
@@ -841,9 +841,9 @@ def test_blank_lines_only(tmp_path):
 
 def test_long_texts_are_cut(tmp_path, monkeypatch):
     monkeypatch.setattr(chat_log, "MAX_TEXT", 10)
-    nodes, report = log_of(tmp_path / "a.log", "10:00 ann: hi\n12345\n123456\n10:01 bob: ho\n", pattern=PATTERN)
+    nodes, counts = log_of(tmp_path / "a.log", "10:00 ann: hi\n12345\n123456\n10:01 bob: ho\n", pattern=PATTERN)
     assert [node.text for node in nodes] == ["hi\n12345", "ho"]
-    assert report.skipped == {"long_text": 1}
+    assert counts.skipped == {"long_text": 1}
 
 
 @pytest.mark.parametrize("options", [{"encoding": "utf-9"}, {"hours": "13"}, {"dates": "x"}, {"annotations": "x"}])
@@ -857,7 +857,7 @@ def test_encodings(tmp_path):
     for encoding in ("utf-16", "utf-8-sig", "cp1252"):
         path = tmp_path / "a.log"
         path.write_bytes(content.encode(encoding))
-        assert list_logs([path], Report())[0][0].author == "Änn Lee"
+        assert list_logs([path], ReadCounts())[0][0].author == "Änn Lee"
 
 
 @pytest.mark.parametrize("pattern", ["", PATTERN])
@@ -865,7 +865,7 @@ def test_pipes_are_read_as_lines_arrive(pattern):
     given, taken = os.pipe()
     lines = [f"10:{number:02} {NAMES[number % 3]}: {text}\n" for number, text in enumerate(SAID)]
     os.write(taken, "".join(lines).encode())
-    messages = next(chat_log.logs([Path(f"/dev/fd/{given}")], Report(), pattern=pattern)).messages
+    messages = next(chat_log.logs([Path(f"/dev/fd/{given}")], ReadCounts(), pattern=pattern)).messages
     # The last message may go on.
     assert [next(messages).id for _ in lines[1:]] == [str(number) for number in range(len(lines) - 1)]
     os.close(taken)
@@ -882,7 +882,7 @@ def test_published_logs_in_other_layouts(data_dir, tmp_path):
     chance, refused = random.Random(0), 0
     files = sorted(data_dir("ubuntu-irc").rglob("*.ascii.txt"))
     for number in range(24):
-        (log,) = irc.logs([chance.choice(files)], Report(), annotations="none")
+        (log,) = irc.logs([chance.choice(files)], ReadCounts(), annotations="none")
         nodes = [node for node in itertools.islice(log.messages, 1_000, 1_200) if node.kind == "" and node.author and node.text]
         before, stamp, author = chance.choice(BEFORE), chance.choice(STAMPS), chance.choice(AUTHORS[:-1])
         now, lines = datetime(2024, 1, 30, 22, 50, tzinfo=UTC), []
@@ -896,7 +896,7 @@ def test_published_logs_in_other_layouts(data_dir, tmp_path):
         except RamifyError:
             refused += 1
             continue
-        (read,) = readers.find_format(name).reads([path], Report())
+        (read,) = readers.find_format(name).reads([path], ReadCounts())
         found = list(read.messages)
         assert [(node.author, node.text) for node in found] == [(node.author, node.text.replace("\t", " ")) for node in nodes]
     assert refused <= 1

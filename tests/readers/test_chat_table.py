@@ -45,7 +45,7 @@ WRITERS = {
 def test_kinds_of_tables(tmp_path, kind):
     path = tmp_path / "log.x"
     WRITERS[kind](path)
-    (tree,), report = read(chat_table, path)
+    (tree,), counts = read(chat_table, path)
     assert tree.id == "log"
     packed = tmp_path / "log.x.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
@@ -56,7 +56,7 @@ def test_kinds_of_tables(tmp_path, kind):
         ("2", "not me\nnor you", "bob", 20.0, None),
         ("3", "🤷", None, None, None),
     ]
-    assert report.skipped == report.kept == {}
+    assert counts.skipped == counts.kept == {}
     assert not chat_table.refuses(path, path.read_bytes())
     assert table.refuses(path, path.read_bytes())
 
@@ -65,12 +65,12 @@ def test_replies(tmp_path):
     path = write_csv(
         tmp_path / "log.csv", "id,reply_to,user,date,text\na,,ann,1,x\nb,a,bob,2,y\nc,zz,ann,3,z\n,b,eve,4,w\nd,None,eve,5,v\n"
     )
-    (tree,), report = read(chat_table, path)
+    (tree,), counts = read(chat_table, path)
     assert [(node.id, node.parents) for node in tree.nodes] == [
         ("a", None), ("b", (0,)), ("c", None), ("row 4", (1,)), ("d", None),
     ]  # fmt: skip
-    assert report.kept == {"missing_parent": 1}
-    assert report.examples["missing_parent"] == [f"{path}, post 3"]
+    assert counts.kept == {"missing_parent": 1}
+    assert counts.examples["missing_parent"] == [f"{path}, post 3"]
 
 
 def test_channels_are_logs(tmp_path):
@@ -85,15 +85,15 @@ def test_channels_are_logs(tmp_path):
 def test_orders(tmp_path):
     """Rows keep their order, unless a parent would follow its child."""
     path = write_csv(tmp_path / "log.csv", "author,time,text\nann,3,c\nann,1,a\nann,2,b\n")
-    (tree,), report = read(chat_table, path)
-    assert ([node.text for node in tree.nodes], report.kept) == (["c", "a", "b"], {"clock_back": 1})
-    (tree,), report = read(chat_table, path, order="time")
-    assert ([node.text for node in tree.nodes], report.kept) == (["a", "b", "c"], {})
+    (tree,), counts = read(chat_table, path)
+    assert ([node.text for node in tree.nodes], counts.kept) == (["c", "a", "b"], {"clock_back": 1})
+    (tree,), counts = read(chat_table, path, order="time")
+    assert ([node.text for node in tree.nodes], counts.kept) == (["a", "b", "c"], {})
     newest_first = write_csv(tmp_path / "back.csv", "id,parent,time,text\n3,2,3,c\n2,1,2,b\n1,,1,a\n")
-    (tree,), report = read(chat_table, newest_first)
+    (tree,), counts = read(chat_table, newest_first)
     assert [(node.text, node.parents) for node in tree.nodes] == [("a", None), ("b", (0,)), ("c", (1,))]
-    assert report.kept == {"sorted_by_time": 1}
-    assert report.examples["sorted_by_time"] == [f"{newest_first}, post 1 and those after it"]
+    assert counts.kept == {"sorted_by_time": 1}
+    assert counts.examples["sorted_by_time"] == [f"{newest_first}, post 1 and those after it"]
     with pytest.raises(RamifyError, match=r"the option order=.* is invalid. Expected file or time"):
         read(chat_table, path, order="id")
 
@@ -112,10 +112,10 @@ def test_orders(tmp_path):
 )
 def test_dates(tmp_path, written, options, expected, kept):
     rows = [{"author": "ann", "time": each, "text": "x"} for each in written]
-    (tree,), report = read(chat_table, write_lines(tmp_path / "log.jsonl", rows), **options)
+    (tree,), counts = read(chat_table, write_lines(tmp_path / "log.jsonl", rows), **options)
     times = [each and timegm((2024, *each[:2], 0, 0, 0)) + each[2] for each in expected]
     assert [node.time for node in tree.nodes] == times
-    assert report.kept == kept
+    assert counts.kept == kept
     with pytest.raises(RamifyError, match=r"the option dates='year' is invalid. Expected auto or day or month"):
         read(chat_table, tmp_path / "log.jsonl", dates="year")
 
@@ -134,22 +134,22 @@ def test_named_columns(tmp_path):
 def test_bad_rows_are_counted(tmp_path):
     path = tmp_path / "log.csv"
     path.write_bytes(b"id,author,time,text\n1,ann,noon,x\n2,ann\n1,ann,5,x\n1,bob,5,y\n3,bob,nan,\xff\n")
-    (tree,), report = read(chat_table, path)
+    (tree,), counts = read(chat_table, path)
     assert [(node.id, node.text, node.time) for node in tree.nodes] == [
         ("1", "x", None), ("1/2", "y", 5.0), ("3", "\ufffd", None),
     ]  # fmt: skip
-    assert report.skipped == {"bad_row": 1, "duplicate_id": 1}
-    assert report.kept["bad_utf8"] == report.kept["shared_id"] == 1
-    assert report.kept["bad_time"] >= 1
+    assert counts.skipped == {"bad_row": 1, "duplicate_id": 1}
+    assert counts.kept["bad_utf8"] == counts.kept["shared_id"] == 1
+    assert counts.kept["bad_time"] >= 1
 
 
 def test_late_ids_are_ignored(tmp_path):
     """A log may be endless, so it is not held: past the first block, late ids are ignored."""
     rows = [{"author": "ann", "time": place, "text": "x" * 900_000} for place in range(10)]
     path = write_lines(tmp_path / "log.jsonl", [*rows, {"id": "a", "author": "bob", "time": 11, "text": "y"}])
-    (tree,), report = read(chat_table, path)
+    (tree,), counts = read(chat_table, path)
     assert (len(tree), tree.nodes[-1].id) == (11, "11")
-    assert report.kept == {"late_column": 1}
+    assert counts.kept == {"late_column": 1}
 
 
 def test_log_without_relations_is_not_held(tmp_path, monkeypatch):

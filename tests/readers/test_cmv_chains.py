@@ -7,7 +7,7 @@ import pytest
 from ramify import dataset, readers
 from ramify.errors import RamifyError
 from ramify.readers import cmv_chains
-from ramify.readers.base import Policy, Report
+from ramify.readers.base import Policy, ReadCounts
 
 
 def comment(name, parent, link="t3_p", **more):
@@ -38,16 +38,16 @@ def archive(path, files, mode="w:bz2"):
 
 
 def read(path):
-    report = Report()
-    rows = [row for batch in cmv_chains.read([path], report, policy=Policy()) for row in batch.to_pylist()]
-    assert report.read == len(rows) + sum(report.skipped.values())
-    return rows, report
+    counts = ReadCounts()
+    rows = [row for batch in cmv_chains.read([path], counts, policy=Policy()) for row in batch.to_pylist()]
+    assert counts.read == len(rows) + sum(counts.skipped.values())
+    return rows, counts
 
 
 @pytest.mark.parametrize("mode", ["w", "w:bz2", "w:gz"])
 def test_chains(tmp_path, mode):
     path = archive(tmp_path / "chains.tar", {"1_ah": AD_HOMINEM, "2_delta": DELTA}, mode)
-    rows, report = read(path)
+    rows, counts = read(path)
     assert [(row["id"], row["parent"], row["tree"]) for row in rows] == [
         ("p", None, "p"), ("a", "p", "p"), ("b", "a", "p"), ("a", "p", "p"), ("c", "a", "p"),
     ]  # fmt: skip
@@ -57,7 +57,7 @@ def test_chains(tmp_path, mode):
         {"chain": "1_ah", "ad_hominem": True, "delta": False},
         {"chain": "2_delta", "ad_hominem": False, "delta": True},
     ]
-    assert report.skipped == {}
+    assert counts.skipped == {}
     assert readers.detect_format([path]) == "cmv-chains"
     store = dataset.build([path], None, tmp_path / "store")
     assert [node.id for node in store.tree(0).nodes] == ["p", "a", "b", "c"]
@@ -71,9 +71,9 @@ def test_bad_chains_are_counted(tmp_path):
         "4": b"",
         "5": [comment("", "t1_w")],
     }
-    rows, report = read(archive(tmp_path / "chains.tar.bz2", files))
+    rows, counts = read(archive(tmp_path / "chains.tar.bz2", files))
     assert [row["id"] for row in rows] == ["a", "c"]
-    assert report.skipped == {"bad_json": 1, "not_a_post": 3}
+    assert counts.skipped == {"bad_json": 1, "not_a_post": 3}
 
 
 def test_truncated_archives(tmp_path):
@@ -88,10 +88,10 @@ def test_truncated_archives(tmp_path):
 
 @pytest.mark.data
 def test_published_chains(data_dir):
-    rows, report = read(data_dir("cmv-adhominem") / "threads.tar.bz2")
+    rows, counts = read(data_dir("cmv-adhominem") / "threads.tar.bz2")
     labels = [json.loads(row["label"]) for row in rows if row["label"]]
     assert len(labels) == 2_010
     assert sum(label["ad_hominem"] for label in labels) == 1_018
     assert len(rows) == 1_018 * 4 + 992 * 3
     assert sum(row["parent"] is None for row in rows) == 50
-    assert report.skipped == {}
+    assert counts.skipped == {}

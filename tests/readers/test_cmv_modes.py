@@ -3,7 +3,7 @@ import pytest
 from ramify import dataset, readers
 from ramify.errors import RamifyError
 from ramify.readers import base, cmv_modes
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 
 HEAD = """<?xml version="1.0"?>
 <thread ID="abc">
@@ -48,14 +48,14 @@ def corpus(tmp_path):
 
 
 def read(*paths):
-    report = Report()
-    trees = list(cmv_modes.read(paths, report))
-    assert report.read == sum(map(len, trees)) + sum(report.skipped.values())
-    return trees, report
+    counts = ReadCounts()
+    trees = list(cmv_modes.read(paths, counts))
+    assert counts.read == sum(map(len, trees)) + sum(counts.skipped.values())
+    return trees, counts
 
 
 def test_threads_of_one_submission_are_one_tree(corpus):
-    (tree,), report = read(corpus)
+    (tree,), counts = read(corpus)
     assert tree.id == "abc"
     assert tree.meta == {
         "title": "CMV: tea beats coffee",
@@ -73,8 +73,8 @@ def test_threads_of_one_submission_are_one_tree(corpus):
         "r2": "fine",
         "r3": "Indeed.\nI do",
     }
-    assert report.read == 8
-    assert report.skipped == {"duplicate_id": 4}
+    assert counts.read == 8
+    assert counts.skipped == {"duplicate_id": 4}
 
 
 def test_labels_are_spans_of_the_text(corpus):
@@ -116,16 +116,16 @@ BOMB = FIRST.replace("<thread", '<!DOCTYPE thread [<!ENTITY a "&#104;a"><!ENTITY
 @pytest.mark.parametrize("content", [FIRST[:-9], FIRST.replace("calm", "a < b"), "junk", BOMB, "<other/>", "<a>" * 5_000])
 def test_bad_files_are_skipped(corpus, content):
     (corpus / "v2.0" / "positive" / "2.xml").write_text(content, encoding="utf-8")
-    trees, report = read(corpus)
+    trees, counts = read(corpus)
     assert [len(tree) for tree in trees] == [4]
-    assert report.skipped["bad_xml"] == 1
-    assert "2.xml, line" in report.examples["bad_xml"][0]
+    assert counts.skipped["bad_xml"] == 1
+    assert "2.xml, line" in counts.examples["bad_xml"][0]
 
 
 def test_thread_without_submission(corpus):
     (corpus / "v2.0" / "positive" / "2.xml").write_text('<thread ID="q"><reply id="r">x</reply></thread>', encoding="utf-8")
-    _, report = read(corpus)
-    assert report.skipped["not_a_post"] == 1
+    _, counts = read(corpus)
+    assert counts.skipped["not_a_post"] == 1
 
 
 def test_held_bytes_are_bounded(corpus, monkeypatch):
@@ -144,14 +144,14 @@ def test_store_keeps_the_labels(corpus, tmp_path):
 @pytest.mark.data
 def test_published_corpus(data_dir):
     folder = data_dir("cmv-modes")
-    trees, report = read(folder)
-    assert report.skipped["bad_xml"] == 14
+    trees, counts = read(folder)
+    assert counts.skipped["bad_xml"] == 14
     # 177 files parse: one submission each, and 559 replies.
-    assert report.read == 14 + 177 + 559
+    assert counts.read == 14 + 177 + 559
     assert len(trees) == 36
     components = [each for tree in trees for node in tree.nodes for each in node.label]
     assert all(each["start"] < each["end"] for each in components)
-    version_2, report = read(folder / "v2.0")
+    version_2, counts = read(folder / "v2.0")
     # Every submission is in each of its files; no reply is there twice.
-    assert report.read - sum(report.skipped.values()) == sum(map(len, version_2))
-    assert report.skipped == {"bad_xml": 6, "duplicate_id": 107 - 36}
+    assert counts.read - sum(counts.skipped.values()) == sum(map(len, version_2))
+    assert counts.skipped == {"bad_xml": 6, "duplicate_id": 107 - 36}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ramify import dataset, readers
 from ramify.errors import RamifyError
 from ramify.readers import archives, base, convokit
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 from ramify.readers.reddit import NOBODY
 from ramify.readers.rows import LABELLED, Post, batches
 from ramify.tree import Node, Tree
@@ -30,10 +30,10 @@ CONVERSATIONS = {"k": {"meta": {"topic": "manners"}, "vectors": []}, "l": {"meta
 
 
 def read(*paths):
-    report = Report()
-    rows = [row for batch in convokit.read(paths, report) for row in batch.to_pylist()]
-    assert report.read == len(rows) + sum(report.skipped.values())
-    return rows, report
+    counts = ReadCounts()
+    rows = [row for batch in convokit.read(paths, counts) for row in batch.to_pylist()]
+    assert counts.read == len(rows) + sum(counts.skipped.values())
+    return rows, counts
 
 
 def write_lines(path, records):
@@ -50,7 +50,7 @@ def corpus(tmp_path):
 
 
 def test_corpus(corpus):
-    rows, report = read(corpus)
+    rows, counts = read(corpus)
     assert [(row["id"], row["parent"], row["tree"], row["author"], row["time"], row["text"]) for row in rows] == [
         ("b", "a", "k", "bob", 2.5, "no"),
         ("a", None, "k", "ann", 1.0, "yes?"),
@@ -58,7 +58,7 @@ def test_corpus(corpus):
     ]
     assert [row["meta"] for row in rows] == [None, '{"topic": "manners"}', None]
     assert [row["label"] for row in rows] == ['{"rude": true}', None, None]
-    assert report.skipped == {}
+    assert counts.skipped == {}
     assert readers.detect_format([corpus]) == readers.detect_format([corpus / "utterances.jsonl"]) == "convokit"
     assert read(corpus / "utterances.jsonl")[0] == rows
 
@@ -67,18 +67,18 @@ def test_times_in_milliseconds_and_invalid_times(corpus):
     times = [1600000000000, "1600000000030", "noon", 1e18, "", None]
     utterances = [{"id": f"u{number}", "conversation_id": "u0", "speaker": "ann", "text": "x"} for number in range(len(times))]
     write_lines(corpus / "utterances.jsonl", [each | {"timestamp": time} for each, time in zip(utterances, times)])
-    rows, report = read(corpus)
+    rows, counts = read(corpus)
     assert [row["time"] for row in rows] == [1.6e9, 1600000000.03, None, None, None, None]
-    assert report.kept == {"bad_time": 2}
+    assert counts.kept == {"bad_time": 2}
 
 
 def test_deeply_nested_records_are_skipped(corpus):
     deep = []
     for _ in range(5000):
         deep = [deep]
-    report = Report()
-    (batch,) = batches([Post("a", None, "a", text="x", label=deep)], report, LABELLED)
-    assert (batch["label"].to_pylist(), report.kept) == ([None], {"odd_json": 1})
+    counts = ReadCounts()
+    (batch,) = batches([Post("a", None, "a", text="x", label=deep)], counts, LABELLED)
+    assert (batch["label"].to_pylist(), counts.kept) == ([None], {"odd_json": 1})
 
 
 def test_older_versions(tmp_path):
@@ -98,10 +98,10 @@ def test_older_versions(tmp_path):
 
 def test_invalid_utterances_are_counted(corpus):
     write_lines(corpus / "utterances.jsonl", [*UTTERANCES, 5, {"text": "no id"}, {"id": "q", "reply-to": "a"}, {"id": "r"}])
-    rows, report = read(corpus)
+    rows, counts = read(corpus)
     assert [row["id"] for row in rows] == ["b", "a", "z", "r"]
     assert rows[-1]["tree"] == "r"
-    assert report.skipped == {"not_a_post": 3}
+    assert counts.skipped == {"not_a_post": 3}
 
 
 def test_mistakes(tmp_path, corpus):
@@ -138,17 +138,17 @@ def test_archive(corpus, tmp_path, root):
     path = pack(corpus, tmp_path / "manners-corpus.zip", root, ["__MACOSX/manners-corpus/._utterances.jsonl"])
     before = sorted(tmp_path.rglob("*"))
     assert readers.detect_format([path]) == "convokit"
-    rows, report = read(path)
+    rows, counts = read(path)
     assert rows == read(corpus)[0]
-    assert 0 < report.bytes <= 2 * path.stat().st_size
+    assert 0 < counts.bytes <= 2 * path.stat().st_size
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_faults_in_an_archive_are_located(corpus, tmp_path):
     write_lines(corpus / "utterances.jsonl", [*UTTERANCES, 5])
     path = pack(corpus, tmp_path / "c.zip", "c/")
-    _, report = read(path)
-    assert report.examples["not_a_post"] == [
+    _, counts = read(path)
+    assert counts.examples["not_a_post"] == [
         f"{path}/c/utterances.jsonl, line 4: not an utterance with an id and a conversation: 5"
     ]
     data = bytearray(path.read_bytes())
@@ -230,12 +230,12 @@ def as_read(tree: Tree) -> list[tuple]:
 def test_round_trip(tmp_path_factory, trees):
     folder = tmp_path_factory.mktemp("convokit") / "out"
     convokit.write_convokit(trees, folder)
-    rows, report = read(folder)
+    rows, counts = read(folder)
     loaded = [
         tuple(json.loads(row[name]) if name in ("meta", "label") and row[name] else row[name] for name in row) for row in rows
     ]
     assert loaded == [node for tree in trees for node in as_read(tree)]
-    assert report.skipped == {}
+    assert counts.skipped == {}
 
 
 def test_store_to_corpus_to_store(tmp_path):

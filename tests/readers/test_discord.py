@@ -60,7 +60,7 @@ MESSAGES = [
 
 def test_channel(tmp_path):
     path = write(tmp_path / "garden.json", MESSAGES)
-    (tree,), report = read(discord, path)
+    (tree,), counts = read(discord, path)
     assert (tree.id, tree.meta) == ("garden", {"guild": "Allotment", "topic": "Plants"})
     assert [(node.id, node.text, node.author, node.parents, node.kind) for node in tree.nodes] == [
         ("1", "slugs 🐌", "Ann", None, ""),
@@ -69,7 +69,7 @@ def test_channel(tmp_path):
         ("4", "Pinned a message.", "Ann", None, chat.SYSTEM),
     ]
     assert tree.nodes[0].time == 1_706_695_260.123
-    assert report.skipped == report.kept == {}
+    assert counts.skipped == counts.kept == {}
     assert not discord.refuses(path, path.read_bytes())
 
 
@@ -105,20 +105,20 @@ def test_references_other_than_replies(tmp_path):
     )
     crossposted = message(3, "news", reference={"messageId": "1", "channelId": "77"})
     command = message(4, "done", type="20", reference={"messageId": "1", "channelId": "900"})
-    (tree,), report = read(discord, write(tmp_path / "a.json", [message(1, "x"), forward, crossposted, command]))
+    (tree,), counts = read(discord, write(tmp_path / "a.json", [message(1, "x"), forward, crossposted, command]))
     assert [(node.text, node.parents) for node in tree.nodes] == [
         ("x", None), ("old news", None), ("news", None), ("done", (0,)),
     ]  # fmt: skip
-    assert not report.kept
+    assert not counts.kept
 
 
 def test_partial_exports(tmp_path):
-    (tree,), report = read(
+    (tree,), counts = read(
         discord, write(tmp_path / "a.json", [reply(3, 1, "yes"), reply(4, 3, "no"), message(5, type="Reply")])
     )
     assert [node.parents for node in tree.nodes] == [None, (0,), None]
-    assert report.kept == {"missing_parent": 1}
-    assert report.examples["missing_parent"] == [f"{tmp_path / 'a.json'}, message 1"]
+    assert counts.kept == {"missing_parent": 1}
+    assert counts.examples["missing_parent"] == [f"{tmp_path / 'a.json'}, message 1"]
 
 
 def test_threads(tmp_path):
@@ -128,13 +128,13 @@ def test_threads(tmp_path):
     (tree,), _ = read(discord, write(tmp_path / "forum.json", forum, id="10", type="GuildPublicThread", name="beans"))
     assert [node.parents for node in tree.nodes] == [(), (0,), (1,)]
     starter = message(20, type="21", reference={"messageId": "5", "channelId": "900"})
-    (tree,), report = read(
+    (tree,), counts = read(
         discord, write(tmp_path / "thread.json", [starter, message(21, "so"), reply(22, 21)], id="5", type="GuildPublicThread")
     )
     assert [node.parents for node in tree.nodes] == [None, (0,), (1,)]
     (tree,), _ = read(discord, write(tmp_path / "cut.json", [message(21, "so")], id="6", type="GuildPrivateThread"))
     assert tree.nodes[0].parents is None
-    assert not report.kept
+    assert not counts.kept
 
 
 def test_partitions_of_a_channel_are_one_log(tmp_path):
@@ -149,25 +149,25 @@ def test_partitions_of_a_channel_are_one_log(tmp_path):
     (folder / "garden.json_Files").mkdir()
     (folder / "garden.json_Files" / "sent.json").write_text('{"not": "ours"}')
     assert not discord.refuses(folder, b"")
-    trees, report = read(discord, folder)
+    trees, counts = read(discord, folder)
     assert [(tree.id, [node.text for node in tree.nodes]) for tree in trees] == [
         ("garden", ["one", "two", "three", "four"]),
         ("Allotment/garden", ["elsewhere"]),
     ]
     assert trees[0].nodes[2].parents == (0,)
-    assert (report.skipped, report.kept) == ({"duplicate_id": 1}, {})
+    assert (counts.skipped, counts.kept) == ({"duplicate_id": 1}, {})
 
 
 def test_newest_first(tmp_path):
-    (tree,), report = read(discord, write(tmp_path / "a.json", [reply(3, 2, "c"), reply(2, 1, "b"), message(1, "a")]))
+    (tree,), counts = read(discord, write(tmp_path / "a.json", [reply(3, 2, "c"), reply(2, 1, "b"), message(1, "a")]))
     assert [(node.text, node.parents) for node in tree.nodes] == [("a", None), ("b", (0,)), ("c", (1,))]
-    assert not report.kept
+    assert not counts.kept
 
 
 def test_reply_earlier_than_its_parent(tmp_path):
-    (tree,), report = read(discord, write(tmp_path / "a.json", [reply(1, 2, "b"), reply(2, 2, "a")]))
+    (tree,), counts = read(discord, write(tmp_path / "a.json", [reply(1, 2, "b"), reply(2, 2, "a")]))
     assert [node.parents for node in tree.nodes] == [None, None]
-    assert report.kept == {"late_parent": 2}
+    assert counts.kept == {"late_parent": 2}
 
 
 def test_messages_without_content(tmp_path):
@@ -190,9 +190,9 @@ def test_invalid_messages_are_counted(tmp_path):
     path = write(tmp_path / "a.json", [3, message(1, "x"), {"content": "no id"}])
     other = tmp_path / "b.json"
     other.write_text('{"messages": 3}\n{bad\n')
-    (tree,), report = read(discord, path, other)
+    (tree,), counts = read(discord, path, other)
     assert len(tree) == 1
-    assert report.skipped == {"not_a_post": 3, "bad_json": 1}
+    assert counts.skipped == {"not_a_post": 3, "bad_json": 1}
 
 
 def test_held_bytes_are_bounded(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ramify.errors import RamifyError
 from ramify.readers import base, documents
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters(exclude_categories=["Cs"])),
@@ -46,8 +46,8 @@ def test_deep_nesting(monkeypatch):
 
 def read(path, content: bytes):
     path.write_bytes(content)
-    report = Report()
-    return [value for _, value in documents.documents(path, report)], report
+    counts = ReadCounts()
+    return [value for _, value in documents.documents(path, counts)], counts
 
 
 @pytest.mark.parametrize(
@@ -60,25 +60,25 @@ def read(path, content: bytes):
     ],
 )
 def test_lines_or_one_value(tmp_path, content, values):
-    found, report = read(tmp_path / "x.json", content)
+    found, counts = read(tmp_path / "x.json", content)
     assert found == values
-    assert report.skipped == {}
+    assert counts.skipped == {}
 
 
 @pytest.mark.parametrize(
     "content", [b'{"a": 1}\nnonsense\n{"b": 2}\n', b'[\n{"a": 1}\n{"b": 2}', b'nonsense\n{"a": 1}\n{"b": 2}']
 )
 def test_bad_lines_are_counted(tmp_path, content):
-    found, report = read(tmp_path / "x.json", content)
+    found, counts = read(tmp_path / "x.json", content)
     assert found == [{"a": 1}, {"b": 2}]
-    assert report.read == report.skipped["bad_json"] == 1
-    assert "x.json, line" in report.examples["bad_json"][0]
+    assert counts.read == counts.skipped["bad_json"] == 1
+    assert "x.json, line" in counts.examples["bad_json"][0]
 
 
 def test_binary_junk(tmp_path):
-    found, report = read(tmp_path / "x.json", bytes(range(255, 0, -1)) * 40)
+    found, counts = read(tmp_path / "x.json", bytes(range(255, 0, -1)) * 40)
     assert found == []
-    assert report.read == report.skipped["bad_json"] > 0
+    assert counts.read == counts.skipped["bad_json"] > 0
 
 
 def test_single_value_is_bounded(tmp_path, monkeypatch):
@@ -95,7 +95,7 @@ WHOLE = b'{\n  "messages": [\n    "a",\n    "b",\n    "c"\n  ]\n}\n'
 def test_damaged_value_counts_once_with_its_place(tmp_path, damaged, line):
     path = tmp_path / "export.json"
     path.write_bytes(damaged)
-    report = Report()
-    assert list(documents.documents(path, report)) == []
-    assert (report.read, report.skipped["bad_json"]) == (1, 1)
-    assert f"{path}, line {line}, where the file's single value is truncated" in report.examples["bad_json"][0]
+    counts = ReadCounts()
+    assert list(documents.documents(path, counts)) == []
+    assert (counts.read, counts.skipped["bad_json"]) == (1, 1)
+    assert f"{path}, line {line}, where the file's single value is truncated" in counts.examples["bad_json"][0]

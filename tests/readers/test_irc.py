@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ramify import readers
 from ramify.errors import RamifyError
 from ramify.readers import annotation, base, irc
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 from ramify.readers.encodings import with_line_ends
 from ramify.readers.irc import clock
 
@@ -25,10 +25,10 @@ def log_of(path, content, **options):
 
 
 def nodes_of(paths, **options):
-    report = Report()
-    nodes = [node for log in irc.logs(paths, report, **options) for node in log.messages]
-    assert report.read == len(nodes) + sum(report.skipped.values())
-    return nodes, report
+    counts = ReadCounts()
+    nodes = [node for log in irc.logs(paths, counts, **options) for node in log.messages]
+    assert counts.read == len(nodes) + sum(counts.skipped.values())
+    return nodes, counts
 
 
 def contents(nodes):
@@ -140,8 +140,8 @@ WRITTEN = {
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_every_client_gives_the_same_log(tmp_path, name):
-    nodes, report = log_of(tmp_path / name, WRITTEN[name])
-    assert report.skipped == report.kept == {}
+    nodes, counts = log_of(tmp_path / name, WRITTEN[name])
+    assert counts.skipped == counts.kept == {}
     assert [node.id for node in nodes] == [str(number) for number in range(WRITTEN[name].count("\n"))]
     joins, *rest = nodes[-6:]
     assert (joins.kind, joins.author) == ("system", "wren")
@@ -203,7 +203,7 @@ def test_long_head_may_end_within_a_line(tmp_path):
 
 
 def test_system_lines_and_their_authors(tmp_path):
-    nodes, report = log_of(
+    nodes, counts = log_of(
         tmp_path / "a.log",
         "=== wren shrugs\n"
         "=== mode/#birds [+o wren]  by robin\n"
@@ -232,8 +232,8 @@ def test_system_lines_and_their_authors(tmp_path):
         "*** Parts: +wren (w@nest.example) (bye)",
     ]
     assert [node.time for node in nodes[:4]] == [None, None, None, at(1970, 1, 1, 9, 5)]
-    assert report.kept == {"unparsed": 1}
-    assert report.examples["unparsed"] == [f"{tmp_path / 'a.log'}, line 15"]
+    assert counts.kept == {"unparsed": 1}
+    assert counts.examples["unparsed"] == [f"{tmp_path / 'a.log'}, line 15"]
 
 
 def test_actions_that_look_like_system_lines(tmp_path):
@@ -262,7 +262,7 @@ def test_nicks(tmp_path, written, nick):
 
 def test_unparsed_lines_are_kept_and_counted(tmp_path):
     content = "[09:05] <wren> a list:\n  * one\n\n \t\n<p> two\n[09:06] something\n" + "[09:06] <robin> so?\n" * 2
-    nodes, report = log_of(tmp_path / "a.log", content)
+    nodes, counts = log_of(tmp_path / "a.log", content)
     assert contents(nodes) == [
         ("", "wren", "a list:"),
         ("system", None, "  * one"),
@@ -272,48 +272,48 @@ def test_unparsed_lines_are_kept_and_counted(tmp_path):
         ("system", None, "[09:06] something"),
         *[("", "robin", "so?")] * 2,
     ]
-    assert report.kept == {"unparsed": 3}
+    assert counts.kept == {"unparsed": 3}
     assert [node.time for node in nodes] == [at(1970, 1, 1, 9, 5)] * 6 + [at(1970, 1, 1, 9, 6)] * 2
 
 
 def test_colours_and_control_codes_are_removed(tmp_path):
-    nodes, report = log_of(
+    nodes, counts = log_of(
         tmp_path / "a.log",
         "[09:05] <\x0305,12wr\x02en\x0f> \x0301red\x03 \x1d\x1e\x1funder\x11\x16 \x1b[1;31mansi\x1b[0m "
         "a\x00b\tc\rd\x0ce\x04FF00AAf\n"
         "\x1b[36m[09:06]\x1b[0m <robin> \x033 \x0312,\U0001f426 \x1b]\n",
     )
     assert contents(nodes) == [("", "wren", "red under ansi a b c d ef"), ("", "robin", " ,\U0001f426  ]")]
-    assert report.kept == {}
+    assert counts.kept == {}
 
 
 # --- time -----------------------------------------------------------------------------------------------------------------
 
 
 def times(tmp_path, content, name="a.log"):
-    nodes, report = log_of(tmp_path / name, content)
-    return [node.time for node in nodes], report
+    nodes, counts = log_of(tmp_path / name, content)
+    return [node.time for node in nodes], counts
 
 
 def test_midnight_without_a_date(tmp_path):
-    found, report = times(tmp_path, "[23:59] <a> x\n[00:01] <a> x\n=== b\n[13:00] <a> x\n[00:30] <a> x\n")
+    found, counts = times(tmp_path, "[23:59] <a> x\n[00:01] <a> x\n=== b\n[13:00] <a> x\n[00:30] <a> x\n")
     assert found == [at(1970, 1, day, *when) for day, *when in [(1, 23, 59), (2, 0, 1), (2, 0, 1), (2, 13), (3, 0, 30)]]
-    assert report.kept == {}
+    assert counts.kept == {}
 
 
 def test_clock_that_goes_back(tmp_path):
-    found, report = times(
+    found, counts = times(
         tmp_path, "[12:05] <a> x\n[12:04] <a> x\n[12:04] <a> x\n[00:04] <a> x\n[12:04] <a> x\n[00:03] <a> x\n"
     )
     assert found == [
         at(1970, 1, day, *when) for day, *when in [(1, 12, 5), (1, 12, 4), (1, 12, 4), (1, 0, 4), (1, 12, 4), (2, 0, 3)]
     ]
-    assert report.kept == {"clock_back": 2}
-    assert report.examples["clock_back"] == [f"{tmp_path / 'a.log'}, line {line}" for line in (2, 4)]
+    assert counts.kept == {"clock_back": 2}
+    assert counts.examples["clock_back"] == [f"{tmp_path / 'a.log'}, line {line}" for line in (2, 4)]
 
 
 def test_day_changes_of_irssi(tmp_path):
-    found, report = times(
+    found, counts = times(
         tmp_path,
         "--- Log opened Sat Mar 14 22:10:30 2009\n"
         "22:10 <a> in the minute of the opening\n"
@@ -336,7 +336,7 @@ def test_day_changes_of_irssi(tmp_path):
         *[at(2009, 3, 17, 1)] * 2,
         *[at(2009, 3, 1, 2)] * 2,
     ]
-    assert report.kept == {"unknown_month": 1, "clock_back": 1}
+    assert counts.kept == {"unknown_month": 1, "clock_back": 1}
 
 
 @pytest.mark.parametrize(
@@ -347,18 +347,18 @@ def test_months_are_english(word, month):
 
 
 def test_unknown_months_count_where_the_clock_stands_still(tmp_path):
-    found, report = times(tmp_path, "May 02 09:00 <a>\tx\nMai 02 09:00 <a>\tx\n")
+    found, counts = times(tmp_path, "May 02 09:00 <a>\tx\nMai 02 09:00 <a>\tx\n")
     assert found == [at(1972, 5, 2, 9)] * 2
-    assert report.kept == {"unknown_month": 1}
+    assert counts.kept == {"unknown_month": 1}
 
 
 def test_months_without_a_year(tmp_path):
-    found, report = times(
+    found, counts = times(
         tmp_path, "Dec 31 23:59:59 <a>\tx\nJan 01 00:00:01 <a>\tx\nXyz 01 00:00:02 <a>\tx\nFeb 30 00:00:00 <a>\tx\n"
     )
     assert found == [at(1972, 12, 31, 23, 59, 59), at(1973, 1, 1, 0, 0, 1), *[at(1973, 1, 1, 0, 0, 2)] * 2]
-    assert report.kept == {"unknown_month": 1, "bad_time": 1}
-    assert report.examples["unknown_month"] == [f"{tmp_path / 'a.log'}, line 3"]
+    assert counts.kept == {"unknown_month": 1, "bad_time": 1}
+    assert counts.examples["unknown_month"] == [f"{tmp_path / 'a.log'}, line 3"]
     found, _ = times(tmp_path, "**** BEGIN LOGGING AT Mon Feb 29 09:00:00 2016\n\nFeb 29 09:00:01 <a>\tx\n")
     assert found == [*[at(2016, 2, 29, 9)] * 2, at(2016, 2, 29, 9, 0, 1)]
 
@@ -378,21 +378,21 @@ def test_day_in_the_file_name(tmp_path, name, day):
 
 
 def test_twelve_hours_and_impossible_times(tmp_path):
-    found, report = times(
+    found, counts = times(
         tmp_path,
         "[12:00 AM] <a> x\n[12:00 PM] <a> x\n[11:59:60 p.m.] <a> x\n"
         "[13:00 PM] <a> x\n[13:00 PM] <a> x\n[24:00] <a> x\n[09:60] <a> x\n",
     )
     assert found == [at(1970, 1, 1), at(1970, 1, 1, 12), *[at(1970, 1, 2)] * 5]
-    assert report.kept == {"bad_time": 4}
+    assert counts.kept == {"bad_time": 4}
 
 
 @pytest.mark.parametrize("form", ["{}", "[{}]", "{}:"])
 def test_dates_with_dots(tmp_path, form):
     lines = "".join(f"{form.format(when)} <a> x\n" for when in ("14.03.2009 09:05:00", "1.4.2009 0:05", "32.03.2009 09:05:00"))
-    found, report = times(tmp_path, lines)
+    found, counts = times(tmp_path, lines)
     assert found == [at(*DAY, 9, 5), *[at(2009, 4, 1, 0, 5)] * 2]
-    assert report.kept == {"bad_time": 1}
+    assert counts.kept == {"bad_time": 1}
     assert not irc.refuses(tmp_path / "a.log", lines.encode())
 
 
@@ -415,31 +415,31 @@ SLASHED = "03/04/2009 09:05 PM\ta\tx\n03/05/2009 09:05 PM\ta\tx\n"
 def test_dates_with_slashes(tmp_path, monkeypatch, rest, options, days, kept):
     """The whole file is searched, however late the evidence comes."""
     monkeypatch.setattr(irc, "BLOCK_BYTES", 16)
-    nodes, report = log_of(tmp_path / "a.log", SLASHED + rest, **options)
+    nodes, counts = log_of(tmp_path / "a.log", SLASHED + rest, **options)
     assert [node.time for node in nodes] == [at(2009, *day, 21, 5) for day in days]
     assert [node.author for node in nodes] == ["a"] * len(days)
-    assert report.kept == kept
+    assert counts.kept == kept
     if "open_date" in kept:
-        assert report.examples["open_date"][0].startswith(f"{tmp_path / 'a.log'}: 03/04/2009 and all other dates are ambiguous")
+        assert counts.examples["open_date"][0].startswith(f"{tmp_path / 'a.log'}: 03/04/2009 and all other dates are ambiguous")
 
 
 def clock_of(tmp_path, *stamps, **options):
-    nodes, report = log_of(tmp_path / "a.log", "".join(f"[{stamp}] <a> x\n" for stamp in stamps), **options)
-    return [node.time / 3600 for node in nodes], report
+    nodes, counts = log_of(tmp_path / "a.log", "".join(f"[{stamp}] <a> x\n" for stamp in stamps), **options)
+    return [node.time / 3600 for node in nodes], counts
 
 
 def test_clock_of_twelve_hours(tmp_path):
     """Two rounds of the clock are a day; noon is not midnight."""
     day = [f"{hour or 12}:{minute}" for hour in range(12) for minute in ("00", "59")]
-    found, report = clock_of(tmp_path, *day, *day, *day)
+    found, counts = clock_of(tmp_path, *day, *day, *day)
     assert [time // 1 for time in found] == [hour for hour in range(36) for _ in range(2)]
-    assert report.kept == {}
+    assert counts.kept == {}
     # A log may begin at any hour, and lines may be swapped.
     assert clock_of(tmp_path, "11:59", "12:01", "11:59", "12:59", "1:00", "12:59", "1:01")[0] == pytest.approx(
         [719 / 60, 721 / 60, 719 / 60, 779 / 60, 13, 779 / 60, 781 / 60]
     )
-    found, report = clock_of(tmp_path, "11:30", "1:30", "1:00", "11:00", "12:30", "2:00")
-    assert (found, report.kept) == ([11.5, 13.5, 13, 23, 24.5, 26], {"clock_back": 1})
+    found, counts = clock_of(tmp_path, "11:30", "1:30", "1:00", "11:00", "12:30", "2:00")
+    assert (found, counts.kept) == ([11.5, 13.5, 13, 23, 24.5, 26], {"clock_back": 1})
 
 
 @pytest.mark.parametrize(
@@ -466,14 +466,14 @@ def test_twelve_hour_clock_with_given_dates(tmp_path):
         "--- Log opened Sat Mar 14 22:10:30 2009\n10:10 <a> x\n12:05 <a> x\n"
         "--- Day changed Mon Mar 16 2009\n12:10 <a> x\n8:10 <a> x\n12:10 <a> x\n1:10 <a> x\n"
     )
-    found, report = times(tmp_path, content)
+    found, counts = times(tmp_path, content)
     assert found == [
         *[at(2009, 3, 14, 22, 10, 30)] * 2,
         at(2009, 3, 15, 0, 5),
         at(2009, 3, 16),
         *(at(2009, 3, 16, hour, 10) for hour in (0, 8, 12, 13)),
     ]
-    assert report.kept == {}
+    assert counts.kept == {}
 
 
 def test_fractions_of_seconds(tmp_path):
@@ -485,7 +485,7 @@ def test_fractions_of_seconds(tmp_path):
 
 def test_no_times(tmp_path):
     content = "<wren> hi\n* kes waves\n*** robin has joined #birds\n<@kes>\nwren: hi\n"
-    nodes, report = log_of(tmp_path / "a.log", content)
+    nodes, counts = log_of(tmp_path / "a.log", content)
     assert contents(nodes) == [
         ("", "wren", "hi"),
         ("action", "kes", "waves"),
@@ -494,12 +494,12 @@ def test_no_times(tmp_path):
         ("system", None, "wren: hi"),
     ]
     assert {node.time for node in nodes} == {None}
-    assert report.kept == {"unparsed": 1}
+    assert counts.kept == {"unparsed": 1}
 
 
 def test_colon_dialect_by_option(tmp_path):
     content = "wren: hi\n[09:05] @kes: see http://nest.example\n(09:06:00 AM) robin: so?\n2009-03-14 09:07 wren:\n* kes waves\n"
-    nodes, report = log_of(tmp_path / "a.log", content, dialect="colon")
+    nodes, counts = log_of(tmp_path / "a.log", content, dialect="colon")
     assert contents(nodes) == [
         ("", "wren", "hi"),
         ("", "kes", "see http://nest.example"),
@@ -509,17 +509,17 @@ def test_colon_dialect_by_option(tmp_path):
     ]
     assert [node.time for node in nodes[:2]] == [None, at(1970, 1, 1, 9, 5)]
     assert nodes[-1].time == at(*DAY, 9, 7)
-    assert report.kept == {}
+    assert counts.kept == {}
 
 
 def test_file_may_mix_dialects(tmp_path):
     content = "[09:05] <wren> a\n" * 3 + "09:06 <@kes> b\n2009-03-14 09:07:00\trobin\tc\n2009-03-14T09:08:00 <owl> d\n<tit> e\n"
-    nodes, report = log_of(tmp_path / "a.log", content)
+    nodes, counts = log_of(tmp_path / "a.log", content)
     assert [node.author for node in nodes] == ["wren"] * 3 + ["kes", "robin", "owl", None]
-    assert report.kept == {"unparsed": 1}
-    nodes, report = log_of(tmp_path / "a.log", content, dialect="irssi, plain")
+    assert counts.kept == {"unparsed": 1}
+    nodes, counts = log_of(tmp_path / "a.log", content, dialect="irssi, plain")
     assert [node.author for node in nodes] == [None] * 3 + ["kes", None, None, "tit"]
-    assert report.kept == {"unparsed": 5}
+    assert counts.kept == {"unparsed": 5}
 
 
 def test_unknown_dialect_lists_the_dialects_tried(tmp_path):
@@ -560,31 +560,31 @@ def test_bad_options(tmp_path, options, message):
 
 def test_mixed_encodings(tmp_path):
     lines = ["[09:05] <wren> naïve 🐦".encode(), "[09:05] <kes> naïve “so”".encode("cp1252"), b"[09:06] <robin> \x81\xff"]
-    nodes, report = log_of(tmp_path / "a.log", b"\n".join(lines))
+    nodes, counts = log_of(tmp_path / "a.log", b"\n".join(lines))
     assert [node.text for node in nodes] == ["naïve 🐦", "naïve “so”", "\ufffdÿ"]
-    assert report.kept == {"encoding": 2}
-    assert report.examples["encoding"] == [f"{tmp_path / 'a.log'}, line {line}" for line in (2, 3)]
+    assert counts.kept == {"encoding": 2}
+    assert counts.examples["encoding"] == [f"{tmp_path / 'a.log'}, line {line}" for line in (2, 3)]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
 def test_byte_order_marks(tmp_path, encoding):
     content = "[09:05] <wren> naïve 🐦\r\n\r\n[09:06] <ਊkes> so\r\n"
-    nodes, report = log_of(tmp_path / "a.log", content.encode(encoding))
+    nodes, counts = log_of(tmp_path / "a.log", content.encode(encoding))
     assert contents(nodes) == [("", "wren", "naïve 🐦"), ("system", None, ""), ("", "ਊkes", "so")]
-    assert report.kept == {}
+    assert counts.kept == {}
 
 
 @pytest.mark.parametrize("encoding", ["koi8-r", "shift_jis", "utf-7", "utf-16-le", "utf-8"])
 def test_encoding_by_name(tmp_path, encoding):
-    nodes, report = log_of(tmp_path / "a.log", "[09:05] <wren> да\n\n[09:06] <kes> нет\n".encode(encoding), encoding=encoding)
+    nodes, counts = log_of(tmp_path / "a.log", "[09:05] <wren> да\n\n[09:06] <kes> нет\n".encode(encoding), encoding=encoding)
     assert [node.text for node in nodes] == ["да", "", "нет"]
-    assert report.kept == {}
+    assert counts.kept == {}
 
 
 def test_wrong_encoding_by_name_is_counted(tmp_path):
-    nodes, report = log_of(tmp_path / "a.log", b"[09:05] <wren> \xff\n[09:05] <kes> so\n", encoding="ascii")
+    nodes, counts = log_of(tmp_path / "a.log", b"[09:05] <wren> \xff\n[09:05] <kes> so\n", encoding="ascii")
     assert [node.text for node in nodes] == ["\ufffd", "so"]
-    assert report.kept == {"encoding": 1}
+    assert counts.kept == {"encoding": 1}
 
 
 def test_carriage_returns_and_the_last_line(tmp_path):
@@ -631,16 +631,16 @@ def test_pipes_are_decoded_without_waiting():
 def test_lines_that_end_with_carriage_returns_only(tmp_path):
     content = b"[09:05] <wren> a\r[09:06] <kes> caf\xe9\r\r[09:07] <wren> c"
     assert not irc.refuses(tmp_path / "a.log", content)
-    nodes, report = log_of(tmp_path / "a.log", content)
+    nodes, counts = log_of(tmp_path / "a.log", content)
     assert contents(nodes) == [("", "wren", "a"), ("", "kes", "café"), ("system", None, ""), ("", "wren", "c")]
-    assert report.kept == {"encoding": 1}
+    assert counts.kept == {"encoding": 1}
 
 
 @pytest.mark.parametrize("content", ["\n", "\n\n \n", "\ufeff\n"])
 def test_blank_lines_only(tmp_path, content):
-    nodes, report = log_of(tmp_path / "a.log", content)
+    nodes, counts = log_of(tmp_path / "a.log", content)
     assert [node.kind for node in nodes] == ["system"] * content.count("\n")
-    assert report.kept == {}
+    assert counts.kept == {}
 
 
 def test_empty_and_absent_files(tmp_path):
@@ -658,29 +658,29 @@ def test_one_line_and_one_speaker(tmp_path):
 def test_long_line_keeps_its_number(tmp_path, monkeypatch):
     monkeypatch.setattr(irc, "blocks", partial(base.blocks, max_line_bytes=100))
     monkeypatch.setattr(irc, "BLOCK_BYTES", 64)
-    nodes, report = log_of(tmp_path / "a.log", f"[09:05] <wren> a\n[09:06] <kes> {'b' * 1000}\n[09:07] <wren> c\n")
+    nodes, counts = log_of(tmp_path / "a.log", f"[09:05] <wren> a\n[09:06] <kes> {'b' * 1000}\n[09:07] <wren> c\n")
     assert [(node.id, node.kind, node.text) for node in nodes] == [("0", "", "a"), ("1", "system", ""), ("2", "", "c")]
-    assert report.kept == {"too_long": 1}
-    assert "line 2: longer than 100 bytes" in report.examples["too_long"][0]
+    assert counts.kept == {"too_long": 1}
+    assert "line 2: longer than 100 bytes" in counts.examples["too_long"][0]
 
 
 def test_log_is_streamed(tmp_path, monkeypatch):
     monkeypatch.setattr(irc, "BLOCK_BYTES", 1 << 10)
     path = tmp_path / "a.log"
     path.write_text("[09:05] <wren> hi\n" * 100_000)
-    report = Report()
-    messages = next(irc.logs([path], report)).messages
+    counts = ReadCounts()
+    messages = next(irc.logs([path], counts)).messages
     next(messages)
-    assert report.read < 100
+    assert counts.read < 100
     assert sum(1 for _ in messages) == 99_999
-    assert report.read == 100_000
+    assert counts.read == 100_000
 
 
 def test_memory_does_not_grow_with_the_log(tmp_path):
     path = tmp_path / "a.log"
     path.write_text("".join(f"[{n // 3600 % 24:02}:{n // 60 % 60:02}] <wren{n % 97}> seed {n}\n" for n in range(200_000)))
     before = most = sys.getallocatedblocks()
-    log = next(readers.find_format("irc").reads([path], Report()))
+    log = next(readers.find_format("irc").reads([path], ReadCounts()))
     for number, _ in enumerate(log.messages):
         if number % 5_000 == 0:
             most = max(most, sys.getallocatedblocks())
@@ -713,9 +713,9 @@ def test_lines_with_any_bytes_are_kept(tmp_path_factory, chunks, block):
     path = tmp_path_factory.mktemp("irc") / "a.log"
     lines = data.removesuffix(b"\n").split(b"\n")
     with pytest.MonkeyPatch.context() as patch:
-        whole, report = log_of(path, data, dialect="brackets")
+        whole, counts = log_of(path, data, dialect="brackets")
         patch.setattr(irc, "BLOCK_BYTES", block)
-        assert log_of(path, data, dialect="brackets") == (whole, report)
+        assert log_of(path, data, dialect="brackets") == (whole, counts)
     assert [node.id for node in whole] == [str(number) for number in range(len(lines))]
     for node, line in zip(whole, lines, strict=True):
         plain = line.removesuffix(b"\r")
@@ -749,7 +749,7 @@ def annotated(tmp_path, links, name="2009-03-14.ascii.txt", **options):
 
 @pytest.mark.parametrize("name", ["2009-03-14.ascii.txt", "2009-03-14.raw.txt"])
 def test_annotations_beside(tmp_path, name):
-    nodes, report = annotated(tmp_path, "1 1 -\n2 2 -\n1 2 -\n4 1 -\n3 4 -\n1 4 -\n", name)
+    nodes, counts = annotated(tmp_path, "1 1 -\n2 2 -\n1 2 -\n4 1 -\n3 4 -\n1 4 -\n", name)
     assert [(node.parents, node.self_link) for node in nodes] == [
         (None, False),
         ((), True),
@@ -757,7 +757,7 @@ def test_annotations_beside(tmp_path, name):
         (None, False),
         ((1, 3), False),
     ]
-    assert report.kept == {}
+    assert counts.kept == {}
     nodes, _ = nodes_of([tmp_path / name], annotations="none")
     assert {node.parents for node in nodes} == {None}
 
@@ -792,11 +792,11 @@ def test_folder(tmp_path):
     (tmp_path / "README.md").write_text("left out of the folder\n")
     (tmp_path / "index.html").write_text("# What is here\n\n* Logs\n")
     (tmp_path / "empty.log").touch()
-    report = Report()
-    trees = [log.tree() for log in irc.logs([tmp_path], report)]
+    counts = ReadCounts()
+    trees = [log.tree() for log in irc.logs([tmp_path], counts)]
     assert [tree.id for tree in trees] == ["a", "b", "d", "c"]
-    assert report.skipped == {"not_a_log": 2}
-    assert report.read == 5 * 4 + 2
+    assert counts.skipped == {"not_a_log": 2}
+    assert counts.read == 5 * 4 + 2
     assert trees[0].nodes[1].parents == (0,)
     assert irc.refuses(tmp_path, b"")
 
@@ -805,7 +805,7 @@ def test_folder_without_logs(tmp_path):
     (tmp_path / "README.md").write_text("# What is here\n")
     assert irc.refuses(tmp_path, b"")
     with pytest.raises(RamifyError, match=r"no file in the folder .* looks like an IRC log"):
-        list(irc.logs([tmp_path], Report()))
+        list(irc.logs([tmp_path], ReadCounts()))
 
 
 def test_quiet_days_are_logs(tmp_path):
@@ -826,7 +826,7 @@ def test_names_of_logs(tmp_path, files, names):
     for name in files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(LOG)
-    found = list(irc.logs([tmp_path / name for name in files], Report()))
+    found = list(irc.logs([tmp_path / name for name in files], ReadCounts()))
     assert [log.name for log in found] == names
     assert [log.where for log in found] == [str(tmp_path / name) for name in files]
 
@@ -835,7 +835,7 @@ def test_two_files_of_one_log(tmp_path):
     paths = [tmp_path / "x.ascii.txt", tmp_path / "x.raw.txt"]
     for path in paths:
         path.write_text(LOG)
-    assert [log.name for log in irc.logs(paths, Report())] == [str(path) for path in paths]
+    assert [log.name for log in irc.logs(paths, ReadCounts())] == [str(path) for path in paths]
 
 
 # --- published logs -------------------------------------------------------------------------------------------------------
@@ -845,13 +845,13 @@ def test_two_files_of_one_log(tmp_path):
 def test_published_logs(data_dir):
     folder = data_dir("ubuntu-irc") / "dev"
     assert not irc.refuses(folder, b"")
-    report = Report()
-    trees = [log.tree() for log in irc.logs([folder], report)]
+    counts = ReadCounts()
+    trees = [log.tree() for log in irc.logs([folder], counts)]
     assert len(trees) == 10
-    assert report.read == sum(map(len, trees)) == 12_500
-    assert report.skipped == {}
+    assert counts.read == sum(map(len, trees)) == 12_500
+    assert counts.skipped == {}
     # Two logs have a clock of twelve hours without am and pm.
-    assert report.kept == {}
+    assert counts.kept == {}
     targets = [node for tree in trees for node in tree.nodes if node.parents is not None]
     assert len(targets) == 2_500
     assert sum(len(node.parents or ()) + node.self_link for node in targets) == 2_607
@@ -897,10 +897,10 @@ def test_day_is_not_a_nick(tmp_path):
 
 def test_lines_out_of_order_at_midnight(tmp_path):
     log = "".join(f"[{when}] <wren> hi\n" for when in ("23:59:58", "00:00:01", "23:59:59", "00:00:02", "23:50:00"))
-    nodes, report = log_of(tmp_path / "a.log", log)
+    nodes, counts = log_of(tmp_path / "a.log", log)
     first = nodes[0].time
     assert [node.time - first for node in nodes[:4]] == [0, 3, 1, 4]
-    assert report.kept["clock_back"] == 1 + (nodes[4].time < nodes[3].time)
+    assert counts.kept["clock_back"] == 1 + (nodes[4].time < nodes[3].time)
 
 
 def test_dialect_without_a_matching_line(tmp_path):

@@ -7,16 +7,16 @@ import zstandard
 
 from ramify import Node, RamifyError, Tree, dataset
 from ramify.readers import jsonl
-from ramify.readers.base import Policy, Report
+from ramify.readers.base import Policy, ReadCounts
 
 TREE = Tree((Node("root", id="r"), Node("reply", parents=(0,), id="a", author="ann", label=[1])), id="t", meta={"title": "T"})
 
 
 def read(path, **policies):
-    report = Report()
-    trees = list(jsonl.read([path], report, policy=Policy(**policies)))
-    assert report.read == sum(map(len, trees)) + sum(report.skipped.values())
-    return trees, report
+    counts = ReadCounts()
+    trees = list(jsonl.read([path], counts, policy=Policy(**policies)))
+    assert counts.read == sum(map(len, trees)) + sum(counts.skipped.values())
+    return trees, counts
 
 
 def line(*nodes, **more):
@@ -26,19 +26,19 @@ def line(*nodes, **more):
 def test_round_trip_and_invalid_lines(tmp_path):
     path = tmp_path / "trees.jsonl"
     path.write_text(f'{TREE.to_json()}\n\nnothing\n{{"nodes": 3}}\n{TREE.to_json()}\n')
-    trees, report = read(path)
+    trees, counts = read(path)
     assert trees == [TREE, TREE]
-    assert report.skipped == {"bad_json": 1, "bad_tree": 1}
-    assert f"{path}, line 3" in report.examples["bad_json"][0]
-    assert f"{path}, line 4" in report.examples["bad_tree"][0]
+    assert counts.skipped == {"bad_json": 1, "bad_tree": 1}
+    assert f"{path}, line 3" in counts.examples["bad_json"][0]
+    assert f"{path}, line 4" in counts.examples["bad_tree"][0]
 
 
 def test_tree_without_nodes_is_counted(tmp_path):
     path = tmp_path / "trees.jsonl"
     path.write_text(TREE.to_json() + '\n{"id": "e", "nodes": []}\n')
-    trees, report = read(path)
-    assert (trees, report.skipped, report.kept) == ([TREE], {}, {"empty_tree": 1})
-    assert report.examples["empty_tree"] == [f"{path}, line 2: tree 'e' has no nodes"]
+    trees, counts = read(path)
+    assert (trees, counts.skipped, counts.kept) == ([TREE], {}, {"empty_tree": 1})
+    assert counts.examples["empty_tree"] == [f"{path}, line 2: tree 'e' has no nodes"]
 
 
 def test_invalid_node_skips_that_node_only(tmp_path):
@@ -52,21 +52,21 @@ def test_invalid_node_skips_that_node_only(tmp_path):
         {"id": "c", "parent": "r", "text": "late", "time": float("inf")},
     ]
     path.write_text(json.dumps({"id": "t", "nodes": nodes}))
-    trees, report = read(path)
+    trees, counts = read(path)
     assert trees == [
         Tree((Node("root", id="r"), Node("below", parents=(0,), id="b"), Node("late", parents=(0,), id="c")), id="t")
     ]
-    assert (report.skipped, report.kept) == ({"not_a_post": 3}, {"bad_time": 2, "orphan": 1})
-    assert f"{path}, line 1: tree 't', node 'a': \"text\" must be a string" in report.examples["not_a_post"][2]
+    assert (counts.skipped, counts.kept) == ({"not_a_post": 3}, {"bad_time": 2, "orphan": 1})
+    assert f"{path}, line 1: tree 't', node 'a': \"text\" must be a string" in counts.examples["not_a_post"][2]
 
 
 def test_nodes_before_their_parents(tmp_path):
     path = tmp_path / "trees.jsonl"
     path.write_text(line({"id": "c", "parent": "b"}, {"id": "b", "parent": "a"}, {"id": "a"}, {"id": "d", "parent": "a"}))
-    (tree,), report = read(path)
+    (tree,), counts = read(path)
     assert [node.id for node in tree.nodes] == ["a", "b", "c", "d"]
     assert tree.parent.tolist() == [-1, 0, 1, 0]
-    assert not report.kept
+    assert not counts.kept
 
 
 def test_chats_may_have_several_roots_and_parents(tmp_path):
@@ -87,55 +87,55 @@ def test_chats_may_have_several_roots_and_parents(tmp_path):
             {"id": "f", "parents": ["e", "z"]},
         )
     )
-    (tree,), report = read(path)
+    (tree,), counts = read(path)
     parents = [(node.id, node.parents) for node in tree.nodes]
     assert parents == [("d", ()), ("a", ()), ("b", (1,)), ("c", (2, 1, 0)), ("e", None), ("f", (4,))]
-    assert report.kept == {"bad_relation": 4, "orphan": 1}
-    (tree,), report = read(path, orphan="drop")
+    assert counts.kept == {"bad_relation": 4, "orphan": 1}
+    (tree,), counts = read(path, orphan="drop")
     assert [node.id for node in tree.nodes] == ["a", "b", "c", "e", "f"]
     assert tree.nodes[2].parents == (1, 0)
-    assert report.skipped == {"orphan": 1}
+    assert counts.skipped == {"orphan": 1}
 
 
 def test_thousands_of_rings(tmp_path):
     path = tmp_path / "trees.jsonl"
     pairs = [node for n in range(3000) for node in ({"id": f"x{n}", "parent": f"y{n}"}, {"id": f"y{n}", "parent": f"x{n}"})]
     path.write_text(line({"id": "low", "parent": "y0"}, *pairs, {"id": "r"}))
-    (tree,), report = read(path, cycle="root")
-    assert (len(tree), report.kept) == (6002, {"cycle": 3000})
+    (tree,), counts = read(path, cycle="root")
+    assert (len(tree), counts.kept) == (6002, {"cycle": 3000})
     assert tree.nodes[tree.parent[tree.index("low")]].id == "y0"
-    (tree,), report = read(path)
-    assert (len(tree), report.skipped) == (1, {"cycle": 6001})
+    (tree,), counts = read(path)
+    assert (len(tree), counts.skipped) == (1, {"cycle": 6001})
 
 
 @pytest.mark.parametrize("time", ["noon", "", [], {}])
 def test_odd_times(tmp_path, time):
     path = tmp_path / "trees.jsonl"
     path.write_text(line({"id": "r", "time": time, "text": None}))
-    (tree,), report = read(path)
-    assert (tree.nodes[0].time, tree.nodes[0].text, report.kept) == (None, "", {"bad_time": 1})
+    (tree,), counts = read(path)
+    assert (tree.nodes[0].time, tree.nodes[0].text, counts.kept) == (None, "", {"bad_time": 1})
 
 
 @pytest.mark.parametrize("time", [1_600_000_000_000, "1600000000", "2020-09-13T12:26:40Z"])
 def test_times_of_other_formats(tmp_path, time):
     path = tmp_path / "trees.jsonl"
     path.write_text(line({"id": "r", "time": time}))
-    (tree,), report = read(path)
-    assert (tree.nodes[0].time, report.kept) == (1.6e9, {})
+    (tree,), counts = read(path)
+    assert (tree.nodes[0].time, counts.kept) == (1.6e9, {})
 
 
 def test_invalid_metadata_is_dropped(tmp_path):
     path = tmp_path / "trees.jsonl"
     path.write_text(line({"id": "r"}, {"id": "a", "parent": "r"}, meta=["x"]))
-    (tree,), report = read(path)
-    assert (len(tree), tree.meta, report.kept) == (2, {}, {"bad_meta": 1})
+    (tree,), counts = read(path)
+    assert (len(tree), tree.meta, counts.kept) == (2, {}, {"bad_meta": 1})
 
 
 def test_tree_without_an_id_is_not_a_parent(tmp_path):
     path = tmp_path / "trees.jsonl"
     path.write_text(json.dumps({"nodes": [{"id": "1"}, {"id": "7", "parent": 0}, {"id": "8", "parent": "1"}]}))
-    (tree,), report = read(path, orphan="drop")
-    assert (tree.id, [node.id for node in tree.nodes], report.skipped) == ("0", ["1", "8"], {"orphan": 1})
+    (tree,), counts = read(path, orphan="drop")
+    assert (tree.id, [node.id for node in tree.nodes], counts.skipped) == ("0", ["1", "8"], {"orphan": 1})
 
 
 def test_duplicate_placeholder_root_is_counted_at_most_once(tmp_path):

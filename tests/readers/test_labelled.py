@@ -11,16 +11,16 @@ import pytest
 from ramify import RamifyError
 from ramify.dataset import build
 from ramify.readers import FORMATS, detect_format, labelled
-from ramify.readers.base import Policy, Report
+from ramify.readers.base import Policy, ReadCounts
 from ramify.readers.labelled_sets import DATASETS
 from ramify.readers.quoting import detect_quote
 
 
 def read(*paths, policy=None, **options):
-    report = Report()
-    trees = list(labelled.read(list(paths), report, policy=Policy(**policy or {}), **options))
-    assert report.read == sum(map(len, trees)) + report.skipped.total()
-    return trees, report
+    counts = ReadCounts()
+    trees = list(labelled.read(list(paths), counts, policy=Policy(**policy or {}), **options))
+    assert counts.read == sum(map(len, trees)) + counts.skipped.total()
+    return trees, counts
 
 
 def written(path, text):
@@ -68,9 +68,9 @@ def test_pair_is_a_root_and_its_child(tmp_path):
     root, child = tree.nodes
     assert (tree.id, root.id, root.text, root.label) == ("pairs/a7", "a7", "It rains.", None)
     assert (child.text, child.parents, child.label) == ("It is wet.", (0,), "yes")
-    (tree,), report = read(path, text="hypothesis", label="label")
+    (tree,), counts = read(path, text="hypothesis", label="label")
     assert [node.text for node in tree.nodes] == ["It is wet."]
-    assert report.unread_columns == {str(path): ["premise"]}
+    assert counts.unread_columns == {str(path): ["premise"]}
 
 
 def test_texts_that_begin_alike_are_in_one_split(tmp_path):
@@ -120,10 +120,10 @@ def test_label_column_of_two_types_is_refused(tmp_path):
         RamifyError, match=r"b\.tsv, line 4: the label 'high' .* not a number, but '3.5' in .*a\.tsv, line 2 is.*"
     ):
         read(first, second)
-    trees, report = read(first, second, label_type="category")
+    trees, counts = read(first, second, label_type="category")
     assert labels(trees) == ["3.5", "2", "high"]
-    assert report.kept == {"no_label": 1}
-    assert report.skipped == {"bad_row": 1}
+    assert counts.kept == {"no_label": 1}
+    assert counts.skipped == {"bad_row": 1}
     with pytest.raises(RamifyError, match=r"b\.tsv, line 4: the label 'high' of the column 'label' is not a number"):
         read(first, second, label_type="number")
 
@@ -158,10 +158,10 @@ def test_unknown_option_is_refused():
 
 def test_repeated_and_missing_ids_are_counted(tmp_path):
     path = written(tmp_path / "t.csv", "id,text,label\n1,a,x\n2,b,x\n1,c,y\n,d,y\n")
-    trees, report = read(path)
+    trees, counts = read(path)
     assert [tree.nodes[0].text for tree in trees] == ["a", "b"]
-    assert report.skipped == {"duplicate_id": 1, "bad_id": 1}
-    assert "line 4: 1" in report.examples["duplicate_id"][0]
+    assert counts.skipped == {"duplicate_id": 1, "bad_id": 1}
+    assert "line 4: 1" in counts.examples["duplicate_id"][0]
     trees, _ = read(path, policy={"duplicate_id": "last"})
     assert [tree.nodes[0].text for tree in trees] == ["b", "c"]
 
@@ -182,11 +182,11 @@ def test_stray_quotation_marks_swallow_no_rows(tmp_path, text, delimiter, rows):
         text = text.replace(between, ";")
     lines = [("text", "label"), ("one", "a"), (text, "b"), ('ends here"' if text == '"Never' else "three", "a")]
     path = written(tmp_path / "t.tsv", "".join(between.join(line) + "\n" for line in lines))
-    trees, report = read(path)
+    trees, counts = read(path)
     assert [tree.nodes[0].text for tree in trees] == [line[0] for line in lines[1:]]
     assert len(trees) == rows
-    assert not report.skipped
-    assert not report.kept
+    assert not counts.skipped
+    assert not counts.kept
 
 
 @pytest.mark.parametrize("delimiter", ["\t", ","])
@@ -211,10 +211,10 @@ def test_names_of_files_give_splits(tmp_path):
     for name in ("train", "valid", "test"):
         text = "text\n" if name == "test" else "text\tlabel\n"
         written(tmp_path / f"{name}.tsv", text + ("a\n" if name == "test" else "a\tx\nb\ty\n"))
-    trees, report = read(tmp_path)
+    trees, counts = read(tmp_path)
     assert splits(trees) == {"train": 2, "dev": 2, "test": 1}
     # The labels of test sets may be secret.
-    assert report.kept == {"no_label": 1}
+    assert counts.kept == {"no_label": 1}
     assert len({tree.id for tree in trees}) == 5
     assert splits(read(tmp_path / "train.tsv")[0]) == splits(read(tmp_path / "valid.tsv")[0]) == {None: 2}
     assert splits(read(tmp_path, split="none")[0]) == {None: 5}
@@ -286,12 +286,12 @@ def test_published_layouts(tmp_path, name):
     content, expected, split = TABLES[name]
     path = written(tmp_path / name, content)
     assert detect_format([path]) == "labelled"
-    trees, report = read(path)
+    trees, counts = read(path)
     assert labels(trees) == expected
     assert splits(trees).keys() == {split}
-    assert not report.skipped
-    assert not report.unread_columns
-    assert report.kept.keys() <= {"missing_rows", "no_label"}
+    assert not counts.skipped
+    assert not counts.unread_columns
+    assert counts.kept.keys() <= {"missing_rows", "no_label"}
 
 
 HUB = {
@@ -322,11 +322,11 @@ def test_layouts_of_the_hub(tmp_path, name):
     row, expected = HUB[name]
     path = parquet(tmp_path / name / "test-00000-of-00001.parquet", [row])
     assert detect_format([path]) == "labelled"
-    (tree,), report = read(path)
+    (tree,), counts = read(path)
     assert labels([tree]) == (expected if isinstance(expected, list) else [] if expected is None else [expected])
     assert tree.meta["split"] == "test"
-    assert not report.skipped
-    assert not report.unread_columns
+    assert not counts.skipped
+    assert not counts.unread_columns
 
 
 def test_questions_of_the_hub(tmp_path):
@@ -335,8 +335,8 @@ def test_questions_of_the_hub(tmp_path):
     def hub(name, rows):
         path = parquet(tmp_path / name / "train-00000-of-00001.parquet", rows)
         assert detect_format([path]) == "labelled"
-        trees, report = read(path)
-        assert not report.skipped
+        trees, counts = read(path)
+        assert not counts.skipped
         return [[(node.kind, node.parents, node.text, node.label) for node in tree.nodes] for tree in trees], trees
 
     context = "The tea is green, and tea is hot."
@@ -405,22 +405,22 @@ def test_metadata_of_data_sets(tmp_path):
 
 def test_rows_are_compared_with_the_published_number(tmp_path):
     text = "sentence\tlabel\n" + "fine\t1\n" * 872
-    _, report = read(written(tmp_path / "sst2" / "dev.tsv", text))
-    assert not report.kept
-    _, report = read(written(tmp_path / "sst2" / "dev.tsv", text[:-7] + "fine\n"))
-    assert report.kept == {"missing_rows": 1}
-    assert report.skipped == {"bad_row": 1}
-    assert report.examples["missing_rows"] == ["sst2, dev: 871 rows; 872 are published"]
-    _, report = read(written(tmp_path / "sst2" / "dev.tsv", text + "fine\t0\n"))
-    assert report.kept == {"surplus_rows": 1}
+    _, counts = read(written(tmp_path / "sst2" / "dev.tsv", text))
+    assert not counts.kept
+    _, counts = read(written(tmp_path / "sst2" / "dev.tsv", text[:-7] + "fine\n"))
+    assert counts.kept == {"missing_rows": 1}
+    assert counts.skipped == {"bad_row": 1}
+    assert counts.examples["missing_rows"] == ["sst2, dev: 871 rows; 872 are published"]
+    _, counts = read(written(tmp_path / "sst2" / "dev.tsv", text + "fine\t0\n"))
+    assert counts.kept == {"surplus_rows": 1}
 
 
 def test_named_column_keeps_its_values_and_unknown_classes_are_counted(tmp_path):
     path = written(tmp_path / "sst2" / "rows.tsv", "sentence\tlabel\na\t1\nb\t7\n")
     assert labels(read(path, text="sentence", label="label")[0]) == [1, 7]
-    trees, report = read(path)
+    trees, counts = read(path)
     assert labels(trees) == ["positive", "7"]
-    assert report.kept == {"unknown_label": 1}
+    assert counts.kept == {"unknown_label": 1}
     assert labels(read(path, dataset="none")[0]) == [1, 7]
 
 
@@ -451,7 +451,7 @@ def test_squad(tmp_path):
     data = {"version": "v2.0", "data": [article(*questions), {"title": "Bad", "paragraphs": [{"qas": [{}]}]}]}
     path = written(tmp_path / "dev-v2.0.json", json.dumps(data))
     assert detect_format([path]) == "labelled"
-    (tree,), report = read(path)
+    (tree,), counts = read(path)
     assert [(node.id, node.kind, node.parents) for node in tree.nodes[1:]] == [
         (name, "question", (0,)) for name in ("q1", "q2", "q3", "q4")
     ]
@@ -463,8 +463,8 @@ def test_squad(tmp_path):
     assert tree.nodes[4].label is None
     assert tree.meta == {"split": "dev", "title": "Tea", "group": "Tea"}
     assert tree.nodes[0].kind == "paragraph"
-    assert report.skipped == {"duplicate_id": 1, "not_a_post": 3}
-    assert report.kept == {"moved_answer": 1, "bad_answer": 1, "missing_rows": 11_873 - 4}
+    assert counts.skipped == {"duplicate_id": 1, "not_a_post": 3}
+    assert counts.kept == {"moved_answer": 1, "bad_answer": 1, "missing_rows": 11_873 - 4}
     # Pretty-printed, on many lines.
     assert read(written(path, json.dumps(data, indent=1)))[0] == [tree]
     with pytest.raises(RamifyError, match='no SQuAD data, which is an object with a list "data"'):
@@ -483,14 +483,14 @@ def test_line_aligned_questions(tmp_path):
     for name, text in files.items():
         written(tmp_path / f"part.{name}", text)
     for inputs in ([tmp_path], [tmp_path / "part.span"]):
-        trees, report = read(*inputs)
+        trees, counts = read(*inputs)
         assert [len(tree) for tree in trees] == [2, 2]
         assert trees[0].nodes[1].label == {
             **{"texts": ["green"], "starts": [7], "is_impossible": False},
             "token_spans": [[2, 2]],
         }
-        assert report.kept == {"moved_answer": 1}
-        assert report.skipped == {"not_a_post": 1}
+        assert counts.kept == {"moved_answer": 1}
+        assert counts.skipped == {"not_a_post": 1}
     written(tmp_path / "part.answer", "green\n")
     with pytest.raises(RamifyError, match=r"part\.answer ends before line 2, but the files beside it go on"):
         read(tmp_path)
@@ -500,14 +500,14 @@ def test_passages_with_questions_and_answers(tmp_path):
     answers = [{"text": "green", "idx": 0, "label": 1}, {"text": "red", "idx": 1, "label": 0}, {"text": "blue", "idx": 2}]
     questions = [{"question": "Which colour?", "idx": 4, "answers": answers}]
     record = {"idx": 7, "passage": {"text": "Tea is green.", "questions": questions}}
-    (tree,), report = read(written(tmp_path / "MultiRC" / "val.jsonl", json.dumps(record) + "\n{}\n"))
+    (tree,), counts = read(written(tmp_path / "MultiRC" / "val.jsonl", json.dumps(record) + "\n{}\n"))
     assert [(node.kind, node.parents, node.label) for node in tree.nodes] == [
         ("passage", (), None), ("question", (0,), None),
         ("answer", (1,), True), ("answer", (1,), False), ("answer", (1,), None),
     ]  # fmt: skip
     assert tree.id == "val/7"
-    assert report.skipped == {"not_a_post": 1}
-    assert report.kept == {"missing_rows": 4_848 - 3}
+    assert counts.skipped == {"not_a_post": 1}
+    assert counts.kept == {"missing_rows": 4_848 - 3}
 
 
 def test_passages_with_queries(tmp_path):
@@ -534,12 +534,12 @@ def test_reviews_and_sentences_in_archives(tmp_path):
     }
     path = archive("reviews.zip", files)
     assert detect_format([path]) == "labelled"
-    trees, report = read(path)
+    trees, counts = read(path)
     assert [(tree.id, tree.nodes[0].text, tree.nodes[0].label) for tree in trees] == [
         ("neg/b", "café .\n", "negative"), ("pos/a", "fine .\nreally .\n", "positive"),
     ]  # fmt: skip
-    assert report.skipped == {"other_file": 1}
-    assert report.kept == {"encoding": 1, "missing_rows": 1_998}
+    assert counts.skipped == {"other_file": 1}
+    assert counts.kept == {"encoding": 1, "missing_rows": 1_998}
     with zipfile.ZipFile(path) as file:
         file.extractall(tmp_path / "unpacked")
     assert [tree.nodes for tree in read(tmp_path / "unpacked")[0]] == [tree.nodes for tree in trees]
@@ -557,10 +557,10 @@ def test_reviews_and_sentences_in_archives(tmp_path):
     for file in tmp_path.glob("*.zip"):
         file.rename(folder / file.name)
     assert detect_format([folder]) == "labelled"
-    trees, report = read(folder)
+    trees, counts = read(folder)
     assert len(trees) == 5
-    assert report.skipped == {"other_file": 3}
-    assert report.examples["other_file"][:2] == [f"{folder / 'plays.zip'}", f"{folder / 'reviews.xml'}"]
+    assert counts.skipped == {"other_file": 3}
+    assert counts.examples["other_file"][:2] == [f"{folder / 'plays.zip'}", f"{folder / 'reviews.xml'}"]
     written(folder / "notes.csv", "text,label\na,b\n")
     assert labelled.refuses(folder, b"").endswith("notes.csv: no table of a known data set, in a folder with other files")
 
@@ -579,10 +579,10 @@ def test_reviews_and_sentences_in_archives(tmp_path):
     ],
 )
 def test_real_tables(data_dir, name, rows, counted):
-    trees, report = read(data_dir(name))
+    trees, counts = read(data_dir(name))
     assert len(trees) == len(labels(trees)) == rows
-    assert report.kept == counted
-    assert not report.skipped
+    assert counts.kept == counted
+    assert not counts.skipped
     assert all(isinstance(label, str) and not label.isdigit() for label in labels(trees))
 
 
@@ -591,9 +591,9 @@ def test_real_tables(data_dir, name, rows, counted):
     [("dev-v1.1.part.json", 7_456, 0, 10_570 - 7_456), ("dev-v2.0.part.json", 9_644, 4_891, 11_873 - 9_644)],
 )
 def test_real_questions(data_dir, name, questions, impossible, missing):
-    trees, report = read(data_dir("squad") / name)
+    trees, counts = read(data_dir("squad") / name)
     assert len(labels(trees)) == questions
-    assert report.kept == {"missing_rows": missing}
+    assert counts.kept == {"missing_rows": missing}
     assert sum(label["is_impossible"] for label in labels(trees)) == impossible
     for tree in trees:
         for node in tree.nodes[1:]:
@@ -603,24 +603,24 @@ def test_real_questions(data_dir, name, questions, impossible, missing):
 
 
 def test_real_line_aligned_questions(data_dir):
-    trees, report = read(data_dir("squad") / "v1.1-train-part")
+    trees, counts = read(data_dir("squad") / "v1.1-train-part")
     assert len(trees) == 875
     assert len(labels(trees)) == 4_285
-    assert report.kept == {"moved_answer": 32}
-    assert not report.skipped
+    assert counts.kept == {"moved_answer": 32}
+    assert not counts.skipped
 
 
 @pytest.mark.parametrize(("name", "rows"), [("movie_reviews", 2_000), ("sentence_polarity", 10_662), ("subjectivity", 10_000)])
 def test_real_reviews(data_dir, name, rows):
-    trees, report = read(data_dir("pang-lee") / f"{name}.zip")
+    trees, counts = read(data_dir("pang-lee") / f"{name}.zip")
     assert sorted(Counter(labels(trees)).values()) == [rows / 2, rows / 2]
-    assert not report.kept
+    assert not counts.kept
     with pytest.raises(RamifyError, match="plays in XML"):
         read(data_dir("pang-lee") / "shakespeare.zip")
 
 
 def test_real_folder_of_reviews_and_plays(data_dir):
     assert detect_format([data_dir("pang-lee")]) == "labelled"
-    trees, report = read(data_dir("pang-lee"))
+    trees, counts = read(data_dir("pang-lee"))
     assert len(trees) == 22_662
-    assert report.skipped == {"other_file": 8}  # the plays, four descriptions, and a file in each archive
+    assert counts.skipped == {"other_file": 8}  # the plays, four descriptions, and a file in each archive

@@ -66,8 +66,8 @@ def write_lines(path, events):
 
 
 def one(tmp_path, *events, **options):
-    (tree,), report = read(matrix, write(tmp_path / "export.json", events), **options)
-    return tree, report
+    (tree,), counts = read(matrix, write(tmp_path / "export.json", events), **options)
+    return tree, counts
 
 
 EVENTS = [member(1, ANN, "Ann"), member(2, BOB, None), message(3, "Rain? ☔"), reply(4, 3, f"> <{ANN}> Rain? ☔\n\nSoon")]
@@ -75,7 +75,7 @@ EVENTS = [member(1, ANN, "Ann"), member(2, BOB, None), message(3, "Rain? ☔"), 
 
 def test_export_of_element(tmp_path):
     path = write(tmp_path / "export.json", EVENTS)
-    (tree,), report = read(matrix, path)
+    (tree,), counts = read(matrix, path)
     assert (tree.id, tree.meta) == ("Barn", {"topic": "Hay"})
     assert [(node.id, node.text, node.author, node.parents, node.kind) for node in tree.nodes] == [
         ("$1", "joined", "Ann", None, chat.SYSTEM),
@@ -84,7 +84,7 @@ def test_export_of_element(tmp_path):
         ("$4", "Soon", "bob", (2,), ""),
     ]
     assert tree.nodes[2].time == 1_700_000_003.0
-    assert report.skipped == report.kept == {}
+    assert counts.skipped == counts.kept == {}
     assert not matrix.refuses(path, path.read_bytes())
 
 
@@ -95,13 +95,13 @@ def test_raw_events(tmp_path):
         event(8, {"name": "Shed"}, type="m.room.name", state_key="", room_id="!shed:example.org"),
     ]
     path = write_lines(tmp_path / "events.jsonl", [*EVENTS[::-1], *other])
-    trees, report = read(matrix, path)
+    trees, counts = read(matrix, path)
     assert [(tree.id, [node.id for node in tree.nodes]) for tree in trees] == [
         ("!barn:example.org", ["$1", "$2", "$3", "$4"]),
         ("Shed", ["$9", "$8"]),
     ]
     assert trees[0].nodes[3].parents == (2,)
-    assert report.kept == {"clock_back": 1}
+    assert counts.kept == {"clock_back": 1}
     answer = tmp_path / "answer.json"
     answer.write_text(json.dumps({"chunk": EVENTS, "start": "a", "end": "b"}))
     assert read(matrix, answer)[0][0].nodes == trees[0].nodes
@@ -131,7 +131,7 @@ def test_names(tmp_path):
 
 def test_threads(tmp_path):
     """The fallback that a thread gives to clients without threads is not a reply."""
-    tree, report = one(
+    tree, counts = one(
         tmp_path,
         message(1, "root"),
         threaded(2, 1, "first", to=1),
@@ -140,7 +140,7 @@ def test_threads(tmp_path):
         threaded(5, 77, "of another time"),
     )
     assert [node.parents for node in tree.nodes] == [None, (0,), (0,), (1,), None]
-    assert report.kept == {"missing_parent": 1}
+    assert counts.kept == {"missing_parent": 1}
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_quotations_before_a_reply(tmp_path, body, text):
 def test_edits(tmp_path):
     bundled = message(6, "old", BOB)
     bundled["unsigned"] = {"m.relations": {"m.replace": edit(9, 6, "new", BOB)}}
-    tree, report = one(
+    tree, counts = one(
         tmp_path,
         message(1, "a"),
         edit(5, 1, "c"),
@@ -171,12 +171,12 @@ def test_edits(tmp_path):
         edit(8, 77, "alone"),
     )
     assert [(node.id, node.text) for node in tree.nodes] == [("$1", "c"), ("$6", "new"), ("$77", "alone")]
-    assert report.skipped == {"edit": 2, "bad_edit": 1}
+    assert counts.skipped == {"edit": 2, "bad_edit": 1}
 
 
 def test_redactions(tmp_path):
     gone = event(2, {}, unsigned={"redacted_because": {"type": "m.room.redaction"}})
-    tree, report = one(
+    tree, counts = one(
         tmp_path,
         message(1, "secret"),
         gone,
@@ -186,11 +186,11 @@ def test_redactions(tmp_path):
         event(6, {}, type="m.room.redaction"),
     )
     assert [(node.text, node.parents) for node in tree.nodes] == [("[deleted]", None), ("[deleted]", None), ("what?", (0,))]
-    assert report.skipped == {"deletion": 3}
+    assert counts.skipped == {"deletion": 3}
 
 
 def test_kinds_of_events(tmp_path):
-    tree, report = one(
+    tree, counts = one(
         tmp_path,
         event(1, {"algorithm": "m.megolm.v1.aes-sha2", "ciphertext": "x"}, type="m.room.encrypted"),
         event(2, {"msgtype": "m.bad.encrypted", "body": "** Unable to decrypt **"}),
@@ -204,8 +204,8 @@ def test_kinds_of_events(tmp_path):
     assert [(node.text, node.kind) for node in tree.nodes] == [
         ("", ""), ("", ""), ("barn.png", ""), ("When?", ""), ("m.call.hangup", chat.SYSTEM),
     ]  # fmt: skip
-    assert report.kept == {"undecryptable": 2}
-    assert report.skipped == {"reaction": 1, "vote": 1, "not_a_post": 1}
+    assert counts.kept == {"undecryptable": 2}
+    assert counts.skipped == {"reaction": 1, "vote": 1, "not_a_post": 1}
 
 
 def test_actions(tmp_path):
@@ -219,17 +219,17 @@ def test_actions(tmp_path):
 def test_invalid_events_are_counted(tmp_path):
     path = write_lines(tmp_path / "events.jsonl", [3, {"content": {}}, message(1, "x") | {"event_id": None}, message(2, "y")])
     path.write_text(path.read_text() + "{bad\n")
-    (tree,), report = read(matrix, path)
+    (tree,), counts = read(matrix, path)
     assert [node.text for node in tree.nodes] == ["y"]
-    assert report.skipped == {"not_a_post": 3, "bad_json": 1}
-    assert report.examples["not_a_post"][0].startswith(f"{path}, line 1: ")
+    assert counts.skipped == {"not_a_post": 3, "bad_json": 1}
+    assert counts.examples["not_a_post"][0].startswith(f"{path}, line 1: ")
 
 
 def test_clocks_of_servers_differ(tmp_path):
     """The room's order counts, unless an answer precedes its parent."""
-    tree, report = one(tmp_path, message(5, "a"), message(3, "b"), reply(6, 3, "c"))
+    tree, counts = one(tmp_path, message(5, "a"), message(3, "b"), reply(6, 3, "c"))
     assert [node.text for node in tree.nodes] == ["a", "b", "c"]
-    assert report.kept == {"clock_back": 1}
+    assert counts.kept == {"clock_back": 1}
 
 
 def test_held_bytes_are_bounded(tmp_path, monkeypatch):
@@ -246,7 +246,7 @@ def test_files_of_one_room_are_one_log(tmp_path):
     early = write_lines(tmp_path / "early.jsonl", [*EVENTS[:3], reply(4, 3, "b"), message(5, "c"), edit(7, 3, "a")])
     other = write(tmp_path / "other.json", [message(1, "moo") | {"room_id": "!shed:example.org"}])
     unknown = write(tmp_path / "unknown.json", [{**message(1, "?"), "room_id": None}])
-    trees, report = read(matrix, late, early, other, unknown)
+    trees, counts = read(matrix, late, early, other, unknown)
     assert [(tree.id, tree.meta["topic"]) for tree in trees] == [
         ("Barn", "Straw"), ("Barn (other)", "Hay"), ("Barn (unknown)", "Hay"),
     ]  # fmt: skip
@@ -254,8 +254,8 @@ def test_files_of_one_room_are_one_log(tmp_path):
         ("$1", "joined", "Ann", None), ("$2", "joined", "Bob", None), ("$3", "a", "Ann", None),
         ("$4", "b", "Bob", (2,)), ("$5", "c", "Ann", None), ("$6", "d", "Bob", (2,)), ("$9", "joined", "Bob", None),
     ]  # fmt: skip
-    assert report.skipped == {"duplicate_id": 2, "edit": 1}
-    assert report.kept == {"undecryptable": 1}
+    assert counts.skipped == {"duplicate_id": 2, "edit": 1}
+    assert counts.kept == {"undecryptable": 1}
 
 
 def test_other_formats_are_refused():
@@ -278,6 +278,6 @@ def test_junk_never_crashes(events, name, lines):
 
 def test_response_with_newest_events_first(tmp_path):
     path = write_lines(tmp_path / "events.jsonl", [event(number, {"body": f"word {number}"}) for number in (4, 3, 2, 1)])
-    (tree,), report = read(matrix, path)
+    (tree,), counts = read(matrix, path)
     assert [node.id for node in tree.nodes] == ["$1", "$2", "$3", "$4"]
-    assert report.kept == {}
+    assert counts.kept == {}

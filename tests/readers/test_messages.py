@@ -1,14 +1,14 @@
 import pytest
 
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 from ramify.readers.messages import Accounts, LogNames, Message, head_of, json_files, newest_first, nodes
 
 
 def placed(*messages, **options):
-    report = Report(read=len(messages))
-    found = list(nodes(messages, report, **options))
-    assert report.read == len(found) + report.skipped.total()
-    return found, report
+    counts = ReadCounts(read=len(messages))
+    found = list(nodes(messages, counts, **options))
+    assert counts.read == len(found) + counts.skipped.total()
+    return found, counts
 
 
 def test_each_log_has_a_distinct_name():
@@ -45,10 +45,10 @@ def test_records_of_one_message_in_any_order():
         ((original, edit, deletion), "[deleted]"),
     ):
         for each in (records, records[::-1]):
-            (node,), report = placed(*each)
+            (node,), counts = placed(*each)
             assert (node.text, node.author, node.time) == (text, "ann", 1.0)
-            assert report.skipped.total() == len(records) - 1
-            assert "duplicate_id" not in report.skipped
+            assert counts.skipped.total() == len(records) - 1
+            assert "duplicate_id" not in counts.skipped
 
 
 def test_latest_version_wins_and_keeps_older_fields():
@@ -57,9 +57,9 @@ def test_latest_version_wins_and_keeps_older_fields():
         Message("a", "three", "ann", 1.0, edited=7.0, answers="b"),
         Message("a", "two", "ann", 1.0, edited=5.0),
     ]
-    found, report = placed(Message("b", "root", "bob", 0.0), *versions)
+    found, counts = placed(Message("b", "root", "bob", 0.0), *versions)
     assert [(node.text, node.author, node.parents) for node in found] == [("root", "bob", None), ("three", "ann", (0,))]
-    assert report.skipped == {"duplicate_id": 2}
+    assert counts.skipped == {"duplicate_id": 2}
 
 
 def test_half_surrogate_pairs_do_not_make_ids_equal():
@@ -75,10 +75,10 @@ def test_times_may_be_missing(by_time):
 
 
 def test_starts_and_duplicate_ids():
-    found, report = placed(*(Message("a", f"{number}", starts=True) for number in range(2_000)))
+    found, counts = placed(*(Message("a", f"{number}", starts=True) for number in range(2_000)))
     assert len({node.id for node in found}) == 2_000
     assert all(node.parents == () for node in found)
-    assert report.kept == {"shared_id": 1_999}
+    assert counts.kept == {"shared_id": 1_999}
 
 
 def test_files_of_an_export(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from ramify import dataset, readers
 from ramify.errors import RamifyError
 from ramify.readers import base, molweni
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 
 
 def dialogue(name, texts, *relations):
@@ -25,21 +25,21 @@ DIALOGUES = [
 
 def read(path, dialogues):
     path.write_text(json.dumps(dialogues, indent=1), encoding="utf-8")
-    report = Report()
-    trees = list(molweni.read([path], report))
-    assert report.read == sum(map(len, trees)) + sum(report.skipped.values())
-    return trees, report
+    counts = ReadCounts()
+    trees = list(molweni.read([path], counts))
+    assert counts.read == sum(map(len, trees)) + sum(counts.skipped.values())
+    return trees, counts
 
 
 def test_dialogues_are_forests(tmp_path):
-    trees, report = read(tmp_path / "dev.json", DIALOGUES)
+    trees, counts = read(tmp_path / "dev.json", DIALOGUES)
     assert [tree.id for tree in trees] == ["1", "2", "3"]
     assert [node.parents for node in trees[0].nodes] == [(), (0,), (), (1, 2)]
     assert [node.author for node in trees[0].nodes] == ["a", "b", "e", "a"]
     assert trees[0].nodes[1].label == [{"parent": "0", "type": "QAP"}]
     assert [each["type"] for each in trees[0].nodes[3].label] == ["Result", "QAP"]
     assert trees[0].nodes[0].label is None
-    assert report.skipped == report.kept == {}
+    assert counts.skipped == counts.kept == {}
     assert readers.detect_format([tmp_path / "dev.json"]) == "molweni"
 
 
@@ -58,20 +58,20 @@ def test_store_keeps_several_parents(tmp_path):
     "relation", [(3, 1, "x"), (1, 1, "x"), (0, 4, "x"), (-1, 2, "x"), ("0", 2, "x"), (None, 2, "x"), (False, 1, "x")]
 )
 def test_bad_relations_are_counted(tmp_path, relation):
-    trees, report = read(tmp_path / "dev.json", [dialogue("1", ["a", "b", "c", "d"], relation)])
+    trees, counts = read(tmp_path / "dev.json", [dialogue("1", ["a", "b", "c", "d"], relation)])
     assert [node.parents for node in trees[0].nodes] == [()] * 4
-    assert report.kept == {"bad_relation": 1}
+    assert counts.kept == {"bad_relation": 1}
 
 
 def test_relations_other_than_a_list_are_counted(tmp_path):
-    trees, report = read(tmp_path / "dev.json", [{**dialogue("1", ["a", "b"]), "relations": 7}])
-    assert (len(trees[0]), report.kept) == (2, {"bad_relation": 1})
+    trees, counts = read(tmp_path / "dev.json", [{**dialogue("1", ["a", "b"]), "relations": 7}])
+    assert (len(trees[0]), counts.kept) == (2, {"bad_relation": 1})
 
 
 def test_invalid_dialogues_are_counted(tmp_path):
-    trees, report = read(tmp_path / "dev.json", [DIALOGUES[1], {"id": "x"}, 3, {"id": "y", "edus": [{"text": 5}, 6]}])
+    trees, counts = read(tmp_path / "dev.json", [DIALOGUES[1], {"id": "x"}, 3, {"id": "y", "edus": [{"text": 5}, 6]}])
     assert [[node.text for node in tree.nodes] for tree in trees] == [["joe: alone"], ["", ""]]
-    assert report.skipped == {"not_a_post": 2}
+    assert counts.skipped == {"not_a_post": 2}
 
 
 def test_half_surrogate_pairs(tmp_path):
@@ -91,16 +91,16 @@ def test_held_bytes_are_bounded(tmp_path, monkeypatch):
     for name, content in (("a", line), ("b", f"[\n{line}\n]"), ("c", f"{line}\n{line}")):
         (tmp_path / name).write_text(content, encoding="utf-8")
     monkeypatch.setattr(base, "MAX_HELD_BYTES", 3 * len(line))
-    assert len(list(molweni.read([tmp_path / "a", tmp_path / "b"], Report()))) == 2
+    assert len(list(molweni.read([tmp_path / "a", tmp_path / "b"], ReadCounts()))) == 2
     with pytest.raises(RamifyError, match=r"c and the files before it have more than .* fewer or smaller files"):
-        list(molweni.read([tmp_path / name for name in "abc"], Report()))
+        list(molweni.read([tmp_path / name for name in "abc"], ReadCounts()))
 
 
 @pytest.mark.data
 def test_published_dialogues(data_dir):
-    report = Report()
-    trees = list(molweni.read([data_dir("molweni") / "dev.json"], report))
+    counts = ReadCounts()
+    trees = list(molweni.read([data_dir("molweni") / "dev.json"], counts))
     assert len(trees) == 500
-    assert report.read == sum(map(len, trees)) == 4_386
+    assert counts.read == sum(map(len, trees)) == 4_386
     assert [len(tree.roots) for tree in trees].count(2) == 6
     assert max(len(node.parents or ()) for tree in trees for node in tree.nodes) == 1

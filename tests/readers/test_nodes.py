@@ -8,7 +8,7 @@ import pytest
 
 from ramify.errors import RamifyError
 from ramify.readers import detect_format
-from ramify.readers.base import Policy, Report
+from ramify.readers.base import Policy, ReadCounts
 from ramify.readers.nodes import read
 from ramify.readers.rows import NODE_COLUMNS
 
@@ -28,15 +28,15 @@ def table(tmp_path, *rows, more=()):
 
 
 def trees_in(path, **options):
-    report = Report()
-    return list(read([path], report, policy=Policy(), **options)), report
+    counts = ReadCounts()
+    return list(read([path], counts, policy=Policy(), **options)), counts
 
 
 def test_tree_from_rows(tmp_path):
     path = table(tmp_path, {}, {"id": "a", "parent": "p", "author": "", "time": "", "label": '{"x": 1}', "meta": ""})
     assert detect_format([path]) == "nodes"
-    (tree,), report = trees_in(path)
-    assert (tree.id, tree.meta, report.read) == ("t", {"title": "T"}, 2)
+    (tree,), counts = trees_in(path)
+    assert (tree.id, tree.meta, counts.read) == ("t", {"title": "T"}, 2)
     root, reply = tree.nodes
     assert (root.id, root.author, root.time, root.parents) == ("p", "ann", 1.5, ())
     assert (reply.id, reply.author, reply.time, reply.parents, reply.label) == ("a", None, None, (0,), {"x": 1})
@@ -69,10 +69,10 @@ def test_faulty_trees_are_repaired_and_counted_as_in_json_lines(tmp_path):
         {"id": "a", "parent": "p"},
         {"id": "c", "parent": "p", "time": "noon"},
     )
-    (tree,), report = trees_in(table(tmp_path, *rows))
+    (tree,), counts = trees_in(table(tmp_path, *rows))
     assert [(node.id, node.parents, node.time) for node in tree.nodes] == [("p", (), 1.5), ("a", (0,), 1.5), ("c", (0,), None)]
-    assert (report.read, report.skipped) == (4, {"duplicate_id": 1})
-    assert report.kept == {"bad_meta": 1, "orphan": 1, "bad_time": 1}
+    assert (counts.read, counts.skipped) == (4, {"duplicate_id": 1})
+    assert counts.kept == {"bad_meta": 1, "orphan": 1, "bad_time": 1}
 
 
 def test_lists_of_parents(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 
 from ramify import dataset, readers
 from ramify.readers import oasst
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 
 
 def message(name, role, *replies, **more):
@@ -24,14 +24,14 @@ RECORD = {"message_tree_id": "p", "tree_state": "ready", "prompt": PROMPT}
 
 def read(path, *records):
     path.write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
-    report = Report()
-    rows = [row for batch in oasst.read([path], report) for row in batch.to_pylist()]
-    assert report.read == len(rows) + sum(report.skipped.values())
-    return rows, report
+    counts = ReadCounts()
+    rows = [row for batch in oasst.read([path], counts) for row in batch.to_pylist()]
+    assert counts.read == len(rows) + sum(counts.skipped.values())
+    return rows, counts
 
 
 def test_tree(tmp_path):
-    rows, report = read(tmp_path / "trees.jsonl", RECORD)
+    rows, counts = read(tmp_path / "trees.jsonl", RECORD)
     assert [(row["id"], row["parent"]) for row in rows] == [("p", None), ("a", "p"), ("c", "a"), ("b", "p"), ("d", "b")]
     assert [row["kind"] for row in rows] == ["prompter", "assistant", "prompter", "assistant", "prompter"]
     assert [row["time"] for row in rows][:2] == [1675607030.0, None]
@@ -39,7 +39,7 @@ def test_tree(tmp_path):
     assert json.loads(rows[1]["label"]) == {"rank": 1, "lang": "en", "synthetic": True, "model_name": "m"}
     assert json.loads(rows[3]["label"]) == {"rank": 0, "lang": "en"}
     assert [row["meta"] for row in rows] == ['{"tree_state": "ready"}', None, None, None, None]
-    assert report.skipped == {}
+    assert counts.skipped == {}
     assert readers.detect_format([tmp_path / "trees.jsonl"]) == "oasst"
 
 
@@ -54,16 +54,16 @@ def test_policy_for_deleted_messages(tmp_path):
 
 def test_invalid_messages_are_counted(tmp_path):
     broken = message("p", "prompter", {"text": "no id", "replies": [message("x", "assistant")]}, 7)
-    rows, report = read(tmp_path / "trees.jsonl", {"message_tree_id": "p", "prompt": broken}, {"message_id": "flat"}, [3])
+    rows, counts = read(tmp_path / "trees.jsonl", {"message_tree_id": "p", "prompt": broken}, {"message_id": "flat"}, [3])
     assert [(row["id"], row["parent"]) for row in rows] == [("p", None), ("x", "p")]
-    assert report.skipped == {"not_a_post": 4}
+    assert counts.skipped == {"not_a_post": 4}
 
 
 @pytest.mark.data
 def test_published_trees(data_dir):
-    report = Report()
+    counts = ReadCounts()
     (path,) = data_dir("oasst").rglob("*.jsonl")
-    rows = [row for batch in oasst.read([path], report) for row in batch.to_pylist()]
-    assert len(rows) == report.read == 1_167
+    rows = [row for batch in oasst.read([path], counts) for row in batch.to_pylist()]
+    assert len(rows) == counts.read == 1_167
     assert len({row["tree"] for row in rows}) == sum(row["parent"] is None for row in rows) == 100
     assert sum(json.loads(row["label"]).get("synthetic", False) for row in rows) == 22

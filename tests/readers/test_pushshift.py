@@ -5,7 +5,7 @@ import pytest
 
 from ramify.dataset import build
 from ramify.readers import pushshift, reddit
-from ramify.readers.base import Policy, Report
+from ramify.readers.base import Policy, ReadCounts
 
 COMMENT = {"id": "c1", "link_id": "t3_s1", "parent_id": "t3_s1", "author": "ann", "created_utc": 100, "body": "hello"}
 SUBMISSION = {"id": "s1", "title": "A title", "selftext": "Its body", "author": "bob", "created_utc": "90", "subreddit": "talk"}
@@ -14,10 +14,10 @@ SUBMISSION = {"id": "s1", "title": "A title", "selftext": "Its body", "author": 
 def read(tmp_path, *records, **policies):
     path = tmp_path / "RC"
     path.write_bytes(b"".join(each if isinstance(each, bytes) else json.dumps(each).encode() + b"\n" for each in records))
-    report = Report()
-    rows = [row for batch in pushshift.read([path], report, policy=Policy(**policies)) for row in batch.to_pylist()]
-    assert report.read == len(rows) + report.skipped.total()
-    return rows, report
+    counts = ReadCounts()
+    rows = [row for batch in pushshift.read([path], counts, policy=Policy(**policies)) for row in batch.to_pylist()]
+    assert counts.read == len(rows) + counts.skipped.total()
+    return rows, counts
 
 
 def test_comment_and_submission(tmp_path):
@@ -87,13 +87,13 @@ def test_entities_are_unescaped_once(tmp_path, body, text):
     ],
 )
 def test_fields_of_other_types(tmp_path, field, value, column, expected):
-    rows, report = read(tmp_path, COMMENT, COMMENT | {field: value})
+    rows, counts = read(tmp_path, COMMENT, COMMENT | {field: value})
     assert rows[1][column] == expected
-    assert report.kept["bad_time"] == (column == "time" and expected is None and value is not None)
+    assert counts.kept["bad_time"] == (column == "time" and expected is None and value is not None)
 
 
 def test_invalid_posts_are_counted(tmp_path):
-    rows, report = read(
+    rows, counts = read(
         tmp_path,
         COMMENT,
         b"\n",
@@ -105,14 +105,14 @@ def test_invalid_posts_are_counted(tmp_path):
         b"\x00" * 50,
     )
     assert [row["text"] for row in rows] == ["hello", "bytes \ufffd and \ufffd half a pair"]
-    assert report.skipped == {"bad_json": 3, "not_a_post": 2}
-    assert report.kept["odd_json"] == 1
-    assert [example.split(":")[0].rsplit(", ", 1)[1] for example in report.examples["bad_json"]] == [
+    assert counts.skipped == {"bad_json": 3, "not_a_post": 2}
+    assert counts.kept["odd_json"] == 1
+    assert [example.split(":")[0].rsplit(", ", 1)[1] for example in counts.examples["bad_json"]] == [
         "line 3",
         "line 4",
         "line 8",
     ]
-    assert [example.split(":")[0].rsplit(", ", 1)[1] for example in report.examples["not_a_post"]] == ["line 5", "line 6"]
+    assert [example.split(":")[0].rsplit(", ", 1)[1] for example in counts.examples["not_a_post"]] == ["line 5", "line 6"]
 
 
 def test_deeply_nested_records_are_skipped(tmp_path):
@@ -128,14 +128,14 @@ def test_deeply_nested_records_are_skipped(tmp_path):
 
 def test_missing_parents(tmp_path):
     orphan = COMMENT | {"id": "c2", "parent_id": None}
-    rows, report = read(tmp_path, SUBMISSION, COMMENT, orphan)
+    rows, counts = read(tmp_path, SUBMISSION, COMMENT, orphan)
     assert [row["parent"] for row in rows] == [None, "s1", "s1"]
-    assert (report.kept, report.examples["missing_parent"]) == (
+    assert (counts.kept, counts.examples["missing_parent"]) == (
         {"missing_parent": 1},
         [f"{tmp_path / 'RC'}, line 3: comment c2"],
     )
-    rows, report = read(tmp_path, SUBMISSION, orphan, COMMENT, missing_parent="drop")
-    assert ([row["id"] for row in rows], report.skipped) == (["s1", "c1"], {"missing_parent": 1})
+    rows, counts = read(tmp_path, SUBMISSION, orphan, COMMENT, missing_parent="drop")
+    assert ([row["id"] for row in rows], counts.skipped) == (["s1", "c1"], {"missing_parent": 1})
 
 
 @pytest.mark.parametrize(("parent", "expected"), [(36, "10"), (11, "11"), (10, "a"), (13, "s1")])
@@ -165,8 +165,8 @@ def test_matches(tmp_path):
 @pytest.mark.data
 def test_original_monthly_files(data_dir):
     """2 GiB windows, bzip2, and times as strings."""
-    report = Report()
-    batches = list(pushshift.read([data_dir("pushshift-2006")], report, policy=Policy()))
-    assert report.read == sum(map(len, batches)) == 13_836 + 572
-    assert not report.skipped
+    counts = ReadCounts()
+    batches = list(pushshift.read([data_dir("pushshift-2006")], counts, policy=Policy()))
+    assert counts.read == sum(map(len, batches)) == 13_836 + 572
+    assert not counts.skipped
     assert all(batch.column("time").null_count == 0 for batch in batches)

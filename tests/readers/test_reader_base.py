@@ -3,14 +3,15 @@ import gzip
 import io
 import lzma
 import os
+import re
 from pathlib import Path
 
 import pytest
 import zstandard
 
 from ramify.errors import RamifyError
-from ramify.readers import FORMATS, base, check_paths, detect_format, find_format, left_out, list_files
-from ramify.readers.base import Policy, Report, blocks, lines, open_bytes
+from ramify.readers import FORMATS, base, check_paths, detect_format, find_format, left_out, list_files, open_inputs, read_logs
+from ramify.readers.base import Policy, ReadCounts, blocks, lines, open_bytes
 
 TEXT = b"".join(b"line %d, some text\n" % number for number in range(5_000))
 
@@ -36,10 +37,10 @@ def test_archives_are_recognised_by_content(tmp_path, name):
     packed = PACKERS[name](TEXT)
     path = tmp_path / "no-suffix"
     path.write_bytes(packed)
-    report = Report()
-    with open_bytes(path, report) as stream:
+    counts = ReadCounts()
+    with open_bytes(path, counts) as stream:
         assert stream.read() == TEXT
-    assert report.bytes == len(packed)
+    assert counts.bytes == len(packed)
 
 
 @pytest.mark.parametrize("name", ["zst", "two frames.zst", "bz2", "gz", "xz"])
@@ -90,7 +91,7 @@ def test_empty_file_is_refused(tmp_path, content):
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
 def test_blocks_hold_whole_lines(size):
     data = TEXT[:2_000] + b"no end"
-    found = list(blocks(stream_of(data), Report(), Path("f"), size=size))
+    found = list(blocks(stream_of(data), ReadCounts(), Path("f"), size=size))
     assert b"".join(block for _, block in found) == data
     assert all(block.endswith(b"\n") for _, block in found[:-1])
     numbers = [number for numbers, _ in found for number in numbers]
@@ -99,7 +100,7 @@ def test_blocks_hold_whole_lines(size):
 
 def test_lines_end_at_newlines_only_and_without_a_byte_order_mark():
     data = "\ufeffone\x85still one\r\n\n\x1cthree".encode()
-    assert [line for block in lines(stream_of(data), Report(), Path("f")) for line in block] == [
+    assert [line for block in lines(stream_of(data), ReadCounts(), Path("f")) for line in block] == [
         "one\x85still one\r".encode(),
         b"",
         b"\x1cthree",
@@ -109,24 +110,24 @@ def test_lines_end_at_newlines_only_and_without_a_byte_order_mark():
 @pytest.mark.parametrize("size", [4, 64, 1_000])
 def test_long_line_is_skipped_and_numbers_stay(size):
     data = b"one\n" + b"x" * 5_000 + b"\nthree\n" + b"y" * 5_000
-    report = Report()
-    found = list(blocks(stream_of(data), report, Path("f"), size=size, max_line_bytes=100))
+    counts = ReadCounts()
+    found = list(blocks(stream_of(data), counts, Path("f"), size=size, max_line_bytes=100))
     joined = b"".join(block for _, block in found)
     assert joined.split(b"\n")[:3] == [b"one", b"", b"three"]
     assert b"xx" not in joined
-    assert report.skipped["too_long"] == report.read == 2
-    assert report.examples["too_long"] == ["f, line 2: longer than 100 bytes", "f, line 4: longer than 100 bytes"]
+    assert counts.skipped["too_long"] == counts.read == 2
+    assert counts.examples["too_long"] == ["f, line 2: longer than 100 bytes", "f, line 4: longer than 100 bytes"]
 
 
 def test_report_keeps_ten_examples():
-    report = Report()
+    counts = ReadCounts()
     for number in range(20):
-        report.skip("odd", f"line {number}")
-    report.skip("none", count=0)
-    report.repair("mended", count=3)
-    assert report.skipped == {"odd": 20}
-    assert report.kept == {"mended": 3}
-    assert report.examples == {"odd": [f"line {number}" for number in range(base.EXAMPLES)]}
+        counts.skip("odd", f"line {number}")
+    counts.skip("none", count=0)
+    counts.repair("mended", count=3)
+    assert counts.skipped == {"odd": 20}
+    assert counts.kept == {"mended": 3}
+    assert counts.examples == {"odd": [f"line {number}" for number in range(base.EXAMPLES)]}
 
 
 def test_policy_names():
@@ -197,7 +198,7 @@ def test_pipes_are_not_guessed(tmp_path):
         detect_format([tmp_path / "pipe"])
     for name in ("chat-table", "discord", "slack"):
         with pytest.raises(RamifyError, match=r"pipe is a pipe, .* to a file first"):
-            next(find_format(name).reads([tmp_path / "pipe"], Report()))
+            next(find_format(name).reads([tmp_path / "pipe"], ReadCounts()))
 
 
 def test_folders_are_read_as_their_files(tmp_path):
@@ -246,3 +247,52 @@ def test_cache_of_a_hub_without_a_single_snapshot(tmp_path):
         (tmp_path / "snapshots" / name).mkdir()
     with pytest.raises(RamifyError, match="2 snapshots, and refs/main names none of them"):
         list_files([tmp_path])
+
+
+LOG = "10:00 ann> hi\n10:01 bob> ho\n"
+
+
+def test_inputs_are_opened_with_what_the_user_is_told(tmp_path):
+    (tmp_path / "README.txt").write_text("about")
+    (tmp_path / "a.jsonl").write_text('{"id": "t", "nodes": [{"id": "a", "text": "words"}]}\n')
+    told = []
+    inputs = open_inputs([tmp_path], tell=told.append)
+    assert (inputs.format.name, [tree.id for tree in inputs.records()], inputs.counts.read) == ("jsonl", ["t"], 1)
+    assert told[0] == f"left out of {tmp_path}: README.txt"
+    assert re.fullmatch(r"format: jsonl \(.*\), guessed; --format overrides it", told[1])
+    told.clear()
+    assert open_inputs([tmp_path / "a.jsonl"], "jsonl", tell=told.append).format.name == "jsonl"
+    assert told == []
+
+
+def test_empty_files_are_left_out_in_python_too(tmp_path):
+    (tmp_path / "a.log").write_text("[10:00] <ann> hi\n")
+    (tmp_path / "b.log").write_text("")
+    paths = [tmp_path / "a.log", tmp_path / "b.log"]
+    inputs = open_inputs(paths, "irc")
+    assert (inputs.paths, inputs.counts.skipped) == (paths[:1], {"empty_file": 1})
+    (log,) = read_logs(*paths)
+    assert [node.text for node in log.nodes] == ["hi"]
+    assert open_inputs(paths[1:], "irc").paths == paths[1:]
+
+
+def test_a_pattern_tells_the_format(tmp_path):
+    (tmp_path / "a.log").write_text(LOG)
+    (log,) = read_logs(tmp_path / "a.log", pattern="{time} {author}> {text}")
+    assert [(node.author, node.text) for node in log.nodes] == [("ann", "hi"), ("bob", "ho")]
+    (unannotated, given) = (
+        open_inputs([tmp_path / "a.log"], "irc", options, unannotated=True).options
+        for options in ({}, {"annotations": "beside"})
+    )
+    assert (unannotated, given) == ({"annotations": "none"}, {"annotations": "beside"})
+
+
+def test_options_that_name_columns_fit_every_kind_of_table(tmp_path):
+    (tmp_path / "a.csv").write_text("id,parent,tree,body\n1,,t,words\n")
+    table = open_inputs([tmp_path / "a.csv"], "table", {"columns": {"id": "id"}, "text": "body"})
+    assert table.options == {"columns": {"id": "id", "text": "body"}}
+    assert open_inputs([tmp_path / "a.csv"], "labelled", {"text": "body"}).options == {"text": "body"}
+    with pytest.raises(RamifyError, match=r"--column text is given twice, as 'tree' and as 'body'"):
+        open_inputs([tmp_path / "a.csv"], "table", {"columns": {"text": "tree"}, "text": "body"})
+    with pytest.raises(RamifyError, match="has no option 'text'"):
+        open_inputs([tmp_path / "a.csv"], "irc", {"text": "body"})

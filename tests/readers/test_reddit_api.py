@@ -5,7 +5,7 @@ import pytest
 from ramify import dataset, readers
 from ramify.errors import RamifyError
 from ramify.readers import reddit_api
-from ramify.readers.base import Policy, Report
+from ramify.readers.base import Policy, ReadCounts
 
 
 def thing(kind, **data):
@@ -38,10 +38,10 @@ ANSWER = [
 
 def read(path, *values, **options):
     path.write_text("\n".join(json.dumps(value) for value in values), encoding="utf-8")
-    report = Report()
-    rows = [row for batch in reddit_api.read([path], report, policy=Policy(), **options) for row in batch.to_pylist()]
-    assert report.read == len(rows) + sum(report.skipped.values())
-    return rows, report
+    counts = ReadCounts()
+    rows = [row for batch in reddit_api.read([path], counts, policy=Policy(), **options) for row in batch.to_pylist()]
+    assert counts.read == len(rows) + sum(counts.skipped.values())
+    return rows, counts
 
 
 def links(rows):
@@ -49,20 +49,20 @@ def links(rows):
 
 
 def test_answer(tmp_path):
-    rows, report = read(tmp_path / "a.json", ANSWER)
+    rows, counts = read(tmp_path / "a.json", ANSWER)
     assert links(rows) == {"post": None, "a": "post", "b": "a", "c": "post"}
     assert {row["tree"] for row in rows} == {"post"}
     assert [row["text"] for row in rows] == ["Cats & dogs", "1 < 2", "words", "words"]
     assert [row["author"] for row in rows] == ["bob", "ann", "ann", None]
     assert [row["time"] for row in rows] == [1.0, 5.0, 9.0, 5.0]
     assert json.loads(rows[0]["meta"]) == {"title": "Cats & dogs", "subreddit": "pets"}
-    assert report.kept == {"more": 2, "more_comments": 7}
-    assert report.skipped == {}
+    assert counts.kept == {"more": 2, "more_comments": 7}
+    assert counts.skipped == {}
 
 
 def test_answer_written_over_many_lines(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(ANSWER, indent=2), encoding="utf-8")
-    rows = [row for batch in reddit_api.read([tmp_path / "a.json"], Report(), policy=Policy()) for row in batch.to_pylist()]
+    rows = [row for batch in reddit_api.read([tmp_path / "a.json"], ReadCounts(), policy=Policy()) for row in batch.to_pylist()]
     assert links(rows) == {"post": None, "a": "post", "b": "a", "c": "post"}
 
 
@@ -117,15 +117,15 @@ def test_more_children_and_lone_listings(tmp_path):
     ],
 )
 def test_invalid_posts_are_counted(tmp_path, value):
-    rows, report = read(tmp_path / "a.jsonl", NESTED, value)
+    rows, counts = read(tmp_path / "a.jsonl", NESTED, value)
     assert len(rows) == 4
-    assert report.skipped == {"not_a_post": 1}
-    assert report.examples["not_a_post"][0].startswith(f"{tmp_path / 'a.jsonl'}, line 2: ")
+    assert counts.skipped == {"not_a_post": 1}
+    assert counts.examples["not_a_post"][0].startswith(f"{tmp_path / 'a.jsonl'}, line 2: ")
 
 
 def test_half_surrogate_pairs(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"id": "p", "title": "x\\ud83d y \\ud83d\\ude00"}', encoding="utf-8")
-    (batch,) = reddit_api.read([tmp_path / "a.jsonl"], Report(), policy=Policy())
+    (batch,) = reddit_api.read([tmp_path / "a.jsonl"], ReadCounts(), policy=Policy())
     assert batch["text"][0].as_py() == "x\ufffd y \U0001f600"
 
 

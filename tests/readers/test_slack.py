@@ -11,7 +11,7 @@ from junk import JUNK, altered
 
 from ramify.errors import RamifyError
 from ramify.readers import base, chat, slack
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 
 USERS = [
     {"id": "U1", "name": "ann", "profile": {"display_name": "Ann", "real_name": "Ann Oak"}},
@@ -61,12 +61,12 @@ def pack(folder, path, top=""):
 
 
 def one_day(tmp_path, *messages, **options):
-    (tree,), report = read(slack, write(tmp_path / "export", {"kitchen/2023-11-14": list(messages)}), **options)
-    return tree, report
+    (tree,), counts = read(slack, write(tmp_path / "export", {"kitchen/2023-11-14": list(messages)}), **options)
+    return tree, counts
 
 
 def test_days_are_joined_and_replies_answer_the_first_message_of_their_thread(tmp_path):
-    (tree,), report = read(slack, write(tmp_path / "export"))
+    (tree,), counts = read(slack, write(tmp_path / "export"))
     assert (tree.id, tree.meta) == ("kitchen", {"topic": "Bread & more"})
     assert [(node.text, node.author, node.parents, node.kind) for node in tree.nodes] == [
         ("Who has yeast?", "Ann", None, ""),
@@ -77,7 +77,7 @@ def test_days_are_joined_and_replies_answer_the_first_message_of_their_thread(tm
     ]
     assert [node.id for node in tree.nodes] == [ts(1), ts(2), ts(3), ts(90_000), ts(90_001)]
     assert tree.nodes[0].time == 1_700_000_001.0001
-    assert report.kept == report.skipped == {}
+    assert counts.kept == counts.skipped == {}
 
 
 def test_forms_of_an_export(tmp_path):
@@ -91,9 +91,9 @@ def test_forms_of_an_export(tmp_path):
         head = b"" if paths[0].is_dir() else paths[0].read_bytes()[: 1 << 16]
         assert not slack.refuses(paths[0], head)
     assert not slack.refuses(folder, b"")
-    report = Report()
-    list(slack.logs([packed], report))
-    assert 0 < report.bytes <= packed.stat().st_size
+    counts = ReadCounts()
+    list(slack.logs([packed], counts))
+    assert 0 < counts.bytes <= packed.stat().st_size
 
 
 def test_single_day_file(tmp_path):
@@ -140,25 +140,25 @@ def test_messages_without_a_user(tmp_path):
 
 
 def test_replies_without_their_thread(tmp_path):
-    tree, report = one_day(tmp_path, message(2, "yes", thread_ts=ts(1)), message(3, "no"))
+    tree, counts = one_day(tmp_path, message(2, "yes", thread_ts=ts(1)), message(3, "no"))
     assert [node.parents for node in tree.nodes] == [None, None]
-    assert report.kept == {"missing_thread": 1}
-    assert report.examples["missing_thread"][0].endswith("2023-11-14.json, message 1")
+    assert counts.kept == {"missing_thread": 1}
+    assert counts.examples["missing_thread"][0].endswith("2023-11-14.json, message 1")
 
 
 def test_stale_lists_of_replies(tmp_path):
     """Such lists name deleted replies, lack existing ones, or are the only sign of a reply."""
     replies = [{"ts": ts(5)}, {"user": "U2", "ts": ts(2)}, {"user": "U1"}, None]
-    tree, report = one_day(
+    tree, counts = one_day(
         tmp_path, message(1, "?", replies=replies), message(2, "!", user="U2"), message(3, "x", replies="none")
     )
     assert [node.parents for node in tree.nodes] == [None, (0,), None]
-    assert not report.kept
+    assert not counts.kept
 
 
 def test_edits(tmp_path):
     changed = {"type": "message", "subtype": "message_changed", "ts": ts(9), "hidden": True}
-    tree, report = one_day(
+    tree, counts = one_day(
         tmp_path,
         message(1, "teh bread"),
         changed
@@ -174,11 +174,11 @@ def test_edits(tmp_path):
         (ts(3), "alone", 1_700_000_003.0001),
         (ts(9), "", 1_700_000_009.0001),
     ]
-    assert report.skipped == {"edit": 2}
+    assert counts.skipped == {"edit": 2}
 
 
 def test_deleted_messages_keep_their_place(tmp_path):
-    tree, report = one_day(
+    tree, counts = one_day(
         tmp_path,
         message(1, "oops"),
         message(2, "This message was deleted.", user="USLACKBOT", subtype="tombstone", thread_ts=ts(2)),
@@ -197,12 +197,12 @@ def test_deleted_messages_keep_their_place(tmp_path):
         ("[deleted]", "Ann"), ("[deleted]", None), ("why?", "Ann"), ("[deleted]", None),
     ]  # fmt: skip
     assert tree.nodes[2].parents == (1,)
-    assert report.skipped == {"deletion": 2}
+    assert counts.skipped == {"deletion": 2}
 
 
 def test_copies_and_shared_times(tmp_path):
     """A broadcast reply is in the thread and in the channel; programs that truncate times give two messages the same time."""
-    tree, report = one_day(
+    tree, counts = one_day(
         tmp_path,
         message(1, "root"),
         message(2, "both", thread_ts=ts(1)),
@@ -218,7 +218,7 @@ def test_copies_and_shared_times(tmp_path):
         (f"{ts(3)}/2", "two", None),
         (f"{ts(3)}/3", "three", None),
     ]
-    assert (report.skipped, report.kept) == ({"duplicate_id": 1}, {"shared_id": 2})
+    assert (counts.skipped, counts.kept) == ({"duplicate_id": 1}, {"shared_id": 2})
 
 
 @pytest.mark.parametrize(
@@ -276,11 +276,11 @@ def test_invalid_messages_are_counted(tmp_path):
         "kitchen/2023-11-14": [3, {"text": "no time"}, message(1, "x") | {"ts": "noon"}, message(2, "y")],
         "kitchen/2023-11-15": "[{",
     }
-    (tree,), report = read(slack, write(tmp_path / "export", days))
+    (tree,), counts = read(slack, write(tmp_path / "export", days))
     assert [node.text for node in tree.nodes] == ["y"]
-    assert report.skipped == {"not_a_post": 3, "bad_json": 1}
-    assert report.examples["not_a_post"][0].endswith('2023-11-14.json, message 1: not an object with a time "ts"')
-    assert "2023-11-15.json" in report.examples["bad_json"][0]
+    assert counts.skipped == {"not_a_post": 3, "bad_json": 1}
+    assert counts.examples["not_a_post"][0].endswith('2023-11-14.json, message 1: not an object with a time "ts"')
+    assert "2023-11-15.json" in counts.examples["bad_json"][0]
 
 
 def encrypted(path):
@@ -325,10 +325,10 @@ def test_duplicate_file_in_an_archive(tmp_path):
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("kitchen/2023-11-14.json", json.dumps([message(1, "Who has salt?")]))
         archive.writestr("users.json", json.dumps([{"id": "U1", "name": "annie"}]))
-    (tree,), report = read(slack, path)
+    (tree,), counts = read(slack, path)
     assert (tree.nodes[0].text, tree.nodes[0].author) == ("Who has salt?", "annie")
-    assert report.skipped == {"doubled_file": 1}
-    assert report.examples["doubled_file"] == [f"{path}: kitchen/2023-11-14.json: only the last file of this name is read"]
+    assert counts.skipped == {"doubled_file": 1}
+    assert counts.examples["doubled_file"] == [f"{path}: kitchen/2023-11-14.json: only the last file of this name is read"]
 
 
 @pytest.mark.parametrize(

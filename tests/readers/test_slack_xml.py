@@ -34,7 +34,7 @@ def write(path, messages=MESSAGES, end="</slack>"):
 
 def test_channel(tmp_path):
     path = write(tmp_path / "a.xml")
-    (tree,), report = read(slack_xml, path)
+    (tree,), counts = read(slack_xml, path)
     assert tree.id == "bakers/general"
     assert tree.meta == {"team": "bakers", "channel": "general", "start": "2018-01-01T00:00:00.5", "end": "2018-06-01T00:00:00"}
     assert [(node.id, node.author, node.text, node.parents, node.label) for node in tree.nodes] == [
@@ -43,7 +43,7 @@ def test_channel(tmp_path):
         ("3", None, "", None, {"conversation": "1"}),
     ]
     assert tree.nodes[0].time == 1_514_887_200.25
-    assert (report.skipped, report.kept) == ({}, {"clock_back": 1})
+    assert (counts.skipped, counts.kept) == ({}, {"clock_back": 1})
     assert not slack_xml.refuses(path, path.read_bytes())
     assert slack.refuses(path, path.read_bytes())
 
@@ -63,10 +63,10 @@ def test_years_of_one_channel(tmp_path):
     ],
 )
 def test_malformed_files(tmp_path, messages, end, kept):
-    trees, report = read(slack_xml, write(tmp_path / "a.xml", messages, end))
+    trees, counts = read(slack_xml, write(tmp_path / "a.xml", messages, end))
     assert sum(map(len, trees)) == kept
-    assert report.skipped == {"bad_xml": 1}
-    assert "a.xml, line" in report.examples["bad_xml"][0]
+    assert counts.skipped == {"bad_xml": 1}
+    assert "a.xml, line" in counts.examples["bad_xml"][0]
 
 
 def test_other_xml(tmp_path):
@@ -76,9 +76,9 @@ def test_other_xml(tmp_path):
 
 
 def test_invalid_times_are_counted(tmp_path):
-    (tree,), report = read(slack_xml, write(tmp_path / "a.xml", [message(1, "noon", "Ann", "x")]))
+    (tree,), counts = read(slack_xml, write(tmp_path / "a.xml", [message(1, "noon", "Ann", "x")]))
     assert tree.nodes[0].time is None
-    assert report.kept == {"bad_time": 1}
+    assert counts.kept == {"bad_time": 1}
 
 
 PARTS = [*MESSAGES, "<message>", "</message>", "<ts>", "</ts>", "<text/>", "junk", "<user><b>x</b></user>", "&lt;", "&#xD800;"]
@@ -94,9 +94,9 @@ def test_junk_never_crashes(parts):
 
 @pytest.mark.data
 def test_published_channels(data_dir):
-    trees, report = read(slack_xml, data_dir("slack-swe"))
+    trees, counts = read(slack_xml, data_dir("slack-swe"))
     assert [len(tree) for tree in trees] == [16_057, 14_510, 6_757, 9_709, 5_706]
     assert len({tree.id for tree in trees}) == 5
-    assert not report.skipped
-    assert not report.kept
+    assert not counts.skipped
+    assert not counts.kept
     assert all(node.label and node.author and node.text and node.time for tree in trees for node in tree.nodes)

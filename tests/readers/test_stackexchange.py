@@ -6,7 +6,7 @@ import pytest
 from ramify import dataset, readers
 from ramify.errors import RamifyError
 from ramify.readers import stackexchange
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 
 POSTS = """\ufeff<?xml version="1.0" encoding="utf-8"?>
 <posts>
@@ -37,14 +37,14 @@ def site(tmp_path):
 
 
 def read(*paths):
-    report = Report()
-    rows = [row for batch in stackexchange.read(paths, report) for row in batch.to_pylist()]
-    assert report.read == len(rows) + sum(report.skipped.values())
-    return rows, report
+    counts = ReadCounts()
+    rows = [row for batch in stackexchange.read(paths, counts) for row in batch.to_pylist()]
+    assert counts.read == len(rows) + sum(counts.skipped.values())
+    return rows, counts
 
 
 def test_site(site):
-    rows, report = read(site)
+    rows, counts = read(site)
     by_id = {row["id"]: row for row in rows}
     assert {name: row["parent"] for name, row in by_id.items()} == {
         "3": "1", "1": None, "70000": None, "c1": "3", "c3": "1", "c5": "99",
@@ -63,7 +63,7 @@ def test_site(site):
     assert by_id["1"]["meta"] == (
         '{"site": "maths.example.com", "title": "Less < more", "tags": ["maths", "order-theory"], "accepted": "3"}'
     )
-    assert report.skipped == {"not_a_post": 2, "bad_id": 1}
+    assert counts.skipped == {"not_a_post": 2, "bad_id": 1}
 
 
 def test_ways_to_name_a_site(site, tmp_path):
@@ -102,11 +102,11 @@ def test_fault_skips_the_rest_of_its_line(site, bad, monkeypatch):
     rows = [*ROWS[:1_000], bad, *ROWS[1_000:]]
     (site / "Posts.xml").write_text("<posts>\n" + "\n".join(rows) + "\n</posts>\n", encoding="utf-8")
     (site / "Comments.xml").unlink()
-    found, report = read(site)
+    found, counts = read(site)
     assert len(found) >= 1_999
     assert len({row["id"] for row in found}) == len(found)
-    assert report.skipped["bad_xml"] == 1
-    assert report.examples["bad_xml"][0].startswith(f"{site / 'Posts.xml'}, line 100")
+    assert counts.skipped["bad_xml"] == 1
+    assert counts.examples["bad_xml"][0].startswith(f"{site / 'Posts.xml'}, line 100")
     number = next(row["id"] for row in found if int(row["id"]) > 1_001)
     assert number == "1002"
 
@@ -115,10 +115,10 @@ def test_fault_skips_the_rest_of_its_line(site, bad, monkeypatch):
 def test_truncated_row_skips_no_other_row(site, cut):
     (site / "Comments.xml").unlink()
     (site / "Posts.xml").write_text("<posts>\n" + "\n".join([*ROWS[:5], cut, *ROWS[5:9]]) + "\n</posts>\n", encoding="utf-8")
-    found, report = read(site)
+    found, counts = read(site)
     assert len(found) == 9
-    assert report.skipped == {"bad_xml": 1}
-    assert report.read == 10
+    assert counts.skipped == {"bad_xml": 1}
+    assert counts.read == 10
 
 
 def test_truncated_row_skips_no_other_row_at_any_chunk_border(site, monkeypatch):
@@ -127,16 +127,16 @@ def test_truncated_row_skips_no_other_row_at_any_chunk_border(site, monkeypatch)
     (site / "Posts.xml").write_text(content, encoding="utf-8")
     for size in range(40, len(content), 3):
         monkeypatch.setattr(stackexchange, "_CHUNK", size)
-        found, report = read(site)
-        assert (len(found), report.skipped) == (6, {"bad_xml": 1}), size
+        found, counts = read(site)
+        assert (len(found), counts.skipped) == (6, {"bad_xml": 1}), size
 
 
 def test_row_with_an_unknown_entity_is_counted_once(site):
     (site / "Comments.xml").unlink()
     rows = [*ROWS[:3], '  <row Id="8" PostTypeId="1" Body="&nothing;" />', *ROWS[3:6]]
     (site / "Posts.xml").write_text("<posts>\n" + "\n".join(rows) + "\n</posts>\n", encoding="utf-8")
-    found, report = read(site)
-    assert (len(found), report.skipped, report.read) == (6, {"bad_xml": 1}, 7)
+    found, counts = read(site)
+    assert (len(found), counts.skipped, counts.read) == (6, {"bad_xml": 1}, 7)
 
 
 def test_row_with_an_unknown_entity_after_a_truncated_row(site, monkeypatch):
@@ -146,31 +146,31 @@ def test_row_with_an_unknown_entity_after_a_truncated_row(site, monkeypatch):
     (site / "Posts.xml").write_text(content, encoding="utf-8")
     for size in range(40, len(content), 3):
         monkeypatch.setattr(stackexchange, "_CHUNK", size)
-        found, report = read(site)
-        assert (len(found), report.skipped, report.read) == (6, {"bad_xml": 2}, 8), size
+        found, counts = read(site)
+        assert (len(found), counts.skipped, counts.read) == (6, {"bad_xml": 2}, 8), size
 
 
 def test_invalid_dates_are_counted(site):
     (site / "Comments.xml").unlink()
     rows = [*ROWS[:3], '  <row Id="8" PostTypeId="1" CreationDate="noon" Body="x" />']
     (site / "Posts.xml").write_text("<posts>\n" + "\n".join(rows) + "\n</posts>\n", encoding="utf-8")
-    found, report = read(site)
-    assert (len(found), report.kept) == (4, {"bad_time": 1})
+    found, counts = read(site)
+    assert (len(found), counts.kept) == (4, {"bad_time": 1})
 
 
 def test_line_numbers_are_right_after_faults(site):
     rows = [*ROWS[:5], "<", *ROWS[5:10], "<", '  <row Id="99" PostTypeId="4" />', "</posts>"]
     (site / "Posts.xml").write_text("<posts>\n" + "\n".join(rows), encoding="utf-8")
-    _, report = read(site)
-    assert report.examples["not_a_post"][0].partition(", ")[2] == "line 14: PostTypeId 4"
+    _, counts = read(site)
+    assert counts.examples["not_a_post"][0].partition(", ")[2] == "line 14: PostTypeId 4"
 
 
 def test_truncated_file(site):
     (site / "Posts.xml").write_text("<posts>\n" + "\n".join(ROWS[:100])[:-20], encoding="utf-8")
     (site / "Comments.xml").unlink()
-    found, report = read(site)
+    found, counts = read(site)
     assert len(found) == 99
-    assert report.skipped == {"bad_xml": 1}
+    assert counts.skipped == {"bad_xml": 1}
 
 
 def test_entities_are_refused(site):
@@ -180,16 +180,16 @@ def test_entities_are_refused(site):
     )
     (site / "Posts.xml").write_text(bomb, encoding="utf-8")
     (site / "Comments.xml").unlink()
-    found, report = read(site)
+    found, counts = read(site)
     assert found == []
-    assert report.skipped["bad_xml"] == 2
+    assert counts.skipped["bad_xml"] == 2
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "99999999999", "2147483648", "x", "", "١"])
 def test_odd_ids(site, number):
     (site / "Posts.xml").write_text(f'<posts>\n<row Id="{number}" PostTypeId="1" Body="b" />\n</posts>', encoding="utf-8")
-    found, report = read(site)
-    assert report.skipped["bad_id"] >= 1
+    found, counts = read(site)
+    assert counts.skipped["bad_id"] >= 1
     assert not any(row["kind"] == "question" for row in found)
 
 
@@ -204,7 +204,7 @@ def test_huge_ids_use_no_memory(site):
 
 @pytest.mark.data
 def test_published_sites(data_dir):
-    rows, report = read(data_dir("stackexchange"))
+    rows, counts = read(data_dir("stackexchange"))
     kinds = [row["kind"] for row in rows]
     assert [kinds.count(kind) for kind in ("question", "answer", "comment")] == [1_033, 1_809, 4_578]
-    assert set(report.skipped) == {"not_a_post"}
+    assert set(counts.skipped) == {"not_a_post"}

@@ -13,7 +13,7 @@ import pytest
 from ramify.dataset import build
 from ramify.errors import RamifyError
 from ramify.readers import columns, table
-from ramify.readers.base import Report, open_bytes
+from ramify.readers.base import ReadCounts, open_bytes
 
 ROWS = [
     {"id": "1", "parent": None, "tree": "t", "author": "ann", "time": 10.0, "text": "root, with a comma"},
@@ -24,10 +24,10 @@ EXPECTED = [row | {"kind": None, "meta": None, "label": None, "or_parent": None}
 
 
 def read(path, **options):
-    report = Report()
-    rows = [row for batch in table.read([path], report, **options) for row in batch.to_pylist()]
-    assert report.read == len(rows) + report.skipped.total()
-    return rows, report
+    counts = ReadCounts()
+    rows = [row for batch in table.read([path], counts, **options) for row in batch.to_pylist()]
+    assert counts.read == len(rows) + counts.skipped.total()
+    return rows, counts
 
 
 def key(row):
@@ -132,9 +132,9 @@ def test_numbers_as_ids(tmp_path):
 def test_times(tmp_path, time, seconds):
     path = tmp_path / "posts.csv"
     path.write_text(f"id,parent,tree,time,text\n1,,t,{time},x\n")
-    rows, report = read(path)
+    rows, counts = read(path)
     assert rows[0]["time"] == seconds
-    assert report.kept["bad_time"] == (time == "soon")
+    assert counts.kept["bad_time"] == (time == "soon")
 
 
 def test_column_of_lists_is_refused(tmp_path):
@@ -174,11 +174,11 @@ def test_entities(tmp_path, entities, text):
 def test_bad_rows_are_counted(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_bytes(b"id,parent,tree,text\n1,,t,x\n2,1,t\n,1,t,nameless\n4,1,,homeless\n5,1,t,\xff\n")
-    rows, report = read(path)
+    rows, counts = read(path)
     assert [row["text"] for row in rows] == ["x", "\ufffd"]
-    assert report.skipped == {"bad_row": 1, "not_a_post": 2}
-    assert report.kept == {"bad_utf8": 1}
-    assert "post 2" in report.examples["not_a_post"][0]
+    assert counts.skipped == {"bad_row": 1, "not_a_post": 2}
+    assert counts.kept == {"bad_utf8": 1}
+    assert "post 2" in counts.examples["not_a_post"][0]
 
 
 def test_quotation_marks_can_be_text(tmp_path):
@@ -224,9 +224,9 @@ def test_header_in_other_quotation_marks(tmp_path):
 def test_half_surrogate_pairs(tmp_path):
     path = tmp_path / "posts.jsonl"
     path.write_text(r'{"id": "1", "parent": null, "tree": "t", "text": "\ud83d", "author": ["\ud83d"]}')
-    (row,), report = read(path)
+    (row,), counts = read(path)
     assert (row["text"], row["author"]) == ("\ufffd", None)
-    assert report.kept == {"odd_json": 2}
+    assert counts.kept == {"odd_json": 2}
 
 
 def write_parquet(path, table):
@@ -262,17 +262,17 @@ def test_damaged_parquet_file_is_guessed_as_a_table(tmp_path):
 )
 def test_time_types_of_parquet(tmp_path, type, value, seconds):
     posts = pa.Table.from_pylist(ROWS).set_column(4, "time", pa.array([value, None, value], type))
-    rows, report = read(write_parquet(tmp_path / "posts.parquet", posts))
+    rows, counts = read(write_parquet(tmp_path / "posts.parquet", posts))
     assert [row["time"] for row in rows] == [seconds, None, seconds]
-    assert report.kept["bad_time"] == (2 if seconds is None else 0)
+    assert counts.kept["bad_time"] == (2 if seconds is None else 0)
 
 
 def test_invalid_utf8_in_parquet(tmp_path):
     texts = pa.array([b"r\xff", b"caf\xc3\xa9", None], pa.binary())
     posts = pa.Table.from_pylist(ROWS).set_column(5, "text", texts)
-    rows, report = read(write_parquet(tmp_path / "posts.parquet", posts))
+    rows, counts = read(write_parquet(tmp_path / "posts.parquet", posts))
     assert [row["text"] for row in rows] == ["r\ufffd", "café", ""]
-    assert report.kept["bad_utf8"] == 1
+    assert counts.kept["bad_utf8"] == 1
 
 
 def test_spaces_around_column_names(tmp_path):
@@ -327,10 +327,10 @@ def test_other_formats_are_refused():
 
 @pytest.mark.data
 def test_forum_posts(data_dir):
-    report = Report()
-    batches = list(table.read([data_dir("iac-4forums")], report))
+    counts = ReadCounts()
+    batches = list(table.read([data_dir("iac-4forums")], counts))
     posts = pa.Table.from_batches(batches)
-    assert (report.read, posts.num_rows, posts["parent"].null_count) == (162_973, 162_973, 4_940)
+    assert (counts.read, posts.num_rows, posts["parent"].null_count) == (162_973, 162_973, 4_940)
     assert posts["meta"].null_count == 162_973 - 4_940
 
 
@@ -350,10 +350,10 @@ def test_stray_quotation_mark_is_noticed(tmp_path):
     """It silently swallows rows; an inch mark does not, nor does a quoted table in a sound file."""
     path = tmp_path / "t.csv"
     path.write_text('id,parent,tree,text\n1,,t,"hello"\n2,1,t,"unclosed\n3,1,t,x\n4,1,t,"y"\n')
-    rows, report = read(path)
+    rows, counts = read(path)
     assert [row["id"] for row in rows] == ["1", "2"]
-    assert report.kept == {"swallowed_rows": 1}
-    assert report.examples["swallowed_rows"][0].startswith(f"{path}, post 2: ")
+    assert counts.kept == {"swallowed_rows": 1}
+    assert counts.examples["swallowed_rows"][0].startswith(f"{path}, post 2: ")
     path.write_text('id,parent,tree,text,author\n1,,t,a,bob\n3,1,t,hello,"ann\n4,1,t,y,x\n5,1,t,y,x\n')
     assert read(path)[1].kept["swallowed_rows"] == 1
     path.write_text('id,parent,tree,text\n1,,t,"unclosed\n2,1,t,x\n3,1,t,y"\n4,1,t,z\n')
@@ -366,10 +366,10 @@ def test_stray_quotation_mark_is_noticed(tmp_path):
 def test_places_of_repaired_rows(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(b"id,parent,tree,time,text,author\n1,,t,5,a,ann\n2,1,t,noon,\xff,[deleted]\n")
-    rows, report = read(path)
+    rows, counts = read(path)
     assert [row["author"] for row in rows] == ["ann", None]
-    assert report.kept == {"bad_utf8": 1, "bad_time": 1}
-    assert report.examples == {"bad_utf8": [f"{path}, post 2"], "bad_time": [f"{path}, post 2: 'noon'"]}
+    assert counts.kept == {"bad_utf8": 1, "bad_time": 1}
+    assert counts.examples == {"bad_utf8": [f"{path}, post 2"], "bad_time": [f"{path}, post 2: 'noon'"]}
 
 
 def test_very_wide_tables(tmp_path):
@@ -390,10 +390,10 @@ def test_impossible_times(tmp_path, suffix):
         path.write_text(
             "".join(f'{{"id": "{id}", "parent": null, "tree": "t{id}", "text": "a", "time": {spelled[t]}}}\n' for id, t in rows)
         )
-    report = Report()
-    times = [time for batch in table.read([path], report) for time in batch.column("time").to_pylist()]
+    counts = ReadCounts()
+    times = [time for batch in table.read([path], counts) for time in batch.column("time").to_pylist()]
     assert times == [None, None, None, 7.0]
-    assert report.kept["bad_time"] == 3
+    assert counts.kept["bad_time"] == 3
 
 
 def test_large_numbers(tmp_path):
@@ -519,13 +519,13 @@ def test_damaged_parquet_file_is_named(tmp_path):
 ENDS = {
     "an error": """
 try:
-    for _ in table.read([path], Report()):
+    for _ in table.read([path], ReadCounts()):
         pass
 except RamifyError as error:
     sys.exit(f"error: {error}")
 """,
     "a reader that is kept": """
-batches = table.read([path], Report())
+batches = table.read([path], ReadCounts())
 next(batches)
 sys.exit("error: enough")
 """,
@@ -535,7 +535,7 @@ import sys
 from pathlib import Path
 from ramify.errors import RamifyError
 from ramify.readers import table
-from ramify.readers.base import Report, open_bytes
+from ramify.readers.base import ReadCounts, open_bytes
 path = Path(sys.argv[1])
 """
 
@@ -641,13 +641,13 @@ def test_tables_of_reddit_equal_the_dump(tmp_path, kind, apart):
 def test_names_of_reddit_columns_may_be_given(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_text("id,link_id,parent_id,words,score\nt1_b,t3_s,t1_a,two,5\na,s,,one,6\n")
-    rows, report = read(path, columns={"text": "words", "tree": "link_id"})
+    rows, counts = read(path, columns={"text": "words", "tree": "link_id"})
     assert [(row["id"], row["parent"], row["tree"], row["text"]) for row in rows] == [
         ("b", "a", "s", "two"),
         ("a", "s", "s", "one"),
     ]
-    assert report.kept == {"missing_parent": 1}
-    assert report.unread_columns == {str(path): ["score"]}
+    assert counts.kept == {"missing_parent": 1}
+    assert counts.unread_columns == {str(path): ["score"]}
     # Another column is the tree, so this is no table of Reddit.
     path.write_text("id,link_id,parent_id,thread,text\nt1_b,x,t1_a,t,two\n")
     rows, _ = read(path, columns={"tree": "thread"})
@@ -702,9 +702,9 @@ def test_labels_and_splits_of_reddit(tmp_path):
 def test_stray_mark_in_a_table_with_tabs_swallows_nothing(tmp_path):
     path = tmp_path / "posts.tsv"
     path.write_text('id\tparent\ttree\ttext\n1\t\tt\t"Never closed\n2\t1\tt\tends here"\n3\t1\tt\tplain\n')
-    rows, report = read(path)
+    rows, counts = read(path)
     assert [row["text"] for row in rows] == ['"Never closed', 'ends here"', "plain"]
-    assert not report.kept
+    assert not counts.kept
 
 
 def test_unread_columns_are_named(tmp_path):

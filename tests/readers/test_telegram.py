@@ -46,7 +46,7 @@ def write(path, messages, name="Walkers", **more):
 
 def test_chat(tmp_path):
     path = write(tmp_path / "result.json", MESSAGES)
-    (tree,), report = read(telegram, path)
+    (tree,), counts = read(telegram, path)
     assert (tree.id, tree.meta) == ("Walkers", {})
     assert [(node.id, node.text, node.author, node.parents, node.kind) for node in tree.nodes] == [
         ("1", "create group: Ann, Eve: Walkers", "Bob", None, chat.SYSTEM),
@@ -54,7 +54,7 @@ def test_chat(tmp_path):
         ("3", "Yes, many! ⛰", "Eve", (1,), ""),
     ]
     assert [node.time for node in tree.nodes] == [1_706_695_260.0, 1_706_695_320.0, 1_706_695_380.0]
-    assert report.skipped == report.kept == {}
+    assert counts.skipped == counts.kept == {}
     assert not telegram.refuses(path, path.read_bytes())
 
 
@@ -70,11 +70,11 @@ def test_all_chats_of_an_account(tmp_path):
     (path.parent / "files").mkdir()
     (path.parent / "files" / "sent.json").write_text("[3]")
     for given_ in (path, path.parent):
-        trees, report = read(telegram, given_)
+        trees, counts = read(telegram, given_)
         assert [(tree.id, len(tree)) for tree in trees] == [
             ("Walkers", 3), ("private_supergroup", 3), ("Walkers 79", 3), ("private_group", 1),
         ]  # fmt: skip
-        assert report.skipped == {"not_a_post": 2}
+        assert counts.skipped == {"not_a_post": 2}
         assert not telegram.refuses(given_, b"" if given_.is_dir() else path.read_bytes())
 
 
@@ -90,15 +90,15 @@ def test_exports_of_one_chat_are_one_log(tmp_path):
     # Ids of people and of groups are separate; an id without a kind may be any chat's.
     paths.append(write(tmp_path / "person.json", [message(2, "hi")], "Ann", type="personal_chat"))
     paths.append(write(tmp_path / "unknown.json", [message(2, "ho")], "Bob", id=None))
-    trees, report = read(telegram, *paths)
+    trees, counts = read(telegram, *paths)
     assert {tree.id: [(node.id, node.text, node.parents) for node in tree.nodes] for tree in trees} == {
         "Hikers": [("1", "create group: Ann, Eve: Walkers", None), ("2", "Hills?", None), ("3", "Yes, few", (1,))],
         "Hikers/Boots": [("4", "topic created: Boots", None), ("5", "Which?", None), ("6", "Brown", (1,))],
         "Ann": [("2", "hi", None)],
         "Bob": [("2", "ho", None)],
     }
-    assert report.skipped == {"duplicate_id": 2}
-    assert report.examples["duplicate_id"] == [f"{paths[1]}, message 2", f"{paths[1]}, message 3"]
+    assert counts.skipped == {"duplicate_id": 2}
+    assert counts.examples["duplicate_id"] == [f"{paths[1]}, message 2", f"{paths[1]}, message 3"]
 
 
 def test_authors(tmp_path):
@@ -127,8 +127,8 @@ def test_authors(tmp_path):
     ids=str,
 )
 def test_odd_times(tmp_path, stamps, time, bad):
-    (tree,), report = read(telegram, write(tmp_path / "result.json", [message(1, "hi") | stamps]))
-    assert (tree.nodes[0].time, report.kept["bad_time"]) == (time, bad)
+    (tree,), counts = read(telegram, write(tmp_path / "result.json", [message(1, "hi") | stamps]))
+    assert (tree.nodes[0].time, counts.kept["bad_time"]) == (time, bad)
 
 
 def test_replies_to_messages_elsewhere(tmp_path):
@@ -138,9 +138,9 @@ def test_replies_to_messages_elsewhere(tmp_path):
         message(4, "c", reply_to_message_id=2, reply_to_peer_id="channel5"),
         message(5, "d", reply_to_message_id=9),
     ]
-    (tree,), report = read(telegram, write(tmp_path / "result.json", messages))
+    (tree,), counts = read(telegram, write(tmp_path / "result.json", messages))
     assert [node.parents for node in tree.nodes] == [None] * 4
-    assert report.kept == {"missing_parent": 3}
+    assert counts.kept == {"missing_parent": 3}
 
 
 def test_topics_are_logs(tmp_path):
@@ -153,14 +153,14 @@ def test_topics_are_logs(tmp_path):
         message(6, "Brown", reply_to_message_id=3),
         message(7, "more general", reply_to_message_id=1),
     ]
-    trees, report = read(telegram, write(tmp_path / "result.json", messages))
+    trees, counts = read(telegram, write(tmp_path / "result.json", messages))
     assert {tree.id: [(node.id, node.parents) for node in tree.nodes] for tree in trees} == {
         "Walkers": [("1", None), ("7", (0,))],
         "Walkers/Boots": [("2", None), ("3", None), ("6", (1,))],
         "Walkers/Maps": [("4", None), ("5", None)],
     }
     assert trees[1].meta == {"topic": "Boots"}
-    assert not report.kept
+    assert not counts.kept
 
 
 def test_rings_of_replies(tmp_path):
@@ -169,9 +169,9 @@ def test_rings_of_replies(tmp_path):
         message(2, "a", reply_to_message_id=3),
         message(3, "b", reply_to_message_id=2),
     ]
-    trees, report = read(telegram, write(tmp_path / "result.json", messages))
+    trees, counts = read(telegram, write(tmp_path / "result.json", messages))
     assert [[node.parents for node in tree.nodes] for tree in trees] == [[None], [None, (0,)]]
-    assert report.kept == {"late_parent": 1}
+    assert counts.kept == {"late_parent": 1}
 
 
 def test_texts(tmp_path):
@@ -188,20 +188,20 @@ def test_texts(tmp_path):
         message(10, "changed", edited="2024-02-01T10:00:00"),
         message(10, "before"),
     ]
-    (tree,), report = read(telegram, write(tmp_path / "result.json", messages))
+    (tree,), counts = read(telegram, write(tmp_path / "result.json", messages))
     assert [node.text for node in tree.nodes] == [
         "new form", "[photo]", "[route.gpx]", "[voice message]", "🥾", "When?", "[location information]", "look", "", "changed",
     ]  # fmt: skip
     assert [node.label for node in tree.nodes if node.label] == [{"forwarded_from": "Eve"}]
-    assert (tree.nodes[8].time, report.kept, report.skipped) == (None, {"unsupported": 1}, {"duplicate_id": 1})
+    assert (tree.nodes[8].time, counts.kept, counts.skipped) == (None, {"unsupported": 1}, {"duplicate_id": 1})
 
 
 def test_invalid_messages_are_counted(tmp_path):
     path = write(tmp_path / "result.json", [3, {"text": "no id"}, message(1, "x")])
     (tmp_path / "broken.json").write_text('{"name": ')
-    (tree,), report = read(telegram, path, tmp_path / "broken.json")
+    (tree,), counts = read(telegram, path, tmp_path / "broken.json")
     assert len(tree) == 1
-    assert report.skipped == {"not_a_post": 2, "bad_json": 1}
+    assert counts.skipped == {"not_a_post": 2, "bad_json": 1}
 
 
 def test_other_formats_are_refused(tmp_path):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ramify import dataset, readers
 from ramify.errors import RamifyError
 from ramify.readers import base, text
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 
 WIKITEXT = (
     " \n = Green tea = \n \n Tea is a drink . \n It is green . \n \n = = Making = = \n \n Pour water . \n = no heading = \n \n"
@@ -25,10 +25,10 @@ WIKITEXT = (
 
 
 def read(*paths, **options):
-    report = Report()
-    rows = [row for batch in text.read(paths, report, **options) for row in batch.to_pylist()]
-    assert report.read == len(rows) + sum(report.skipped.values())
-    return rows, report
+    counts = ReadCounts()
+    rows = [row for batch in text.read(paths, counts, **options) for row in batch.to_pylist()]
+    assert counts.read == len(rows) + sum(counts.skipped.values())
+    return rows, counts
 
 
 def texts(*paths, **options):
@@ -82,8 +82,8 @@ def test_headings_count_only_in_files_that_begin_with_one(write):
 def test_published_file(data_dir):
     path = data_dir("wikitext-2") / "valid.txt"
     assert len(texts(path)) == 60
-    lines, report = read(path, unit="line")
-    assert (len(lines), sum(not row["text"] for row in lines), report.kept) == (3760, 1299, {})
+    lines, counts = read(path, unit="line")
+    assert (len(lines), sum(not row["text"] for row in lines), counts.kept) == (3760, 1299, {})
     paragraphs = texts(path, unit="paragraph")
     inside = [line.strip() for paragraph in paragraphs for line in paragraph.split("\n")]
     assert inside == [row["text"] for row in lines if row["text"]]
@@ -165,10 +165,10 @@ def test_other_files_in_a_folder_are_counted(write, tmp_path):
     for name, content in {"a.TXT": "Text.", "b.txt.gz": gzip.compress(b"More."), "c.json": "{}", "empty.txt": ""}.items():
         write(content, name)
     write(b"%PDF-1.7", "d.txt")
-    rows, report = read(tmp_path)
+    rows, counts = read(tmp_path)
     assert [row["text"] for row in rows] == ["Text.", "More."]
-    assert report.skipped == {"not_text": 2, "empty_file": 1}
-    assert report.examples["not_text"][1].endswith("d.txt: its first bytes are those of a PDF file. Convert it to text first")
+    assert counts.skipped == {"not_text": 2, "empty_file": 1}
+    assert counts.examples["not_text"][1].endswith("d.txt: its first bytes are those of a PDF file. Convert it to text first")
     # Without any file of that ending, all are read, as the files of the 1 Billion Word Benchmark.
     for name in ("news.en-00001-of-00100", "news.en-00002-of-00100"):
         write("One .\nTwo .\n", f"words/{name}")
@@ -192,17 +192,17 @@ def test_pipe(tmp_path):
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_encodings_and_line_ends(write, encoding, end):
     path = write(f"Grüße{end}{end}zwei \u2028 drei{end}vier{end}".encode(encoding))
-    rows, report = read(path, unit="paragraph")
+    rows, counts = read(path, unit="paragraph")
     assert [row["text"] for row in rows] == ["Grüße", "zwei \u2028 drei\nvier"]
-    assert report.kept == {}
+    assert counts.kept == {}
 
 
 def test_mixed_encodings_are_counted(write):
     path = write("Käse\n".encode() + "Käse – gut\n".encode("cp1252") + b"plain\n" * 9)
-    rows, report = read(path, unit="line")
+    rows, counts = read(path, unit="line")
     assert [row["text"] for row in rows[:3]] == ["Käse", "Käse – gut", "plain"]
-    assert report.kept == {"encoding": 1}
-    assert report.examples["encoding"] == [f"{path}, line 2"]
+    assert counts.kept == {"encoding": 1}
+    assert counts.examples["encoding"] == [f"{path}, line 2"]
 
 
 @pytest.mark.parametrize("encoding", ["koi8-r", "cp1251", "gb18030", "shift-jis"])
@@ -215,16 +215,16 @@ def test_other_encodings_must_be_named(write, encoding):
 
 
 def test_damaged_lines_of_utf_8_are_counted(write):
-    rows, report = read(write("Дождь идёт.\n".encode() * 9 + b"\xd0\n" + "Дождь".encode()), unit="line")
-    assert (rows[0]["text"], len(rows), report.kept) == ("Дождь идёт.", 11, {"encoding": 1})
+    rows, counts = read(write("Дождь идёт.\n".encode() * 9 + b"\xd0\n" + "Дождь".encode()), unit="line")
+    assert (rows[0]["text"], len(rows), counts.kept) == ("Дождь идёт.", 11, {"encoding": 1})
 
 
 def test_control_characters(write):
     path = write("a\x00b\n\x0cpage\n\x0c\nesc\x1b \x7f\ta\n" + "x" * 999)
-    rows, report = read(path, unit="line")
+    rows, counts = read(path, unit="line")
     assert [row["text"] for row in rows[:4]] == ["a b", "page", "", "esc   \ta"]
-    assert report.kept == {"control": 2}
-    assert report.examples["control"] == [f"{path}, line 1", f"{path}, line 4"]
+    assert counts.kept == {"control": 2}
+    assert counts.examples["control"] == [f"{path}, line 1", f"{path}, line 4"]
 
 
 @pytest.mark.parametrize(
@@ -263,23 +263,23 @@ def test_long_lines_are_left_out(write, monkeypatch):
     monkeypatch.setattr(text, "blocks", partial(base.blocks, max_line_bytes=50))
     monkeypatch.setattr(text, "_READ_BYTES", 16)
     path = write("a\n\nb\n" + "x" * 200 + "\nc\n\nd\n")
-    rows, report = read(path, unit="line")
+    rows, counts = read(path, unit="line")
     assert [(row["text"], row["id"][-2:]) for row in rows][3:] == [("c", "05"), ("", "06"), ("d", "07")]
-    assert report.skipped == {"too_long": 1}
-    assert report.examples["too_long"][0].startswith(f"{path}, line 4: a line of more than")
+    assert counts.skipped == {"too_long": 1}
+    assert counts.examples["too_long"][0].startswith(f"{path}, line 4: a line of more than")
     assert texts(path, unit="paragraph") == ["a", "d"]
-    rows, report = read(path)
-    assert (rows, report.skipped) == ([], {"too_long": 1})
-    assert report.examples["too_long"][0].endswith("; choose a smaller unit, or divide a single line (fold -s -w 1000)")
+    rows, counts = read(path)
+    assert (rows, counts.skipped) == ([], {"too_long": 1})
+    assert counts.examples["too_long"][0].endswith("; choose a smaller unit, or divide a single line (fold -s -w 1000)")
 
 
 def test_long_units_are_left_out(write, monkeypatch):
     monkeypatch.setattr(text, "MAX_CHARACTERS", 40)
     monkeypatch.setattr(text, "_READ_BYTES", 8)
     path = write(" = A = \n \n" + "words\n" * 9 + " \n = B = \n \nshort\n")
-    rows, report = read(path)
+    rows, counts = read(path)
     assert [row["text"] for row in rows] == ["= B = \n \nshort"]
-    assert report.skipped == {"too_long": 1}
+    assert counts.skipped == {"too_long": 1}
     assert len(texts(path, unit="paragraph")) == 3
 
 

@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -20,10 +20,9 @@ from ramify.cli.shared import (
     Verbose,
     check_beside,
     file_kind,
-    format_of,
     pairs,
     reader_options,
-    say_left_out,
+    tell,
 )
 from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD
@@ -31,7 +30,6 @@ from ramify.files import STANDARD
 if TYPE_CHECKING:
     from ramify.dataset import Store
     from ramify.dataset.build import Progress
-    from ramify.readers import Format
     from ramify.tree import Indices
 
 app = typer.Typer(
@@ -172,38 +170,24 @@ def build(
 
     Example: ramify data build RS_2019-01.zst RC_2019-01.zst --format pushshift --out data/reddit
     """
-    from ramify import dataset, readers
+    from ramify import dataset
 
     if bot and not drop_bots:
         raise RamifyError(f"--bot {bot[0]} needs --drop-bots. Add --drop-bots, or leave --bot out.")
     if salt and not anonymise:
         raise RamifyError("--salt needs --anonymise. Add --anonymise, or leave --salt out.")
-    policies = pairs(policy, "--policy")
-    chosen = dataset.Policy.named(policies)
-    say_left_out(inputs)
-    format = format_of(format, pattern, inputs, verbose)
-    known = readers.find_format(format)
-    names = {name: theirs for name, theirs in (("text", text), ("label", label)) if theirs is not None}
-    given = {"unit": unit, "levels": levels, "divisions": divisions, "text_pair": text_pair}
-    if "columns" in known.options:
-        column, names = [*(column or []), *(f"{ours}={theirs}" for ours, theirs in names.items())], {}
-    options = reader_options(option, pattern, column) | names
-    options |= {name: value for name, value in given.items() if value is not None}
-    idle = policies.keys() - WHOLE_TREE_POLICIES if known.yields != "posts" and not known.takes_policy else ()
-    if idle:
-        print(
-            f"note: --policy {', '.join(sorted(idle))} has no effect, because the format {format!r} holds whole trees, whose "
-            "posts are not joined",
-            file=sys.stderr,
-        )
     if split_by == str(STANDARD):
         raise RamifyError("--split-by - cannot be read from standard input. Name a file, or a column of the table.")
+    policies = pairs(policy, "--policy")
+    named = {"text": text, "label": label, "unit": unit, "levels": levels, "divisions": divisions, "text_pair": text_pair}
+    options = reader_options(option, pattern, column)
+    options |= {name: value for name, value in named.items() if value is not None}
     with _progress() as progress:
         store = dataset.build(
             inputs,
             format,
             out,
-            policy=chosen,
+            policy=dataset.Policy.named(policies),
             split=_shares(split),
             split_by=split_by,
             clean=clean or [],
@@ -217,10 +201,12 @@ def build(
             min_depth=min_depth,
             memory=_bytes(memory),
             overwrite=overwrite,
-            progress=progress,
             options=options,
+            verbose=verbose,
+            progress=progress,
+            tell=tell,
         )
-    _print_notes(store.info, known, _shares(split) if split_by != "none" else (1.0, 0.0, 0.0))
+    _print_notes(store.info, policies.keys(), _shares(split) if split_by != "none" else (1.0, 0.0, 0.0))
     if as_json:
         print(json.dumps(store.info, ensure_ascii=False))
     else:
@@ -242,13 +228,13 @@ def show(
 
     store = Store.open(folder)
     number = _medium_tree(store.offsets, max_nodes) if tree is None else store.find_tree(tree)
-    found = store.tree(number)
+    chosen = store.tree(number)
     deepest = store.depth[store.offsets[number] : store.offsets[number + 1]].max()
-    print(f"tree {found.id}: {counted(len(found), 'node')}, {deepest:,} deep")
-    for name, value in found.meta.items():
+    print(f"tree {chosen.id}: {counted(len(chosen), 'node')}, {deepest:,} deep")
+    for name, value in chosen.meta.items():
         print(f"{name}: {value}")
-    lines = outline if is_document(found) else draw
-    for line in lines(found, shutil.get_terminal_size((100, 24)).columns, max_nodes):
+    lines = outline if is_document(chosen) else draw
+    for line in lines(chosen, shutil.get_terminal_size((100, 24)).columns, max_nodes):
         print(line)
 
 
@@ -428,23 +414,36 @@ def _medium_tree(offsets: "Indices", max_nodes: int) -> int:
     return int(np.argmin(np.abs(np.diff(offsets) - max_nodes / 2)))
 
 
-def _print_notes(info: dict[str, Any], known: "Format", shares: Sequence[float]) -> None:
-    """Print, on stderr, the columns and files that nothing read, and the splits that are empty although they have a share."""
+def _print_notes(info: dict[str, Any], policies: Collection[str], shares: Sequence[float]) -> None:
+    """Print, on stderr, policies without effect, columns and files that nothing read, and splits that are empty although they
+    have a share."""
+    from ramify.dataset.splits import FILLED
+    from ramify.readers import find_format
+
+    reader = find_format(info["format"])
+    idle = set(policies) - WHOLE_TREE_POLICIES if reader.yields != "posts" and not reader.takes_policy else ()
+    if idle:
+        tell(
+            f"note: --policy {', '.join(sorted(idle))} has no effect, because the format {reader.name!r} holds whole trees, "
+            "whose posts are not joined"
+        )
     names = (
-        "a column with --column OURS=THEIRS" if "columns" in known.options else "columns with --text, --text-pair or --label"
+        "a column with --column OURS=THEIRS" if "columns" in reader.options else "columns with --text, --text-pair or --label"
     )
     for path, columns in info["unread_columns"].items():
-        print(f"note: {path}: unused columns: {', '.join(columns)}. Name {names}.", file=sys.stderr)
+        tell(f"note: {path}: unused columns: {', '.join(columns)}. Name {names}.")
+    for where in info["examples"].get(FILLED, []):
+        tell(f"note: {where}, because no hash falls into its share")
     splits = zip(info["splits"].items(), shares, strict=True)
     if empty := [name for (name, counts), share in splits if share and not counts["trees"]]:
         listed = f"split {empty[0]} is" if len(empty) == 1 else f"splits {' and '.join(empty)} are"
-        print(f"note: the {listed} empty. Change the shares (--split), or give the splits (--split-by).", file=sys.stderr)
+        tell(f"note: the {listed} empty. Change the shares (--split), or give the splits (--split-by).")
     for reason in WHOLE_FILES:
         places = info["examples"].get(reason, [])
         for place in places:
-            print(f"note: not read: {place}", file=sys.stderr)
+            tell(f"note: not read: {place}")
         if more := info["skipped"].get(reason, 0) - len(places):
-            print(f"note: not read: {more:,} more ({reason})", file=sys.stderr)
+            tell(f"note: not read: {more:,} more ({reason})")
 
 
 def _print_counts(folder: Path, counts: dict[str, Any]) -> None:

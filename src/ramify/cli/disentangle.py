@@ -22,10 +22,9 @@ from ramify.cli.shared import (
     Verbose,
     bar,
     file_kind,
-    format_of,
     reader_options,
     redecide,
-    say_left_out,
+    tell,
 )
 from ramify.cli.verbs import check_can, offers
 from ramify.errors import RamifyError, counted
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
     from ramify.disentangle.inference.disentangler import Disentangler
     from ramify.disentangle.inference.result import Disentangled
     from ramify.inference.answers import LinkPrediction
-    from ramify.readers import Format
-    from ramify.readers.base import Report
+    from ramify.readers import Format, Inputs
+    from ramify.readers.base import ReadCounts
     from ramify.tree import Node, Tree
 
 NO_CHATS = {"text": "plain texts", "book": "books", "labelled": "labelled texts"}
@@ -170,21 +169,13 @@ def disentangle(
     from ramify import readers
     from ramify.disentangle.inference.ensemble import disentangle_ensemble
     from ramify.nn.precision import autocast
-    from ramify.readers.base import Report
 
     kind, out = _find_output(to, out, logs, live)
     _check_out(out)
-    report = Report()
-    readers.check_paths(logs)
-    logs = readers.drop_empty(logs, report)
-    say_left_out(logs)
-    name = format_of(format, pattern, logs, verbose)
-    known = readers.find_format(name)
-    _check_chat(known)
-    chosen = reader_options(option, pattern, column)
-    known.check(chosen)
-    chosen = dict(known.unannotated) | chosen
-    _check_no_input(out, known, logs, chosen)
+    options = reader_options(option, pattern, column)
+    inputs = readers.open_inputs(logs, format, options, unannotated=True, verbose=verbose, tell=tell)
+    _check_chat(inputs.format)
+    _check_no_input(out, inputs)
     models = [_loaded(source, settings, device) for source in model or [str(LINKS)]]
     names = ", ".join(Path(each).name for each in model or ())
     if every is not None and not live:
@@ -193,20 +184,20 @@ def disentangle(
         if len(models) > 1 or beam > 1 or kind not in ("jsonl", "annotation"):
             raise RamifyError("--live takes one model and --to jsonl or annotation; it excludes --beam.")
         with autocast(models[0].device, precision):
-            _follow(models[0], known, logs, report, chosen, kind, out, every, ignore_replies)
+            _follow(models[0], inputs, kind, out, every, ignore_replies)
         return
     links = _Links()
     with bar("disentangling", None) as advance, autocast(models[0].device, precision):
-        trees = known.records(logs, report, **chosen)
+        trees = inputs.records()
         trees = _check_page_size(trees) if kind == "html" else trees
         found = _counted(
             (disentangle_ensemble(models, tree, ignore_replies=ignore_replies, ensemble=ensemble, beam=beam) for tree in trees),
             advance,
-            report,
+            inputs.counts,
             links,
         )
-        _write(found, kind, out, names or "the model that ships with Ramify", known.numbered)
-    _print_counts(report)
+        _write(found, kind, out, names or "the model that ships with Ramify", inputs.format.numbered)
+    _print_counts(inputs.counts)
     print(links, file=sys.stderr)
     print(out, file=sys.stderr)
 
@@ -287,13 +278,13 @@ def _check_chat(known: "Format") -> None:
     raise RamifyError(f"--format {known.name} holds {held}, so there is nothing to disentangle. If the input is {hint}.")
 
 
-def _check_no_input(out: Path, known: "Format", logs: list[Path], chosen: dict[str, Any]) -> None:
+def _check_no_input(out: Path, inputs: "Inputs") -> None:
     """Raise if `out` is one of the files that are read, annotations included."""
     from ramify import readers
 
-    sources = readers.list_files(logs)
-    if "annotations" in known.options and known.yields == "logs":
-        sources = [*sources, *known.load().beside(sources, chosen)]
+    sources = readers.list_files(inputs.paths)
+    if "annotations" in inputs.format.options and inputs.format.yields == "logs":
+        sources = [*sources, *inputs.format.load().beside(sources, inputs.options)]
     for source in sources:
         if out.exists() and source.is_file() and out.is_file() and out.samefile(source):
             raise RamifyError(f"--out {out} is also an input. Choose another file to write to.")
@@ -309,10 +300,7 @@ def _loaded(source: str, settings: list[str] | None, device: str) -> "Disentangl
 
 def _follow(
     model: "Disentangler",
-    known: "Format",
-    logs: list[Path],
-    report: "Report",
-    chosen: dict[str, Any],
+    inputs: "Inputs",
     to: str,
     out: Path,
     every: int | None,
@@ -324,8 +312,8 @@ def _follow(
     from ramify.readers.annotation import readable_name
     from ramify.readers.messages import LogNames
 
-    if known.yields != "logs":
-        raise RamifyError(f"--live cannot read {known.name!r} files message by message. Leave --live out.")
+    if inputs.format.yields != "logs":
+        raise RamifyError(f"--live cannot read {inputs.format.name!r} files message by message. Leave --live out.")
     names, links = LogNames(), _Links()
     read = decided = 0
 
@@ -337,7 +325,7 @@ def _follow(
             yield replace(message, self_link=True) if message.parents == () else message
 
     def finish(error: type[BaseException] | None, *_: object) -> None:
-        _print_counts(report, 0 if error is BrokenPipeError else read - decided)
+        _print_counts(inputs.counts, 0 if error is BrokenPipeError else read - decided)
         if links.recorded and error is not BrokenPipeError:
             print(links, file=sys.stderr)
 
@@ -345,7 +333,7 @@ def _follow(
         # Most channels never end. The user stops this process, or the reader of its output closes the pipe.
         files.push(finish)
         file = None
-        for log in known.reads(logs, report, **chosen):
+        for log in inputs.logs():
             ignores = ignore_replies or not log.names_parents
             channel, messages = model.live(ignore_replies=ignores), count(log.messages)
             batches = prefetch_batches(messages, LIVE_BATCH) if every is None else _batched(every, messages)
@@ -355,7 +343,7 @@ def _follow(
                 # Opened with the first message, so that an empty input leaves an existing file as it is.
                 file = file or files.enter_context(appending(out))
                 for message, prediction in zip(batch, channel.predict_each(batch), strict=True):
-                    ids[prediction.number] = message.id if to == "jsonl" or known.numbered else str(prediction.number)
+                    ids[prediction.number] = message.id if to == "jsonl" or inputs.format.numbered else str(prediction.number)
                     found = len({prediction.parent, *prediction.also} - {prediction.number})
                     links.add(*((found, 0, 0) if prediction.recorded else (0, found, 1)))
                     file.writelines(f"{line}\n" for line in _format_prediction(name, ids, prediction, to))
@@ -364,7 +352,7 @@ def _follow(
                     if ignores:
                         ids.pop(prediction.number - model.input.window - 1, None)
         if file is None:
-            raise RamifyError(_no_message(report))
+            raise RamifyError(_no_message(inputs.counts))
 
 
 def _batched(size: int, messages: Iterable["Node"]) -> Iterator[list["Node"]]:
@@ -397,7 +385,7 @@ def _check_page_size(logs: Iterator["Tree"]) -> Iterator["Tree"]:
 
 
 def _counted(
-    logs: Iterator["Disentangled"], advance: Callable[[int], None], report: "Report", links: _Links
+    logs: Iterator["Disentangled"], advance: Callable[[int], None], counts: "ReadCounts", links: _Links
 ) -> Iterator["Disentangled"]:
     """Pass logs on and advance the progress bar. Raises if there is no message, rather than write an empty file."""
     messages = 0
@@ -407,11 +395,11 @@ def _counted(
         messages += len(log.tree)
         links.add(*log.count_links(), len(log.tree) - len(log.recorded))
     if not messages:
-        raise RamifyError(_no_message(report))
+        raise RamifyError(_no_message(counts))
 
 
-def _no_message(report: "Report") -> str:
-    reasons = "; ".join(_counts(report, report.skipped))
+def _no_message(counts: "ReadCounts") -> str:
+    reasons = "; ".join(_reasons(counts, counts.skipped))
     return (
         f"no message was found{reasons and f' ({reasons})'}, so nothing was written. Check --format, and that the files are "
         "complete."
@@ -456,17 +444,17 @@ def _numbers(found: "Disentangled", numbered: bool) -> list[tuple[int, int]]:
     return [(numbers[parent], numbers[child]) for parent, child in found.links().tolist()]
 
 
-def _print_counts(report: "Report", undecided: int = 0) -> None:
+def _print_counts(counts: "ReadCounts", undecided: int = 0) -> None:
     """Print counts of messages that the output lacks or that were repaired."""
     if undecided:
-        print(f"read but not decided: the last {counted(undecided, 'message')}", file=sys.stderr)
-    for title, counts in (("left out", report.skipped), ("repaired", report.kept)):
-        for line in _counts(report, counts):
-            print(f"{title}: {line}", file=sys.stderr)
+        tell(f"read but not decided: the last {counted(undecided, 'message')}")
+    for title, by_reason in (("left out", counts.skipped), ("repaired", counts.kept)):
+        for line in _reasons(counts, by_reason):
+            tell(f"{title}: {line}")
 
 
-def _counts(report: "Report", counts: Mapping[str, int]) -> Iterator[str]:
+def _reasons(counts: "ReadCounts", by_reason: Mapping[str, int]) -> Iterator[str]:
     # A live channel may be stopped while its reader thread still counts.
-    for reason, count in list(counts.items()):
-        where = next(iter(report.examples.get(reason, ())), "")
+    for reason, count in list(by_reason.items()):
+        where = next(iter(counts.examples.get(reason, ())), "")
         yield f"{count:,} {reason.replace('_', ' ')}{where and f' (first: {where})'}"

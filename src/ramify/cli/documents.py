@@ -10,7 +10,7 @@ from ramify.errors import RamifyError, counted
 
 if TYPE_CHECKING:
     from ramify.inference.documents.pipeline import AnyDocumentPipeline
-    from ramify.readers.base import Report
+    from ramify.readers.base import ReadCounts
     from ramify.tokenizer import UnknownTokens
     from ramify.tree import Tree
 
@@ -67,23 +67,23 @@ def _some(store: Any) -> str:
 def _of_file(model: "AnyDocumentPipeline", file: Path, tree: str | None) -> "Tree":
     from ramify.dataset.store import INFO_FILE
     from ramify.readers import book
-    from ramify.readers.base import Report
+    from ramify.readers.base import ReadCounts
     from ramify.readers.jsonl import read_jsonl
 
     if (file / INFO_FILE).exists():
         raise RamifyError(f"{file} is a data set. Name it with --data, and a document of it with --tree.")
-    report = Report()
+    counts = ReadCounts()
     if ".jsonl" in file.suffixes:
         trees = read_jsonl(file)
     else:
-        trees = book.read_text(file, report, levels=_reader_levels(model.levels))
+        trees = book.read_text(file, counts, levels=_reader_levels(model.levels))
     found: list[Tree] = []
     names: list[str] = []
     for each in trees:
         names.append(repr(each.id))
         if tree is None or each.id == tree:
             found.append(each)
-    say_report(report)
+    say_omissions(counts)
     if not names:
         raise RamifyError(f"{file} holds no text. Choose another file.")
     if len(found) == 1:
@@ -102,11 +102,11 @@ def _reader_levels(levels: tuple[str, ...]) -> tuple[str, ...]:
     return found if found and found[-1] in (PARAGRAPH, SENTENCE) else DEFAULT_LEVELS
 
 
-def say_report(report: "Report") -> None:
+def say_omissions(counts: "ReadCounts") -> None:
     """Print the counts of all that a reader left out or repaired on stderr."""
-    for title, counts in (("left out", report.skipped), ("repaired", report.kept)):
-        for reason, count in counts.items():
-            where = next(iter(report.examples.get(reason, ())), "")
+    for title, by_reason in (("left out", counts.skipped), ("repaired", counts.kept)):
+        for reason, count in by_reason.items():
+            where = next(iter(counts.examples.get(reason, ())), "")
             print(f"{title}: {count:,} {reason.replace('_', ' ')}{where and f' (first: {where})'}", file=sys.stderr)
 
 

@@ -65,18 +65,19 @@ LogPattern = Annotated[
 ]
 
 
-def format_of(format: str | None, pattern: list[str] | None, inputs: list[Path], verbose: bool) -> str:
-    """The format of the inputs: the named one, that of logs with a pattern, or the guessed one."""
-    return format or ("chat-log" if pattern else guessed(inputs, verbose))
-
-
 def reader_options(option: list[str] | None, pattern: list[str] | None, column: list[str] | None) -> dict[str, Any]:
-    """The options of a reader that `--option`, `--pattern` and `--column` give."""
+    """The options of a reader that `--option`, `--pattern` and `--column` give. `true` and `false` become booleans."""
+    switch = {"true": True, "false": False}
     return (
-        options_of(option)
+        {name: switch.get(value, value) for name, value in pairs(option, "--option").items()}
         | ({"pattern": "\n".join(pattern)} if pattern else {})
         | ({"columns": pairs(column, "--column")} if column else {})
     )
+
+
+def tell(line: str) -> None:
+    """Print a line beside the output of a command."""
+    print(line, file=sys.stderr)
 
 
 def redecide(model: "Disentangler", settings: list[str] | None) -> "Disentangler":
@@ -189,29 +190,6 @@ def check_beside(path: Path | None, option: str) -> None:
 
     if path == STANDARD:
         raise RamifyError(f"{option} - would mix with the results on standard output. Name a file.")
-
-
-def guessed(inputs: list[Path], verbose: bool) -> str:
-    """The guessed format of the inputs, which is also printed on stderr."""
-    from ramify import readers
-
-    name = readers.detect_format(inputs, verbose=verbose)
-    print(f"format: {name} ({readers.FORMATS[name].summary}), guessed; --format overrides it", file=sys.stderr)
-    return name
-
-
-def say_left_out(inputs: list[Path]) -> None:
-    """Print the names of files that are left out of the folders among the inputs on stderr."""
-    from ramify import readers
-
-    for line in readers.describe_left_out(inputs):
-        print(line, file=sys.stderr)
-
-
-def options_of(option: list[str] | None) -> dict[str, Any]:
-    """The options of a format. `true` and `false` become booleans."""
-    switch = {"true": True, "false": False}
-    return {name: switch.get(value, value) for name, value in pairs(option, "--option").items()}
 
 
 class TimeLeft:

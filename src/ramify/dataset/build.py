@@ -9,6 +9,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -24,11 +25,11 @@ from ramify.dataset.chunk import ADDED, EMPTIED, Chunk
 from ramify.dataset.duplicates import Method, without_near_duplicates
 from ramify.dataset.links import Links
 from ramify.dataset.spill import Spill
-from ramify.dataset.splits import FILE, GIVEN, NONE, Splitter, by_file, is_table
+from ramify.dataset.splits import FILE, FILLED, GIVEN, NONE, Move, Splitter, by_file, is_table
 from ramify.dataset.store import INFO_FILE, NODES, OWN_FILES, SPLITS, TREES, TREES_FILE, VERSION, Store, Structure
 from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD, check_folder, new_folder
-from ramify.readers.base import Policy, Report, pc
+from ramify.readers.base import Policy, ReadCounts, pc
 from ramify.tree import SPLIT, encodable
 from ramify.version import __version__
 
@@ -39,6 +40,14 @@ SCRATCH = "scratch"
 
 PARTS = 8
 """The number of parts that fit into the memory bound, because joining a part copies it a few times."""
+
+
+def _ignore_progress(stage: str, done: int, total: int, posts: int) -> None:
+    pass
+
+
+def _ignore_line(line: str) -> None:
+    pass
 
 
 def build(
@@ -60,94 +69,92 @@ def build(
     min_depth: int = 0,
     memory: int = 512 << 20,
     overwrite: bool = False,
-    progress: Progress | None = None,
     options: Mapping[str, Any] | None = None,
+    verbose: bool = False,
+    progress: Progress = _ignore_progress,
+    tell: Callable[[str], None] = _ignore_line,
 ) -> Store:
     """Build a store in the folder `out`.
 
-    `format` is a key of `readers.FORMATS` (None: detect it), and `options` are passed to its reader. `split` gives the shares
-    of train, dev and test; the split of a tree depends on the id of the tree or of its group alone, unless the data give it
-    (metadata `split`). `split_by` is `none` (all trees in train), `file` (the names of the input files), a file with
-    the split of every tree (`splits.read_table`), or the name of a column. `clean` lists keys of
+    `format`, `options`, `verbose` and `tell` are those of `readers.open_inputs`. `split` gives the shares of train, dev and
+    test; the split of a tree depends on the id of the tree or of its group alone, unless the data give it (metadata `split`)
+    or a split would be empty (`splits.Splitter.fill`). `split_by` is `none` (all trees in train), `file` (the names of the
+    input files), a file with the split of every tree (`splits.read_table`), or the name of a column. `clean` lists keys of
     `filters.CLEANINGS` in order. `max_nodes=0` means no bound. `min_depth` bounds the number of edges from the root to the
     deepest node of a tree. Without a `salt`, `anonymise` uses a random one and discards it. `memory` bounds the bytes of data
     in memory: each tree must fit, the whole data need not. Raises `RamifyError` if the inputs, the options or `out` are not
     usable. A failed build leaves no files.
     """
     started = time.perf_counter(), time.process_time()
-    paths, out = [Path(path) for path in inputs], Path(out)
-    readers.check_paths(paths)
-    check_folder(out)
-    _check_out(out, overwrite, paths)
+    opened, out = readers.open_inputs(inputs, format, options, verbose=verbose, tell=tell), Path(out)
+    _check_out(out, overwrite, opened.paths)
     splitter = Splitter(split, split_by)
     filters.check_cleanings(clean)
-    format = format or readers.detect_format(paths)
-    reader = readers.find_format(format)
-    options = dict(options or {})
-    if split_by and split_by not in (NONE, FILE) and not is_table(split_by):
-        _split_by_column(reader, split_by, options)
-    reader.check(options)
-    report = Report()
-    paths = readers.drop_empty(paths, report)
-    sizes = {str(path): sum(_size(file) for file in readers.list_files([path])) for path in paths}
-    report_progress = progress or _ignore
+    opened = _with_split_column(opened, split_by)
+    used = {"policy": vars(policy), "split": list(split), "split_by": split_by, "clean": list(clean)}
+    used |= {"near_duplicates": near_duplicates, "drop_bots": drop_bots, "bots": list(bots), "anonymise": anonymise}
+    used |= {"min_nodes": min_nodes, "max_nodes": max_nodes, "min_depth": min_depth, "memory": memory}
+    used |= {"reader": opened.options}
     with _written_beside(out, overwrite) as folder:
-        scratch = folder / SCRATCH
-        spill = Spill(scratch / "posts", memory // PARTS)
-        inputs_of = by_file(paths) if split_by == FILE else {None: paths}
-        for given, files in inputs_of.items():
-            records = reader.records(files, report, policy, **options)
-            for batch in records if reader.yields == "posts" else trees.batches(records):
-                hashes = pa.array(tree_hashes(batch.column("group" if "group" in batch.schema.names else "tree")))
-                batch = filters.cleaned(batch, clean).append_column("hash", hashes)
-                if given is not None:
-                    batch = batch.append_column(GIVEN, pa.array(np.full(len(hashes), given, dtype=np.int8)))
-                spill.add(batch)
-                report_progress("read", report.bytes, sum(sizes.values()), report.read)
-        links = Links()
-        join = partial(posts.join, links=links) if reader.yields == "posts" else trees.gather
-        chunks: Iterator[Chunk] = (join(part, policy, report) for part in spill.parts())
-        chunks = (filters.without_blank(chunk, policy, report) for chunk in chunks)
+        scratch, part_bytes, counts = folder / SCRATCH, memory // PARTS, opened.counts
+        spill, links = Spill(scratch / "posts", part_bytes), Links()
+        sizes = _read(opened, policy, split_by, clean, spill, progress)
+        chunks = _joined(spill, opened, policy, links)
         if drop_bots:
-            chunks = (filters.without_bots(chunk, bots, report) for chunk in chunks)
+            chunks = (filters.without_bots(chunk, bots, counts) for chunk in chunks)
         if near_duplicates:
-            chunks = without_near_duplicates(chunks, near_duplicates, scratch / "texts", memory // PARTS, report)
+            chunks = without_near_duplicates(chunks, near_duplicates, scratch / "texts", part_bytes, counts)
         if min_nodes > 1 or max_nodes or min_depth:
-            chunks = (filters.bounded(chunk, min_nodes, max_nodes, min_depth, report) for chunk in chunks)
+            chunks = (filters.bounded(chunk, min_nodes, max_nodes, min_depth, counts) for chunk in chunks)
         # With a known salt, anyone could find a name by hashing candidates.
         writer = _Writer(folder, splitter, (salt or secrets.token_hex(16)) if anonymise else None)
         for chunk in chunks:
             writer.add(chunk)
-            report_progress("write", writer.nodes, report.read, report.read)
-        if not reader.partial:
-            links.check(paths, policy)
+            progress("write", writer.nodes, counts.read, counts.read)
+        if not opened.format.partial:
+            links.check(opened.paths, policy)
         if not writer.nodes:
-            raise RamifyError(_no_trees(paths, format, report))
-        used = {
-            "policy": vars(policy),
-            "split": list(split),
-            "split_by": split_by,
-            "clean": list(clean),
-            "near_duplicates": near_duplicates,
-            "drop_bots": drop_bots,
-            "bots": list(bots),
-            "anonymise": anonymise,
-            "min_nodes": min_nodes,
-            "max_nodes": max_nodes,
-            "min_depth": min_depth,
-            "memory": memory,
-            "reader": options,
-        }
-        if (name := str(STANDARD)) in sizes:
-            sizes[name] = report.bytes - sum(sizes.values())
-        inputs_read = [{"name": name, "bytes": size} for name, size in sizes.items()]
-        info = writer.close(report) | {"inputs": inputs_read, "format": format, "options": used}
-        info["left_out"] = {str(folder): names for folder, names in readers.left_out(paths).items()}
-        info |= _costs(writer.comments, *started)
-        # File names may contain bytes that are not valid text.
-        text = encodable(json.dumps(info, indent=1, ensure_ascii=False, default=str))
-        (folder / INFO_FILE).write_text(text + "\n", encoding="utf-8")
+            raise RamifyError(_no_trees(opened))
+        source = {"inputs": sizes, "format": opened.format.name, "options": used, "left_out": _left_out(opened.paths)}
+        _write_info(folder, writer.close(counts) | source | _costs(writer.comments, *started))
     return Store.open(out)
+
+
+def _read(
+    opened: readers.Inputs, policy: Policy, split_by: str | None, clean: Sequence[str], spill: Spill, progress: Progress
+) -> list[dict[str, Any]]:
+    """Scatter the records of all inputs by the hashes of their trees. Returns the name and the bytes of each input."""
+    sizes = {str(path): sum(_size(file) for file in readers.list_files([path])) for path in opened.paths}
+    inputs_of = by_file(opened.paths) if split_by == FILE else {None: opened.paths}
+    for given, files in inputs_of.items():
+        records = replace(opened, paths=files).records(policy)
+        for batch in records if opened.format.yields == "posts" else trees.batches(records):
+            hashes = pa.array(tree_hashes(batch.column("group" if "group" in batch.schema.names else "tree")))
+            batch = filters.cleaned(batch, clean).append_column("hash", hashes)
+            if given is not None:
+                batch = batch.append_column(GIVEN, pa.array(np.full(len(hashes), given, dtype=np.int8)))
+            spill.add(batch)
+            progress("read", opened.counts.bytes, sum(sizes.values()), opened.counts.read)
+    if (name := str(STANDARD)) in sizes:
+        sizes[name] = opened.counts.bytes - sum(sizes.values())
+    return [{"name": name, "bytes": size} for name, size in sizes.items()]
+
+
+def _joined(spill: Spill, opened: readers.Inputs, policy: Policy, links: Links) -> Iterator[Chunk]:
+    """Whole trees from scattered records, without deleted and empty posts."""
+    join = partial(posts.join, links=links) if opened.format.yields == "posts" else trees.gather
+    for part in spill.parts():
+        yield filters.without_blank(join(part, policy, opened.counts), policy, opened.counts)
+
+
+def _left_out(paths: Sequence[Path]) -> dict[str, list[str]]:
+    return {str(folder): names for folder, names in readers.left_out(paths).items()}
+
+
+def _write_info(folder: Path, info: Mapping[str, Any]) -> None:
+    # File names may contain bytes that are not valid text.
+    text = encodable(json.dumps(info, indent=1, ensure_ascii=False, default=str))
+    (folder / INFO_FILE).write_text(text + "\n", encoding="utf-8")
 
 
 def _size(file: Path) -> int:
@@ -166,6 +173,7 @@ def tree_hashes(ids: pa.Array) -> NDArray[np.uint64]:
 
 
 def _check_out(out: Path, overwrite: bool, inputs: Sequence[Path]) -> None:
+    check_folder(out)
     if out.exists() and (reason := _refusal(out, overwrite)):
         raise RamifyError(f"{out} {reason}")
     if (out / INFO_FILE).is_file():
@@ -191,25 +199,27 @@ def _refusal(out: Path, overwrite: bool) -> str:
     return ""
 
 
-def _split_by_column(reader: readers.Format, name: str, options: dict[str, Any]) -> None:
-    """Let the reader take the splits from a column, or raise `RamifyError` if its format has none."""
-    if SPLIT in reader.options:
-        options[SPLIT] = name
-    elif "columns" in reader.options:
-        options["columns"] = {**options.get("columns", {}), SPLIT: name}
-    else:
-        raise RamifyError(
-            f"--split-by {name} is neither an existing file nor none or file, and the format {reader.name!r} has no columns. "
-            "Check the spelling of the file."
-        )
+def _with_split_column(opened: readers.Inputs, split_by: str | None) -> readers.Inputs:
+    """Let the reader take the splits from the column `split_by`, if it is one. Raises `RamifyError` if the format has none."""
+    if not split_by or split_by in (NONE, FILE) or is_table(split_by):
+        return opened
+    if SPLIT in opened.format.options:
+        return replace(opened, options={**opened.options, SPLIT: split_by})
+    if "columns" in opened.format.options:
+        return replace(opened, options={**opened.options, "columns": {**opened.options.get("columns", {}), SPLIT: split_by}})
+    raise RamifyError(
+        f"--split-by {split_by} is neither an existing file nor none or file, and the format {opened.format.name!r} has no "
+        "columns. Check the spelling of the file."
+    )
 
 
-def _no_trees(paths: Sequence[Path], format: str, report: Report) -> str:
-    skipped = ", ".join(f"{reason} {count:,}" for reason, count in report.skipped.most_common()) or "none"
-    example = next((f" For example {where[0].rstrip('.')}." for where in report.examples.values() if where), "")
+def _no_trees(opened: readers.Inputs) -> str:
+    counts = opened.counts
+    skipped = ", ".join(f"{reason} {count:,}" for reason, count in counts.skipped.most_common()) or "none"
+    example = next((f" For example {where[0].rstrip('.')}." for where in counts.examples.values() if where), "")
     return (
-        f"no tree found in {', '.join(map(str, paths))}: {counted(report.read, 'record')} read as {format!r}, "
-        f"left out: {skipped}.{example} Check the format (--format)."
+        f"no tree found in {', '.join(map(str, opened.paths))}: {counted(counts.read, 'record')} read as "
+        f"{opened.format.name!r}, left out: {skipped}.{example} Check the format (--format)."
     )
 
 
@@ -217,10 +227,6 @@ def _costs(comments: int, wall: float, cpu: float) -> dict[str, Any]:
     """The version and the time since `wall` (elapsed) and `cpu` (of the processor), in seconds."""
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     return {"ramify": __version__, "wall_seconds": wall, "cpu_seconds": cpu, "comments_per_cpu_second": comments / cpu}
-
-
-def _ignore(stage: str, done: int, total: int, posts: int) -> None:
-    pass
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -284,25 +290,50 @@ class _Writer:
             self._splits[split_name]["trees"] += int((split == number).sum())
             self._splits[split_name]["nodes"] += int((chunk.state[split[chunk.tree] == number] != ADDED).sum())
 
-    def close(self, report: Report) -> dict[str, Any]:
-        """Close the files. Returns the part of `dataset.json` about the content and the input."""
+    def close(self, counts: ReadCounts) -> dict[str, Any]:
+        """Fill splits that would be empty, and close the files. Returns the part of `dataset.json` about content and input."""
         self._trees.close()
+        moves = self._splitter.fill()
+        for move in moves:
+            old, new = SPLITS[move.old], SPLITS[move.new]
+            counts.repair(FILLED, f"{new} takes the tree {move.group.name!r}")
+            for split, sign in ((old, -1), (new, 1)):
+                self._splits[split]["trees"] += sign * len(move.group.trees)
+                self._splits[split]["nodes"] += sign * move.group.nodes
+        if moves:
+            _rewrite_splits(self._folder / TREES_FILE, moves)
         return {
             "version": VERSION,
             "hash": self._digest.hexdigest(),
             "files": self._files,
             "structure": _whole(self._structures),
-            "trees": sum(counts["trees"] for counts in self._splits.values()),
+            "trees": sum(split["trees"] for split in self._splits.values()),
             "nodes": self.nodes - self._blank_roots["placeholder_roots"],
             "placeholders": self._blank_roots["placeholder_roots"],
             "comments": self.comments,
-            "read": report.read,
-            "skipped": dict(report.skipped),
-            "kept": dict(report.kept + self._blank_roots),
-            "examples": report.examples,
-            "unread_columns": report.unread_columns,
-            "splits": {name: dict(counts) for name, counts in self._splits.items()},
+            "read": counts.read,
+            "skipped": dict(counts.skipped),
+            "kept": dict(counts.kept + self._blank_roots),
+            "examples": counts.examples,
+            "unread_columns": counts.unread_columns,
+            "splits": {name: dict(split) for name, split in self._splits.items()},
         }
+
+
+def _rewrite_splits(path: Path, moves: Sequence[Move]) -> None:
+    """Change the splits of moved trees, one batch of trees at a time."""
+    rewritten, start = path.with_name(f"{path.name}.new"), 0
+    with pa.OSFile(str(path)) as source, pa.ipc.new_file(str(rewritten), TREES) as target:
+        batches = pa.ipc.open_file(source)
+        for number in range(batches.num_record_batches):
+            batch = batches.get_batch(number)
+            split = batch["split"].to_numpy().copy()
+            for move in moves:
+                trees = move.group.trees - start
+                split[trees[(trees >= 0) & (trees < len(split))]] = move.new
+            target.write_batch(batch.set_column(TREES.get_field_index("split"), TREES.field("split"), pa.array(split)))
+            start += len(split)
+    rewritten.replace(path)
 
 
 def _whole(parts: set[Structure]) -> Structure:

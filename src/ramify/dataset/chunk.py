@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ramify.dataset.store import NODES, decoded
-from ramify.readers.base import EXAMPLES, Report, pc
+from ramify.readers.base import EXAMPLES, ReadCounts, pc
 from ramify.tree import DOCUMENT, NO_PARENT, PLACEHOLDER, Indices, depths, roots_of
 
 Mask = NDArray[np.bool_]
@@ -99,7 +99,7 @@ class Chunk:
         """[node]: whether any node of its tree is in the mask."""
         return np.isin(self.tree, self.tree[mask])
 
-    def without(self, reasons: Mapping[str, Mask], report: Report) -> "Chunk":
+    def without(self, reasons: Mapping[str, Mask], counts: ReadCounts) -> "Chunk":
         """Remove the nodes in the masks, and count each under the first reason that applies.
 
         Children are attached to their nearest remaining ancestor (along first parents). A root with remaining descendants
@@ -115,14 +115,14 @@ class Chunk:
         needed[root[~rejected]] = True
         removed = rejected & ~needed
         state = np.where((self.state == INTACT) & rejected & needed, np.int8(EMPTIED), self.state)
-        self._count({**reasons, "childless_root": self.state == EMPTIED}, removed, report)
+        self._count({**reasons, "childless_root": self.state == EMPTIED}, removed, counts)
         if not removed.any():
             return replace(self, state=state)
         remaining = ~removed
         edges, moved = _reattach(self.edges, self.first_parent, removed)
-        report.repair("reattached", count=len(moved))
+        counts.repair("reattached", count=len(moved))
         for node in moved[:EXAMPLES].tolist():
-            report.example("reattached", self.name(node))
+            counts.example("reattached", self.name(node))
         number = np.cumsum(remaining) - 1
         lengths = np.bincount(self.tree[remaining], minlength=len(self.lengths))
         has_nodes = lengths > 0
@@ -138,15 +138,15 @@ class Chunk:
             metas=self.metas.filter(pa.array(has_nodes)),
         )
 
-    def _count(self, reasons: Mapping[str, Mask], removed: Mask, report: Report) -> None:
+    def _count(self, reasons: Mapping[str, Mask], removed: Mask, counts: ReadCounts) -> None:
         # Added roots were never read, so their removal is not counted.
         uncounted = removed & (self.state != ADDED)
         for reason, mask in reasons.items():
             counted = uncounted & mask
             uncounted &= ~mask
-            report.skip(reason, count=int(counted.sum()))
+            counts.skip(reason, count=int(counted.sum()))
             for node in np.flatnonzero(counted)[:EXAMPLES].tolist():
-                report.example(reason, self.name(node))
+                counts.example(reason, self.name(node))
 
     def name(self, node: int) -> str:
         """The name of a node in messages."""

@@ -19,7 +19,7 @@ from ramify.dataset.chunk import Chunk
 from ramify.dataset.filters import LINK
 from ramify.dataset.spill import Spill
 from ramify.dataset.store import TREES, Store, map_file
-from ramify.readers.base import Report, pc
+from ramify.readers.base import ReadCounts, pc
 from ramify.tree import Indices
 
 Method = Literal["exact", "minhash"]
@@ -35,7 +35,7 @@ BATCH_TEXTS = 8192
 
 
 def without_near_duplicates(
-    chunks: Iterable[Chunk], method: Method, folder: Path, part_bytes: int, report: Report
+    chunks: Iterable[Chunk], method: Method, folder: Path, part_bytes: int, counts: ReadCounts
 ) -> Iterator[Chunk]:
     """Yield the chunks without duplicates. The first pass stores them in `folder` and compares texts, the second reads them."""
     saved = _SavedChunks(folder / "chunks")
@@ -53,7 +53,7 @@ def without_near_duplicates(
     for batch in pairs:
         duplicate[batch[:, 1] if method == "exact" else _similar(batch, duplicate, store)] = True
     for first, chunk in saved.chunks():
-        yield chunk.without({"near_duplicate": duplicate[first : first + len(chunk)]}, report)
+        yield chunk.without({"near_duplicate": duplicate[first : first + len(chunk)]}, counts)
 
 
 class _SavedChunks:

@@ -164,7 +164,7 @@ def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
     for place, field in enumerate(batch.schema):
         if pa.types.is_list(field.type):
             lists = batch.column(place).to_pylist()
-            texts = [None if each is None else json.dumps(each, ensure_ascii=False) for each in lists]
+            texts = [None if values is None else json.dumps(values, ensure_ascii=False) for values in lists]
             batch = batch.set_column(place, field.name, pa.array(texts, pa.string()))
     return batch
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ramify.dataset.chunk import INTACT, Chunk, Mask
 from ramify.errors import RamifyError
-from ramify.readers.base import MUTE_TEXTS, Policy, Report, pc
+from ramify.readers.base import MUTE_TEXTS, Policy, ReadCounts, pc
 from ramify.tree import depths
 
 LINK = r"(?:https?://|www\.)[^\s)\]>]+"
@@ -65,7 +65,7 @@ def cleaned(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
     return batch.set_column(batch.schema.get_field_index("text"), batch.schema.field("text"), texts) if names else batch
 
 
-def without_blank(chunk: Chunk, policy: Policy, report: Report) -> Chunk:
+def without_blank(chunk: Chunk, policy: Policy, counts: ReadCounts) -> Chunk:
     """Apply the policy to posts that are deleted, removed or empty. Containers of documents hold no text and stay."""
     intact = (chunk.state == INTACT) & ~chunk.is_container
     dropped, reattached = {}, {}
@@ -78,7 +78,7 @@ def without_blank(chunk: Chunk, policy: Policy, report: Report) -> Chunk:
             dropped[reason] = chunk.in_subtrees(mask)
         elif handling == "reattach":
             reattached[reason] = mask
-    return chunk.without(dropped | reattached, report)
+    return chunk.without(dropped | reattached, counts)
 
 
 def _blank(texts: pa.Array) -> dict[str, Mask]:
@@ -95,17 +95,17 @@ def is_bot(author: str) -> bool:
     return name in BOTS or name.endswith("bot")
 
 
-def without_bots(chunk: Chunk, extra: Sequence[str], report: Report) -> Chunk:
+def without_bots(chunk: Chunk, extra: Sequence[str], counts: ReadCounts) -> Chunk:
     """Remove the posts of known bots, of names that end in "bot" and of the names in `extra`."""
     authors = chunk.column("author").dictionary_encode()
     extra_names = {name.casefold() for name in extra}
     names = authors.dictionary.to_pylist()
     bots = np.array([is_bot(name) or name.casefold() in extra_names for name in names] + [False])
     indices = authors.indices.fill_null(len(names)).to_numpy()
-    return chunk.without({"bot": bots[indices]}, report)
+    return chunk.without({"bot": bots[indices]}, counts)
 
 
-def bounded(chunk: Chunk, min_nodes: int, max_nodes: int, min_depth: int, report: Report) -> Chunk:
+def bounded(chunk: Chunk, min_nodes: int, max_nodes: int, min_depth: int, counts: ReadCounts) -> Chunk:
     """Remove trees with too few nodes, with too many (`max_nodes=0`: no bound), or whose deepest node is not deep enough."""
     deepest = np.zeros(len(chunk.lengths), dtype=np.int64)
     np.maximum.at(deepest, chunk.tree, depths(chunk.first_parent))
@@ -114,7 +114,7 @@ def bounded(chunk: Chunk, min_nodes: int, max_nodes: int, min_depth: int, report
         "large_tree": (chunk.lengths > max_nodes) & (max_nodes > 0),
         "shallow_tree": deepest < min_depth,
     }
-    return chunk.without({reason: mask[chunk.tree] for reason, mask in reasons.items()}, report)
+    return chunk.without({reason: mask[chunk.tree] for reason, mask in reasons.items()}, counts)
 
 
 def pseudonyms(authors: pa.DictionaryArray, salt: str) -> pa.DictionaryArray:

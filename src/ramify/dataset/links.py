@@ -59,9 +59,9 @@ class Links:
             self.alike = alike[0]
             return
         rows = pc.index_in(pa.array([name for _, name in parents], pa.string()), value_set=content["id"].chunk(0))
-        found = [(name, of, row) for (of, name), row in zip(parents, rows.to_pylist(), strict=True) if row is not None]
-        if 2 * len(found) >= len(sample):
-            name, of, row = found[0]
+        known = [(name, of, row) for (of, name), row in zip(parents, rows.to_pylist(), strict=True) if row is not None]
+        if 2 * len(known) >= len(sample):
+            name, of, row = known[0]
             self.elsewhere = name, tree_ids[of].as_py(), content["tree"][row].as_py()
 
     def check(self, paths: Sequence[Path], policy: Policy) -> None:

@@ -7,13 +7,13 @@ import pyarrow as pa
 
 from ramify.dataset.chunk import ADDED, INTACT, Chunk, Mask, jumps
 from ramify.dataset.links import Links
-from ramify.readers.base import EXAMPLES, Policy, Report, free_id, pc
+from ramify.readers.base import EXAMPLES, Policy, ReadCounts, free_id, pc
 from ramify.tree import GROUP, NO_PARENT, Indices, depths, roots_of
 
 UNKNOWN_PARENT = -2
 
 
-def join(posts: pa.Table, policy: Policy, report: Report, links: Links | None = None) -> Chunk:
+def join(posts: pa.Table, policy: Policy, counts: ReadCounts, links: Links | None = None) -> Chunk:
     """Join posts into trees. The columns are those of `POSTS`, an optional `label` and the `hash` of the tree's id.
 
     `links` counts known and unknown parents.
@@ -21,7 +21,7 @@ def join(posts: pa.Table, policy: Policy, report: Report, links: Links | None = 
     All posts of a tree must be present. The nodes of a tree are ordered by time, but follow their parents. Nodes with equal or
     missing times keep their order in the input.
     """
-    draft = _Draft(posts, report)
+    draft = _Draft(posts, counts)
     draft.link(policy)
     draft.add_roots(policy)
     if links is not None:
@@ -36,8 +36,8 @@ def join(posts: pa.Table, policy: Policy, report: Report, links: Links | None = 
 class _Draft:
     """The remaining posts as parallel arrays in the order of the input. The methods are the steps of `join`."""
 
-    def __init__(self, posts: pa.Table, report: Report) -> None:
-        self.report = report
+    def __init__(self, posts: pa.Table, counts: ReadCounts) -> None:
+        self.counts = counts
         self.content = posts.drop_columns(["hash"]).combine_chunks()
         encoded = self.content["tree"].chunk(0).dictionary_encode()
         tree = encoded.indices.to_numpy()
@@ -229,7 +229,7 @@ class _Draft:
         if not mask.any():
             return
         read = np.flatnonzero(mask & (self.state != ADDED))
-        self.report.skip(reason, count=len(read))
+        self.counts.skip(reason, count=len(read))
         self._add_examples(reason, read)
         remaining = ~mask
         self.parent = _renumber(self.parent[remaining], np.cumsum(remaining) - 1)
@@ -237,12 +237,12 @@ class _Draft:
         self.answers_tree, self.has_trees_id = self.answers_tree[remaining], self.has_trees_id[remaining]
 
     def _repair(self, reason: str, posts: Indices) -> None:
-        self.report.repair(reason, count=len(posts))
+        self.counts.repair(reason, count=len(posts))
         self._add_examples(reason, posts)
 
     def _add_examples(self, reason: str, posts: Indices) -> None:
         for row in self.row[posts[:EXAMPLES]].tolist():
-            self.report.example(reason, f"tree {self.content['tree'][row]}, post {self.content['id'][row]}")
+            self.counts.example(reason, f"tree {self.content['tree'][row]}, post {self.content['id'][row]}")
 
 
 def _find(values: Indices, keys: Indices) -> Indices:

@@ -1,9 +1,13 @@
-"""Assignment of trees to train, dev and test: as the data say, or else by a hash of their ids."""
+"""Assignment of trees to train, dev and test: as the data say, or else by a hash of their ids.
+
+The hashes of a split are a range. A split that no hash falls into takes the group whose hash is nearest to its range.
+"""
 
 import csv
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ramify.dataset.chunk import Chunk
+from ramify.dataset.chunk import ADDED, Chunk, Mask
 from ramify.dataset.store import SPLITS
 from ramify.errors import RamifyError, counted
 from ramify.readers import list_files
 from ramify.readers.base import pc
 from ramify.readers.split_names import SPELLINGS, in_name, named
-from ramify.tree import SPLIT
+from ramify.tree import SPLIT, Indices
 
 MAX_TABLE_BYTES = 256 << 20
 
@@ -26,6 +30,32 @@ GIVEN = "split"
 
 NONE, FILE = "none", "file"
 """Values of `split_by`: all trees are in train; the name of each input file or folder names the split."""
+
+
+FILLED = "filled_split"
+"""The reason under which a build counts groups that were moved into a split, because it would be empty."""
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Trees whose ids, or whose group's id, have this hash, as far as the hash decides on their split."""
+
+    hash: int
+    name: str
+    """The id of the first tree."""
+    trees: Indices
+    """The numbers of the trees in the store."""
+    nodes: int
+    """The number of their nodes, without roots that were added."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """A group that goes to another split than that of its hash. The splits are indices into SPLITS."""
+
+    group: Group
+    old: int
+    new: int
 
 
 class Splitter:
@@ -44,27 +74,82 @@ class Splitter:
         self.all_train = split_by == NONE
         self.table = read_table(Path(split_by)) if split_by and is_table(split_by) else None
         self._path = split_by
+        self._limits = np.cumsum(shares)
+        self._trees = np.zeros(len(SPLITS), dtype=np.int64)
+        # By split: the number of groups that are there by their hash, and the first two and the last two of them.
+        self._num_groups = [0] * len(SPLITS)
+        self._outermost: list[list[Group]] = [[] for _ in SPLITS]
 
     def split(self, chunk: Chunk) -> NDArray[np.int8]:
-        """[tree]: an index into SPLITS. Raises `RamifyError` if the data give a split that does not exist."""
-        trees = len(chunk.lengths)
+        """[tree]: an index into SPLITS. Raises `RamifyError` if the data give a split that does not exist.
+
+        The chunks of a data set come in the order of their hashes.
+        """
+        split, by_hash = self._assign(chunk)
+        for number in range(len(SPLITS)):
+            trees = np.flatnonzero(by_hash & (split == number))
+            hashes = np.unique(chunk.hashes[trees])
+            self._num_groups[number] += len(hashes)
+            outermost = self._outermost[number]
+            for hash in hashes if len(hashes) < 4 else hashes[[0, 1, -2, -1]]:
+                outermost.append(self._group(chunk, trees[chunk.hashes[trees] == hash]))
+            del outermost[2:-2]
+        self._trees += np.bincount(split, minlength=len(SPLITS))
+        return split
+
+    def fill(self) -> list[Move]:
+        """Moves after which no split with a share is empty, if at least three groups are split by their hashes.
+
+        A split that is empty takes the group whose hash is nearest to its range, from a split that keeps another one. So other
+        trees move as little as possible when trees are added.
+        """
+        if sum(self._num_groups) < len(SPLITS):
+            return []
+        moves: list[Move] = []
+        # The last split first: it takes the last group of train, and dev takes the one before.
+        for new in reversed(range(len(SPLITS))):
+            if self._trees[new] or not self.shares[new]:
+                continue
+            candidates = [
+                (old, group) for old in range(len(SPLITS)) if self._num_groups[old] > 1 for group in self._outermost[old]
+            ]
+            old, group = min(candidates, key=lambda candidate: self._distance(candidate[1], new))
+            self._num_groups[old] -= 1
+            self._outermost[old].remove(group)
+            moves.insert(0, Move(group, old, new))
+        return moves
+
+    def _distance(self, group: Group, split: int) -> float:
+        """The distance from the hash of a group to the range of a split, as a share of all hashes."""
+        share, stop = group.hash / 2.0**64, self._limits[split]
+        return max(stop - self.shares[split] - share, share - stop)
+
+    def _group(self, chunk: Chunk, trees: Indices) -> Group:
+        nodes = np.isin(chunk.tree, trees) & (chunk.state != ADDED)
+        first = int(trees[0])
+        return Group(int(chunk.hashes[first]), chunk.tree_ids[first].as_py(), trees + self._trees.sum(), int(nodes.sum()))
+
+    def _assign(self, chunk: Chunk) -> tuple[NDArray[np.int8], Mask]:
+        """[tree]: an index into SPLITS, and whether the hash decides on it."""
+        num_trees = len(chunk.lengths)
+        given = np.zeros(num_trees, dtype=bool)
         if self.all_train:
-            return np.zeros(trees, dtype=np.int8)
+            return np.zeros(num_trees, dtype=np.int8), given
         if self.table is not None:
-            return np.array([self._listed(name) for name in chunk.tree_ids.to_pylist()], dtype=np.int8)
-        share = chunk.hashes.astype(np.float64) / 2.0**64
-        limits = np.cumsum(self.shares)
-        split = np.minimum(np.searchsorted(limits, share, side="right"), len(SPLITS) - 1).astype(np.int8)
+            return np.array([self._listed(name) for name in chunk.tree_ids.to_pylist()], dtype=np.int8), given
         if GIVEN in chunk.content.column_names:
             # A root that was added has no file of its own.
             of_node = pc.fill_null(chunk.content[GIVEN].chunk(0).take(pa.array(chunk.rows)), -1).to_numpy()
-            return np.maximum.reduceat(of_node, np.cumsum(chunk.lengths) - chunk.lengths).astype(np.int8)
+            return np.maximum.reduceat(of_node, np.cumsum(chunk.lengths) - chunk.lengths).astype(np.int8), given
+        share = chunk.hashes.astype(np.float64) / 2.0**64
+        split = np.minimum(np.searchsorted(self._limits, share, side="right"), len(SPLITS) - 1).astype(np.int8)
         has_split = pc.fill_null(pc.match_substring(chunk.metas, f'"{SPLIT}"'), False).to_numpy(zero_copy_only=False)
         for tree in np.flatnonzero(has_split).tolist():
             value = json.loads(chunk.metas[tree].as_py()).get(SPLIT)
             if value is not None:
                 split[tree] = _index(value, f"tree {chunk.tree_ids[tree]}")
-        return split
+                given[tree] = True
+        return split, ~given
 
     def _listed(self, name: str) -> int:
         assert self.table is not None
@@ -85,14 +170,14 @@ def read_table(path: Path) -> Mapping[str, int]:
     if path.stat().st_size > MAX_TABLE_BYTES:
         raise RamifyError(f"--split-by {path} is larger than {MAX_TABLE_BYTES >> 20} MiB. Name a table of tree ids and splits.")
     text = path.read_bytes().decode("utf-8-sig", "replace")
-    found: dict[str, int] = {}
+    splits: dict[str, int] = {}
     for where, name, split in _json_pairs(text, path) if text.lstrip().startswith("{") else _row_pairs(text, path):
         number = _index(split, where)
-        if found.setdefault(name, number) != number:
-            raise RamifyError(f"{where}: the tree {name!r} is in {SPLITS[found[name]]} already. Leave one of them out.")
-    if not found:
+        if splits.setdefault(name, number) != number:
+            raise RamifyError(f"{where}: the tree {name!r} is in {SPLITS[splits[name]]} already. Leave one of them out.")
+    if not splits:
         raise RamifyError(f"--split-by {path} names no tree. Expected rows of a tree's id and train, dev or test.")
-    return found
+    return splits
 
 
 def _json_pairs(text: str, path: Path) -> Iterator[tuple[str, str, Any]]:
@@ -137,7 +222,7 @@ def by_file(paths: Sequence[Path]) -> dict[int, list[Path]]:
 
     If a folder names none, each file in it has to. Raises `RamifyError` if one does not.
     """
-    found: dict[int, list[Path]] = {}
+    files: dict[int, list[Path]] = {}
     for path in paths:
         inside = list_files([path]) if path.is_dir() and in_name(path) is None else [path]
         for file in inside:
@@ -147,5 +232,5 @@ def by_file(paths: Sequence[Path]) -> dict[int, list[Path]]:
                     f"--split-by file: the name of {file} names no split. Rename it so that it holds the word train, dev, val "
                     "or test, or leave the file out."
                 )
-            found.setdefault(SPLITS.index(split), []).append(file)
-    return found
+            files.setdefault(SPLITS.index(split), []).append(file)
+    return files

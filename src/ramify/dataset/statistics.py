@@ -80,11 +80,11 @@ def measures(store: Store) -> dict[str, Indices]:
 
 def _find_placeholders(store: Store) -> NDArray[np.bool_]:
     """[node]: whether it is a placeholder root."""
-    found = np.zeros(store.num_nodes, dtype=bool)
+    is_placeholder = np.zeros(store.num_nodes, dtype=bool)
     roots = np.flatnonzero(store.depth == 0)
     for start in range(0, len(roots), SLICE):
-        found[roots[start : start + SLICE]] = store.is_placeholder(roots[start : start + SLICE])
-    return found
+        is_placeholder[roots[start : start + SLICE]] = store.is_placeholder(roots[start : start + SLICE])
+    return is_placeholder
 
 
 def statistics(store: Store) -> dict[str, Any]:
@@ -138,19 +138,19 @@ def labels(store: Store) -> dict[str, Any]:
             values = values.filter(pc.not_equal(store.column("text", nodes), ""))
         for entry in pc.drop_null(values).value_counts():
             counts[entry["values"].as_py()] += entry["counts"].as_py()
-    found = [(json.loads(text), count) for text, count in counts.items()]
-    values = [value for value, _ in found]
-    if not found:
+    labels = [(json.loads(text), count) for text, count in counts.items()]
+    values = [value for value, _ in labels]
+    if not labels:
         return {}
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values) and (
         len(values) > MAX_LABELS or any(isinstance(value, float) for value in values)
     ):
         total = sum(counts.values())
-        mean = sum(value * count for value, count in found) / total
+        mean = sum(value * count for value, count in labels) / total
         return {"count": total, "mean": mean, "min": min(values), "max": max(values)}
     if len(values) > MAX_LABELS or any(isinstance(value, list | dict) for value in values):
         return {"count": sum(counts.values()), "different": len(values)}
-    return {_shown(value): count for value, count in sorted(found, key=lambda pair: -pair[1])}
+    return {_shown(value): count for value, count in sorted(labels, key=lambda pair: -pair[1])}
 
 
 def _shown(value: Any) -> str:

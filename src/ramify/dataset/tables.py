@@ -186,15 +186,15 @@ def to_networkx(store: TreeColumns, tree: int | str) -> Any:
     """A tree as a `networkx.DiGraph`; see `Store.to_networkx`."""
     networkx = extra("networkx", "Store.to_networkx")
     number = store.find_tree(tree) if isinstance(tree, str) else tree
-    found = store.tree(number)
-    graph = networkx.DiGraph(id=found.id, split=store.split_names([number])[0].as_py(), meta=dict(found.meta))
+    whole = store.tree(number)
+    graph = networkx.DiGraph(id=whole.id, split=store.split_names([number])[0].as_py(), meta=dict(whole.meta))
     depth = store.depth[store.offsets[number] : store.offsets[number + 1]].tolist()
-    for node, level in zip(found.nodes, depth, strict=True):
+    for node, level in zip(whole.nodes, depth, strict=True):
         values = {"author": node.author, "time": node.time, "kind": node.kind or None, "label": node.label}
         values["self_link"] = node.self_link or None
         known = {name: value for name, value in values.items() if value is not None}
         graph.add_node(node.id, text=node.text, depth=level, **known)
-        graph.add_edges_from((found.nodes[parent].id, node.id) for parent in node.parents or ())
+        graph.add_edges_from((whole.nodes[parent].id, node.id) for parent in node.parents or ())
     return graph
 
 

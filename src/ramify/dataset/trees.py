@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from ramify.dataset.chunk import ADDED, BLANK_KINDS, EMPTIED, INTACT, Chunk
 from ramify.dataset.store import NODES, node_columns, to_json
-from ramify.readers.base import Policy, Report, pc
+from ramify.readers.base import Policy, ReadCounts, pc
 from ramify.tree import GROUP, Node, Tree
 
 BATCH_NODES = 1 << 14
@@ -53,7 +53,7 @@ def _batch(trees: list[Tree]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns, schema=ROWS)
 
 
-def gather(rows: pa.Table, policy: Policy, report: Report) -> Chunk:
+def gather(rows: pa.Table, policy: Policy, counts: ReadCounts) -> Chunk:
     """Assemble the trees of some rows (`ROWS` and a column `hash`), sorted by hash. Only one tree per id remains."""
     content = rows.combine_chunks()
     starts = np.flatnonzero(content["first"].to_numpy())
@@ -69,9 +69,9 @@ def gather(rows: pa.Table, policy: Policy, report: Report) -> Chunk:
     losers = np.delete(order, winners)
     state = content["state"].to_numpy()
     placeholders = np.add.reduceat(state == ADDED, starts) if len(starts) else lengths
-    report.skip("duplicate_tree", count=int((lengths - placeholders)[losers].sum()))
+    counts.skip("duplicate_tree", count=int((lengths - placeholders)[losers].sum()))
     for tree in losers.tolist():
-        report.example("duplicate_tree", f"tree {ids[tree]}")
+        counts.example("duplicate_tree", f"tree {ids[tree]}")
     trees = order[winners]
     lengths = lengths[trees]
     nodes = np.arange(lengths.sum()) + np.repeat(starts[trees] - (np.cumsum(lengths) - lengths), lengths)

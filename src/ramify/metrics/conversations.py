@@ -79,17 +79,26 @@ def match(gold: Mapping[str, Links], predicted: Mapping[str, Links], *, missing:
                 f"The gold annotation of log {name!r} has no links, so there is nothing to score against. Leave the log out."
             )
         messages = np.unique(links[:, 1])
-        found = _order_links(predicted.get(name, np.empty((0, 2), dtype=np.int64)))
-        known = np.isin(found[:, 1], messages)
-        early = int((found[:, 1] < messages[0]).sum())
+        predicted_links = _order_links(predicted.get(name, np.empty((0, 2), dtype=np.int64)))
+        known = np.isin(predicted_links[:, 1], messages)
+        early = int((predicted_links[:, 1] < messages[0]).sum())
         dropped["before_first_message"] += early
         dropped["not_annotated"] += int((~known).sum()) - early
-        found = found[known]
-        unlinked = np.setdiff1d(messages, found[:, 1])
+        predicted_links = predicted_links[known]
+        unlinked = np.setdiff1d(messages, predicted_links[:, 1])
         lost += [(name, number) for number in unlinked.tolist()]
         if len(unlinked):
-            found = _order_links(np.concatenate([found, np.stack([unlinked, unlinked], axis=1)]))
-        logs.append(Log(name, messages, links, found, find_conversations(links, messages), find_conversations(found, messages)))
+            predicted_links = _order_links(np.concatenate([predicted_links, np.stack([unlinked, unlinked], axis=1)]))
+        logs.append(
+            Log(
+                name,
+                messages,
+                links,
+                predicted_links,
+                find_conversations(links, messages),
+                find_conversations(predicted_links, messages),
+            )
+        )
     if lost and missing == "error":
         shown = ", ".join(f"{name}:{number}" for name, number in lost[:NUM_SHOWN]) + (" …" if len(lost) > NUM_SHOWN else "")
         unlinked = f"{counted(len(lost), 'message')} without a predicted link"
@@ -185,7 +194,7 @@ def count_agreement(log: Log) -> Agreement:
     near, agreed = 0, 0
     for step in range(1, MAX_LINES + 1):
         close = log.messages[step:] - log.messages[:-step] <= MAX_LINES
-        same = [each[step:] == each[:-step] for each in (gold, predicted)]
+        same = [conversation[step:] == conversation[:-step] for conversation in (gold, predicted)]
         near += int(close.sum())
         agreed += int((close & (same[0] == same[1])).sum())
     shared = set(map(tuple, log.gold.tolist())) & set(map(tuple, log.predicted.tolist()))
@@ -224,7 +233,7 @@ def score(logs: Sequence[Log], protocol: Protocol = "official") -> dict[str, Any
 
 
 def sum_agreements(agreements: Iterable[Agreement]) -> Agreement:
-    return Agreement(*np.sum([astuple(each) for each in agreements], axis=0).tolist())
+    return Agreement(*np.sum([astuple(agreement) for agreement in agreements], axis=0).tolist())
 
 
 def bootstrap(
@@ -238,7 +247,7 @@ def bootstrap(
         drawn = [Agreement(*row).scores() for row in sums.tolist()]
     else:
         parts = [[count_agreement(part).scores() for part in split_chunks(log)] for log in logs]
-        drawn = [_mean_scores([each for log, count in zip(parts, row) for each in log * count]) for row in times.tolist()]
+        drawn = [_mean_scores([part for log, count in zip(parts, row) for part in log * count]) for row in times.tolist()]
     return _map_scores(lambda value, *values: interval(value, np.array(values), level), score(logs, protocol), *drawn)
 
 
@@ -249,7 +258,7 @@ def _mean_scores(scores: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _map_scores(function: Any, *scores: dict[str, Any]) -> dict[str, Any]:
     """Apply a function to the numbers at each place of dictionaries of the same form."""
     return {
-        name: (_map_scores if isinstance(value, dict) else _apply)(function, *(each[name] for each in scores))
+        name: (_map_scores if isinstance(value, dict) else _apply)(function, *(record[name] for record in scores))
         for name, value in scores[0].items()
     }
 

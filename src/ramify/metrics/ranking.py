@@ -11,9 +11,9 @@ Floats = NDArray[np.floating[Any]]
 RESAMPLES = 2_000
 
 
-def rank(own: float, others: Floats) -> float:
+def rank(score: float, others: Floats) -> float:
     """The rank of a score among others, from 1. Equal scores share the mean of their ranks."""
-    return 1.0 + float((others > own).sum()) + 0.5 * float((others == own).sum())
+    return 1.0 + float((others > score).sum()) + 0.5 * float((others == score).sum())
 
 
 def auroc(positive: Floats, negative: Floats) -> float:
@@ -38,13 +38,13 @@ def bootstrap_auroc(
     count, size = int(unit.max()) + 1, len(positive)
     distinct, place = np.unique(np.concatenate([positive, negative]), return_inverse=True)
     values = len(distinct)
-    found = np.empty(resamples)
+    areas = np.empty(resamples)
     for start in range(resamples):
         weights = np.bincount(random.integers(count, size=count), minlength=count)[unit].astype(np.float64)
-        found[start] = _area(
+        areas[start] = _area(
             np.bincount(place[:size], weights, minlength=values), np.bincount(place[size:], weights, minlength=values)
         )
-    return interval(auroc(positive, negative) - 0.5, found - 0.5)
+    return interval(auroc(positive, negative) - 0.5, areas - 0.5)
 
 
 def _histograms(positive: Floats, negative: Floats) -> tuple[Floats, Floats]:

@@ -14,10 +14,13 @@ from inspect import signature
 from os.path import isfile, islink, splitext
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ramify.errors import RamifyError
 from ramify.files import STANDARD
+
+if TYPE_CHECKING:
+    from ramify.readers.base import Policy, ReadCounts
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Format:
         """The reader's function, which yields record batches, trees or logs."""
         return getattr(self.load(), "logs" if self.yields == "logs" else "read")
 
-    def records(self, paths: Sequence[Path], report: Any, policy: Any = None, **options: Any) -> Iterator[Any]:
+    def records(self, paths: Sequence[Path], counts: Any, policy: Any = None, **options: Any) -> Iterator[Any]:
         """Yield record batches of posts, or trees. A log is yielded as one tree.
 
         `policy` (a `readers.base.Policy`; None: the default policy) is passed to readers that handle ill-fitting posts
@@ -63,12 +66,12 @@ class Format:
             from ramify.readers.base import Policy
 
             options["policy"] = policy or Policy()
-        records = self.reads(paths, report, **options)
+        records = self.reads(paths, counts, **options)
         return (log.tree() for log in records) if self.yields == "logs" else records
 
     @property
     def options(self) -> list[str]:
-        """The reader's options: its parameters other than files, report and policy."""
+        """The reader's options: its parameters other than files, counts and policy."""
         return [name for name in list(signature(self.reads).parameters)[2:] if name != "policy"]
 
     def check(self, options: Collection[str]) -> None:
@@ -134,6 +137,85 @@ FORMATS: dict[str, Format] = {
 }
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """Files and folders whose format is known, and the options of its reader. `counts` counts all that is read from them."""
+
+    paths: list[Path]
+    format: Format
+    options: Mapping[str, Any]
+    counts: "ReadCounts"
+
+    def records(self, policy: "Policy | None" = None) -> Iterator[Any]:
+        """Record batches of posts, or trees (see `Format.records`)."""
+        return self.format.records(self.paths, self.counts, policy, **self.options)
+
+    def logs(self) -> Iterator[Any]:
+        """The logs of a format of logs, whose messages stream."""
+        return self.format.reads(self.paths, self.counts, **self.options)
+
+
+def _ignore(line: str) -> None:
+    pass
+
+
+def open_inputs(
+    paths: Sequence[str | Path],
+    format: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    *,
+    unannotated: bool = False,
+    verbose: bool = False,
+    tell: Callable[[str], None] = _ignore,
+) -> Inputs:
+    """The way from files and folders to their records: leave out empty files, find the format, and check its options.
+
+    Without a `format`, inputs with an option `pattern` are chat logs; otherwise the format is guessed. The options `text` and
+    `label` name columns of every kind of table. `unannotated` leaves out what people annotated afterwards, unless an option
+    asks for it. `verbose`: see `detect_format`. `tell` receives lines for the user: files that are left out of folders, and
+    the guessed format. Raises `RamifyError` if an input is missing, or if the format or an option is unknown.
+    """
+    from ramify.readers.base import ReadCounts
+
+    files, options, counts = [Path(path) for path in paths], dict(options or {}), ReadCounts()
+    check_paths(files)
+    files = _without_empty(files, counts)
+    for folder, names in left_out(files).items():
+        tell(f"left out of {folder}: {_shortened(names)}")
+    if format is None and "pattern" in options:
+        format = "chat-log"
+    elif format is None:
+        format = detect_format(files, verbose=verbose)
+        tell(f"format: {format} ({FORMATS[format].summary}), guessed; --format overrides it")
+    reader = find_format(format)
+    options = _with_columns(reader, options)
+    reader.check(options)
+    return Inputs(files, reader, {**reader.unannotated, **options} if unannotated else options, counts)
+
+
+def _without_empty(paths: list[Path], counts: "ReadCounts") -> list[Path]:
+    """Leave out empty files, such as days without messages, and count them. If all files are empty, all are returned."""
+    empty = [path for path in paths if path != STANDARD and path.is_file() and not path.stat().st_size]
+    if len(empty) == len(paths):
+        return paths
+    for path in empty:
+        counts.read += 1
+        counts.skip("empty_file", f"{path}")
+    return [path for path in paths if path not in empty]
+
+
+def _with_columns(reader: Format, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a reader of tables of posts, which has one option for all `columns`. Other readers' options stay."""
+    named = {ours: options[ours] for ours in ("text", "label") if ours in options}
+    if not named or "columns" not in reader.options:
+        return dict(options)
+    columns = options.get("columns", {})
+    for ours, theirs in named.items():
+        if ours in columns:
+            raise RamifyError(f"--column {ours} is given twice, as {columns[ours]!r} and as {theirs!r}. Leave one out.")
+    return {name: value for name, value in options.items() if name not in named} | {"columns": columns | named}
+
+
 def find_format(name: str) -> Format:
     """Return the format of this name. Raises `RamifyError` with the list of formats if there is none."""
     if name not in FORMATS:
@@ -184,17 +266,6 @@ def detect_format(paths: Sequence[Path], *, verbose: bool = False) -> str:
     raise RamifyError(describe(paths, reasons, heads, verbose=verbose))
 
 
-def drop_empty(paths: Sequence[Path], report: Any) -> list[Path]:
-    """Leave out empty files, such as days without messages, and count them. If all files are empty, all are returned."""
-    empty = [path for path in paths if path != STANDARD and path.is_file() and not path.stat().st_size]
-    if len(empty) == len(paths):
-        return list(paths)
-    for path in empty:
-        report.read += 1
-        report.skip("empty_file", f"{path}")
-    return [path for path in paths if path not in empty]
-
-
 def _is_built(path: Path) -> bool:
     try:
         info = json.loads((path / "dataset.json").read_bytes())
@@ -237,13 +308,8 @@ def left_out(paths: Sequence[Path]) -> dict[Path, list[str]]:
     Left out are hidden files, files of the desktop (Thumbs.db, __MACOSX), LICENSE, README and similar files, and Markdown,
     unless the folder holds nothing else but pictures. A file that is named as an input is always read.
     """
-    found = {path: sorted(name for name, kept in _inside(path) if not kept) for path in paths if path.is_dir()}
-    return {path: names for path, names in found.items() if names}
-
-
-def describe_left_out(paths: Sequence[Path]) -> list[str]:
-    """A line for each folder with files that are left out."""
-    return [f"left out of {folder}: {_shortened(names)}" for folder, names in left_out(paths).items()]
+    without = {path: sorted(name for name, kept in _inside(path) if not kept) for path in paths if path.is_dir()}
+    return {path: names for path, names in without.items() if names}
 
 
 def _shortened(names: Sequence[str], most: int = 10) -> str:
@@ -273,27 +339,27 @@ def _is_foreign(part: str) -> bool:
 
 def _inside(folder: Path) -> list[tuple[str, bool]]:
     """The files in a folder, relative to it, and whether each can be data. A foreign folder counts as a file: `.git/`."""
-    found: list[tuple[str, bool]] = []
+    inside: list[tuple[str, bool]] = []
     markdown: list[str] = []
     start = _snapshot(folder)
     for root, folders, files in os.walk(start):
         prefix = "" if root == str(folder) else f"{Path(root).relative_to(folder).as_posix()}/"
-        found += ((f"{prefix}{name}/", False) for name in folders if _is_foreign(name))
+        inside += ((f"{prefix}{name}/", False) for name in folders if _is_foreign(name))
         folders[:] = (name for name in folders if not _is_foreign(name))
         for name in files:
             if _is_foreign(name) or _is_about(name):
-                found.append((prefix + name, False))
+                inside.append((prefix + name, False))
             elif name.casefold().endswith(_MARKDOWN):
                 markdown.append(prefix + name)
             elif isfile(f"{root}/{name}"):
-                found.append((prefix + name, True))
+                inside.append((prefix + name, True))
             elif islink(f"{root}/{name}"):
                 raise RamifyError(
                     f"{root}/{name} is a link to {os.readlink(f'{root}/{name}')}, which does not exist. Download the folder "
                     "again, or remove the link."
                 )
-    is_text = not any(kept and not name.casefold().endswith(_ACCOMPANYING) for name, kept in found)
-    return found + [(name, is_text) for name in markdown]
+    is_text = not any(kept and not name.casefold().endswith(_ACCOMPANYING) for name, kept in inside)
+    return inside + [(name, is_text) for name in markdown]
 
 
 def _snapshot(folder: Path) -> Path:
@@ -317,15 +383,9 @@ def read_logs(*paths: str | Path, format: str | None = None, **options: Any) -> 
 
     The format is guessed unless it is named. `options` are passed to its reader. Reply links that people annotated afterwards
     (beside an IRC log, in Molweni) are left out unless the option `annotations` asks for them. Skipped and repaired records are
-    not reported here; `ramify data build` and `ramify disentangle` report them. Raises `RamifyError` for formats of posts,
-    because those name their parents.
+    not counted here; `open_inputs` counts them. Raises `RamifyError` for formats of posts, because those name their parents.
     """
-    from ramify.readers.base import Report
-
-    inputs = [Path(path) for path in paths]
-    check_paths(inputs)
-    reader = find_format(format or detect_format(inputs))
-    if reader.yields == "posts":
-        raise RamifyError(f"the format {reader.name!r} holds posts, not logs. Read it with `ramify data build`.")
-    reader.check(options)
-    yield from reader.records(inputs, Report(), **(dict(reader.unannotated) | options))
+    inputs = open_inputs(paths, format, options, unannotated=True)
+    if inputs.format.yields == "posts":
+        raise RamifyError(f"the format {inputs.format.name!r} holds posts, not logs. Read it with `ramify data build`.")
+    yield from inputs.records()

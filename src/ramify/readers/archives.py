@@ -11,7 +11,7 @@ from typing import Any
 
 from ramify.errors import RamifyError
 from ramify.readers import list_files
-from ramify.readers.base import INTO_A_FILE, Held, Report, check_not_standard, open_bytes, open_packed, read_twice
+from ramify.readers.base import INTO_A_FILE, Held, ReadCounts, check_not_standard, open_bytes, open_packed, read_twice
 
 ZIP = b"PK\x03\x04"
 
@@ -35,7 +35,7 @@ class Source:
 
     path: Path
     names: list[str]
-    read: Callable[[str, Held, Report | None], bytes]
+    read: Callable[[str, Held, ReadCounts | None], bytes]
     hidden: Mapping[str, int] = field(default_factory=dict)
     """The number of earlier files of the same name, which are not read."""
 
@@ -49,21 +49,21 @@ def source_of(path: Path, remedy: str) -> Source:
         return Source(path, [file.relative_to(path).as_posix() for file in list_files([path])], from_folder(path))
     archive = Archive(path, remedy=remedy)
 
-    def read(name: str, held: Held, report: Report | None) -> bytes:
+    def read(name: str, held: Held, counts: ReadCounts | None) -> bytes:
         with archive.open(name) as stream:
             data = held.read(stream, path)
-        if report is not None:
-            report.bytes += archive.size(name)
+        if counts is not None:
+            counts.bytes += archive.size(name)
         return data
 
     return Source(path, sorted(archive.times), read, {name: count - 1 for name, count in archive.times.items()})
 
 
-def from_folder(root: Path) -> Callable[[str, Held, Report | None], bytes]:
+def from_folder(root: Path) -> Callable[[str, Held, ReadCounts | None], bytes]:
     """A function that reads the files of a folder by their names."""
 
-    def read(name: str, held: Held, report: Report | None) -> bytes:
-        with open_bytes(root / name, report) as stream:
+    def read(name: str, held: Held, counts: ReadCounts | None) -> bytes:
+        with open_bytes(root / name, counts) as stream:
             return held.read(stream, root / name)
 
     return read
@@ -72,17 +72,17 @@ def from_folder(root: Path) -> Callable[[str, Held, Report | None], bytes]:
 class Archive:
     """A ZIP archive. `times` counts how often each name of a file occurs.
 
-    `report.bytes` counts along. `remedy` ends the message about a damaged archive. Raises `RamifyError` if the archive is
+    `counts.bytes` counts along. `remedy` ends the message about a damaged archive. Raises `RamifyError` if the archive is
     incomplete and, when a file in it is opened or read, if it is encrypted, damaged or a bomb.
     """
 
-    def __init__(self, path: Path, report: Report | None = None, remedy: str = "Download it again.") -> None:
+    def __init__(self, path: Path, counts: ReadCounts | None = None, remedy: str = "Download it again.") -> None:
         self.path = path
         self._remedy = remedy
         check_not_standard(path, "a ZIP archive", "its end is read first")
         read_twice(path, INTO_A_FILE)
         try:
-            self._zip = zipfile.ZipFile(open_packed(path, report))
+            self._zip = zipfile.ZipFile(open_packed(path, counts))
         except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
             raise RamifyError(f"{path} is not a complete ZIP file ({error}). {remedy}") from None
         self.times = Counter(info.filename for info in self._zip.infolist() if not info.is_dir())

@@ -1,16 +1,16 @@
-"""Shared parts of all readers: the post schema, the report, the policies, and opening of archives.
+"""Shared parts of all readers: the post schema, the counts, the policies, and opening of archives.
 
 A reader is a module with two functions, `refuses` and one of the others:
 
     refuses(path, head) -> str                the reason why a file is not in this format; "" if it is. `head` holds the
                                               first 64 KiB, decompressed (b"" for a folder)
-    read(paths, report, **options)            "posts" formats yield record batches of `POSTS`, in any order;
+    read(paths, counts, **options)            "posts" formats yield record batches of `POSTS`, in any order;
                                               "trees" formats yield `Tree`s. A parameter `policy` receives the policy
-    logs(paths, report, **options)            "logs" formats yield `chat.Log`s, whose messages stream, so that a long log
+    logs(paths, counts, **options)            "logs" formats yield `chat.Log`s, whose messages stream, so that a long log
                                               is never held as a whole
 
-Readers stream and never import torch. They skip a bad record, count it in the report and continue. They raise `RamifyError`
-for faults that the user has to correct: an unreadable file, an unknown option.
+Readers stream and never import torch. They skip a bad record, count it and continue. They raise `RamifyError` for faults
+that the user has to correct: an unreadable file, an unknown option.
 """
 
 import bz2
@@ -74,7 +74,7 @@ MAX_HELD_BYTES = 1 << 30
 
 
 @dataclass
-class Report:
+class ReadCounts:
     """Counts of read, skipped and repaired posts: `read` = posts in the result + the sum of `skipped`.
 
     `read` counts the posts of the input, including lines that are skipped because they hold no post. `kept` counts posts that
@@ -239,20 +239,20 @@ def file_name(path: Path) -> str:
 # --- opening files ----------------------------------------------------------------------------------------------------
 
 
-def open_packed(path: Path, report: Report | None = None) -> io.BufferedReader:
-    """Open a file, or standard input (`-`), without decompressing it. `report.bytes` counts along."""
-    source = _Counted(StandardInput(), report) if path == STANDARD else _File(path, report)
+def open_packed(path: Path, counts: ReadCounts | None = None) -> io.BufferedReader:
+    """Open a file, or standard input (`-`), without decompressing it. `counts.bytes` counts along."""
+    source = _Counted(StandardInput(), counts) if path == STANDARD else _File(path, counts)
     return io.BufferedReader(source, buffer_size=1 << 18)
 
 
-def open_bytes(path: Path, report: Report | None = None) -> io.BufferedReader:
+def open_bytes(path: Path, counts: ReadCounts | None = None) -> io.BufferedReader:
     """Open a file, or standard input (`-`), for reading, and decompress it: zstd (windows up to 2 GiB, many frames), bzip2,
     gzip, xz or plain.
 
-    The compression is detected from the content. `report.bytes` counts along. Raises `RamifyError` for an empty file, for a
+    The compression is detected from the content. `counts.bytes` counts along. Raises `RamifyError` for an empty file, for a
     pointer of Git LFS and, while reading, for a damaged or truncated archive.
     """
-    raw: io.BufferedReader = open_packed(path, report)
+    raw: io.BufferedReader = open_packed(path, counts)
     magic = raw.peek(6)
     if magic.startswith(_LFS_POINTER):
         raise RamifyError(f"{path} is a pointer of Git LFS, not the file itself. Fetch the file: git lfs pull")
@@ -288,7 +288,7 @@ def wide_encoding(head: bytes) -> str | None:
 
 def blocks(
     stream: io.BufferedReader,
-    report: Report,
+    counts: ReadCounts,
     path: Path,
     *,
     size: int = BLOCK_BYTES,
@@ -311,8 +311,8 @@ def blocks(
             _skip_line(stream)
         numbers = range(number, number + block.count(b"\n") + (not block.endswith(b"\n")))
         if too_long:
-            report.read += 1
-            report.skip("too_long", f"{path}, line {numbers[-1]}: longer than {max_line_bytes:,} bytes")
+            counts.read += 1
+            counts.skip("too_long", f"{path}, line {numbers[-1]}: longer than {max_line_bytes:,} bytes")
         yield numbers, block
         number = numbers.stop
 
@@ -323,10 +323,10 @@ def _skip_line(stream: io.BufferedReader) -> None:
 
 
 def lines(
-    stream: io.BufferedReader, report: Report, path: Path, *, max_line_bytes: int = MAX_LINE_BYTES
+    stream: io.BufferedReader, counts: ReadCounts, path: Path, *, max_line_bytes: int = MAX_LINE_BYTES
 ) -> Iterator[list[bytes]]:
     """Yield blocks of lines without line ends. Blank lines are included, so that callers can count line numbers."""
-    for _, block in blocks(stream, report, path, max_line_bytes=max_line_bytes):
+    for _, block in blocks(stream, counts, path, max_line_bytes=max_line_bytes):
         yield block.removesuffix(b"\n").split(b"\n")
 
 
@@ -340,35 +340,35 @@ _ZSTD_SLICE = 4 << 10
 
 
 class _File(io.FileIO):
-    """A file that counts the bytes read from it in the report."""
+    """A file that counts the bytes read from it."""
 
-    def __init__(self, path: Path, report: Report | None) -> None:
+    def __init__(self, path: Path, counts: ReadCounts | None) -> None:
         super().__init__(path)
-        self._report = report
+        self._counts = counts
 
     def readinto(self, buffer: Any, /) -> int | None:
         try:
             size = super().readinto(buffer)
         except OSError as error:
             raise RamifyError(f"cannot read {self.name}: {error.strerror or error}.") from None
-        if self._report is not None:
-            self._report.bytes += size or 0
+        if self._counts is not None:
+            self._counts.bytes += size or 0
         return size
 
 
 class _Counted(io.RawIOBase):
-    """A stream that counts the bytes read from it in the report."""
+    """A stream that counts the bytes read from it."""
 
-    def __init__(self, stream: io.RawIOBase, report: Report | None) -> None:
-        self._stream, self._report = stream, report
+    def __init__(self, stream: io.RawIOBase, counts: ReadCounts | None) -> None:
+        self._stream, self._counts = stream, counts
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any, /) -> int:
         size = self._stream.readinto(buffer) or 0
-        if self._report is not None:
-            self._report.bytes += size
+        if self._counts is not None:
+            self._counts.bytes += size
         return size
 
 

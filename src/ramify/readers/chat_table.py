@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import pyarrow as pa
 
 from ramify.readers import chat, list_files, table
-from ramify.readers.base import A_FOLDER, Held, Report, bad_option, file_name
+from ramify.readers.base import A_FOLDER, Held, ReadCounts, bad_option, file_name
 from ramify.readers.columns import Columns, Layout, ParentSpelling, batches, check, decoded, header, strings, times
 from ramify.readers.dates import DateOrder, First
 from ramify.readers.messages import LogNames, Message, in_order, nodes
@@ -58,7 +58,7 @@ def refuses(path: Path, head: bytes) -> str:
 
 def logs(
     paths: Sequence[Path],
-    report: Report,
+    counts: ReadCounts,
     *,
     columns: Mapping[str, str] | None = None,
     delimiter: str | None = None,
@@ -79,29 +79,29 @@ def logs(
     given = LogNames()
     for path in list_files(paths):
         stem = PurePath(unpacked(file_name(path))).stem
-        tables = batches(path, report, LAYOUT, columns or {}, delimiter, quote)
+        tables = batches(path, counts, LAYOUT, columns or {}, delimiter, quote)
         first = next(tables, None)
         if first is None:
             continue
         tables = chain([first], tables)
         if order == "file" and not any(name in first and first[name].null_count < len(first[name]) for name in _RELATED):
-            messages = (message for _, message in _rows(tables, path, report, DateOrder(dates), related=False))
+            messages = (message for _, message in _rows(tables, path, counts, DateOrder(dates), related=False))
             name = given.give(stem, f"{path}")
-            yield chat.Log(name, in_order(messages, report, {}), where=f"{path}", names_parents=False)
+            yield chat.Log(name, in_order(messages, counts, {}), where=f"{path}", names_parents=False)
             continue
         channels: dict[str | None, list[Message]] = {}
-        for channel, message in _rows(tables, path, report, DateOrder(dates), related=True):
+        for channel, message in _rows(tables, path, counts, DateOrder(dates), related=True):
             channels.setdefault(channel, []).append(message)
         for channel, messages in channels.items():
             name = given.give(channel or stem, f"{stem}/{channel}" if channel else f"{path}")
-            yield chat.Log(name, nodes(messages, report, by_time=order == "time"), where=f"{path}")
+            yield chat.Log(name, nodes(messages, counts, by_time=order == "time"), where=f"{path}")
 
 
 _RELATED = ("id", "parent", "channel")
 
 
 def _rows(
-    tables: Iterable[Columns], path: Path, report: Report, order: DateOrder, *, related: bool
+    tables: Iterable[Columns], path: Path, counts: ReadCounts, order: DateOrder, *, related: bool
 ) -> Iterator[tuple[str | None, Message]]:
     """Yield messages with the names of their channels. Unless they are `related`, their ids are the numbers of their rows."""
     held = Held("is a table with ids, parents or channels of", "Split it by channel or by time.")
@@ -109,18 +109,18 @@ def _rows(
     for columns in tables:
         if related:
             held.add(path, sum(column.nbytes for column in columns.values()))
-        spelled = {name: strings(decoded(column, path, row + 1, report)) for name, column in columns.items() if name != "time"}
+        spelled = {name: strings(decoded(column, path, row + 1, counts)) for name, column in columns.items() if name != "time"}
         if spelled.keys() >= {"id", "parent"}:
             spelled["parent"] = spelling.like_ids(spelled["parent"], spelled["id"])
         values = {name: column.to_pylist() for name, column in spelled.items()}
         count = len(values["text"])
-        stamps = times(columns["time"], path, row + 1, report, order).to_pylist() if "time" in columns else [None] * count
+        stamps = times(columns["time"], path, row + 1, counts, order).to_pylist() if "time" in columns else [None] * count
         absent = [None] * count
         ids, parents, channels = ((values.get(name) or absent) if related else absent for name in _RELATED)
         if not related:
             # In JSON lines, such a field may first occur when earlier messages were already yielded.
             late = sum(value is not None for name in _RELATED for value in values.get(name, ()))
-            report.repair("late_column", f"{path}, post {row + 1} and later", count=late)
+            counts.repair("late_column", f"{path}, post {row + 1} and later", count=late)
         rest = (values.get(name) or absent for name in ("author", "kind", "text"))
         for message_id, parent, channel, time, author, kind, text in zip(ids, parents, channels, stamps, *rest, strict=True):
             row += 1

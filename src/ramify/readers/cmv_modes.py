@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ramify.readers import list_files
-from ramify.readers.base import Held, Report, lacks, open_bytes
+from ramify.readers.base import Held, ReadCounts, lacks, open_bytes
 from ramify.readers.markup import MarkupError, XmlParser
 from ramify.readers.reddit import author
 from ramify.tree import Node, Tree, encodable
@@ -37,7 +37,7 @@ def _looks_like_a_thread(path: Path) -> bool:
         return not refuses(path, file.read(1 << 16))
 
 
-def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:
+def read(paths: Sequence[Path], counts: ReadCounts) -> Iterator[Tree]:
     """Read threads. A file that is not well-formed XML is skipped and counted once.
 
     The newer of two versions of a post is kept.
@@ -47,12 +47,12 @@ def read(paths: Sequence[Path], report: Report) -> Iterator[Tree]:
     # Version 2.0 before 1.0.
     for path in sorted((file for file in list_files(paths) if file.suffix == ".xml" or file in paths), reverse=True):
         try:
-            parts = _parse(path, report, held)
+            parts = _parse(path, counts, held)
         except MarkupError as error:
-            report.read += 1
-            report.skip("bad_xml", f"{path}, line {error.line}: {error}")
+            counts.read += 1
+            counts.skip("bad_xml", f"{path}, line {error.line}: {error}")
         else:
-            _add(trees, parts, path, report)
+            _add(trees, parts, path, counts)
     for name, draft in sorted(trees.items()):
         yield Tree(tuple(draft.nodes), id=name, meta=draft.meta)
 
@@ -87,14 +87,14 @@ class _Draft:
     places: dict[str, int] = field(default_factory=dict)
 
 
-def _add(trees: dict[str, _Draft], parts: list[_Part], path: Path, report: Report) -> None:
+def _add(trees: dict[str, _Draft], parts: list[_Part], path: Path, counts: ReadCounts) -> None:
     """Add a file's chain to its tree."""
     by_tag = {part.tag: part.stripped() for part in reversed(parts)}
     title, source = by_tag.get("title", _Part("title", "", None)), by_tag.get("source")
     opening, name = by_tag.get("OP"), by_tag["thread"].id
     if opening is None or not name:
-        report.read += 1
-        report.skip("not_a_post", f"{path}: no <OP>, or a thread without an ID")
+        counts.read += 1
+        counts.skip("not_a_post", f"{path}: no <OP>, or a thread without an ID")
         return
     if name not in trees:
         trees[name] = _Draft({"title": title.text, "source": source.text if source else "", "outcomes": {}})
@@ -103,20 +103,20 @@ def _add(trees: dict[str, _Draft], parts: list[_Part], path: Path, report: Repor
     text = "\n\n".join(part for part in (title.text, opening.text) if part)
     body = opening.shifted(text, body_start)
     components = [component | {"id": component["id"] or "title"} for component in title.components] + body.components
-    parent = _attach(draft, _Part("OP", name, opening.author, text, components), None, path, report)
+    parent = _attach(draft, _Part("OP", name, opening.author, text, components), None, path, counts)
     replies = [part.stripped() for part in parts if part.tag == "reply"]
     for place, reply in enumerate(replies):
         reply.id = reply.id or encodable(f"{path.stem}-{place + 1}")
-        parent = _attach(draft, reply, parent, path, report)
+        parent = _attach(draft, reply, parent, path, counts)
     if replies and path.parent.name in OUTCOMES:
         draft.meta["outcomes"].setdefault(replies[0].id, path.parent.name)
 
 
-def _attach(draft: _Draft, part: _Part, parent: int | None, path: Path, report: Report) -> int:
-    report.read += 1
+def _attach(draft: _Draft, part: _Part, parent: int | None, path: Path, counts: ReadCounts) -> int:
+    counts.read += 1
     if part.id in draft.places:
         # The submission is in every file of its tree.
-        report.skip("duplicate_id", f"{path}: {part.id}")
+        counts.skip("duplicate_id", f"{path}: {part.id}")
         return draft.places[part.id]
     draft.places[part.id] = len(draft.nodes)
     draft.nodes.append(
@@ -131,7 +131,7 @@ def _attach(draft: _Draft, part: _Part, parent: int | None, path: Path, report: 
     return draft.places[part.id]
 
 
-def _parse(path: Path, report: Report, held: Held) -> list[_Part]:
+def _parse(path: Path, counts: ReadCounts, held: Held) -> list[_Part]:
     """The thread, its title, source, submission and replies, in the order of the file."""
     parts: list[_Part] = []
     open_components: list[dict[str, Any] | None] = []
@@ -160,7 +160,7 @@ def _parse(path: Path, report: Report, held: Held) -> list[_Part]:
             reading[0].text += data
 
     parser = XmlParser(start, end, text)
-    with open_bytes(path, report) as stream:
+    with open_bytes(path, counts) as stream:
         data = stream.read(MAX_FILE_BYTES)
         if stream.read(1):
             raise MarkupError(f"longer than {MAX_FILE_BYTES:,} bytes", 1, 0)

@@ -23,7 +23,7 @@ from ramify.errors import RamifyError, counted
 from ramify.readers.base import (
     INTO_A_FILE,
     MAX_LINE_BYTES,
-    Report,
+    ReadCounts,
     bad_option,
     check_not_standard,
     in_seconds,
@@ -147,7 +147,7 @@ def _is_separator(value: object) -> bool:
 
 def batches(
     path: Path,
-    report: Report,
+    counts: ReadCounts,
     layout: Layout,
     columns: Mapping[str, str],
     delimiter: str | None,
@@ -165,16 +165,16 @@ def batches(
         wide = wide.upper()
         raise RamifyError(f"{path} is {wide}, but tables are read as UTF-8. Convert it with iconv -f {wide} -t UTF-8 FILE.")
     if head.startswith(PARQUET):
-        return _parquet(path, report, layout, columns)
+        return _parquet(path, counts, layout, columns)
     if head.lstrip(b"\xef\xbb\xbf \n").startswith(b"{"):
-        return _json_lines(path, report, layout, columns)
-    return _delimited(path, report, layout, columns, head, delimiter, quote, titles)
+        return _json_lines(path, counts, layout, columns)
+    return _delimited(path, counts, layout, columns, head, delimiter, quote, titles)
 
 
 # --- the three kinds of files -----------------------------------------------------------------------------------------
 
 
-def _parquet(path: Path, report: Report, layout: Layout, columns: Mapping[str, str]) -> Iterator[Columns]:
+def _parquet(path: Path, counts: ReadCounts, layout: Layout, columns: Mapping[str, str]) -> Iterator[Columns]:
     try:
         file = _open_parquet(path)
         names = _names(file.schema_arrow.names, layout, columns, path)
@@ -185,10 +185,10 @@ def _parquet(path: Path, report: Report, layout: Layout, columns: Mapping[str, s
                     f"{path}: the column {theirs!r} holds {kind}, which cannot be a post's {ours}. Write one value per row, "
                     f"or name another column (--column {ours}=NAME)."
                 )
-        _report_unread(report, path, file.schema_arrow.names, names, layout)
+        _report_unread(counts, path, file.schema_arrow.names, names, layout)
         row = 1
         for batch in file.iter_batches(batch_size=1 << 14, columns=list(dict.fromkeys(names.values()))):
-            report.read += batch.num_rows
+            counts.read += batch.num_rows
             values = {ours: batch.column(theirs) for ours, theirs in names.items()}
             yield values | {LINE: pa.array(np.arange(row, row + batch.num_rows))} if layout.numbered else values
             row += batch.num_rows
@@ -221,7 +221,7 @@ def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
         return pyarrow.parquet.ParquetFile(unpacked.name)
 
 
-def _json_lines(path: Path, report: Report, layout: Layout, columns: Mapping[str, str]) -> Iterator[Columns]:
+def _json_lines(path: Path, counts: ReadCounts, layout: Layout, columns: Mapping[str, str]) -> Iterator[Columns]:
     keys = dict.fromkeys(key for line in _first_lines(path) for key in line)
     # Roots may come first and lack the parent field.
     names = _names(list(keys), layout, columns, path, without=("parent",), late=layout.added)
@@ -232,12 +232,12 @@ def _json_lines(path: Path, report: Report, layout: Layout, columns: Mapping[str
     rename = {field: name for name, field in fields.items()}
     row_type = msgspec.defstruct("Row", [(field, Any, None) for field in rename], rename=rename, gc=False)
     has_parent = "parent" in names or "parent" not in layout.required
-    _report_unread(report, path, keys, {**names, **{name: name for _, name in late}}, layout)
+    _report_unread(counts, path, keys, {**names, **{name: name for _, name in late}}, layout)
 
     def values_of(name: str, numbers: Sequence[int], rows: list[Any]) -> pa.Array:
-        return _values([getattr(row, fields[name]) for row in rows], path, numbers, name, report)
+        return _values([getattr(row, fields[name]) for row in rows], path, numbers, name, counts)
 
-    for numbers, rows in records(path, report, row_type):
+    for numbers, rows in records(path, counts, row_type):
         batch = {ours: values_of(theirs, numbers, rows) for ours, theirs in names.items()}
         for ours, theirs in late:
             values = values_of(theirs, numbers, rows)
@@ -268,11 +268,11 @@ def _first_lines(path: Path) -> Iterator[dict[str, Any]]:
                 yield record
 
 
-def _values(values: list[Any], path: Path, lines: Sequence[int], name: str, report: Report) -> pa.Array:
+def _values(values: list[Any], path: Path, lines: Sequence[int], name: str, counts: ReadCounts) -> pa.Array:
     """An array of the values. Lists and objects count as absent, because no column of a post can hold them."""
     for place, value in enumerate(values):
         if isinstance(value, list | dict):
-            report.repair(
+            counts.repair(
                 "odd_json", f"{path}, line {lines[place]}: {name!r} holds a {type(value).__name__}, not a single value"
             )
             values[place] = None
@@ -284,7 +284,7 @@ def _values(values: list[Any], path: Path, lines: Sequence[int], name: str, repo
 
 def _delimited(
     path: Path,
-    report: Report,
+    counts: ReadCounts,
     layout: Layout,
     columns: Mapping[str, str],
     head: bytes,
@@ -298,7 +298,7 @@ def _delimited(
         raise bad_option("quote", f"a character other than the delimiter of {path}", quote)
     header = list(titles) or _split_header(line, delimiter)
     names = _names(header, layout, columns, path)
-    _report_unread(report, path, header, names, layout)
+    _report_unread(counts, path, header, names, layout)
     spaced = any(name != name.strip() for name in line.rstrip("\r").split(delimiter))
 
     # The number of rows before this block (with the header), and the malformed rows in this block.
@@ -306,24 +306,17 @@ def _delimited(
 
     def bad_row(row: Any) -> str:
         bad_rows.append(row.number)
-        report.read += 1
+        counts.read += 1
         number = rows_before + row.number
-        report.skip("bad_row", f"{path}, row {number}: {counted(row.actual_columns, 'column')}, not {row.expected_columns}")
+        counts.skip("bad_row", f"{path}, row {number}: {counted(row.actual_columns, 'column')}, not {row.expected_columns}")
         return "skip"
 
     parsing = pyarrow.csv.ParseOptions(delimiter=delimiter, quote_char=quote or False, invalid_row_handler=bad_row)
-    conversion = pyarrow.csv.ConvertOptions(
-        column_types=dict.fromkeys(names.values(), pa.binary()),
-        include_columns=list(dict.fromkeys(names.values())),
-        strings_can_be_null=True,
-        null_values=[""],
-        quoted_strings_can_be_null=not layout.keeps_empty_strings,
-        check_utf8=False,
-    )
+    conversion = _conversion(names, layout)
     row, swallowed = 1, dict[int, bool]()
     places = {ours: header.index(theirs) for ours, theirs in names.items() if ours in _REPEATED}
     with ExitStack() as opened:
-        marks = _Marks(opened.enter_context(open_bytes(path, report)), quote)
+        marks = _Marks(opened.enter_context(open_bytes(path, counts)), quote)
         rows = row_blocks(marks.read, CSV_BLOCK_BYTES, delimiter, quote)
         # Closed first, so that its thread ends before the stream is closed.
         blocks = opened.enter_context(closing(one_ahead((block, marks.replaced) for block in rows)))
@@ -336,10 +329,10 @@ def _delimited(
                 numbers = np.delete(np.arange(num_rows), np.array(bad_rows, np.int64) - 1) + rows_before + 1
                 rows_before += num_rows
                 bad_rows.clear()
-                report.read += batch.num_rows
+                counts.read += batch.num_rows
                 values = {ours: batch[theirs].chunk(0).cast(pa.large_string()) for ours, theirs in names.items()}
                 if replaced:
-                    _report_replaced(values, path, row, report)
+                    _report_replaced(values, path, row, counts)
                 swallowed |= _swallowed(values, delimiter, len(header), places, row) if quote else {}
                 yield values | {LINE: pa.array(numbers)} if layout.numbered else values
                 row += batch.num_rows
@@ -353,10 +346,27 @@ def _delimited(
                 f"{path} cannot be read as a table ({error}). If its fields are not quoted, set --option quote= ; "
                 "if the delimiter is not the most frequent of tab, comma, semicolon and bar, set --option delimiter=…"
             ) from None
+    _report_swallowed(swallowed, marks.count, path, counts)
+
+
+def _conversion(names: Mapping[str, str], layout: Layout) -> pyarrow.csv.ConvertOptions:
+    """The columns that are read, as bytes. An empty field is null."""
+    return pyarrow.csv.ConvertOptions(
+        column_types=dict.fromkeys(names.values(), pa.binary()),
+        include_columns=list(dict.fromkeys(names.values())),
+        strings_can_be_null=True,
+        null_values=[""],
+        quoted_strings_can_be_null=not layout.keeps_empty_strings,
+        check_utf8=False,
+    )
+
+
+def _report_swallowed(swallowed: Mapping[int, bool], num_marks: int, path: Path, counts: ReadCounts) -> None:
+    """Count the posts that may hold further rows, given the number of quotation marks in the file."""
     for number, is_likely in swallowed.items():
         # If the number of quotation marks is even, the post may as well quote a table.
-        if marks.count % 2 or is_likely:
-            report.repair(
+        if num_marks % 2 or is_likely:
+            counts.repair(
                 "swallowed_rows", f"{path}, post {number}: it seems to hold further rows because of a stray quotation mark"
             )
 
@@ -407,10 +417,10 @@ class _Marks:
         return whole
 
 
-def _report_replaced(columns: Columns, path: Path, first_row: int, report: Report) -> None:
+def _report_replaced(columns: Columns, path: Path, first_row: int, counts: ReadCounts) -> None:
     rows = {row for values in columns.values() for row in pc.indices_nonzero(_holds(values, "\ufffd")).to_pylist()}
     for row in sorted(rows):
-        report.repair("bad_utf8", f"{path}, post {first_row + row}")
+        counts.repair("bad_utf8", f"{path}, post {first_row + row}")
 
 
 def _holds(values: pa.Array, part: str) -> pa.Array:
@@ -439,9 +449,9 @@ def _swallowed(columns: Columns, delimiter: str, width: int, places: Mapping[str
 # --- column names -----------------------------------------------------------------------------------------------------
 
 
-def _report_unread(report: Report, path: Path, names: Iterable[str], used: Mapping[str, str], layout: Layout) -> None:
+def _report_unread(counts: ReadCounts, path: Path, names: Iterable[str], used: Mapping[str, str], layout: Layout) -> None:
     known = {*used.values(), *layout.ignored}
-    report.unread(path, (name for name in names if name not in known and not UNNAMED.fullmatch(name)))
+    counts.unread(path, (name for name in names if name not in known and not UNNAMED.fullmatch(name)))
 
 
 def _delimiter(header: str) -> str:
@@ -485,21 +495,21 @@ def _names(
 # --- column values -----------------------------------------------------------------------------------------------------
 
 
-def _decoded(values: pa.Array, path: Path, first_row: int, report: Report) -> pa.Array:
+def _decoded(values: pa.Array, path: Path, first_row: int, counts: ReadCounts) -> pa.Array:
     try:
         return values.cast(pa.large_string())
     except pa.ArrowInvalid:
         texts = [None if value is None else value.decode("utf-8", "replace") for value in values.to_pylist()]
         for row, text in enumerate(texts, first_row):
             if text is not None and "\ufffd" in text:
-                report.repair("bad_utf8", f"{path}, post {row}")
+                counts.repair("bad_utf8", f"{path}, post {row}")
         return pa.array(texts, pa.large_string())
 
 
-def decoded(values: pa.Array, path: Path, first_row: int, report: Report) -> pa.Array:
+def decoded(values: pa.Array, path: Path, first_row: int, counts: ReadCounts) -> pa.Array:
     """Decode bytes to text. Values of other types are unchanged."""
     binary = pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)
-    return _decoded(values, path, first_row, report) if binary else values
+    return _decoded(values, path, first_row, counts) if binary else values
 
 
 def strings(values: pa.Array) -> pa.Array:
@@ -537,7 +547,7 @@ def _moment(value: Any, order: DateOrder) -> float | None:
     return moment(value, day_first=order.day_first) if time is None and isinstance(value, str) else time
 
 
-def times(values: pa.Array, path: Path, first_row: int, report: Report, order: DateOrder) -> pa.Array:
+def times(values: pa.Array, path: Path, first_row: int, counts: ReadCounts, order: DateOrder) -> pa.Array:
     """Seconds since 1970 from numbers, timestamps, ISO 8601 dates, or dates with dots or slashes.
 
     Dates without a zone are in UTC. Numbers beyond the year 9999 are read as milliseconds. The first rows that hold dates with
@@ -547,16 +557,16 @@ def times(values: pa.Array, path: Path, first_row: int, report: Report, order: D
         return on_calendar(pc.divide(values.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).cast(pa.float64()), 1e6))
     if pa.types.is_temporal(values.type):
         # A time of day or a duration.
-        report.repair("bad_time", f"{path}: {values.type} is not a point in time", count=len(values) - values.null_count)
+        counts.repair("bad_time", f"{path}: {values.type} is not a point in time", count=len(values) - values.null_count)
         return pa.nulls(len(values), pa.float64())
     try:
         result = in_seconds(values.cast(pa.float64()))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         items = values.to_pylist()
         if ambiguous := order.settle(value for value in items if isinstance(value, str)):
-            report.repair("open_date", f"{path}: {ambiguous} and the dates near it are ambiguous, read as month/day")
+            counts.repair("open_date", f"{path}: {ambiguous} and the dates near it are ambiguous, read as month/day")
         result = pa.array([_moment(value, order) for value in items], pa.float64())
     bad = pc.and_(pc.is_null(result), pc.is_valid(values))
     for row in np.flatnonzero(bad.to_numpy(zero_copy_only=False)).tolist():
-        report.repair("bad_time", f"{path}, post {first_row + row}: {values[row].as_py()!r:.80}")
+        counts.repair("bad_time", f"{path}, post {first_row + row}: {values[row].as_py()!r:.80}")
     return result

@@ -18,7 +18,7 @@ import pyarrow as pa
 from ramify.errors import RamifyError
 from ramify.files import new_folder
 from ramify.readers.archives import ZIP, Archive, is_zip
-from ramify.readers.base import Report, check_not_standard, lacks, open_bytes
+from ramify.readers.base import ReadCounts, check_not_standard, lacks, open_bytes
 from ramify.readers.documents import documents_in, loads, single_value
 from ramify.readers.reddit import NOBODY
 from ramify.readers.rows import LABELLED, Post, batches
@@ -42,12 +42,12 @@ def refuses(path: Path, head: bytes) -> str:
     return "" if b'"root"' in head else lacks(path, head, b'"conversation_id"')
 
 
-def read(paths: Sequence[Path], report: Report) -> Iterator[pa.RecordBatch]:
+def read(paths: Sequence[Path], counts: ReadCounts) -> Iterator[pa.RecordBatch]:
     """Read corpora. A path is a corpus folder, its `utterances.jsonl`, or a ZIP archive of the folder or of its content.
 
     Utterances may be in any order. Pickled metadata is not loaded. An archive is read in place.
     """
-    return batches((post for path in paths for post in _posts(path, report)), report, LABELLED)
+    return batches((post for path in paths for post in _posts(path, counts)), counts, LABELLED)
 
 
 _Open = Callable[[], io.BufferedReader]
@@ -66,23 +66,23 @@ def _find(folder: Path, name: str) -> Path | None:
     return matches[-1] if matches else None
 
 
-def _corpus(path: Path, report: Report) -> _Corpus:
+def _corpus(path: Path, counts: ReadCounts) -> _Corpus:
     check_not_standard(path, "a ConvoKit corpus", "it holds several files")
     if path.is_file() and is_zip(path):
-        return _in_archive(path, report)
+        return _in_archive(path, counts)
     folder = path if path.is_dir() else path.parent
     utterances = _find(folder, "utterances") if path.is_dir() else path
     if utterances is None:
         raise RamifyError(f"{path} holds no utterances.jsonl or utterances.json. Name the folder of a ConvoKit corpus.")
     conversations = _find(folder, "conversations")
     return _Corpus(
-        (utterances, lambda: open_bytes(utterances, report)),
-        None if conversations is None else (conversations, lambda: open_bytes(conversations, report)),
+        (utterances, lambda: open_bytes(utterances, counts)),
+        None if conversations is None else (conversations, lambda: open_bytes(conversations, counts)),
     )
 
 
-def _in_archive(path: Path, report: Report) -> _Corpus:
-    archive = Archive(path, report)
+def _in_archive(path: Path, counts: ReadCounts) -> _Corpus:
+    archive = Archive(path, counts)
     if escaping := archive.escaping:
         raise RamifyError(f"{path} holds {escaping!r}, a path that leaves the archive. Download the corpus again.")
     roots = _roots(archive)
@@ -110,18 +110,18 @@ def _roots(archive: Archive) -> list[str]:
 _UTTERANCES = re.compile(r"(?:[^/]+/)?(utterances\.jsonl?)").fullmatch
 
 
-def _posts(path: Path, report: Report) -> Iterator[Post]:
-    corpus = _corpus(path, report)
+def _posts(path: Path, counts: ReadCounts) -> Iterator[Post]:
+    corpus = _corpus(path, counts)
     conversations = _conversations(corpus)
     utterances, opened = corpus.utterances
-    for where, document in documents_in(opened(), utterances, report):
+    for where, document in documents_in(opened(), utterances, counts):
         for record in document if isinstance(document, list) else [document]:
-            post = _post(record, conversations, where, report) if isinstance(record, dict) else None
+            post = _post(record, conversations, where, counts) if isinstance(record, dict) else None
             if post is not None and post.kind == PLACEHOLDER and post.parent is None and not post.text:
                 continue  # A root that `write_convokit` had to write; the join adds it again.
-            report.read += 1
+            counts.read += 1
             if post is None:
-                report.skip("not_a_post", f"{where}: not an utterance with an id and a conversation: {record!r:.80}")
+                counts.skip("not_a_post", f"{where}: not an utterance with an id and a conversation: {record!r:.80}")
             else:
                 yield post
 
@@ -141,7 +141,7 @@ def _conversations(corpus: _Corpus) -> dict[str, Any]:
     return conversations if isinstance(conversations, dict) else {}
 
 
-def _post(record: dict[str, Any], conversations: dict[str, Any], where: str, report: Report) -> Post | None:
+def _post(record: dict[str, Any], conversations: dict[str, Any], where: str, counts: ReadCounts) -> Post | None:
     post_id = _name(record.get("id"))
     parent = _name(record.get("reply_to", record.get("reply-to")))
     tree = _name(record.get("conversation_id", record.get("root")))
@@ -163,7 +163,7 @@ def _post(record: dict[str, Any], conversations: dict[str, Any], where: str, rep
         tree=tree,
         # ConvoKit's own Reddit corpora use this name for deleted accounts.
         author=None if author == NOBODY else author,
-        time=parse_time(record.get("timestamp"), report, f"{where}: utterance {post_id!r}"),
+        time=parse_time(record.get("timestamp"), counts, f"{where}: utterance {post_id!r}"),
         kind=kind,
         text=text if isinstance(text, str) else "",
         meta=_meta(conversations.get(tree)) if parent is None else None,

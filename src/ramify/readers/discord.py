@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ramify.readers import chat
-from ramify.readers.base import Held, Report, file_name, lacks
+from ramify.readers.base import Held, ReadCounts, file_name, lacks
 from ramify.readers.documents import documents
 from ramify.readers.messages import Accounts, LogNames, Message, Names, first_refusal, head_of, json_files, nodes, said
 from ramify.readers.values import fields, identifier, objects, parse_time, seconds, string
@@ -37,10 +37,10 @@ def _no_channel(head: bytes) -> str:
     return "" if _CHANNEL.search(head) else 'no object "channel" with its id first'
 
 
-def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[chat.Log]:
+def logs(paths: Sequence[Path], counts: ReadCounts, *, names: Names = "name") -> Iterator[chat.Log]:
     """Yield one log per channel. `names`: authors are named by their nicknames, or by their ids.
 
-    A reply to a message outside the export is counted in `report.kept` as `missing_parent`.
+    A reply to a message outside the export is counted in `counts.kept` as `missing_parent`.
     """
     accounts = Accounts(names)
     given = LogNames()
@@ -49,13 +49,13 @@ def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Ite
         match = _CHANNEL.search(head_of(path))
         channels.setdefault(match[1] if match else bytes(path), []).append(path)
     for parts in channels.values():
-        log = _Log(accounts, report)
+        log = _Log(accounts, counts)
         for path in parts:
             log.add(path)
         name, guild = string(log.channel.get("name")), string(log.guild.get("name"))
         yield chat.Log(
             given.give(name, name and guild and f"{guild}/{name}", Path(file_name(parts[0])).stem),
-            nodes(log.finished(), report, called=accounts.name),
+            nodes(log.finished(), counts, called=accounts.name),
             said(guild=guild, topic=log.channel.get("topic")),
             f"{parts[0]}",
         )
@@ -70,8 +70,8 @@ def _files(paths: Sequence[Path]) -> list[Path]:
 class _Log:
     """The records and the description of one channel."""
 
-    def __init__(self, accounts: Accounts, report: Report) -> None:
-        self._accounts, self._report = accounts, report
+    def __init__(self, accounts: Accounts, counts: ReadCounts) -> None:
+        self._accounts, self._counts = accounts, counts
         self._held = Held("and the parts before it have", "Export shorter periods of the channel and build each separately.")
         self._records: list[Message] = []
         self._starter: str | None = None
@@ -79,19 +79,19 @@ class _Log:
         self.guild: dict[str, Any] = {}
 
     def add(self, path: Path) -> None:
-        for place, document in documents(path, self._report, self._held):
+        for place, document in documents(path, self._counts, self._held):
             if not isinstance(document, dict) or not isinstance(document.get("messages"), list):
-                self._report.read += 1
-                self._report.skip("not_a_post", f'{place}: not an object with a list "messages"')
+                self._counts.read += 1
+                self._counts.skip("not_a_post", f'{place}: not an object with a list "messages"')
                 continue
             self.channel = self.channel or fields(document.get("channel"))
             self.guild = self.guild or fields(document.get("guild"))
             for number, message in enumerate(document["messages"], 1):
-                self._report.read += 1
+                self._counts.read += 1
                 where = f"{place}, message {number}"
                 message_id = identifier(message.get("id")) if isinstance(message, dict) else None
                 if message_id is None:
-                    self._report.skip("not_a_post", f"{where}: not an object with an id")
+                    self._counts.skip("not_a_post", f"{where}: not an object with an id")
                 else:
                     self._records.append(self._record(message, message_id, where))
 
@@ -108,7 +108,7 @@ class _Log:
             message_id,
             _text(message),
             author=account or name,
-            time=parse_time(message.get("timestamp"), self._report, where),
+            time=parse_time(message.get("timestamp"), self._counts, where),
             kind="" if kind in _ORDINARY else chat.SYSTEM,
             answers=self._find_parent(message, kind) if kind in _ORDINARY else None,
             edited=seconds(message.get("timestampEdited")),

@@ -9,25 +9,27 @@ from json.decoder import scanstring  # pyright: ignore[reportAttributeAccessIssu
 from pathlib import Path
 from typing import Any
 
-from ramify.readers.base import Held, Report, lines, open_bytes
+from ramify.readers.base import Held, ReadCounts, lines, open_bytes
 
 MAX_NESTING = 1_000_000
 
 
-def documents(path: Path, report: Report, held: Held | None = None) -> Iterator[tuple[str, Any]]:
+def documents(path: Path, counts: ReadCounts, held: Held | None = None) -> Iterator[tuple[str, Any]]:
     """Yield (file and line, value). A value that cannot be parsed counts as one skipped post.
 
     `held` counts bytes for a reader that keeps all values. A file that is a single value is always counted.
     """
-    return documents_in(open_bytes(path, report), path, report, held)
+    return documents_in(open_bytes(path, counts), path, counts, held)
 
 
-def documents_in(opened: io.BufferedReader, path: Path, report: Report, held: Held | None = None) -> Iterator[tuple[str, Any]]:
+def documents_in(
+    opened: io.BufferedReader, path: Path, counts: ReadCounts, held: Held | None = None
+) -> Iterator[tuple[str, Any]]:
     """`documents` of an open file, which is closed at the end. `path` names it in messages."""
     with opened as stream:
         number = 0
         first = True
-        blocks = lines(stream, report, path)
+        blocks = lines(stream, counts, path)
         if held is not None:
             blocks = _counted(blocks, path, held)
         for block in blocks:
@@ -41,9 +43,9 @@ def documents_in(opened: io.BufferedReader, path: Path, report: Report, held: He
                 except ValueError as error:
                     if first and _is_unfinished(error):
                         rest = _counted(blocks, path, single_value("Write it as JSON lines, one value per line."))
-                        yield from _as_one([*block[place:], *chain.from_iterable(rest)], number, path, report)
+                        yield from _as_one([*block[place:], *chain.from_iterable(rest)], number, path, counts)
                         return
-                    _bad(report, where, error)
+                    _bad(counts, where, error)
                 else:
                     yield where, value
                 first = False
@@ -69,7 +71,7 @@ def _counted(blocks: Iterator[list[bytes]], path: Path, held: Held) -> Iterator[
         yield block
 
 
-def _as_one(rest: list[bytes], number: int, path: Path, report: Report) -> Iterator[tuple[str, Any]]:
+def _as_one(rest: list[bytes], number: int, path: Path, counts: ReadCounts) -> Iterator[tuple[str, Any]]:
     """Parse the rest of a file as a single value or, if that fails, line by line.
 
     If no line is a list or an object, the rest counts as one damaged value.
@@ -80,7 +82,7 @@ def _as_one(rest: list[bytes], number: int, path: Path, report: Report) -> Itera
     except ValueError as error:
         if not any(map(_is_container, rest)):
             where = f"{path}, line {number + _place(whole, error)}"
-            _bad(report, f"{where}, where the file's single value is truncated or damaged", error)
+            _bad(counts, f"{where}, where the file's single value is truncated or damaged", error)
             return
         for line_number, line in enumerate(rest, number):
             if line.strip():
@@ -88,7 +90,7 @@ def _as_one(rest: list[bytes], number: int, path: Path, report: Report) -> Itera
                 try:
                     yield where, loads(line)
                 except ValueError as error:
-                    _bad(report, where, error)
+                    _bad(counts, where, error)
     else:
         yield f"{path}", value
 
@@ -107,9 +109,9 @@ def _place(data: bytes, error: ValueError) -> int:
     return data.count(b"\n", 0, error.start) if isinstance(error, UnicodeDecodeError) else 0
 
 
-def _bad(report: Report, where: str, error: ValueError) -> None:
-    report.read += 1
-    report.skip("bad_json", f"{where}: {error}")
+def _bad(counts: ReadCounts, where: str, error: ValueError) -> None:
+    counts.read += 1
+    counts.skip("bad_json", f"{where}: {error}")
 
 
 def _is_unfinished(error: ValueError) -> bool:

@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from ramify.readers.base import Report, bad_option, wide_encoding
+from ramify.readers.base import ReadCounts, bad_option, wide_encoding
 from ramify.tree import encodable
 
 AUTO = "auto"
@@ -42,7 +42,7 @@ def with_line_ends(stream: io.BufferedReader, encoding: str) -> tuple[io.Buffere
     return io.BufferedReader(recoded, buffer_size=1 << 20), "utf-8" if wide else encoding
 
 
-def decoded(block: bytes, encoding: str, first: int, path: Path, report: Report) -> str:
+def decoded(block: bytes, encoding: str, first: int, path: Path, counts: ReadCounts) -> str:
     """The text of a block of lines, with as many lines as the block. `first` is the number of the first line, from 1.
 
     An undecodable line is read as cp1252 (`auto`), or its undecodable bytes become U+FFFD. It is counted.
@@ -62,7 +62,7 @@ def decoded(block: bytes, encoding: str, first: int, path: Path, report: Report)
             text = line.decode(strict)
         except ValueError:
             text = line.decode(lenient, "replace")
-            report.repair("encoding", f"{path}, line {number}")
+            counts.repair("encoding", f"{path}, line {number}")
         lines.append(encodable(text).replace("\n", " "))
     return "\n".join(lines)
 

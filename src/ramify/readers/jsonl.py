@@ -9,7 +9,7 @@ from typing import Any
 
 from ramify.errors import RamifyError
 from ramify.readers import list_files
-from ramify.readers.base import A_FOLDER, Policy, Report, free_id, lines, open_bytes
+from ramify.readers.base import A_FOLDER, Policy, ReadCounts, free_id, lines, open_bytes
 from ramify.readers.values import seconds
 from ramify.tree import GROUP, PLACEHOLDER, Node, Tree, node_fields, parse_json, tree_fields
 
@@ -46,51 +46,51 @@ def numbered_trees(path: str | Path) -> Iterator[tuple[int, Tree]]:
         raise RamifyError(f"{path} holds no tree. Expected JSON lines, one tree per line.")
 
 
-def read(paths: Sequence[Path], report: Report, *, policy: Policy) -> Iterator[Tree]:
+def read(paths: Sequence[Path], counts: ReadCounts, *, policy: Policy) -> Iterator[Tree]:
     """Read trees. Inconsistent trees are repaired according to the policy; a line without a tree is skipped as one post.
 
     The id of a tree without one is its number in the input.
     """
     count = 0
     for path in list_files(paths):
-        with open_bytes(path, report) as stream:
+        with open_bytes(path, counts) as stream:
             number = 0
-            for block in lines(stream, report, path):
+            for block in lines(stream, counts, path):
                 for line in block:
                     number += 1
                     if line.strip():
-                        trees = _trees(line, str(count), f"{path}, line {number}", policy, report)
+                        trees = _trees(line, str(count), f"{path}, line {number}", policy, counts)
                         count += trees is not None
                         yield from trees or ()
 
 
-def _trees(line: bytes, name: str, where: str, policy: Policy, report: Report) -> list[Tree] | None:
+def _trees(line: bytes, name: str, where: str, policy: Policy, counts: ReadCounts) -> list[Tree] | None:
     """The trees made from a line; None if it holds no tree."""
     try:
         record = parse_json(line, where)
     except RamifyError as error:
-        report.read += 1
-        report.skip("bad_json", str(error))
+        counts.read += 1
+        counts.skip("bad_json", str(error))
         return None
-    return trees_of(record, name, where, policy, report)
+    return trees_of(record, name, where, policy, counts)
 
 
-def trees_of(record: Any, name: str, where: str, policy: Policy, report: Report) -> list[Tree] | None:
+def trees_of(record: Any, name: str, where: str, policy: Policy, counts: ReadCounts) -> list[Tree] | None:
     """The trees made from a parsed line, repaired according to the policy; None if it holds no tree.
 
     `name` is the id of a tree without one. `where` names the place of the record.
     """
     try:
         if isinstance(record, dict) and not isinstance(record.get("meta") or {}, dict):
-            report.repair("bad_meta", where)
+            counts.repair("bad_meta", where)
             record["meta"] = {}
         entries, tree_id, meta = tree_fields(record, where)
     except RamifyError as error:
-        report.read += 1
-        report.skip("bad_tree", str(error))
+        counts.read += 1
+        counts.skip("bad_tree", str(error))
         return None
     if not entries:
-        report.repair("empty_tree", f"{where}: tree {tree_id!r} has no nodes")
+        counts.repair("empty_tree", f"{where}: tree {tree_id!r} has no nodes")
         return []
     try:
         tree = Tree.from_record(record, where)
@@ -98,9 +98,9 @@ def trees_of(record: Any, name: str, where: str, policy: Policy, report: Report)
         pass
     else:
         if len(tree.roots) < 2 or policy.two_roots == "forest" or _is_chat(entries):
-            report.read += sum(not node.is_placeholder for node in tree.nodes)
+            counts.read += sum(not node.is_placeholder for node in tree.nodes)
             return [replace(tree, id=tree_id or name)]
-    draft = _Draft(entries, tree_id, where, policy, report)
+    draft = _Draft(entries, tree_id, where, policy, counts)
     return draft.chat(meta, tree_id or name) if _is_chat(entries) else draft.trees(meta, tree_id or name)
 
 
@@ -116,8 +116,8 @@ ADDED = -1
 class _Draft:
     """The nodes of an inconsistent tree, by their places in the line, while the policies are applied."""
 
-    def __init__(self, entries: list[Any], tree_id: str, where: str, policy: Policy, report: Report) -> None:
-        self.tree_id, self.where, self.policy, self.report = tree_id, where, policy, report
+    def __init__(self, entries: list[Any], tree_id: str, where: str, policy: Policy, counts: ReadCounts) -> None:
+        self.tree_id, self.where, self.policy, self.counts = tree_id, where, policy, counts
         self.nodes: dict[int, Node] = {}
         self.named: dict[int, tuple[str, ...] | None] = {}
         self.left_out: dict[int, str] = {}
@@ -132,12 +132,12 @@ class _Draft:
         nodes = []
         for place, named in self.named.items():
             parents = [self._place_of.get(parent, place) for parent in named or ()]
-            self.report.repair("bad_relation", self._describe(place), count=sum(parent >= place for parent in parents))
+            self.counts.repair("bad_relation", self._describe(place), count=sum(parent >= place for parent in parents))
             known = [parent for parent in parents if parent < place]
             if named and not known and self.policy.orphan == "drop":
                 self.left_out[place] = "orphan"
             elif named and not known:
-                self.report.repair("orphan", self._describe(place))
+                self.counts.repair("orphan", self._describe(place))
             elif known and known[0] in self.left_out:
                 self.left_out[place] = self.left_out[known[0]]
             if place in self.left_out:
@@ -170,7 +170,7 @@ class _Draft:
             else:
                 root = first if self.policy.two_roots == "forest" else place
             if root == place != first:
-                self.report.repair("split_roots", self._describe(place))
+                self.counts.repair("split_roots", self._describe(place))
             tree_of[place] = root
             inside = members.setdefault(root, {})
             inside[place] = len(inside)
@@ -194,18 +194,18 @@ class _Draft:
                 sound = {**entry, "time": time} if isinstance(entry, dict) else entry
                 fields, named = node_fields(sound, place, prefix)
                 if time is None:
-                    self.report.repair("bad_time", f"{prefix}{fields['id']!r}")
+                    self.counts.repair("bad_time", f"{prefix}{fields['id']!r}")
         except RamifyError as error:
-            self.report.read += 1
-            self.report.skip("not_a_post", str(error))
+            self.counts.read += 1
+            self.counts.skip("not_a_post", str(error))
             return
         node = Node(**fields)
-        self.report.read += not (node.is_placeholder and not named)
+        self.counts.read += not (node.is_placeholder and not named)
         earlier = self._place_of.get(node.id)
         if earlier is not None:
             dropped = place if self.policy.duplicate_id == "first" else earlier
             was_read = not (node.is_placeholder and not named) if dropped == place else self._was_read(earlier)
-            self.report.skip("duplicate_id", f"{prefix}{node.id!r}", count=int(was_read))
+            self.counts.skip("duplicate_id", f"{prefix}{node.id!r}", count=int(was_read))
             if dropped == place:
                 return
             del self.nodes[earlier], self.named[earlier]
@@ -232,7 +232,7 @@ class _Draft:
                 parent_of[place] = root
             elif self.policy.orphan == "root":
                 parent_of[place] = root
-                self.report.repair("orphan", self._describe(place))
+                self.counts.repair("orphan", self._describe(place))
             else:
                 self.left_out[place] = "orphan"
         return parent_of
@@ -251,7 +251,7 @@ class _Draft:
                 cut = min(list(path)[path[at] :])
                 if self.policy.cycle == "root":
                     parent_of[cut] = root
-                    self.report.repair("cycle", self._describe(cut))
+                    self.counts.repair("cycle", self._describe(cut))
                 else:
                     parent_of[cut] = None
                     self.left_out[cut] = "cycle"
@@ -262,7 +262,7 @@ class _Draft:
         return replace(self.nodes[place], parents=() if parent is None else (inside[parent],))
 
     def _skip(self, reason: str, place: int) -> None:
-        self.report.skip(reason, self._describe(place), count=int(self._was_read(place)))
+        self.counts.skip(reason, self._describe(place), count=int(self._was_read(place)))
 
     def _was_read(self, place: int) -> bool:
         return bool(self.named[place]) or not self.nodes[place].is_placeholder

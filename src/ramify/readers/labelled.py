@@ -16,7 +16,7 @@ import pyarrow as pa
 from ramify.errors import RamifyError, counted
 from ramify.readers import labelled_records, labelled_rows, list_files
 from ramify.readers.archives import ZIP
-from ramify.readers.base import A_FOLDER, Policy, Report, bad_option, file_name, open_bytes, read_before
+from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option, file_name, open_bytes, read_before
 from ramify.readers.columns import LINE, PARQUET, Columns, Layout, batches, check, decoded, delimiter_of, header, strings
 from ramify.readers.labelled_sets import BY_NAME, Dataset, lacks_header, of_table, part_of, split_of
 from ramify.readers.labels import LabelColumn, LabelType, number, renamed, survey
@@ -98,7 +98,7 @@ def _is_data_file(path: Path) -> bool:
 
 def read(
     paths: Sequence[Path],
-    report: Report,
+    counts: ReadCounts,
     *,
     policy: Policy,
     text: str | None = None,
@@ -129,7 +129,7 @@ def read(
     columns = {ours: theirs for ours, theirs in named_columns.items() if theirs is not None}
     # The type of the labels is decided over all tables, except those of known data sets.
     labels = LabelColumn(label or "label", label_type)
-    files = _files(paths, report)
+    files = _files(paths, counts)
     sources = [
         _source(path, name, dataset, columns, titles.split(",") if titles else (), delimiter, quote) for path, name in files
     ]
@@ -140,16 +140,16 @@ def read(
     rows: Counter[tuple[str, str]] = Counter()
     for source in sources:
         if source.layout:
-            found = _table(source, source.layout, labels, policy, report)
+            found = _table(source, source.layout, labels, policy, counts)
         else:
-            found = labelled_records.READERS[source.shape](source.path, source.name, report)
+            found = labelled_records.READERS[source.shape](source.path, source.name, counts)
         for name, tree, count in found:
             part = (
                 tree.meta.get(SPLIT, source.split_in_name) if source.dataset and source.dataset.split else source.split_in_name
             )
             rows[name, part_of(source.path, named(str(part)) if part else None)] += count
             yield _placed(tree, source.split)
-    _compare(rows, report)
+    _compare(rows, counts)
 
 
 # --- the files --------------------------------------------------------------------------------------------------------
@@ -181,14 +181,14 @@ class _Source:
         return f"{self.path}, {'row' if self.quote else 'line'}"
 
 
-def _files(paths: Sequence[Path], report: Report) -> list[tuple[Path, str]]:
+def _files(paths: Sequence[Path], counts: ReadCounts) -> list[tuple[Path, str]]:
     """The files to read, each with a different name for the ids of its trees."""
     files: dict[Path, None] = {}
     for path in paths:
         for file in list_files([path]):
             if path.is_dir() and not _is_data_file(file):
-                report.read += 1
-                report.skip("other_file", f"{file}")
+                counts.read += 1
+                counts.skip("other_file", f"{file}")
             else:
                 files[labelled_records.line_aligned(file) or file] = None
     names: dict[str, list[Path]] = {}
@@ -348,27 +348,27 @@ def _give_splits(sources: Sequence[_Source], split: str | None) -> None:
             source.split = source.split_in_name
 
 
-def _compare(rows: Mapping[tuple[str, str], int], report: Report) -> None:
+def _compare(rows: Mapping[tuple[str, str], int], counts: ReadCounts) -> None:
     """Report differences from the published numbers of rows."""
     for (name, part), count in rows.items():
         published = BY_NAME[name].rows.get(part) if name in BY_NAME else None
         if published is not None and count != published:
             reason = "missing_rows" if count < published else "surplus_rows"
             where = f"{name}, {part}: {counted(count, 'row')}; {published:,} are published"
-            report.repair(reason, where, abs(published - count))
+            counts.repair(reason, where, abs(published - count))
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def _batches(source: _Source, layout: Layout, columns: Mapping[str, str], report: Report) -> Iterator[Columns]:
-    return batches(source.path, report, layout, columns, source.delimiter, source.quote, source.titles)
+def _batches(source: _Source, layout: Layout, columns: Mapping[str, str], counts: ReadCounts) -> Iterator[Columns]:
+    return batches(source.path, counts, layout, columns, source.delimiter, source.quote, source.titles)
 
 
 def _only(source: _Source, layout: Layout, name: str) -> Iterator[Columns]:
     """One column of a table, before the table is read."""
     columns = source.columns or {}
-    return _batches(source, layout.only(name), {name: columns[name]} if name in columns else {}, Report())
+    return _batches(source, layout.only(name), {name: columns[name]} if name in columns else {}, ReadCounts())
 
 
 def _last_rows(source: _Source, layout: Layout) -> dict[str, int]:
@@ -377,12 +377,12 @@ def _last_rows(source: _Source, layout: Layout) -> dict[str, int]:
     read_before(source.path)
     for batch in _only(source, layout, "id"):
         if "id" in batch:
-            last.update(zip(strings(decoded(batch["id"], source.path, 1, Report())).to_pylist(), batch[LINE].to_pylist()))
+            last.update(zip(strings(decoded(batch["id"], source.path, 1, ReadCounts())).to_pylist(), batch[LINE].to_pylist()))
     return last
 
 
 def _table(
-    source: _Source, layout: Layout, labels: LabelColumn, policy: Policy, report: Report
+    source: _Source, layout: Layout, labels: LabelColumn, policy: Policy, counts: ReadCounts
 ) -> Iterator[labelled_records.Found]:
     """One tree per row. The ids of the rows are held, to find repeated ones."""
     dataset = source.dataset
@@ -390,29 +390,29 @@ def _table(
     seen: set[str] = set()
     kinds = dataset.kinds if dataset else ("", "")
     row = 1
-    for batch in _batches(source, layout, source.columns or {}, report):
+    for batch in _batches(source, layout, source.columns or {}, counts):
         lines = batch[LINE].to_pylist()
-        values = {name: decoded(column, source.path, row, report) for name, column in batch.items() if name != LINE}
+        values = {name: decoded(column, source.path, row, counts) for name, column in batch.items() if name != LINE}
         row += len(lines)
         texts = _texts(values["text"])
         pairs = [_texts(values[name]) for name in sorted(values) if name.startswith("text_pair")]
-        row_labels = _labels(source, values, batch[LINE], labels, report)
+        row_labels = _labels(source, values, batch[LINE], labels, counts)
         splits = strings(values["split"]).to_pylist() if "split" in values else [None] * len(lines)
         kept = {name.removeprefix(KEPT): _kept(column) for name, column in values.items() if name.startswith(KEPT)}
         ids = strings(values["id"]).to_pylist() if "id" in values else [str(line) for line in lines]
         for place, (line, row_id, text) in enumerate(zip(lines, ids, texts, strict=True)):
-            report.read += len(pairs)
+            counts.read += len(pairs)
             if row_id in (None, ""):
-                report.skip("bad_id", f"{source.unit} {line}: no id", 1 + len(pairs))
+                counts.skip("bad_id", f"{source.unit} {line}: no id", 1 + len(pairs))
                 continue
             if row_id in seen or last.get(row_id, line) != line:
-                report.skip("duplicate_id", f"{source.unit} {line}: {row_id}", 1 + len(pairs))
+                counts.skip("duplicate_id", f"{source.unit} {line}: {row_id}", 1 + len(pairs))
                 continue
             if "id" in values:
                 seen.add(row_id)
             label = row_labels[place]
             if label is None:
-                report.repair("no_label", f"{source.unit} {line}")
+                counts.repair("no_label", f"{source.unit} {line}")
             root = Node(text, id=row_id, kind=kinds[0], label=None if pairs else label)
             children = (
                 Node(
@@ -442,7 +442,7 @@ def _kept(values: pa.Array) -> list[Any]:
     ]
 
 
-def _labels(source: _Source, values: Columns, lines: pa.Array, labels: LabelColumn, report: Report) -> list[Any]:
+def _labels(source: _Source, values: Columns, lines: pa.Array, labels: LabelColumn, counts: ReadCounts) -> list[Any]:
     if "label" not in values:
         return [None] * len(lines)
     dataset = source.dataset
@@ -450,7 +450,7 @@ def _labels(source: _Source, values: Columns, lines: pa.Array, labels: LabelColu
         return labels.json(values["label"], lines, source.unit)
     found, odd = renamed(values["label"], dataset.classes, dataset.unlabelled)
     for row in odd:
-        report.repair("unknown_label", f"{source.unit} {lines[row].as_py()}: {found[row]!r:.80}")
+        counts.repair("unknown_label", f"{source.unit} {lines[row].as_py()}: {found[row]!r:.80}")
     if not dataset.is_number:
         return found
     numbers = LabelColumn(dataset.label, "number")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ramify.errors import RamifyError
 from ramify.readers.archives import Source, is_zip, source_of
-from ramify.readers.base import Held, Report, lines, open_bytes
+from ramify.readers.base import Held, ReadCounts, lines, open_bytes
 from ramify.readers.labelled_rows import records
 from ramify.readers.values import fields, identifier, objects, string
 from ramify.tree import GROUP, Node, Tree
@@ -40,19 +40,19 @@ class Found(NamedTuple):
     rows: int
 
 
-def _bad(report: Report, where: str, reason: str, count: int = 1) -> None:
-    report.read += count
-    report.skip("not_a_post", f"{where}: {reason}", count)
+def _bad(counts: ReadCounts, where: str, reason: str, count: int = 1) -> None:
+    counts.read += count
+    counts.skip("not_a_post", f"{where}: {reason}", count)
 
 
 # --- SQuAD ------------------------------------------------------------------------------------------------------------
 
 
-def squad(path: Path, name: str, report: Report) -> Iterator[Found]:
+def squad(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
     """A paragraph is a root, and its questions are children. The group of a tree is the title of the article."""
     seen: set[str] = set()
     numbers: Counter[str] = Counter()
-    for where, value in records(path, report, "squad"):
+    for where, value in records(path, counts, "squad"):
         articles = fields(value).get("data")
         if not isinstance(articles, list):
             raise RamifyError(f'{where}: no SQuAD data, which is an object with a list "data" of articles. Name another file.')
@@ -66,22 +66,22 @@ def squad(path: Path, name: str, report: Report) -> Iterator[Found]:
                 questions = objects(paragraph.get("qas"))
                 context = paragraph.get("context")
                 if not isinstance(context, str):
-                    _bad(report, here, 'no text "context"', 1 + len(questions))
+                    _bad(counts, here, 'no text "context"', 1 + len(questions))
                     continue
                 tree_id = f"{name}/{title}/{number:04d}"
                 nodes = [Node(context, id=tree_id, kind="paragraph")]
                 for question in questions:
                     question_id, text = identifier(question.get("id")), question.get("question")
                     if question_id is None or not isinstance(text, str):
-                        _bad(report, here, 'a question without "id" or "question"')
+                        _bad(counts, here, 'a question without "id" or "question"')
                     elif question_id in seen:
-                        report.read += 1
-                        report.skip("duplicate_id", f"{here}, question {question_id}")
+                        counts.read += 1
+                        counts.skip("duplicate_id", f"{here}, question {question_id}")
                     else:
                         seen.add(question_id)
-                        label = _answers(question, context, f"{here}, question {question_id}", report)
+                        label = _answers(question, context, f"{here}, question {question_id}", counts)
                         nodes.append(Node(text, (0,), id=question_id, kind="question", label=label))
-                report.read += len(nodes)
+                counts.read += len(nodes)
                 yield Found(dataset, Tree(tuple(nodes), tree_id, {"title": title, GROUP: title}), len(nodes) - 1)
 
 
@@ -90,28 +90,34 @@ def _has_impossible(articles: list[Any]) -> bool:
     return any(question.get("is_impossible") is True for each in paragraphs for question in objects(each.get("qas")))
 
 
-def _answers(question: dict[str, Any], context: str, where: str, report: Report) -> dict[str, Any] | None:
+def _answers(question: dict[str, Any], context: str, where: str, counts: ReadCounts) -> dict[str, Any] | None:
     """The texts and starts of the answers, which may be none. None for a question of a test set, whose answers are secret."""
     if "answers" not in question:
         return None
-    label = {**_spans(question, "answers", "", context, where, report), "is_impossible": question.get("is_impossible") is True}
+    label = {**_spans(question, "answers", "", context, where, counts), "is_impossible": question.get("is_impossible") is True}
     if "plausible_answers" in question:
-        label |= _spans(question, "plausible_answers", "plausible_", context, where, report)
+        label |= _spans(question, "plausible_answers", "plausible_", context, where, counts)
     return label
 
 
 def _spans(
-    question: dict[str, Any], name: str, prefix: str, context: str, where: str, report: Report, start_name: str = "answer_start"
+    question: dict[str, Any],
+    name: str,
+    prefix: str,
+    context: str,
+    where: str,
+    counts: ReadCounts,
+    start_name: str = "answer_start",
 ) -> dict[str, list[Any]]:
     texts: list[str] = []
     starts: list[int] = []
     for answer in objects(question.get(name)):
         text, start = answer.get("text"), answer.get(start_name)
         if not isinstance(text, str) or not isinstance(start, int) or isinstance(start, bool):
-            report.repair("bad_answer", f"{where}: an answer without text or start, which is left out")
+            counts.repair("bad_answer", f"{where}: an answer without text or start, which is left out")
             continue
         if context[start : start + len(text)] != text:
-            report.repair("moved_answer", f"{where}: {text!r:.80} is not at {start}")
+            counts.repair("moved_answer", f"{where}: {text!r:.80} is not at {start}")
         texts.append(text)
         starts.append(start)
     return {f"{prefix}texts": texts, f"{prefix}starts": starts}
@@ -127,7 +133,7 @@ def _ending(base: Path, name: str) -> Path:
     return base.with_name(f"{base.name}.{name}")
 
 
-def squad_lines(base: Path, name: str, report: Report) -> Iterator[Found]:
+def squad_lines(base: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
     """Tokenised questions with token spans (start and inclusive end). Questions about one paragraph become one tree.
 
     All paragraphs and questions are held, because those of a paragraph may be anywhere in the files.
@@ -135,7 +141,7 @@ def squad_lines(base: Path, name: str, report: Report) -> Iterator[Found]:
     held = Held("and the files beside it hold", "Cut them into shorter files.")
     trees: dict[str, list[Node]] = {}
     files = {ending: _ending(base, ending) for ending in LINE_ALIGNED}
-    columns = (_texts(file, report, held) for file in files.values())
+    columns = (_texts(file, counts, held) for file in files.values())
     for number, texts in enumerate(zip_longest(*columns), 1):
         if None in texts:
             ended = next(file for file, text in zip(files.values(), texts) if text is None)
@@ -145,22 +151,22 @@ def squad_lines(base: Path, name: str, report: Report) -> Iterator[Found]:
         places = [int(word) if word.isascii() and word.isdigit() else -1 for word in span.split()]
         tokens = context.split(" ")
         if len(places) != 2 or min(places) < 0 or max(places) >= len(tokens):
-            _bad(report, where, f"{span!r:.40} is not the first and the last token of an answer")
+            _bad(counts, where, f"{span!r:.40} is not the first and the last token of an answer")
             continue
         start = len(" ".join(tokens[: places[0]])) + (places[0] > 0)
         if " ".join(tokens[places[0] : places[1] + 1]) != answer:
-            report.repair("moved_answer", f"{where}: {answer!r:.80} is not at the tokens {span}")
+            counts.repair("moved_answer", f"{where}: {answer!r:.80} is not at the tokens {span}")
         nodes = trees.setdefault(context, [Node(context, id=f"{name}/{len(trees) + 1:06d}", kind="paragraph")])
         label = {"texts": [answer], "starts": [start], "token_spans": [places], "is_impossible": False}
         nodes.append(Node(question, (0,), id=f"{name}/{number}", kind="question", label=label))
     for nodes in trees.values():
-        report.read += len(nodes)
+        counts.read += len(nodes)
         yield Found("squad-lines", Tree(tuple(nodes), nodes[0].id), len(nodes) - 1)
 
 
-def _texts(path: Path, report: Report, held: Held) -> Iterator[str]:
-    with open_bytes(path, report) as stream:
-        for block in lines(stream, report, path):
+def _texts(path: Path, counts: ReadCounts, held: Held) -> Iterator[str]:
+    with open_bytes(path, counts) as stream:
+        for block in lines(stream, counts, path):
             held.add(path, sum(map(len, block)))
             yield from (line.decode("utf-8", "replace") for line in block)
 
@@ -168,12 +174,12 @@ def _texts(path: Path, report: Report, held: Held) -> Iterator[str]:
 # --- SuperGLUE --------------------------------------------------------------------------------------------------------
 
 
-def multirc(path: Path, name: str, report: Report) -> Iterator[Found]:
+def multirc(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
     """A passage is a root, its questions are children, and their answers grandchildren, labelled true or false."""
-    for number, (where, record) in enumerate(records(path, report, "multirc"), 1):
+    for number, (where, record) in enumerate(records(path, counts, "multirc"), 1):
         passage = fields(fields(record).get("passage"))
         if not isinstance(passage.get("text"), str):
-            _bad(report, where, 'no "passage" with a "text"')
+            _bad(counts, where, 'no "passage" with a "text"')
             continue
         tree_id = f"{name}/{_number(record, number)}"
         nodes = [Node(passage["text"], id=tree_id, kind="passage")]
@@ -181,54 +187,54 @@ def multirc(path: Path, name: str, report: Report) -> Iterator[Found]:
         for place, question in enumerate(objects(passage.get("questions"))):
             answers = objects(question.get("answers"))
             if not isinstance(question.get("question"), str):
-                _bad(report, where, 'a question without "question"', 1 + len(answers))
+                _bad(counts, where, 'a question without "question"', 1 + len(answers))
                 continue
             at = len(nodes)
             nodes.append(Node(question["question"], (0,), id=f"{tree_id}/{_number(question, place)}", kind="question"))
             for choice, answer in enumerate(answers):
                 if not isinstance(answer.get("text"), str):
-                    _bad(report, where, 'an answer without "text"')
+                    _bad(counts, where, 'an answer without "text"')
                     continue
                 label = None if answer.get("label") is None else bool(answer["label"])
                 answer_id = f"{nodes[at].id}/{_number(answer, choice)}"
                 nodes.append(Node(answer["text"], (at,), id=answer_id, kind="answer", label=label))
                 rows += 1
-        report.read += len(nodes)
+        counts.read += len(nodes)
         yield Found("multirc", Tree(tuple(nodes), tree_id), rows)
 
 
-def record(path: Path, name: str, report: Report) -> Iterator[Found]:
+def record(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
     """A passage is a root, with the places of its entities in the metadata. Queries are children; `@placeholder` is the gap."""
-    for number, (where, entry) in enumerate(records(path, report, "record"), 1):
+    for number, (where, entry) in enumerate(records(path, counts, "record"), 1):
         passage, queries = fields(fields(entry).get("passage")), objects(fields(entry).get("qas"))
         if not isinstance(passage.get("text"), str):
-            _bad(report, where, 'no "passage" with a "text"', 1 + len(queries))
+            _bad(counts, where, 'no "passage" with a "text"', 1 + len(queries))
             continue
         tree_id = f"{name}/{_number(entry, number)}"
         nodes = [Node(passage["text"], id=tree_id, kind="passage")]
         for place, query in enumerate(queries):
             if not isinstance(query.get("query"), str):
-                _bad(report, where, 'a query without "query"')
+                _bad(counts, where, 'a query without "query"')
                 continue
             label = None
             if "answers" in query:
-                label = _spans(query, "answers", "", passage["text"], where, report, start_name="start")
+                label = _spans(query, "answers", "", passage["text"], where, counts, start_name="start")
             nodes.append(Node(query["query"], (0,), id=f"{tree_id}/{_number(query, place)}", kind="query", label=label))
         spans = [[entity.get("start"), entity.get("end")] for entity in objects(passage.get("entities"))]
-        report.read += len(nodes)
+        counts.read += len(nodes)
         yield Found("record", Tree(tuple(nodes), tree_id, {"entities": spans}), len(nodes) - 1)
 
 
-def wsc(path: Path, name: str, report: Report) -> Iterator[Found]:
+def wsc(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
     """A sentence, labelled true if the two spans in its metadata mean the same."""
-    for number, (where, entry) in enumerate(records(path, report, "wsc"), 1):
+    for number, (where, entry) in enumerate(records(path, counts, "wsc"), 1):
         target = fields(fields(entry).get("target"))
         if not isinstance(fields(entry).get("text"), str) or not target:
-            _bad(report, where, 'no "text" or no "target"')
+            _bad(counts, where, 'no "text" or no "target"')
             continue
         tree_id = f"{name}/{_number(entry, number)}"
         label = None if entry.get("label") is None else bool(entry["label"])
-        report.read += 1
+        counts.read += 1
         yield Found("wsc", Tree((Node(entry["text"], id=tree_id, label=label),), tree_id, {"target": target}), 1)
 
 
@@ -240,23 +246,23 @@ def _number(entry: dict[str, Any], otherwise: int) -> str:
 # --- Pang and Lee -----------------------------------------------------------------------------------------------------
 
 
-def reviews(path: Path, name: str, report: Report) -> Iterator[Found]:
+def reviews(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
     """Reviews in the folders `pos` and `neg`, one per file: a ZIP file, or one of the files."""
-    for source, member in _members(path, report, _is_review):
+    for source, member in _members(path, counts, _is_review):
         label = REVIEW_FOLDERS[_folder(source, member)]
-        text = _decoded(source, member, report)
-        report.read += 1
+        text = _decoded(source, member, counts)
+        counts.read += 1
         tree_id = f"{_folder(source, member)}/{PurePosixPath(member).stem}"
         yield Found("movie-reviews", Tree((Node(text, id=tree_id, label=label),), tree_id), 1)
 
 
-def sentences(path: Path, name: str, report: Report) -> Iterator[Found]:
+def sentences(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
     """Files with one sentence per line and one label: a ZIP file, or one of the files."""
-    for source, member in _members(path, report, _is_sentences):
+    for source, member in _members(path, counts, _is_sentences):
         file = PurePosixPath(member).name
         dataset, label = SENTENCE_FILES[file]
-        for number, line in enumerate(_decoded(source, member, report).removesuffix("\n").split("\n"), 1):
-            report.read += 1
+        for number, line in enumerate(_decoded(source, member, counts).removesuffix("\n").split("\n"), 1):
+            counts.read += 1
             tree_id = f"{file}/{number:05d}"
             yield Found(dataset, Tree((Node(line.strip(), id=tree_id, label=label),), tree_id), 1)
 
@@ -275,21 +281,21 @@ def _source(path: Path) -> Source:
     if is_zip(path):
         return source_of(path, DOWNLOAD)
 
-    def read(name: str, held: Held, report: Report | None) -> bytes:
-        with open_bytes(path, report) as stream:
+    def read(name: str, held: Held, counts: ReadCounts | None) -> bytes:
+        with open_bytes(path, counts) as stream:
             return held.read(stream, path)
 
     return Source(path, [path.name], read)
 
 
-def _members(path: Path, report: Report, fits: Callable[[Source, str], bool]) -> Iterator[tuple[Source, str]]:
+def _members(path: Path, counts: ReadCounts, fits: Callable[[Source, str], bool]) -> Iterator[tuple[Source, str]]:
     source = _source(path)
     for name in source.names:
         if fits(source, name):
             yield source, name
         else:
-            report.read += 1
-            report.skip("other_file", f"{path}: {name}")
+            counts.read += 1
+            counts.skip("other_file", f"{path}: {name}")
 
 
 def _folder(source: Source, name: str) -> str:
@@ -304,18 +310,18 @@ def _is_sentences(source: Source, name: str) -> bool:
     return PurePosixPath(name).name in SENTENCE_FILES
 
 
-def _decoded(source: Source, name: str, report: Report) -> str:
+def _decoded(source: Source, name: str, counts: ReadCounts) -> str:
     """The text of a file in UTF-8, or in Windows-1252, as the first editions are."""
     where = f"{source.path}: {name}"
-    data = source.read(name, Held("holds a file of", "Cut it into shorter files."), report)
+    data = source.read(name, Held("holds a file of", "Cut it into shorter files."), counts)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        report.repair("encoding", f"{where}: read as Windows-1252")
+        counts.repair("encoding", f"{where}: read as Windows-1252")
         return data.decode("cp1252", "replace")
 
 
-READERS: dict[str, Callable[[Path, str, Report], Iterator[Found]]] = {
+READERS: dict[str, Callable[[Path, str, ReadCounts], Iterator[Found]]] = {
     "squad": squad,
     "squad-lines": squad_lines,
     "multirc": multirc,

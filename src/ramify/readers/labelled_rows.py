@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ramify.readers.base import Report, open_bytes
+from ramify.readers.base import ReadCounts, open_bytes
 from ramify.readers.columns import PARQUET, header, parquet_rows
 from ramify.readers.documents import documents
 from ramify.readers.values import fields, objects
@@ -39,14 +39,14 @@ def shape_of(path: Path, head: bytes) -> str | None:
     return next((shape for shape, columns in COLUMNS.items() if all(column in names for column in columns)), None)
 
 
-def records(path: Path, report: Report, shape: str) -> Iterator[Record]:
+def records(path: Path, counts: ReadCounts, shape: str) -> Iterator[Record]:
     """The records of a file: of Parquet, as `COLUMNS` describes it, or of JSON."""
     with open_bytes(path) as stream:
         is_parquet = stream.peek(len(PARQUET)).startswith(PARQUET)
     if is_parquet:
         yield from _GATHER[shape](path)
     else:
-        yield from documents(path, report)
+        yield from documents(path, counts)
 
 
 def _squad(path: Path) -> Iterator[Record]:

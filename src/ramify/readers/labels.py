@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ramify.errors import RamifyError
-from ramify.readers.base import Report, bad_option, pc, read_before
+from ramify.readers.base import ReadCounts, bad_option, pc, read_before
 from ramify.readers.columns import LINE, Columns, decoded, strings
 
 LabelType = Literal["auto", "category", "number"]
@@ -97,7 +97,7 @@ def survey(labels: LabelColumn, tables: Iterable[Columns], path: Path, where: st
     read_before(path)
     for batch in tables:
         if "label" in batch:
-            labels.see(decoded(batch["label"], path, 1, Report()), batch[LINE], where)
+            labels.see(decoded(batch["label"], path, 1, ReadCounts()), batch[LINE], where)
 
 
 def _plain(values: pa.Array) -> pa.Array:

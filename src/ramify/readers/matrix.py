@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ramify.readers import chat
-from ramify.readers.base import Held, Report, file_name, lacks
+from ramify.readers.base import Held, ReadCounts, file_name, lacks
 from ramify.readers.documents import documents
 from ramify.readers.messages import (
     GONE,
@@ -49,32 +49,32 @@ def refuses(path: Path, head: bytes) -> str:
     return missing or ("" if _EVENT.search(head) else 'no "event_id" beginning with $')
 
 
-def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[chat.Log]:
+def logs(paths: Sequence[Path], counts: ReadCounts, *, names: Names = "name") -> Iterator[chat.Log]:
     """Yield one log per room. `names`: authors are named by their display names, or by their ids (@ann:example.org).
 
     An edited message has its latest text, and a redacted one "[deleted]". An encrypted message has no text and is counted in
-    `report.kept` as `undecryptable`. Edits, redactions, reactions and votes are skipped. Files of the same room, identified by
+    `counts.kept` as `undecryptable`. Edits, redactions, reactions and votes are skipped. Files of the same room, identified by
     its id, are joined in the order of time.
     """
     given = LogNames()
     rooms: dict[Any, _Room] = {}
     held = Held("and the files before it hold", "Build from fewer files at a time, or from fewer events per file.")
     for path in json_files(paths):
-        for place, document in documents(path, report, held):
+        for place, document in documents(path, counts, held):
             about = fields(document)
             inside = next((about[name] for name in ("messages", "chunk") if isinstance(about.get(name), list)), None)
             events = inside if inside is not None else document if isinstance(document, list) else [document]
             whole = _room_of(events, path) if "room_name" in about else None
             for number, event in enumerate(events, 1):
                 where = place if event is document else f"{place}, event {number}"
-                report.read += 1
+                counts.read += 1
                 if not isinstance(event, dict) or string(event.get("type")) is None:
-                    report.skip("not_a_post", f'{where}: not an event with a "type"')
+                    counts.skip("not_a_post", f'{where}: not an event with a "type"')
                     continue
                 # An export is of one room. A file without a room id is not joined with any other.
                 room = whole or string(event.get("room_id")) or path
                 if room not in rooms:
-                    rooms[room] = _Room(Accounts(names), report)
+                    rooms[room] = _Room(Accounts(names), counts)
                 rooms[room].add(event, path, about, where)
     for room_id, room in rooms.items():
         name = room_id if isinstance(room_id, str) and not room.exported else None
@@ -84,7 +84,7 @@ def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Ite
         records = room.finished()
         yield chat.Log(
             given.give(called, name, f"{called or stem} ({stem})"),
-            nodes(records, report, called=room.accounts.name, by_time=len(room.paths) > 1 or newest_first(records)),
+            nodes(records, counts, called=room.accounts.name, by_time=len(room.paths) > 1 or newest_first(records)),
             said(topic=room.topic),
             f"{path}",
         )
@@ -98,8 +98,8 @@ def _room_of(events: list[Any], path: Path) -> str | Path:
 class _Room:
     """The records of one room and the files that hold them."""
 
-    def __init__(self, accounts: Accounts, report: Report) -> None:
-        self.accounts, self._report = accounts, report
+    def __init__(self, accounts: Accounts, counts: ReadCounts) -> None:
+        self.accounts, self._counts = accounts, counts
         self.name: str | None = None
         self.exported: str | None = None
         self.topic: str | None = None
@@ -116,22 +116,22 @@ class _Room:
         kind, content = event["type"], fields(event.get("content"))
         relation = fields(content.get("m.relates_to"))
         target = string(relation.get("event_id")) if relation.get("rel_type") == "m.replace" else None
-        time = parse_time(event.get("origin_server_ts"), self._report, where, unit=MILLISECONDS)
+        time = parse_time(event.get("origin_server_ts"), self._counts, where, unit=MILLISECONDS)
         record = Message(string(event.get("event_id")) or "", author=string(event.get("sender")), time=time, where=where)
         if kind == "m.room.redaction":
             target = string(event.get("redacts")) or string(content.get("redacts"))
             if target is None:
-                self._report.skip("deletion", where)
+                self._counts.skip("deletion", where)
                 return
             record = Message(target, GONE, event="deletion", where=where)
         elif "state_key" in event or kind.startswith("m.call.") or (kind.startswith("m.room.") and kind not in MESSAGES):
             self._fill_state(record, event, content)
         elif kind not in MESSAGES:
             reason = next((reason for mark, reason in _REASONS.items() if mark in kind), "not_a_post")
-            self._report.skip(reason, f"{where}: {kind}")
+            self._counts.skip(reason, f"{where}: {kind}")
             return
         elif not record.id:
-            self._report.skip("not_a_post", f"{where}: the message has no id")
+            self._counts.skip("not_a_post", f"{where}: the message has no id")
             return
         elif target is not None:
             record.id, record.event, record.edited = target, "edit", time or 0.0
@@ -173,7 +173,7 @@ class _Room:
 
     def _text(self, kind: str, content: dict[str, Any], where: str) -> str:
         if kind == ENCRYPTED or content.get("msgtype") == "m.bad.encrypted":
-            self._report.repair("undecryptable", where)
+            self._counts.repair("undecryptable", where)
             return ""
         for name in ("body", "m.text", "org.matrix.msc1767.text"):
             text = string(content.get(name))
@@ -196,7 +196,7 @@ class _Room:
         accepted = []
         for record in self._records:
             if record.event == "edit" and authors.get(record.id, record.author) != record.author:
-                self._report.skip("bad_edit", record.where)
+                self._counts.skip("bad_edit", record.where)
                 continue
             accepted.append(record)
             if record.author is not None:

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from ramify.errors import RamifyError
 from ramify.readers import list_files
-from ramify.readers.base import INTO_A_FILE, Report, bad_option, open_bytes, read_twice
+from ramify.readers.base import INTO_A_FILE, ReadCounts, bad_option, open_bytes, read_twice
 from ramify.tree import Node, encodable, encodable_json
 
 GONE = "[deleted]"
@@ -116,7 +116,7 @@ def said(**about: Any) -> dict[str, str]:
 
 def nodes(
     records: Iterable[Message],
-    report: Report,
+    counts: ReadCounts,
     *,
     called: Callable[[str], str] = str,
     by_time: bool = True,
@@ -126,21 +126,21 @@ def nodes(
 
     `called` maps an account to its name. Without `by_time`, the messages keep the order of the records, unless a reply precedes
     its parent; they are then sorted by time and counted as `sorted_by_time`. A reply to a message outside the log is counted in
-    `report.kept` as `missing`.
+    `counts.kept` as `missing`.
     """
-    messages = _distinct(records, report)
+    messages = _distinct(records, counts)
     out_of_order = not by_time and not _parents_come_first(messages)
     if out_of_order:
-        report.repair("sorted_by_time", f"{messages[0].where} and those after it")
+        counts.repair("sorted_by_time", f"{messages[0].where} and those after it")
     if by_time or out_of_order:
         messages = _sorted(messages)
     places = {message.id: place for place, message in enumerate(messages)}
-    yield from in_order(messages, report, places, called=called, missing=missing)
+    yield from in_order(messages, counts, places, called=called, missing=missing)
 
 
 def in_order(
     messages: Iterable[Message],
-    report: Report,
+    counts: ReadCounts,
     places: Mapping[str, int],
     *,
     called: Callable[[str], str] = str,
@@ -153,14 +153,14 @@ def in_order(
         if message.answers is not None:
             parent = places.get(encodable(message.answers))
             if parent is None:
-                report.repair(missing, message.where)
+                counts.repair(missing, message.where)
             elif parent >= place:
-                report.repair("late_parent", message.where)
+                counts.repair("late_parent", message.where)
             else:
                 parents = (parent,)
         if message.time is not None:
             if message.time < latest:
-                report.repair("clock_back", message.where)
+                counts.repair("clock_back", message.where)
             latest = message.time
         yield Node(
             text=encodable(message.text),
@@ -173,7 +173,7 @@ def in_order(
         )
 
 
-def _distinct(records: Iterable[Message], report: Report) -> list[Message]:
+def _distinct(records: Iterable[Message], counts: ReadCounts) -> list[Message]:
     """One message per id, in its latest version. If different messages share an id, the later ones get new ids."""
     distinct: dict[str, Message] = {}
     copies: Counter[str] = Counter()
@@ -183,19 +183,19 @@ def _distinct(records: Iterable[Message], report: Report) -> list[Message]:
         if known is record:
             continue
         if _are_one(known, record):
-            report.skip(record.event or known.event or "duplicate_id", record.where)
+            counts.skip(record.event or known.event or "duplicate_id", record.where)
             distinct[name] = _merged(known, record)
             continue
         while record.id in distinct:
             copies[name] += 1
             record.id = f"{name}/{copies[name] + 1}"
         distinct[record.id] = record
-        report.repair("shared_id", record.where)
+        counts.repair("shared_id", record.where)
     messages = []
     for message in distinct.values():
         if message.event == "deletion":
             # The deleted record is not in the export or is not a message.
-            report.skip("deletion", message.where)
+            counts.skip("deletion", message.where)
         else:
             messages.append(message)
     return messages

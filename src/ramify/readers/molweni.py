@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ramify.readers import list_files
-from ramify.readers.base import Held, Report, bad_option, lacks
+from ramify.readers.base import Held, ReadCounts, bad_option, lacks
 from ramify.readers.documents import documents
 from ramify.tree import Node, Tree, encodable
 
@@ -20,42 +20,44 @@ def refuses(path: Path, head: bytes) -> str:
     return lacks(path, head, b'"edus"', b'"speaker"')
 
 
-def read(paths: Sequence[Path], report: Report, *, annotations: Literal["relations", "none"] = "relations") -> Iterator[Tree]:
+def read(
+    paths: Sequence[Path], counts: ReadCounts, *, annotations: Literal["relations", "none"] = "relations"
+) -> Iterator[Tree]:
     """Read dialogues, with the relations that annotators found, or with unknown parents.
 
-    A relation that does not lead from an earlier utterance to a later one is left out and counted in `report.kept`.
+    A relation that does not lead from an earlier utterance to a later one is left out and counted in `counts.kept`.
     """
     if annotations not in ("relations", "none"):
         raise bad_option("annotations", "relations or none", annotations)
     dialogues = []
     held = Held("and the files before it have", "Build from fewer or smaller files.")
     for path in list_files(paths):
-        for where, document in documents(path, report, held):
+        for where, document in documents(path, counts, held):
             for record in document if isinstance(document, list) else [document]:
                 if isinstance(record, dict) and isinstance(record.get("edus"), list):
                     dialogues.append((where, record))
                 else:
-                    report.read += 1
-                    report.skip("not_a_post", f'{where}: not an object with a list "edus"')
+                    counts.read += 1
+                    counts.skip("not_a_post", f'{where}: not an object with a list "edus"')
     groups = _groups([record["edus"] for _, record in dialogues])
     for number, (where, record) in enumerate(dialogues):
         name = _name(record, number)
         first = dialogues[groups[number]][1]
-        tree = _tree(record, name, {"group": _name(first, groups[number])}, where, report)
+        tree = _tree(record, name, {"group": _name(first, groups[number])}, where, counts)
         if annotations == "none":
             tree = replace(tree, nodes=tuple(replace(node, parents=None, label=None) for node in tree.nodes))
         yield tree
 
 
-def _tree(record: dict[str, Any], name: str, meta: dict[str, Any], where: str, report: Report) -> Tree:
+def _tree(record: dict[str, Any], name: str, meta: dict[str, Any], where: str, counts: ReadCounts) -> Tree:
     utterances = record["edus"]
-    report.read += len(utterances)
+    counts.read += len(utterances)
     relations: list[list[dict[str, Any]]] = [[] for _ in utterances]
     listed = record.get("relations") or []
     for relation in listed if isinstance(listed, list) else [listed]:
         source, target = (relation.get("x"), relation.get("y")) if isinstance(relation, dict) else (None, None)
         if not (type(source) is int and type(target) is int and 0 <= source < target < len(utterances)):
-            report.repair("bad_relation", f"{where}, dialogue {name}: {relation!r:.80}")
+            counts.repair("bad_relation", f"{where}, dialogue {name}: {relation!r:.80}")
             continue
         relations[target].append({"parent": str(source), "type": encodable(str(relation.get("type", "")))})
     nodes = []

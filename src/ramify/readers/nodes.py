@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ramify.errors import RamifyError
 from ramify.readers import list_files
-from ramify.readers.base import A_FOLDER, Policy, Report, bad_option
+from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option
 from ramify.readers.columns import Layout, batches, decoded, header
 from ramify.readers.jsonl import trees_of
 from ramify.readers.rows import LOG_COLUMNS, NODE_COLUMNS
@@ -36,7 +36,7 @@ def refuses(path: Path, head: bytes) -> str:
     return f"line 1: no column {', '.join(missing)}" if missing else ""
 
 
-def read(paths: Sequence[Path], report: Report, *, policy: Policy, split: str = "") -> Iterator[Tree]:
+def read(paths: Sequence[Path], counts: ReadCounts, *, policy: Policy, split: str = "") -> Iterator[Tree]:
     """Read trees. Inconsistent trees are repaired according to the policy, as in JSON lines of trees.
 
     `split`: the column with the splits of trees, which becomes their metadata `split`; by default, splits follow
@@ -47,22 +47,22 @@ def read(paths: Sequence[Path], report: Report, *, policy: Policy, split: str = 
     for path in list_files(paths):
         pending: list[dict[str, Any]] = []
         first = number = 1
-        for batch in batches(path, report, LAYOUT, {}, None, '"'):
+        for batch in batches(path, counts, LAYOUT, {}, None, '"'):
             # Counted with its tree, where placeholder roots are left out.
-            report.read -= len(batch["id"])
-            columns = {name: decoded(values, path, number, report).to_pylist() for name, values in batch.items()}
+            counts.read -= len(batch["id"])
+            columns = {name: decoded(values, path, number, counts).to_pylist() for name, values in batch.items()}
             for values in zip(*columns.values(), strict=True):
                 row = dict(zip(columns, values, strict=True))
                 if pending and row["tree"] != pending[0]["tree"]:
-                    yield from _trees(pending, path, first, policy, report, split)
+                    yield from _trees(pending, path, first, policy, counts, split)
                     pending, first = [], number
                 pending.append(row)
                 number += 1
         if pending:
-            yield from _trees(pending, path, first, policy, report, split)
+            yield from _trees(pending, path, first, policy, counts, split)
 
 
-def _trees(rows: list[dict[str, Any]], path: Path, first: int, policy: Policy, report: Report, split: str) -> list[Tree]:
+def _trees(rows: list[dict[str, Any]], path: Path, first: int, policy: Policy, counts: ReadCounts, split: str) -> list[Tree]:
     where = f"{path}, post {first}"
     root = rows[0]
     is_log = LOG_COLUMNS[0] in root
@@ -72,11 +72,11 @@ def _trees(rows: list[dict[str, Any]], path: Path, first: int, policy: Policy, r
             f"{where}: the first row of the tree {root['tree']!r} answers {root['parent']!r}. Expected its root, because the "
             "rows of a tree are consecutive, parents first. Sort the rows, or read the file with --format table."
         )
-    meta = _meta(root["meta"], where, report)
+    meta = _meta(root["meta"], where, counts)
     if split and root[split] is not None:
         meta[SPLIT] = root[split]
     record = {"id": root["tree"], "meta": meta, "nodes": nodes}
-    return trees_of(record, root["tree"] or str(first), where, policy, report) or []
+    return trees_of(record, root["tree"] or str(first), where, policy, counts) or []
 
 
 def _entry(row: dict[str, Any], is_log: bool, where: str) -> dict[str, Any]:
@@ -98,10 +98,10 @@ def _parents(value: Any, where: str) -> list[str] | None:
     return parents
 
 
-def _meta(value: Any, where: str, report: Report) -> dict[str, Any]:
+def _meta(value: Any, where: str, counts: ReadCounts) -> dict[str, Any]:
     meta = {} if value is None else _json(value, None)
     if not isinstance(meta, dict):
-        report.repair("bad_meta", where)
+        counts.repair("bad_meta", where)
         return {}
     return meta
 

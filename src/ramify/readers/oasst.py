@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from ramify.readers import list_files
-from ramify.readers.base import Report, lacks
+from ramify.readers.base import ReadCounts, lacks
 from ramify.readers.documents import documents
 from ramify.readers.rows import LABELLED, Post, batches
 from ramify.readers.values import parse_time
@@ -23,32 +23,32 @@ def refuses(path: Path, head: bytes) -> str:
     return lacks(path, head, b'"message_tree_id"', b'"prompt"')
 
 
-def read(paths: Sequence[Path], report: Report) -> Iterator[pa.RecordBatch]:
-    return batches(_posts(paths, report), report, LABELLED)
+def read(paths: Sequence[Path], counts: ReadCounts) -> Iterator[pa.RecordBatch]:
+    return batches(_posts(paths, counts), counts, LABELLED)
 
 
-def _posts(paths: Sequence[Path], report: Report) -> Iterator[Post]:
+def _posts(paths: Sequence[Path], counts: ReadCounts) -> Iterator[Post]:
     for path in list_files(paths):
-        for where, document in documents(path, report):
+        for where, document in documents(path, counts):
             for record in document if isinstance(document, list) else [document]:
                 prompt = record.get("prompt") if isinstance(record, dict) else None
                 if isinstance(prompt, dict):
-                    yield from _messages(record, prompt, where, report)
+                    yield from _messages(record, prompt, where, counts)
                 else:
-                    report.read += 1
-                    report.skip("not_a_post", f'{where}: not an object with an object "prompt"')
+                    counts.read += 1
+                    counts.skip("not_a_post", f'{where}: not an object with an object "prompt"')
 
 
-def _messages(record: dict[str, Any], prompt: dict[str, Any], where: str, report: Report) -> Iterator[Post]:
+def _messages(record: dict[str, Any], prompt: dict[str, Any], where: str, counts: ReadCounts) -> Iterator[Post]:
     tree = str(record.get("message_tree_id") or prompt.get("message_id") or where)
     meta = {"tree_state": record["tree_state"]} if "tree_state" in record else None
     stack: list[tuple[Any, str | None]] = [(prompt, None)]
     while stack:
         message, parent = stack.pop()
-        report.read += 1
+        counts.read += 1
         message_id = message.get("message_id") if isinstance(message, dict) else None
         if not isinstance(message_id, str) or not isinstance(message.get("text"), str):
-            report.skip("not_a_post", f"{where}: a message without an id or a text")
+            counts.skip("not_a_post", f"{where}: a message without an id or a text")
             message_id = parent
         else:
             yield Post(
@@ -56,7 +56,7 @@ def _messages(record: dict[str, Any], prompt: dict[str, Any], where: str, report
                 parent=parent,
                 tree=tree,
                 author=_string(message.get("user_id")),
-                time=parse_time(message.get("created_date"), report, f"{where}: message {message_id!r}"),
+                time=parse_time(message.get("created_date"), counts, f"{where}: message {message_id!r}"),
                 kind=_string(message.get("role")),
                 text="[deleted]" if message.get("deleted") else message["text"],
                 meta=meta if parent is None else None,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ramify.readers import list_files
-from ramify.readers.base import Policy, Report
+from ramify.readers.base import Policy, ReadCounts
 from ramify.readers.records import records
 from ramify.readers.reddit import Post, batches
 
@@ -26,11 +26,11 @@ def refuses(path: Path, head: bytes) -> str:
     return 'line 1: no JSON object with "link_id" and "body", or with "subreddit" and "title"'
 
 
-def read(paths: Sequence[Path], report: Report, *, policy: Policy) -> Iterator[pa.RecordBatch]:
+def read(paths: Sequence[Path], counts: ReadCounts, *, policy: Policy) -> Iterator[pa.RecordBatch]:
     """Read submissions and comments.
 
     Ids lose the prefixes `t1_` and `t3_`. Entities are unescaped. A submission's text is its title, a blank line and its body.
     """
     for path in list_files(paths):
-        for numbers, posts in records(path, report, Post):
-            yield from batches(numbers, posts, path, policy, report)
+        for numbers, posts in records(path, counts, Post):
+            yield from batches(numbers, posts, path, policy, counts)

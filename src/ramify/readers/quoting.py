@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ramify.errors import RamifyError
-from ramify.readers.base import Report, lines, open_bytes, read_before
+from ramify.readers.base import ReadCounts, lines, open_bytes, read_before
 from ramify.readers.columns import PARQUET, delimiter_of
 
 MARK = '"'
@@ -64,7 +64,7 @@ def detect_quote(path: Path, delimiter: str) -> str:
 def _lines(path: Path) -> Iterator[str]:
     """The lines with their ends. The delimiter and the mark are ASCII, so any single-byte encoding shows them."""
     with open_bytes(path) as stream:
-        for block in lines(stream, Report(), path):
+        for block in lines(stream, ReadCounts(), path):
             yield from (line.decode("latin-1") + "\n" for line in block)
 
 

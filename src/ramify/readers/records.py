@@ -8,32 +8,32 @@ from typing import TypeVar
 
 import msgspec
 
-from ramify.readers.base import Report, blocks, open_bytes
+from ramify.readers.base import ReadCounts, blocks, open_bytes
 from ramify.tree import encodable_json
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
 
-def records(path: Path, report: Report, kind: type[Record]) -> Iterator[tuple[Sequence[int], list[Record]]]:
+def records(path: Path, counts: ReadCounts, kind: type[Record]) -> Iterator[tuple[Sequence[int], list[Record]]]:
     """Yield batches of records and the numbers of their lines. All fields of `kind` must have defaults.
 
     Blank lines are ignored. Every other line is counted as read; a line that is not a JSON object is skipped as `bad_json`.
     """
     decoder = msgspec.json.Decoder(kind)
-    with open_bytes(path, report) as stream:
-        for numbers, block in blocks(stream, report, path):
+    with open_bytes(path, counts) as stream:
+        for numbers, block in blocks(stream, counts, path):
             try:
                 batch = decoder.decode_lines(block)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 batch = []
             if len(batch) != len(numbers):
-                numbers, batch = _one_by_one(path, report, decoder, numbers, block)
-            report.read += len(batch)
+                numbers, batch = _one_by_one(path, counts, decoder, numbers, block)
+            counts.read += len(batch)
             yield numbers, batch
 
 
 def _one_by_one(
-    path: Path, report: Report, decoder: msgspec.json.Decoder[Record], lines: range, block: bytes
+    path: Path, counts: ReadCounts, decoder: msgspec.json.Decoder[Record], lines: range, block: bytes
 ) -> tuple[list[int], list[Record]]:
     numbers, batch = [], []
     for number, line in zip(lines, block.split(b"\n")):
@@ -45,10 +45,10 @@ def _one_by_one(
             try:
                 record = _leniently(decoder.type, line)
             except (ValueError, RecursionError) as error:
-                report.read += 1
-                report.skip("bad_json", f"{path}, line {number}: {error}")
+                counts.read += 1
+                counts.skip("bad_json", f"{path}, line {number}: {error}")
                 continue
-            report.repair("odd_json", f"{path}, line {number}")
+            counts.repair("odd_json", f"{path}, line {number}")
         numbers.append(number)
         batch.append(record)
     return numbers, batch

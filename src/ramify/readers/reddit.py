@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from ramify.readers.base import EITHER, MUTE_TEXTS, Policy, Report, in_seconds, pc
+from ramify.readers.base import EITHER, MUTE_TEXTS, Policy, ReadCounts, in_seconds, pc
 from ramify.readers.values import parse_time
 
 NOBODY = "[deleted]"
@@ -30,14 +30,14 @@ def bare_id(name: Any) -> str | None:
     return _PREFIX.sub("", name) or None if isinstance(name, str) else None
 
 
-def resolve_parent(parent: str | None, submission: str, where: str, policy: Policy, report: Report) -> str | None:
+def resolve_parent(parent: str | None, submission: str, where: str, policy: Policy, counts: ReadCounts) -> str | None:
     """The parent of a comment, or its submission if it names none. None if the policy drops such comments."""
     if parent is not None:
         return parent
     if policy.missing_parent == "drop":
-        report.skip("missing_parent", where)
+        counts.skip("missing_parent", where)
         return None
-    report.repair("missing_parent", where)
+    counts.repair("missing_parent", where)
     return submission
 
 
@@ -66,23 +66,23 @@ class Post(msgspec.Struct, gc=False):
 
 
 def batches(
-    numbers: Sequence[int], posts: Sequence[Post], path: Path, policy: Policy, report: Report
+    numbers: Sequence[int], posts: Sequence[Post], path: Path, policy: Policy, counts: ReadCounts
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the submissions and the comments among some posts (`EITHER`), in order. `numbers`: their lines, for the report."""
+    """Yield the submissions and the comments among some posts (`EITHER`), in order. `numbers`: their lines."""
     comments = [place for place, post in enumerate(posts) if post.link_id is not None and post.id is not None]
     submissions = []
     if len(comments) < len(posts):
         submissions = [place for place, post in enumerate(posts) if _is_submission(post)]
         for number, post in zip(numbers, posts):
             if not _is_submission(post) and (post.link_id is None or post.id is None):
-                report.skip("not_a_post", f"{path}, line {number}: neither a comment nor a submission with an id")
+                counts.skip("not_a_post", f"{path}, line {number}: neither a comment nor a submission with an id")
     parts = []
     if submissions:
-        parts.append(_submissions([posts[place] for place in submissions], path, report))
+        parts.append(_submissions([posts[place] for place in submissions], path, counts))
     if comments:
-        batch = _comments([posts[place] for place in comments], path, report)
+        batch = _comments([posts[place] for place in comments], path, counts)
         if batch["parent"].null_count:
-            batch = _with_parents(batch, path, [numbers[place] for place in comments], policy, report)
+            batch = _with_parents(batch, path, [numbers[place] for place in comments], policy, counts)
             comments = np.array(comments)[batch["parent"].is_valid().to_numpy(zero_copy_only=False)]
             batch = batch.filter(batch["parent"].is_valid())
         parts.append(batch)
@@ -97,7 +97,7 @@ def _is_submission(post: Post) -> bool:
     return post.link_id is None and post.id is not None and (post.title is not None or post.selftext is not None)
 
 
-def _comments(posts: list[Post], path: Path, report: Report) -> pa.RecordBatch:
+def _comments(posts: list[Post], path: Path, counts: ReadCounts) -> pa.RecordBatch:
     tree = _ids([post.link_id for post in posts])
     parent = _ids([post.parent_id for post in posts])
     parent = pc.if_else(pc.equal(parent, ""), pa.scalar(None, pa.string()), parent)
@@ -105,27 +105,29 @@ def _comments(posts: list[Post], path: Path, report: Report) -> pa.RecordBatch:
     plain = pa.array([str(post.parent_id) if isinstance(post.parent_id, int) else None for post in posts], pa.string())
     texts = [post.body or "" for post in posts]
     texts = [_unescaped(text) if "&" in text else text for text in texts]
-    return _batch(posts, parent, tree, texts, _times(posts, path, report), or_parent=plain)
+    return _batch(posts, parent, tree, texts, _times(posts, path, counts), or_parent=plain)
 
 
-def _with_parents(batch: pa.RecordBatch, path: Path, lines: Iterable[int], policy: Policy, report: Report) -> pa.RecordBatch:
+def _with_parents(
+    batch: pa.RecordBatch, path: Path, lines: Iterable[int], policy: Policy, counts: ReadCounts
+) -> pa.RecordBatch:
     """Fill in missing parents: top-level comments of some dumps name none. Parents of comments to be dropped remain null."""
     columns = [batch.column(name).to_pylist() for name in ("parent", "tree", "id")]
     parents = [
-        resolve_parent(parent, tree, f"{path}, line {line}: comment {comment_id}", policy, report)
+        resolve_parent(parent, tree, f"{path}, line {line}: comment {comment_id}", policy, counts)
         for parent, tree, comment_id, line in zip(*columns, lines, strict=True)
     ]
     return batch.set_column(batch.schema.get_field_index("parent"), EITHER.field("parent"), pa.array(parents, pa.string()))
 
 
-def _submissions(posts: list[Post], path: Path, report: Report) -> pa.RecordBatch:
+def _submissions(posts: list[Post], path: Path, counts: ReadCounts) -> pa.RecordBatch:
     ids = _ids([post.id for post in posts])
     titles = [_unescaped(post.title or "") for post in posts]
     texts = [submission_text(title, _unescaped(post.selftext or "")) for title, post in zip(titles, posts)]
     metas = [
         json.dumps({"title": title, "subreddit": post.subreddit}, ensure_ascii=False) for title, post in zip(titles, posts)
     ]
-    return _batch(posts, pa.nulls(len(posts), pa.string()), ids, texts, _times(posts, path, report), metas=metas)
+    return _batch(posts, pa.nulls(len(posts), pa.string()), ids, texts, _times(posts, path, counts), metas=metas)
 
 
 def _unescaped(text: str) -> str:
@@ -177,11 +179,11 @@ def base36(number: int) -> str:
     return digits or "0"
 
 
-def _times(posts: list[Post], path: Path, report: Report) -> pa.Array:
+def _times(posts: list[Post], path: Path, counts: ReadCounts) -> pa.Array:
     try:
         times = in_seconds(pa.array([post.created_utc for post in posts], pa.float64()))
         if not times.null_count:
             return times
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         pass  # some are dates, or no times at all
-    return pa.array([parse_time(post.created_utc, report, f"{path}: post {post.id}") for post in posts], pa.float64())
+    return pa.array([parse_time(post.created_utc, counts, f"{path}: post {post.id}") for post in posts], pa.float64())

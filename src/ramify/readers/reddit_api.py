@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from ramify.readers import list_files
-from ramify.readers.base import A_FOLDER, Policy, Report, bad_option
+from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option
 from ramify.readers.documents import documents
 from ramify.readers.reddit import author, bare_id, resolve_parent, submission_text
 from ramify.readers.rows import Post, batches
@@ -34,24 +34,24 @@ def refuses(path: Path, head: bytes) -> str:
     return 'no "kind" that is Listing, t1, t3 or more, and no "replies" or "comments" of a post with a text'
 
 
-def read(paths: Sequence[Path], report: Report, *, policy: Policy, unescape: bool = True) -> Iterator[pa.RecordBatch]:
+def read(paths: Sequence[Path], counts: ReadCounts, *, policy: Policy, unescape: bool = True) -> Iterator[pa.RecordBatch]:
     """Read submissions and comments.
 
     `unescape`: unescape &amp; &lt; &gt; in texts. Responses contain these unless they were requested with raw_json=1.
-    "more" objects, which stand for comments that were not sent, are counted in `report.kept`.
+    "more" objects, which stand for comments that were not sent, are counted in `counts.kept`.
     """
     if not isinstance(unescape, bool):
         raise bad_option("unescape", "true or false", unescape)
-    return batches(_posts(paths, report, policy, unescaped if unescape else str), report)
+    return batches(_posts(paths, counts, policy, unescaped if unescape else str), counts)
 
 
-def _posts(paths: Sequence[Path], report: Report, policy: Policy, clean: Callable[[str], str]) -> Iterator[Post]:
+def _posts(paths: Sequence[Path], counts: ReadCounts, policy: Policy, clean: Callable[[str], str]) -> Iterator[Post]:
     for path in list_files(paths):
-        for where, document in documents(path, report):
-            yield from _walk(document, where, report, policy, clean)
+        for where, document in documents(path, counts):
+            yield from _walk(document, where, counts, policy, clean)
 
 
-def _walk(document: Any, where: str, report: Report, policy: Policy, clean: Callable[[str], str]) -> Iterator[Post]:
+def _walk(document: Any, where: str, counts: ReadCounts, policy: Policy, clean: Callable[[str], str]) -> Iterator[Post]:
     """Yield the posts of a document, depth first. The stack holds (object, the post in which it is nested)."""
     tree: str | None = None
     stack: list[tuple[Any, str | None]] = [(document, None)]
@@ -63,56 +63,56 @@ def _walk(document: Any, where: str, report: Report, policy: Policy, clean: Call
         if not isinstance(thing, dict):
             # An empty string means no replies. Other strings are ids of comments given elsewhere.
             if thing is document:
-                _refuse(thing, where, report)
+                _refuse(thing, where, counts)
             continue
         kind, inner = thing.get("kind"), thing.get("data")
         data: dict[str, Any] = inner if isinstance(inner, dict) else thing
         post_id = bare_id(data.get("id") or data.get("name"))
         if kind == "more" or ("count" in data and "children" in data and "body" not in data):
-            report.repair("more", where)
-            report.repair("more_comments", count=_count(data))
+            counts.repair("more", where)
+            counts.repair("more_comments", count=_count(data))
         elif kind == "t3" or (kind != "t1" and "body" not in data and isinstance(data.get("title"), str)):
             if post_id is None:
-                _refuse(data, where, report)
+                _refuse(data, where, counts)
                 continue
             tree = post_id
-            report.read += 1
-            yield _submission(data, post_id, clean, where, report)
+            counts.read += 1
+            yield _submission(data, post_id, clean, where, counts)
             stack += [(data.get(name), post_id) for name in ("comments", "replies")]
         elif kind == "t1" or isinstance(data.get("body"), str):
             discussion = bare_id(data.get("link_id")) or tree
             if post_id is None or discussion is None:
-                _refuse(data, where, report)
+                _refuse(data, where, counts)
             else:
-                report.read += 1
+                counts.read += 1
                 named = bare_id(data.get("parent_id")) or parent
-                parent_id = resolve_parent(named, discussion, f"{where}: comment {post_id}", policy, report)
+                parent_id = resolve_parent(named, discussion, f"{where}: comment {post_id}", policy, counts)
                 if parent_id is not None:
                     yield Post(
                         post_id,
                         parent_id,
                         discussion,
                         author(data.get("author")),
-                        parse_time(data.get("created_utc"), report, f"{where}: comment {post_id}"),
+                        parse_time(data.get("created_utc"), counts, f"{where}: comment {post_id}"),
                         text=clean(_text(data, "body")),
                     )
             stack.append((data.get("replies"), post_id))
         elif inside := [data[name] for name in _CONTAINERS if isinstance(data.get(name), list | dict)]:
             stack += [(child, parent) for child in reversed(inside)]
         elif data:
-            _refuse(data, where, report)
+            _refuse(data, where, counts)
 
 
-def _refuse(thing: Any, where: str, report: Report) -> None:
-    report.read += 1
-    report.skip("not_a_post", f"{where}: neither a comment nor a submission with an id: {thing!r:.80}")
+def _refuse(thing: Any, where: str, counts: ReadCounts) -> None:
+    counts.read += 1
+    counts.skip("not_a_post", f"{where}: neither a comment nor a submission with an id: {thing!r:.80}")
 
 
-def _submission(data: dict[str, Any], post_id: str, clean: Callable[[str], str], where: str, report: Report) -> Post:
+def _submission(data: dict[str, Any], post_id: str, clean: Callable[[str], str], where: str, counts: ReadCounts) -> Post:
     title, body = clean(_text(data, "title")), clean(_text(data, "selftext"))
     meta = {"title": title, "subreddit": data.get("subreddit")}
     text = submission_text(title, body)
-    time = parse_time(data.get("created_utc"), report, f"{where}: submission {post_id}")
+    time = parse_time(data.get("created_utc"), counts, f"{where}: submission {post_id}")
     return Post(post_id, None, post_id, author(data.get("author")), time, text=text, meta=meta)
 
 

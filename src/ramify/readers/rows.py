@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ramify.readers.base import POSTS, Report
+from ramify.readers.base import POSTS, ReadCounts
 from ramify.tree import encodable
 
 BATCH_ROWS = 1 << 14
@@ -36,7 +36,7 @@ class Post(NamedTuple):
     label: Any = None
 
 
-def batches(posts: Iterable[Post], report: Report, schema: pa.Schema = POSTS) -> Iterator[pa.RecordBatch]:
+def batches(posts: Iterable[Post], counts: ReadCounts, schema: pa.Schema = POSTS) -> Iterator[pa.RecordBatch]:
     """Yield record batches of `POSTS` or `LABELLED`.
 
     Metadata and labels that are nested too deeply to be written are left out and counted. Lone surrogates, which UTF-8 cannot
@@ -48,17 +48,17 @@ def batches(posts: Iterable[Post], report: Report, schema: pa.Schema = POSTS) ->
         pending.append(post)
         characters += len(post.text)
         if len(pending) >= BATCH_ROWS or characters >= BATCH_CHARACTERS:
-            yield _batch(pending, report, schema)
+            yield _batch(pending, counts, schema)
             pending, characters = [], 0
     if pending:
-        yield _batch(pending, report, schema)
+        yield _batch(pending, counts, schema)
 
 
-def _batch(posts: list[Post], report: Report, schema: pa.Schema) -> pa.RecordBatch:
+def _batch(posts: list[Post], counts: ReadCounts, schema: pa.Schema) -> pa.RecordBatch:
     columns = dict(zip(Post._fields, map(list, zip(*posts)), strict=True))
     for name in ("meta", "label"):
         columns[name] = [
-            None if value is None else _as_json(value, f"post {post.id!r} of {post.tree!r}: its {name}", report)
+            None if value is None else _as_json(value, f"post {post.id!r} of {post.tree!r}: its {name}", counts)
             for post, value in zip(posts, columns[name], strict=True)
         ]
     try:
@@ -69,11 +69,11 @@ def _batch(posts: list[Post], report: Report, schema: pa.Schema) -> pa.RecordBat
         return _arrays(columns, schema)
 
 
-def _as_json(value: Any, where: str, report: Report) -> str | None:
+def _as_json(value: Any, where: str, counts: ReadCounts) -> str | None:
     try:
         return json.dumps(value, ensure_ascii=False)
     except RecursionError:
-        report.repair("odd_json", f"{where} is nested too deeply")
+        counts.repair("odd_json", f"{where} is nested too deeply")
         return None
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from ramify.errors import RamifyError
 from ramify.readers import chat
 from ramify.readers.archives import ZIP, Source, from_folder, is_zip, source_of
-from ramify.readers.base import Held, Report, check_not_standard
+from ramify.readers.base import Held, ReadCounts, check_not_standard
 from ramify.readers.documents import loads
 from ramify.readers.messages import GONE, Accounts, LogNames, Message, Names, nodes, said
 from ramify.readers.values import fields, identifier, objects, seconds, string
@@ -54,11 +54,11 @@ def _is_export(source: Source) -> bool:
     return any(_is_day(source.read(day, held, None)) for day in days[:1])
 
 
-def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[chat.Log]:
+def logs(paths: Sequence[Path], counts: ReadCounts, *, names: Names = "name") -> Iterator[chat.Log]:
     """Yield one log per channel. `names`: authors are named as in users.json, or by their ids.
 
     A deleted message keeps its place, with the text "[deleted]". An edited message has its latest text. A reply whose thread
-    starts with a missing message is counted in `report.kept` as `missing_thread`.
+    starts with a missing message is counted in `counts.kept` as `missing_thread`.
     """
     given = LogNames()
     for export, channels in _exports(paths):
@@ -68,10 +68,10 @@ def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Ite
         for folder, days in channels.items():
             name = PurePosixPath(folder).name or export.path.resolve().stem
             about = described.get(name, {})
-            reader = _Channel(export, accounts, users, report)
+            reader = _Channel(export, accounts, users, counts)
             yield chat.Log(
                 given.give(string(about.get("name")) or name, f"{export.path.stem}/{name}"),
-                nodes(reader.records(days), report, called=accounts.name, missing="missing_thread"),
+                nodes(reader.records(days), counts, called=accounts.name, missing="missing_thread"),
                 said(**{name: fields(about.get(name)).get("value") for name in ("topic", "purpose")}),
                 f"{export.path}",
             )
@@ -193,8 +193,8 @@ def _descriptions(export: _Export) -> dict[str, dict[str, Any]]:
 class _Channel:
     """Reads the messages of one channel."""
 
-    def __init__(self, export: _Export, accounts: Accounts, users: dict[str, str], report: Report) -> None:
-        self._export, self._accounts, self._users, self._report = export, accounts, users, report
+    def __init__(self, export: _Export, accounts: Accounts, users: dict[str, str], counts: ReadCounts) -> None:
+        self._export, self._accounts, self._users, self._counts = export, accounts, users, counts
         self._held = Held("holds for one channel", "Export a shorter period.")
 
     def records(self, days: list[str]) -> list[Message]:
@@ -204,22 +204,22 @@ class _Channel:
         for day in days:
             place = self._export.source.where(day)
             if hidden := self._export.source.hidden.get(day, 0):
-                self._report.read += hidden
-                self._report.skip("doubled_file", f"{place}: only the last file of this name is read", hidden)
+                self._counts.read += hidden
+                self._counts.skip("doubled_file", f"{place}: only the last file of this name is read", hidden)
             try:
-                document = loads(self._export.source.read(day, self._held, self._report))
+                document = loads(self._export.source.read(day, self._held, self._counts))
             except ValueError as error:
-                self._report.read += 1
-                self._report.skip("bad_json", f"{place}: {error}")
+                self._counts.read += 1
+                self._counts.skip("bad_json", f"{place}: {error}")
                 continue
             # The API returns an object around the list.
             document = fields(document).get("messages", document)
             for number, message in enumerate(document if isinstance(document, list) else [document], 1):
-                self._report.read += 1
+                self._counts.read += 1
                 where = f"{place}, message {number}"
                 record = self._record(message, where) if isinstance(message, dict) else None
                 if record is None:
-                    self._report.skip("not_a_post", f'{where}: not an object with a time "ts"')
+                    self._counts.skip("not_a_post", f'{where}: not an object with a time "ts"')
                     continue
                 records.append(record)
                 for reply in objects(message.get("replies")):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ramify.readers import chat, list_files
-from ramify.readers.base import BLOCK_BYTES, Report, file_name, lacks, open_bytes
+from ramify.readers.base import BLOCK_BYTES, ReadCounts, file_name, lacks, open_bytes
 from ramify.readers.markup import MarkupError, XmlParser
 from ramify.readers.messages import LogNames, Message, in_order, said
 from ramify.readers.slack import plain
@@ -20,12 +20,12 @@ def refuses(path: Path, head: bytes) -> str:
     return lacks(path, head, b"<slack>", b"<team_domain>", b"<message conversation_id=")
 
 
-def logs(paths: Sequence[Path], report: Report) -> Iterator[chat.Log]:
+def logs(paths: Sequence[Path], counts: ReadCounts) -> Iterator[chat.Log]:
     """Yield one log per file. The rest of a file after its first XML error is skipped and counted once."""
     given = LogNames()
     for path in list_files(paths):
         about: dict[str, str] = {}
-        messages = _messages(path, about, report)
+        messages = _messages(path, about, counts)
         # The description of the channel precedes its messages.
         first = next(messages, None)
         if first is None:
@@ -34,7 +34,7 @@ def logs(paths: Sequence[Path], report: Report) -> Iterator[chat.Log]:
         name = "/".join(part for part in (team, channel) if part) or Path(file_name(path)).stem
         yield chat.Log(
             given.give(name, f"{name}/{start[:10]}", f"{path}"),
-            in_order(_all(first, messages), report, {}),
+            in_order(_all(first, messages), counts, {}),
             said(team=team, channel=channel, start=start, end=about.get("end_date")),
             f"{path}",
         )
@@ -45,7 +45,7 @@ def _all(first: Message, rest: Iterator[Message]) -> Iterator[Message]:
     yield from rest
 
 
-def _messages(path: Path, about: dict[str, str], report: Report) -> Iterator[Message]:
+def _messages(path: Path, about: dict[str, str], counts: ReadCounts) -> Iterator[Message]:
     """Yield messages. `about` receives the description of the channel before the first message."""
     ready: list[Message] = []
     fields: dict[str, str] = {}
@@ -71,9 +71,9 @@ def _messages(path: Path, about: dict[str, str], report: Report) -> Iterator[Mes
         path_of_tags.pop()
         if tag == "message":
             count += 1
-            report.read += 1
+            counts.read += 1
             where = f"{path}, line {parser.line}"
-            time = parse_time(fields.get("ts"), report, where)
+            time = parse_time(fields.get("ts"), counts, where)
             ready.append(
                 Message(
                     f"{count}",
@@ -86,7 +86,7 @@ def _messages(path: Path, about: dict[str, str], report: Report) -> Iterator[Mes
             )
 
     parser = XmlParser(start, end, text)
-    with open_bytes(path, report) as stream:
+    with open_bytes(path, counts) as stream:
         try:
             while data := stream.read(BLOCK_BYTES):
                 parser.feed(data)
@@ -95,5 +95,5 @@ def _messages(path: Path, about: dict[str, str], report: Report) -> Iterator[Mes
             parser.feed(b"", final=True)
         except MarkupError as error:
             yield from ready
-            report.read += 1
-            report.skip("bad_xml", f"{path}, line {error.line}: {error}")
+            counts.read += 1
+            counts.skip("bad_xml", f"{path}, line {error.line}: {error}")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ramify.errors import RamifyError
-from ramify.readers.base import Report, check_not_standard, lacks, open_bytes
+from ramify.readers.base import ReadCounts, check_not_standard, lacks, open_bytes
 from ramify.readers.markup import MarkupError, XmlParser, html_to_text
 from ramify.readers.rows import Post, batches
 from ramify.readers.values import parse_time
@@ -32,7 +32,7 @@ def refuses(path: Path, head: bytes) -> str:
     return lacks(path, head, b"<posts>") if path.name.lower().startswith("posts.xml") else "not named Posts.xml"
 
 
-def read(paths: Sequence[Path], report: Report) -> Iterator[pa.RecordBatch]:
+def read(paths: Sequence[Path], counts: ReadCounts) -> Iterator[pa.RecordBatch]:
     """Read the posts of sites. A path is a site's folder, its `Posts.xml`, or a folder of sites.
 
     Wiki pages and tag descriptions are skipped.
@@ -46,7 +46,7 @@ def read(paths: Sequence[Path], report: Report) -> Iterator[pa.RecordBatch]:
                 f"{path} holds no Posts.xml, and neither do its subfolders. Unpack the site's archive (.7z) into a folder."
             )
         sites += folders
-    return batches((post for site in dict.fromkeys(sites) for post in _posts(site, report)), report)
+    return batches((post for site in dict.fromkeys(sites) for post in _posts(site, counts)), counts)
 
 
 def _sites(folder: Path) -> Iterator[Path]:
@@ -59,21 +59,21 @@ def _table(site: Path, name: str) -> Path | None:
     return next((path for path in sorted(site.iterdir()) if path.name.lower().startswith(f"{name}.xml")), None)
 
 
-def _posts(site: Path, report: Report) -> Iterator[Post]:
+def _posts(site: Path, counts: ReadCounts) -> Iterator[Post]:
     name = site.resolve().name
     questions = _Questions()
     posts, comments = _table(site, "posts"), _table(site, "comments")
     if posts is None:
         raise RamifyError(f"{site} holds no Posts.xml.")
-    for where, row in _rows(posts, report):
-        report.read += 1
+    for where, row in _rows(posts, counts):
+        counts.read += 1
         post_id, kind = row.get("Id", ""), row.get("PostTypeId")
         question = row.get("ParentId", "") if kind == ANSWER else post_id
         if kind not in (QUESTION, ANSWER):
             questions.add(post_id, None)
-            report.skip("not_a_post", f"{where}: PostTypeId {kind}")
+            counts.skip("not_a_post", f"{where}: PostTypeId {kind}")
         elif not questions.add(post_id, question):
-            report.skip("bad_id", f"{where}: Id {post_id!r}, ParentId {row.get('ParentId')!r}")
+            counts.skip("bad_id", f"{where}: Id {post_id!r}, ParentId {row.get('ParentId')!r}")
         else:
             title, body = row.get("Title", ""), html_to_text(row.get("Body", ""))
             yield Post(
@@ -81,24 +81,24 @@ def _posts(site: Path, report: Report) -> Iterator[Post]:
                 parent=None if kind == QUESTION else question,
                 tree=f"{name}/{question}",
                 author=row.get("OwnerUserId") or row.get("OwnerDisplayName"),
-                time=parse_time(row.get("CreationDate"), report, where),
+                time=parse_time(row.get("CreationDate"), counts, where),
                 kind="question" if kind == QUESTION else "answer",
                 text="\n\n".join(part for part in (title, body) if part),
                 meta=_meta(name, row) if kind == QUESTION else None,
             )
-    for where, row in _rows(comments, report) if comments else ():
-        report.read += 1
+    for where, row in _rows(comments, counts) if comments else ():
+        counts.read += 1
         comment_id, post = row.get("Id", ""), row.get("PostId", "")
         question = questions.of(post)
         if not comment_id or question is None:
-            report.skip("not_a_post" if comment_id else "bad_id", f"{where}: a comment on post {post!r}")
+            counts.skip("not_a_post" if comment_id else "bad_id", f"{where}: a comment on post {post!r}")
             continue
         yield Post(
             id=f"c{comment_id}",
             parent=post,
             tree=f"{name}/{question}",
             author=row.get("UserId") or row.get("UserDisplayName"),
-            time=parse_time(row.get("CreationDate"), report, where),
+            time=parse_time(row.get("CreationDate"), counts, where),
             kind="comment",
             text=row.get("Text", "").strip(),
         )
@@ -151,7 +151,7 @@ class _Questions:
         return number if 0 < number <= self._HIGHEST else None
 
 
-def _rows(path: Path, report: Report) -> Iterator[tuple[str, dict[str, str]]]:
+def _rows(path: Path, counts: ReadCounts) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield (file and line, attributes) of every row. After a fault, reading resumes at the next row that begins a line."""
     rows: list[tuple[int, dict[str, str]]] = []
     root = ""
@@ -165,7 +165,7 @@ def _rows(path: Path, report: Report) -> Iterator[tuple[str, dict[str, str]]]:
             rows.append((skipped + parser.line, attributes))
 
     parser = XmlParser(start)
-    with open_bytes(path, report) as stream:
+    with open_bytes(path, counts) as stream:
         fed, before, chunk = 0, b"", stream.read(_CHUNK)
         while True:
             fault = None
@@ -184,8 +184,8 @@ def _rows(path: Path, report: Report) -> Iterator[tuple[str, dict[str, str]]]:
                 chunk = stream.read(_CHUNK)
                 continue
             around, at = before + chunk, max(1, len(before) + fault.offset - fed)
-            report.read += 1
-            report.skip("bad_xml", f"{path}, line {skipped + fault.line}: {fault}")
+            counts.read += 1
+            counts.skip("bad_xml", f"{path}, line {skipped + fault.line}: {fault}")
             if not chunk:
                 return
             newlines -= before.count(b"\n")

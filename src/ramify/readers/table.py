@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from ramify.readers import list_files, reddit
-from ramify.readers.base import A_FOLDER, EITHER, Policy, Report, bad_option, pc
+from ramify.readers.base import A_FOLDER, EITHER, Policy, ReadCounts, bad_option, pc
 from ramify.readers.columns import (
     LINE,
     Columns,
@@ -84,7 +84,7 @@ def refuses(path: Path, head: bytes) -> str:
 
 def read(
     paths: Sequence[Path],
-    report: Report,
+    counts: ReadCounts,
     *,
     policy: Policy = Policy(),  # noqa: B008
     columns: Mapping[str, str] | None = None,
@@ -113,19 +113,19 @@ def read(
     chosen = {ours: theirs for ours, theirs in columns.items() if ours == "label"}
     for path, layout in layouts.items():
         if label_type == "auto" and (chosen or "label" in layout.known(names[path])):
-            found = batches(path, Report(), layout.only("label"), chosen, delimiter, quotes[path])
+            found = batches(path, ReadCounts(), layout.only("label"), chosen, delimiter, quotes[path])
             survey(labels, found, path, f"{path}, row")
     for path, layout in layouts.items():
         row, order, spelling = 1, DateOrder(dates), ParentSpelling()
-        for batch in batches(path, report, layout, columns, delimiter, quotes[path]):
+        for batch in batches(path, counts, layout, columns, delimiter, quotes[path]):
             lines = batch.pop(LINE)
             label = pa.nulls(len(lines), pa.string())
             if "label" in batch:
-                label = _as_json(labels.json(decoded(batch.pop("label"), path, row, report), lines, f"{path}, row"))
+                label = _as_json(labels.json(decoded(batch.pop("label"), path, row, counts), lines, f"{path}, row"))
             if layout is REDDIT:
-                yield from _reddit_posts(batch, label, lines, path, row, policy, report, order)
+                yield from _reddit_posts(batch, label, lines, path, row, policy, counts, order)
             else:
-                yield _posts(batch, label, path, row, entities, report, order, spelling)
+                yield _posts(batch, label, path, row, entities, counts, order, spelling)
             row += len(lines)
 
 
@@ -151,11 +151,11 @@ def _posts(
     path: Path,
     first_row: int,
     entities: Entities,
-    report: Report,
+    counts: ReadCounts,
     order: DateOrder,
     spelling: ParentSpelling,
 ) -> pa.RecordBatch:
-    values = {name: strings(decoded(column, path, first_row, report)) for name, column in columns.items() if name != "time"}
+    values = {name: strings(decoded(column, path, first_row, counts)) for name, column in columns.items() if name != "time"}
     values["parent"] = spelling.like_ids(values["parent"], values["id"])
     count = len(values["id"])
     absent = pa.nulls(count, pa.large_string())
@@ -168,7 +168,7 @@ def _posts(
             "parent": pc.if_else(is_root, absent, values["parent"]).cast(pa.string()),
             "tree": values["tree"].cast(pa.string()),
             "author": pc.if_else(pc.equal(authors, reddit.NOBODY), absent, authors).cast(pa.string()),
-            "time": times(columns["time"], path, first_row, report, order)
+            "time": times(columns["time"], path, first_row, counts, order)
             if "time" in columns
             else pa.nulls(count, pa.float64()),
             "kind": values.get("kind", absent).cast(pa.string()),
@@ -180,7 +180,7 @@ def _posts(
     )
     is_complete = pc.and_(pc.not_equal(values["id"], "").fill_null(False), values["tree"].is_valid())
     for row in np.flatnonzero(~is_complete.to_numpy(zero_copy_only=False)).tolist():
-        report.skip("not_a_post", f"{path}, post {first_row + row}: no id or no tree")
+        counts.skip("not_a_post", f"{path}, post {first_row + row}: no id or no tree")
     return batch.filter(is_complete).cast(TABLE)
 
 
@@ -191,19 +191,19 @@ def _reddit_posts(
     path: Path,
     first_row: int,
     policy: Policy,
-    report: Report,
+    counts: ReadCounts,
     order: DateOrder,
 ) -> Iterator[pa.RecordBatch]:
     """Convert rows to the posts of a dump."""
     count = len(lines)
     values = {
-        name: strings(decoded(column, path, first_row, report)).to_pylist()
+        name: strings(decoded(column, path, first_row, counts)).to_pylist()
         for name, column in columns.items()
         if name != "time"
     }
     absent = [None] * count
     has_submissions = "title" in values or "selftext" in values
-    created = times(columns["time"], path, first_row, report, order).to_pylist() if "time" in columns else absent
+    created = times(columns["time"], path, first_row, counts, order).to_pylist() if "time" in columns else absent
     posts = []
     for place in range(count):
         row = {name: column[place] for name, column in values.items()}
@@ -226,7 +226,7 @@ def _reddit_posts(
     bare = [reddit.bare_id(post.id) for post in posts]
     labels = {name: value for name, value in zip(bare[::-1], label.to_pylist()[::-1]) if value is not None}
     splits = {name: value for name, value in zip(bare, values.get("split", absent)) if value}
-    for batch in reddit.batches(lines.to_pylist(), posts, path, policy, report):
+    for batch in reddit.batches(lines.to_pylist(), posts, path, policy, counts):
         ids = batch["id"].to_pylist()
         metas = batch["meta"]
         if splits and metas.null_count < len(metas):

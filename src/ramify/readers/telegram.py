@@ -9,7 +9,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from ramify.readers import chat
-from ramify.readers.base import Held, Report
+from ramify.readers.base import Held, ReadCounts
 from ramify.readers.documents import documents
 from ramify.readers.messages import Accounts, LogNames, Message, Names, head_of, nodes, said
 from ramify.readers.values import fields, identifier, parse_time, seconds, string
@@ -33,10 +33,10 @@ def refuses(path: Path, head: bytes) -> str:
     return 'no chat with a "type" and an "id" before its "messages", and no "about" that names Telegram'
 
 
-def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Iterator[chat.Log]:
+def logs(paths: Sequence[Path], counts: ReadCounts, *, names: Names = "name") -> Iterator[chat.Log]:
     """Yield one log per chat or topic. `names`: authors are named by their display names, or by their ids.
 
-    A reply to a message outside the export or in another chat is counted in `report.kept` as `missing_parent`. The label of a
+    A reply to a message outside the export or in another chat is counted in `counts.kept` as `missing_parent`. The label of a
     forwarded message is {"forwarded_from": its source}. Exports of the same chat, identified by its id, are joined.
     """
     accounts = Accounts(names)
@@ -44,21 +44,21 @@ def logs(paths: Sequence[Path], report: Report, *, names: Names = "name") -> Ite
     chats: dict[Any, _Chat] = {}
     held = Held("and the exports before it have", "Build from fewer exports at a time.")
     for path in _files(paths):
-        for place, document in documents(path, report, held):
+        for place, document in documents(path, counts, held):
             for about in _chats(document):
                 if not isinstance(about, dict) or not isinstance(about.get("messages"), list):
-                    report.read += 1
-                    report.skip("not_a_post", f'{place}: not a chat with a list "messages"')
+                    counts.read += 1
+                    counts.skip("not_a_post", f'{place}: not a chat with a list "messages"')
                     continue
                 # A chat without an id is not joined with any other.
                 export = chats.setdefault(_peer(about) or len(chats), _Chat(about, path))
-                export.records += _records(about["messages"], accounts, place, report)
+                export.records += _records(about["messages"], accounts, place, counts)
     for export in chats.values():
         for topic, records in _topics(export.records):
             full = f"{export.name}/{topic}" if topic else export.name
             yield chat.Log(
                 given.give(full, f"{full} {export.id or ''}".rstrip()),
-                nodes(records, report, called=accounts.name),
+                nodes(records, counts, called=accounts.name),
                 said(topic=topic),
                 f"{export.path}",
             )
@@ -100,14 +100,14 @@ def _chats(document: Any) -> list[Any]:
     return [document]
 
 
-def _records(messages: list[Any], accounts: Accounts, place: str, report: Report) -> Iterator[tuple[Message, str | None]]:
+def _records(messages: list[Any], accounts: Accounts, place: str, counts: ReadCounts) -> Iterator[tuple[Message, str | None]]:
     """Yield each message with the title of the topic that it opens, if any."""
     for number, message in enumerate(messages, 1):
-        report.read += 1
+        counts.read += 1
         where = f"{place}, message {number}"
         message_id = identifier(message.get("id")) if isinstance(message, dict) else None
         if message_id is None:
-            report.skip("not_a_post", f"{where}: not an object with an id")
+            counts.skip("not_a_post", f"{where}: not an object with an id")
             continue
         service = message.get("type") == "service"
         side = "actor" if service else "from"
@@ -117,15 +117,15 @@ def _records(messages: list[Any], accounts: Accounts, place: str, report: Report
         forwarded = string(message.get("forwarded_from"))
         parent = identifier(message.get("reply_to_message_id"))
         if parent is not None and message.get("reply_to_peer_id") is not None:
-            report.repair("missing_parent", where)
+            counts.repair("missing_parent", where)
             parent = None
         if message.get("type") == "unsupported":
-            report.repair("unsupported", where)
+            counts.repair("unsupported", where)
         record = Message(
             message_id,
             _service(message) if service else _text(message),
             author=account or name,
-            time=parse_time(_stamp(message, "date"), report, where),
+            time=parse_time(_stamp(message, "date"), counts, where),
             kind=chat.SYSTEM if service else "",
             label={"forwarded_from": forwarded} if forwarded else None,
             answers=parent,

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ramify.errors import RamifyError
 from ramify.readers import list_files
-from ramify.readers.base import A_FOLDER, GROUPED, Report, bad_option, blocks, file_name, open_bytes, wide_encoding
+from ramify.readers.base import A_FOLDER, GROUPED, ReadCounts, bad_option, blocks, file_name, open_bytes, wide_encoding
 from ramify.readers.encodings import AUTO, check_encoding, decoded, with_line_ends
 from ramify.readers.names import distinct_names, unpacked
 from ramify.readers.prose import unlike_prose
@@ -53,7 +53,7 @@ def refuses(path: Path, head: bytes) -> str:
 
 def read(
     paths: Sequence[Path],
-    report: Report,
+    counts: ReadCounts,
     *,
     unit: Unit = "document",
     headings: Headings = "auto",
@@ -75,24 +75,24 @@ def read(
         raise bad_option("headings", "auto, wikitext or none", headings)
     check_encoding(encoding)
     given = set(paths)
-    files = _files(paths, report)
+    files = _files(paths, counts)
     block_bytes = None if unit == "document" else _block_bytes(list(files))
     rows = _Rows(block_bytes)
     for path, name in files.items():
-        with open_bytes(path, report) as packed:
+        with open_bytes(path, counts) as packed:
             if reason := _no_text(packed.peek()[:_HEAD_BYTES], encoding):
                 if path in given:
                     raise RamifyError(f"{path} is not plain text: {reason}.")
-                _skip(path, reason, report)
+                _skip(path, reason, counts)
                 continue
             number = 1
-            for found in _units(_chunks(packed, path, encoding, report), unit, headings):
-                report.read += len(found.texts)
+            for found in _units(_chunks(packed, path, encoding, counts), unit, headings):
+                counts.read += len(found.texts)
                 for text, line in zip(found.texts, found.lines, strict=True):
                     if text is None:
                         remedy = "divide it" if unit == "line" else "choose a smaller unit, or divide a single line"
                         where = f"{path}, line {line}: a {unit} of more than {MAX_CHARACTERS:,} characters"
-                        report.skip("too_long", f"{where}; {remedy} (fold -s -w 1000)")
+                        counts.skip("too_long", f"{where}; {remedy} (fold -s -w 1000)")
                 rows.add(found, encodable(name), number)
                 number += len(found.texts)
                 if rows.are_enough:
@@ -104,7 +104,7 @@ def read(
 # --- files --------------------------------------------------------------------------------------------------------------
 
 
-def _files(paths: Sequence[Path], report: Report) -> dict[Path, str]:
+def _files(paths: Sequence[Path], counts: ReadCounts) -> dict[Path, str]:
     """File -> its name: that of the file, or the path from the named folder on. More folders distinguish equal names."""
     names: dict[Path, str] = {}
     for path in paths:
@@ -112,8 +112,8 @@ def _files(paths: Sequence[Path], report: Report) -> dict[Path, str]:
         texts = [file for file in inside if _has_ending(file)] or inside
         for file in texts:
             if path.is_dir() and not file.stat().st_size:
-                report.read += 1
-                report.skip("empty_file", f"{file}")
+                counts.read += 1
+                counts.skip("empty_file", f"{file}")
                 continue
             if file in names:
                 raise RamifyError(f"{file} is named twice, and would be read twice. Name each file or folder once.")
@@ -121,13 +121,13 @@ def _files(paths: Sequence[Path], report: Report) -> dict[Path, str]:
         taken = set(texts)
         for file in inside:
             if file not in taken:
-                _skip(file, f"not named {', '.join(ENDINGS)}, as other files in the folder are", report)
+                _skip(file, f"not named {', '.join(ENDINGS)}, as other files in the folder are", counts)
     return dict(zip(names, distinct_names(names, names.values()), strict=True))
 
 
-def _skip(path: Path, reason: str, report: Report) -> None:
-    report.read += 1
-    report.skip("not_text", f"{path}: {reason}")
+def _skip(path: Path, reason: str, counts: ReadCounts) -> None:
+    counts.read += 1
+    counts.skip("not_text", f"{path}: {reason}")
 
 
 def _has_ending(path: Path) -> bool:
@@ -205,7 +205,7 @@ def _is_utf8(line: bytes) -> bool:
 def _sample(head: bytes) -> str:
     """The whole lines of the first bytes of a file."""
     stream, encoding = with_line_ends(io.BufferedReader(io.BytesIO(head), buffer_size=len(head) + 1), AUTO)
-    chunks = _chunks_of(stream, Path(), encoding, Report())
+    chunks = _chunks_of(stream, Path(), encoding, ReadCounts())
     lines = [line for chunk in chunks for line in chunk.lines]
     return "\n".join(lines[:-1] if len(head) >= _HEAD_BYTES and len(lines) > 1 else lines)
 
@@ -231,29 +231,29 @@ class _Chunk:
     is_lost: bool
 
 
-def _chunks(packed: io.BufferedReader, path: Path, encoding: str, report: Report) -> Iterator[_Chunk]:
+def _chunks(packed: io.BufferedReader, path: Path, encoding: str, counts: ReadCounts) -> Iterator[_Chunk]:
     stream, encoding = with_line_ends(packed, encoding)
-    return _chunks_of(stream, path, encoding, report)
+    return _chunks_of(stream, path, encoding, counts)
 
 
-def _chunks_of(stream: io.BufferedReader, path: Path, encoding: str, report: Report) -> Iterator[_Chunk]:
-    too_long = Report()
+def _chunks_of(stream: io.BufferedReader, path: Path, encoding: str, counts: ReadCounts) -> Iterator[_Chunk]:
+    too_long = ReadCounts()
     offset = 0
     for numbers, block in blocks(stream, too_long, path, size=_READ_BYTES):
         is_lost, too_long.skipped = bool(too_long.skipped), type(too_long.skipped)()
-        text = decoded(block, encoding, numbers.start, path, report).removesuffix("\n")
+        text = decoded(block, encoding, numbers.start, path, counts).removesuffix("\n")
         if "\r" in text:
             text = text.replace("\r\n", "\n")
-        lines = (_without_controls(text, numbers.start, path, report) if _CONTROLS.search(text) else text).split("\n")
+        lines = (_without_controls(text, numbers.start, path, counts) if _CONTROLS.search(text) else text).split("\n")
         ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
         yield _Chunk(lines, numbers.start, offset + np.append(0, ends + 1)[: len(lines)], is_lost)
         offset += len(block)
 
 
-def _without_controls(text: str, first: int, path: Path, report: Report) -> str:
+def _without_controls(text: str, first: int, path: Path, counts: ReadCounts) -> str:
     for number, line in enumerate(text.split("\n"), first):
         if any(char not in _ALLOWED for char in _CONTROLS.findall(line)):
-            report.repair("control", f"{path}, line {number}")
+            counts.repair("control", f"{path}, line {number}")
     return _CONTROLS.sub(" ", text)
 
 

@@ -3,15 +3,15 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 from ramify.tree import FIRST_TIME, LAST_TIME
 
 
-def parse_time(value: Any, report: Report, where: str, *, unit: float = 1.0) -> float | None:
+def parse_time(value: Any, counts: ReadCounts, where: str, *, unit: float = 1.0) -> float | None:
     """`seconds` of a record's time. A value that is not a time is counted as `bad_time`."""
     time = seconds(value, unit=unit)
     if time is None and value not in (None, ""):
-        report.repair("bad_time", f"{where}: {value!r:.80}")
+        counts.repair("bad_time", f"{where}: {value!r:.80}")
     return time
 
 

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from ramify.errors import RamifyError
 from ramify.readers import list_files
-from ramify.readers.base import INTO_A_FILE, Report, bad_option, file_name, open_bytes, read_twice
+from ramify.readers.base import INTO_A_FILE, ReadCounts, bad_option, file_name, open_bytes, read_twice
 from ramify.readers.book import epub, gutenberg, html, markdown, standard_ebooks, tei
 from ramify.readers.book.levels import DEFAULT_LEVELS, make_tree, parse_levels
 from ramify.readers.book.outline import Work
@@ -30,7 +30,7 @@ class _Input(NamedTuple):
     """A work, or a file with works."""
 
     path: Path
-    read: Callable[[Path, Report, str], Work | Iterable[Work]]
+    read: Callable[[Path, ReadCounts, str], Work | Iterable[Work]]
 
 
 def refuses(path: Path, head: bytes) -> str:
@@ -53,7 +53,7 @@ def refuses(path: Path, head: bytes) -> str:
 
 def read(
     paths: Sequence[Path],
-    report: Report,
+    counts: ReadCounts,
     *,
     levels: str | Sequence[str] = DEFAULT_LEVELS,
     divisions: Literal["flatten", "level"] = "flatten",
@@ -62,38 +62,38 @@ def read(
 
     `levels` names the levels below the document. With `divisions="level"`, the parts, books and sections that a work has are
     levels, too; with "flatten", their titles are part of their chapters' titles. A level that a part of a work lacks is filled
-    with a node of its own and counted in `report.kept` as `missing_level`.
+    with a node of its own and counted in `counts.kept` as `missing_level`.
     """
     names = parse_levels(levels)
     if divisions not in ("flatten", "level"):
         raise bad_option("divisions", "flatten or level", divisions)
-    return _trees(paths, report, names, divisions, plain=False)
+    return _trees(paths, counts, names, divisions, plain=False)
 
 
 def read_text(
-    path: Path, report: Report, *, levels: Sequence[str], divisions: Literal["flatten", "level"] = "flatten"
+    path: Path, counts: ReadCounts, *, levels: Sequence[str], divisions: Literal["flatten", "level"] = "flatten"
 ) -> Iterator[Tree]:
     """`read` one path. A file that is no book is plain text, in which blank lines end paragraphs."""
-    return _trees([path], report, parse_levels(levels), divisions, plain=True)
+    return _trees([path], counts, parse_levels(levels), divisions, plain=True)
 
 
 def _trees(
-    paths: Sequence[Path], report: Report, names: Sequence[str], divisions: Literal["flatten", "level"], *, plain: bool
+    paths: Sequence[Path], counts: ReadCounts, names: Sequence[str], divisions: Literal["flatten", "level"], *, plain: bool
 ) -> Iterator[Tree]:
     given: set[str] = set()
     for path in paths:
         read_twice(path, INTO_A_FILE)
-        for each, root in _works(path, report, plain):
-            works = each.read(each.path, report, _name(each.path, root, given))
+        for each, root in _works(path, counts, plain):
+            works = each.read(each.path, counts, _name(each.path, root, given))
             for work in (works,) if isinstance(works, Work) else works:
-                if tree := make_tree(work, names, divisions, report):
+                if tree := make_tree(work, names, divisions, counts):
                     yield tree
 
 
-def _works(path: Path, report: Report, plain: bool) -> Iterator[tuple[_Input, Path]]:
+def _works(path: Path, counts: ReadCounts, plain: bool) -> Iterator[tuple[_Input, Path]]:
     """Yield the works in a file or folder, each with the folder that its name is relative to."""
     if not path.is_dir():
-        yield _input(path, report, plain), path.parent
+        yield _input(path, counts, plain), path.parent
         return
     inputs, others = _inputs_in(path)
     if not inputs:
@@ -102,8 +102,8 @@ def _works(path: Path, report: Report, plain: bool) -> Iterator[tuple[_Input, Pa
             "TEI (.xml), Markdown (.md), HTML or plain text (.txt)."
         )
     for file in others:
-        report.read += 1
-        report.skip("not_a_book", f"{file}")
+        counts.read += 1
+        counts.skip("not_a_book", f"{file}")
     for each in inputs:
         yield each, path if each.path != path else path.parent
 
@@ -124,7 +124,7 @@ def _name(path: Path, root: Path, given: set[str]) -> str:
 
 # --- kinds of input -------------------------------------------------------------------------------------------------------
 
-_BY_SUFFIX: dict[str, Callable[[Path, Report, str], Work | Iterable[Work]]] = {
+_BY_SUFFIX: dict[str, Callable[[Path, ReadCounts, str], Work | Iterable[Work]]] = {
     ".epub": epub.read,
     **dict.fromkeys(markdown.SUFFIXES, markdown.read),
     **dict.fromkeys(html.SUFFIXES, html.read),
@@ -158,7 +158,7 @@ def _inputs_in(folder: Path) -> tuple[list[_Input], list[Path]]:
     return list(inputs.values()), others
 
 
-def _input(path: Path, report: Report, plain: bool) -> _Input:
+def _input(path: Path, counts: ReadCounts, plain: bool) -> _Input:
     """The kind of a file: by its first bytes, or by its ending where they leave it open. `plain`: any other is plain text."""
     suffix = _suffix(path)
     if suffix == ".epub":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ramify.errors import RamifyError
 from ramify.readers import archives, list_files
-from ramify.readers.base import Report, check_not_standard, open_bytes, open_packed, wide_encoding
+from ramify.readers.base import ReadCounts, check_not_standard, open_bytes, open_packed, wide_encoding
 from ramify.readers.encodings import AUTO, decoded, with_line_ends
 
 MAX_FILE_BYTES = 64 << 20
@@ -31,15 +31,15 @@ class Container(ABC):
 class Folder(Container):
     """The files in a folder."""
 
-    def __init__(self, path: Path, report: Report) -> None:
+    def __init__(self, path: Path, counts: ReadCounts) -> None:
         self.path = path
         self.names = frozenset(file.relative_to(path).as_posix() for file in list_files([path]))
-        self._report = report
+        self._counts = counts
         self._bytes = 0
 
     def read(self, name: str) -> bytes:
         path = self.path / name
-        data = read_whole(path, self._report)
+        data = read_whole(path, self._counts)
         self._bytes += len(data)
         if self._bytes > MAX_BOOK_BYTES:
             raise _too_large(f"{self.path}", MAX_BOOK_BYTES)
@@ -56,7 +56,7 @@ class Archive(Container):
     that grow beyond the limits when they are decompressed.
     """
 
-    def __init__(self, path: Path, report: Report) -> None:
+    def __init__(self, path: Path, counts: ReadCounts) -> None:
         check_not_standard(path, "an EPUB", "its end is read first")
         self.path = path
         with open_packed(path) as file:
@@ -66,7 +66,7 @@ class Archive(Container):
         if not head.startswith(archives.ZIP):
             found = next((name for mark, name in _KNOWN.items() if head.lstrip().startswith(mark)), "no ZIP archive")
             raise RamifyError(f"{path} is {found}, and an EPUB is a ZIP archive. Convert it to EPUB, or leave it out.")
-        self._archive = archives.Archive(path, report, "Download or copy the book again.")
+        self._archive = archives.Archive(path, counts, "Download or copy the book again.")
         if name := self._archive.escaping:
             raise RamifyError(f"{path} holds a file {name!r}, whose name leads out of the archive. Leave this book out.")
         self.names = frozenset(self._archive.times)
@@ -106,21 +106,21 @@ def resolve(base: str, reference: str) -> str | None:
     return None if name.startswith(("../", "/")) or name == ".." else name
 
 
-def read_whole(path: Path, report: Report) -> bytes:
+def read_whole(path: Path, counts: ReadCounts) -> bytes:
     """The content of a file, decompressed. Raises `RamifyError` if it is larger than MAX_FILE_BYTES."""
-    with open_bytes(path, report) as stream:
+    with open_bytes(path, counts) as stream:
         data = stream.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
         raise _too_large(f"{path}", MAX_FILE_BYTES)
     return data
 
 
-def read_text(path: Path, report: Report) -> str:
+def read_text(path: Path, counts: ReadCounts) -> str:
     """The text of a file, with "\\n" at the ends of lines. Lines that are not UTF-8 are read as Windows-1252 and counted.
 
     Raises `RamifyError` if the file is not text.
     """
-    with open_bytes(path, report) as stream:
+    with open_bytes(path, counts) as stream:
         if b"\0" in stream.peek(1024)[:1024] and wide_encoding(stream.peek(4)) is None:
             raise RamifyError(
                 f"{path} is not text (byte 0 among its first 1,024). Convert it to EPUB, HTML, Markdown or plain text, or "
@@ -130,7 +130,7 @@ def read_text(path: Path, report: Report) -> str:
         data = lines.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
         raise _too_large(f"{path}", MAX_FILE_BYTES)
-    text = decoded(data.removeprefix(codecs.BOM_UTF8), encoding, 1, path, report)
+    text = decoded(data.removeprefix(codecs.BOM_UTF8), encoding, 1, path, counts)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ramify.errors import RamifyError
 from ramify.readers.archives import ZIP
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 from ramify.readers.book.container import Archive
 from ramify.readers.book.outline import Outline, Work
 from ramify.readers.book.package import elements, read_book, read_package
@@ -19,9 +19,9 @@ def is_epub(path: Path, head: bytes) -> bool:
     return path.suffix.lower() == ".epub" or (head.startswith(ZIP) and b"mimetypeapplication/epub+zip" in head[:256])
 
 
-def read(path: Path, report: Report, name: str) -> Work:
+def read(path: Path, counts: ReadCounts, name: str) -> Work:
     """Read a book. `name` becomes the id of its tree. Raises `RamifyError` if it is no EPUB, or if it is encrypted."""
-    container = Archive(path, report)
+    container = Archive(path, counts)
     try:
         if CONTAINER not in container.names:
             raise RamifyError(f"{path} is a ZIP archive without {CONTAINER}, so it is not an EPUB. Name the EPUB file itself.")
@@ -35,7 +35,7 @@ def read(path: Path, report: Report, name: str) -> Work:
         if package_name is None:
             raise RamifyError(f"{container.where(CONTAINER)} names no package that the archive holds. Download the book again.")
         package = read_package(container, package_name)
-        outline = Outline(report, f"{path}")
+        outline = Outline(counts, f"{path}")
         read_book(container, package, outline)
     finally:
         container.close()

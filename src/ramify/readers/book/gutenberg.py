@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 from ramify.readers.book.container import read_text
 from ramify.readers.book.outline import ABOVE, CHAPTER, Outline, Work, clean_line, kind_of
 
@@ -75,10 +75,10 @@ def is_gutenberg(head: bytes) -> bool:
     return bool(START.search(head.decode("utf-8", "replace").replace("\r", "")))
 
 
-def read(path: Path, report: Report, name: str) -> Work:
+def read(path: Path, counts: ReadCounts, name: str) -> Work:
     """Read a text. `name` becomes the id of its tree."""
-    text = read_text(path, report)
-    outline = Outline(report, f"{path}")
+    text = read_text(path, counts)
+    outline = Outline(counts, f"{path}")
     start, end = START.search(text), None
     meta: dict[str, str] = {}
     first = 1
@@ -234,7 +234,7 @@ def _paragraph(block: _Block, outline: Outline, has_verse: bool, has_notes: bool
     if pictures:
         text = _PICTURE.sub("", text)
     if has_notes:
-        outline.report.repair("note_mark", f"{outline.where}, {place}", len(_NOTE_MARK.findall(text)))
+        outline.counts.repair("note_mark", f"{outline.where}, {place}", len(_NOTE_MARK.findall(text)))
         text = _NOTE_MARK.sub("", text)
     if not is_verse:
         text = _DASH_AT_END.sub(r"\1", text).replace("\n", " ")

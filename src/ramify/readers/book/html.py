@@ -4,7 +4,7 @@ import re
 from html import unescape
 from pathlib import Path
 
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 from ramify.readers.book.container import read_whole
 from ramify.readers.book.outline import Outline, Work, clean_line
 from ramify.readers.book.xhtml import Page, Pages, decode_html
@@ -23,10 +23,10 @@ def looks_like_html(head: bytes) -> bool:
     return b"<html" in start or b"<!doctype html" in start
 
 
-def read(path: Path, report: Report, name: str) -> Work:
+def read(path: Path, counts: ReadCounts, name: str) -> Work:
     """Read a page. `name` becomes the id of its tree."""
-    data = read_whole(path, report)
-    outline = Outline(report, f"{path}")
+    data = read_whole(path, counts)
+    outline = Outline(counts, f"{path}")
     if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<?xml"):
         Pages(outline).read(Page(data))
     else:

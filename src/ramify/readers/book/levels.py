@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ramify.readers.base import Report, bad_option
+from ramify.readers.base import ReadCounts, bad_option
 from ramify.readers.book.outline import ABOVE, BELOW, CHAPTER, Division, Paragraph, Work
 from ramify.readers.sentences import sentences
 from ramify.tree import DOCUMENT, Node, Tree, encodable
@@ -55,20 +55,20 @@ def parse_levels(levels: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def make_tree(work: Work, levels: Sequence[str], divisions: Literal["flatten", "level"], report: Report) -> Tree | None:
+def make_tree(work: Work, levels: Sequence[str], divisions: Literal["flatten", "level"], counts: ReadCounts) -> Tree | None:
     """The tree of a work, or None if it holds no paragraph. Left-out and added nodes are counted."""
     root = _unwrapped(work.outline.root)
-    _drop_title_page(root, work, report)
-    _drop_empty(root, work, report)
+    _drop_title_page(root, work, counts)
+    _drop_empty(root, work, counts)
     if not root.content:
-        report.read += 1
-        report.skip("empty_book", f"{work.where}: no paragraph")
+        counts.read += 1
+        counts.skip("empty_book", f"{work.where}: no paragraph")
         return None
     _join_titles(root)
     roles = _roles(root)
     places, names = _places(root, roles, levels, divisions)
     title = root.title or str(work.meta.get("title", ""))
-    builder = _Builder(title, names, [name for name in levels if name in (PARAGRAPH, SENTENCE)], work, report)
+    builder = _Builder(title, names, [name for name in levels if name in (PARAGRAPH, SENTENCE)], work, counts)
     for event, item in _walk(root):
         if isinstance(item, Paragraph):
             builder.paragraph(item)
@@ -77,7 +77,7 @@ def make_tree(work: Work, levels: Sequence[str], divisions: Literal["flatten", "
                 builder.begin(item, places.get(id(item)))
             else:
                 builder.end()
-    report.read += len(builder.nodes)
+    counts.read += len(builder.nodes)
     return Tree(tuple(builder.nodes), id=work.id, meta={"title": title} | work.meta if title else work.meta)
 
 
@@ -118,7 +118,7 @@ def _unwrapped(root: Division) -> Division:
     return root
 
 
-def _drop_empty(root: Division, work: Work, report: Report) -> None:
+def _drop_empty(root: Division, work: Work, counts: ReadCounts) -> None:
     """Remove divisions without any paragraph, and printed tables of contents, and count them."""
     path = [root]
     for event, item in list(_divisions(root)):
@@ -129,15 +129,15 @@ def _drop_empty(root: Division, work: Work, report: Report) -> None:
         is_contents = _CONTENTS(item.title.strip(" .:")) and not item.divisions
         if is_contents or not item.content:
             path[-1].content = [each for each in path[-1].content if each is not item]
-            report.read += 1
+            counts.read += 1
             where = f"{work.where}: {item.kind or 'division'} {item.title!r:.80}"
             if is_contents:
-                report.skip("contents", where)
+                counts.skip("contents", where)
             else:
-                report.skip("empty_division", where)
+                counts.skip("empty_division", where)
 
 
-def _drop_title_page(root: Division, work: Work, report: Report) -> None:
+def _drop_title_page(root: Division, work: Work, counts: ReadCounts) -> None:
     """Leave out what stands before the first chapter and only repeats the title and the author."""
     names = {*_words(f"{root.title} {work.meta.get('title', '')} {work.meta.get('author', '')}")}
     known = {*names, *_BESIDE_NAMES}
@@ -151,8 +151,8 @@ def _drop_title_page(root: Division, work: Work, report: Report) -> None:
     count = next((count for count, item in enumerate(root.content) if not repeats(item)), 0)
     if count:
         del root.content[:count]
-        report.read += 1
-        report.skip("titlepage", f"{work.where}: it repeats the title and the author")
+        counts.read += 1
+        counts.skip("titlepage", f"{work.where}: it repeats the title and the author")
 
 
 def _words(text: str) -> list[str]:
@@ -315,11 +315,11 @@ class _Builder:
     goes to the next paragraph.
     """
 
-    def __init__(self, title: str, names: Sequence[str], text_levels: Sequence[str], work: Work, report: Report) -> None:
+    def __init__(self, title: str, names: Sequence[str], text_levels: Sequence[str], work: Work, counts: ReadCounts) -> None:
         self.nodes = [Node(kind=DOCUMENT, id=ROOT_ID, label=encodable(title) or None)]
         self._names = names
         self._has_paragraphs, self._has_sentences = PARAGRAPH in text_levels, SENTENCE in text_levels
-        self._work, self._report = work, report
+        self._work, self._counts = work, counts
         self._language = _language(work)
         self._root = _Container(0, "")
         self._containers: list[_Container | None] = [None for _ in names]
@@ -355,7 +355,7 @@ class _Builder:
         for text in texts:
             node = self._add(parent, SENTENCE, self._waiting_title(), text)
             if len(text) > LONG_SENTENCE and (words := len(text.split())) > LONG_SENTENCE:
-                self._report.repair("long_sentence", f"{self._work.where}: sentence {self.nodes[node].id}, {words:,} words", 1)
+                self._counts.repair("long_sentence", f"{self._work.where}: sentence {self.nodes[node].id}, {words:,} words", 1)
 
     def _container(self) -> _Container:
         """The node of the lowest level above paragraphs. Missing nodes on the way to it are made."""
@@ -370,7 +370,7 @@ class _Builder:
                 node = self._add(parent, name, TITLES.join(title for title in titles if title))
                 container = self._containers[place] = _Container(node, self.nodes[node].id)
                 if division is None:
-                    self._report.repair("missing_level", f"{self._work.where}: {name} {container.id}")
+                    self._counts.repair("missing_level", f"{self._work.where}: {name} {container.id}")
             parent = container
         return parent
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 from ramify.readers.book.container import read_text
 from ramify.readers.book.outline import Outline, Work
 from ramify.readers.markup import html_to_text
@@ -23,10 +23,10 @@ _ATTRIBUTES = re.compile(r"\s*\{(?::?\s*[#.][^{}]*|-|[\w-]+=[^{}]*)\}\s*$")
 """Identifiers and classes after a heading, as Pandoc, Kramdown and others read them."""
 
 
-def read(path: Path, report: Report, name: str) -> Work:
+def read(path: Path, counts: ReadCounts, name: str) -> Work:
     """Read a file. `name` becomes the id of its tree. Footnotes are left out and counted."""
-    text = read_text(path, report)
-    outline = Outline(report, f"{path}")
+    text = read_text(path, counts)
+    outline = Outline(counts, f"{path}")
     meta: dict[str, str] = {}
     offset = 0
     if front := _FRONT_MATTER.match(text):
@@ -59,7 +59,7 @@ def _without_notes(lines: Sequence[str], outline: Outline, offset: int) -> Itera
         else:
             in_note = False
             marks = _NOTE_MARK.findall(line)
-            outline.report.repair("note_mark", f"{outline.where}, line {number}", len(marks))
+            outline.counts.repair("note_mark", f"{outline.where}, line {number}", len(marks))
             yield _NOTE_MARK.sub("", line) if marks else line
 
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 
 CHAPTER = "chapter"
 ABOVE = ("volume", "book", "part", "division", "act")
@@ -61,9 +61,9 @@ class Work:
 class Outline:
     """Collects the divisions and paragraphs of one work in reading order."""
 
-    def __init__(self, report: Report, where: str) -> None:
+    def __init__(self, counts: ReadCounts, where: str) -> None:
         self.root = Division("document")
-        self.report = report
+        self.counts = counts
         self.where = where
         self._open = [self.root]
 
@@ -120,8 +120,8 @@ class Outline:
 
     def skip(self, reason: str, place: str = "", count: int = 1) -> None:
         """Count content that is left out. `place` follows the name of the file."""
-        self.report.read += count
-        self.report.skip(reason, f"{self.where}{place and ', ' + place}", count)
+        self.counts.read += count
+        self.counts.skip(reason, f"{self.where}{place and ', ' + place}", count)
 
     def _append(self, division: Division) -> None:
         self._open[-1].content.append(division)

@@ -44,7 +44,7 @@ def read_book(container: Container, package: Package, outline: Outline) -> None:
     Elements with semantic types divide a book. If it has none, its table of contents does, or else its headings.
     """
     if package.fault:
-        outline.report.repair("bad_xml", package.fault)
+        outline.counts.repair("bad_xml", package.fault)
     data = {name: container.read(name) for name in dict.fromkeys(package.spine)}
     is_typed = any(_TYPED_SECTION.search(content) for content in data.values())
     listed = [targets for name, targets in package.contents.items() if name in data]

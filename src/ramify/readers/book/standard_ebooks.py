@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 from ramify.readers.book.container import Folder
 from ramify.readers.book.outline import Outline, Work
 from ramify.readers.book.package import read_book, read_package
@@ -15,10 +15,10 @@ def package_of(folder: Path) -> str | None:
     return next((name for name in PACKAGES if (folder / name).is_file()), None)
 
 
-def read(folder: Path, report: Report, name: str) -> Work:
+def read(folder: Path, counts: ReadCounts, name: str) -> Work:
     """Read a book from its folder. `name` becomes the id of its tree."""
-    container = Folder(folder, report)
+    container = Folder(folder, counts)
     package = read_package(container, package_of(folder) or PACKAGES[0])
-    outline = Outline(report, f"{folder}")
+    outline = Outline(counts, f"{folder}")
     read_book(container, package, outline)
     return Work(name, f"{folder}", outline, package.meta)

@@ -6,7 +6,7 @@ from html.entities import html5
 from pathlib import Path
 
 from ramify.errors import RamifyError
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 from ramify.readers.book.container import read_whole
 from ramify.readers.book.outline import Outline, Work, clean_line, kind_of
 from ramify.readers.book.xhtml import DIVISIONS
@@ -51,10 +51,10 @@ def is_tei(head: bytes) -> bool:
     return (NAMESPACE in head and b"<TEI" in head) or b"<TEI.2" in head
 
 
-def read(path: Path, report: Report, name: str) -> Iterator[Work]:
+def read(path: Path, counts: ReadCounts, name: str) -> Iterator[Work]:
     """Yield the documents of a file. `name` becomes the id of the first one, and "name/2" of the second."""
-    data = read_whole(path, report)
-    events = _Events(path, report, name)
+    data = read_whole(path, counts)
+    events = _Events(path, counts, name)
     try:
         events.parser.feed(data, final=True)
     except MarkupError as error:
@@ -75,10 +75,10 @@ class _Element:
 class _Events:
     """Turns the events of a parser into works."""
 
-    def __init__(self, path: Path, report: Report, name: str) -> None:
+    def __init__(self, path: Path, counts: ReadCounts, name: str) -> None:
         self.works: list[Work] = []
         self.parser = XmlParser(self.start, self.end, self.text, self.entity)
-        self._path, self._report, self._name = path, report, name
+        self._path, self._counts, self._name = path, counts, name
         self._stack: list[_Element] = []
         self._work: Work | None = None
         # The height of the stack at the element that is left out with everything in it; 0 if there is none.
@@ -110,9 +110,9 @@ class _Events:
             if tag in LEFT_OUT:
                 outline.skip(LEFT_OUT[tag], self._place)
             elif tag == "fw":
-                outline.report.repair("page_number", f"{outline.where}, {self._place}")
+                outline.counts.repair("page_number", f"{outline.where}, {self._place}")
             else:
-                outline.report.repair("alternative", f"{outline.where}, {self._place}")
+                outline.counts.repair("alternative", f"{outline.where}, {self._place}")
             return
         element.is_division = bool(_DIVISION(tag))
         element.is_block = element.is_division or (
@@ -131,7 +131,7 @@ class _Events:
         elif tag == "cell" or (tag == "lb" and attributes.get("break") != "no"):
             self._parts.append(" ")
         elif tag == "gap":
-            outline.report.repair("gap", f"{outline.where}, {self._place}")
+            outline.counts.repair("gap", f"{outline.where}, {self._place}")
 
     def end(self, tag: str) -> None:
         element = self._stack[-1]
@@ -169,7 +169,7 @@ class _Events:
     def entity(self, name: str) -> None:
         """An entity without a definition: one that HTML defines, or an unknown one, which stays as it is written."""
         if f"{name};" not in html5:
-            self._report.repair("unknown_entity", f"{self._path}, {self._place}: &{name};")
+            self._counts.repair("unknown_entity", f"{self._path}, {self._place}: &{name};")
         self.text(html5.get(f"{name};", f"&{name};"))
 
     @property
@@ -179,7 +179,7 @@ class _Events:
     def _begin_work(self, attributes: Mapping[str, str]) -> None:
         name = f"{self._name}/{len(self.works) + 1}" if self.works else self._name
         meta = {"language": attributes["xml:lang"]} if attributes.get("xml:lang") else {}
-        self._work = Work(name, f"{self._path}", Outline(self._report, f"{self._path}"), meta)
+        self._work = Work(name, f"{self._path}", Outline(self._counts, f"{self._path}"), meta)
         self.works.append(self._work)
 
     def _start_in_header(self, tag: str, attributes: Mapping[str, str]) -> None:

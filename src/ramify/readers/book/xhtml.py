@@ -135,7 +135,7 @@ class Pages:
             XmlParser(_ignore, entity=_ignore).feed(page.data, final=True)
         except MarkupError as error:
             where = f"{self._outline.where}{page.place and ', ' + page.place}, line {error.line}"
-            self._outline.report.repair("bad_xml", f"{where}: {error}")
+            self._outline.counts.repair("bad_xml", f"{where}: {error}")
             self.read_html(page)
             return
         events = _Events(self._outline, page, self._by_id)
@@ -148,7 +148,7 @@ class Pages:
         html, bad_line = decode_html(page.data)
         if bad_line:
             where = f"{self._outline.where}{page.place and ', ' + page.place}, line {bad_line}"
-            self._outline.report.repair("encoding", where)
+            self._outline.counts.repair("encoding", where)
         events = _Events(self._outline, page, self._by_id)
         parser = _Html(events)
         try:
@@ -300,7 +300,7 @@ class _Events:
     def entity(self, name: str) -> None:
         """An entity without a definition: one that HTML defines, or an unknown one, which stays as it is written."""
         if f"{name};" not in html5:
-            self._outline.report.repair("unknown_entity", f"{self._where}: &{name};")
+            self._outline.counts.repair("unknown_entity", f"{self._where}: &{name};")
         self.text(html5.get(f"{name};", f"&{name};"))
 
     def imply_ends(self, tag: str) -> None:
@@ -347,7 +347,7 @@ class _Events:
     def _leaves_out(self, tag: str, types: Sequence[str], classes: Sequence[str], identifier: str) -> bool:
         for name in (*types, *classes):
             if name in MARKS:
-                self._outline.report.repair(MARKS[name], self._where)
+                self._outline.counts.repair(MARKS[name], self._where)
                 return True
         reason = next((LEFT_OUT[name] for name in types if name in LEFT_OUT), None) or next(
             (CLASSES_LEFT_OUT[name] for name in (*classes, identifier) if name in CLASSES_LEFT_OUT), None

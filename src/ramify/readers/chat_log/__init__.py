@@ -5,7 +5,7 @@ and time that come before authors, or tells of the channel (`*** bob joined`, `-
 kind "system". Lines before the first message are of this kind, too. The id of a message is the number of its first line, from
 0, so that annotations refer to lines of the file.
 
-Every line is counted: `report.read` counts messages and lines left out, and `report.kept["continuation"]` the further lines of
+Every line is counted: `counts.read` counts messages and lines left out, and `counts.kept["continuation"]` the further lines of
 messages.
 """
 
@@ -21,7 +21,7 @@ from typing import Literal
 from ramify.errors import RamifyError
 from ramify.files import STANDARD
 from ramify.readers import chat, irc
-from ramify.readers.base import Report, bad_option, open_bytes
+from ramify.readers.base import ReadCounts, bad_option, open_bytes
 from ramify.readers.chat import Log
 from ramify.readers.chat_log.inference import MARGIN_BITS, SAMPLE_LINES, first_lines, infer
 from ramify.readers.chat_log.layout import Layout, Line, dated
@@ -75,7 +75,7 @@ def refuses(path: Path, head: bytes) -> str:
 
 def logs(
     paths: Sequence[Path],
-    report: Report,
+    counts: ReadCounts,
     *,
     pattern: str = "",
     encoding: str = AUTO,
@@ -97,22 +97,22 @@ def logs(
         raise bad_option("hours", "auto, 12 or 24", hours)
     DayOrder(dates)
     given = Pattern(pattern) if pattern else None
-    inputs = [file for path in paths for file in (_in_folder(path, given, report) if path.is_dir() else [path])]
+    inputs = [file for path in paths for file in (_in_folder(path, given, counts) if path.is_dir() else [path])]
     for path, name in zip(inputs, log_names(inputs)):
         beside = path.with_name(short(path) + LINKS)
         links = beside if annotations == "beside" and path != STANDARD and beside.exists() else None
-        stream = open_bytes(path, report)
-        blocks = _without_marks(log_lines(stream, path, encoding, report))
+        stream = open_bytes(path, counts)
+        blocks = _without_marks(log_lines(stream, path, encoding, counts))
         first, layout = _begin(blocks, given, path)
         if layout is None:
             # Blank lines only.
             count = sum(map(len, first))
-            report.read += count
-            report.skip("blank_line", f"{path}", count)
+            counts.read += count
+            counts.skip("blank_line", f"{path}", count)
             yield Log(name, iter(()), where=str(path))
             continue
         system = learn(list(first_of(first, SAMPLE_LINES)), layout)
-        reader = _Reader(path, layout, system, report, _clock(path, layout, first, encoding, dates, hours, report))
+        reader = _Reader(path, layout, system, counts, _clock(path, layout, first, encoding, dates, hours, counts))
         messages = reader.messages(chain(first, blocks), stream)
         meta = {} if given else {"pattern": layout.pattern.source}
         yield Log(name, messages if links is None else reader.linked(messages, links), meta, str(path), links is not None)
@@ -128,7 +128,7 @@ def beside(paths: Sequence[Path], options: Mapping[str, object]) -> list[Path]:
 
 def _head_lines(head: bytes) -> list[str]:
     stream, encoding = with_line_ends(io.BufferedReader(io.BytesIO(head)), AUTO)
-    lines = text_lines(stream.read().removeprefix(b"\xef\xbb\xbf"), encoding, 1, Path(), Report())
+    lines = text_lines(stream.read().removeprefix(b"\xef\xbb\xbf"), encoding, 1, Path(), ReadCounts())
     if len(head) >= HEAD_BYTES:
         del lines[-1:]
     return [_MARKS.sub("", line) for line in lines]
@@ -220,7 +220,7 @@ def _inferred(blocks: Sequence[list[str]], path: Path) -> Layout:
     )
 
 
-def _in_folder(folder: Path, given: Pattern | None, report: Report) -> list[Path]:
+def _in_folder(folder: Path, given: Pattern | None, counts: ReadCounts) -> list[Path]:
     found = []
     for path in logs_of(folder):
         lines = _head_lines(head_of(path))
@@ -229,8 +229,8 @@ def _in_folder(folder: Path, given: Pattern | None, report: Report) -> list[Path
             layout = Layout(given)
             reason = "" if any(layout.read(line) for line in lines) else "the pattern matches none of its first lines"
         if reason:
-            report.read += 1
-            report.skip("not_a_log", f"{path}: {reason}")
+            counts.read += 1
+            counts.skip("not_a_log", f"{path}: {reason}")
         else:
             found.append(path)
     if not found:
@@ -286,7 +286,7 @@ def _ordinal(day: Day) -> int:
 
 
 def _clock(
-    path: Path, layout: Layout, first: Sequence[list[str]], encoding: str, dates: Given, hours: str, report: Report
+    path: Path, layout: Layout, first: Sequence[list[str]], encoding: str, dates: Given, hours: str, counts: ReadCounts
 ) -> _LogClock:
     """The clock of a log. The whole file decides what its stamps leave open, and only the first lines of a pipe."""
     order = DayOrder(dates)
@@ -295,7 +295,7 @@ def _clock(
         known = next((line.date for text in chain.from_iterable(first) if (line := layout.read(text)) and line.date), None)
         again = _read_again(path, layout, first, encoding) if known and is_open(known) else iter(())
         if ambiguous := order.settle(line.date for line in again if line.date):
-            report.repair("open_date", f"{path}: {ambiguous} and all other dates are ambiguous, read as month/day")
+            counts.repair("open_date", f"{path}: {ambiguous} and all other dates are ambiguous, read as month/day")
         if order.open_year:
             raise RamifyError(
                 f"{path}: the date {order.open_year} and all others may begin or end with the year. Give their order with "
@@ -313,7 +313,7 @@ def _read_again(path: Path, layout: Layout, first: Sequence[list[str]], encoding
         yield from (line for text in chain.from_iterable(first) if (line := layout.read(text)))
         return
     with open_bytes(path) as stream:
-        for lines in _without_marks(log_lines(stream, path, encoding, Report())):
+        for lines in _without_marks(log_lines(stream, path, encoding, ReadCounts())):
             yield from (line for text in lines if (line := layout.read(text)))
 
 
@@ -323,8 +323,8 @@ def _read_again(path: Path, layout: Layout, first: Sequence[list[str]], encoding
 class _Reader:
     """Reads the messages of one log."""
 
-    def __init__(self, path: Path, layout: Layout, system: SystemLines, report: Report, clock: _LogClock) -> None:
-        self._path, self._layout, self._system, self._report, self._clock = path, layout, system, report, clock
+    def __init__(self, path: Path, layout: Layout, system: SystemLines, counts: ReadCounts, clock: _LogClock) -> None:
+        self._path, self._layout, self._system, self._counts, self._clock = path, layout, system, counts, clock
         self._current: Line | None = None
         self._start = 0
         self._time: float | None = None
@@ -347,7 +347,7 @@ class _Reader:
             yield from self._messages(blocks)
 
     def _messages(self, blocks: Iterable[list[str]]) -> Iterator[Node]:
-        read, report = self._layout.read, self._report
+        read, counts = self._layout.read, self._counts
         shown: list[list[str]] = []
         for lines in blocks:
             if not self._found:
@@ -361,11 +361,11 @@ class _Reader:
                     continue
                 if self._current is not None:
                     yield self._finish()
-                report.read += 1
+                counts.read += 1
                 if (stamp := (found.date, found.time)) != self._last_stamp and stamp != (None, None):
                     self._last_stamp = stamp
                     if fault := self._clock.set(*stamp):
-                        report.repair(fault, f"{self._path}, line {number + 1}")
+                        counts.repair(fault, f"{self._path}, line {number + 1}")
                         self._last_stamp = (None, None)
                 self._begin(number, found)
             self.lines += len(lines)
@@ -374,7 +374,7 @@ class _Reader:
             yield self._finish()
             for number, line in more:
                 if line:
-                    report.read += 1
+                    counts.read += 1
                     yield Node(line.replace("\t", " "), None, False, str(number), None, self._now(), chat.SYSTEM)
                 else:
                     self._skip("blank_line", number)
@@ -431,13 +431,13 @@ class _Reader:
             if current is not None:
                 yield self._finish()
             self._drop_blank()
-            self._report.read += 1
+            self._counts.read += 1
             if date is not None and not self._layout.has_date:
                 self._last_stamp = (None, None)
                 if fault := self._clock.begin(date, time):
-                    self._report.repair(fault, f"{self._path}, line {number + 1}")
+                    self._counts.repair(fault, f"{self._path}, line {number + 1}")
             elif opens:
-                self._report.repair("unparsed", f"{self._path}, line {number + 1}")
+                self._counts.repair("unparsed", f"{self._path}, line {number + 1}")
             self._begin(number, Line(line, None, chat.SYSTEM, None, None))
             return
         self._continue(number, line)
@@ -463,8 +463,8 @@ class _Reader:
         self._more.append((number, line.removeprefix(self._system.margin)))
 
     def _skip(self, reason: str, number: int) -> None:
-        self._report.read += 1
-        self._report.skip(reason, f"{self._path}, line {number + 1}")
+        self._counts.read += 1
+        self._counts.skip(reason, f"{self._path}, line {number + 1}")
 
     def _drop_blank(self) -> None:
         for number in self._blank:
@@ -491,7 +491,7 @@ class _Reader:
             more = [line for _, line in self._more]
             text = "\n".join([text, *more]) if text.strip() else textwrap.dedent("\n".join(more)).strip("\n")
             for number, _ in self._more:
-                self._report.repair("continuation", f"{self._path}, line {number + 1}")
+                self._counts.repair("continuation", f"{self._path}, line {number + 1}")
             self._more, self._has_more = [], True
         if "\t" in text:
             text = text.replace("\t", " ")

@@ -16,7 +16,7 @@ from typing import Literal
 from ramify.errors import RamifyError
 from ramify.files import STANDARD
 from ramify.readers import chat
-from ramify.readers.base import Report, bad_option, blocks, open_bytes
+from ramify.readers.base import ReadCounts, bad_option, blocks, open_bytes
 from ramify.readers.chat import Log
 from ramify.readers.dates import DateOrder, First, is_slashed
 from ramify.readers.encodings import AUTO, check_encoding, with_line_ends
@@ -48,7 +48,7 @@ def refuses(path: Path, head: bytes) -> str:
 
 def logs(
     paths: Sequence[Path],
-    report: Report,
+    counts: ReadCounts,
     *,
     dialect: str = AUTO,
     encoding: str = AUTO,
@@ -75,11 +75,11 @@ def logs(
     if hours not in (AUTO, "12", "24"):
         raise bad_option("hours", "auto, 12 or 24", hours)
     DateOrder(dates)
-    inputs = [file for path in paths for file in (_in_folder(path, dialect, encoding, report) if path.is_dir() else [path])]
+    inputs = [file for path in paths for file in (_in_folder(path, dialect, encoding, counts) if path.is_dir() else [path])]
     for path, name in zip(inputs, log_names(inputs)):
         beside = path.with_name(short(path) + LINKS)
         links = beside if annotations == "beside" and path != STANDARD and beside.exists() else None
-        messages = _messages(path, report, dialect, encoding, links, DateOrder(dates), hours)
+        messages = _messages(path, counts, dialect, encoding, links, DateOrder(dates), hours)
         if tokens == "beside":
             messages = _with_tokens(messages, path.with_name(short(path) + TOKENS))
         yield Log(name, messages, where=str(path), names_parents=links is not None)
@@ -107,7 +107,7 @@ def _with_tokens(messages: Iterator[Node], path: Path) -> Iterator[Node]:
 
 
 def _messages(
-    path: Path, report: Report, dialect: str, encoding: str, annotated: Path | None, order: DateOrder, hours: str
+    path: Path, counts: ReadCounts, dialect: str, encoding: str, annotated: Path | None, order: DateOrder, hours: str
 ) -> Iterator[Node]:
     links = None if annotated is None else answers(annotated, short(path))
     clock = Clock(date_in(path), order)
@@ -116,14 +116,14 @@ def _messages(
     has_times = False
     parents, starts = None, False
     before = 0
-    with open_bytes(path, report) as stream:
-        for lines in log_lines(stream, path, encoding, report):
+    with open_bytes(path, counts) as stream:
+        for lines in log_lines(stream, path, encoding, counts):
             if not patterns and (patterns := _chosen(lines, dialect, path, before + 1)):
-                twelve = _runs_twice(path, lines, encoding, patterns, order, hours, report)
+                twelve = _runs_twice(path, lines, encoding, patterns, order, hours, counts)
                 clock = Clock(date_in(path), order, twelve=twelve)
             # Before the first message no dialect can be chosen. System lines are alike in all dialects.
             main, *others = [pattern.line.fullmatch for pattern in patterns or map(DIALECTS.__getitem__, _names(dialect))]
-            report.read += len(lines)
+            counts.read += len(lines)
             for number, line in enumerate(lines, start=before):
                 if links is not None:
                     parents, starts = links.get(number, (None, False))
@@ -132,14 +132,14 @@ def _messages(
                     match = next((match for other in others if (match := other(line))), None)
                 if match is None:
                     if not _is_blank(line):
-                        report.repair("unparsed", f"{path}, line {number + 1}")
+                        counts.repair("unparsed", f"{path}, line {number + 1}")
                     yield Node(line.replace("\t", " "), parents, starts, str(number), None, clock.time, chat.SYSTEM)
                     continue
                 has_times = has_times or bool(match[STAMP])
                 if match[STAMP] and match[STAMP] != last_stamp:
                     last_stamp = match[STAMP]
                     if fault := clock.set(last_stamp):
-                        report.repair(fault, f"{path}, line {number + 1}")
+                        counts.repair(fault, f"{path}, line {number + 1}")
                         last_stamp = None
                 group = match.lastindex or 0
                 text = match[group]
@@ -149,13 +149,13 @@ def _messages(
                     author, kind = system_author(text), chat.SYSTEM
                     if group == dialects.SYSTEM and text.startswith("--- "):
                         if fault := clock.set_by_text(text):
-                            report.repair(fault, f"{path}, line {number + 1}")
+                            counts.repair(fault, f"{path}, line {number + 1}")
                     elif group == dialects.UNSTAMPED:
                         # "--- Day changed" and "--- Log opened" have no author.
                         author = author if text.startswith("===") else None
                         last_stamp = None
                         if fault := clock.set_by_text(text):
-                            report.repair(fault, f"{path}, line {number + 1}")
+                            counts.repair(fault, f"{path}, line {number + 1}")
                 if "\t" in text:
                     text = text.replace("\t", " ")
                 # The time at which a log was opened is that of no message.
@@ -173,7 +173,7 @@ def _runs_twice(
     patterns: Sequence[dialects.Dialect],
     order: DateOrder,
     hours: str,
-    report: Report,
+    counts: ReadCounts,
 ) -> bool:
     """Whether the log has a twelve-hour clock. It also settles which number of a date is the day."""
     first = next(_stamps([lines], patterns), None)
@@ -182,11 +182,11 @@ def _runs_twice(
     with ExitStack() as files:
         blocks = iter([lines])
         if path != STANDARD and path.is_file():
-            blocks = log_lines(files.enter_context(open_bytes(path)), path, encoding, Report())
+            blocks = log_lines(files.enter_context(open_bytes(path)), path, encoding, ReadCounts())
         if not is_slashed(first):
             return hours == "12" or (hours == AUTO and runs_twice(_stamps(blocks, patterns)))
         if ambiguous := order.settle(_stamps(blocks, patterns)):
-            report.repair("open_date", f"{path}: {ambiguous} and all other dates are ambiguous, read as month/day")
+            counts.repair("open_date", f"{path}: {ambiguous} and all other dates are ambiguous, read as month/day")
     return False
 
 
@@ -197,15 +197,15 @@ def _stamps(blocks: Iterable[list[str]], patterns: Sequence[dialects.Dialect]) -
             yield match[STAMP]
 
 
-def log_lines(packed: io.BufferedReader, path: Path, encoding: str, report: Report) -> Iterator[list[str]]:
+def log_lines(packed: io.BufferedReader, path: Path, encoding: str, counts: ReadCounts) -> Iterator[list[str]]:
     """Yield blocks of lines. A line that is too long becomes an empty message, so it counts as repaired, not as skipped."""
-    too_long = Report()
+    too_long = ReadCounts()
     stream, encoding = with_line_ends(packed, encoding)
     for numbers, block in blocks(stream, too_long, path, size=BLOCK_BYTES):
         if too_long.skipped:
-            report.repair("too_long", too_long.examples["too_long"][0])
-            too_long = Report()
-        yield text_lines(block, encoding, numbers.start, path, report)
+            counts.repair("too_long", too_long.examples["too_long"][0])
+            too_long = ReadCounts()
+        yield text_lines(block, encoding, numbers.start, path, counts)
 
 
 # --- choice of the dialect ------------------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ def _unknown(path: Path, sample: list[tuple[int, str]], fits: Mapping[str, Fit])
 def _no_log(head: bytes, dialect: str, encoding: str, share: float, *, from_first_line: bool = False) -> str:
     """The reason why the first bytes of a file do not look like a log; "" if they do."""
     stream, encoding = with_line_ends(io.BufferedReader(io.BytesIO(head)), encoding)
-    lines = text_lines(stream.read().removeprefix(b"\xef\xbb\xbf"), encoding, 1, Path(), Report())
+    lines = text_lines(stream.read().removeprefix(b"\xef\xbb\xbf"), encoding, 1, Path(), ReadCounts())
     if len(head) >= HEAD_BYTES:
         del lines[-1:]
     numbered = list(islice(((number, line) for number, line in enumerate(lines, 1) if not _is_blank(line)), SAMPLE_LINES))
@@ -303,12 +303,12 @@ def _is_blank(line: str) -> bool:
 # --- files ----------------------------------------------------------------------------------------------------------------
 
 
-def _in_folder(folder: Path, dialect: str, encoding: str, report: Report) -> list[Path]:
+def _in_folder(folder: Path, dialect: str, encoding: str, counts: ReadCounts) -> list[Path]:
     logs = []
     for path in logs_of(folder):
         if reason := _no_log(head_of(path), dialect, encoding, share=0.5):
-            report.read += 1
-            report.skip("not_a_log", f"{path}: {reason}")
+            counts.read += 1
+            counts.skip("not_a_log", f"{path}: {reason}")
         else:
             logs.append(path)
     if not logs:

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from ramify.readers.base import Report
+from ramify.readers.base import ReadCounts
 from ramify.readers.encodings import decoded
 
 _CODES = re.compile(
@@ -14,12 +14,12 @@ _CODES = re.compile(
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 
 
-def text_lines(block: bytes, encoding: str, first: int, path: Path, report: Report) -> list[str]:
+def text_lines(block: bytes, encoding: str, first: int, path: Path, counts: ReadCounts) -> list[str]:
     """The lines of a block without line ends and colour codes. `first` is the number of the first line, from 1.
 
     An undecodable line is read as cp1252 (`auto`), or its undecodable bytes become U+FFFD. It is counted.
     """
-    text = decoded(block, encoding, first, path, report).replace("\r\n", "\n")
+    text = decoded(block, encoding, first, path, counts).replace("\r\n", "\n")
     # Before codes are removed, because an unfinished line may hold nothing else.
     text = text[:-1] if text.endswith(("\n", "\r")) else text
     if _CONTROLS.search(text):
