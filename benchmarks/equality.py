@@ -93,6 +93,7 @@ VOLATILE_FILES = ("*/tensorboard/*", "*/set/tokens-*")
 SECONDS = r"(?:\d+ h \d+ min|\d+ min(?: \d+ s)?|\d+ s)"
 VOLATILE = {
     r"[\d,]+ tokens/s": "N tokens/s",
+    r"view\.rows=": "view.streams=",
     rf"(?:  |, ){SECONDS}(?: of this stage)? left": "",
     rf"{SECONDS}, [\d,]+ tokens of [\w ]+ per second": "N tokens per second",
     r"The demo took \d+ seconds": "The demo took N seconds",
