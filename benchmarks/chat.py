@@ -36,13 +36,13 @@ import torch
 
 import ramify
 from ramify.cli.disentangle import LIVE_BATCH
-from ramify.disentangle.data.blocks import list_candidates
+from ramify.disentangle.data.candidates import list_candidates
 from ramify.disentangle.data.channel_builder import build_channel
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.features.pairs import compute_features
 from ramify.disentangle.inference.disentangler import Disentangler
-from ramify.disentangle.inference.predict import encode_messages
 from ramify.disentangle.inference.prefetch import prefetch_batches
+from ramify.disentangle.inference.vectors import encode_messages
 from ramify.disentangle.models.mht import MaskedHierarchicalTransformer
 from ramify.metrics.conversations import match, score
 from ramify.nn.precision import Precision, autocast

@@ -31,10 +31,11 @@ from ramify.dataset.build import build
 from ramify.dataset.store import Store
 from ramify.disentangle.config import DecodingConfig
 from ramify.disentangle.data.logs import Logs
+from ramify.disentangle.data.targets import decode_start
 from ramify.disentangle.inference.decode import decode
 from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.evaluation import match_links
-from ramify.disentangle.inference.predict import decode_start, predict_posterior
+from ramify.disentangle.inference.predict import predict_posterior
 from ramify.disentangle.posterior import LinkPosterior
 from ramify.disentangle.reranker import fit_reranker
 from ramify.metrics.conversations import Agreement, Log, count_agreement

@@ -48,36 +48,17 @@ class Change(NamedTuple):
 
 
 CHANGED_ON_PURPOSE: dict[str, Change] = {
-    "embed/xlnet*": Change("XLNet pads rows inside: last bits of its vectors differ, and files list nodes in stored order"),
-    "python/embed-xlnet*": Change("XLNet pads rows inside, so the last bits of its vectors differ", limit=2e-6),
-    "generate/sampled*": Change("draws are counter-based, so sampled texts differ"),
-    "*xlnet-lm*": Change("the recipe trains full orders"),
-    "score/unknown*": Change("unknown pieces are counted"),
-    "*unknown_tokens*": Change("unknown pieces are counted"),
-    "evaluate/*/stderr*": Change("the kind of run is named, and unknown pieces are counted"),
-    "evaluate/rows/stdout*": Change("scores per byte leave out windows with unknown pieces"),
-    "*longer_than_row": Change("scores say whether a text is longer than a row"),
-    "*/refused/stderr*": Change("refusals name the models that can"),
-    "generate/*/stderr*": Change("notes say the model, not its path"),
-    "score/*/stderr*": Change("notes say the model, not its path"),
-    "python/export-xlnet/stderr*": Change("notes say the model, not its path"),
-    "*/README.md:*": Change("answers have attributes"),
-    "embed/agent/*:schema ramify": Change("files of vectors name the model with its row layout"),
-    "python/export-*/hf/*": Change("exports hold the layout and the special tokens of their tokenizer"),
-    "train/bert-pair/run/tokenizer.json:post_processor*": Change("its checkpoint is such an export"),
-    "help/*": Change("options come from the declarations of verbs"),
+    **{f"*/run.json:run.stages.*.{name}": Change("stages may last epochs") for name in ("epochs", "evaluate_unit")},
+    "*/run.json:run.view.rows": Change("the setting of parallel streams has its own name"),
+    "*/run.json:run.view.streams": Change("the setting of parallel streams has its own name"),
+    "train/*/stderr*": Change("training names what it does before its first step"),
+    "tokenizer/*/stderr*": Change("training names what it does before its first step"),
+    "demo/stderr*": Change("training names what it does before its first step"),
+    "data/table/*": Change("a split that no hash falls into takes a tree"),
+    "data/labelled/*": Change("a split that no hash falls into takes a tree"),
+    "export/folders/datasets/*": Change("a split that no hash falls into takes a tree"),
     "demo/demo/data/dataset.json:inputs*": Change("the path of the source"),
     "demo/demo/report.html*": Change("the path of the source"),
-    "*/config.json:format": Change("saved models have a new format"),
-    "*/config.json:kind": Change("saved models have a new format"),
-    "*:*input.layout": Change("saved models have a new format"),
-    "*/run.json:format": Change("runs have a new format"),
-    "*/run.json:run.view.rows": Change("view.rows is called view.streams"),
-    "*/run.json:run.view.streams": Change("view.rows is called view.streams"),
-    **{
-        f"*/run.json:run.stages.*.{name}": Change("training has new settings")
-        for name in ("accumulator_start", "average", "bias_correction", "rho", "slant_ratio")
-    },
 }
 """Pattern of CASE/FILE:KEY -> the change and its reason."""
 

@@ -46,14 +46,14 @@ from ramify.batching.views.documents import Documents
 from ramify.dataset.store import Store
 from ramify.inference.base import TOKENS
 from ramify.inference.documents.evaluation import held_out
+from ramify.inference.documents.masked_children import hidden_children, measure_targets
 from ramify.inference.documents.measures import HeldOut
-from ramify.inference.documents.retrieval import hidden_children, measure_targets
 from ramify.inference.documents.vectors import EncodedDocuments, encode_documents, read_documents
 from ramify.models.agent import AgentConfig, CoherenceChecker
 from ramify.nn.blocks import TransformerEncoder
 from ramify.nn.ragged import Rows, runs
 from ramify.readers.sentences import sentences
-from ramify.tasks.nested_autoencoder import NestedAutoencoder
+from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tree import DOCUMENT, Node, Tree
 from rows import add_options, append_rows
 

@@ -7,6 +7,9 @@
 `results/PAGE.md`. `results.toml` is the first page (benchmarks/results.md), `log.toml` the log (benchmarks/log.md).
 `blocks.toml` holds tables for other files, `machines.toml` the machines, `allowed.toml` the decimal numbers without a row.
 
+Rows hold all digits of a figure; pages show three significant ones (`places_of` says when more). `digits = 4` in a table of
+`PAGE.toml` shows its figures with four, on all pages.
+
 In notes and template tables, `{table.row.column}` is the value of a row, `{table.row.column:full}` the value with its spread,
 interval and range, and `{table.row.column:.1f}` the rounded value. In other files, a comment names the row and the value
 follows it:
@@ -23,6 +26,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -74,25 +78,60 @@ def settings(name: str) -> dict[str, Any]:
 # --- numbers ---------------------------------------------------------------------------------------------------------------
 
 
-def number(value: Decimal) -> str:
-    shown = f"{value:,}".lower()
-    return shown.replace("-", "−", 1) if shown.startswith("-") else shown
+DIGITS = 3
+
+
+@cache
+def digits_of_tables() -> Mapping[str, int]:
+    """Return the significant digits of tables whose comparisons need more than `DIGITS`."""
+    described = [table for name in pages() for table in settings(name)["tables"] if "digits" in table]
+    return {key: table["digits"] for table in described for key in (table["id"], *table.get("also", ()))}
+
+
+def places_of(row: Row) -> int:
+    """Return the number of decimal places of a row's figures: three significant digits (or `digits` of its table), and more if
+    the first digit of the uncertainty stands further right. Negative: the value is rounded to tens, hundreds …"""
+    uncertainties = [row.spread, *((high - low) / 2 for low, high in filter(None, (row.interval, row.range)))]
+    of_value = digits_of_tables().get(row.table, DIGITS) - 1 - _magnitude(row.value)
+    return max(of_value, *(-_magnitude(each) for each in uncertainties if each), of_value)
+
+
+def _magnitude(value: Decimal) -> int:
+    return value.adjusted() if value else 0
+
+
+def number(value: Decimal, places: int) -> str:
+    """Format a number with at most `places` decimal places. Whole numbers stay exact, and no number gets more digits than its
+    row has."""
+    exponent = int(value.as_tuple().exponent)
+    if exponent >= 0 or "E" in str(value):
+        shown = f"{value:,}".lower()
+    else:
+        kept = min(places, -exponent)
+        shown = f"{round(value, kept):z,.{max(kept, 0)}f}"
+    return re.sub("^-", "−", shown)
 
 
 def value_of(row: Row) -> str:
-    return number(row.value) + (f" ± {number(row.spread)}" if row.spread is not None else "")
+    places = places_of(row)
+    return number(row.value, places) + (f" ± {number(row.spread, places)}" if row.spread is not None else "")
 
 
 def in_full(row: Row) -> str:
     """Format the value with its spread, interval, range and runs."""
+    places = places_of(row)
     parts = [value_of(row)]
     if row.interval:
-        p_value = "" if row.p is None else f", p {'≤' if row.p == Decimal('0.0001') else '='} {number(row.p)}"
-        parts.append(f"({number(row.interval[0])} to {number(row.interval[1])}{p_value})")
+        low, high = (number(bound, places) for bound in row.interval)
+        p_value = ""
+        if row.p is not None:
+            sign = "≤" if row.p == Decimal("0.0001") else "="
+            p_value = f", p {sign} {number(row.p, DIGITS - 1 - _magnitude(row.p))}"
+        parts.append(f"({low} to {high}{p_value})")
     if row.range:
-        parts.append(f"[{number(row.range[0])} to {number(row.range[1])}]")
+        parts.append(f"[{number(row.range[0], places)} to {number(row.range[1], places)}]")
     if row.runs:
-        parts.append(f"[{', '.join(number(each) for each in row.runs)}]")
+        parts.append(f"[{', '.join(number(run, places) for run in row.runs)}]")
     if row.target:
         parts.append(f"(target: {row.target})")
     return " ".join(parts)
@@ -104,7 +143,7 @@ def shown(rows: Rows, name: str, form: str) -> str:
     row = rows[name]
     if form == "full":
         return in_full(row)
-    return number(Decimal(format(row.value, form))) if form else value_of(row)
+    return re.sub("^-", "−", f"{row.value:,{form}}") if form else value_of(row)
 
 
 _REFERENCE = re.compile(r"\{([a-z0-9_-]+(?:\.[a-z0-9_-]+)+)(?::([^}]*))?\}")

@@ -2,13 +2,15 @@
 
     python benchmarks/xlnet_speed.py step --tokens 512
     python benchmarks/xlnet_speed.py step --tokens 128
+    python benchmarks/xlnet_speed.py step --tokens 128 --dropout 0
     python benchmarks/xlnet_speed.py peak --tokens 512
 
 `pip install -e .[bench]` installs the reference.
 
 Both sides of `step` have the same sizes (d 256, 4 layers, 4 heads), vocabulary, dropout, rows, targets, masks (two
 halves), segments and memory (three quarters of a row). A step is forward, backward, clipping and a fused AdamW update.
-The sides alternate in one process and one thread; the ratio is the median of paired ratios of process time. Rows are
+`--dropout 0` leaves dropout out on both sides. The ratio then falls by the share of Ramify's own dropout (`nn/dropout.py`). The
+sides alternate in one process and one thread; the ratio is the median of paired ratios of process time. Rows are
 random tokens, because words do not change the cost. `counted` is the ratio of forward multiply-adds in linear maps and
 attention. `peak` is the memory that a side needs beyond the started process, in a process of its own.
 """
@@ -34,7 +36,6 @@ from ramify.tasks.permutation_lm import factorization_order
 from rows import add_options, append_rows
 
 ROWS, VOCAB, DIM, LAYERS, HEADS, FFN = 8, 8192, 256, 4, 4, 1024
-DROPOUT = 0.1
 TARGETS = {512: 85, 128: 21}
 """Targets of a row, by its length."""
 
@@ -66,7 +67,7 @@ def batches(tokens: int, seed: int = 0) -> Any:
 
 
 class Ours:
-    def __init__(self, tokens: int) -> None:
+    def __init__(self, tokens: int, dropout: float) -> None:
         torch.manual_seed(0)
         self.config = XLNetConfig(
             vocab_size=VOCAB,
@@ -74,8 +75,8 @@ class Ours:
             num_layers=LAYERS,
             num_heads=HEADS,
             ffn_dim=FFN,
-            dropout=DROPOUT,
-            attention_dropout=DROPOUT,
+            dropout=dropout,
+            attention_dropout=dropout,
             memory=3 * tokens // 4,
         )
         self.model = XLNet(self.config).train()
@@ -94,13 +95,13 @@ class Ours:
 
 
 class Theirs:
-    def __init__(self, tokens: int) -> None:
+    def __init__(self, tokens: int, dropout: float) -> None:
         from transformers import XLNetConfig as Config
         from transformers import XLNetLMHeadModel
 
         torch.manual_seed(0)
-        fields = config_to_hf(Ours(tokens).config, tokens // 2)
-        del fields["architectures"], fields["model_type"], fields["d_head"]
+        fields = config_to_hf(Ours(tokens, dropout).config) | {"reuse_len": tokens // 2}
+        del fields["model_type"], fields["d_head"]
         self.model = XLNetLMHeadModel(Config(**fields)).train()
         self.parameters = [*self.model.parameters()]
         self.optimizer = torch.optim.AdamW(self.parameters, lr=1e-4, fused=True)
@@ -136,7 +137,7 @@ def _update(parameters: list[torch.nn.Parameter], optimizer: torch.optim.Optimiz
     optimizer.zero_grad(set_to_none=True)
 
 
-SIDES: dict[str, Callable[[int], Any]] = {"transformers": Theirs, "ramify": Ours}
+SIDES: dict[str, Callable[[int, float], Any]] = {"transformers": Theirs, "ramify": Ours}
 
 
 def operations(tokens: int, side: str) -> float:
@@ -176,7 +177,7 @@ def _timed(call: Callable[[], Any]) -> float:
 
 
 def step(arguments: argparse.Namespace) -> None:
-    sides = {name: make(arguments.tokens) for name, make in SIDES.items()}
+    sides = {name: make(arguments.tokens, arguments.dropout) for name, make in SIDES.items()}
     source = batches(arguments.tokens)
     times: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(arguments.repeats + 2):
@@ -199,13 +200,13 @@ def step(arguments: argparse.Namespace) -> None:
         **{f"{name}, ms per step": 1000 * each for name, each in seconds.items()},
     }
     print(json.dumps(found | {"processor": torch.backends.cpu.get_cpu_capability()}))
-    append_rows(arguments, "xlnet_speed", f"{arguments.tokens} tokens", found)
+    append_rows(arguments, "xlnet_speed", f"{arguments.tokens} tokens, dropout {arguments.dropout:g}", found)
 
 
 def peak(arguments: argparse.Namespace) -> None:
     """The peak memory of each side, in a process of its own."""
     if arguments.side:
-        side, source = SIDES[arguments.side](arguments.tokens), batches(arguments.tokens)
+        side, source = SIDES[arguments.side](arguments.tokens, arguments.dropout), batches(arguments.tokens)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         for _ in range(4):
             side.step(next(source))
@@ -213,18 +214,20 @@ def peak(arguments: argparse.Namespace) -> None:
         return
     found = {}
     for name in SIDES:
-        command = [sys.executable, __file__, "peak", "--tokens", str(arguments.tokens), "--side", name]
+        sizes = ["--tokens", str(arguments.tokens), "--dropout", str(arguments.dropout)]
+        command = [sys.executable, __file__, "peak", *sizes, "--side", name]
         found[f"{name}, MiB above the start"] = float(
             subprocess.run(command, check=True, capture_output=True, text=True).stdout
         )
     print(json.dumps(found))
-    append_rows(arguments, "xlnet_speed", f"{arguments.tokens} tokens", found)
+    append_rows(arguments, "xlnet_speed", f"{arguments.tokens} tokens, dropout {arguments.dropout:g}", found)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("call", choices=("step", "peak"))
     parser.add_argument("--tokens", type=int, choices=sorted(TARGETS), default=512)
+    parser.add_argument("--dropout", type=float, default=0.1, help="of states and attention, on both sides (default: 0.1)")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--side", choices=sorted(SIDES), default="")
     add_options(parser)

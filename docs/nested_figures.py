@@ -31,8 +31,9 @@ from ramify.nn.blocks import TransformerEncoder
 from ramify.nn.evolved import DecoderCell, EncoderCell, first_heads
 from ramify.nn.ragged import Rows
 from ramify.recipes.nested import agent
-from ramify.tasks.nested_autoencoder import NestedAutoencoder, NestedAutoencoderConfig
-from ramify.tasks.nested_corruption import RowChildren, mask_children
+from ramify.tasks.nested.config import NestedAutoencoderConfig
+from ramify.tasks.nested.corruption import RowChildren, mask_children
+from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tokenizer import SPECIAL, Tokenizer
 from ramify.tree import DOCUMENT, Node, Tree
 

@@ -34,7 +34,7 @@ from ramify.runs.running_text import RowDevConfig
 from ramify.runs.tokenizers import TokenizerConfig
 from ramify.tasks.denoising_lm import DenoisingLMConfig
 from ramify.tasks.masked_lm import MaskedLMConfig
-from ramify.tasks.nested_autoencoder import NestedAutoencoderConfig
+from ramify.tasks.nested.config import NestedAutoencoderConfig
 from ramify.tasks.permutation_lm import PermutationLMConfig
 from ramify.training.config import PhaseSettings, TrainConfig
 from ramify.training.optimizers import OPTIMIZERS

@@ -17,12 +17,15 @@ from tokenizers import Tokenizer as Engine
 from tokenizers import models, pre_tokenizers
 from torch.utils.flop_counter import FlopCounterMode
 
+from ramify import Tree
 from ramify.batching.running_text import RunningText
 from ramify.batching.stream_batch import StreamBatch, StreamTargets, collate_streams, plain_rows
 from ramify.batching.views.streams import StreamConfig, StreamInput, StreamRow, Streams
+from ramify.dataset.store import Store
 from ramify.models.xlnet import Memory, XLNet, XLNetConfig, content_parts, query_parts
 from ramify.nn.relative import shifted
 from ramify.recipes.permutation import SIZES
+from ramify.sample import CHECKPOINT, DISCUSSIONS
 from ramify.tasks.permutation_lm import factorization_order
 from ramify.tasks.spans import SpanChoice, SpanUnit, halves, quotas
 from ramify.tokenizer import SPECIAL, Tokenizer
@@ -437,6 +440,74 @@ def spans() -> Drawing:
     return drawing
 
 
+@dataclass(frozen=True)
+class DrawnSpans:
+    """Counts of all rows of a text."""
+
+    rows: int
+    spans: int
+    cut: int
+    """Spans with fewer units than were drawn, or whose end lies inside a word."""
+    targets: int
+    single: int
+    """Targets that complete a quota, outside of spans."""
+
+
+@cache
+def sample_text() -> tuple[RunningText, Tokenizer]:
+    """The sample discussions, in the pieces of the shipped checkpoint."""
+    tokenizer = Tokenizer.load(CHECKPOINT)
+    trees = [Tree.from_json(line) for line in DISCUSSIONS.read_text("utf-8").splitlines()]
+    return RunningText.open(Store.from_trees(trees), tokenizer, "all"), tokenizer
+
+
+def count_spans(unit: SpanUnit, tokens: int) -> DrawnSpans:
+    """Count the spans of all rows of the sample, one draw for each half."""
+    text, tokenizer = sample_text()
+    layout = StreamInput(row_tokens=tokens, reused_tokens=tokens // 2)
+    view = Streams(text, tokenizer, layout, StreamConfig(rows=2), seed=0)
+    choice = SpanChoice(unit, 5, 6.0)
+    spans = cut = targets = single = 0
+    for number in range(len(view)):
+        row = view.example(number)
+        batch = collate_streams([row], layout)
+        parts = halves(batch)
+        for half, ((start, stop), count) in enumerate(zip(parts, quotas(batch, parts, 1 / choice.spacing), strict=True)):
+            # Spans of a backward row follow the text, too.
+            starts, allowed = (each[start:stop][:: row.direction] for each in (tokenizer.word_starts[row.ids], ~row.functional))
+            chosen = np.zeros(stop - start, dtype=bool)
+            choice._draw_spans(starts, allowed, count, _random(number, half), chosen)
+            borders = np.flatnonzero(np.diff(np.pad(chosen.astype(np.int8), 1)))
+            for (begin, end), drawn in zip(borders.reshape(-1, 2), _drawn_lengths(count, _random(number, half)), strict=False):
+                units = int(starts[begin:end].sum()) if unit == "word" else end - begin
+                inside = end < len(starts) and allowed[end] and not starts[end]
+                cut += int(units < drawn or inside)
+            spans += len(borders) // 2
+            targets += count
+            single += count - int(chosen.sum())
+    return DrawnSpans(len(view), spans, cut, targets, single)
+
+
+def _random(row: int, half: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=2 * row + half))
+
+
+def _drawn_lengths(count: int, random: np.random.Generator) -> NDArray[np.int64]:
+    """The numbers of units that `SpanChoice` draws first."""
+    probabilities = 1 / np.arange(1, 6)
+    return 1 + random.choice(5, size=count, p=probabilities / probabilities.sum())
+
+
+def drawn_spans_table() -> str:
+    lines = []
+    for tokens in (128, 512):
+        for unit in ("word", "piece"):
+            found = count_spans(unit, tokens)
+            shares = (found.cut / found.spans, found.single / found.targets)
+            lines.append((tokens, f"`{unit}`", f"{found.spans / found.rows:.1f}", *(f"{share:.1%}" for share in shares)))
+    return table(("tokens of a row", "`task.span_unit`", "spans of a row", "cut", "targets drawn singly"), lines)
+
+
 # --- counts -----------------------------------------------------------------------------------------------------------------
 
 ROWS_COUNTED = 16
@@ -606,6 +677,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "xlnet-sizes": sizes_table,
     "xlnet-schedules": schedules_table,
     "quotas": quotas_table,
+    "drawn-spans": drawn_spans_table,
 }
 
 

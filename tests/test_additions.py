@@ -34,7 +34,7 @@ from ramify.errors import RamifyError
 from ramify.inference.answers import Record
 from ramify.inference.base import Pipeline, verb
 from ramify.inference.fill_mask import MaskFiller
-from ramify.inference.verbs import VERBS, Option, Takes, Verb
+from ramify.inference.verbs import VERBS, Option, Streams, Takes, Verb
 from ramify.models import hf
 from ramify.models.base import (
     Backbone,
@@ -641,7 +641,8 @@ def test_streaming_verb(added, monkeypatch, tmp_path):
         def count(self, text: str) -> Iterator[Length]:
             yield from (Length(text[:end], end) for end in range(1, len(text) + 1))
 
-    monkeypatch.setitem(VERBS, "count", Verb("count", "a counter", Takes.PROMPT, (), Length, many=False, streams=True))
+    verb = Verb("count", "a counter", Takes.PROMPT, (), Length, many=False, streams=Streams.ANSWERS)
+    monkeypatch.setitem(VERBS, "count", verb)
     task = bert_task(dtype=torch.float32)
     model = Counting(Lengths(task.backbone, task.tokenizer, task.input, LengthsConfig()))
     monkeypatch.setattr(ramify, "load", lambda source, device: model, raising=False)

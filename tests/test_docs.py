@@ -226,7 +226,7 @@ def settings_of(line: str) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs)
 
 
-@pytest.mark.parametrize(("page", "line"), [(page, line) for page, line in COMMANDS if "--set" in line])
+@pytest.mark.parametrize(("page", "line"), [(page, line) for page, line in COMMANDS if "--set " in line])
 def test_quoted_settings_are_accepted(page, line):
     verb, recipe = shlex.split(line)[1:3]
     if verb != "train":

@@ -1,4 +1,5 @@
-"""The benchmark of models of running text: orders are measured on texts as long as the rows of training."""
+"""The benchmarks of models of running text: orders are measured on texts as long as the rows of training, and both sides of a
+timed step run."""
 
 import importlib.util
 import sys
@@ -15,17 +16,21 @@ from ramify.models.xlnet import XLNet, XLNetConfig
 from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
 
 
-@pytest.fixture(scope="module")
-def benchmark():
-    file = Path(__file__).parents[1] / "benchmarks" / "running_text.py"
+def loaded(name):
+    file = Path(__file__).parents[1] / "benchmarks" / f"{name}.py"
     sys.path.insert(0, str(file.parent))
     try:
-        spec = importlib.util.spec_from_file_location("running_text_benchmark", file)
+        spec = importlib.util.spec_from_file_location(f"{name}_benchmark", file)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     finally:
         sys.path.remove(str(file.parent))
     return module
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    return loaded("running_text")
 
 
 def language_model(input, k=1.0):
@@ -63,3 +68,17 @@ def test_orders_of_other_models_are_not_measured(benchmark, input, k, knows):
     if not knows:
         with pytest.raises(AssertionError, match="not trained on full orders"):
             benchmark.measure_orders(model, Store.from_trees(documents(1)), "C-xlnet-lm")
+
+
+@pytest.mark.parametrize("dropout", [0.1, 0.0])
+def test_both_sides_of_a_timed_step_have_the_same_dropout(monkeypatch, dropout):
+    pytest.importorskip("transformers", reason="needs transformers")
+    speed = loaded("xlnet_speed")
+    for name, size in {"ROWS": 2, "VOCAB": 50, "DIM": 8, "LAYERS": 1, "HEADS": 2, "FFN": 12}.items():
+        monkeypatch.setattr(speed, name, size)
+    batch = next(speed.batches(128))
+    ours, theirs = (make(128, dropout) for make in (speed.Ours, speed.Theirs))
+    for side in (ours, theirs):
+        side.step(batch)
+    assert theirs.model.config.dropout == ours.config.dropout == ours.config.attention_dropout == dropout
+    assert (theirs.model.config.reuse_len, theirs.model.config.mem_len) == (64, ours.config.memory)

@@ -101,8 +101,45 @@ def test_numbers_keep_their_digits(tmp_path):
     file = tmp_path / "speed.jsonl"
     file.write_text(json.dumps(ROW).replace("75.6", "75.60") + "\n")
     (row,) = rows.read(file)
-    assert tables.value_of(row) == "75.60"
     assert '"value":75.60' in rows.to_line(row)
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        ({"value": 75.67}, "75.7"),
+        ({"value": 3.64045}, "3.64"),
+        ({"value": 5.1000}, "5.1"),
+        ({"value": 0.0003104}, "0.000310"),
+        ({"value": 9649.64}, "9,650"),
+        ({"value": 1004252}, "1,004,252"),
+        ({"value": 7e-16}, "7e-16"),
+        ({"value": -1.98442}, "−1.98"),
+        ({"value": 0.0000}, "0.0"),
+        ({"value": 1.6967, "spread": 0.0346}, "1.70 ± 0.03"),
+        ({"value": 1.7476, "spread": 0.0009}, "1.7476 ± 0.0009"),
+        ({"value": 55.18, "interval": [52.82, 57.59]}, "55.2 (52.8 to 57.6)"),
+        ({"value": 1.5, "interval": [-0.004, 3.104]}, "1.5 (0.00 to 3.10)"),
+        ({"value": 0.59, "interval": [-1.65, 2.96], "p": 0.24424}, "0.59 (−1.65 to 2.96, p = 0.244)"),
+    ],
+)
+def test_figures_have_three_significant_digits(tmp_path, changes, shown):
+    """More if the uncertainty begins further right. Whole numbers stay exact, and no digit is invented."""
+    (row,) = rows.read(written(tmp_path, **changes))
+    assert tables.in_full(row) == shown
+
+
+def test_a_table_may_need_a_fourth_digit(tmp_path, monkeypatch):
+    (row,) = rows.read(written(tmp_path, value=99.3861))
+    assert tables.value_of(row) == "99.4"
+    monkeypatch.setattr(tables, "digits_of_tables", lambda: {"speed": 4})
+    assert tables.value_of(row) == "99.39"
+
+
+def test_no_percentage_below_the_whole_is_shown_as_whole(known):
+    near = [row for row in known.values() if row.unit.startswith("%") and 99 < row.value < 100]
+    assert near
+    assert [row.name for row in near if tables.value_of(row).startswith("100")] == []
 
 
 def test_a_figure_that_has_not_changed_keeps_its_origin(tmp_path):
@@ -172,7 +209,8 @@ def test_summary_fits_a_screen_with_a_verdict_per_claim(made):
     claims = [line for line in head if line.startswith("| ")][2:]
     assert len(claims) > 10
     verdicts = [line.strip("| ").split(" | ")[-1] for line in claims]
-    assert all(re.match(r"(ahead|behind|met|missed|between|negative|conversations missed)", verdict) for verdict in verdicts)
+    allowed_verdicts = r"(ahead|behind|met|missed|between|negative|no verdict|conversations missed)"
+    assert all(re.match(allowed_verdicts, verdict) for verdict in verdicts)
 
 
 def test_log_is_dated_and_negative():

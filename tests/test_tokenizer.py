@@ -25,7 +25,7 @@ from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
 from ramify.models.bert import Bert, BertConfig
 from ramify.tasks.masked_lm import MaskedLM
-from ramify.tokenizer import SPECIAL, Tokenizer, reservoir_sample
+from ramify.tokenizer import SETTLED, SPECIAL, UNFINISHED, IncrementalDecoder, Tokenizer, reservoir_sample
 
 KINDS = ("wordpiece", "bpe", "unigram")
 
@@ -471,3 +471,50 @@ def test_words_begin_where_the_tokenizer_marks_them(kind, size, starts):
 def test_a_vocabulary_with_half_of_the_special_tokens_loads(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\na\nb\n")
     assert Tokenizer.load(tmp_path).encode("a b") == [3, 4]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("before", ["", "The moon had risen"])
+def test_parts_of_incremental_decoding_are_the_text(trained, kind, before):
+    """Random tokens: in BPE, most of them are bytes that form no character."""
+    own = trained[kind]
+    known = own.encode(before)
+    ids = np.random.default_rng(3).integers(own.vocab_size, size=400).tolist()
+    decoder = IncrementalDecoder(own, known)
+    parts = [*map(decoder.add, ids), decoder.rest()]
+    assert own.decode(known) + "".join(parts) == own.decode([*known, *ids])
+
+
+def test_incremental_decoding_waits_for_whole_characters(trained):
+    text = " naïve 🙂🙂 語文"
+    ids = trained["bpe"].encode(text)
+    decoder = IncrementalDecoder(trained["bpe"], trained["bpe"].encode("so"))
+    parts = [decoder.add(token_id) for token_id in ids]
+    assert len(ids) > len(parts) - parts.count("") > 5
+    assert not any(UNFINISHED in part for part in parts)
+    assert "".join(parts) == text
+    assert [decoder.add(ids[-3]), decoder.rest()] == ["", UNFINISHED]
+
+
+def test_incremental_decoding_reads_few_tokens_again(trained, monkeypatch):
+    own = trained["wordpiece"]
+    read = []
+    whole = Tokenizer.decode
+    monkeypatch.setattr(Tokenizer, "decode", lambda self, ids: (read.append(len(ids)), whole(self, ids))[1])
+    decoder = IncrementalDecoder(own)
+    for token_id in own.encode("The moon had risen. " * 100):
+        decoder.add(token_id)
+    assert max(read) <= 2 * SETTLED + 1
+
+
+def test_incremental_decoding_of_pieces_for_bytes():
+    """The decoder of SentencePiece's models spoils a character whose bytes an invalid one follows."""
+    pieces = ["▁a", "b", "<0xE2>", "<0x82>", "<0xAC>"]
+    engine = Engine(models.BPE({piece: number for number, piece in enumerate(pieces)}, []))
+    engine.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    own = Tokenizer(engine)
+    for ids in ([0, 2, 3, 4, 1], [0, 2, 3, 4, 2, 1, 0, 4], [2, 3, 4]):
+        decoder = IncrementalDecoder(own, [1])
+        parts = [*map(decoder.add, ids), decoder.rest()]
+        assert "b" + "".join(parts) == own.decode([1, *ids])
+    assert parts == ["", "", "", "€"]

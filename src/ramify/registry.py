@@ -30,7 +30,8 @@ from ramify.models.xlnet import XLNetConfig
 from ramify.tasks.base import Task
 from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
-from ramify.tasks.nested_autoencoder import NestedAutoencoder, NestedAutoencoderConfig
+from ramify.tasks.nested.config import NestedAutoencoderConfig
+from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
 from ramify.tokenizer import Tokenizer
 

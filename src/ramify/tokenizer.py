@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from ramify.errors import RamifyError, counted, percent
 from ramify.files import STANDARD, StandardInput, read_json, write_text
+from ramify.progress import Advance, activity, counted_by
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
 Role = Literal["pad", "unk", "bos", "eos", "cls", "sep", "mask", "eop", "eod", "end"]
@@ -31,6 +33,15 @@ MARKS = ("[EOP]", "[EOD]")
 
 CONTINUES, SPACE, BYTE_SPACE = "##", "▁", "Ġ"
 """The beginnings of pieces that mark words: WordPiece's inside a word; Unigram's and byte-level BPE's after a space."""
+
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"
+"""The text of a character whose bytes are not complete."""
+
+BYTE = re.compile("<0x[0-9A-F]{2}>")
+"""The spelling of a piece that stands for one byte. Each changes the text of those right before it."""
+
+SETTLED = 8
+"""The number of tokens with which the text of further ones is decoded: more than a character has bytes."""
 
 ALPHABET = 1000
 """Maximum number of letters in a trained WordPiece vocabulary."""
@@ -254,7 +265,6 @@ class Tokenizer:
         vocab_size: int = 16_384,
         lowercase: bool = True,
         marks: bool = False,
-        progress: bool = False,
     ) -> "Tokenizer":
         """Train on texts: WordPiece as in BERT, byte-level BPE as in RoBERTa, or Unigram as in XLNet.
 
@@ -262,17 +272,26 @@ class Tokenizer:
         whose trainer adds up scores in the order of its threads.
         """
         special = (*SPECIAL, *MARKS) if marks else SPECIAL
-        trained = cls._train(list(texts), kind, vocab_size, lowercase, special, progress)
+        read = list(texts)
+        # BPE reads the texts once. The others count letters first.
+        with activity("training the tokenizer", len(read) * (1 if kind == "bpe" else 2)) as advance:
+            trained = cls._train(read, kind, vocab_size, lowercase, special, advance)
         if trained.vocab_size > vocab_size:
             raise _too_few(kind, vocab_size, trained.vocab_size)
         return trained
 
     @classmethod
     def _train(
-        cls, texts: list[str], kind: Kind, vocab_size: int, lowercase: bool, special: Sequence[str], progress: bool
+        cls,
+        texts: list[str],
+        kind: Kind,
+        vocab_size: int,
+        lowercase: bool,
+        special: Sequence[str],
+        advance: Advance,
     ) -> "Tokenizer":
         if kind == "wordpiece":
-            return cls._train_wordpiece(texts, vocab_size, lowercase, special, progress)
+            return cls._train_wordpiece(texts, vocab_size, lowercase, special, advance)
         if kind == "bpe":
             engine = Engine(models.BPE())
             engine.normalizer = normalizers.Lowercase() if lowercase else None
@@ -282,29 +301,35 @@ class Tokenizer:
                 vocab_size=vocab_size,
                 special_tokens=list(special),
                 initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-                show_progress=progress,
+                show_progress=False,
             )
         elif kind == "unigram":
             engine = Engine(models.Unigram())
             steps = [normalizers.NFKC(), *([normalizers.Lowercase()] if lowercase else [])]
             engine.normalizer = normalizers.Sequence(steps)
             # If the letters do not fit, the library's trainer fails without a number or exceeds the size.
-            letters = {letter for text in texts for letter in engine.normalizer.normalize_str(text)} - {" "} | {"▁"}
+            normal = map(engine.normalizer.normalize_str, counted_by(advance, texts))
+            letters = {letter for text in normal for letter in text} - {" "} | {"▁"}
             if vocab_size <= len(special) + len(letters):
                 raise _too_few(kind, vocab_size, len(special) + len(letters) + 1)
             engine.pre_tokenizer = pre_tokenizers.Metaspace()
             engine.decoder = decoders.Metaspace()
             trainer = trainers.UnigramTrainer(
-                vocab_size=vocab_size, special_tokens=list(special), unk_token="[UNK]", show_progress=progress
+                vocab_size=vocab_size, special_tokens=list(special), unk_token="[UNK]", show_progress=False
             )
         else:
             raise RamifyError(f"kind must be 'wordpiece', 'bpe' or 'unigram', but is {kind!r}.")
-        engine.train_from_iterator(texts, trainer)
+        engine.train_from_iterator(counted_by(advance, texts), trainer)
         return cls(_as_saved(_framed(engine)))
 
     @classmethod
     def _train_wordpiece(
-        cls, texts: list[str], vocab_size: int, lowercase: bool, special: Sequence[str], progress: bool
+        cls,
+        texts: list[str],
+        vocab_size: int,
+        lowercase: bool,
+        special: Sequence[str],
+        advance: Advance,
     ) -> "Tokenizer":
         """Train WordPiece repeatably.
 
@@ -314,7 +339,7 @@ class Tokenizer:
         """
         engine = _bert_pipeline(Engine(models.WordPiece(unk_token="[UNK]")), normalizers.BertNormalizer(lowercase=lowercase))
         counts: Counter[str] = Counter()
-        for text in texts:
+        for text in counted_by(advance, texts):
             counts.update(engine.normalizer.normalize_str(text))
         letters = sorted(counts, key=lambda letter: (-counts[letter], letter))[:ALPHABET]
         if len(counts) > ALPHABET:
@@ -324,9 +349,9 @@ class Tokenizer:
             vocab_size=vocab_size,
             special_tokens=[*special, *continuing],
             limit_alphabet=ALPHABET,
-            show_progress=progress,
+            show_progress=False,
         )
-        engine.train_from_iterator(texts, trainer)
+        engine.train_from_iterator(counted_by(advance, texts), trainer)
         # The letters were declared special only to fix their numbers. They are ordinary pieces of the final tokenizer.
         final = Engine(models.WordPiece(engine.get_vocab(with_added_tokens=True), unk_token="[UNK]"))
         final.add_special_tokens(list(special))
@@ -571,6 +596,37 @@ class Tokenizer:
         """The spelling of an id in the vocabulary."""
         token = self.engine.id_to_token(token_id)
         return token if token is not None else f"[{token_id}]"
+
+
+class IncrementalDecoder:
+    """Decodes tokens as they come, each in constant time. The parts are, together, the text that `decode` gives them."""
+
+    def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()) -> None:
+        """`before` are the tokens before the first. Their text is no part."""
+        self._tokenizer = tokenizer
+        self._ids = [*before]
+        """The last tokens."""
+        self._given = len(tokenizer.decode(self._ids))
+        """The number of letters of their text that are given out, or that are before the first token."""
+
+    def add(self, token_id: int) -> str:
+        """The text that the next token completes. The bytes of a character wait for its last one."""
+        self._ids.append(token_id)
+        if BYTE.fullmatch(self._tokenizer.token(token_id)):
+            return ""
+        text = self._tokenizer.decode(self._ids)
+        complete = len(text) - text.endswith(UNFINISHED)
+        part = text[self._given : complete]
+        self._given = max(self._given, complete)
+        if len(self._ids) > 2 * SETTLED:
+            waiting = len(text) - self._given
+            self._ids = self._ids[-SETTLED:]
+            self._given = len(self._tokenizer.decode(self._ids)) - waiting
+        return part
+
+    def rest(self) -> str:
+        """The text of a character that remains incomplete after the last token."""
+        return self._tokenizer.decode(self._ids)[self._given :]
 
 
 def _joined(*parts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:

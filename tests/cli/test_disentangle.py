@@ -648,6 +648,7 @@ def test_candidate_pruner_is_fitted_and_used(ramify, log, model, tmp_path):
     words = ("train", "candidate-pruner", model, "--data", data, "--num-candidates", 3)
     status, printed, err = ramify(*words, "--out", out, "--pack", packed)
     assert (status, printed) == (0, ""), err
+    assert {"reading logs …", "predicting links …", "fitting the candidate pruner …"} <= {*err.splitlines()}
     for each in (out, packed):
         assert ramify_package.load(each).task.config.num_candidates == 3
         text, _ = run(ramify, log, each, "annotation", tmp_path / "out.txt")
@@ -666,6 +667,7 @@ def test_reranker_is_fitted_and_used(ramify, log, model, tmp_path):
     data, out = chat_store(tmp_path / "more").path, tmp_path / "twice"
     status, printed, err = ramify("train", "reranker", model, "--unseen", f"{model}={data}", "--out", out)
     assert (status, printed) == (0, ""), err
+    assert {"reading logs …", "predicting links …", "fitting the reranker …"} <= {*err.splitlines()}
     assert ramify_package.load(out).task.config.reranker_dim == 64
     words = ("--unseen", f"{model}={data}", "--lookahead", "--set", "decoding.threshold=0.4", "--out", tmp_path / "ahead")
     status, printed, err = ramify("train", "reranker", model, *words)

@@ -69,7 +69,8 @@ def letters(tmp_path_factory):
 @pytest.fixture(scope="session")
 def agent(letters, tmp_path_factory):
     out = tmp_path_factory.mktemp("agent") / "run"
-    call("train", "agent", "--data", letters.path, "--out", out, "--steps", 2, *SET)
+    err = call("train", "agent", "--data", letters.path, "--out", out, "--steps", 2, *SET).stderr
+    assert {"training the tokenizer …", "encoding texts …", "reading levels …", "first step …"} <= {*err.splitlines()}
     return out
 
 

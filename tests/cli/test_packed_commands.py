@@ -36,6 +36,8 @@ def test_train_and_use(ramify, data, tmp_path, recipe):
     status, out, err = ramify("train", *recipe, "--data", data, "--out", run, *SMALL)
     assert (status, out) == (0, ""), err
     assert "rows of up to 48 tokens" in err
+    assert {"training the tokenizer …", "first step …"} <= {*err.splitlines()}
+    assert ("drawing sentence pairs …\n" in err) == (recipe == ["bert"])
     assert f"next: ramify evaluate {run} --data {data}" in err
     status, out, err = ramify("evaluate", run, "--data", data, "--json")
     assert status == 0, err

@@ -37,6 +37,7 @@ def trained_with_output(run_separately, store, init, tmp_path_factory):
     options = ("--steps", 3, "--fine-steps", 2, "--window", 6, *settings)
     status, printed, err = run_separately("train", "mht", "--data", store.path, "--init", init, "--out", out, *options)
     assert (status, printed) == (0, ""), err
+    assert {"reading logs …", "encoding texts …", "encoding messages …", "first step …"} <= {*err.splitlines()}
     return out, err
 
 

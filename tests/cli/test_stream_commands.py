@@ -10,6 +10,7 @@ from fixtures import built
 from fixtures.running import WORDS, documents
 from ramify import RamifyError
 from ramify.cli import app
+from ramify.tokenizer import IncrementalDecoder
 
 SETTINGS = {
     "train.steps": 3,
@@ -74,6 +75,7 @@ def language_model(texts, tmp_path_factory):
     out = tmp_path_factory.mktemp("lm") / "run"
     trained = ramify("train", "xlnet-lm", "--data", texts, "--out", out, *settings(**{"input.reused_tokens": 24}))
     assert "warning" not in trained.stderr
+    assert {"training the tokenizer …", "encoding texts …", "first step …"} <= {*trained.stderr.splitlines()}
     return out
 
 
@@ -155,6 +157,30 @@ def test_generate(language_model, xlnet):
     assert "seed=" in refusal("generate", language_model, "--seed", 2**63)
     assert "note:" in ramify("generate", xlnet, "--tokens", 2).stderr
     assert "top_p" in refusal("generate", xlnet, "--tokens", 2, "--top-p", 2)
+
+
+def test_generated_text_is_printed_as_it_comes(language_model, monkeypatch):
+    words = ("generate", language_model, "--prompt", "the", "--tokens", 30, "--seed", 7)
+    whole = json.loads(ramify(*words, "--json").stdout)["text"]
+    printed = ramify(*words)
+    assert printed.stdout == f"{whole}\n"
+    decoded = IncrementalDecoder.add
+    parts: list[str] = []
+
+    def interrupted(decoder, token_id):
+        """Like Ctrl-C after the ninth token."""
+        if len(parts) == 9:
+            raise KeyboardInterrupt
+        parts.append(decoded(decoder, token_id))
+        return parts[-1]
+
+    monkeypatch.setattr(IncrementalDecoder, "add", interrupted)
+    stopped = CliRunner().invoke(app, [*map(str, words)])
+    assert (stopped.exit_code, stopped.stdout) == (130, "".join(parts) + "\n")
+    assert whole.startswith("".join(parts))
+    # Answers in JSON and those of a beam search are printed whole.
+    assert json.loads(ramify(*words, "--json").stdout)["text"] == whole
+    assert ramify("generate", language_model, "--prompt", "the", "--tokens", 12, "--beam", 2).stdout.count("\n") == 1
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63, 2**64])

@@ -13,8 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from fixtures import built, discussion, uniform
-from ramify.cli.shared import bar
-from ramify.cli.train import progress_display
+from ramify.cli.progress import bar, progress_display
 from ramify.errors import counted
 from ramify.nn.linear import MIN_PRODUCTS
 from ramify.tokenizer import Tokenizer
@@ -80,7 +79,25 @@ def test_printed_output(trained_with_output, store):
     ]
     parts = ", ".join(f"{name.replace('_', ' ')} {last[name]:.4f}" for name in ("masked_lm", "own_words", "reply_words"))
     assert f"step       6  100%  loss {last['loss']:.4f} ({parts})  dev loss {best:.4f}" in err
+    assert [line.removesuffix(" …") for line in err.splitlines() if line.endswith(" …")] == [
+        *("reading texts for the tokenizer", "training the tokenizer", "encoding texts", "counting words"),
+        *("counting an epoch", "first step"),
+    ]
     assert re.search(r"data: [\d,]+ tokens in [\d,]+ texts; input\.max_tokens=64 cuts 0\.00% of them \(0, in 0 texts\)\n", err)
+
+
+def test_a_run_in_epochs(ramify, recipe, tmp_path):
+    out = tmp_path / "run"
+    epochs = ("--set", "train.epochs=1")
+    status, _, err = ramify(*recipe, "--out", out, *epochs)
+    assert status == 2
+    assert "train.epochs=1.0 and train.steps=6 both define the length of training. Set train.steps=0" in err
+    status, _, err = ramify(*recipe, "--out", out, *epochs, "--set", "train.steps=0")
+    assert status == 0, err
+    last = read_metrics(out)[-1]
+    assert (last["epochs"], last["progress"]) == (1.0, 1.0)
+    assert f"step {last['step']:>7}  100%  epoch 1.0  loss {last['loss']:.4f}" in err
+    assert "The last stage has read its examples 1.0 times." in (out / "report.html").read_text()
 
 
 def test_mean_of_checkpoints_is_saved(ramify, recipe, tmp_path):
@@ -109,7 +126,7 @@ def test_progress_shows_the_metric_that_chooses_the_weights(capsys):
 def clock(monkeypatch):
     """The time that progress displays read, which tests set."""
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr("ramify.cli.shared.time.monotonic", lambda: clock.now)
+    monkeypatch.setattr("ramify.cli.progress.time.monotonic", lambda: clock.now)
     return clock
 
 
@@ -159,7 +176,7 @@ def test_a_stopped_run_reports_what_it_printed(start, recipe, tmp_path):
 
 
 def test_collapsed_encoder_gives_a_warning(ramify, recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr("ramify.runs.comment_trees.COLLAPSED", 1.1)
+    monkeypatch.setattr("ramify.runs.comment_trees.run.COLLAPSED", 1.1)
     out = tmp_path / "run"
     status, _, err = ramify(*recipe, "--out", out, "--steps", 1)
     spread = read_metrics(out)[-1]["context_spread"]
@@ -237,8 +254,10 @@ def test_folder_with_a_run_is_refused(ramify, recipe, trained, more, message):
 def test_refused_settings(ramify, store, tmp_path, setting, message):
     status, out, err = ramify("train", "tree-mlm", "--data", store.path, "--out", tmp_path / "run", "--set", setting)
     assert (status, out) == (2, "")
-    assert err.startswith(f"error: {message}")
-    assert err.count("\n") == 1
+    # Names of activities may precede the message.
+    *before, last = err.splitlines()
+    assert last.startswith(f"error: {message}")
+    assert all(line.endswith(" …") for line in before)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -339,7 +358,7 @@ def test_run_folder_is_locked(ramify, start, large, tmp_path):
 def test_full_disk_while_training(ramify, recipe, tmp_path, every):
     out = tmp_path / "run"
     status, _, err = ramify(*recipe, "--out", out, "--set", f"train.checkpoint_every={every}", kilobytes=16)
-    lines = [line for line in err.splitlines() if not line.startswith(("data: ", "step "))]
+    lines = [line for line in err.splitlines() if not line.startswith(("data: ", "step ")) and not line.endswith(" …")]
     assert status == 2, err
     assert len(lines) == 1
     assert lines[0].startswith("error: ")
@@ -355,7 +374,7 @@ def test_full_disk_at_the_end(ramify, recipe, trained, tmp_path):
         (out / name).unlink()
     status, _, err = ramify(*recipe, "--out", out, "--resume", kilobytes=16)
     assert status == 2, err
-    assert re.fullmatch(r"data: .*\nerror: .*\n", err)
+    assert re.fullmatch(r"(?:.* …\n)*data: .*\nerror: .*\n", err)
     assert partial(out) == []
     assert not (out / "config.json").exists()
     status, _, err = ramify(*recipe, "--out", out, "--resume")

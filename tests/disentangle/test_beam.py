@@ -13,15 +13,16 @@ from ramify.disentangle.config import DecodingConfig
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.data.structure import ReplyStructure
-from ramify.disentangle.inference import links
+from ramify.disentangle.inference.beam import search_structures
 from ramify.disentangle.inference.links import predict_links
+from ramify.disentangle.posterior import NOTHING_RECORDED
 from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
 from ramify.tree import Tree
 
 
 def beam_of(own: ReplyLinking, logs: Logs, width: int, start: Ints | None = None) -> tuple[list[int], np.ndarray]:
-    found = links._beam_search(own, PLAIN, logs, width, logs.offsets[:-1] if start is None else start)
+    found = search_structures(own, PLAIN, logs, width, logs.offsets[:-1] if start is None else start, NOTHING_RECORDED)
     return found.parent.tolist(), found.probability
 
 

@@ -14,8 +14,9 @@ from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.data.blocks import Blocks
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.data.words import learn_vocabulary
+from ramify.disentangle.inference.batches import list_batches, make_collator
 from ramify.disentangle.inference.disentangler import Disentangler
-from ramify.disentangle.inference.predict import _batches, make_collator, predict_posterior, predict_shuffled
+from ramify.disentangle.inference.predict import predict_posterior, predict_shuffled
 from ramify.disentangle.models.feature_model import FeatureModel, FeatureModelConfig
 from ramify.disentangle.posterior import LinkPosterior
 from ramify.disentangle.task import ReplyLinking
@@ -76,7 +77,7 @@ def test_likeliest_candidates_and_the_message_itself_remain(num_candidates: int)
 def test_remaining_candidates_are_scored_as_if_alone() -> None:
     """The features stay with their candidates, and the chosen candidates attend to each other."""
     task, pruner = plain(), random_pruner(4)
-    (batch,) = _batches(task, make_collator(task, LOGS, None), LOGS.offsets[:-1])
+    (batch,) = list_batches(task, make_collator(task, LOGS, None), np.arange(len(LOGS)))
     scores = with_pruner(pruner).scores(batch, PLAIN)
     chosen, candidates = pruner.select(batch)
     by_hand = pruner(batch).detach()
@@ -94,7 +95,7 @@ def test_candidates_of_the_same_author_are_pruned_first() -> None:
     read."""
     task = with_pruner(random_pruner(3))
     assert task.candidate_pruner is not None
-    (batch,) = _batches(task, make_collator(task, LOGS, None), LOGS.offsets[:-1])
+    (batch,) = list_batches(task, make_collator(task, LOGS, None), np.arange(len(LOGS)))
     chosen, candidates = task.candidate_pruner.select(batch, excluded=batch.same_author)
     own = batch.same_author[chosen].split(candidates.host_lengths.tolist())
     others = ((batch.same_author == 0) & (batch.is_self == 0)).split(batch.candidates.host_lengths.tolist())
@@ -112,7 +113,7 @@ def test_likeliest_excluded_candidate_does_not_depend_on_the_batches() -> None:
     task = with_pruner(random_pruner(4))
     assert task.candidate_pruner is not None
     collate = make_collator(task, logs, None)
-    (batch,) = _batches(task, collate, logs.offsets[:-1])
+    (batch,) = list_batches(task, collate, np.arange(len(logs)))
     found, read, checked = task.candidate_pruner(batch), task.candidate_pruner.select(batch, excluded=batch.same_author)[0], 0
     ends = np.cumsum(batch.candidates.host_lengths)
     for message, stop in enumerate(ends.tolist()):
@@ -131,15 +132,15 @@ def test_likeliest_excluded_candidate_does_not_depend_on_the_batches() -> None:
 
 def test_posteriors_do_not_depend_on_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = predict(with_pruner(random_pruner(6)))
-    monkeypatch.setattr("ramify.disentangle.inference.predict.PRUNED_KEYS", 60)
-    monkeypatch.setattr("ramify.disentangle.inference.predict._BLOCK", 3)
+    monkeypatch.setattr("ramify.disentangle.inference.batches.PRUNED_KEYS", 60)
+    monkeypatch.setattr("ramify.disentangle.inference.batches.BLOCK", 3)
     np.testing.assert_allclose(predict(with_pruner(random_pruner(6))).probabilities, whole.probabilities, rtol=1e-4, atol=1e-7)
 
 
 def test_loss_covers_all_candidates() -> None:
     """The loss of a candidate that is not read is the loss under the model itself."""
     task, less = plain(), with_pruner(random_pruner(2))
-    (batch,) = _batches(task, make_collator(task, LOGS, None), LOGS.offsets[:-1])
+    (batch,) = list_batches(task, make_collator(task, LOGS, None), np.arange(len(LOGS)))
     for each in (own.losses(batch, {"links": 1.0}, MAIN, None, None) for own in (task, less)):
         ((loss,),) = (list(losses.values()) for losses, _ in each)
         assert loss.isfinite()
@@ -170,7 +171,7 @@ def test_pruner_learns_the_posteriors_of_the_model(tmp_path) -> None:
 
 def test_pruner_learns_from_a_sample_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidate_pruner, "MESSAGES", 20)
-    monkeypatch.setattr("ramify.disentangle.inference.predict.KEYS", 260)
+    monkeypatch.setattr("ramify.disentangle.inference.batches.KEYS", 260)
     one, other = (fit(plain(), 6, seed=seed) for seed in (0, 1))
     assert not torch.equal(one.pair.weight, other.pair.weight)
 

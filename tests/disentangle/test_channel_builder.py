@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ramify.disentangle.data.blocks import list_candidates
+from ramify.disentangle.data.candidates import list_candidates
 from ramify.disentangle.data.channel_builder import ChannelBuilder, build_channel
 from ramify.disentangle.features.pairs import compute_features
 from ramify.errors import RamifyError

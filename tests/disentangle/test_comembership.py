@@ -73,3 +73,11 @@ def test_logs_in_one_table_are_independent() -> None:
                 found = together.select(int(offsets[log]) + place).update(np.arange(len(own[place])), own[place])
                 assert (found == alone[log][place]).all()
     assert not together._by_log
+
+
+def test_a_log_without_an_end_is_never_dropped() -> None:
+    """Its rows may be numbered anew, as on a live channel."""
+    shares = parent_probabilities(0, 9, window=3)
+    live = Comemberships(np.zeros(1, dtype=np.int64), 3)
+    for place, (row, expected) in enumerate(zip(shares, update_all(shares, 3), strict=True)):
+        assert (live.select(place % 5).update(np.arange(len(row)), row) == expected).all()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Engine
 from tokenizers import models
 
-from ramify.disentangle.data.blocks import list_candidates
+from ramify.disentangle.data.candidates import list_candidates
 from ramify.disentangle.data.channel_builder import build_channel
 from ramify.disentangle.data.words import WordRanks, learn_vocabulary, tabulate_words
 from ramify.disentangle.features.context import CONTEXT_FEATURES, compute_context_features

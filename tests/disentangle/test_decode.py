@@ -77,8 +77,8 @@ def test_decoding_by_comembership_takes_the_likeliest_conversation(seed: int) ->
         inside.pop(message, None)
         expected.append(max(inside, key=lambda candidate: inside[candidate]) if inside else companion)
     numbers = np.arange(200)
-    select = Comemberships(np.array([0, 200]), window).select
-    parents, probability = choose_by_comembership(posterior, numbers, select)
+    comemberships = Comemberships(np.array([0, 200]), window)
+    parents, probability = choose_by_comembership(posterior, numbers, comemberships)
     assert parents.tolist() == expected
     assert numbers.tolist() == conversation
     starts = np.cumsum(posterior.lengths) - posterior.lengths
@@ -116,7 +116,7 @@ def test_decoding_by_conversation_proceeds_message_by_message() -> None:
 def test_further_parents_pass_the_threshold_and_share_the_conversation(decide_by: str) -> None:
     posterior, numbers = random_posterior(1, start_odds=0.2), np.arange(200)
     decoding = DecodingConfig(decide=decide_by, threshold=0.2)  # pyright: ignore[reportArgumentType]
-    chosen = choose_links(posterior, decoding, numbers, Comemberships(np.array([0, 200]), 40).select)
+    chosen = choose_links(posterior, decoding, numbers, Comemberships(np.array([0, 200]), 40))
     expected = [
         [message, candidate]
         for message, own in enumerate(np.split(np.arange(len(posterior.candidates)), np.cumsum(posterior.lengths)[:-1]))
@@ -126,7 +126,7 @@ def test_further_parents_pass_the_threshold_and_share_the_conversation(decide_by
     ]
     assert chosen.further.tolist() == expected
     plain = replace(decoding, threshold=0.0)
-    alone = choose_links(posterior, plain, np.arange(200), Comemberships(np.array([0, 200]), 40).select)
+    alone = choose_links(posterior, plain, np.arange(200), Comemberships(np.array([0, 200]), 40))
     assert (chosen.parent == alone.parent).all()
     assert len(expected) > 20
     assert len(alone.further) == 0

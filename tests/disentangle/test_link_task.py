@@ -14,7 +14,7 @@ from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.data.blocks import Blocks
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.data.words import learn_vocabulary
-from ramify.disentangle.inference import predict
+from ramify.disentangle.inference import batches
 from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.predict import predict_posterior
 from ramify.disentangle.models.feature_model import FeatureModel, FeatureModelConfig
@@ -270,8 +270,8 @@ def test_ties_go_to_the_nearest_candidate() -> None:
 def test_posteriors_do_not_depend_on_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     own = task()
     whole = LinkPosterior.concatenate(list(predict_posterior(own, PLAIN, LOGS)))
-    monkeypatch.setattr(predict, "KEYS", 40)
-    monkeypatch.setattr(predict, "_BLOCK", 4)
+    monkeypatch.setattr(batches, "KEYS", 40)
+    monkeypatch.setattr(batches, "BLOCK", 4)
     parts = list(predict_posterior(own, PLAIN, LOGS))
     assert len(parts) > 5
     again = LinkPosterior.concatenate(parts)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramify.disentangle.data.blocks import list_candidates
+from ramify.disentangle.data.candidates import list_candidates
 from ramify.disentangle.data.channel_builder import build_channel
 from ramify.disentangle.features.pairs import (
     CHILD_FEATURES,

@@ -10,19 +10,16 @@ from small_links import CLOSE, INPUT, LOGS, PLAIN, SIZES, TREES, feature_task, l
 
 from fixtures import channel
 from ramify.disentangle.batch import MessageVectors
+from ramify.disentangle.data.candidates import add_candidates
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.data.structure import ReplyStructure
-from ramify.disentangle.inference import predict
+from ramify.disentangle.data.targets import decode_start, list_read_messages
+from ramify.disentangle.inference import batches
+from ramify.disentangle.inference import vectors as encoding
 from ramify.disentangle.inference.links import predict_links
-from ramify.disentangle.inference.predict import (
-    ReplyHistory,
-    add_candidates,
-    decode_start,
-    encode_messages,
-    list_read_messages,
-    predict_posterior,
-)
+from ramify.disentangle.inference.predict import ReplyHistory, predict_posterior
+from ramify.disentangle.inference.vectors import encode_messages
 from ramify.disentangle.posterior import LinkPosterior
 from ramify.disentangle.task import ReplyLinking
 from ramify.tree import Tree
@@ -81,7 +78,7 @@ def alone(own: ReplyLinking, *, start: Ints | None = None, known: bool = False) 
 )
 def test_batched_logs_equal_each_log_alone(config: dict[str, object], keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
     own = task(**config)  # pyright: ignore[reportArgumentType]
-    monkeypatch.setattr(predict, "KEYS", keys)
+    monkeypatch.setattr(batches, "KEYS", keys)
     parts = list(predict_posterior(own, PLAIN, LOGS))
     # If the limit on pairs allows it, one message of each log is scored at once.
     most = max(len(part.messages) for part in parts)
@@ -117,7 +114,7 @@ def test_gold_links_are_not_read_while_decoding() -> None:
 
 def test_gold_history_reads_gold_links(monkeypatch: pytest.MonkeyPatch) -> None:
     own = task()
-    monkeypatch.setattr(predict, "_BLOCK", 4)
+    monkeypatch.setattr(batches, "BLOCK", 4)
     found = by_message(predict_posterior(own, PLAIN, LOGS, history="gold"))
     assert_same(found, alone(own, known=True))
     assert np.abs(flat(found) - flat(by_message(predict_posterior(own, PLAIN, LOGS)))).max() > 0.01
@@ -162,7 +159,7 @@ def test_dropout_is_off_while_decoding_only(history: ReplyHistory) -> None:
 def test_precomputed_vectors_change_nothing(history: ReplyHistory, monkeypatch: pytest.MonkeyPatch) -> None:
     own = task()
     expected = by_message(predict_posterior(own, PLAIN, LOGS, history=history))
-    monkeypatch.setattr(predict, "TOKENS", 30)
+    monkeypatch.setattr(encoding, "TOKENS", 30)
     vectors = encode_messages(own, LOGS, np.arange(len(LOGS)))
     assert vectors is not None
     assert vectors.table.shape == (len(LOGS), 8)

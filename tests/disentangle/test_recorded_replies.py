@@ -114,7 +114,7 @@ def test_comembership_knows_the_conversation_of_a_parent_outside_the_window() ->
     probabilities[-3:] = 0.1, 0.45, 0.45
     posterior = LinkPosterior(np.arange(7), candidates, lengths, probabilities).keep(recorded, 2)
     conversation = np.arange(7)
-    parents, _ = choose_by_comembership(posterior, conversation, Comemberships(np.array([0, 7]), 2).select)
+    parents, _ = choose_by_comembership(posterior, conversation, Comemberships(np.array([0, 7]), 2))
     assert parents.tolist() == [0, 1, 0, 3, 2, 0, 5]
     assert conversation.tolist() == [0, 1, 0, 3, 0, 0, 0]
 

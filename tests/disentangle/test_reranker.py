@@ -91,8 +91,8 @@ HOW = pytest.mark.parametrize("lookahead", [False, True])
 @HOW
 def test_posteriors_do_not_depend_on_the_batches(monkeypatch: pytest.MonkeyPatch, lookahead: bool) -> None:
     whole = predict(reranked_task(random_reranker(lookahead)))
-    monkeypatch.setattr("ramify.disentangle.inference.predict.KEYS", 60)
-    monkeypatch.setattr("ramify.disentangle.inference.predict._BLOCK", 3)
+    monkeypatch.setattr("ramify.disentangle.inference.batches.KEYS", 60)
+    monkeypatch.setattr("ramify.disentangle.inference.batches.BLOCK", 3)
     np.testing.assert_allclose(
         predict(reranked_task(random_reranker(lookahead))).probabilities, whole.probabilities, rtol=1e-4, atol=1e-7
     )

@@ -12,8 +12,8 @@ from fixtures import channel
 from ramify.disentangle.config import ChatInput
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.inference import vector_cache as module
-from ramify.disentangle.inference.predict import encode_messages
 from ramify.disentangle.inference.vector_cache import load_or_encode
+from ramify.disentangle.inference.vectors import encode_messages
 from ramify.disentangle.models.feature_model import FeatureModel, FeatureModelConfig
 from ramify.disentangle.models.mht import MaskedHierarchicalTransformer, MHTConfig
 from ramify.disentangle.task import ReplyLinking

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fixtures.nested import book, books, read, task
 from ramify.batching.document_batch import DocumentBatch
-from ramify.tasks.nested_autoencoder import NestedAutoencoder
+from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.training.config import TrainConfig
 from ramify.training.stage import Stage
 from ramify.training.trainer import Trainer

@@ -19,7 +19,7 @@ from fixtures.nested import book, books, read
 from fixtures.nested import task as nested_task
 from ramify.batching.text_input import TextInput
 from ramify.tasks.masked_lm import MaskedLM
-from ramify.tasks.nested_autoencoder import NestedAutoencoder
+from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.training.config import TrainConfig
 from ramify.training.metrics_log import read_metrics
 from ramify.training.trainer import Stage, Trainer

@@ -13,14 +13,14 @@ from fixtures.nested import part, task, tree_of
 from ramify.batching.document_batch import CONT, EOS, MASK, NUM_MARKS
 from ramify.batching.views.documents import LevelInput
 from ramify.dataset.store import Store
-from ramify.inference.documents import coherence, evaluation, measures, reconstruction, retrieval
+from ramify.inference.documents import coherence, evaluation, masked_children, measures, reconstruction
 from ramify.inference.documents.coherence import JudgedRows, probing_measures
 from ramify.inference.documents.decoding import DecodedRow
 from ramify.inference.documents.evaluation import counts_of, document_batch, drawn_measures, evaluate_documents, num_steps
 from ramify.inference.documents.floors import Floors, NGrams, fitted_on_others
+from ramify.inference.documents.masked_children import hidden_children, masked_child_measures
 from ramify.inference.documents.measures import HeldOut, copies, probes, spread, term_counts
 from ramify.inference.documents.reconstruction import Written, sentence_measures, upper_measures
-from ramify.inference.documents.retrieval import hidden_children, masked_child_measures
 from ramify.inference.documents.vectors import encode_documents, read_documents
 
 LEVELS = ("sentence", "paragraph", "chapter", "document")
@@ -305,7 +305,7 @@ def test_terms_of_siblings_are_added_up():
     held, _ = held_out(more=novels(1, seed=4))
     for number in (1, 2, 3):
         targets = hidden_children(held, number, 10**6, ignore)
-        found = retrieval._sibling_terms(held, number, targets)
+        found = masked_children._sibling_terms(held, number, targets)
         own = held.pools[number - 1].tfidf.toarray()
         for item, (row, child) in enumerate(zip(targets.rows.tolist(), targets.children.tolist())):
             siblings = [each for each in held.children_of(number, row).tolist() if each != child]
@@ -324,7 +324,7 @@ def test_the_vectors_themselves_are_found_and_random_ones_by_chance(monkeypatch,
         pool.vectors[:] /= np.linalg.norm(pool.vectors, axis=1, keepdims=True)
     vectors = held.pools[number - 1].vectors
     own = given(held, number, lambda targets: vectors[targets.children])
-    monkeypatch.setattr(retrieval, "hidden_children", lambda *arguments: own)
+    monkeypatch.setattr(masked_children, "hidden_children", lambda *arguments: own)
     sizes = {"others": 60, "nearby": 12, "fewest": 12}
     found = masked_child_measures(held, number, 10**6, ignore, **sizes)
     assert {name for name in found if "." not in name} == {"mlm_recall_at_10", "mlm_accuracy"}
@@ -337,7 +337,7 @@ def test_the_vectors_themselves_are_found_and_random_ones_by_chance(monkeypatch,
     assert found["mlm_accuracy"].count == len(own.rows) > several == found["mlm_accuracy.three_or_more"].count
     random = np.random.default_rng(0)
     blind = replace(own, queries=random.normal(size=own.queries.shape).astype(np.float32))
-    monkeypatch.setattr(retrieval, "hidden_children", lambda *arguments: blind)
+    monkeypatch.setattr(masked_children, "hidden_children", lambda *arguments: blind)
     found = masked_child_measures(held, number, 10**6, ignore, **sizes)
     for name in ("mlm_recall_at_10", "mlm_recall_at_10.nearby"):
         measure = found[name]
@@ -349,20 +349,20 @@ def test_candidates_are_no_siblings_and_differ_in_content():
     pool, random = held.pools[0], np.random.default_rng(0)
     parents, chapters = held.node_above(0, 1), held.node_above(0, 2)
     for child in range(0, len(held.level(0)), 5):
-        away = retrieval._candidates(pool, child, parents, 1000, None, random)
+        away = masked_children._candidates(pool, child, parents, 1000, None, random)
         expected = [
             row
             for row in range(len(pool.tree))
             if pool.tree[row] != pool.tree[child] and pool.content[row] != pool.content[child]
         ]
         assert away.tolist() == expected
-        near = retrieval._candidates(pool, child, parents, 1000, chapters, random)
+        near = masked_children._candidates(pool, child, parents, 1000, chapters, random)
         assert near.tolist() == [
             row
             for row in range(len(chapters))
             if chapters[row] == chapters[child] and parents[row] != parents[child] and pool.content[row] != pool.content[child]
         ]
-        few = retrieval._candidates(pool, child, parents, 7, None, random)
+        few = masked_children._candidates(pool, child, parents, 7, None, random)
         assert len(set(few.tolist())) == 7
         assert set(few.tolist()) <= set(expected)
 

@@ -24,7 +24,7 @@ from ramify.inference.documents.table import write_level
 from ramify.inference.documents.text import as_document, texts_of_nodes
 from ramify.inference.documents.vectors import encode_documents, encode_nodes, in_groups, read_documents
 from ramify.nn.ragged import Rows
-from ramify.tasks.nested_autoencoder import NestedAutoencoderConfig
+from ramify.tasks.nested.config import NestedAutoencoderConfig
 
 LEVELS = ("sentence", "paragraph", "chapter", "document")
 

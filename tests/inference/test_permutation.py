@@ -204,6 +204,21 @@ def test_generation_takes_strings_and_columns_of_them(model):
             model.generate(data)
 
 
+def test_sampled_text_is_shown_in_parts(model, tokenizer):
+    stop = tokenizer.token(tokenizer.encode("the moon" + model.generate("the moon", tokens=9, seed=4).text)[-2])
+    for options in ({"temperature": 0}, {"seed": 4}, {"seed": 4, "stop": stop}):
+        parts: list[str] = []
+        answer = model.generate("the moon", tokens=30, show=parts.append, **options)
+        assert "".join(parts) == answer.text
+        assert answer == model.generate("the moon", tokens=30, **options)
+        assert len(parts) == answer.tokens
+    silent: list[str] = []
+    assert model.generate("the moon", tokens=4, beam=2, show=silent.append).text
+    assert not silent
+    with pytest.raises(RamifyError, match=r"show=.* shows one text, but a list of prompts is given"):
+        model.generate(["the moon"], tokens=2, show=silent.append)
+
+
 def test_generation_follows_the_forward_likelihood(model, tokenizer):
     """The likeliest next token is that which makes the forward likelihood of the longer text greatest."""
     given = tokenizer.encode("the moon had")

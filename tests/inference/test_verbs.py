@@ -20,7 +20,7 @@ from ramify.inference.documents.pipeline import DocumentEncoder, DocumentPipelin
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.permutation import DenoisingPipeline, PermutationPipeline
-from ramify.inference.verbs import VERBS, Array
+from ramify.inference.verbs import VERBS, Array, Streams
 
 PIPELINES = (
     Disentangler, DocumentEncoder, DocumentPipeline, Embedder, MaskFiller, DenoisingPipeline, PermutationPipeline,
@@ -45,7 +45,8 @@ def test_methods_have_the_options_of_their_verbs(pipeline):
             assert own[option.name].default == option.default, (name, option.name)
             assert own[option.name].kind is inspect.Parameter.KEYWORD_ONLY
         answer = typing.get_type_hints(method)["return"]
-        if declared.streams:
+        assert ("show" in own) == (declared.streams is Streams.TEXT)
+        if declared.streams is Streams.ANSWERS:
             assert answer == Iterator[declared.answer]
         elif declared.answer is not Array:
             # A method that answers a list together says so.

@@ -11,7 +11,7 @@ from fixtures import tokenizer
 from fixtures.nested import SIZES, batch_of, book, books, config, rows_of, task
 from ramify.batching.document_batch import BOS, CONT, EOS, JOIN, MASK, NUM_MARKS, PAD
 from ramify.errors import RamifyError
-from ramify.inference import document_decoding
+from ramify.inference.documents import decoding
 from ramify.inference.documents.decoding import ChildScores, decode_children, joined
 from ramify.models.agent import AgentConfig, CoherenceChecker, LevelDecoder, LevelEncoder
 from ramify.nn.evolved import EvolvedDecoder, EvolvedEncoder
@@ -256,8 +256,8 @@ def test_scores_of_few_places_are_held_at_once(name, level, monkeypatch):
     vectors, known = vectors_of(level, 9, own).float().numpy(), candidates(own, level)
     whole = decode_children(own, level, vectors, known)
     held = []
-    monkeypatch.setattr(document_decoding, "MAX_LOGITS", 100)
-    monkeypatch.setattr(document_decoding, "linear", lambda *args: held.append(linear(*args)) or held[-1])
+    monkeypatch.setattr(decoding, "MAX_LOGITS", 100)
+    monkeypatch.setattr(decoding, "linear", lambda *args: held.append(linear(*args)) or held[-1])
     parts = decode_children(own, level, vectors, known)
     assert [row.slots.tolist() for row in parts] == [row.slots.tolist() for row in whole]
     width = len(ChildScores(own, level, None if known is None else torch.from_numpy(known)).table)
@@ -343,7 +343,7 @@ def test_rows_are_decoded_alike_in_any_company(name, monkeypatch):
     vectors = vectors_of(1, 11, own).float().numpy()
     known = candidates(own, 1)
     together = decode_children(own, 1, vectors, known)
-    monkeypatch.setattr(document_decoding, "ROWS", 3)
+    monkeypatch.setattr(decoding, "ROWS", 3)
     for one, other in zip(together, decode_children(own, 1, vectors, known), strict=True):
         assert one.slots.tolist() == other.slots.tolist()
         np.testing.assert_allclose(one.states, other.states, atol=1e-5)

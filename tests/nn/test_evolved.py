@@ -14,7 +14,7 @@ from ramify.nn.ragged import Rows
 
 DIM, HEADS, CELLS = 16, 2, 2
 LENGTHS = [3, 1, 0, 5, 14, 30]
-MEMORY_LENGTHS = [2, 7, 4, 0, 30, 1]
+ENCODER_LENGTHS = [2, 7, 4, 0, 30, 1]
 EXACT = {"rtol": 0, "atol": 1e-10}
 ENCODERS = [EvolvedEncoder, TransformerEncoder]
 DECODERS = [EvolvedDecoder, TransformerDecoder]
@@ -35,9 +35,9 @@ def drawn(lengths, seed=1):
     return x.requires_grad_(), Rows.build(lengths)
 
 
-def decoded(module, x, rows, memory, memory_rows):
-    """The states of a decoder, or of an encoder, which ignores the memory."""
-    return module(x, rows) if isinstance(module, tuple(ENCODERS)) else module(x, rows, memory, memory_rows)
+def decoded(module, x, rows, encoder_output, encoder_rows):
+    """The states of a decoder, or of an encoder, which reads no other output."""
+    return module(x, rows) if isinstance(module, tuple(ENCODERS)) else module(x, rows, encoder_output, encoder_rows)
 
 
 def modules():
@@ -112,18 +112,21 @@ def plain_encoder(module, x, drop):
     return normed(x, module.final_norm)
 
 
-def plain_decoder(module, x, memory, drop):
+def plain_decoder(module, x, encoder_output, drop):
     causal = module.causal
     for cell in module.cells:
         h = normed(x, cell.first_norm)
-        left, right = attended(cell.first_attention, h, h, 2 * HEADS, causal), attended(cell.first_cross, h, memory, HEADS)
+        left, right = (
+            attended(cell.first_attention, h, h, 2 * HEADS, causal),
+            attended(cell.first_cross, h, encoder_output, HEADS),
+        )
         x = x + drop(left) + drop(right)
         h = normed(x, cell.branch_norm)
         left, right = drop(torch.relu(separably(cell.left, h, causal))), drop(separably(cell.right, h, causal))
         x = x + drop(separably(cell.joined, normed(plus(left, right), cell.joined_norm), causal))
         h = normed(x, cell.attention_norm)
         x = x + drop(attended(cell.attention, h, h, HEADS, causal))
-        x = x + drop(attended(cell.cross, normed(x, cell.cross_norm), memory, HEADS))
+        x = x + drop(attended(cell.cross, normed(x, cell.cross_norm), encoder_output, HEADS))
         hidden = mapped(cell.ffn_in, normed(x, cell.ffn_norm))
         hidden = normed(drop(hidden * torch.sigmoid(hidden)), cell.hidden_norm)
         x = x + drop(mapped(cell.ffn_out, hidden))
@@ -159,16 +162,16 @@ def test_encoder_follows_its_equations(scale):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("memory_lengths", [MEMORY_LENGTHS, LENGTHS], ids=["other lengths", "equal lengths"])
-def test_decoder_follows_its_equations(memory_lengths, causal, scale):
+@pytest.mark.parametrize("encoder_lengths", [ENCODER_LENGTHS, LENGTHS], ids=["other lengths", "equal lengths"])
+def test_decoder_follows_its_equations(encoder_lengths, causal, scale):
     module = built(EvolvedDecoder, dropout=scale - 1, causal=causal)
     x, rows = drawn(LENGTHS)
-    memory, memory_rows = drawn(memory_lengths, seed=2)
-    found = module(x, rows, memory, memory_rows)
-    both = zip(x.split(LENGTHS), memory.split(memory_lengths))
+    encoder_output, encoder_rows = drawn(encoder_lengths, seed=2)
+    found = module(x, rows, encoder_output, encoder_rows)
+    both = zip(x.split(LENGTHS), encoder_output.split(encoder_lengths))
     expected = torch.cat([plain_decoder(module, row, own, lambda x: scale * x) for row, own in both if len(row)])
     torch.testing.assert_close(found, expected, **EXACT)
-    check_gradients(found, expected, (x, memory, *module.parameters()))
+    check_gradients(found, expected, (x, encoder_output, *module.parameters()))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -190,21 +193,21 @@ def test_transformer_decoder_is_that_of_torch(causal):
             for own, norm in zip((one.attention_norm, one.cross_norm, one.ffn_norm), (other.norm1, other.norm2, other.norm3)):
                 norm.load_state_dict(own.state_dict())
     theirs.norm.load_state_dict(module.stack.final_norm.state_dict())
-    lengths, memory_lengths = [4, 7, 20], [3, 9, 1]
-    (x, rows), (memory, memory_rows) = drawn(lengths), drawn(memory_lengths, seed=2)
+    lengths, encoder_lengths = [4, 7, 20], [3, 9, 1]
+    (x, rows), (encoder_output, encoder_rows) = drawn(lengths), drawn(encoder_lengths, seed=2)
     expected = []
-    for row, own in zip(x.split(lengths), memory.split(memory_lengths)):
+    for row, own in zip(x.split(lengths), encoder_output.split(encoder_lengths)):
         mask = torch.ones(len(row), len(row)).triu(1).bool() if causal else None
         expected.append(theirs(row[:, None], own[:, None], tgt_mask=mask)[:, 0])
-    torch.testing.assert_close(module(x, rows, memory, memory_rows), torch.cat(expected), **EXACT)
+    torch.testing.assert_close(module(x, rows, encoder_output, encoder_rows), torch.cat(expected), **EXACT)
 
 
 @pytest.mark.parametrize(("kind", "options"), modules())
 def test_row_alone_equals_row_in_a_batch(kind, options):
     module = built(kind, **options)
-    (x, rows), (memory, memory_rows) = drawn(LENGTHS), drawn(MEMORY_LENGTHS, seed=2)
-    found = decoded(module, x, rows, memory, memory_rows).split(LENGTHS)
-    for row, own, together in zip(x.split(LENGTHS), memory.split(MEMORY_LENGTHS), found):
+    (x, rows), (encoder_output, encoder_rows) = drawn(LENGTHS), drawn(ENCODER_LENGTHS, seed=2)
+    found = decoded(module, x, rows, encoder_output, encoder_rows).split(LENGTHS)
+    for row, own, together in zip(x.split(LENGTHS), encoder_output.split(ENCODER_LENGTHS), found):
         alone = decoded(module, row, Rows.build([len(row)]), own, Rows.build([len(own)]))
         torch.testing.assert_close(alone, together, rtol=0, atol=1e-12)
 
@@ -212,30 +215,30 @@ def test_row_alone_equals_row_in_a_batch(kind, options):
 @pytest.mark.parametrize(("kind", "options"), modules())
 def test_other_rows_get_no_gradient(kind, options):
     module = built(kind, **options)
-    (x, rows), (memory, memory_rows) = drawn(LENGTHS), drawn(MEMORY_LENGTHS, seed=2)
-    found = decoded(module, x, rows, memory, memory_rows).split(LENGTHS)
+    (x, rows), (encoder_output, encoder_rows) = drawn(LENGTHS), drawn(ENCODER_LENGTHS, seed=2)
+    found = decoded(module, x, rows, encoder_output, encoder_rows).split(LENGTHS)
     for number in range(len(LENGTHS)):
         loss = (found[number] * torch.arange(DIM)).sum()
-        gradients = torch.autograd.grad(loss, (x, memory), retain_graph=True, materialize_grads=True, allow_unused=True)
-        for gradient, lengths in zip(gradients, (LENGTHS, MEMORY_LENGTHS)):
+        gradients = torch.autograd.grad(loss, (x, encoder_output), retain_graph=True, materialize_grads=True, allow_unused=True)
+        for gradient, lengths in zip(gradients, (LENGTHS, ENCODER_LENGTHS)):
             parts = gradient.split(lengths)
             assert not any(bool(part.any()) for other, part in enumerate(parts) if other != number)
         if LENGTHS[number]:
             assert gradients[0].split(LENGTHS)[number].any(1).all()
-            reads_memory = "causal" in options and MEMORY_LENGTHS[number] > 0
-            assert gradients[1].split(MEMORY_LENGTHS)[number].any() == reads_memory
+            reads_encoder = "causal" in options and ENCODER_LENGTHS[number] > 0
+            assert gradients[1].split(ENCODER_LENGTHS)[number].any() == reads_encoder
 
 
 @pytest.mark.parametrize("kind", DECODERS)
 @pytest.mark.parametrize("place", [1, 6, 13])
 def test_causal_decoder_sees_nothing_of_later_tokens(kind, place):
-    (x, rows), (memory, memory_rows) = drawn([4, 14]), drawn([3, 2], seed=2)
+    (x, rows), (encoder_output, encoder_rows) = drawn([4, 14]), drawn([3, 2], seed=2)
     changed = x.detach().clone()
     changed[4 + place] += 1.0
     later = 4 + place
     for causal in (True, False):
         module = built(kind, causal=causal)
-        before, after = (module(each, rows, memory, memory_rows) for each in (x, changed))
+        before, after = (module(each, rows, encoder_output, encoder_rows) for each in (x, changed))
         moved = (before != after).any(1)
         assert moved[later:].all()
         assert not moved[:4].any()
@@ -288,12 +291,12 @@ def test_impossible_sizes(build, named):
 @pytest.mark.parametrize("rates", [{"dropout": 0.3}, {"attention_dropout": 0.3}], ids=["all", "attention"])
 def test_dropout_only_in_training(kind, options, rates):
     module, without = built(kind, **rates, **options), built(kind, **options)
-    (x, rows), (memory, memory_rows) = drawn(LENGTHS), drawn(MEMORY_LENGTHS, seed=2)
-    expected = decoded(without, x, rows, memory, memory_rows)
+    (x, rows), (encoder_output, encoder_rows) = drawn(LENGTHS), drawn(ENCODER_LENGTHS, seed=2)
+    expected = decoded(without, x, rows, encoder_output, encoder_rows)
     for _ in range(2):
-        assert not torch.equal(decoded(module, x, rows, memory, memory_rows), expected)
+        assert not torch.equal(decoded(module, x, rows, encoder_output, encoder_rows), expected)
     module.eval()
-    assert torch.equal(decoded(module, x, rows, memory, memory_rows), expected)
+    assert torch.equal(decoded(module, x, rows, encoder_output, encoder_rows), expected)
 
 
 @pytest.mark.parametrize(("kind", "options"), modules())
@@ -301,32 +304,32 @@ def test_dropout_only_in_training(kind, options, rates):
 def test_no_tokens(kind, options, lengths):
     module = built(kind, **options)
     x, rows = drawn(lengths)
-    memory, memory_rows = drawn([3 for _ in lengths])
-    assert decoded(module, x, rows, memory, memory_rows).shape == (0, DIM)
+    encoder_output, encoder_rows = drawn([3 for _ in lengths])
+    assert decoded(module, x, rows, encoder_output, encoder_rows).shape == (0, DIM)
 
 
 @pytest.mark.parametrize("kind", DECODERS)
-def test_memory_has_one_row_per_row(kind):
-    (x, rows), (memory, memory_rows) = drawn([4, 2]), drawn([3])
+def test_encoder_output_has_one_row_per_row(kind):
+    (x, rows), (encoder_output, encoder_rows) = drawn([4, 2]), drawn([3])
     with pytest.raises(AssertionError, match="2 rows cannot attend to 1 rows"):
-        built(kind, causal=False)(x, rows, memory, memory_rows)
+        built(kind, causal=False)(x, rows, encoder_output, encoder_rows)
 
 
 @pytest.mark.parametrize(("kind", "options"), modules())
 def test_recorded_weights_are_those_of_every_row(kind, options):
     module = built(kind, **options)
-    (x, rows), (memory, memory_rows) = drawn(LENGTHS), drawn(MEMORY_LENGTHS, seed=2)
+    (x, rows), (encoder_output, encoder_rows) = drawn(LENGTHS), drawn(ENCODER_LENGTHS, seed=2)
     record = []
     if options:
-        found = module(x, rows, memory, memory_rows, record)
+        found = module(x, rows, encoder_output, encoder_rows, record)
     else:
         found = module(x, rows, record)
-    assert torch.equal(found, decoded(module, x, rows, memory, memory_rows))
+    assert torch.equal(found, decoded(module, x, rows, encoder_output, encoder_rows))
     assert len(record) == (CELLS if kind is EvolvedEncoder else 2 * CELLS)
     for number, layer in enumerate(record):
         assert set(layer) == ({"self", "cross"} if options else {"self"})
         for name in layer:
-            keys = LENGTHS if name == "self" else MEMORY_LENGTHS
+            keys = LENGTHS if name == "self" else ENCODER_LENGTHS
             heads = 2 * HEADS if (kind, name, number % 2) == (EvolvedDecoder, "self", 0) else HEADS
             for weights, query, key in zip(layer[name], LENGTHS, keys, strict=True):
                 assert weights.shape == (heads, query, key)

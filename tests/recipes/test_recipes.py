@@ -53,6 +53,43 @@ def test_two_steps_on_chats(tmp_path, recipe):
     assert len(model.disentangle(channel(30)).conversations()) > 0
 
 
+@pytest.fixture
+def bert_checkpoint(tmp_path):
+    hub.save(MaskFiller(bert_task(dtype=torch.float32, max_tokens=128)), tmp_path / "bert")
+    return str(tmp_path / "bert")
+
+
+@pytest.mark.parametrize(
+    ("setting", "objective", "rates", "batches"),
+    [("reddit", "ranking", (1e-4, 1e-5), (32, 8)), ("ubuntu", "binary", (1e-5, 1e-7), (32, 4))],
+)
+def test_mht_as_published(tmp_path, bert_checkpoint, setting, objective, rates, batches):
+    """Zhu et al. (2020): two stages of at most ten epochs. `--steps` replaces them."""
+    store = chat_store(tmp_path)
+    run = RECIPES["mht"](str(store.path), init=bert_checkpoint, setting=setting)
+    assert tuple(stage.lr for stage in run.stages) == rates
+    assert tuple(stage.budget for stage in run.stages) == batches
+    assert all((stage.steps, stage.epochs, stage.evaluate_unit) == (0, 10.0, "epochs") for stage in run.stages)
+    assert all(
+        (stage.optimizer, stage.weight_decay, stage.warmup, stage.clip) == ("adam", 0.0, 0.1, 1.0) for stage in run.stages
+    )
+    assert (run.task.objective, run.model.encoder.pooling) == (objective, "pooler")
+    assert RECIPES["mht"](str(store.path), init=bert_checkpoint, setting=setting, features="head").stages == run.stages
+    run = RECIPES["mht"](str(store.path), init=bert_checkpoint, setting=setting, steps=2, fine_steps=2)
+    _, progress = execute(run.changed({"train.log_every": "1"}), tmp_path / "run", cpu=True)
+    assert progress.step == 4
+    # Updates hold as many messages as the paper's batches.
+    targets = [record["targets"] for record in read_metrics(tmp_path / "run")]
+    assert np.diff([0, *targets]).tolist() == [batches[0]] * 2 + [batches[1]] * 2
+    assert len(ramify.load(tmp_path / "run").disentangle(channel(30)).conversations()) > 0
+    assert len(RECIPES["mht"](str(store.path), init=bert_checkpoint, setting=setting, fine_steps=0).stages) == 1
+
+
+def test_unknown_setting_of_mht(bert_checkpoint):
+    with pytest.raises(RamifyError, match=r"setting=twitter is not one of reddit, ubuntu\. Choose one of them\."):
+        RECIPES["mht"]("somewhere", init=bert_checkpoint, setting="twitter")
+
+
 ON_BOOKS = {"agent": ("sentence", "paragraph", "document"), "agent-sentence": ("sentence",)}
 """Recipes of documents, and the levels that they have on documents of paragraphs."""
 

@@ -15,10 +15,13 @@ from ramify.batching.views.documents import LevelInput
 from ramify.errors import RamifyError
 from ramify.hub import load_own_tensors, own_tensors
 from ramify.models.agent import CoherenceChecker
-from ramify.tasks import nested_parts
 from ramify.tasks.base import MAIN
-from ramify.tasks.nested_autoencoder import NestedAutoencoderConfig, relative_distance
-from ramify.tasks.nested_parts import Classes, Queue
+from ramify.tasks.nested import schedule
+from ramify.tasks.nested.autoencoder import AutoencoderDistance
+from ramify.tasks.nested.base import LevelPass, relative_distance
+from ramify.tasks.nested.candidates import Classes, Queue
+from ramify.tasks.nested.config import NestedAutoencoderConfig
+from ramify.tasks.nested.task import LOSSES
 
 EXACT = {"rtol": 0, "atol": 1e-10}
 TREES = [
@@ -84,7 +87,7 @@ def test_duplicates_are_several_right_answers(per_class, scale):
     vectors, states = torch.randn(9, 4, generator=generator).double(), torch.randn(5, 4, generator=generator).double()
     content = torch.tensor([0, 1, 7, 7, 8, 9, 7, 9, 10])
     labels = torch.tensor([2, 3, 5, 8, 0])
-    found = Classes(vectors, content, scale).loss(states, labels, per_class)
+    found = Classes(vectors, content, scale, per_class=per_class).loss(states, labels)
     expected = [
         log_of_right((scale * (vectors @ state)).tolist(), (content == content[label]).tolist())
         for state, label in zip(states, labels, strict=True)
@@ -93,7 +96,7 @@ def test_duplicates_are_several_right_answers(per_class, scale):
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64) / divisor, **EXACT)
     assert found.dtype == torch.float64
     assert found[0] != found[1]
-    assert Classes(vectors[:1], content[:1]).loss(states[:1], labels[4:], True).tolist() == [0.0]
+    assert Classes(vectors[:1], content[:1], per_class=True).loss(states[:1], labels[4:]).tolist() == [0.0]
 
 
 @pytest.mark.parametrize(("scores", "balanced"), [("plain", True), ("scaled", False)])
@@ -195,8 +198,8 @@ def test_logistic_ends(per_class):
         encoded, level = encoded_levels(own, batch)[number], batch.levels[number]
         states, scorer = own.decode(encoded).states, own.ends[number - 1]
         items = encoded.items[NUM_MARKS : len(encoded.classes.content)]
-        candidates = Classes(items, encoded.classes.content[NUM_MARKS:])
-        children = candidates.loss(states[level.is_child], level.children, per_class).sum()
+        candidates = Classes(items, encoded.classes.content[NUM_MARKS:], per_class=per_class)
+        children = candidates.loss(states[level.is_child], level.children).sum()
         marks = encoded.items[[EOS, CONT]]
         logits = F.cosine_similarity(states[:, None], marks[None], dim=2) * scorer.scale + scorer.bias
         wanted = torch.stack([level.slots == EOS, level.slots == CONT], 1)
@@ -222,7 +225,7 @@ def test_masked_children_are_predicted_from_what_is_shown():
             scores = hidden @ own.backbone.encoder(0).table.weight.T + own.mlm_head.bias
             expected = F.cross_entropy(scores, labels, reduction="sum")
         else:
-            expected = encoded.classes.loss(hidden, labels, False).sum()
+            expected = encoded.classes.loss(hidden, labels).sum()
         torch.testing.assert_close(found[f"mlm_{name}"], expected, **EXACT)
         assert len(draws.masked) > 0
 
@@ -328,13 +331,18 @@ def test_regulariser_between_compressor_and_decompressor(distance, detached):
     assert through_states > 0
 
 
+def regulariser_weight(own):
+    (loss,) = (loss for loss in own.per_level if isinstance(loss, AutoencoderDistance))
+    return loss.weight
+
+
 def test_weight_of_the_regulariser_falls_to_exactly_zero():
     own = task(autoencoder=0.1, autoencoder_until=0.6)
     batch = drawn(own)
     weights = []
     for share in (0.0, 0.15, 0.3, 0.45, 0.599999):
         own.share_done = share
-        weights.append(own.autoencoder_weight)
+        weights.append(regulariser_weight(own))
         assert "autoencoder_sentence" in losses(own, batch)
     cosine = [0.1 * (1 + math.cos(math.pi * share / 0.6)) / 2 for share in (0.0, 0.15, 0.3, 0.45, 0.599999)]
     assert weights == pytest.approx(cosine)
@@ -343,9 +351,9 @@ def test_weight_of_the_regulariser_falls_to_exactly_zero():
     assert sorted(weights, reverse=True) == weights
     for share in (0.6, 0.8, 1.0):
         own.share_done = share
-        assert own.autoencoder_weight == 0.0
+        assert regulariser_weight(own) == 0.0
         assert not any(name.startswith("autoencoder") for name in losses(own, batch))
-    assert task(autoencoder_until=0.0).autoencoder_weight == 0.0
+    assert regulariser_weight(task(autoencoder_until=0.0)) == 0.0
 
 
 def test_predicted_length_is_a_class():
@@ -383,7 +391,7 @@ def test_documents_of_a_collection_are_masked_in_reading_order():
     content = torch.cat([torch.arange(NUM_MARKS), top.content, queue.content[: len(queue)]])
     states = encoder(items, draws.masked_slots, draws.rows)[draws.masked]
     hidden = F.gelu(own.mlm_heads[3].dense(states))
-    expected = Classes(items, content).loss(hidden, draws.slots[draws.masked], False).sum()
+    expected = Classes(items, content).loss(hidden, draws.slots[draws.masked]).sum()
     torch.testing.assert_close(losses(own, batch)["mlm_document"], expected, **EXACT)
     # The draws of the other levels are those of a task without it, and a long document is no collection.
     plain = task(mask_rate=0.5).draw(batch_of(own, TREES), 3)
@@ -416,6 +424,11 @@ def test_names_of_losses(name):
     assert set(own.loss_names) == set(own.counts(batch, MAIN)) == set(found) == expected
     assert len(own.loss_names) == len(expected)
     assert all(torch.isfinite(loss) for loss in found.values())
+
+
+def test_reports_know_every_loss_in_the_order_in_which_they_run():
+    assert tuple(map(type, task({"decoder_length": "predicted"}).per_level)) == LOSSES
+    assert tuple(map(type, task().per_level)) == LOSSES[:-1]
 
 
 def test_counts_are_what_losses_are_divided_by():
@@ -596,7 +609,8 @@ def test_detached_vectors_learn_nothing_from_being_classes_or_targets():
         encoded = own.encode(batch, 1, (vectors := own.backbone(batch).nodes[0].detach().requires_grad_()))
         # The Compressor's output is held fixed, so that classes and targets are the only way back.
         encoded = replace(encoded, parents=encoded.parents.detach())
-        loss = own._reconstruction(encoded, own.decode(encoded), 1.0)
+        reconstruction, *_ = own.per_level
+        loss = reconstruction.value(LevelPass(encoded, own.decode(encoded), batch.draws[1]), 1.0)
         (gradient,) = torch.autograd.grad(loss, vectors, allow_unused=True)
         found[name] = 0.0 if gradient is None else float(gradient.abs().max())
     assert found["attached"] > 1e-3
@@ -805,7 +819,7 @@ def test_a_batch_of_which_no_level_learns_is_empty():
 
 
 def test_a_level_begins_when_the_losses_below_fall_no_further(monkeypatch):
-    monkeypatch.setattr(nested_parts, "WINDOW", 5)
+    monkeypatch.setattr(schedule, "WINDOW", 5)
     own = task(schedule="staged", unlock_steps=100, plateau=0.1).train()
     watch = own.watch
 

@@ -13,7 +13,7 @@ from fixtures import tokenizer
 from fixtures.nested import batch_of, book, books, part, task, tree_of
 from ramify.batching.document_batch import MASK, NUM_MARKS
 from ramify.batching.views.documents import LevelInput
-from ramify.tasks.nested_corruption import RETRIES, Pool, RowChildren, mask_children, replace_children
+from ramify.tasks.nested.corruption import RETRIES, Pool, RowChildren, mask_children, replace_children
 
 SPLIT = (0.8, 0.1, 0.1)
 

@@ -8,7 +8,8 @@ from torch import nn
 
 from ramify.errors import RamifyError
 from ramify.training.config import PhaseSettings, TrainConfig
-from ramify.training.optimizers import OPTIMIZERS, PhaseOptimizer, load_moments
+from ramify.training.optimizers import OPTIMIZERS
+from ramify.training.phases import PhaseOptimizer, load_moments
 from ramify.training.schedules import SCHEDULES, schedule
 
 CONFIG = TrainConfig(lr=0.03, weight_decay=0.1, betas=(0.8, 0.95), eps=1e-3, rho=0.7, accumulator_start=0.2)

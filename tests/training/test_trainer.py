@@ -528,6 +528,78 @@ def test_stage_length_in_target_tokens(tmp_path, data):
     assert [record["progress"] for record in logged] == pytest.approx([min(1.0, each / 700) for each in tokens[1:]])
 
 
+EPOCHS = replace(SHORT, steps=0, epochs=2.0)
+
+
+def steps_of_epochs(trainer, epochs):
+    """The number of micro-batches in the first epochs."""
+    sampler = trainer.stages[0].sampler(3, 1)
+    return sum(len(sampler.own_steps(epoch)) for epoch in range(epochs))
+
+
+@pytest.mark.parametrize("accumulate", [1, 2, 3])
+def test_stage_length_in_epochs(tmp_path, data, accumulate):
+    """Updates of several micro-batches continue across epochs, so only the last one may read beyond the end."""
+    config = replace(EPOCHS, accumulate=accumulate, warmup=0.5)
+    trainer = trainer_of(tmp_path, data, config)
+    progress = trainer.run()
+    rounds = steps_of_epochs(trainer, 2)
+    assert rounds > 3 * accumulate
+    assert progress.step == math.ceil(rounds / accumulate)
+    logged = records(tmp_path)
+    assert logged[-1]["progress"] == 1.0
+    shares = [0.0, *(record["progress"] for record in logged)]
+    assert [record["epochs"] for record in logged[:-1]] == pytest.approx([2 * share for share in shares[1:-1]])
+    assert [record["lr"] for record in logged] == pytest.approx([config.lr * schedule(config, share) for share in shares[:-1]])
+
+
+def test_a_part_of_an_epoch(tmp_path, data):
+    trainer = trainer_of(tmp_path, data, replace(EPOCHS, epochs=0.5))
+    assert trainer.run().step == math.ceil(steps_of_epochs(trainer, 1) / 2)
+
+
+def test_epochs_resume_to_the_same_bits(tmp_path, data):
+    config = replace(EPOCHS, evaluate_every=1, evaluate_unit="epochs", checkpoint_every=1)
+    straight, progress = run(tmp_path / "straight", data, config)
+    first = steps_of_epochs(straight, 1)
+    for kill in (1, first, first + 1, progress.step):
+        out = tmp_path / f"killed-{kill}"
+        run(out, data, config, until=kill)
+        resumed, _ = run(out, data, config, resume=True)
+        assert equal(weights(resumed), weights(straight))
+        assert records(out) == records(tmp_path / "straight")
+
+
+def test_two_stages_in_epochs(tmp_path, data):
+    """The first stage loses patience after its second epoch; each stage counts its own epochs."""
+    task = tree_task(dtype=torch.float32, dropout=0.1)
+    first = replace(EPOCHS, epochs=5.0, patience=1, evaluate_every=1, evaluate_unit="epochs")
+    second = replace(EPOCHS, epochs=1.0, evaluate_every=0)
+    stages = [stage_of(task, data, first, dev_losses([3.0, 4.0])), stage_of(task, data, second, dev_losses([2.0]))]
+    trainer = Trainer(task, stages, tmp_path, seed=3, cpu=True)
+    progress = trainer.run()
+    logged = records(tmp_path)
+    assert [record["epochs"] for record in logged if "dev_loss" in record] == [1.0, 2.0, 1.0]
+    assert (progress.stage, progress.best, progress.best_step) == (1, 2.0, progress.step)
+    assert progress.first_step == steps_of_epochs(trainer, 2)
+
+
+def test_early_stopping_by_epochs_keeps_the_best_weights(tmp_path, data):
+    config = replace(EPOCHS, epochs=9.0, patience=2, evaluate_every=1, evaluate_unit="epochs")
+    snapshots = []
+    trainer = trainer_of(
+        tmp_path,
+        data,
+        config,
+        dev=dev_losses([5.0, 3.0, 4.0, 3.5]),
+        report=lambda record: snapshots.append(weights(trainer)),
+    )
+    progress = trainer.run()
+    best = steps_of_epochs(trainer, 2)
+    assert (progress.step, progress.best_step) == (steps_of_epochs(trainer, 4), best)
+    assert equal(load_file(tmp_path / "best.safetensors"), snapshots[best - 1])
+
+
 @pytest.mark.parametrize("unit", ["tokens", "target_tokens", "targets"])
 def test_budget_units(tmp_path, data, unit):
     """Models with different inputs visit the same comments if target tokens or targets fill the steps."""
@@ -627,6 +699,8 @@ def test_denormal_numbers_are_zero_only_while_training(tmp_path, data):
     [
         ({"steps": 0}, r"train\.steps=0 and train\.target_tokens=0 do not define the length of training"),
         ({"target_tokens": -5}, r"train\.target_tokens"),
+        ({"epochs": 3.0}, r"train\.epochs=3\.0 and train\.steps=2000 both define the length of training\. Set train\.steps=0"),
+        ({"steps": 0, "epochs": 0.0}, r"train\.epochs must be above 0, but is 0\.0"),
         ({"budget": 0}, r"train\.budget must be at least 1, but is 0"),
         ({"accumulate": 0}, r"train\.accumulate"),
         ({"lr": -1.0}, r"train\.lr must not be negative"),

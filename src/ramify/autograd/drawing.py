@@ -68,7 +68,7 @@ def local_derivative(node: Tensor, slot: int, digits: int = 4) -> str:
     return shown(local_jacobian(node, slot).reshape([length for length in size if length != 1]), digits)
 
 
-def as_svg(graph: Graph, title: str) -> str:
+def as_svg(graph: Graph[Tensor], title: str) -> str:
     """An SVG with values and gradients at the nodes and local derivatives on the arcs.
 
     Raises:
@@ -78,7 +78,7 @@ def as_svg(graph: Graph, title: str) -> str:
 
 
 class _Picture:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph[Tensor]) -> None:
         if len(graph.nodes) > MAX_NODES:
             raise GraphError(f"a graph of {len(graph.nodes):,} nodes is too large to draw. Draw at most {MAX_NODES} nodes.")
         self.graph = graph
@@ -156,7 +156,7 @@ def _z(node: Tensor) -> str:
 # --- step by step ----------------------------------------------------------------------------------------------------------
 
 
-def frames(graph: Graph) -> Iterator[dict[str, Any]]:
+def frames(graph: Graph[Tensor]) -> Iterator[dict[str, Any]]:
     """For each step of the two passes: its sentence (`say`), the picture's texts that it sets (`set`) and the elements that it
     highlights (`on`). Both passes run again."""
     numbers = {node: number for number, node in enumerate(graph.nodes)}
@@ -228,7 +228,7 @@ show();
 """
 
 
-def as_page(graph: Graph, title: str) -> str:
+def as_page(graph: Graph[Tensor], title: str) -> str:
     """An HTML page with the picture and controls to step through both passes.
 
     Raises:

@@ -215,7 +215,7 @@ def _parse(text: str) -> tuple[dict[str, _Formula], _Formula]:
     return named, last
 
 
-def read(text: str, values: Mapping[str, Any], number: Callable[[str], Any] = float) -> Graph:
+def read(text: str, values: Mapping[str, Any], number: Callable[[str], Any] = float) -> Graph[Tensor]:
     """Parse a formula into a graph in which every node has a name.
 
     Inputs come first, in the order of `values`. The other nodes follow in topological order; among those that are ready, the
@@ -254,7 +254,7 @@ def read(text: str, values: Mapping[str, Any], number: Callable[[str], Any] = fl
 
 def _graph(
     parents: dict[Part, list[Part]], root: Part, values: Mapping[str, Any], number: Callable[[str], Any], taken: set[str]
-) -> Graph:
+) -> Graph[Tensor]:
     """`taken`: names that generated ones must avoid."""
     nodes: dict[Part, Tensor] = {}
     for serial, part in enumerate(topological_order(parents), 1):

@@ -2,19 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Generic, Literal, TypeVar, get_args
 
 import numpy as np
 
 from ramify.autograd import order as orders
 from ramify.autograd.errors import GraphError
-from ramify.autograd.tensor import Tensor, compute
+from ramify.autograd.node import Node, compute
 from ramify.autograd.values import Array, full_like, is_finite
 
 By = Literal["push", "pull"]
+NodeT = TypeVar("NodeT", bound=Node)
 
 
-class Graph:
+class Graph(Generic[NodeT]):
     """One node, the output ω, and all its ancestors.
 
     `nodes` are in topological order, the order of their creation. `inputs` may add nodes on which the output does not depend;
@@ -24,26 +25,26 @@ class Graph:
         GraphError: the graph has a cycle. Only an assignment to `parents` can create one.
     """
 
-    def __init__(self, output: Tensor, inputs: Sequence[Tensor] = ()) -> None:
+    def __init__(self, output: NodeT, inputs: Sequence[NodeT] = ()) -> None:
         self.output = output
-        self._passed: dict[Tensor, list[Array]] = {}
+        self._passed: dict[NodeT, list[Array]] = {}
         self.nodes = sorted(_ancestors([output, *inputs]), key=lambda node: node.serial)
         numbers = {node: number for number, node in enumerate(self.nodes)}
         if any(numbers[parent] >= number for number, node in enumerate(self.nodes) for parent in node.parents):
             self.nodes = orders.topological_order({node: node.parents for node in self.nodes})
 
     @property
-    def inputs(self) -> list[Tensor]:
+    def inputs(self) -> list[NodeT]:
         """The input nodes, without constants."""
         return [node for node in self.nodes if node.op == "input"]
 
     @property
-    def parents(self) -> dict[Tensor, tuple[Tensor, ...]]:
+    def parents(self) -> dict[NodeT, tuple[NodeT, ...]]:
         """pa(i). A node that reads a parent twice, as y · y does, lists it twice."""
         return {node: node.parents for node in self.nodes}
 
     @cached_property
-    def children(self) -> dict[Tensor, list[Tensor]]:
+    def children(self) -> dict[NodeT, list[NodeT]]:
         """ch(i)."""
         return orders.children(self.parents)
 
@@ -56,13 +57,13 @@ class Graph:
 
     # --- forward ---
 
-    def forward(self, order: Sequence[Tensor] | None = None) -> Array:
+    def forward(self, order: Sequence[NodeT] | None = None) -> Array:
         """Recompute every value from the inputs and return the output's."""
         for _ in self.forward_steps(order):
             pass
         return self.output.known
 
-    def forward_steps(self, order: Sequence[Tensor] | None = None) -> Iterator[Tensor]:
+    def forward_steps(self, order: Sequence[NodeT] | None = None) -> Iterator[NodeT]:
         """Compute a_i = f_i(a of the parents) node by node; each node is yielded once it has its value.
 
         Raises:
@@ -81,7 +82,7 @@ class Graph:
 
     def backward(
         self,
-        order: Sequence[Tensor] | None = None,
+        order: Sequence[NodeT] | None = None,
         *,
         by: By = "push",
         accumulate: bool = False,
@@ -113,21 +114,21 @@ class Graph:
                     _add_to(node, previous)
 
     def backward_steps(
-        self, order: Sequence[Tensor] | None = None, *, by: By = "push", z: Array | None = None
-    ) -> Iterator[Tensor]:
+        self, order: Sequence[NodeT] | None = None, *, by: By = "push", z: Array | None = None
+    ) -> Iterator[NodeT]:
         """Run the pass node by node; each node is yielded once its gradient is complete (and, with push, passed on).
 
         `z` replaces the output's gradient z_ω = 1; the output may then be an array.
         """
         return self._steps(self._start(order, by, z), by)
 
-    def _steps(self, nodes: Sequence[Tensor], by: By) -> Iterator[Tensor]:
+    def _steps(self, nodes: Sequence[NodeT], by: By) -> Iterator[NodeT]:
         for node in nodes:
             with np.errstate(all="ignore"):
                 self._visit(node, by)
             yield node
 
-    def _start(self, order: Sequence[Tensor] | None, by: By, z: Array | None) -> Sequence[Tensor]:
+    def _start(self, order: Sequence[NodeT] | None, by: By, z: Array | None) -> Sequence[NodeT]:
         """Reset all gradients but the output's and return the nodes in the order of the pass."""
         if by not in get_args(By):
             raise GraphError(f"by={by!r} is not a kind of backward pass. Use {' or '.join(map(repr, get_args(By)))}.")
@@ -144,7 +145,7 @@ class Graph:
         self.output.gradient = full_like(value, 1) if z is None else z
         return list(self.nodes if order is None else order)[::-1]
 
-    def _visit(self, node: Tensor, by: By) -> None:
+    def _visit(self, node: NodeT, by: By) -> None:
         """Complete a node's gradient after its children were visited."""
         if by == "pull":
             self._pull(node)
@@ -156,11 +157,11 @@ class Graph:
             # The gradient may share its memory with another node's.
             node.gradient = np.array(node.gradient)
 
-    def _push(self, node: Tensor) -> None:
+    def _push(self, node: NodeT) -> None:
         for parent, part in zip(node.parents, passed_back(node), strict=True):
             _add_to(parent, part)
 
-    def _pull(self, node: Tensor) -> None:
+    def _pull(self, node: NodeT) -> None:
         for child in dict.fromkeys(self.children[node]):
             if child not in self._passed:
                 self._passed[child] = passed_back(child)
@@ -170,9 +171,9 @@ class Graph:
 
     # --- diagnosis ---
 
-    def not_finite(self) -> list[tuple[Tensor, Literal["value", "gradient"]]]:
+    def not_finite(self) -> list[tuple[NodeT, Literal["value", "gradient"]]]:
         """The nodes where infinities and NaNs begin: in the value but in no parent's, or in the gradient but in no child's."""
-        result: list[tuple[Tensor, Literal["value", "gradient"]]] = []
+        result: list[tuple[NodeT, Literal["value", "gradient"]]] = []
         for node in self.nodes:
             if not _finite(node.value) and all(_finite(parent.value) for parent in node.parents):
                 result.append((node, "value"))
@@ -182,7 +183,7 @@ class Graph:
         return result
 
 
-def _ancestors(nodes: Sequence[Tensor]) -> set[Tensor]:
+def _ancestors(nodes: Sequence[NodeT]) -> set[NodeT]:
     """The nodes and all their ancestors."""
     seen, waiting = set(nodes), list(nodes)
     while waiting:
@@ -193,11 +194,11 @@ def _ancestors(nodes: Sequence[Tensor]) -> set[Tensor]:
     return seen
 
 
-def _add_to(node: Tensor, part: Array) -> None:
+def _add_to(node: Node, part: Array) -> None:
     node.gradient = part if node.gradient is None else np.asarray(node.gradient + part)
 
 
-def passed_back(node: Tensor) -> list[Array]:
+def passed_back(node: Node) -> list[Array]:
     """The gradients that a node passes back, one per parent and in the parent's shape. The node must have a gradient."""
     assert node.function is not None
     assert node.gradient is not None

@@ -37,7 +37,7 @@ class Layout:
     """The spots from parent to child, by child and the parent's number."""
 
 
-def laid_out(graph: Graph) -> Layout:
+def laid_out(graph: Graph[Tensor]) -> Layout:
     layers = _layers(graph)
     spots = {node: Spot(layers[node], node) for node in graph.nodes}
     arcs = {}
@@ -71,7 +71,7 @@ def laid_out(graph: Graph) -> Layout:
     return Layout(spots, arcs)
 
 
-def _layers(graph: Graph) -> dict[Tensor, int]:
+def _layers(graph: Graph[Tensor]) -> dict[Tensor, int]:
     """Each node's layer: one more than its last parent's. A constant is one layer before its first child."""
     layers: dict[Tensor, int] = {}
     for node in graph.nodes:

@@ -1,20 +1,20 @@
-"""A node of a computation graph, and the arithmetic that creates nodes."""
+"""A node with the arithmetic that creates further nodes."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from decimal import Decimal
-from itertools import count
 from typing import Any
 
 import numpy as np
 
 from ramify.autograd import functions as f
 from ramify.autograd.errors import GraphError
-from ramify.autograd.values import Array, as_array, is_decimal
+from ramify.autograd.graph import Graph
+from ramify.autograd.node import SERIALS, Node, compute
+from ramify.autograd.values import is_decimal
 
 _recording: ContextVar[bool] = ContextVar("_recording", default=True)
-_serial = count()
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def no_grad() -> Iterator[None]:
         _recording.reset(token)
 
 
-class Tensor:
+class Tensor(Node):
     """The node x_i of a graph. `value` is a_i; `gradient` is z_i = ∂x_ω/∂x_i after a backward pass.
 
     Values are arrays of float64 or, if given as such, of `decimal.Decimal` (dtype object).
@@ -35,56 +35,7 @@ class Tensor:
 
     __array_ufunc__ = None
     """Makes NumPy arrays leave arithmetic with a tensor to the tensor."""
-    __slots__ = ("function", "gradient", "is_constant", "name", "parents", "serial", "value")
-
-    def __init__(self, value: Any, name: str = "", *, is_constant: bool = False) -> None:
-        self.value: Array | None = as_array(value)
-        self.gradient: Array | None = None
-        self.function: f.Function | None = None
-        self.parents: tuple[Tensor, ...] = ()
-        self.name = name
-        self.is_constant = is_constant
-        self.serial = next(_serial)
-
-    @property
-    def op(self) -> str:
-        """The name of the node's function, `input`, or `const` for a constant."""
-        if self.function:
-            return self.function.name
-        return "const" if self.is_constant else "input"
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.known.shape
-
-    @property
-    def known(self) -> Array:
-        """The value, which must be present.
-
-        Raises:
-            GraphError: no pass has computed it yet.
-        """
-        if self.value is None:
-            raise GraphError(f"{self} has no value yet.")
-        return self.value
-
-    @property
-    def known_gradient(self) -> Array:
-        """The gradient, which must be present.
-
-        Raises:
-            GraphError: no pass has computed it yet.
-        """
-        if self.gradient is None:
-            raise GraphError(f"{self} has no gradient yet.")
-        return self.gradient
-
-    def item(self) -> Any:
-        """The value of a scalar as a Python number."""
-        return self.known.item()
-
-    def __str__(self) -> str:
-        return self.name or f"{self.op} (node {self.serial})"
+    __slots__ = ()
 
     def __repr__(self) -> str:
         shown = "not computed" if self.value is None else np.array2string(self.value, threshold=6, precision=6)
@@ -92,8 +43,6 @@ class Tensor:
 
     def backward(self, *, accumulate: bool = False, retain: bool = True) -> None:
         """Compute the gradients of this scalar with respect to all its ancestors (see `Graph.backward`)."""
-        from ramify.autograd.graph import Graph
-
         Graph(self).backward(accumulate=accumulate, retain=retain)
 
     # --- arithmetic ---
@@ -182,7 +131,7 @@ def apply(function: f.Function, *parents: Any, name: str = "") -> Tensor:
     node.function, node.parents = (function, nodes) if _recording.get() else (None, ())
     node.name = name
     node.is_constant = False
-    node.serial = next(_serial)
+    node.serial = next(SERIALS)
     return node
 
 
@@ -191,21 +140,6 @@ def _constant(value: Any, exact: bool) -> Tensor:
     if exact and np.asarray(value).dtype.kind == "i":
         value = np.vectorize(Decimal, otypes=[object])(value)
     return Tensor(value, is_constant=True)
-
-
-def compute(function: f.Function, parents: Sequence[Tensor]) -> Array:
-    """The value of a function of these parents. `numpy.errstate` controls warnings such as division by zero."""
-    values = [parent.known for parent in parents]
-    if any(map(is_decimal, values)):
-        if not function.exact:
-            raise GraphError(f"{function.name} does not support decimals.")
-        if not all(map(is_decimal, values)):
-            raise GraphError(f"{function.name} cannot mix floats and Decimals.")
-    try:
-        return np.asarray(function.forward(*values))
-    except (ValueError, IndexError, TypeError, ArithmeticError) as error:
-        shapes = " and ".join(f"{parent} of shape {parent.shape}" for parent in parents)
-        raise GraphError(f"{function.name} cannot take {shapes}: {error}.") from None
 
 
 # --- functions of tensors ---------------------------------------------------------------------------------------------------

@@ -30,8 +30,8 @@ Part = TypeVar("Part", bound=Movable)
 def moved(part: Part, device: torch.device | str) -> Part:
     """A copy whose tensors are on a device."""
     values: Any = part
-    found = {field.name: getattr(part, field.name) for field in fields(values)}
-    return replace(values, **{name: each.to(device) for name, each in found.items() if isinstance(each, Tensor | Rows)})
+    parts = {field.name: getattr(part, field.name) for field in fields(values)}
+    return replace(values, **{name: value.to(device) for name, value in parts.items() if isinstance(value, Tensor | Rows)})
 
 
 @dataclass(frozen=True)
@@ -185,10 +185,10 @@ class DocumentCollator:
         if not examples:
             return EMPTY
         if any(example.apart for example in examples):
-            return self._apart(sorted(examples, key=lambda each: each.start))
-        ordered = sorted(examples, key=lambda each: each.start)
-        units = _joined((each.start, each.stop) for each in ordered)
-        return self.batch(units, _joined((each.document_start, each.document_stop) for each in ordered))
+            return self._apart(sorted(examples, key=lambda example: example.start))
+        ordered = sorted(examples, key=lambda example: example.start)
+        units = _joined((example.start, example.stop) for example in ordered)
+        return self.batch(units, _joined((example.document_start, example.document_stop) for example in ordered))
 
     def batch(self, units: Ints, documents: Ints) -> DocumentBatch:
         """Rows of the unit's level and all rows below, and the rows of documents whose units are all among them. Both are in
@@ -199,69 +199,66 @@ class DocumentCollator:
         numbers = below[::-1] + ([documents] if len(documents) else [])
         levels: list[LevelBatch] = []
         chosen, rank = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        for level, own in enumerate(numbers):
-            found = self.level(level, own, chosen, rank)
+        for level, wanted in enumerate(numbers):
+            levels.append(self.level(level, wanted, chosen, rank))
             # Rows are sorted by length, so the number of a row in the batch is its rank.
-            chosen, rank = own, inverse(np.searchsorted(own, found.source))
-            levels.append(found)
+            chosen, rank = wanted, inverse(np.searchsorted(wanted, levels[-1].source))
         return DocumentBatch(tuple(levels), 0, (), int(self.held_tokens[units].sum()))
 
     def _apart(self, examples: Sequence[DocumentExample]) -> DocumentBatch:
-        units = _joined((each.start, each.stop) for each in examples)
+        units = _joined((example.start, example.stop) for example in examples)
         tokens = self.held_tokens[units]
-        parts, rank, before = [], np.empty(len(units), dtype=np.int64), 0
+        parts, rank = [], np.empty(len(units), dtype=np.int64)
         for start, stop in runs(tokens, self.budget):
-            own = np.arange(start, stop)
-            part = self.batch(units[own], np.zeros(0, dtype=np.int64))
-            rank[own] = before + inverse(np.searchsorted(units[own], part.levels[-1].source))
-            before += len(own)
+            part = self.batch(units[start:stop], np.zeros(0, dtype=np.int64))
+            rank[start:stop] = start + inverse(np.searchsorted(units[start:stop], part.levels[-1].source))
             parts.append(part)
-        documents = _joined((each.document_start, each.document_stop) for each in examples)
+        documents = _joined((example.document_start, example.document_stop) for example in examples)
         top = self.level(self.unit + 1, np.repeat(documents, self.document_draws), units, rank)
         return DocumentBatch((top,), self.unit + 1, tuple(parts), int(tokens.sum()))
 
-    def level(self, number: int, own: Ints, below: Ints, rank: Ints) -> LevelBatch:
+    def level(self, number: int, wanted: Ints, below: Ints, rank: Ints) -> LevelBatch:
         """The rows with these numbers, sorted by length.
 
         `below` are the rows of the level below that the batch has, in ascending order, and `rank` their numbers in the batch.
         """
         level = self.rows.levels[number]
         offsets = level.part_offsets
-        lengths = level.children[own] + level.parts[own]
+        lengths = level.children[wanted] + level.parts[wanted]
         order = np.argsort(length_key(lengths), kind="stable")
-        own, lengths = own[order], lengths[order]
-        parts = ranges(offsets[own], offsets[own + 1])
+        wanted, lengths = wanted[order], lengths[order]
+        parts = ranges(offsets[wanted], offsets[wanted + 1])
         count = level.count[parts]
-        found = ranges(level.start[parts], level.start[parts] + count)
-        children = self.rows.ids[found].astype(np.int64) if number == 0 else rank[np.searchsorted(below, found)]
+        held = ranges(level.start[parts], level.start[parts] + count)
+        children = self.rows.ids[held].astype(np.int64) if number == 0 else rank[np.searchsorted(below, held)]
         # A part is its children and one mark.
         mark_place = np.cumsum(count + 1) - 1
-        slots = np.empty(len(found) + len(parts), dtype=np.int64)
+        slots = np.empty(len(held) + len(parts), dtype=np.int64)
         is_child = np.ones(len(slots), dtype=bool)
         is_child[mark_place] = False
         slots[is_child] = NUM_MARKS + children
         marks = np.full(len(parts), JOIN)
-        marks[np.cumsum(level.parts[own]) - 1] = np.where(level.continued[own], CONT, EOS)
+        marks[np.cumsum(level.parts[wanted]) - 1] = np.where(level.continued[wanted], CONT, EOS)
         slots[mark_place] = marks
         rows = Rows.build(lengths)
         if self.padded is not None:
             slots, is_child, rows = _padded(slots, is_child, lengths, self.padded[number])
         true_slots = np.flatnonzero(slots != PAD)
         child_slot = np.flatnonzero(is_child)
-        row = np.repeat(np.arange(len(own)), rows.host_lengths)
+        row = np.repeat(np.arange(len(wanted)), rows.host_lengths)
         return LevelBatch(
             rows=rows,
             slots=torch.from_numpy(slots),
             is_child=torch.from_numpy(is_child),
             child_slot=torch.from_numpy(child_slot),
             child_row=torch.from_numpy(row[child_slot]),
-            tree=torch.from_numpy(level.tree[own]),
-            content=torch.from_numpy(level.content[own]),
+            tree=torch.from_numpy(level.tree[wanted]),
+            content=torch.from_numpy(level.content[wanted]),
             true_slots=torch.from_numpy(true_slots),
             child_place=torch.from_numpy(np.flatnonzero(is_child[true_slots])),
-            counts=level.children[own],
+            counts=level.children[wanted],
             lengths=lengths,
-            source=own,
+            source=wanted,
         )
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ramify.dataset.store import TOKENS, Store
 from ramify.errors import RamifyError
 from ramify.files import scratch_folder
+from ramify.progress import activity
 from ramify.tokenizer import Layout, RowLayout, Tokenizer, UnknownTokens
 from ramify.tree import depths, roots_of
 
@@ -211,13 +212,14 @@ def _tokenize(store: Store, tokenizer: Tokenizer, divide: Divide | None, scratch
     dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.uint32)
     lengths, counts = [], []
     try:
-        with open(scratch / "ids.raw", "wb") as raw:
+        with open(scratch / "ids.raw", "wb") as raw, activity("encoding texts", store.num_nodes) as advance:
             for texts in store.text_batches():
                 parts = [[text] if divide is None else divide(text) for text in texts]
                 ids, part_lengths = tokenizer.encode_batch([part for divided in parts for part in divided])
                 raw.write(ids.astype(dtype).tobytes())
                 lengths.append(part_lengths)
                 counts += map(len, parts)
+                advance(len(texts))
         starts = np.concatenate([[0], np.cumsum(np.concatenate(lengths) if lengths else [])]).astype(np.int64)
         flat = np.memmap(scratch / "ids.raw", dtype=dtype, mode="r") if starts[-1] else np.zeros(0, dtype)
         np.save(scratch / "ids.npy", flat)

@@ -16,6 +16,7 @@ from ramify.batching.forest import Ints, ranges, token_cache
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.nn import counter_rng
+from ramify.progress import track
 from ramify.readers.base import pc
 from ramify.tokenizer import Tokenizer
 from ramify.tree import DOCUMENT
@@ -36,8 +37,8 @@ def level_names(store: Store, divisions: Divisions = "flatten") -> tuple[str, ..
     Raises `RamifyError` if the store holds no documents, or levels without an order.
     """
     if divisions == "flatten":
-        found = kinds_of(store)
-        return tuple(name for name in USUAL if name in found)
+        kinds = kinds_of(store)
+        return tuple(name for name in USUAL if name in kinds)
     check_documents(store)
     kinds = store.column("kind", np.arange(store.num_nodes))
     parent = store.parent
@@ -122,13 +123,14 @@ class Levels:
         lengths = np.diff(tokenized.starts)[nodes]
         builder = _Builder(store, names)
         parents = store.parent[nodes]
-        for node, parent, level, length in zip(*(each.tolist() for each in (nodes, parents, rank, lengths)), strict=True):
+        columns = (nodes.tolist(), parents.tolist(), rank.tolist(), lengths.tolist())
+        for node, parent, level, length in track("reading levels", zip(*columns, strict=True), len(nodes)):
             builder.add(node, parent, level, length)
         others = pc.value_counts(kinds.filter(pc.invert(pc.is_in(kinds, value_set=pa.array(names)))))
         return cls(
             tokenized.ids[ranges(tokenized.starts[nodes], tokenized.starts[nodes + 1])],
             builder.levels(),
-            {str(each["values"]): each["counts"] for each in others.to_pylist()},
+            {str(kind["values"]): kind["counts"] for kind in others.to_pylist()},
         )
 
     @property
@@ -145,9 +147,9 @@ def _check_any(store: Store, names: Sequence[str]) -> None:
     """Raise `RamifyError` if no node of a store is on one of these levels. Single documents may have none of them."""
     kinds = pc.unique(store.column("kind", np.arange(store.num_nodes)))
     if not pc.any(pc.is_in(kinds, value_set=pa.array(names))).as_py():
-        found = ", ".join(sorted(map(str, kinds.to_pylist())))
+        known = ", ".join(sorted(map(str, kinds.to_pylist())))
         raise RamifyError(
-            f"{store.path or 'the data'}: the documents have the levels {found}, but none of {', '.join(names)}. Choose "
+            f"{store.path or 'the data'}: the documents have the levels {known}, but none of {', '.join(names)}. Choose "
             "other levels."
         )
 
@@ -214,19 +216,19 @@ class _Builder:
 
     def _refuse_order(self, node: int, parent: int) -> None:
         tree = self.store.tree_ids(self.store.tree_of([node]))[0]
-        own, above = self.store.ids([node, parent])
+        name, above = self.store.ids([node, parent])
         raise RamifyError(
-            f"document {tree!r}, node {own!r}: it lies in node {above!r}, which ended before. The nodes of documents are in "
+            f"document {tree!r}, node {name!r}: it lies in node {above!r}, which ended before. The nodes of documents are in "
             "reading order: a node, all that it contains, then the next node. Sort the nodes."
         )
 
     def levels(self) -> tuple[Level, ...]:
-        found = []
+        levels = []
         for name, node, stored, counts in zip(self.names, self.node, self.stored, self.counts, strict=True):
             numbers = np.array(node, dtype=np.int64)
             tree = self.store.tree_of(numbers)
-            found.append(Level(name, numbers, np.array(stored, dtype=bool), np.array(counts, dtype=np.int64), tree))
-        return tuple(found)
+            levels.append(Level(name, numbers, np.array(stored, dtype=bool), np.array(counts, dtype=np.int64), tree))
+        return tuple(levels)
 
 
 # --- rows ----------------------------------------------------------------------------------------------------------------
@@ -346,7 +348,7 @@ class DocumentRows:
         `most_tokens` limits the tokens below a row of each level, except that a row has at least one child.
         """
         limits = [None] * len(levels.levels) if most_tokens is None else most_tokens
-        found: list[LevelRows] = []
+        cut: list[LevelRows] = []
         tokens, content = np.ones(len(levels.ids), dtype=np.int64), levels.ids.astype(np.int64)
         offsets = np.arange(len(levels.ids) + 1)
         above = [np.repeat(np.arange(len(level.counts)), level.counts) for level in levels.levels[1:]]
@@ -356,8 +358,8 @@ class DocumentRows:
             # Packed nodes share a row, so a row may belong to several nodes, but all of one parent.
             offsets = np.append(rows.first_row, len(rows))
             tokens, content = rows.tokens, rows.content
-            found.append(rows)
-        return cls(levels.ids, tuple(found))
+            cut.append(rows)
+        return cls(levels.ids, tuple(cut))
 
     def unpacked(self, level: int, places: int, most_tokens: int | None) -> "DocumentRows":
         """The rows up to a level, where the nodes of that level share none. Rows below it stay as they are.
@@ -406,8 +408,8 @@ def _cut(
     row = np.arange(len(node))
     if overflow == "pack":
         ends = np.concatenate([[0], np.cumsum(tokens)])
-        own_tokens = ends[start + count] - ends[start]
-        row = _packed(parent[node], count, continued, room, own_tokens, most_tokens)
+        part_tokens = ends[start + count] - ends[start]
+        row = _packed(parent[node], count, continued, room, part_tokens, most_tokens)
         num_parts = np.bincount(row)
     first_part = np.searchsorted(node, np.arange(len(starts)))
     last = np.cumsum(num_parts) - 1
@@ -432,18 +434,18 @@ def _limited(node: Ints, start: Ints, count: Ints, tokens: Ints, limit: int) -> 
     """Cut parts further, so that each holds at most `limit` tokens or one child."""
     ends = np.concatenate([[0], np.cumsum(tokens)])
     over = ends[start + count] - ends[start] > limit
-    found: list[tuple[int, int, int]] = []
-    for each, first, number, is_over in zip(node.tolist(), start.tolist(), count.tolist(), over.tolist(), strict=True):
+    parts: list[tuple[int, int, int]] = []
+    for owner, first, number, is_over in zip(node.tolist(), start.tolist(), count.tolist(), over.tolist(), strict=True):
         if not is_over:
-            found.append((each, first, number))
+            parts.append((owner, first, number))
             continue
         begin = first
         while begin < first + number:
             end = int(np.searchsorted(ends, ends[begin] + limit, side="right")) - 1
             end = min(max(end, begin + 1), first + number)
-            found.append((each, begin, end - begin))
+            parts.append((owner, begin, end - begin))
             begin = end
-    table = np.array(found, dtype=np.int64).reshape(-1, 3)
+    table = np.array(parts, dtype=np.int64).reshape(-1, 3)
     return table[:, 0], table[:, 1], table[:, 2]
 
 
@@ -453,13 +455,13 @@ def _packed(parent: Ints, count: Ints, continued: Bools, room: int, tokens: Ints
     row, rows, filled, held = np.empty(len(parent), dtype=np.int64), -1, 0, 0
     limit = math.inf if most_tokens is None else most_tokens
     previous = None
-    parts = zip(*(each.tolist() for each in (parent, count, tokens, split)), strict=True)
-    for part, (above, own, number, alone) in enumerate(parts):
+    parts = zip(*(array.tolist() for array in (parent, count, tokens, split)), strict=True)
+    for part, (above, size, number, alone) in enumerate(parts):
         # A mark separates parts.
-        if alone or above != previous or filled + 1 + own > room or held + number > limit:
-            rows, filled, held = rows + 1, own, number
+        if alone or above != previous or filled + 1 + size > room or held + number > limit:
+            rows, filled, held = rows + 1, size, number
         else:
-            filled, held = filled + 1 + own, held + number
+            filled, held = filled + 1 + size, held + number
         previous = None if alone else above
         row[part] = rows
     return row

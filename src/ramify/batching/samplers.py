@@ -23,6 +23,7 @@ class Sampler(ABC):
         self.rank = rank
         self.epoch = 0
         self.position = 0
+        self._rounds: dict[int, int] = {}
 
     @abstractmethod
     def own_steps(self, epoch: int) -> Sequence[Numbers]:
@@ -30,12 +31,20 @@ class Sampler(ABC):
 
     def rounds(self, epoch: int) -> int:
         """The number of micro-batches that every rank takes in an epoch."""
-        return len(self.own_steps(epoch))
+        if epoch not in self._rounds:
+            self._rounds[epoch] = len(self.own_steps(epoch))
+        return self._rounds[epoch]
+
+    @property
+    def epochs_done(self) -> float:
+        """The number of epochs up to the saved position, with the share of the current one."""
+        return self.epoch + self.position / self.rounds(self.epoch) if self.position else float(self.epoch)
 
     def __iter__(self) -> Iterator[Numbers]:
         """Yield micro-batches from the saved position on. Raises `RamifyError` if an epoch has none."""
         while True:
             steps = self.own_steps(self.epoch)
+            self._rounds[self.epoch] = len(steps)
             if not steps:
                 raise RamifyError("there are no examples to train on. Choose other data or another view.")
             while self.position < len(steps):

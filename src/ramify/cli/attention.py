@@ -36,7 +36,7 @@ def write_page(asked: Asked) -> None:
     out, source = asked.given["out"], asked.items[0]
     if out is None:
         return
-    texts = {"": source} if isinstance(source, str) else {each.id: each.text for each in source.nodes}
+    texts = {"": source} if isinstance(source, str) else {node.id: node.text for node in source.nodes}
     write_attention(out, asked.answer, asked.given["run"], texts)
     heads = sum(len(table.heads) for table in asked.answer.attention)
     print(f"{out}: {counted(heads, 'picture')} of heads", file=sys.stderr)

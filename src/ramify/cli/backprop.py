@@ -90,7 +90,7 @@ def backprop(
         print(_not_finite(node, what), file=sys.stderr)
 
 
-def _floats(expression: str, values: list[str]) -> "Graph":
+def _floats(expression: str, values: list[str]) -> "Graph[Tensor]":
     from ramify.autograd.expression import read
 
     graph = read(expression, _given(values, float))
@@ -98,7 +98,7 @@ def _floats(expression: str, values: list[str]) -> "Graph":
     return graph
 
 
-def _exact(expression: str, values: list[str], digits: int) -> "Graph":
+def _exact(expression: str, values: list[str], digits: int) -> "Graph[Tensor]":
     """Compute with more and more digits until the first `digits` of them no longer change, and round to these.
 
     Raises:
@@ -141,7 +141,7 @@ def _given(values: list[str], number: "Callable[[str], Any]") -> dict[str, Any]:
     return result
 
 
-def _as_json(graph: "Graph") -> dict[str, Any]:
+def _as_json(graph: "Graph[Tensor]") -> dict[str, Any]:
     return {
         "value": _number(graph.output.value),
         "gradients": {node.name: _number(node.gradient) for node in graph.inputs},
@@ -166,7 +166,7 @@ def _number(value: "Array | None") -> Any:
     return (value.astype(str) if is_decimal(value) else value).tolist()
 
 
-def _table(graph: "Graph", expression: str, digits: int) -> str:
+def _table(graph: "Graph[Tensor]", expression: str, digits: int) -> str:
     from ramify.autograd.drawing import shown
     from ramify.autograd.expression import write
 
@@ -206,7 +206,7 @@ def _culprit(value: "Array") -> str:
     return f"{float(value[index])}{where}"
 
 
-def _orders(graph: "Graph") -> list[list[str]]:
+def _orders(graph: "Graph[Tensor]") -> list[list[str]]:
     from ramify.autograd import topological_orders
 
     listed = [[node.name for node in order] for order in islice(topological_orders(graph.parents), MAX_ORDERS + 1)]

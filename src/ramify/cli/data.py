@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ramify.cli.progress import PlainProgress
 from ramify.cli.shared import (
     ColumnNames,
     FormatName,
     FormatOptions,
     Json,
     LogPattern,
-    PlainProgress,
     Verbose,
     check_beside,
     file_kind,

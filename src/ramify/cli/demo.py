@@ -116,7 +116,7 @@ def _train(data: Path, out: Path, steps: int) -> tuple[dict[str, Any], list[dict
     """The run's record and its logged metrics."""
     import json
 
-    from ramify.cli.train import progress_display
+    from ramify.cli.progress import progress_display
     from ramify.recipes import RECIPES
     from ramify.runs import execute
     from ramify.runs.base import RUN_FILE
@@ -153,7 +153,7 @@ def _sparkline(values: Sequence[float], width: int = 40) -> str:
 def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
     """The shipped checkpoint's loss on the whole sample: with ancestors, without context, and with another tree's ancestors."""
     import ramify
-    from ramify.cli.shared import bar
+    from ramify.cli.progress import bar
     from ramify.inference.evaluation import gain
     from ramify.inference.held_out import NAMES, measure
 
@@ -169,11 +169,11 @@ def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
     return task, measured
 
 
-def saving(other: str, found: "Interval") -> str:
+def saving(other: str, saved: "Interval") -> str:
     """The nats that ancestors save, as a sentence. It says if the interval holds zero."""
-    interval = f"(95 % interval {found.low:+.4f} to {found.high:+.4f}, paired bootstrap over trees)"
-    said = f"   ancestors save, against the same model {other}: {found.value:+.4f} {interval}"
-    if found.low <= 0 <= found.high:
+    interval = f"(95 % interval {saved.low:+.4f} to {saved.high:+.4f}, paired bootstrap over trees)"
+    said = f"   ancestors save, against the same model {other}: {saved.value:+.4f} {interval}"
+    if saved.low <= 0 <= saved.high:
         return f"{said}\n   The interval holds zero, so this sample shows no difference."
     return said
 
@@ -214,9 +214,9 @@ def _report(
 
     saved = {}
     for other in ("none", "mismatched"):
-        found = gain(measured.scores["tree"], measured.scores[other])["all"]
-        value, low, high = (number(each, "+.4f") for each in (found.value, found.low, found.high))
-        unclear = ", which holds zero" if found.low <= 0 <= found.high else ""
+        interval = gain(measured.scores["tree"], measured.scores[other])["all"]
+        value, low, high = (number(nats, "+.4f") for nats in (interval.value, interval.low, interval.high))
+        unclear = ", which holds zero" if interval.low <= 0 <= interval.high else ""
         saved[other] = f"<b>{value} nats per masked token</b> (95 % interval {low} to {high}{unclear})"
     lead = (
         "<p>Forty discussions that ship with Ramify, read by two models: a small one trained on them for a minute, and the "

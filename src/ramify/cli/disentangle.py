@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ramify.cli.progress import bar
 from ramify.cli.shared import (
     ColumnNames,
     Deciding,
@@ -20,7 +21,6 @@ from ramify.cli.shared import (
     LogPattern,
     Precision,
     Verbose,
-    bar,
     file_kind,
     reader_options,
     redecide,
@@ -177,7 +177,7 @@ def disentangle(
     _check_chat(inputs.format)
     _check_no_input(out, inputs)
     models = [_loaded(source, settings, device) for source in model or [str(LINKS)]]
-    names = ", ".join(Path(each).name for each in model or ())
+    names = ", ".join(Path(source).name for source in model or ())
     if every is not None and not live:
         raise RamifyError(f"--every {every} needs --live; a whole log is decided at once. Add --live, or leave --every out.")
     if live:
@@ -190,13 +190,13 @@ def disentangle(
     with bar("disentangling", None) as advance, autocast(models[0].device, precision):
         trees = inputs.records()
         trees = _check_page_size(trees) if kind == "html" else trees
-        found = _counted(
+        results = _counted(
             (disentangle_ensemble(models, tree, ignore_replies=ignore_replies, ensemble=ensemble, beam=beam) for tree in trees),
             advance,
             inputs.counts,
             links,
         )
-        _write(found, kind, out, names or "the model that ships with Ramify", inputs.format.numbered)
+        _write(results, kind, out, names or "the model that ships with Ramify", inputs.format.numbered)
     _print_counts(inputs.counts)
     print(links, file=sys.stderr)
     print(out, file=sys.stderr)
@@ -215,13 +215,13 @@ class _Links:
         self.undecided += undecided
 
     def __str__(self) -> str:
-        found = f"{counted(self.predicted, 'link')} found by the model"
+        predicted = f"{counted(self.predicted, 'link')} found by the model"
         if not self.recorded:
-            return f"replies: {found}"
+            return f"replies: {predicted}"
         kept = f"replies: {counted(self.recorded, 'link')} recorded in the log and kept"
         if not self.undecided:
             return f"{kept}; the model had nothing to find. --ignore-replies predicts all links"
-        return f"{kept}, {found}. --ignore-replies predicts all links"
+        return f"{kept}, {predicted}. --ignore-replies predicts all links"
 
 
 def _find_output(to: Output | None, out: Path | None, logs: list[Path], live: bool) -> tuple[Output, Path]:
@@ -344,8 +344,8 @@ def _follow(
                 file = file or files.enter_context(appending(out))
                 for message, prediction in zip(batch, channel.predict_each(batch), strict=True):
                     ids[prediction.number] = message.id if to == "jsonl" or inputs.format.numbered else str(prediction.number)
-                    found = len({prediction.parent, *prediction.also} - {prediction.number})
-                    links.add(*((found, 0, 0) if prediction.recorded else (0, found, 1)))
+                    num_links = len({prediction.parent, *prediction.also} - {prediction.number})
+                    links.add(*((num_links, 0, 0) if prediction.recorded else (0, num_links, 1)))
                     file.writelines(f"{line}\n" for line in _format_prediction(name, ids, prediction, to))
                     decided += 1
                     file.flush()
@@ -406,7 +406,7 @@ def _no_message(counts: "ReadCounts") -> str:
     )
 
 
-def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str, numbered: bool) -> None:
+def _write(results: Iterator["Disentangled"], to: str, out: Path, model: str, numbered: bool) -> None:
     """`numbered`: see `Format`."""
     from ramify.dataset.export import parquet_writer, write_csv
     from ramify.disentangle.inference.table import MESSAGES, rows_of
@@ -416,32 +416,32 @@ def _write(found: Iterator["Disentangled"], to: str, out: Path, model: str, numb
     from ramify.report.conversations import as_text, write_conversations
 
     if to == "html":
-        write_conversations(out, list(found), model)
+        write_conversations(out, list(results), model)
     elif to == "annotation":
         names = LogNames()
-        write_links(out, {names.give(readable_name(each.tree.id)): _numbers(each, numbered) for each in found})
+        write_links(out, {names.give(readable_name(result.tree.id)): _numbers(result, numbered) for result in results})
     elif to == "csv":
         with replacing(out) as scratch, open(scratch, "wb") as file:
-            write_csv(map(rows_of, found), file)
+            write_csv(map(rows_of, results), file)
     elif to == "parquet":
         with replacing(out) as scratch, parquet_writer(scratch, MESSAGES) as writer:
-            for each in found:
-                writer.write_batch(rows_of(each))
+            for result in results:
+                writer.write_batch(rows_of(result))
     else:
         with replacing(out) as scratch, open(scratch, "w", encoding="utf-8", newline="\n") as file:
-            for each in found:
-                lines = as_text(each) if to == "text" else (tree.to_json() for tree in each.conversations())
+            for result in results:
+                lines = as_text(result) if to == "text" else (tree.to_json() for tree in result.conversations())
                 file.writelines(f"{line}\n" for line in lines)
 
 
-def _numbers(found: "Disentangled", numbered: bool) -> list[tuple[int, int]]:
+def _numbers(result: "Disentangled", numbered: bool) -> list[tuple[int, int]]:
     """Links between messages, which are named by their numeric ids or by their positions in the log."""
-    ids = [node.id for node in found.tree.nodes]
+    ids = [node.id for node in result.tree.nodes]
     numbers = list(range(len(ids)))
-    if numbered and all(each.isdecimal() for each in ids):
-        numeric_ids = [int(each) for each in ids]
+    if numbered and all(name.isdecimal() for name in ids):
+        numeric_ids = [int(name) for name in ids]
         numbers = numeric_ids if all(one < two for one, two in pairwise(numeric_ids)) else numbers
-    return [(numbers[parent], numbers[child]) for parent, child in found.links().tolist()]
+    return [(numbers[parent], numbers[child]) for parent, child in result.links().tolist()]
 
 
 def _print_counts(counts: "ReadCounts", undecided: int = 0) -> None:

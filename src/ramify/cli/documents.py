@@ -77,17 +77,17 @@ def _of_file(model: "AnyDocumentPipeline", file: Path, tree: str | None) -> "Tre
         trees = read_jsonl(file)
     else:
         trees = book.read_text(file, counts, levels=_reader_levels(model.levels))
-    found: list[Tree] = []
+    chosen: list[Tree] = []
     names: list[str] = []
-    for each in trees:
-        names.append(repr(each.id))
-        if tree is None or each.id == tree:
-            found.append(each)
+    for document in trees:
+        names.append(repr(document.id))
+        if tree is None or document.id == tree:
+            chosen.append(document)
     say_omissions(counts)
     if not names:
         raise RamifyError(f"{file} holds no text. Choose another file.")
-    if len(found) == 1:
-        return found[0]
+    if len(chosen) == 1:
+        return chosen[0]
     some = ", ".join(names[:SEVERAL]) + (", …" if len(names) > SEVERAL else "")
     missing = "" if tree is None else f"no document {tree!r}, but "
     raise RamifyError(f"{file} holds {missing}{counted(len(names), 'document')}: {some}. Choose one with --tree.")
@@ -98,8 +98,8 @@ def _reader_levels(levels: tuple[str, ...]) -> tuple[str, ...]:
     from ramify.readers.book.levels import DEFAULT_LEVELS, PARAGRAPH, SENTENCE
     from ramify.tree import DOCUMENT
 
-    found = tuple(name for name in reversed(levels) if name != DOCUMENT)
-    return found if found and found[-1] in (PARAGRAPH, SENTENCE) else DEFAULT_LEVELS
+    divisions = tuple(name for name in reversed(levels) if name != DOCUMENT)
+    return divisions if divisions and divisions[-1] in (PARAGRAPH, SENTENCE) else DEFAULT_LEVELS
 
 
 def say_omissions(counts: "ReadCounts") -> None:

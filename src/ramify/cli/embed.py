@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ramify.cli.documents import say_left_out, say_unknown
-from ramify.cli.shared import Device, Precision, bar, file_kind
+from ramify.cli.progress import bar
+from ramify.cli.shared import Device, Precision, file_kind
 from ramify.cli.verbs import check_can, offers
 from ramify.errors import RamifyError, counted
 from ramify.inference.verbs import LEVELS

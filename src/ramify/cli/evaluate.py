@@ -11,7 +11,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ramify import sample
-from ramify.cli.shared import Deciding, Device, Json, Precision, bar, check_beside, settings_of
+from ramify.cli.progress import bar
+from ramify.cli.shared import Deciding, Device, Json, Precision, check_beside, settings_of
 
 Run = Annotated[Path, typer.Argument(help="A run, a saved model, or a shipped model: links, tree-mlm-small.")]
 Data = Annotated[Path, typer.Option("--data", help="A data set built by `ramify data build`.")]
@@ -209,10 +210,10 @@ def run(
     scored_as = kind_for(model, str(run), kind)
     if kind is None and not (run / RUN_FILE).exists():
         print(f"kind: {scored_as.name}", file=sys.stderr)
-    found = scored_as.evaluate(model, str(run), store, split, given | shared)
-    for note in found.unknown_pieces.notes(f"the split {split}") if found.unknown_pieces else ():
+    scores = scored_as.evaluate(model, str(run), store, split, given | shared)
+    for note in scores.unknown_pieces.notes(f"the split {split}") if scores.unknown_pieces else ():
         print(f"warning: {note}", file=sys.stderr)
-    print(json.dumps(found.to_json()) if as_json else "\n".join(found.lines()))
+    print(json.dumps(scores.to_json()) if as_json else "\n".join(scores.lines()))
 
 
 @app.command(cls=SeveralFiles)
@@ -257,5 +258,5 @@ def links(
     if [*gold, *predicted].count(STANDARD) > 1:
         raise RamifyError("- is given twice, but standard input can be read only once. Name files in place of the others.")
     matched = match(read_links(gold), read_links(predicted), missing=missing)
-    found = LinkScores(matched, protocol) if resamples is None else LinkScores(matched, protocol, resamples=resamples)
-    print(json.dumps(found.to_json()) if as_json else "\n".join(found.lines()))
+    scores = LinkScores(matched, protocol) if resamples is None else LinkScores(matched, protocol, resamples=resamples)
+    print(json.dumps(scores.to_json()) if as_json else "\n".join(scores.lines()))

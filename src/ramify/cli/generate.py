@@ -16,8 +16,8 @@ def lines(asked: Asked) -> Iterator[str]:
     if len(answer.hypotheses) < 2:
         yield answer.text
         return
-    for each in answer.hypotheses:
-        yield f"{each.score:.4f} {each.text}"
+    for hypothesis in answer.hypotheses:
+        yield f"{hypothesis.score:.4f} {hypothesis.text}"
 
 
 FORM = Form(HELP, lines)

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from ramify.cli.documents import Run, say_unknown
-from ramify.cli.shared import Device, Json, bar
+from ramify.cli.progress import bar
+from ramify.cli.shared import Device, Json
 from ramify.cli.verbs import check_can, in_json, offers
 
 SHOWN = 100

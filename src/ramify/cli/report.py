@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from ramify.cli.shared import Device, bar
+from ramify.cli.progress import bar
+from ramify.cli.shared import Device
 
 
 def report(

@@ -1,23 +1,16 @@
-"""Options, parsing and a progress bar that several commands share."""
+"""Options and their parsing, which several commands share."""
 
 import sys
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from ramify.errors import in_words
-
 if TYPE_CHECKING:
     from ramify.disentangle.inference.disentangler import Disentangler
     from ramify.tree import Tree
-
-LINE_SECONDS = 30.0
-"""Time between lines of progress where there is no terminal."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Device = Annotated[
@@ -116,23 +109,22 @@ def _tree_with(node: str, data: Path, tree: str | None) -> "Tree":
     if data.is_dir():
         store = Store.open(data)
         nodes = store.find_all(node) if tree is None else [store.find(node, tree)]
-        found = [store.tree(int(number)) for number in np.unique(store.tree_of(nodes))[:2]]
+        holding = [store.tree(int(number)) for number in np.unique(store.tree_of(nodes))[:2]]
     else:
-        trees = (each for each in read_jsonl(data) if tree is None or each.id == tree)
-        found = list(
-            islice((each for each in trees if any(candidate.id == node for candidate in each.nodes)), 2 if tree is None else 1)
-        )
-    if not found:
+        trees = (read for read in read_jsonl(data) if tree is None or read.id == tree)
+        trees = (read for read in trees if any(candidate.id == node for candidate in read.nodes))
+        holding = list(islice(trees, 2 if tree is None else 1))
+    if not holding:
         raise RamifyError(
             f"--node {node!r} is not in {f'the tree {tree!r} of ' if tree else ''}{data}. Check the spelling of the id."
         )
-    if len(found) > 1:
-        first, second = (each.id for each in found)
+    if len(holding) > 1:
+        first, second = (held.id for held in holding)
         print(
             f"note: the trees {first!r} and {second!r} both hold a node {node!r}; the first is used. --tree chooses one.",
             file=sys.stderr,
         )
-    return found[0]
+    return holding[0]
 
 
 def parted(texts: list[str] | None, option: str, expected: str = "NAME=VALUE") -> list[tuple[str, str]]:
@@ -149,12 +141,12 @@ def pairs(texts: list[str] | None, option: str, expected: str = "NAME=VALUE") ->
     """`parted` as a dictionary. Raises if a name is given twice."""
     from ramify.errors import RamifyError
 
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, value in parted(texts, option, expected):
-        if name in found:
-            raise RamifyError(f"{option} {name} is given twice, as {found[name]!r} and as {value!r}. Leave one out.")
-        found[name] = value
-    return found
+        if name in values:
+            raise RamifyError(f"{option} {name} is given twice, as {values[name]!r} and as {value!r}. Leave one out.")
+        values[name] = value
+    return values
 
 
 def settings_of(settings: list[str] | None) -> dict[str, str]:
@@ -190,57 +182,3 @@ def check_beside(path: Path | None, option: str) -> None:
 
     if path == STANDARD:
         raise RamifyError(f"{option} - would mix with the results on standard output. Name a file.")
-
-
-class TimeLeft:
-    """An estimate of the time to the end of some work, by the pace since the first call."""
-
-    def __init__(self) -> None:
-        self._start: tuple[float, float] | None = None
-
-    def estimate(self, share: float) -> str:
-        """The time left in words, now that this share is done; "" while there is no pace. A smaller share than before starts
-        again."""
-        now = time.monotonic()
-        if self._start is None or share < self._start[1]:
-            self._start = (now, share)
-        began, first = self._start
-        return in_words((now - began) * (1 - share) / (share - first)) if first < share else ""
-
-
-class PlainProgress:
-    """A line on stderr every `LINE_SECONDS`, for work that is watched through a log file and not on a terminal."""
-
-    def __init__(self) -> None:
-        self._printed = time.monotonic()
-        self._left = TimeLeft()
-
-    def update(self, what: str, done: int, total: int | None) -> None:
-        left = self._left.estimate(done / total) if total else ""
-        now = time.monotonic()
-        if now - self._printed >= LINE_SECONDS:
-            self._printed = now
-            share = f"{done / total:.0%}" if total else f"{done:,} done"
-            print(f"{what}: {share}{left and f', {left} left'}", file=sys.stderr, flush=True)
-
-
-@contextmanager
-def bar(what: str, total: int | None) -> Iterator[Any]:
-    """A progress bar on stderr if that is a terminal, else lines. Yields a function that advances it."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    if console.is_terminal:
-        with Progress(console=console) as progress:
-            row = progress.add_task(what, total=total)
-            yield lambda count: progress.advance(row, count)
-        return
-    plain, done = PlainProgress(), 0
-
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        plain.update(what, done, total)
-
-    yield advance

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from ramify.cli.progress import progress_display
+
 app = typer.Typer(
     help="Train tokenizers.\n\nExample: ramify tokenizer train data/reddit --out tokenizer.json", no_args_is_help=True
 )
@@ -27,6 +29,7 @@ def train(
     from ramify.errors import counted
     from ramify.runs.tokenizers import TokenizerConfig, train_tokenizer
 
-    trained = train_tokenizer(Store.open(data), TokenizerConfig(kind=kind, vocab_size=vocab_size, lowercase=lowercase))
+    with progress_display():
+        trained = train_tokenizer(Store.open(data), TokenizerConfig(kind=kind, vocab_size=vocab_size, lowercase=lowercase))
     trained.save(out)
     print(f"{out}: {counted(trained.vocab_size, 'piece')}", file=sys.stderr)

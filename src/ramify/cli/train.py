@@ -4,15 +4,14 @@ import inspect
 import shlex
 import sys
 import typing
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ramify.cli.shared import TimeLeft, settings_of
+from ramify.cli.progress import progress_display
+from ramify.cli.shared import settings_of
 from ramify.errors import RamifyError, counted
 from ramify.files import check_folder
 from ramify.recipes import FITS, RECIPES
@@ -26,9 +25,6 @@ app = typer.Typer(
     help="Train a model by a recipe.\n\nExample: ramify train tree-mlm --data data/reddit --out runs/reddit",
     no_args_is_help=True,
 )
-
-MOST_PARTS = 6
-"""The losses of an objective with more of them are not listed line by line."""
 
 SETTINGS = "settings"
 """The parameter through which a recipe receives `--set`."""
@@ -47,16 +43,16 @@ Pack = Annotated[
 
 def command(recipe: Recipe) -> Callable[..., None]:
     """A function for typer, with the recipe's parameters and those common to recipes of its kind."""
-    own = inspect.signature(recipe.function).parameters
+    taken = inspect.signature(recipe.function).parameters
     packing = _packing(recipe)
-    options = {name: _option(parameter) for name, parameter in own.items() if name != SETTINGS}
+    options = {name: _option(parameter) for name, parameter in taken.items() if name != SETTINGS}
     options |= {name: _option(_optional(parameter)) for name, parameter in packing.items()}
     trains = isinstance(recipe, Training)
     shared: dict[str, tuple[Any, Any]] = {"out": (Out if trains else FittedOut, inspect.Parameter.empty)}
     if recipe.pack is not None:
         shared["pack"] = (Pack, None)
-    if trains or SETTINGS in own:
-        shared[SETTINGS] = (Settings if trains else _described(own[SETTINGS]), None)
+    if trains or SETTINGS in taken:
+        shared[SETTINGS] = (Settings if trains else _described(taken[SETTINGS]), None)
     if trains:
         shared["resume"] = (Resume, False)
     parameters = {
@@ -65,7 +61,7 @@ def command(recipe: Recipe) -> Callable[..., None]:
     }
 
     def run(**given: Any) -> None:
-        arguments = {name: given[name] for name in own if name != SETTINGS}
+        arguments = {name: given[name] for name in taken if name != SETTINGS}
         extra = {name: given[name] for name in packing}
         _carry_out(recipe, arguments, extra, given)
 
@@ -87,7 +83,7 @@ def _packing(recipe: Recipe) -> dict[str, inspect.Parameter]:
     if recipe.pack is None:
         return {}
     known = ("run", "out", *inspect.signature(recipe.function).parameters)
-    return {name: each for name, each in inspect.signature(recipe.pack).parameters.items() if name not in known}
+    return {name: parameter for name, parameter in inspect.signature(recipe.pack).parameters.items() if name not in known}
 
 
 def _optional(parameter: inspect.Parameter) -> inspect.Parameter:
@@ -132,14 +128,16 @@ def _carry_out(recipe: Recipe, arguments: dict[str, Any], packing: Mapping[str, 
         check_fresh(out)
         if SETTINGS in given:
             arguments[SETTINGS] = settings_of(given[SETTINGS])
-        hub.save(recipe(**arguments), out)
+        with progress_display():
+            fitted = recipe(**arguments)
+        hub.save(fitted, out)
         print(f"next: ramify {recipe.next_command} --model {shlex.quote(str(out))}", file=sys.stderr)
         done = True
     else:
         done = train(recipe(**arguments), out, given[SETTINGS], given["resume"])
     if done and pack is not None and recipe.pack is not None:
-        own = {name: arguments[name] for name in inspect.signature(recipe.pack).parameters if name in arguments}
-        recipe.pack(out, out=pack, **own, **packing)
+        common = {name: arguments[name] for name in inspect.signature(recipe.pack).parameters if name in arguments}
+        recipe.pack(out, out=pack, **common, **packing)
 
 
 def _check_packing(recipe: Recipe, pack: Path | None, packing: Mapping[str, Any]) -> None:
@@ -206,57 +204,3 @@ def _say_what_is_read(prepared: "Prepared") -> None:
 def _warn(texts: Sequence[str]) -> None:
     for text in texts:
         print(f"warning: {text}", file=sys.stderr)
-
-
-MARKS = (0.0, 0.01, 0.03, *(tenth / 10 for tenth in range(1, 11)))
-"""The shares of a stage after which a line is printed where there is no terminal."""
-
-
-@contextmanager
-def progress_display(*, enabled: bool = True, stages: int = 1) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A progress bar on a terminal, else a line at each of the `MARKS` and per evaluation, with an estimate of the time left.
-    Yields a function of a record."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    recent: deque[tuple[float, float]] = deque(maxlen=20)
-
-    def speed(record: dict[str, Any]) -> float:
-        """Tokens per second over the last steps."""
-        recent.append((record["target_tokens"], record["seconds"]))
-        tokens, seconds = (end - start for start, end in zip(recent[0], recent[-1]))
-        return tokens / max(1e-9, seconds) if len(recent) > 1 else record["target_tokens"] / max(1e-9, record["seconds"])
-
-    def line(record: dict[str, Any]) -> str:
-        name = record["metric"]
-        dev = f"  {name.replace('_', ' ')} {record[name]:.4f}" if name in record else ""
-        # The report has a curve of each loss.
-        named = record["parts"] if len(record["parts"]) <= MOST_PARTS else []
-        parts = ", ".join(f"{name.replace('_', ' ')} {record[name]:.4f}" for name in named)
-        return f"loss {record['loss']:.4f}{f' ({parts})' if parts else ''}{dev}  {speed(record):,.0f} tokens/s"
-
-    if not enabled:
-        yield lambda record: None
-    elif not console.is_terminal:
-        passed, left = 0, TimeLeft()
-        of_stage = " of this stage" if stages > 1 else ""
-
-        def report(record: dict[str, Any]) -> None:
-            nonlocal passed
-            share = record["progress"]
-            remaining = left.estimate(share)
-            marks = sum(mark <= share for mark in MARKS)
-            if marks != passed or record["metric"] in record:
-                passed = marks
-                ending = f"  {remaining}{of_stage} left" if remaining and share < 1 else ""
-                print(f"step {record['step']:>7}  {share:>4.0%}  {line(record)}{ending}", file=sys.stderr, flush=True)
-
-        yield report
-    else:
-        columns = (TextColumn("step {task.fields[step]}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-        with Progress(
-            *columns, TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.description}"), console=console
-        ) as bar:
-            row = bar.add_task("", total=1.0, step=0)
-            yield lambda record: bar.update(row, completed=record["progress"], description=line(record), step=record["step"])

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from ramify.cli.documents import Data, File, TreeId, read_document, say_left_out, say_unknown
-from ramify.cli.shared import Device, Json, bar, text_or_node
+from ramify.cli.progress import bar
+from ramify.cli.shared import Device, Json, text_or_node
+from ramify.cli.streamed_text import StreamedText
 from ramify.errors import RamifyError
 from ramify.inference.answers import Answer
-from ramify.inference.verbs import VERBS, Option, Takes
+from ramify.inference.verbs import VERBS, Option, Streams, Takes
 
 if TYPE_CHECKING:
     from ramify.inference.base import Pipeline
@@ -133,18 +135,24 @@ def command(name: str, form: Form | None = None) -> Callable[..., None]:
         items = source.read(given, load)
         model = load()
         method = getattr(model, name)
+        shown = StreamedText()
         if "progress" in inspect.signature(method).parameters:
             with bar(form.progress or words, form.total(model, items, options)) as advance:
                 answers = method(*items, **options, progress=advance)
+        elif declared.streams is Streams.TEXT and not given["as_json"]:
+            with shown:
+                answers = method(*items, **options, show=shown.add)
         else:
             answers = method(*items, **options)
-        for answer in answers if declared.streams else [answers]:
+        for answer in answers if declared.streams is Streams.ANSWERS else [answers]:
             for note in answer.notes:
                 print(f"note: {note}", file=sys.stderr)
             asked = Asked(given, model, items, answer)
             form.beside(asked)
+            if shown:
+                continue
             for line in [in_json(answer)] if given["as_json"] else form.lines(asked):
-                print(line, flush=declared.streams)
+                print(line, flush=declared.streams is Streams.ANSWERS)
 
     ask.__doc__ = form.help
     return _signed(ask, parameters)
@@ -155,11 +163,12 @@ def offers(*verbs: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     options = {option.name: option for verb in verbs for option in VERBS[verb].options}
 
     def describe(function: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(function).parameters
-        if unknown := options.keys() - own.keys():
+        parameters = inspect.signature(function).parameters
+        if unknown := options.keys() - parameters.keys():
             raise TypeError(f"{function.__name__} lacks the option {min(unknown)} of {' and '.join(verbs)}.")
         parameters = {
-            name: declare(options[name]) if name in options else (each.annotation, each.default) for name, each in own.items()
+            name: declare(options[name]) if name in options else (parameter.annotation, parameter.default)
+            for name, parameter in parameters.items()
         }
         return _signed(function, parameters)
 

@@ -150,9 +150,9 @@ class LinkCollator:
 
     def __call__(self, examples: Sequence[Example]) -> LinkBatch:
         logs = self.logs
-        source = join([each.targets for each in examples])
-        key_source = join([each.context for each in examples])
-        lengths = join([each.context_lengths for each in examples])
+        source = join([example.targets for example in examples])
+        key_source = join([example.context for example in examples])
+        lengths = join([example.context_lengths for example in examples])
         # Every target is its own first candidate, so the candidates include all messages.
         messages, candidate = np.unique(key_source, return_inverse=True)
         # By length, so that an encoder reads them in few groups.
@@ -202,7 +202,7 @@ class LinkCollator:
 
     @staticmethod
     def _compute_importance_weight(examples: Sequence[Example]) -> Float[Tensor, " key"] | None:
-        sampled = [each.sampling_probability for each in examples if each.sampling_probability is not None]
+        sampled = [example.sampling_probability for example in examples if example.sampling_probability is not None]
         if not sampled:
             return None
         assert len(sampled) == len(examples)
@@ -212,11 +212,11 @@ class LinkCollator:
         structures = [self.structure] * len(examples) if isinstance(self.structure, ReplyStructure) else self.structure
         assert structures is not None
         distances = [
-            structure.measure_ancestors(each.context, each.context_lengths)
-            for structure, each in zip(structures, examples, strict=True)
+            structure.measure_ancestors(example.context, example.context_lengths)
+            for structure, example in zip(structures, examples, strict=True)
         ]
-        widest = max((each.shape[1] for each in distances), default=0)
-        padding = [((0, 0), *[(0, widest - each.shape[1])] * 2) for each in distances]
+        widest = max((distance.shape[1] for distance in distances), default=0)
+        padding = [((0, 0), *[(0, widest - distance.shape[1])] * 2) for distance in distances]
         none = np.zeros((0, widest, widest), dtype=np.int16)
         return np.concatenate([none, *map(np.pad, distances, padding)])
 
@@ -224,11 +224,11 @@ class LinkCollator:
         """Features of targets as children and as their own candidates, and of pairs."""
         logs = self.logs
         parts: list[tuple[NDArray, ...]] = []
-        for each in examples:
-            log = int(logs.find_log(each.targets[:1])[0])
+        for example in examples:
+            log = int(logs.find_log(example.targets[:1])[0])
             channel, first = logs.channels[log], int(logs.offsets[log])
-            targets, lengths = each.targets - first, each.context_lengths
-            flat = each.context - first
+            targets, lengths = example.targets - first, example.context_lengths
+            flat = example.context - first
             inside = np.arange(int(lengths.max())) < lengths[:, None]
             candidates = np.full(inside.shape, -1)
             candidates[inside] = flat
@@ -239,8 +239,8 @@ class LinkCollator:
                 words, rarity = tabulate_words((channel.tokens[message] for message in messages.tolist()), logs.ranks)
                 around = compute_context_features(channel, messages, candidates, words, rarity)[inside]
                 pairs = np.concatenate([pairs, around], axis=1)
-            own = features.compute_self_features(channel, targets)
-            parts.append((features.compute_child_features(channel, targets), own, pairs))
+            self_features = features.compute_self_features(channel, targets)
+            parts.append((features.compute_child_features(channel, targets), self_features, pairs))
         widths = (
             len(features.CHILD_FEATURES),
             len(features.PARENT_FEATURES),

@@ -13,6 +13,7 @@ from ramify.disentangle.batch import LinkBatch, count_pair_features
 from ramify.disentangle.features.pairs import PARENT_FEATURES
 from ramify.errors import RamifyError
 from ramify.nn.ragged import Rows, as_table, highest
+from ramify.progress import activity, track
 
 MESSAGES = 10_000
 """Messages that a pruner is fitted to, at most: it has one weight per feature."""
@@ -54,10 +55,10 @@ def fit_candidate_pruner(
     `RamifyError` where no message has a candidate but itself."""
     pruner = CandidatePruner(num_candidates, with_context)
     features, targets, lengths, count = [], [], [], 0
-    for batch, probabilities in examples:
+    for batch, probabilities in track("predicting links", examples):
         other = ~batch.is_self.bool()
-        found = torch.cat([batch.pair_features, batch.all_parent_features.index_select(0, batch.parent_index)], dim=1)
-        features.append(found[other].cpu())
+        columns = torch.cat([batch.pair_features, batch.all_parent_features.index_select(0, batch.parent_index)], dim=1)
+        features.append(columns[other].cpu())
         targets.append(probabilities[other].float().cpu())
         lengths.append(batch.candidates.host_lengths - 1)
         count += batch.num_targets
@@ -82,7 +83,8 @@ def fit_candidate_pruner(
         loss.backward()
         return loss
 
-    optimizer.step(compute_loss)
+    with activity("fitting the candidate pruner"):
+        optimizer.step(compute_loss)
     with torch.no_grad():
         # The features' mean shifts the scores of all candidates of a message alike, so it is left out.
         of_pair, of_parent = (weights / scale).split([pruner.pair.in_features, pruner.parent.in_features])

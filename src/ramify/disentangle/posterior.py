@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -13,6 +14,8 @@ from ramify.disentangle.data.channel import Ints
 RecordedLinks = Mapping[int, tuple[int, ...]]
 """Message -> its parents, the main one first, for messages whose replies the log itself records; the message itself is among
 them where it is recorded to start a conversation. Nothing is predicted for these messages."""
+
+NOTHING_RECORDED: RecordedLinks = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class LinkPosterior:
             certain = np.array([message in parents or not near, *[True] * len(near)])
             candidates.append(np.array([message, *near], dtype=self.candidates.dtype))
             probabilities.append((certain / certain.sum()).astype(self.probabilities.dtype))
-        lengths = np.array([len(each) for each in candidates], dtype=self.lengths.dtype)
+        lengths = np.array([len(part) for part in candidates], dtype=self.lengths.dtype)
         return LinkPosterior(self.messages, np.concatenate(candidates), lengths, np.concatenate(probabilities), recorded)
 
     @classmethod
@@ -89,7 +92,7 @@ class LinkPosterior:
         """(row, parents) of the messages with recorded links."""
         if not self.recorded:
             return []
-        return [(row, self.recorded[each]) for row, each in enumerate(self.messages.tolist()) if each in self.recorded]
+        return [(row, self.recorded[message]) for row, message in enumerate(self.messages.tolist()) if message in self.recorded]
 
     @property
     def further_recorded(self) -> Int[NDArray, "link 2"]:
@@ -100,9 +103,9 @@ class LinkPosterior:
     @property
     def is_recorded(self) -> Bool[NDArray, " message"]:
         """Which messages have recorded links."""
-        found = np.zeros(len(self.messages), dtype=bool)
-        found[[row for row, _ in self._list_recorded()]] = True
-        return found
+        flags = np.zeros(len(self.messages), dtype=bool)
+        flags[[row for row, _ in self._list_recorded()]] = True
+        return flags
 
     def choose_by_conversation(self, conversation: Ints) -> tuple[Ints, Float[NDArray, " message"]]:
         """The likeliest parent within the conversation of the largest total probability, and its probability.
@@ -118,8 +121,8 @@ class LinkPosterior:
                 continue
             # A candidate above one half has the largest total as well.
             if best[row] <= 0.5:
-                own = slice(stop - int(self.lengths[row]), stop)
-                candidates, probabilities = self.candidates[own], self.probabilities[own].tolist()
+                keys = slice(stop - int(self.lengths[row]), stop)
+                candidates, probabilities = self.candidates[keys], self.probabilities[keys].tolist()
                 numbers = conversation[candidates].tolist()
                 total = dict.fromkeys(sorted(numbers), 0.0)
                 for number, probability in zip(numbers, probabilities):

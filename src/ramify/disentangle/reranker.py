@@ -18,6 +18,7 @@ from ramify.disentangle.features.lookahead import LOOKAHEAD, LOOKAHEAD_FEATURES,
 from ramify.disentangle.posterior import LinkPosterior
 from ramify.errors import RamifyError
 from ramify.nn.heads import marginal_nll
+from ramify.progress import track
 
 CANDIDATES = 16
 """Candidates that are reranked; the others keep their probabilities."""
@@ -108,7 +109,7 @@ def _pair_with_following(parts: Iterable[LinkPosterior], num_messages: int) -> I
     held: list[LinkPosterior] = []
     for part in parts:
         held.append(part)
-        while held and sum(len(each.messages) for each in held[1:]) >= num_messages:
+        while held and sum(len(later.messages) for later in held[1:]) >= num_messages:
             yield held[0], LinkPosterior.concatenate(held)
             del held[0]
     while held:
@@ -138,7 +139,7 @@ def fit_reranker(
     steps = EPOCHS * -(-len(x) // size)
     optimizer = torch.optim.AdamW(reranker.parameters(), lr=RATE, weight_decay=WEIGHT_DECAY)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=steps)
-    for _ in range(EPOCHS):
+    for _ in track("fitting the reranker", range(EPOCHS), EPOCHS):
         for part in torch.randperm(len(x), generator=generator).split(size):
             # An absent candidate has the probability zero, and stays next to it.
             scores = p[part].clamp_min(torch.finfo(p.dtype).tiny).log() + reranker(x[part])
@@ -162,7 +163,8 @@ def _collect(
     and of messages in a parent's conversation."""
     collected: tuple[list[NDArray], ...] = ([], [], [], [])
     for logs, posteriors in examples:
-        for posterior, shortlist in list_candidates(posteriors, ConversationState.start(logs), lookahead):
+        candidates_of = list_candidates(posteriors, ConversationState.start(logs), lookahead)
+        for posterior, shortlist in track("predicting links", candidates_of):
             candidates, real = shortlist.candidates, shortlist.probabilities > 0
             child = np.broadcast_to(posterior.messages[:, None], real.shape)
             is_parent = logs.is_link(child.ravel(), candidates.ravel()).reshape(real.shape) & real

@@ -1,1 +1,1 @@
-"""Evaluation of trained models and vectors of whole corpora."""
+"""Pipelines: the verbs that users ask of trained models, and their answers; searches, held-out loss, vectors of corpora."""

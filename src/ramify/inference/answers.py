@@ -25,7 +25,7 @@ class Record(Answer):
     """Fields that the JSON lacks where they are None or empty."""
 
     def to_json(self) -> dict[str, Any]:
-        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "notes"}
+        values = {part.name: getattr(self, part.name) for part in fields(self) if part.name != "notes"}
         return {name: _plain(value) for name, value in values.items() if name not in self.optional or value not in (None, ())}
 
 
@@ -37,7 +37,7 @@ def _plain(value: Any) -> Any:
         return value.to_json()
     if isinstance(value, np.ndarray):
         return value.astype(float).round(6).tolist()
-    return [_plain(each) for each in value] if isinstance(value, tuple | list) else value
+    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
 
 
 # --- fill_mask ------------------------------------------------------------------------------------------------------------

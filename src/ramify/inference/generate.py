@@ -1,7 +1,7 @@
 """Generation: the verb of every pipeline whose task scores the next token."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +11,11 @@ from ramify.batching.encoder_input import EncoderInput
 from ramify.errors import RamifyError, counted
 from ramify.inference.answers import Generated, GeneratedHypothesis
 from ramify.inference.base import TOKENS, Pipeline, verb
-from ramify.inference.search import Beam, Hypothesis, Limits, Sampling, beam_search, collect, sample
+from ramify.inference.search import Beam, Hypothesis, Limits, Sampling, Step, beam_search, collect, sample
 from ramify.inference.texts import read_texts
 from ramify.nn.modes import evaluating
 from ramify.nn.ragged import runs
+from ramify.tokenizer import IncrementalDecoder
 
 
 class GeneratingPipeline(Pipeline, ABC):
@@ -41,6 +42,7 @@ class GeneratingPipeline(Pipeline, ABC):
         beam: int | None = None,
         n_best: int = 1,
         length_penalty: float = Beam.length_penalty,
+        show: Callable[[str], None] | None = None,
     ) -> Generated | list[Generated]:
         """Continue a prompt from left to right by at most `tokens` tokens. A list of prompts gives a list of answers.
 
@@ -52,6 +54,9 @@ class GeneratingPipeline(Pipeline, ABC):
         of them as `hypotheses`, ordered by log p / ((5 + length) / 6)^`length_penalty`.
 
         Special tokens are never chosen. A token of `stop`, in the vocabulary's spelling, ends a text and is no part of it.
+
+        `show` is called with each part of the sampled text as soon as it is known. Together, the parts are the text. A beam
+        search knows no part before its end, and does not call it.
         """
         prompts = _strings(prompt)
         seeds = [*seed] if isinstance(seed, Iterable) else [seed] * len(prompts)
@@ -62,7 +67,9 @@ class GeneratingPipeline(Pipeline, ABC):
             raise RamifyError(f"n_best={n_best} needs a beam search. Set beam to at least {n_best}.")
         if beam is not None and sampling != Sampling():
             raise RamifyError(f"beam={beam} draws no tokens. Leave out temperature, top_k and top_p.")
-        given = [self.tokenizer.encode(each) for each in prompts]
+        if show is not None and not isinstance(prompt, str):
+            raise RamifyError(f"show={show!r} shows one text, but a list of prompts is given. Pass a string, or no show.")
+        given = [self.tokenizer.encode(text) for text in prompts]
         answers: list[Generated] = []
         costs = np.array([(len(ids) + tokens) * (beam or 1) for ids in given], dtype=np.int64)
         for start, end in runs(costs, TOKENS):
@@ -72,6 +79,8 @@ class GeneratingPipeline(Pipeline, ABC):
             with evaluating(self.module):
                 if beam is None:
                     steps = sample(self.task, rows, sampling, limits, maximums=maximums, seeds=seeds[start:end])
+                    if show is not None:
+                        steps = self._showing(show, given[start], steps)
                     answers += map(self._answer, prompts[start:end], given[start:end], collect(steps, len(maximums)))
                 else:
                     best = beam_search(self.task, rows, Beam(beam, n_best, length_penalty), limits, maximums=maximums)
@@ -89,6 +98,16 @@ class GeneratingPipeline(Pipeline, ABC):
         ids = [self.tokenizer.ids[piece] for piece in stops]
         return Limits(tuple(ids), tuple(token for token in self.tokenizer.special_ids if token not in ids))
 
+    def _showing(self, show: Callable[[str], None], given: Sequence[int], steps: Iterable[Step]) -> Iterator[Step]:
+        """The steps of one sequence, whose text is shown meanwhile."""
+        decoder = IncrementalDecoder(self.tokenizer, given)
+        for step in steps:
+            if not step.stopped[0] and (part := decoder.add(int(step.ids[0]))):
+                show(part)
+            yield step
+        if rest := decoder.rest():
+            show(rest)
+
     def _answer(self, prompt: str, given: Sequence[int], ids: Sequence[int]) -> Generated:
         # Decoded behind the prompt, a first word keeps the space before it.
         text = self.tokenizer.decode([*given, *ids]).removeprefix(self.tokenizer.decode(given))
@@ -97,10 +116,10 @@ class GeneratingPipeline(Pipeline, ABC):
         return Generated(prompt, text, len(ids), unknown.count, notes=notes)
 
     def _ranking(self, prompt: str, given: Sequence[int], best: Sequence[Hypothesis]) -> Generated:
-        answers = [self._answer(prompt, given, each.ids) for each in best]
+        answers = [self._answer(prompt, given, hypothesis.ids) for hypothesis in best]
         hypotheses = tuple(
-            GeneratedHypothesis(answer.text, answer.tokens, each.log_probability, each.score)
-            for answer, each in zip(answers, best, strict=True)
+            GeneratedHypothesis(answer.text, answer.tokens, hypothesis.log_probability, hypothesis.score)
+            for answer, hypothesis in zip(answers, best, strict=True)
         )
         return replace(answers[0], hypotheses=hypotheses)
 
@@ -108,8 +127,8 @@ class GeneratingPipeline(Pipeline, ABC):
 def _strings(prompt: Any) -> list[str]:
     """The prompts in a string, a list or a column of a data frame. A data frame itself would yield the names of its columns."""
     prompts: list[str] = []
-    for each in read_texts(prompt, "generate").items:
-        if not isinstance(each, str):
+    for text in read_texts(prompt, "generate").items:
+        if not isinstance(text, str):
             raise RamifyError("generate continues strings, not a Tree. Pass the beginning of a text.")
-        prompts.append(each)
+        prompts.append(text)
     return prompts

@@ -37,6 +37,14 @@ class Takes(Enum):
     LOG = "the messages of a chat log"
 
 
+class Streams(Enum):
+    """The parts of answers that people can read before the whole is known."""
+
+    NOTHING = "the method returns whole answers"
+    ANSWERS = "the method yields its answers one by one"
+    TEXT = "the method has a parameter `show`, a function that it calls with each part of a text"
+
+
 class Array:
     """A NumPy array. It has no form in JSON: commands write it to files."""
 
@@ -76,8 +84,8 @@ class Verb:
     items."""
     together: bool = False
     """Whether the method itself takes a list, whose answers it computes together. Others are asked about one item at a time."""
-    streams: bool = False
-    """Whether the method gives its answers one by one, each as soon as it is known."""
+    streams: Streams = Streams.NOTHING
+    """The parts that are given out as soon as they are known."""
 
 
 CONTEXT = Option(
@@ -179,6 +187,7 @@ VERBS: dict[str, Verb] = {
         ),
         Generated,
         together=True,
+        streams=Streams.TEXT,
     ),
     "attention": Verb(
         "show attention heads",
@@ -242,7 +251,7 @@ VERBS: dict[str, Verb] = {
         (IGNORE_REPLIES,),
         LinkPrediction,
         many=False,
-        streams=True,
+        streams=Streams.ANSWERS,
     ),
 }
 """Each verb by the name of its method. A line is enough for a command: `cli` makes one of it."""

@@ -152,7 +152,7 @@ class DocumentHidden:
 
 
 class RowStates(nn.Module):
-    """The input vectors and the Encoder of the rows of one level (section 4.1)."""
+    """The input vectors and the Encoder of the rows of one level (section 2)."""
 
     def __init__(self, config: AgentConfig, dim: int, num_cells: int, places: int, num_tokens: int) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ class RowStates(nn.Module):
 
 
 class LevelEncoder(nn.Module):
-    """The Encoder and the Compressor of one level: a row of children becomes one vector (section 4.1)."""
+    """The Encoder and the Compressor of one level: a row of children becomes one vector (section 2)."""
 
     def __init__(self, config: AgentConfig, level: int) -> None:
         super().__init__()
@@ -218,7 +218,7 @@ class LevelEncoder(nn.Module):
 
 
 class LevelDecoder(nn.Module):
-    """The Decompressor and the Decoder of one level: a vector becomes the row of its children (section 4.2)."""
+    """The Decompressor and the Decoder of one level: a vector becomes the row of its children (section 3.1)."""
 
     def __init__(self, config: AgentConfig, level: int) -> None:
         super().__init__()
@@ -248,7 +248,7 @@ class LevelDecoder(nn.Module):
         return Rows.build([self.places] * count).to(device)
 
     def parallel(self, decompressed: Float[Tensor, "slot dim"], rows: Rows) -> Float[Tensor, "slot dim"]:
-        """Write all children at once. The decompressed rows are the decoder's input and its memory."""
+        """Write all children at once. The decompressed rows are the decoder's input, and stand for an encoder's output."""
         x = decompressed + self.positions(rows.positions)
         return self.decoder(dropout(x, self.dropout, self.training), rows, decompressed, rows)
 
@@ -257,11 +257,11 @@ class LevelDecoder(nn.Module):
         previous: Float[Tensor, "slot dim"],
         rows: Rows,
         decompressed: Float[Tensor, "key dim"],
-        memory_rows: Rows,
+        decompressed_rows: Rows,
     ) -> Float[Tensor, "slot dim"]:
-        """Write each child after the one before it, `previous`. The decompressed rows are the decoder's memory."""
+        """Write each child after the one before it, `previous`. The decompressed rows stand for an encoder's output."""
         x = previous + self.positions(rows.positions)
-        return self.decoder(dropout(x, self.dropout, self.training), rows, decompressed, memory_rows)
+        return self.decoder(dropout(x, self.dropout, self.training), rows, decompressed, decompressed_rows)
 
 
 class CollectionEncoder(nn.Module):
@@ -273,11 +273,11 @@ class CollectionEncoder(nn.Module):
 
 
 EXPECTED_SHARE = 1 / 8
-"""The expected share of replaced children (section 4.4): a random share of up to 1/2 is marked, and half of it replaced."""
+"""The expected share of replaced children (section 3.3): a random share of up to 1/2 is marked, and half of it replaced."""
 
 
 class CoherenceChecker(nn.Module):
-    """The share of a node's children that were replaced, from its vector: dense tanh layers and a sigmoid (section 4.4)."""
+    """The share of a node's children that were replaced, from its vector: dense tanh layers and a sigmoid (section 3.3)."""
 
     def __init__(self, dim: int, num_layers: int, width: int) -> None:
         super().__init__()
@@ -318,9 +318,9 @@ class Agent(AnyBackbone, Encodes):
         return len(self.config.levels)
 
     def encoder(self, level: int) -> LevelEncoder:
-        found = self.encoders[level]
-        assert isinstance(found, LevelEncoder)
-        return found
+        encoder = self.encoders[level]
+        assert isinstance(encoder, LevelEncoder)
+        return encoder
 
     @property
     def reads_context(self) -> bool:
@@ -386,14 +386,14 @@ class Agent(AnyBackbone, Encodes):
     def forward(self, batch: DocumentBatch) -> DocumentHidden:
         """The vectors of all rows. A batch with parts has those of the parts' highest rows first."""
         vectors = None
-        found = []
+        nodes = []
         if batch.parts:
             vectors = torch.cat([self(part).nodes[-1] for part in batch.parts])
-            found.append(vectors)
+            nodes.append(vectors)
         for level, rows in enumerate(batch.levels, batch.lowest):
             vectors = self.encode(level, vectors, rows)
-            found.append(vectors)
-        return DocumentHidden(tuple(found))
+            nodes.append(vectors)
+        return DocumentHidden(tuple(nodes))
 
 
 class AgentDecoder(nn.Module):
@@ -404,9 +404,9 @@ class AgentDecoder(nn.Module):
         self.decoders = nn.ModuleList(LevelDecoder(config, level) for level in range(len(config.levels)))
 
     def level(self, level: int) -> LevelDecoder:
-        found = self.decoders[level]
-        assert isinstance(found, LevelDecoder)
-        return found
+        decoder = self.decoders[level]
+        assert isinstance(decoder, LevelDecoder)
+        return decoder
 
 
 def _positions(config: AgentConfig, places: int, dim: int) -> PositionTable:

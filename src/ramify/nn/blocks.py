@@ -257,15 +257,15 @@ class RowEncoder(nn.Module, ABC):
 
 
 class RowDecoder(nn.Module, ABC):
-    """Contextual states of the tokens of every row, which also attend to a row of memory. Row i attends to memory row i."""
+    """Contextual states of the tokens of every row, which also attend to an encoder's output. Row i attends to row i of it."""
 
     @abstractmethod
     def forward(
         self,
         x: Float[Tensor, "total dim"],
         rows: Rows,
-        memory: Float[Tensor, "key dim"],
-        memory_rows: Rows,
+        encoder_output: Float[Tensor, "key dim"],
+        encoder_rows: Rows,
         record: list[LayerWeights] | None = None,
     ) -> Float[Tensor, "total dim"]:
         """The weights of every layer are appended to `record`, which does not change the result."""
@@ -324,12 +324,12 @@ class TransformerDecoder(RowDecoder):
         self,
         x: Float[Tensor, "total dim"],
         rows: Rows,
-        memory: Float[Tensor, "key dim"],
-        memory_rows: Rows,
+        encoder_output: Float[Tensor, "key dim"],
+        encoder_rows: Rows,
         record: list[LayerWeights] | None = None,
     ) -> Float[Tensor, "total dim"]:
-        index = torch.arange(memory_rows.total, device=memory.device)
-        context = ContextVectors(memory, index, *with_equal_groups(rows, memory_rows))
+        index = torch.arange(encoder_rows.total, device=encoder_output.device)
+        context = ContextVectors(encoder_output, index, *with_equal_groups(rows, encoder_rows))
         return self.stack(x, rows, context, allowed=causal_mask(rows) if self.causal else None, record=record)
 
 

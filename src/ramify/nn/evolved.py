@@ -49,8 +49,8 @@ class EvolvedEncoder(RowEncoder):
         return self.final_norm(x)
 
     def layer_prefixes(self) -> LayerPrefixes:
-        own = [(f"cells.{number}.",) for number in range(len(self.cells))]
-        return (*own[:-1], (*own[-1], "final_norm."))
+        prefixes = [(f"cells.{number}.",) for number in range(len(self.cells))]
+        return (*prefixes[:-1], (*prefixes[-1], "final_norm."))
 
 
 class EvolvedDecoder(RowDecoder):
@@ -83,15 +83,15 @@ class EvolvedDecoder(RowDecoder):
         self,
         x: Float[Tensor, "total dim"],
         rows: Rows,
-        memory: Float[Tensor, "key dim"],
-        memory_rows: Rows,
+        encoder_output: Float[Tensor, "key dim"],
+        encoder_rows: Rows,
         record: list[LayerWeights] | None = None,
     ) -> Float[Tensor, "total dim"]:
         """Every cell appends two layers to `record`: its first block, and its later two blocks of attention."""
         allowed = causal_mask(rows) if self.causal else None
-        readers, memory_rows = with_equal_groups(rows, memory_rows)
+        readers, encoder_rows = with_equal_groups(rows, encoder_rows)
         for cell in self.cells:
-            x = cell(x, rows, allowed, Memory(memory, readers, memory_rows), record)
+            x = cell(x, rows, allowed, EncoderOutput(encoder_output, readers, encoder_rows), record)
         return self.final_norm(x)
 
 
@@ -107,8 +107,8 @@ def _check_sizes(dim: int, num_heads: int) -> None:
 
 
 @dataclass(frozen=True)
-class Memory:
-    """States that the tokens of a decoder attend to."""
+class EncoderOutput:
+    """The encoder's states that the tokens of a decoder attend to."""
 
     states: Float[Tensor, "key dim"]
     readers: Rows
@@ -165,7 +165,7 @@ class EncoderCell(_Cell):
 
 
 class DecoderCell(_Cell):
-    """Self-attention beside attention to memory, branched convolutions, then each attention again, and a feed-forward."""
+    """Self-attention beside attention to the encoder, branched convolutions, then each attention again, and a feed-forward."""
 
     def __init__(self, dim: int, num_heads: int, dropout: float, attention_dropout: float, *, causal: bool) -> None:
         super().__init__(dropout)
@@ -192,23 +192,23 @@ class DecoderCell(_Cell):
         x: Float[Tensor, "total dim"],
         rows: Rows,
         allowed: Allowed | None,
-        memory: Memory,
+        encoded: EncoderOutput,
         record: list[LayerWeights] | None = None,
     ) -> Float[Tensor, "total dim"]:
         h = self.first_norm(x)
-        own, cross = _added_to(record, "self", "cross")
-        x = self._add(x, self.first_attention(h, h, rows, rows, allowed, own))
-        x = self._add(x, self.first_cross(h, memory.states, memory.readers, memory.rows, record=cross))
+        self_weights, cross_weights = _added_to(record, "self", "cross")
+        x = self._add(x, self.first_attention(h, h, rows, rows, allowed, self_weights))
+        x = self._add(x, self.first_cross(h, encoded.states, encoded.readers, encoded.rows, record=cross_weights))
 
         h = self.branch_norm(x)
         left, right = self._drop(F.relu(self.left(h, rows))), self._drop(self.right(h, rows))
         x = self._add(x, self.joined(self.joined_norm(_widened(left, right)), rows))
 
         h = self.attention_norm(x)
-        own, cross = _added_to(record, "self", "cross")
-        x = self._add(x, self.attention(h, h, rows, rows, allowed, own))
+        self_weights, cross_weights = _added_to(record, "self", "cross")
+        x = self._add(x, self.attention(h, h, rows, rows, allowed, self_weights))
         h = self.cross_norm(x)
-        x = self._add(x, self.cross(h, memory.states, memory.readers, memory.rows, record=cross))
+        x = self._add(x, self.cross(h, encoded.states, encoded.readers, encoded.rows, record=cross_weights))
 
         hidden = self._drop(F.silu(self.ffn_in(self.ffn_norm(x))))
         return self._add(x, self.ffn_out(self.hidden_norm(hidden)))

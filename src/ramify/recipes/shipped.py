@@ -99,11 +99,11 @@ def pack(run: Path, data: str, out: Path) -> None:
     pipeline.task.config = replace(pipeline.task.config, mask_rate=MaskedLMConfig().mask_rate)
     hub.save(pipeline, out, dtype=torch.float16)
     packed = load(out, "auto")
-    found = measure(packed.task, Store.open(data), "test", draws=8, controls=("mismatched",))
-    scores = found.scores
+    measured = measure(packed.task, Store.open(data), "test", draws=8, controls=("mismatched",))
+    scores = measured.scores
     count = scores["tree"].count.sum()
     results = {
-        "trees, comments, masked tokens": f"{found.trees:,}, {found.comments:,}, {count:,} ({found.draws} draws)",
+        "trees, comments, masked tokens": f"{measured.trees:,}, {measured.comments:,}, {count:,} ({measured.draws} draws)",
         "nats per masked token, with ancestors": f"{scores['tree'].summary()['loss']:.4f}",
         "without context": f"{scores['none'].summary()['loss']:.4f}",
         "with another tree's ancestors": f"{scores['mismatched'].summary()['loss']:.4f}",

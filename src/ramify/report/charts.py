@@ -110,8 +110,11 @@ def _line(line: Line, x_axis: Axis, y_axis: Axis) -> list[str]:
 
 def dot_chart(chart: DotChart) -> str:
     """A dot with its interval for every estimate, as SVG. Estimates that are not finite are left out."""
-    series = [[each if each is not None and np.isfinite(each).all() else None for each in dots.values] for dots in chart.series]
-    ends = [end for values in series for each in values if each is not None for end in each]
+    series = [
+        [bounds if bounds is not None and np.isfinite(bounds).all() else None for bounds in dots.values]
+        for dots in chart.series
+    ]
+    ends = [end for values in series for bounds in values if bounds is not None for end in bounds]
     if not ends:
         return "<p>There is nothing to draw.</p>"
     low, high = min(*ends, 0.0), max(*ends, 0.0)
@@ -128,10 +131,10 @@ def dot_chart(chart: DotChart) -> str:
     parts += _labels(chart.x_label, chart.y_label)
     for number, (dots, values) in enumerate(zip(chart.series, series, strict=True)):
         shift = (number - (len(series) - 1) / 2) * min(14.0, 0.8 * width / len(series))
-        for middle, name, each in zip(middles, chart.categories, values, strict=True):
-            if each is None:
+        for middle, name, bounds in zip(middles, chart.categories, values, strict=True):
+            if bounds is None:
                 continue
-            value, least, most = each
+            value, least, most = bounds
             x, kind = middle + shift, dots.kind
             hint = escape(f"{dots.name}, {name}: {value:+.4f} ({least:+.4f} to {most:+.4f})")
             parts.append(f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{y_axis(least):.1f}" y2="{y_axis(most):.1f}"/>')

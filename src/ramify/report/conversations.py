@@ -27,18 +27,18 @@ NAMES_SHOWN = 6
 GOLDEN_ANGLE = 137.508
 
 
-def as_text(found: Disentangled) -> Iterator[str]:
+def as_text(result: Disentangled) -> Iterator[str]:
     """The lines of a log, one conversation after another in order of their first messages; single messages come last.
 
     Answers are indented below their parents. Parents are named if they are not the nearest line above with a smaller indent.
     """
-    log = found.tree
-    trees = found.conversations()
+    log = result.tree
+    trees = result.conversations()
     several = [(number, tree) for number, tree in enumerate(trees) if len(tree) > 1]
     alone = [tree.nodes[0] for tree in trees if len(tree) == 1]
     dated = _of_several_days(log.nodes)
     sizes = f"{counted(len(log), 'message')} · {counted(len(several), 'conversation')}"
-    recorded = f" · {counted(kept, 'reply link')} recorded" if (kept := found.count_links()[0]) else ""
+    recorded = f" · {counted(kept, 'reply link')} recorded" if (kept := result.count_links()[0]) else ""
     yield f"=== {printable(log.id)} · {sizes}{recorded}"
     for number, tree in several:
         yield ""
@@ -51,16 +51,16 @@ def as_text(found: Disentangled) -> Iterator[str]:
             del path[indent:]
             shown_parents = tuple(path[-1:]) if len(path) == indent else ()
             parents = node.parents or ()
-            parent_ids = [*(tree.nodes[each].id for each in parents), *node.label.get("also", ())]
+            parent_ids = [*(tree.nodes[parent].id for parent in parents), *node.label.get("also", ())]
             answers = "" if parents == shown_parents and len(parent_ids) < 2 else f"→ {', '.join(map(printable, parent_ids))} "
             path += [number] * (indent + 1 - len(path))
-            yield from (f"       {each}" for each in day)
+            yield from (f"       {date}" for date in day)
             yield f"{printable(node.id):>6} {_clock(node)}{'  ' * indent}{answers}{_line(node)}"
     if alone:
         yield ""
         yield f"--- {counted(len(alone), 'message')} without reply links"
         for day, node in zip(_days(alone, dated), alone):
-            yield from (f"       {each}" for each in day)
+            yield from (f"       {date}" for date in day)
             yield f"{printable(node.id):>6} {_clock(node)}{_line(node)}"
     yield ""
 
@@ -86,16 +86,16 @@ def write_conversations(path: Path, logs: list[Disentangled], model: str) -> Non
 
     Raises `RamifyError` if the page would hold too many messages.
     """
-    total = sum(len(found.tree) for found in logs)
+    total = sum(len(result.tree) for result in logs)
     check_shown(total)
     templates = files("ramify.report")
     style, script = (templates.joinpath(f"conversations.{kind}").read_text("utf-8").strip() for kind in ("css", "js"))
     sections = [HtmlSection("How to read this page", _HOW + f"<style>{style}</style>")]
-    sections += [_section(number, found) for number, found in enumerate(logs)]
+    sections += [_section(number, result) for number, result in enumerate(logs)]
     # The script comes after the elements that it uses.
     sections[-1] = replace(sections[-1], body=sections[-1].body + f"<script>{script}</script>")
-    sizes = [np.bincount(found.conversation) for found in logs]
-    several, alone = (sum(int((each > 1).sum()) for each in sizes), sum(int((each == 1).sum()) for each in sizes))
+    sizes = [np.bincount(result.conversation) for result in logs]
+    several, alone = (sum(int((size > 1).sum()) for size in sizes), sum(int((size == 1).sum()) for size in sizes))
     lead = (
         f"<p>{counted(total, 'message')}: {counted(several, 'conversation')} and {counted(alone, 'single message')}, as "
         f"predicted by {text(model)}{_say_recorded(logs)}.</p>"
@@ -106,7 +106,7 @@ def write_conversations(path: Path, logs: list[Disentangled], model: str) -> Non
 
 def _say_recorded(logs: Sequence[Disentangled]) -> str:
     """The end of a sentence about the links: recorded ones, if there are any, and predicted ones."""
-    recorded, predicted = (sum(each) for each in zip(*(found.count_links() for found in logs)))
+    recorded, predicted = (sum(counts) for counts in zip(*(result.count_links() for result in logs)))
     if not recorded:
         return ""
     return f"; {counted(recorded, 'reply link')} recorded in the log and kept, {predicted:,} predicted"
@@ -120,27 +120,27 @@ _HOW = (
 )
 
 
-def _section(place: int, found: Disentangled) -> HtmlSection:
+def _section(place: int, result: Disentangled) -> HtmlSection:
     sizes: dict[int, int] = {}
-    for number in found.conversation.tolist():
+    for number in result.conversation.tolist():
         sizes[number] = sizes.get(number, 0) + 1
     buttons = "".join(
         f'<button data-conversation="{number}" style="{_colour(number)}">{number} <small>{size}</small></button>'
         for number, size in sizes.items()
         if size > 1
     )
-    parent = _first_parents(found.tree)
+    parent = _first_parents(result.tree)
     rows = []
-    days = _days(found.tree.nodes, _of_several_days(found.tree.nodes))
+    days = _days(result.tree.nodes, _of_several_days(result.tree.nodes))
     for number, (node, day, parent_number, conversation, probability) in enumerate(
-        zip(found.tree.nodes, days, parent, found.conversation.tolist(), found.probability.tolist(), strict=True)
+        zip(result.tree.nodes, days, parent, result.conversation.tolist(), result.probability.tolist(), strict=True)
     ):
-        rows += [f'<li class="day">{each}</li>' for each in day]
+        rows += [f'<li class="day">{date}</li>' for date in day]
         is_alone = sizes[conversation] == 1
         answers = f' data-answers="m{place}-{parent_number}"' if parent_number >= 0 else ""
-        what = f"answers {found.tree.nodes[parent_number].id}" if parent_number >= 0 else "starts a conversation"
+        what = f"answers {result.tree.nodes[parent_number].id}" if parent_number >= 0 else "starts a conversation"
         what += " and starts a conversation" if node.self_link else ""
-        certainty = "recorded" if number in found.recorded else f"{probability:.0%}"
+        certainty = "recorded" if number in result.recorded else f"{probability:.0%}"
         kind = f" {text(node.kind)}" if node.kind else ""
         rows.append(
             f'<li id="m{place}-{number}" class="message{" alone" if is_alone else ""}{kind}" data-conversation="{conversation}"'
@@ -151,9 +151,9 @@ def _section(place: int, found: Disentangled) -> HtmlSection:
         )
     body = f'<nav class="conversations">{buttons}</nav><ol class="log">{"".join(rows)}</ol>'
     return HtmlSection(
-        found.tree.id or "log",
+        result.tree.id or "log",
         body,
-        f"{counted(len(found.tree), 'message')}, {counted(sum(size > 1 for size in sizes.values()), 'conversation')}",
+        f"{counted(len(result.tree), 'message')}, {counted(sum(size > 1 for size in sizes.values()), 'conversation')}",
     )
 
 

@@ -55,7 +55,7 @@ def text(value: Any) -> str:
 
 def _cleaned(value: str) -> str:
     return escape(
-        "".join(each if unicodedata.category(each) not in ("Cc", "Cs") else "\N{REPLACEMENT CHARACTER}" for each in value)
+        "".join(letter if unicodedata.category(letter) not in ("Cc", "Cs") else "\N{REPLACEMENT CHARACTER}" for letter in value)
     )
 
 
@@ -113,7 +113,9 @@ def _cell(cell: Cell) -> str:
 
 
 def _card(mask: FilledMask) -> str:
-    ancestors = "".join(f"<li>{text(shortened(each, ANCESTOR_CHARS)) or '<i>(no text)</i>'}</li>" for each in mask.ancestors)
+    ancestors = "".join(
+        f"<li>{text(shortened(ancestor, ANCESTOR_CHARS)) or '<i>(no text)</i>'}</li>" for ancestor in mask.ancestors
+    )
     ancestors = f'<ol class="ancestors">{ancestors}</ol>' if ancestors else ""
     before = "… " + mask.before[-AROUND:].split(" ", 1)[-1] if len(mask.before) > AROUND else mask.before
     after = shortened(mask.after, AROUND)

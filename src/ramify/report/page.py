@@ -19,7 +19,7 @@ def write_page(path: Path, *, kind: str, title: str, lead: str, sections: Sequen
         title=text(title),
         lead=lead,
         style=templates.joinpath("style.css").read_text("utf-8").strip(),
-        sections="\n".join(_section(each) for each in sections),
+        sections="\n".join(_section(section) for section in sections),
         version=__version__,
         date=f"{datetime.datetime.now().astimezone():%d %B %Y, %H:%M %Z}",
     )

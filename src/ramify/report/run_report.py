@@ -66,7 +66,11 @@ def write_report(
     lead = _lead(run_dir, run, record, metrics, parts)
     title = f"{run.recipe} on {Path(run.data).name}"
     write_page(
-        run_dir / REPORT, kind="Report of a training run", title=title, lead=lead, sections=[draw(each) for each in sections]
+        run_dir / REPORT,
+        kind="Report of a training run",
+        title=title,
+        lead=lead,
+        sections=[draw(section) for section in sections],
     )
     return run_dir / REPORT
 
@@ -108,6 +112,8 @@ def _lead(run_dir: Path, run: Run, record: Mapping[str, Any], metrics: Sequence[
         lines.append(
             f"{state} {counted(last['target_tokens'], 'token')} of {parts.examples} in {counted(last['step'], 'update')}."
         )
+        if "epochs" in last:
+            lines.append(f"The last stage has read its examples {last['epochs']:.1f} times.")
     headline = f"<p>{spans(parts.headline)}</p>" if parts.headline else ""
     return f"<p>{text(' '.join(lines))}</p>{headline}"
 
@@ -129,11 +135,11 @@ def data(info: Mapping[str, Any], further: Sequence[tuple[str, str]] = ()) -> Se
         pairs += [
             ("content", statistics.content(info)),
             *(
-                (f"{name} split", f"{counted(each['trees'], tree)}, {counted(each['nodes'], 'node')}")
-                for name, each in info["splits"].items()
+                (f"{name} split", f"{counted(split['trees'], tree)}, {counted(split['nodes'], 'node')}")
+                for name, split in info["splits"].items()
             ),
             ("format", str(info["format"])),
-            ("inputs", "; ".join(f"{each['name']} ({each['bytes']:,} bytes)" for each in info["inputs"])),
+            ("inputs", "; ".join(f"{file['name']} ({file['bytes']:,} bytes)" for file in info["inputs"])),
             ("read", counted(info["read"], node)),
             *((f"left out: {reason}", f"{count:,}") for reason, count in info["skipped"].items()),
             *((f"kept: {reason}", f"{count:,}") for reason, count in info["kept"].items() if count),

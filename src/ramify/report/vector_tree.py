@@ -67,8 +67,8 @@ def write_vector_tree(path: Path, document: Tree, answer: Coherence, model: str,
 def _data(document: Tree, answer: Coherence, shown: Sequence[int], levels: Sequence[str]) -> dict[str, Any]:
     """The nodes in reading order, and for each level the scores at the ends of its colours."""
     ids = [node.id or str(number) for number, node in enumerate(document.nodes)]
-    place = {number: each for each, number in enumerate(shown)}
-    judged = {node.id: node for node in answer.nodes}
+    place = {number: row for row, number in enumerate(shown)}
+    judgements = {node.id: node for node in answer.nodes}
     fits = {child.id: child.score for node in answer.nodes for child in node.children or () if child.id}
     num_tokens = sum(child.token is not None for node in answer.nodes for child in node.children or ())
     words = np.array([len(node.text) for node in document.nodes], dtype=np.int64)
@@ -84,15 +84,15 @@ def _data(document: Tree, answer: Coherence, shown: Sequence[int], levels: Seque
             "start": int(ends[number]),
             "stop": int(ends[number + int(sizes[number])]),
         }
-        found = judged.get(ids[number])
-        scores = {"score": found and found.score, "fit": fits.get(ids[number])}
+        judgement = judgements.get(ids[number])
+        scores = {"score": judgement and judgement.score, "fit": fits.get(ids[number])}
         record |= {name: round(value, 4) for name, value in scores.items() if value is not None}
         if node.label is not None:
             record["title"] = shortened(str(node.label), 200)
         if node.text:
             record["text"] = node.text
-        if found and num_tokens <= MAX_TOKENS and node.text:
-            tokens = [child for child in found.children or () if child.token is not None]
+        if judgement and num_tokens <= MAX_TOKENS and node.text:
+            tokens = [child for child in judgement.children or () if child.token is not None]
             record["tokens"] = [[child.token, child.score and round(child.score, 2)] for child in tokens]
         nodes.append(record)
     return {
@@ -111,5 +111,5 @@ def _above(document: Tree, number: int, place: Mapping[int, int]) -> int | None:
 
 
 def _range(nodes: Sequence[Mapping[str, Any]], name: str, level: int) -> list[float] | None:
-    found = [node[name] for node in nodes if node["level"] == level and name in node]
-    return [float(each) for each in np.quantile(found, [TAIL, 1 - TAIL]).round(4)] if found else None
+    scores = [node[name] for node in nodes if node["level"] == level and name in node]
+    return [float(end) for end in np.quantile(scores, [TAIL, 1 - TAIL]).round(4)] if scores else None

@@ -11,6 +11,7 @@ from ramify.config import check_fields
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.models import hf
+from ramify.progress import track
 from ramify.runs.base import RUN_FILE
 from ramify.tokenizer import Kind, Tokenizer, reservoir_sample
 
@@ -67,10 +68,11 @@ def _check_pieces(tokenizer: Tokenizer, theirs: Tokenizer, path: str, init: str)
 def train_tokenizer(store: Store, config: TokenizerConfig, *, seed: int = 0, marks: bool = False) -> Tokenizer:
     """A tokenizer trained on a sample of the training split, in bounded memory."""
     trees = store.split("train") if len(store.split("train")) else store.split("all")
-    nodes = (np.arange(int(store.offsets[tree]), int(store.offsets[tree + 1])) for tree in trees)
+    starts, stops = store.offsets[trees], store.offsets[trees + 1]
+    nodes = (np.arange(start, stop) for start, stop in zip(starts.tolist(), stops.tolist(), strict=True))
     texts = (text for tree_nodes in nodes for text in store.texts(tree_nodes))
     return Tokenizer.train(
-        reservoir_sample(texts, TOKENIZER_BYTES, seed),
+        reservoir_sample(track("reading texts for the tokenizer", texts, int((stops - starts).sum())), TOKENIZER_BYTES, seed),
         kind=config.kind,
         vocab_size=config.vocab_size,
         lowercase=config.lowercase,

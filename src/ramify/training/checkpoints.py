@@ -65,8 +65,8 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """A checkpoint that was read from the folder `path`."""
+class ResumePoint:
+    """The content of the checkpoint in the folder `path`, from which a run resumes."""
 
     path: Path
     progress: Progress
@@ -127,29 +127,29 @@ def finish_checkpoint(
     final = out / CHECKPOINTS / f"step-{progress.step:08d}"
     shutil.rmtree(final, ignore_errors=True)
     os.replace(scratch, final)
-    found = _folders(out)
+    folders = _folders(out)
     # Later checkpoints are damaged: this run resumed from an earlier one.
-    kept = [each for each in found if each.name <= final.name][-keep:]
-    for old in found:
-        if old not in kept:
-            shutil.rmtree(old)
+    kept = [folder for folder in folders if folder.name <= final.name][-keep:]
+    for folder in folders:
+        if folder not in kept:
+            shutil.rmtree(folder)
 
 
 def newest_checkpoint(
     out: Path, warn: Callable[[str], None], check: Callable[[Progress], None], *, rank: int = 0, world_size: int = 1
-) -> Checkpoint | None:
+) -> ResumePoint | None:
     """The newest whole checkpoint of a run, or None if there is none yet. Raises if all are damaged.
 
     `check` raises `DamagedError` for counters that the run cannot have. All ranks verify all files, so that they agree on
     which checkpoint is whole.
     """
-    found = _folders(out)
-    for folder in reversed(found):
+    folders = _folders(out)
+    for folder in reversed(folders):
         try:
             return _read(folder, check, rank, world_size)
         except DamagedError as error:
             warn(f"{folder} is damaged: {error} The checkpoint before it is read instead.")
-    if found:
+    if folders:
         raise RamifyError(
             f"none of the checkpoints in {out / CHECKPOINTS} can be read. Copy a whole one back there, or remove {out} and "
             "start again without --resume."
@@ -182,12 +182,12 @@ def mean_weights(out: Path, number: int, buffers: Collection[str], *, after: int
     return steps, last | {name: (total / len(steps)).to(last[name].dtype) for name, total in sums.items()}
 
 
-def restore_best(out: Path, found: Checkpoint) -> None:
+def restore_best(out: Path, start: ResumePoint) -> None:
     """Make the best weights of a checkpoint those of the run, which may have written later ones before it stopped."""
-    if found.progress.best_checksum is None:
+    if start.progress.best_checksum is None:
         (out / BEST).unlink(missing_ok=True)
         return
-    _copy(found.path / BEST, out / BEST)
+    _copy(start.path / BEST, out / BEST)
 
 
 def _copy(file: Path, place: Path) -> None:
@@ -198,8 +198,8 @@ def _copy(file: Path, place: Path) -> None:
 
 def newest_weights(out: Path) -> Path | None:
     """The weights of a run's newest checkpoint."""
-    found = _folders(out)
-    return found[-1] / WEIGHTS if found else None
+    folders = _folders(out)
+    return folders[-1] / WEIGHTS if folders else None
 
 
 def checksum(format: object, counters: Mapping[str, Any]) -> str:
@@ -232,7 +232,7 @@ def _counters(folder: Path) -> tuple[Progress, dict[str, Any]]:
     return _progress(counters, folder), checksums
 
 
-def _read(folder: Path, check: Callable[[Progress], None], rank: int, world_size: int) -> Checkpoint:
+def _read(folder: Path, check: Callable[[Progress], None], rank: int, world_size: int) -> ResumePoint:
     progress, checksums = _counters(folder)
     check(progress)
     carried = [name for name in checksums if name not in (WEIGHTS, MOMENTS, BEST, "progress")]
@@ -248,7 +248,7 @@ def _read(folder: Path, check: Callable[[Progress], None], rank: int, world_size
         _verify(folder / name, checksums.get(name))
     tensors = {name: _tensors(folder / name) for name in (WEIGHTS, MOMENTS)}
     state = _tensors(folder / carried_file(rank)) if carried else {}
-    return Checkpoint(folder, progress, tensors[WEIGHTS], tensors[MOMENTS], state)
+    return ResumePoint(folder, progress, tensors[WEIGHTS], tensors[MOMENTS], state)
 
 
 def _progress(counters: dict[str, Any], folder: Path) -> Progress:
@@ -270,17 +270,17 @@ def _progress(counters: dict[str, Any], folder: Path) -> Progress:
     for name, bound in bounds.items():
         if numbers.get(name, 0) > numbers[bound]:
             raise DamagedError(f"{name} {numbers[name]} is above {bound} {numbers[bound]}.")
-    if len({each is None for each in (progress.best, progress.best_step, progress.best_checksum)}) > 1:
+    if len({value is None for value in (progress.best, progress.best_step, progress.best_checksum)}) > 1:
         raise DamagedError(f"best is {progress.best}, best_step {progress.best_step}, best_checksum {progress.best_checksum}.")
     return progress
 
 
 def _verify(file: Path, expected: object) -> None:
     try:
-        found = file_checksum(file)
+        actual = file_checksum(file)
     except OSError as error:
         raise DamagedError(f"{file.name} cannot be read ({error.strerror or error}).") from None
-    if found != expected:
+    if actual != expected:
         raise DamagedError(f"{file.name} does not have the checksum that {COUNTERS} names.")
 
 

@@ -1,4 +1,4 @@
-"""Settings of training. This module imports no torch before a stage is built."""
+"""Settings of training."""
 
 import math
 import re
@@ -8,6 +8,8 @@ from typing import Literal
 
 from ramify.config import check_choice, check_fields
 from ramify.errors import RamifyError
+from ramify.training.optimizers import OPTIMIZERS, OptimizerSettings
+from ramify.training.schedules import SCHEDULES, ScheduleSettings
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,13 @@ class PhaseSettings:
 
 
 @dataclass(frozen=True)
-class TrainConfig:
-    """One stage of training. It lasts `steps` updates, or until `target_tokens` tokens of targets have been seen, whichever
-    comes first. A limit of 0 does not count."""
+class TrainConfig(OptimizerSettings, ScheduleSettings):
+    """One stage of training. It lasts `steps` updates or `epochs` epochs, or until `target_tokens` tokens of targets have been
+    seen, whichever comes first. A limit of 0 does not count."""
 
     steps: int = 2000
+    epochs: float | None = None
+    """Number of passes over the examples (`steps` must then be 0). null: `steps` or `target_tokens` decides."""
     target_tokens: int = 0
     budget: int = 4096
     """Size of a micro-batch in the unit of `budget_unit`. tokens: all tokens that are computed. target_tokens: tokens of
@@ -89,6 +93,8 @@ class TrainConfig:
     only another order raises an error."""
     log_every: int = 10
     evaluate_every: int = 200
+    evaluate_unit: Literal["updates", "epochs"] = "updates"
+    """Unit of `evaluate_every`."""
     checkpoint_every: int = 200
     """Updates between checkpoints. 0 for this, `log_every` or `evaluate_every`: only at the end of the stage."""
     patience: int = 0
@@ -100,11 +106,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         check_fields(self, "train.")
         self._check_names()
-        if min(self.steps, self.target_tokens) < 0 or not (self.steps or self.target_tokens):
-            raise RamifyError(
-                f"train.steps={self.steps} and train.target_tokens={self.target_tokens} do not define the length of training. "
-                "Set at least one to 1 or more, and neither below 0."
-            )
+        self._check_length()
         for name in ("budget", "accumulate"):
             if getattr(self, name) < 1:
                 raise RamifyError(f"train.{name} must be at least 1, but is {getattr(self, name)}.")
@@ -153,12 +155,25 @@ class TrainConfig:
 
     def _check_names(self) -> None:
         """Raise for an optimizer or a schedule that no table has."""
-        # The tables need these settings, and torch.
-        from ramify.training.optimizers import OPTIMIZERS
-        from ramify.training.schedules import SCHEDULES
-
         for name, table in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
             check_choice(f"train.{name}", getattr(self, name), table)
+
+    def _check_length(self) -> None:
+        """Raise unless the stage ends, by updates or by epochs."""
+        if self.epochs is not None and self.epochs <= 0:
+            raise RamifyError(
+                f"train.epochs must be above 0, but is {self.epochs}. Set it to null for a length in train.steps."
+            )
+        if min(self.steps, self.target_tokens) < 0 or not (self.steps or self.target_tokens or self.epochs):
+            raise RamifyError(
+                f"train.steps={self.steps} and train.target_tokens={self.target_tokens} do not define the length of training. "
+                "Set at least one to 1 or more, and neither below 0; or set train.epochs."
+            )
+        if self.steps and self.epochs is not None:
+            raise RamifyError(
+                f"train.epochs={self.epochs} and train.steps={self.steps} both define the length of training. Set "
+                "train.steps=0 to train for epochs, or train.epochs=null to train for steps."
+            )
 
     def _check_average(self) -> None:
         """Raise if the stage cannot write as many checkpoints as `average` needs."""
@@ -179,9 +194,9 @@ class TrainConfig:
 
     def of_phase(self, name: str) -> "TrainConfig":
         """This stage's settings, replaced by those that a phase sets."""
-        own = {key: value for key, value in vars(self.phase(name)).items() if key in vars(self) and value is not None}
+        changes = {key: value for key, value in vars(self.phase(name)).items() if key in vars(self) and value is not None}
         try:
-            return replace(self, phases=(), **own)
+            return replace(self, phases=(), **changes)
         except RamifyError as error:
             raise RamifyError(f"phase {name}: {error}") from None
 
@@ -193,13 +208,13 @@ def learns(config: TrainConfig, name: str) -> bool:
 
 def check_patterns(config: TrainConfig, names: Sequence[str], learnable: Collection[str]) -> None:
     """Raise if a pattern of a stage is no regular expression or matches no parameter, or if no learnable parameter is left."""
-    for field, patterns in {"freeze": config.freeze, "lr_scale": [each for each, _ in config.lr_scale]}.items():
+    for field, patterns in {"freeze": config.freeze, "lr_scale": [pattern for pattern, _ in config.lr_scale]}.items():
         for pattern in patterns:
             try:
-                found = any(re.search(pattern, name) for name in names)
+                matches = any(re.search(pattern, name) for name in names)
             except re.error as error:
                 raise RamifyError(f"train.{field}: {pattern!r} is not a regular expression ({error}). Correct it.") from None
-            if not found:
+            if not matches:
                 raise RamifyError(
                     f"train.{field}: no parameter matches the pattern {pattern!r}. Correct it; parameters have names such as "
                     f"{', '.join(names[:3])}."

@@ -19,8 +19,8 @@ from ramify.hub import find_device
 
 def own_device() -> torch.device:
     """The device of this process. If a machine runs several processes, each has its own GPU."""
-    found = find_device()
-    return found if found.type == "cpu" else torch.device(found.type, int(os.environ.get("LOCAL_RANK", "0")))
+    device = find_device()
+    return device if device.type == "cpu" else torch.device(device.type, int(os.environ.get("LOCAL_RANK", "0")))
 
 
 def start_accelerator(*, bf16: bool, cpu: bool) -> Accelerator:
@@ -83,19 +83,20 @@ def flushed_denormals() -> Iterator[None]:
 def deterministic(on: bool) -> Iterator[None]:
     """Use torch's deterministic algorithms if `on`. Torch then raises `RuntimeError` for an operation that has none."""
     before, only_warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    fills = torch.utils.deterministic.fill_uninitialized_memory
+    memory: Any = torch.utils.deterministic  # its attribute is made at run time
+    fills = memory.fill_uninitialized_memory
     if on:
         # cuBLAS reads this variable on its first use.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         # With warnings alone, the kernels of attention keep their non-deterministic backward pass.
         torch.use_deterministic_algorithms(True)
         # No operation reads memory before it is written, and to fill it takes a sixth of a step.
-        torch.utils.deterministic.fill_uninitialized_memory = False
+        memory.fill_uninitialized_memory = False
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before, warn_only=only_warns)
-        torch.utils.deterministic.fill_uninitialized_memory = fills
+        memory.fill_uninitialized_memory = fills
 
 
 @contextmanager

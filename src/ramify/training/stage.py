@@ -12,7 +12,7 @@ from ramify.errors import RamifyError
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.tasks.base import Task
 from ramify.training.config import TrainConfig, check_patterns, learns
-from ramify.training.optimizers import check_owners, parameters_by_phase
+from ramify.training.phases import check_owners, parameters_by_phase
 
 
 def token_budget(view: View[Any], config: TrainConfig, seed: int, world_size: int = 1, rank: int = 0) -> TokenBudget:

@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,14 @@ from ramify.batching.samplers import Numbers, Sampler
 from ramify.errors import RamifyError, counted
 from ramify.hub import load_own_tensors, load_weights, own_tensors
 from ramify.models.base import State
+from ramify.progress import activity
 from ramify.tasks.base import TOTAL, Divisor, Task, belongs
 from ramify.tensors import save_tensors
 from ramify.training import checkpoints
-from ramify.training.checkpoints import BEST, Checkpoint, DamagedError, Progress, file_checksum
+from ramify.training.checkpoints import BEST, DamagedError, Progress, ResumePoint, file_checksum
 from ramify.training.config import TrainConfig, learns
 from ramify.training.metrics_log import MetricsLog, averaged_record, metrics_log
-from ramify.training.optimizers import PhaseOptimizer, learn_only, load_moments, phase_optimizers
+from ramify.training.phases import PhaseOptimizer, learn_only, load_moments, phase_optimizers
 from ramify.training.process import (
     deterministic,
     flushed_denormals,
@@ -47,6 +48,13 @@ SHARED, CORRUPT, FORWARD = 0, 1, 2
 
 def _due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
+
+
+def _evaluation_due(config: TrainConfig, step: int, before: float, epochs: float) -> bool:
+    """Whether the dev set is measured after this step, which began `before` and ended after this many `epochs`."""
+    if config.evaluate_unit == "updates":
+        return _due(step, config.evaluate_every)
+    return config.evaluate_every > 0 and epochs // config.evaluate_every > before // config.evaluate_every
 
 
 class Trainer:
@@ -77,9 +85,10 @@ class Trainer:
         self.progress = Progress()
         self.state: State | None = None
         """The state from which this rank's next batch continues."""
-        self.step_weights = [
-            stage.mean_step_weight(seed + number, self.accelerator.num_processes) for number, stage in enumerate(stages)
-        ]
+        with activity("counting an epoch"):
+            self.step_weights = [
+                stage.mean_step_weight(seed + number, self.accelerator.num_processes) for number, stage in enumerate(stages)
+            ]
         parameters = {name for name, _ in self.task.named_parameters()}
         self.persistent = [name for name in own_tensors(self.task) if name not in parameters]
         self.parts: list[str] = []
@@ -138,7 +147,7 @@ class Trainer:
             )
         load_weights(self.task, file)
 
-    def _run_stage(self, number: int, start: Checkpoint | None, log: MetricsLog, until: int | None) -> bool:
+    def _run_stage(self, number: int, start: ResumePoint | None, log: MetricsLog, until: int | None) -> bool:
         """Take the steps of a stage, from its start or a checkpoint on. Returns False if training was stopped from outside."""
         stage, progress, config = self.stages[number], self.progress, self.stages[number].config
         phases = self._phases(config)
@@ -153,30 +162,36 @@ class Trainer:
         micro_batches = iter(sampler)
         if config.compile:
             self.task.backbone.compile_passes()
-        while not self._over(config):
+        first = progress.step
+        while not self._over(config, sampler):
             if until is not None and progress.step >= until:
                 return False
-            began = time.perf_counter()
+            began, before, share = time.perf_counter(), sampler.epochs_done, self._share(config, sampler)
             for phase in phases:
-                phase.set_rate(self._share(config), progress.epoch)
-            self.task.updates, self.task.share_done = progress.step, self._share(config)
-            batches = [self._draw(stage, next(micro_batches), sampler.epoch, micro) for micro in range(config.accumulate)]
-            record = self.train_step(phases, batches, self.step_weights[number])
+                phase.set_rate(share, progress.epoch)
+            self.task.updates, self.task.share_done = progress.step, share
+            with activity("first step") if progress.step == first else nullcontext():
+                batches = [self._draw(stage, next(micro_batches), sampler.epoch, micro) for micro in range(config.accumulate)]
+                record = self.train_step(phases, batches, self.step_weights[number])
             progress.step += 1
             progress.epoch, progress.position = sampler.epoch, sampler.position
             progress.seconds += time.perf_counter() - began
             record |= {"step": progress.step, "lr": phases[0].rate, "seconds": progress.seconds}
             record |= {"target_tokens": progress.target_tokens, "targets": progress.targets}
-            done = self._share(config) >= 1.0
-            measured = stage.dev is not None and (_due(progress.step, config.evaluate_every) or done)
+            share = self._share(config, sampler)
+            done = share >= 1.0
+            due = _evaluation_due(config, progress.step, before, sampler.epochs_done)
+            measured = stage.dev is not None and (due or done)
             if measured:
                 record |= self._evaluate(stage)
-            record["progress"] = self._share(config)
+            record["progress"] = share
+            if config.epochs is not None:
+                record["epochs"] = sampler.epochs_done
             # The last step of a stopped run is logged, so that its report shows the state that was printed.
             if _due(progress.step, config.log_every) or done or measured or self.stopped:
                 log.write(record)
             self.report(record | {"metric": stage.metric.name, "parts": self.parts})
-            if _due(progress.step, config.checkpoint_every) or self._over(config) or self.stopped:
+            if _due(progress.step, config.checkpoint_every) or self._over(config, sampler) or self.stopped:
                 self._save(phases)
             if self.stopped:
                 return False
@@ -185,18 +200,20 @@ class Trainer:
     def _ask_to_stop(self) -> None:
         self.stop_asked = True
 
-    def _over(self, config: TrainConfig) -> bool:
+    def _over(self, config: TrainConfig, sampler: Sampler) -> bool:
         """Whether the stage has taken all its steps, or has run out of patience."""
-        return self._share(config) >= 1.0 or 0 < config.patience <= self.progress.bad
+        return self._share(config, sampler) >= 1.0 or 0 < config.patience <= self.progress.bad
 
-    def _share(self, config: TrainConfig) -> float:
-        """The share of the stage that is done."""
+    def _share(self, config: TrainConfig, sampler: Sampler) -> float:
+        """The share of the stage that is done, up to the sampler's position."""
         progress = self.progress
         done = 0.0
         if config.target_tokens:
             done = (progress.target_tokens - progress.first_tokens) / config.target_tokens
         if config.steps:
             done = max(done, (progress.step - progress.first_step) / config.steps)
+        if config.epochs is not None:
+            done = max(done, sampler.epochs_done / config.epochs)
         return min(1.0, done)
 
     def _sampler(self, number: int, rank: int = 0) -> Sampler:
@@ -224,11 +241,11 @@ class Trainer:
         self.task.train()
         passed: list[_Passed] = []
         shared: dict[int, Any] = {}
-        for phase, own in zip(due, counts, strict=True):
+        for phase, phase_counts in zip(due, counts, strict=True):
             if len(phases) > 1:
                 learn_only(phase, phases)
             phase.optimizer.zero_grad(set_to_none=True)
-            divisors = {name: self._divisor(name, count, step_weight) for name, count in own.items()}
+            divisors = {name: self._divisor(name, count, step_weight) for name, count in phase_counts.items()}
             sums, state = self._forward_and_back(phase, batches, divisors, shared)
             reduce_gradients(self.accelerator, list(phase.parameters.values()))
             norm = phase.clip()
@@ -237,7 +254,7 @@ class Trainer:
             phase.optimizer.step()
             with torch.no_grad():
                 self.task.after_update(phase.name)
-            passed.append(_Passed(phase, own, divisors, sums, state, float(norm)))
+            passed.append(_Passed(phase, phase_counts, divisors, sums, state, float(norm)))
         # Every phase started from the same state; the first phase takes part in every update.
         self.state = passed[0].state
         self._share_buffers()
@@ -249,17 +266,17 @@ class Trainer:
         names: list[list[str]] = []
         total: Tensor | float = 0.0
         for batch in batches:
-            own = [self.task.counts(batch, phase.name) for phase in phases]
-            names = [list(each) for each in own]
-            numbers = [number for each in own for number in each.values()]
+            by_phase = [self.task.counts(batch, phase.name) for phase in phases]
+            names = [list(counts) for counts in by_phase]
+            numbers = [number for counts in by_phase for number in counts.values()]
             numbers += [float(batch.num_target_tokens), float(batch.num_targets)]
             total = total + torch.tensor(numbers, dtype=torch.float64, device=self.accelerator.device)
         assert isinstance(total, Tensor)
         *counts, tokens, targets = sum_over_ranks(self.accelerator, total).tolist()
         self.progress.target_tokens += int(tokens)
         self.progress.targets += int(targets)
-        each_count = iter(counts)
-        return [{name: next(each_count) for name in each} for each in names]
+        next_counts = iter(counts)
+        return [{name: next(next_counts) for name in phase_names} for phase_names in names]
 
     def _divisor(self, name: str, count: float, step_weight: float) -> float:
         """The divisor of a loss with this count in the step. An empty step has the divisor 1."""
@@ -291,10 +308,10 @@ class Trainer:
             depends = False
             while True:
                 with self.accelerator.autocast():
-                    found = next(passes, None)
-                if found is None:
+                    losses = next(passes, None)
+                if losses is None:
                     break
-                named, state = found
+                named, state = losses
                 loss = torch.stack(list(named.values())).sum()
                 # A pass through frozen layers alone has no gradient.
                 if loss.requires_grad:
@@ -311,23 +328,23 @@ class Trainer:
 
     def _measured(self, passed: "list[_Passed]") -> dict[str, Any]:
         """Losses and norms of an update. Also sets `stopped` if any rank was asked to stop."""
-        ends = [*(value for each in passed for value in each.sums.values()), float(self.stop_asked)]
+        ends = [*(value for phase in passed for value in phase.sums.values()), float(self.stop_asked)]
         values = torch.stack([torch.as_tensor(end, dtype=torch.float64, device=self.accelerator.device) for end in ends])
         *values, stop = sum_over_ranks(self.accelerator, values).tolist()
         self.stopped = stop > 0
         record: dict[str, Any] = {}
         self.parts = []
         value = iter(values)
-        for each in passed:
-            losses = {name: next(value) * each.divisors[name] / max(count, 1e-12) for name, count in each.counts.items()}
+        for result in passed:
+            losses = {name: next(value) * result.divisors[name] / max(count, 1e-12) for name, count in result.counts.items()}
             # Values of the first phase have plain names; the others' names end with the name of the phase.
-            ending = "" if each is passed[0] else f"_{each.phase.name}"
-            record |= {f"{TOTAL}{ending}": sum(losses.values()), f"grad_norm{ending}": each.norm}
+            ending = "" if result is passed[0] else f"_{result.phase.name}"
+            record |= {f"{TOTAL}{ending}": sum(losses.values()), f"grad_norm{ending}": result.norm}
             if len(losses) > 1:
                 record |= {f"{name}{ending}": loss for name, loss in losses.items()}
                 self.parts = [*self.parts, *(f"{name}{ending}" for name in losses)]
             if ending:
-                record[f"lr{ending}"] = each.phase.rate
+                record[f"lr{ending}"] = result.phase.rate
         return record
 
     def _share_buffers(self) -> None:
@@ -340,9 +357,9 @@ class Trainer:
     def _evaluate(self, stage: Stage[Any]) -> dict[str, float]:
         """Measure on the dev set, and save the weights if they are the best so far."""
         assert stage.dev is not None
-        found = self._measure(stage, stage.dev)
+        scores = self._measure(stage, stage.dev)
         metric, progress = stage.metric, self.progress
-        value = found[metric.name]
+        value = scores[metric.name]
         if metric.improves(value, progress.best):
             progress.best, progress.best_step, progress.bad = value, progress.step, 0
             if self.accelerator.is_main_process:
@@ -350,22 +367,22 @@ class Trainer:
                 progress.best_checksum = file_checksum(self.out / BEST)
         else:
             progress.bad += 1
-        return found
+        return scores
 
     def _measure(self, stage: Stage[Any], dev: Callable[[], dict[str, float]]) -> dict[str, float]:
         """Measure on the dev set. Raises if the stage's metric is missing or not finite."""
         with self.accelerator.autocast():
-            found = dev()
+            scores = dev()
         metric, step = stage.metric, self.progress.step
-        value = found.get(metric.name)
+        value = scores.get(metric.name)
         if value is None:
             raise RamifyError(
-                f"step {step}: the dev set has no {metric.label}, which chooses the weights; it has {', '.join(found)}. Choose "
-                "one of these."
+                f"step {step}: the dev set has no {metric.label}, which chooses the weights; it has {', '.join(scores)}. "
+                "Choose one of these."
             )
         if not math.isfinite(value):
             raise RamifyError(f"step {step}: the {metric.label} is {value}. {DIVERGED}")
-        return found
+        return scores
 
     # --- parameters --------------------------------------------------------------------------------------------------
 
@@ -402,8 +419,8 @@ class Trainer:
             if sum_over_ranks(accelerator, carrying).item():
                 file = scratch / checkpoints.carried_file(accelerator.process_index)
                 # Tensors that share memory cannot be saved as separate ones.
-                own = {name: tensor.clone() for name, tensor in (self.state or {}).items()}
-                carried = dict(gather_object(list(checkpoints.write_tensors(file, own).items())))
+                state = {name: tensor.clone() for name, tensor in (self.state or {}).items()}
+                carried = dict(gather_object(list(checkpoints.write_tensors(file, state).items())))
             if main:
                 moments = {key: value for phase in phases for key, value in phase.moments().items()}
                 keep = max(checkpoints.KEPT, self.stages[-1].config.average or 0)
@@ -413,16 +430,16 @@ class Trainer:
             shutil.rmtree(scratch, ignore_errors=True)
             raise
 
-    def _load(self) -> Checkpoint | None:
+    def _load(self) -> ResumePoint | None:
         """Load the newest whole checkpoint, if there is one."""
         rank, world_size = self.accelerator.process_index, self.accelerator.num_processes
-        found = checkpoints.newest_checkpoint(self.out, self._warn, self._check_progress, rank=rank, world_size=world_size)
-        if found is not None:
-            load_own_tensors(self.task, found.weights, found.path)
-            self.progress = found.progress
+        start = checkpoints.newest_checkpoint(self.out, self._warn, self._check_progress, rank=rank, world_size=world_size)
+        if start is not None:
+            load_own_tensors(self.task, start.weights, start.path)
+            self.progress = start.progress
             if self.accelerator.is_main_process:
-                checkpoints.restore_best(self.out, found)
-        return found
+                checkpoints.restore_best(self.out, start)
+        return start
 
     def _check_progress(self, progress: Progress) -> None:
         """Raise for counters that these stages cannot reach."""

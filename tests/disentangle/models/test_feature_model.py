@@ -9,7 +9,8 @@ import torch
 from fixtures import channel
 from ramify.disentangle.batch import LinkBatch, LinkCollator
 from ramify.disentangle.config import ChatInput
-from ramify.disentangle.data.blocks import Blocks, list_candidates
+from ramify.disentangle.data.blocks import Blocks
+from ramify.disentangle.data.candidates import list_candidates
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.data.words import learn_vocabulary
 from ramify.disentangle.features.context import CONTEXT_FEATURES

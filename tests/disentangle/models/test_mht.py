@@ -27,7 +27,7 @@ from ramify.disentangle.data.words import learn_vocabulary
 from ramify.disentangle.features.context import CONTEXT_FEATURES
 from ramify.disentangle.features.pairs import YEARS, compute_features
 from ramify.disentangle.inference.disentangler import Disentangler
-from ramify.disentangle.inference.predict import encode_messages
+from ramify.disentangle.inference.vectors import encode_messages
 from ramify.disentangle.models.mht import MaskedHierarchicalTransformer, MHTConfig
 from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError

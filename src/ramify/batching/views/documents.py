@@ -67,25 +67,26 @@ class Documents(View[DocumentExample]):
         self.budget = budget
         self.examples = self._examples(has_documents and whole_documents)
         ends = np.concatenate([[0], np.cumsum(self.rows.held_tokens(self.unit))])
-        start, stop = (np.array([getattr(each, name) for each in self.examples], dtype=np.int64) for name in ("start", "stop"))
+        start = np.array([example.start for example in self.examples], dtype=np.int64)
+        stop = np.array([example.stop for example in self.examples], dtype=np.int64)
         self._tokens = ends[stop] - ends[start]
-        self._apart = np.array([each.apart for each in self.examples], dtype=bool)
+        self._apart = np.array([example.apart for example in self.examples], dtype=bool)
 
     def _examples(self, has_documents: bool) -> list[DocumentExample]:
         units = self.rows.levels[self.unit]
         if not has_documents:
             return [DocumentExample(row, row + 1, 0, 0, False) for row in range(len(units))]
         documents = self.rows.levels[-1]
-        found = []
+        examples: list[DocumentExample] = []
         ends = np.concatenate([[0], np.cumsum(self.rows.held_tokens(self.unit))])
         for row, continues in zip(*self._documents(), strict=True):
             start, stop = int(documents.spans[row]), int(documents.spans[continues])
             if ends[stop] - ends[start] <= self.budget:
-                found.append(DocumentExample(start, stop, row, continues, False))
+                examples.append(DocumentExample(start, stop, row, continues, False))
             else:
-                found += [DocumentExample(unit, unit + 1, row, row, False) for unit in range(start, stop)]
-                found.append(DocumentExample(start, stop, row, continues, True))
-        return found
+                examples += [DocumentExample(unit, unit + 1, row, row, False) for unit in range(start, stop)]
+                examples.append(DocumentExample(start, stop, row, continues, True))
+        return examples
 
     def _documents(self) -> tuple[list[int], list[int]]:
         """The first row of each document, and the row after its last one."""
@@ -103,7 +104,7 @@ class Documents(View[DocumentExample]):
     @property
     def sizes(self) -> Ints:
         """Number of rows of the unit's level. A document that is encoded part by part counts as one."""
-        lengths = np.array([each.stop - each.start for each in self.examples], dtype=np.int64)
+        lengths = np.array([example.stop - example.start for example in self.examples], dtype=np.int64)
         return np.where(self._apart, 1, lengths)
 
     @property

@@ -12,6 +12,7 @@ from ramify.batching.running_text import RunningText
 from ramify.batching.views.base import View
 from ramify.config import check_fields
 from ramify.errors import RamifyError
+from ramify.progress import track
 from ramify.tokenizer import Layout, Tokenizer
 
 NEXT, RANDOM = 0, 1
@@ -201,7 +202,8 @@ def draw_pairs(text: RunningText, room: int, config: PairConfig, random: np.rand
         return min(stop, int(np.searchsorted(borders, borders[first] + length)))
 
     documents = text.documents
-    for number, (first, stop) in enumerate(zip(documents.tolist(), documents[1:].tolist())):
+    edges = zip(documents.tolist(), documents[1:].tolist())
+    for number, (first, stop) in enumerate(track("drawing sentence pairs", edges, len(documents) - 1)):
         target = room
         if random.random() < config.short_seq_prob:
             target = int(random.integers(2, room + 1))

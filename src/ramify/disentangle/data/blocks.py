@@ -5,16 +5,12 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 
 from ramify.batching.views.base import Example, View
+from ramify.disentangle.data.candidates import list_candidates
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
 
 NEAR = 12
 """Negative sampling never drops a candidate at most this far back."""
-
-
-def list_candidates(targets: Ints, window: int) -> Int[NDArray, "target candidate"]:
-    """Each target itself, then the messages 1 to `window` before it; -1 before the start of the log."""
-    return np.maximum(targets[:, None] - np.arange(window + 1), -1)
 
 
 class Blocks(View[Example]):
@@ -40,7 +36,7 @@ class Blocks(View[Example]):
         self._ends = np.append(starts[1:], len(targets)) if len(starts) else starts
         self._starts = starts
         num_candidates = np.minimum(targets - logs.offsets[log], logs.input.window) + 1
-        tokens = np.diff(logs.token_offsets)[targets]
+        tokens = logs.count_tokens(targets)
         self._costs = np.add.reduceat(num_candidates, starts) if len(starts) else starts
         self._tokens = np.add.reduceat(tokens, starts) if len(starts) else starts
 

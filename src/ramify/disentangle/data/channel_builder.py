@@ -94,18 +94,18 @@ class ChannelBuilder:
         written_name = author and joined
         number, minute = self.count, _find_minute(message, self.reproduce_published)
         self.count += 1
-        own, name, exact_name, previous = self._update_author(number, author, written_name, is_system)
+        author_number, name, exact_name, previous = self._update_author(number, author, written_name, is_system)
         if not is_system and not math.isnan(minute):
             self._first_minute = minute if math.isnan(self._first_minute) else self._first_minute
             self._last_minute = minute
         line = _split_line(message, minute)
         spoken = line[2:] if _is_action_quirk(message, self.reproduce_published) else select_spoken_words(message)
-        mentions = [self._names.setdefault(each, len(self._names)) for each in self._known_names.find_all(spoken)]
-        for each in mentions if own != NO_AUTHOR else ():
-            self._mention_numbers[own][each].append(number)
+        mentions = [self._names.setdefault(mentioned, len(self._names)) for mentioned in self._known_names.find_all(spoken)]
+        for mention in mentions if author_number != NO_AUTHOR else ():
+            self._mention_numbers[author_number][mention].append(number)
         self._messages[number] = _Message(
             number=number,
-            author=own,
+            author=author_number,
             name=name,
             exact_name=exact_name,
             is_system=is_system,
@@ -130,23 +130,23 @@ class ChannelBuilder:
         lowered = written_name.lower()
         # "Ann Lee" and "ann_lee" are two authors, but both are mentioned as "ann_lee".
         identity = author if self.reproduce_published else " ".join(author.lower().split())
-        own = self._authors.setdefault(identity, len(self._authors))
+        author_number = self._authors.setdefault(identity, len(self._authors))
         name = self._names.setdefault(lowered, len(self._names))
         exact_name = NO_AUTHOR if self.reproduce_published and written_name != lowered else name
-        previous = self._latest.get(own, NO_MESSAGE)
+        previous = self._latest.get(author_number, NO_MESSAGE)
         if not is_system:
-            for earlier in self._without_next.pop(own, ()):
+            for earlier in self._without_next.pop(author_number, ()):
                 self._messages[earlier].next = number
-            self._latest[own] = number
-        self._without_next[own].append(number)
-        return own, name, exact_name, previous
+            self._latest[author_number] = number
+        self._without_next[author_number].append(number)
+        return author_number, name, exact_name, previous
 
     def forget(self, before: int) -> None:
         """Drop what only messages before this number need. The rest grows with the number of authors and of their mentions of
         each other, not with the number of messages."""
         messages = self._messages
-        kept = {*self._latest.values(), *(each.previous for number, each in messages.items() if number >= before)}
-        for number in [each for each in messages if each < before and each not in kept]:
+        kept = {*self._latest.values(), *(message.previous for number, message in messages.items() if number >= before)}
+        for number in [number for number in messages if number < before and number not in kept]:
             gone = messages.pop(number)
             waiting = self._without_next.get(gone.author)
             if waiting is not None and number in waiting:
@@ -172,12 +172,12 @@ class ChannelBuilder:
         numbers = {number for number in range(max(since, 0), self.count) if number in self._messages}
         numbers |= {self._messages[number].previous for number in numbers} & self._messages.keys()
         messages = [self._messages[number] for number in sorted(numbers)]
-        rows = {each.number: row for row, each in enumerate(messages)}
+        rows = {message.number: row for row, message in enumerate(messages)}
         # Even a channel without authors has a column.
         num_names = max(1, len(self._names))
 
         def column(name: str, kind: type) -> np.ndarray:
-            return np.array([getattr(each, name) for each in messages], dtype=kind)
+            return np.array([getattr(message, name) for message in messages], dtype=kind)
 
         return Channel(
             number=column("number", np.int64),
@@ -188,25 +188,25 @@ class ChannelBuilder:
             is_bot=column("is_bot", bool),
             minute=column("minute", np.float64),
             year=column("year", np.int64),
-            previous=np.array([rows.get(each.previous, NO_MESSAGE) for each in messages], dtype=np.int64),
-            next=np.array([rows.get(each.next, len(messages)) for each in messages], dtype=np.int64),
+            previous=np.array([rows.get(message.previous, NO_MESSAGE) for message in messages], dtype=np.int64),
+            next=np.array([rows.get(message.next, len(messages)) for message in messages], dtype=np.int64),
             rate=self._compute_rates(column("rate", np.float64)),
             num_names=num_names,
-            mentions=build_incidence([each.mentions for each in messages], num_names),
+            mentions=build_incidence([message.mentions for message in messages], num_names),
             mention_events=self._list_mention_events(messages, num_names),
             end=self.count,
-            words=build_incidence([each.words for each in messages], max(1, len(self._words))),
-            tokens=tuple(each.tokens for each in messages),
+            words=build_incidence([message.words for message in messages], max(1, len(self._words))),
+            tokens=tuple(message.tokens for message in messages),
             causal=self.causal,
             reproduce_published=self.reproduce_published,
         )
 
     def _list_mention_events(self, messages: Sequence[_Message], num_names: int) -> Ints:
         """Mentions of the messages' authors by each other, as `Channel.mention_events`."""
-        names = {each.exact_name for each in messages}
+        names = {message.exact_name for message in messages}
         events = [
             (author * num_names + name) * self.count + number
-            for author in {each.author for each in messages}
+            for author in {message.author for message in messages}
             if (mentioned := self._mention_numbers.get(author))
             for name in names & mentioned.keys()
             for number in mentioned[name]

@@ -14,6 +14,7 @@ from ramify.disentangle.data.channel_builder import build_channel
 from ramify.disentangle.data.pieces import encode_pieces
 from ramify.disentangle.data.words import WordRanks, encode_words
 from ramify.metrics.conversations import find_conversations
+from ramify.progress import track
 from ramify.tokenizer import Frame, Tokenizer
 from ramify.tree import Node, Tree
 
@@ -159,4 +160,4 @@ def encode_texts(
     if input.texts == "pieces":
         layout = tokenizer.layout(input.layout)
         return encode_pieces(tokenizer, messages, author=input.author_in_text, max_tokens=input.max_tokens, layout=layout)
-    return *encode_words(tokenizer, tokens), 0
+    return *encode_words(tokenizer, track("encoding texts", tokens, len(tokens))), 0

@@ -90,12 +90,12 @@ class KnownNames:
         """The text with each name of several words as one word, the longest that fits; otherwise the same text."""
         if not self._longer:
             return text
-        words, start, found = text.split(), 0, []
+        words, start, joined = text.split(), 0, []
         while start < len(words):
             length = self._measure_name(words, start)
-            found.append(join_words(" ".join(words[start : start + length])))
+            joined.append(join_words(" ".join(words[start : start + length])))
             start += length
-        return " ".join(found)
+        return " ".join(joined)
 
     def _measure_name(self, words: Sequence[str], start: int) -> int:
         """Number of words of the name that starts there; 1 where no name of several words does."""
@@ -108,8 +108,8 @@ class KnownNames:
 
     def find_all(self, words: Sequence[str]) -> list[str]:
         """The names that the words mention, each once."""
-        found = (self.find(word.lower()) for word in words)
-        return list(dict.fromkeys(self._numbered.get(name) or name for name in found if name is not None))
+        names = (self.find(word.lower()) for word in words)
+        return list(dict.fromkeys(self._numbered.get(name) or name for name in names if name is not None))
 
     def find(self, word: str) -> str | None:
         """The name that a word in lower case mentions, with or without punctuation around it."""

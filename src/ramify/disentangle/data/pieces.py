@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramify.disentangle.data.channel import Ints
+from ramify.progress import track
 from ramify.tokenizer import RowLayout, Tokenizer
 from ramify.tree import Node
 
@@ -25,9 +26,10 @@ def encode_pieces(
     rows: list[NDArray[np.int32]] = [np.zeros(0, dtype=np.int32)]
     sizes: list[Ints] = [np.zeros(1, dtype=np.int64)]
     cut = 0
-    for start in range(0, len(messages), _CHUNK):
+    chunks = range(0, len(messages), _CHUNK)
+    for start in track("encoding texts", chunks, len(chunks)):
         ids, lengths = tokenizer.encode_batch(
-            [format_message(each, author=author) for each in messages[start : start + _CHUNK]]
+            [format_message(message, author=author) for message in messages[start : start + _CHUNK]]
         )
         kept = np.minimum(lengths, max_tokens - layout.num_special)
         cut += int((lengths > kept).sum())

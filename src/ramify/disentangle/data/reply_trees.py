@@ -17,8 +17,8 @@ def sort_by_time(tree: Tree) -> Tree:
     """
     times: list[float] = []
     for node in tree.nodes:
-        own = -math.inf if node.time is None else node.time
-        times.append(max([own, *(times[parent] for parent in node.parents or ())]))
+        time = -math.inf if node.time is None else node.time
+        times.append(max([time, *(times[parent] for parent in node.parents or ())]))
     order = sorted(range(len(tree)), key=times.__getitem__)
     place = {node: number for number, node in enumerate(order)}
     nodes = (tree.nodes[node] for node in order)

@@ -20,13 +20,17 @@ class ReplyStructure:
     def from_gold(cls, logs: Logs) -> "ReplyStructure":
         """All gold links of the logs."""
         structure = cls()
-        for child, parent in logs.links.tolist():
-            structure.add_link(child, parent)
+        structure.add_links(*logs.links.T)
         return structure
 
     def add_link(self, child: int, parent: int) -> None:
         if child != parent:
             self.parents.setdefault(child, []).append(parent)
+
+    def add_links(self, children: Ints, parents: Ints) -> None:
+        """Links pair by pair."""
+        for child, parent in zip(children.tolist(), parents.tolist(), strict=True):
+            self.add_link(child, parent)
 
     def copy(self, since: int = 0) -> "ReplyStructure":
         """With the parents of messages from `since` on."""

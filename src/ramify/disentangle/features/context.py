@@ -186,11 +186,11 @@ def _reduce(
 ) -> Shaped[NDArray, "target candidate"]:
     """The sum, or maximum, over a target's flagged candidates of the values that each gives all candidates; 0 without any."""
     row, other = np.nonzero(flags)
-    each = values(row, other)
-    out = np.zeros(flags.shape, dtype=np.int64 if operation is np.add else each.dtype)
+    given = values(row, other)
+    out = np.zeros(flags.shape, dtype=np.int64 if operation is np.add else given.dtype)
     starts = np.flatnonzero(np.diff(row, prepend=-1))
     if len(starts):
-        out[row[starts]] = operation.reduceat(each, starts, axis=0, dtype=out.dtype)
+        out[row[starts]] = operation.reduceat(given, starts, axis=0, dtype=out.dtype)
     return out
 
 

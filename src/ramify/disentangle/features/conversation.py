@@ -56,8 +56,8 @@ class ConversationState:
     @classmethod
     def start(cls, logs: Logs) -> "ConversationState":
         """Before anything is decided."""
-        own = np.arange(len(logs))
-        return cls(own, own.copy(), logs.author, logs.input.window)
+        messages = np.arange(len(logs))
+        return cls(messages, messages.copy(), logs.author, logs.input.window)
 
 
 class _Groups:
@@ -99,8 +99,8 @@ def compute_conversation_features(
 
     members, last = _Groups(conversation, here, size).count_between(joins, start, message)
     by_author = _Groups(conversation * num_authors + author, here, size)
-    own, last_own = by_author.count_between(joins * num_authors + own_author, start, message)
-    own = np.where(has_author, own, 0)
+    num_by_author, last_by_author = by_author.count_between(joins * num_authors + own_author, start, message)
+    num_by_author = np.where(has_author, num_by_author, 0)
     child = np.flatnonzero(parent != here)
     parent_of_child = parent[child]
     child, parent_of_child = child[parent_of_child >= 0], parent_of_child[parent_of_child >= 0]
@@ -135,10 +135,10 @@ def compute_conversation_features(
         answers_author & has_author & other,
         (last == candidate) & (members > 0) & other,
         np.log1p(message - last) * other,
-        (own > 0) & other,
-        np.where((own > 0) & other, np.log1p(message - last_own), ABSENT_LOG_DISTANCE),
+        (num_by_author > 0) & other,
+        np.where((num_by_author > 0) & other, np.log1p(message - last_by_author), ABSENT_LOG_DISTANCE),
         np.log(np.maximum(members, 1)) * other,
-        np.log1p(members - own) * other,
+        np.log1p(members - num_by_author) * other,
         (written > 0) & (conversation[latest] == joins) & has_author & other,
     )
-    return np.stack([np.broadcast_to(each, probabilities.shape) for each in columns], axis=-1).astype(np.float32)
+    return np.stack([np.broadcast_to(column, probabilities.shape) for column in columns], axis=-1).astype(np.float32)

@@ -56,7 +56,7 @@ def compute_lookahead_features(
     asked, window = messages[: len(candidates)], state.window
     step, back = np.arange(LOOKAHEAD), 1 + np.arange(window)
     follows = _find_following(messages, len(asked), step)
-    into, between, direct = (_to_tensor(each * follows[:, :, None]) for each in _list_bands(probabilities, len(asked), window))
+    into, between, direct = (_to_tensor(band * follows[:, :, None]) for band in _list_bands(probabilities, len(asked), window))
     starts = _to_tensor(_shift(probabilities[:, 0], len(asked), 0.0) * follows)
 
     later = np.minimum(asked[:, None] + 1 + step, len(state.author) - 1)
@@ -85,19 +85,21 @@ def compute_lookahead_features(
     reached = torch.linalg.solve_triangular(torch.eye(LOOKAHEAD) - between, first, upper=False, unitriangular=True)
     inside, onward, direct = reached[:, :, :-1], reached[:, :, -1:], direct[:, :, 0]
 
-    own = _to_tensor(by_author)[:, None, :]
+    author_steps = _to_tensor(by_author)[:, None, :]
     both = torch.stack([onward[:, :, 0], direct], dim=1)
-    by_candidates, by_members, by_others = (torch.bmm(both, each) for each in (by_candidate, members, others))
+    by_candidates, by_members, by_others = (torch.bmm(both, group) for group in (by_candidate, members, others))
     everywhere = torch.ones(candidates.shape)
     from_known = into * _to_tensor(same_as_earlier & known[:, :, None])
     to_candidate = (
         _select_candidates(into.sum(1), direct.sum(1), asked, candidates),
-        _select_candidates(torch.bmm(own, into)[:, 0], torch.bmm(own, direct[:, :, None])[:, 0, 0], asked, candidates),
+        _select_candidates(
+            torch.bmm(author_steps, into)[:, 0], torch.bmm(author_steps, direct[:, :, None])[:, 0, 0], asked, candidates
+        ),
         _select_candidates(from_known.sum(1), torch.zeros(len(asked)), asked, candidates),
     )
-    of_author = torch.stack([onward[:, :, 0], direct, starts], dim=1) @ own.transpose(1, 2)
+    of_author = torch.stack([onward[:, :, 0], direct, starts], dim=1) @ author_steps.transpose(1, 2)
     columns = (
-        torch.bmm(own, inside)[:, 0].clamp_max(MAX_COUNT),
+        torch.bmm(author_steps, inside)[:, 0].clamp_max(MAX_COUNT),
         of_author[:, 0].clamp_max(MAX_COUNT) * everywhere,
         of_author[:, 1] * everywhere,
         of_author[:, 2] * everywhere,

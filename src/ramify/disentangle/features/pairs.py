@@ -83,11 +83,11 @@ def compute_parent_features(channel: Channel, messages: Ints) -> Float[NDArray, 
     """`PARENT_FEATURES` of messages."""
     last = len(channel) - 1
     author = channel.author
-    own = author[messages]
-    after = (messages < last) & (own == author[np.minimum(messages + 1, last)]) & (own != NO_AUTHOR)
+    message_author = author[messages]
+    after = (messages < last) & (message_author == author[np.minimum(messages + 1, last)]) & (message_author != NO_AUTHOR)
     # The published code never looks at a log's first line here.
     after_first = channel.number[messages] > int(channel.reproduce_published)
-    before = after_first & (own == author[np.maximum(messages - 1, 0)]) & (own != NO_AUTHOR)
+    before = after_first & (message_author == author[np.maximum(messages - 1, 0)]) & (message_author != NO_AUTHOR)
     features = [_compute_message_features(channel, messages), after[:, None], before[:, None]]
     return np.concatenate(features, axis=1, dtype=np.float32)
 
@@ -139,7 +139,7 @@ def compute_pair_features(
     for source, target in ((child, parent), (parent, child)):
         first, last, between = _find_mentions(channel, source, target, parent, child)
         after = np.zeros_like(between) if channel.causal else last > channel.number[child]
-        mentioned += [other & each for each in (first < channel.number[parent], after, between)]
+        mentioned += [other & span for span in (first < channel.number[parent], after, between)]
     common = _count_common(channel.words, child, parent)
     sizes = channel.word_counts
     columns = [
@@ -175,8 +175,8 @@ def compute_features(
     messages = np.maximum(candidates, 0)
     child = np.repeat(compute_child_features(channel, targets)[:, None], candidates.shape[1], axis=1)
     parent = compute_parent_features(channel, messages.ravel()).reshape(*messages.shape, len(PARENT_FEATURES))
-    own = compute_self_features(channel, targets)[:, None]
-    parent = np.where((candidates == targets[:, None])[..., None], own, parent)
+    self_features = compute_self_features(channel, targets)[:, None]
+    parent = np.where((candidates == targets[:, None])[..., None], self_features, parent)
     pair = compute_pair_features(channel, targets, candidates)
     return np.concatenate([child, parent, pair], axis=2, dtype=np.float32) * (candidates >= 0)[..., None]
 

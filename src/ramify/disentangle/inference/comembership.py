@@ -54,14 +54,16 @@ class Comemberships:
     its messages that are asked for."""
 
     def __init__(self, offsets: Ints, window: int) -> None:
-        self._offsets = offsets
+        """`offsets`: where each log starts, and the end of the last; a log without an end is a live channel."""
+        self._starts = offsets
+        self._ends = frozenset(offsets[1:].tolist())
         self._window = window
         self._by_log: dict[int, Comembership] = {}
 
     def select(self, message: int) -> Comembership:
         """The comembership of a message's log. Ask once per message, and in order within a log."""
-        log = int(np.searchsorted(self._offsets, message, side="right")) - 1
-        found = self._by_log.get(log) or self._by_log.setdefault(log, Comembership(self._window))
-        if message + 1 == self._offsets[log + 1]:
+        log = int(np.searchsorted(self._starts, message, side="right")) - 1
+        comembership = self._by_log.get(log) or self._by_log.setdefault(log, Comembership(self._window))
+        if message + 1 in self._ends:
             del self._by_log[log]
-        return found
+        return comembership

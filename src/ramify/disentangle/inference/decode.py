@@ -1,6 +1,6 @@
 """Decoding: from posteriors to links."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from ramify.disentangle.config import DecodingConfig
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
-from ramify.disentangle.inference.comembership import Comembership, Comemberships
+from ramify.disentangle.data.structure import ReplyStructure
+from ramify.disentangle.inference.comembership import Comemberships
 from ramify.disentangle.posterior import LinkPosterior, join_recorded
 
 Parents = list[tuple[int, ...]]
@@ -30,17 +31,17 @@ class LinkDecisions(NamedTuple):
 
     def group_by_message(self, messages: Ints) -> dict[int, list[tuple[int, float]]]:
         """All parents of each message with their probabilities, the likeliest first."""
-        found = {
+        links = {
             message: [(parent, probability)]
             for message, parent, probability in zip(
                 messages.tolist(), self.parent.tolist(), self.probability.tolist(), strict=True
             )
         }
         for (message, parent), probability in zip(self.further.tolist(), self.further_probability.tolist(), strict=True):
-            found[message].append((parent, probability))
+            links[message].append((parent, probability))
         for message in dict.fromkeys(self.further[:, 0].tolist()):
-            found[message].sort(key=lambda each: -each[1])
-        return found
+            links[message].sort(key=lambda link: -link[1])
+        return links
 
     def list_parents(self) -> tuple[Parents, Float[NDArray, " message"]]:
         """All parents of the messages of one log, and the probability of the first of each that is another message (of a start,
@@ -52,7 +53,7 @@ class LinkDecisions(NamedTuple):
         of_several = self._replace(parent=self.parent[several], probability=probability[several])
         for message, links in of_several.group_by_message(several).items():
             parents[message] = tuple(parent for parent, _ in links)
-            probability[message] = next(each for parent, each in links if parent != message)
+            probability[message] = next(share for parent, share in links if parent != message)
         return parents, probability
 
     @property
@@ -62,17 +63,17 @@ class LinkDecisions(NamedTuple):
 
 
 def choose_links(
-    posterior: LinkPosterior, decoding: DecodingConfig, conversation: Ints, comembership: Callable[[int], Comembership]
+    posterior: LinkPosterior, decoding: DecodingConfig, conversation: Ints, comemberships: Comemberships
 ) -> LinkDecisions:
-    """Decide some messages. `conversation` is updated as by `LinkPosterior.choose_by_conversation`; `comembership` gives that
-    of each message's log, which holds all messages before it. Links that the log records (`LinkPosterior.keep`) stay as they
-    are, whatever the settings."""
+    """Decide some messages, given the decisions before them. `conversation` is updated as by
+    `LinkPosterior.choose_by_conversation`, and `comemberships` where it is what decides. Links that the log records
+    (`LinkPosterior.keep`) stay as they are, whatever the settings."""
     if decoding.decide == "link":
         parent, probability = posterior.choose_likeliest()
     elif decoding.decide == "conversation":
         parent, probability = posterior.choose_by_conversation(conversation)
     else:
-        parent, probability = choose_by_comembership(posterior, conversation, comembership)
+        parent, probability = choose_by_comembership(posterior, conversation, comemberships)
     recorded = posterior.further_recorded
     certain = np.ones(len(recorded), dtype=np.float32)
     if not decoding.threshold:
@@ -87,7 +88,7 @@ def choose_links(
 
 
 def choose_by_comembership(
-    posterior: LinkPosterior, conversation: Ints, comembership: Callable[[int], Comembership]
+    posterior: LinkPosterior, conversation: Ints, comemberships: Comemberships
 ) -> tuple[Ints, Float[NDArray, " message"]]:
     """The likeliest parent in the conversation of the earlier message that most probably shares one with the child, and its
     probability; the message itself where none does with at least even odds."""
@@ -97,15 +98,16 @@ def choose_by_comembership(
     distance = posterior.children - candidates
     rows = zip(posterior.messages.tolist(), starts.tolist(), posterior.lengths.tolist())
     for row, (message, start, length) in enumerate(rows):
-        own = slice(start, start + length)
+        keys = slice(start, start + length)
         if (parents := posterior.recorded.get(message)) is not None:
             join_recorded(conversation, message, parents)
-            held = comembership(message)
+            comembership = comemberships.select(message)
             # The latest message of its conversation inside the window stands for a parent outside it.
             is_far = length == 1 and parents != (message,)
-            held.update(distance[own] + (held.find_latest(conversation, message) if is_far else 0), probabilities[own])
+            back = comembership.find_latest(conversation, message) if is_far else 0
+            comembership.update(distance[keys] + back, probabilities[keys])
             continue
-        comembership_probability = comembership(message).update(distance[own], probabilities[own])
+        comembership_probability = comemberships.select(message).update(distance[keys], probabilities[keys])
         nearest = int(comembership_probability.argmax())
         if comembership_probability[nearest] < 0.5:
             parent[row], best[row] = message, probabilities[start]
@@ -113,7 +115,7 @@ def choose_by_comembership(
         companion = message - 1 - nearest
         joined = conversation[companion]
         if conversation[parent[row]] != joined:
-            inside = start + np.flatnonzero(conversation[candidates[own]] == joined)
+            inside = start + np.flatnonzero(conversation[candidates[keys]] == joined)
             if len(inside):
                 place = inside[probabilities[inside].argmax()]
                 parent[row], best[row] = candidates[place], probabilities[place]
@@ -124,14 +126,31 @@ def choose_by_comembership(
     return parent, best
 
 
+def decide(
+    posteriors: Iterable[LinkPosterior], logs: Logs, decoding: DecodingConfig
+) -> Iterator[tuple[LinkPosterior, LinkDecisions]]:
+    """Each posterior with the decisions by it, given those before. The messages of each log come in order."""
+    conversation, comemberships = np.arange(len(logs)), Comemberships(logs.offsets, logs.input.window)
+    for posterior in posteriors:
+        yield posterior, choose_links(posterior, decoding, conversation, comemberships)
+
+
+def decide_into(
+    structure: ReplyStructure, posteriors: Iterable[LinkPosterior], logs: Logs, decoding: DecodingConfig
+) -> Iterator[LinkPosterior]:
+    """Each posterior, once the decisions by it are in the structure, for models that read these when they score the next."""
+    for posterior, decisions in decide(posteriors, logs, decoding):
+        structure.add_links(posterior.messages, decisions.parent)
+        structure.add_links(*decisions.further.T)
+        yield posterior
+
+
 def decode(posteriors: Iterable[LinkPosterior], logs: Logs, decoding: DecodingConfig) -> LinkDecisions:
     """Decide all messages of the logs, by posteriors that come in order; a message without one is its own parent."""
     parent, probability = np.arange(len(logs)), np.zeros(len(logs), dtype=np.float32)
-    conversation, parts = np.arange(len(logs)), [LinkDecisions(parent[:0], probability[:0])]
-    comemberships = Comemberships(logs.offsets, logs.input.window)
-    for posterior in posteriors:
-        chosen = choose_links(posterior, decoding, conversation, comemberships.select)
-        parent[posterior.messages], probability[posterior.messages] = chosen.parent, chosen.probability
-        parts.append(chosen)
+    parts = [LinkDecisions(parent[:0], probability[:0])]
+    for posterior, decisions in decide(posteriors, logs, decoding):
+        parent[posterior.messages], probability[posterior.messages] = decisions.parent, decisions.probability
+        parts.append(decisions)
     further = np.concatenate([part.further for part in parts])
     return LinkDecisions(parent, probability, further, np.concatenate([part.further_probability for part in parts]))

@@ -13,11 +13,12 @@ from ramify.disentangle.inference.comembership import Comemberships
 from ramify.disentangle.inference.decode import Parents, choose_links
 from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.links import predict_links
-from ramify.disentangle.inference.predict import NOTHING_RECORDED, predict_posterior
+from ramify.disentangle.inference.predict import predict_posterior
 from ramify.disentangle.inference.result import Disentangled, Message, add_links, find_recorded, to_log
-from ramify.disentangle.posterior import LinkPosterior, RecordedLinks
+from ramify.disentangle.posterior import NOTHING_RECORDED, LinkPosterior, RecordedLinks
 from ramify.errors import RamifyError
 from ramify.metrics.conversations import find_conversations
+from ramify.progress import track
 from ramify.tree import Tree
 
 Voting = Literal["vote", "unanimous", "union", "union-most", "intersect"]
@@ -49,7 +50,7 @@ def disentangle_ensemble(
             raise RamifyError(f"beam={beam} searches among decisions, but ensemble=mean combines probabilities. Set beam=1.")
         parents, probability = _decide_by_mean(models, log, recorded)
     else:
-        read = {each: Logs.build([log], each) for each in {model.input for model in models}}
+        read = {input: Logs.build([log], input) for input in {model.input for model in models}}
         members = []
         for model in models:
             logs = read[model.input].tokenize(model.tokenizer)
@@ -75,7 +76,7 @@ def _decide_by_mean(
     real = candidates >= 0
     posterior = LinkPosterior(messages, candidates[real], real.sum(axis=1), table[real]).keep(recorded, window)
     comemberships = Comemberships(np.array([0, len(log)]), table.shape[1] - 1)
-    return choose_links(posterior, models[0].decoding, messages.copy(), comemberships.select).list_parents()
+    return choose_links(posterior, models[0].decoding, messages.copy(), comemberships).list_parents()
 
 
 def mean_probabilities(
@@ -89,7 +90,8 @@ def mean_probabilities(
     for model in models:
         logs = Logs.build(trees(), model.input).tokenize(model.tokenizer)
         total = np.zeros((len(logs), window + 1), dtype=np.float32) if total is None else total
-        for posterior in predict_posterior(model.task, model.decoding, logs, recorded=recorded):
+        posteriors = predict_posterior(model.task, model.decoding, logs, recorded=recorded)
+        for posterior in track("predicting links", posteriors):
             # The probability of candidates beyond the window is distributed over the others.
             near = posterior.tabulate(window)
             total[posterior.messages] += near / np.maximum(near.sum(axis=1, keepdims=True), 1e-12)
@@ -110,7 +112,7 @@ def combine(members: Sequence[Parents], ensemble: Voting) -> Parents:
 
 
 def _combine_message(number: int, members: Sequence[tuple[int, ...]], ensemble: Voting) -> tuple[int, ...]:
-    votes = Counter(parent for own in members for parent in own or (number,))
+    votes = Counter(parent for parents in members for parent in parents or (number,))
     # Among ties, the nearest parent comes first, and the message itself before all others.
     ranked = sorted(votes, key=lambda parent: (votes[parent], parent), reverse=True)
     if ensemble == "vote":
@@ -126,11 +128,11 @@ def _combine_message(number: int, members: Sequence[tuple[int, ...]], ensemble: 
 
 def _intersect(members: Sequence[Parents]) -> Parents:
     messages = np.arange(len(members[0]))
-    labels = [find_conversations(_list_links(each), messages) for each in members]
+    labels = [find_conversations(_list_links(member), messages) for member in members]
     # The messages of a group share a conversation in every member. Members agree on a group that is as large as each of these.
     _, joint_group = np.unique(np.stack(labels), axis=1, return_inverse=True)
     size = np.bincount(joint_group)[joint_group]
-    agreed = np.all([np.bincount(each)[each] == size for each in labels], axis=0)
+    agreed = np.all([np.bincount(label)[label] == size for label in labels], axis=0)
     latest: dict[int, int] = {}
     parents: Parents = []
     for number, (group, whole, votes) in enumerate(zip(joint_group.tolist(), agreed.tolist(), zip(*members, strict=True))):
@@ -144,12 +146,12 @@ def _choose_most_voted(number: int, members: Sequence[tuple[int, ...]], latest: 
 
     If all members vote for a start, later links join it to the conversation; its parent is then the latest message there.
     """
-    votes = Counter(parent for own in members for parent in own if parent != number)
+    votes = Counter(parent for parents in members for parent in parents if parent != number)
     return max(votes, key=lambda parent: (votes[parent], parent)) if votes else latest
 
 
 def _list_links(parents: Parents) -> NDArray[np.int64]:
-    pairs = [(parent, number) for number, own in enumerate(parents) for parent in own]
+    pairs = [(parent, number) for number, message_parents in enumerate(parents) for parent in message_parents]
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
@@ -158,5 +160,5 @@ def count_votes(members: Sequence[Parents], parents: Parents) -> Float[NDArray, 
     shares = []
     for number, (chosen, votes) in enumerate(zip(parents, zip(*members, strict=True), strict=True)):
         shown = next((parent for parent in chosen if parent != number), number)
-        shares.append(np.mean([shown in (own or (number,)) for own in votes]))
+        shares.append(np.mean([shown in (member or (number,)) for member in votes]))
     return np.array(shares, dtype=np.float64)

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from ramify.dataset.store import Split, Store
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
+from ramify.disentangle.data.targets import decode_start
 from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.links import predict_links
-from ramify.disentangle.inference.predict import ReplyHistory, decode_start
+from ramify.disentangle.inference.predict import ReplyHistory
 from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
 from ramify.metrics.conversations import Match, match
@@ -85,9 +86,9 @@ def evaluate_links(
     if store.structure == "replies":
         raise RamifyError(f"{store.path} holds reply trees, not chat logs. Score them with `ramify evaluate`.")
     trees = store.split(split)
-    own = list(store.trees(trees))
-    gold: Literal["links", "conversations"] = "links" if any(map(_has_links, own)) else "conversations"
-    logs = Logs.build(map(_link_conversations, own), task.input).tokenize(task.tokenizer)
+    log_trees = list(store.trees(trees))
+    gold: Literal["links", "conversations"] = "links" if any(map(_has_links, log_trees)) else "conversations"
+    logs = Logs.build(map(_link_conversations, log_trees), task.input).tokenize(task.tokenizer)
     finds_starts = decoding.starts and task.config.objective != "ranking"
     if not (starts and finds_starts):
         logs = logs.drop_starts()
@@ -99,22 +100,22 @@ def evaluate_links(
         )
     decisions = predict_links(task, decoding, logs, history=history, beam=beam, start=decode_start(logs))
     into_context = _reach_into_context(logs, np.flatnonzero(logs.annotated)).mean()
-    found = match_links(logs, store.tree_ids(trees), decisions.links)
-    return LinkEvaluation(found, find_history(task, history), float(into_context), gold, starts and finds_starts)
+    matched = match_links(logs, store.tree_ids(trees), decisions.links)
+    return LinkEvaluation(matched, find_history(task, history), float(into_context), gold, starts and finds_starts)
 
 
 def match_links(logs: Logs, names: Sequence[str], links: Int[NDArray, "link 2"]) -> Match:
     """Predicted links (child, parent) beside the gold links of the logs, ready for the scores of `metrics.conversations`."""
     gold: dict[str, Links] = {}
-    found: dict[str, Links] = {}
+    predicted: dict[str, Links] = {}
     for number, name in enumerate(names):
         first, stop = logs.offsets[number : number + 2].tolist()
-        own = logs.links[(logs.links[:, 0] >= first) & (logs.links[:, 0] < stop)] - first
-        if len(own):
-            gold[name] = own[:, ::-1]
-            messages = np.unique(own[:, 0])
-            found[name] = (links - first)[np.isin(links[:, 0] - first, messages)][:, ::-1]
-    return match(gold, found)
+        gold_links = logs.links[(logs.links[:, 0] >= first) & (logs.links[:, 0] < stop)] - first
+        if len(gold_links):
+            gold[name] = gold_links[:, ::-1]
+            messages = np.unique(gold_links[:, 0])
+            predicted[name] = (links - first)[np.isin(links[:, 0] - first, messages)][:, ::-1]
+    return match(gold, predicted)
 
 
 def _reach_into_context(logs: Logs, messages: Ints) -> NDArray[np.bool_]:

@@ -40,7 +40,7 @@ class Disentangled(Conversations):
     def count_links(self) -> tuple[int, int]:
         """The numbers of recorded and of predicted links from a message to an earlier one."""
         total = sum(len(node.parents or ()) for node in self.tree.nodes)
-        recorded = sum(len(self.tree.nodes[each].parents or ()) for each in self.recorded)
+        recorded = sum(len(self.tree.nodes[message].parents or ()) for message in self.recorded)
         return recorded, total - recorded
 
     def to_json(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Disentangled(Conversations):
         return [replace(part, meta={"log": self.tree.id, **self.tree.meta}) for part in parts]
 
     def _label(self, node: Node, probability: float) -> Any:
-        also = [self.tree.nodes[each].id for each in (node.parents or ())[1:]]
+        also = [self.tree.nodes[parent].id for parent in (node.parents or ())[1:]]
         before = node.label if isinstance(node.label, dict) else {} if node.label is None else {"label": node.label}
         before = {name: value for name, value in before.items() if name not in ("probability", "also")}
         return before | {"probability": round(probability, 4)} | ({"also": also} if also else {})
@@ -122,12 +122,14 @@ def find_recorded(log: Tree) -> RecordedLinks:
 
 def add_links(log: Tree, parents: Parents, probability: Float[NDArray, " message"], recorded: RecordedLinks) -> Disentangled:
     """The log with predicted links, and its own where they are `recorded`."""
-    for number, own in recorded.items():
-        parents[number] = () if own == (number,) else own
+    for number, recorded_parents in recorded.items():
+        parents[number] = () if recorded_parents == (number,) else recorded_parents
         probability[number] = 1.0
     nodes = (
-        replace(node, parents=tuple(parent for parent in own if parent != number), self_link=number in own)
-        for number, (node, own) in enumerate(zip(log.nodes, parents, strict=True))
+        replace(
+            node, parents=tuple(parent for parent in message_parents if parent != number), self_link=number in message_parents
+        )
+        for number, (node, message_parents) in enumerate(zip(log.nodes, parents, strict=True))
     )
     tree = Tree(tuple(nodes), id=log.id, meta=log.meta)
     # Numbered in the order in which conversations start.
@@ -142,11 +144,11 @@ def split_log(log: Tree, conversation: Ints) -> list[Tree]:
     for message, number in enumerate(conversation.tolist()):
         members[number].append(message)
     trees = []
-    for number, own in enumerate(members):
-        place = {message: index for index, message in enumerate(own)}
+    for number, messages in enumerate(members):
+        place = {message: index for index, message in enumerate(messages)}
         nodes = (
             replace(node, parents=node.parents and tuple(place[parent] for parent in node.parents))
-            for node in (log.nodes[message] for message in own)
+            for node in (log.nodes[message] for message in messages)
         )
         trees.append(Tree(tuple(nodes), id=conversation_id(log, number)))
     return trees

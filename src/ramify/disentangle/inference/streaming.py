@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ramify.batching.views.base import Example
 from ramify.disentangle.batch import MessageVectors
 from ramify.disentangle.config import DecodingConfig
 from ramify.disentangle.data.channel_builder import ChannelBuilder
@@ -18,11 +17,12 @@ from ramify.disentangle.data.logs import Logs, encode_texts, find_frame
 from ramify.disentangle.data.structure import ReplyStructure
 from ramify.disentangle.data.words import WordRanks
 from ramify.disentangle.features.conversation import ConversationState
-from ramify.disentangle.inference.comembership import Comembership
+from ramify.disentangle.inference.comembership import Comemberships
 from ramify.disentangle.inference.decode import choose_links
-from ramify.disentangle.inference.predict import encode_messages, make_collator, predict_examples, predict_posterior
+from ramify.disentangle.inference.predict import predict_posterior
 from ramify.disentangle.inference.result import Message, to_message
-from ramify.disentangle.posterior import LinkPosterior, RecordedLinks
+from ramify.disentangle.inference.vectors import encode_messages
+from ramify.disentangle.posterior import RecordedLinks
 from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
 from ramify.inference.answers import LinkPrediction
@@ -73,7 +73,7 @@ class LiveChannel:
             causal=True, reproduce_published=input.reproduce_published, dataset_tokens=input.dataset_tokens
         )
         self._ranks = WordRanks.build(task.tokenizer, pieces=input.texts == "pieces")
-        self._comembership = Comembership(input.window)
+        self._comemberships = Comemberships(np.zeros(1, dtype=np.int64), input.window)
         self._messages: dict[int, _Message] = {}
         self._num_conversations = 0
         self._keeps_replies = not ignore_replies
@@ -95,8 +95,8 @@ class LiveChannel:
 
     def predict_each(self, messages: Iterable[Message]) -> Iterator[LinkPrediction]:
         """As `predict_all`, but every prediction as soon as it is made. Take all of them before any other call."""
-        nodes = [to_message(each) for each in messages]
-        recorded = [self._list_recorded(number, each) for number, each in enumerate(nodes, self._builder.count)]
+        nodes = [to_message(message) for message in messages]
+        recorded = [self._list_recorded(number, node) for number, node in enumerate(nodes, self._builder.count)]
         if self._task.backbone.reads_structure and len(nodes) > 1:
             yield from map(self.predict, nodes)
             return
@@ -107,8 +107,8 @@ class LiveChannel:
         row = len(kept) - len(nodes)
         new = np.arange(row, len(kept))
         if (vectors := encode_messages(self._task, logs, new)) is not None:
-            for each, vector in zip(kept[row:], vectors.select(new).split(1), strict=True):
-                each.vector = vector
+            for message, vector in zip(kept[row:], vectors.select(new).split(1), strict=True):
+                message.vector = vector
         for number, (parents, probability) in enumerate(self._decide(logs, kept, row, first), first):
             yield self._add(number, [parent + first - row for parent in parents], probability)
 
@@ -117,7 +117,7 @@ class LiveChannel:
         if not self._keeps_replies or not (message.parents or message.self_link):
             return None
         parents = message.parents or ()
-        if strange := [each for each in parents if not 0 <= each < number]:
+        if strange := [parent for parent in parents if not 0 <= parent < number]:
             raise RamifyError(
                 f"message {number} of the channel has the parent {strange[0]}, which is not an earlier message. Give parents "
                 "as places in the channel, from 0, or None."
@@ -135,9 +135,9 @@ class LiveChannel:
             self._builder.update(message)
         channel = self._builder.build(since)
         ids, offsets, _ = encode_texts(self._task.tokenizer, input, messages, channel.tokens[-len(messages) :])
-        for number, ((start, stop), own) in enumerate(zip(pairwise(offsets.tolist()), recorded, strict=True), first):
-            self._messages[number] = _Message(ids[start:stop], None, (number,), 0, (number, number), own)
-        kept = [self._messages[each] for each in channel.number.tolist()]
+        for number, ((start, stop), parents) in enumerate(zip(pairwise(offsets.tolist()), recorded, strict=True), first):
+            self._messages[number] = _Message(ids[start:stop], None, (number,), 0, (number, number), parents)
+        kept = [self._messages[number] for number in channel.number.tolist()]
         logs = Logs(
             input=input,
             nodes=(),
@@ -145,8 +145,8 @@ class LiveChannel:
             offsets=np.array([0, len(kept)]),
             annotated=np.zeros(len(kept), dtype=bool),
             links=np.zeros((0, 2), dtype=np.int64),
-            ids=np.concatenate([each.ids for each in kept]),
-            token_offsets=np.concatenate([[0], np.cumsum([len(each.ids) for each in kept])]),
+            ids=np.concatenate([message.ids for message in kept]),
+            token_offsets=np.concatenate([[0], np.cumsum([len(message.ids) for message in kept])]),
             ranks=self._ranks,
             frame=find_frame(self._task.tokenizer, self._task.input),
         )
@@ -155,24 +155,34 @@ class LiveChannel:
     def _decide(self, logs: Logs, kept: list[_Message], row: int, first: int) -> Iterator[tuple[list[int], float]]:
         """The parents, as rows, of the messages from a row on, whose numbers begin with `first`; and the first parent's
         probability."""
-        conversation = np.array([each.conversation for each in kept])
+        conversation = np.array([message.conversation for message in kept])
         # Unused numbers, in the order in which the new messages may start conversations.
         conversation[row:] = self._num_conversations + np.arange(len(kept) - row)
         recorded, forgotten = self._select_recorded(kept, row, first)
         # A negative row is a message before the window. Its conversation stands at the end, where the row points.
-        conversation = np.append(conversation, np.array([self._conversations[each] for each in forgotten], dtype=np.int64))
-        vectors = [each.vector for each in kept if each.vector is not None]
+        conversation = np.append(conversation, np.array([self._conversations[number] for number in forgotten], dtype=np.int64))
+        vectors = [message.vector for message in kept if message.vector is not None]
         table = MessageVectors(torch.cat(vectors), np.arange(len(kept))) if vectors else None
+        structure = self._list_structure(kept, row, first - row) if self._task.backbone.reads_structure else None
         state = self._state(logs, kept, first - row, forgotten)
-        for posterior in self._posteriors(logs, kept, row, first, table, state, recorded):
+        for posterior in predict_posterior(
+            self._task,
+            self._decoding,
+            logs,
+            start=np.array([row]),
+            vectors=table,
+            structure=structure,
+            state=state,
+            recorded=recorded,
+        ):
             for message in posterior.messages.tolist():
-                own = kept[message]
-                parent = int(state.parent[message]) + first - row if own.recorded is None else own.recorded[0]
-                own.before_reranking = (parent, int(state.conversation[message]))
-            chosen = choose_links(posterior, self._decoding, conversation, lambda _: self._comembership)
+                held = kept[message]
+                parent = int(state.parent[message]) + first - row if held.recorded is None else held.recorded[0]
+                held.before_reranking = (parent, int(state.conversation[message]))
+            chosen = choose_links(posterior, self._decoding, conversation, self._comemberships)
             for message, links in chosen.group_by_message(posterior.messages).items():
-                if (own := kept[message].recorded) is not None:
-                    yield [parent - (first - row) for parent in own], 1.0
+                if (parents := kept[message].recorded) is not None:
+                    yield [parent - (first - row) for parent in parents], 1.0
                 else:
                     yield [parent for parent, _ in links], links[0][1]
 
@@ -180,62 +190,42 @@ class LiveChannel:
         """The main recorded parent of each of the messages from a row on, as rows, and the numbers of the parents before the
         window, whose rows are negative."""
         shift, since = first - row, first - self._task.input.window
-        main = {number: each.recorded[0] for number, each in enumerate(kept[row:], row) if each.recorded is not None}
+        main = {number: message.recorded[0] for number, message in enumerate(kept[row:], row) if message.recorded is not None}
         forgotten = sorted({parent for parent in main.values() if parent < since})
         rows = {parent: place - len(forgotten) for place, parent in enumerate(forgotten)}
         return {number: (rows.get(parent, parent - shift),) for number, parent in main.items()}, forgotten
 
+    def _list_structure(self, kept: list[_Message], row: int, shift: int) -> ReplyStructure:
+        """The links of the candidates before a row, by rows; number − row is `shift`."""
+        structure = ReplyStructure()
+        for child in range(max(0, row - self._task.input.window), row):
+            for parent in kept[child].parents:
+                structure.add_link(child, parent - shift)
+        return structure
+
     def _state(self, logs: Logs, kept: list[_Message], shift: int, forgotten: list[int]) -> ConversationState:
         """The decisions before reranking, by rows. A candidate is among the last rows, where number − row is `shift`. The
         conversations of the `forgotten` messages stand at the end."""
-        before = np.array([each.before_reranking for each in kept])
+        before = np.array([message.before_reranking for message in kept])
         parent = np.maximum(before[:, 0] - shift, -1)
-        earlier = np.array([self._before_reranking[each] for each in forgotten], dtype=np.int64)
+        earlier = np.array([self._before_reranking[number] for number in forgotten], dtype=np.int64)
         return ConversationState(parent, np.append(before[:, 1], earlier), logs.author, self._task.input.window)
 
-    def _posteriors(
-        self,
-        logs: Logs,
-        kept: list[_Message],
-        row: int,
-        first: int,
-        table: MessageVectors | None,
-        state: ConversationState,
-        recorded: RecordedLinks,
-    ) -> Iterator[LinkPosterior]:
-        task, decoding = self._task, self._decoding
-        if row < len(kept) - 1:
-            start = np.array([row])
-            yield from predict_posterior(task, decoding, logs, start=start, vectors=table, state=state, recorded=recorded)
-            return
-        reach = min(first, task.input.window)
-        collate = make_collator(task, logs, table)
-        if task.backbone.reads_structure:
-            structure = ReplyStructure()
-            for child in range(row - reach, row):
-                for parent in kept[child].parents:
-                    structure.add_link(child, parent - (first - row))
-            collate = replace(collate, structure=structure)
-        example = Example(np.array([row]), np.ones(1), row - np.arange(reach + 1), np.array([reach + 1]))
-        posterior = predict_examples(task, decoding, collate, [example]).keep(recorded, task.input.window)
-        reranker = task.reranker
-        yield from [posterior] if reranker is None or reranker.lookahead else reranker.rerank([posterior], state)
-
     def _add(self, number: int, parents: list[int], probability: float) -> LinkPrediction:
-        own, likeliest = self._messages[number], parents[0]
-        own.parents = tuple(parents)
+        message, likeliest = self._messages[number], parents[0]
+        message.parents = tuple(parents)
         if likeliest == number:
-            own.conversation = self._num_conversations
+            message.conversation = self._num_conversations
             self._num_conversations += 1
         elif likeliest in self._messages:
-            own.conversation = self._messages[likeliest].conversation
+            message.conversation = self._messages[likeliest].conversation
         else:
-            own.conversation = self._conversations[likeliest]
+            message.conversation = self._conversations[likeliest]
         if self._keeps_replies:
-            self._conversations.append(own.conversation)
-            self._before_reranking.append(own.before_reranking[1])
+            self._conversations.append(message.conversation)
+            self._before_reranking.append(message.before_reranking[1])
         return LinkPrediction(
-            number, likeliest, probability, own.conversation, tuple(parents[1:]), recorded=own.recorded is not None
+            number, likeliest, probability, message.conversation, tuple(parents[1:]), recorded=message.recorded is not None
         )
 
     def _forget(self, before: int) -> None:

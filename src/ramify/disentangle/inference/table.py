@@ -24,17 +24,17 @@ MESSAGES = pa.schema(
 )
 
 
-def rows_of(found: Disentangled) -> pa.RecordBatch:
+def rows_of(disentangled: Disentangled) -> pa.RecordBatch:
     """The messages of a log, in its order. `data build` reads such rows as a table of posts, one tree per conversation."""
-    log, nodes = found.tree, found.tree.nodes
+    log, nodes = disentangled.tree, disentangled.tree.nodes
     parents = [[nodes[parent].id for parent in node.parents or ()] for node in nodes]
     columns = {
         "log": [log.id] * len(nodes),
         "id": [node.id for node in nodes],
-        "parent": [own[0] if own else None for own in parents],
-        "also": [own[1:] for own in parents],
-        "probability": [round(float(probability), 4) for probability in found.probability],
-        "conversation": [conversation_id(log, number) for number in found.conversation.tolist()],
+        "parent": [ids[0] if ids else None for ids in parents],
+        "also": [ids[1:] for ids in parents],
+        "probability": [round(float(probability), 4) for probability in disentangled.probability],
+        "conversation": [conversation_id(log, number) for number in disentangled.conversation.tolist()],
         "author": [node.author for node in nodes],
         "time": [node.time for node in nodes],
         "kind": [node.kind for node in nodes],

@@ -10,7 +10,7 @@ from filelock import FileLock
 from ramify.disentangle.batch import MessageVectors
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
-from ramify.disentangle.inference.predict import encode_messages
+from ramify.disentangle.inference.vectors import encode_messages
 from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
 from ramify.files import make_folder

@@ -87,10 +87,12 @@ class BertPair(PairEncoder):
         order = np.argsort(length_key(total), kind="stable")
         parts = [order[start:stop] for start, stop in runs(total[order], self.config.chunk_tokens)]
 
-        def encode(own: Ints) -> Float[Tensor, "pair state"]:
-            places, types = lay_out_pairs(batch.messages.host_lengths, candidate[own], target[own], sizes[:, own], batch.frame)
-            here, types = (torch.from_numpy(each).to(batch.device) for each in (places, types))
-            rows = Rows.build(total[own]).to(batch.device)
+        def encode(pairs: Ints) -> Float[Tensor, "pair state"]:
+            places, types = lay_out_pairs(
+                batch.messages.host_lengths, candidate[pairs], target[pairs], sizes[:, pairs], batch.frame
+            )
+            here, types = (torch.from_numpy(array).to(batch.device) for array in (places, types))
+            rows = Rows.build(total[pairs]).to(batch.device)
             return self.encoder.vectors(EncoderInput.of_rows(batch.input_ids.index_select(0, here), rows, types))
 
         states = part_by_part(encode, parts).index_select(0, torch.from_numpy(inverse(order)).to(batch.device))
@@ -111,13 +113,13 @@ def lay_out_pairs(
     starts = ends - lengths
     total = sizes.sum(0) + count_special(frame)
     place = np.arange(total.sum()) - np.repeat(np.cumsum(total) - total, total)
-    first, second = (np.repeat(each, total) for each in sizes)
+    first, second = (np.repeat(side, total) for side in sizes)
     # Ends of the parts: the candidate with its opening tokens, its closing tokens, the target's text.
     text = frame.before + first
     middle = text + frame.after
     last = middle + second
     types = (place >= middle).astype(np.int64)
-    found = np.repeat(starts[candidate], total) + place
-    found = np.where(place >= text, np.repeat(ends[candidate], total) + place - middle, found)
-    found = np.where(place >= middle, np.repeat(starts[target], total) + frame.before + place - middle, found)
-    return np.where(place >= last, np.repeat(ends[target], total) + place - last - frame.after, found), types
+    source = np.repeat(starts[candidate], total) + place
+    source = np.where(place >= text, np.repeat(ends[candidate], total) + place - middle, source)
+    source = np.where(place >= middle, np.repeat(starts[target], total) + frame.before + place - middle, source)
+    return np.where(place >= last, np.repeat(ends[target], total) + place - last - frame.after, source), types

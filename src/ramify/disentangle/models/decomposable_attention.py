@@ -96,14 +96,14 @@ class DecomposableAttention(PairEncoder):
         # A layer on [word, mixture of words] is a sum of two maps, and the map of a mixture is the mixture of the words' maps.
         # So the first layer of `compare` is computed once per word, not once per word and pair.
         of_word, of_mixture = first.weight.split(words.shape[1], dim=1)
-        own, other = linear(words, of_word, first.bias), linear(words, of_mixture)
+        from_word, from_mixture = linear(words, of_word, first.bias), linear(words, of_mixture)
 
         def compare(part: Pairs) -> Float[Tensor, "pair both"]:
-            aligned = align(keys, other, part)
+            aligned = align(keys, from_mixture, part)
             sides = ((part.left, part.left_tokens), (part.right, part.right_tokens))
             sums = []
             for mixed, (rows, tokens) in zip(aligned, sides):
-                x = self._activate(own.index_select(0, tokens) + mixed)
+                x = self._activate(from_word.index_select(0, tokens) + mixed)
                 x = self._apply_layers(others, x)
                 sums.append(torch.segment_reduce(x, "sum", lengths=rows.lengths, axis=0, unsafe=True))
             return torch.cat(sums, dim=1)
@@ -119,19 +119,19 @@ class DecomposableAttention(PairEncoder):
         lengths, farthest = rows.host_lengths, self.config.max_distance + 1
         order = np.argsort(length_key(lengths), kind="stable")
         tokens = places(lengths, order)
-        here, back = (torch.from_numpy(each).to(words.device) for each in (tokens, inverse(tokens)))
+        here, back = (torch.from_numpy(index).to(words.device) for index in (tokens, inverse(tokens)))
         rows = Rows.build(lengths[order]).to(words.device)
         words = reorder(words, here, back)
         keys = pad(self._apply_layers(network, words), rows)
-        found = []
+        attended = []
         for group, key, value in zip(rows.groups, by_group(keys, rows), by_group(pad(words, rows), rows), strict=True):
             place = torch.arange(group.length, device=words.device)
             apart = (place[:, None] - place).clamp(-farthest, farthest) + farthest
             # The gradient of x[index] would depend on the order of threads.
             bias = self.distance_bias.index_select(0, apart.flatten()).view_as(apart)
             scores = key @ key.transpose(1, 2) + bias
-            found.append((mask_padding(scores, rows, group).softmax(2) @ value).flatten(0, 1))
-        return reorder(unpad(torch.cat(found), rows), back, here)
+            attended.append((mask_padding(scores, rows, group).softmax(2) @ value).flatten(0, 1))
+        return reorder(unpad(torch.cat(attended), rows), back, here)
 
     def _apply_layers(self, layers: Iterable[nn.Module], x: Float[Tensor, "row in"]) -> Float[Tensor, "row out"]:
         for layer in layers:

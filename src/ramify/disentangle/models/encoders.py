@@ -51,8 +51,8 @@ class EncoderModelConfig(LinkModelConfig):
             load_pretrained(backbone.encoder, checkpoint)
         elif type(checkpoint.model) in ENCODERS:
             theirs = ENCODERS[type(checkpoint.model)].config(checkpoint.model)
-            own = {name: getattr(self.encoder, name) for name in (*RATES, "pooling")}
-            hf.require(self.encoder, vars(theirs) | own, checkpoint.source, "model.encoder")
+            settings = {name: getattr(self.encoder, name) for name in (*RATES, "pooling")}
+            hf.require(self.encoder, vars(theirs) | settings, checkpoint.source, "model.encoder")
             load_encoder(backbone.encoder, checkpoint.model, checkpoint.tensors, checkpoint.source)
         else:
             checkpoint.fill(backbone, self, FREE)
@@ -64,13 +64,13 @@ class EncoderModelConfig(LinkModelConfig):
 
 def load_encoder(encoder: Bert, model: Any, tensors: Mapping[str, Tensor], where: str | Path) -> None:
     """Load the tensors of a saved text model into a Bert, which keeps its own pooling layers if its `pooling` differs."""
-    backbone = {name.removeprefix(BACKBONE): each for name, each in tensors.items() if name.startswith(BACKBONE)}
+    backbone = {name.removeprefix(BACKBONE): tensor for name, tensor in tensors.items() if name.startswith(BACKBONE)}
     saved = ENCODERS[type(model)].tensors(backbone, model)
-    own = dict(encoder.named_parameters())
+    parameters = dict(encoder.named_parameters())
     if encoder.config.pooling != model.pooling:
-        saved = {name: each for name, each in saved.items() if not name.startswith(POOL)}
-        saved |= {name: each for name, each in own.items() if name.startswith(POOL)}
-    load_strictly(own, saved, where)
+        saved = {name: tensor for name, tensor in saved.items() if not name.startswith(POOL)}
+        saved |= {name: tensor for name, tensor in parameters.items() if name.startswith(POOL)}
+    load_strictly(parameters, saved, where)
 
 
 def _tree_mlm_config(model: TreeMLMConfig) -> BertConfig:
@@ -96,11 +96,11 @@ def _tree_mlm_config(model: TreeMLMConfig) -> BertConfig:
 
 def _tree_mlm_tensors(tensors: Mapping[str, Tensor], model: TreeMLMConfig) -> dict[str, Tensor]:
     """The tensors of a TreeMLM's encoder under a Bert's names, with zeros for the token types, which a TreeMLM lacks."""
-    own = {name: each for name, each in tensors.items() if name.startswith(POOL)}
+    renamed = {name: tensor for name, tensor in tensors.items() if name.startswith(POOL)}
     for theirs, ours in (("encoder.", "stack."), ("encoder_embeddings.", "embeddings.")):
-        own |= {ours + name.removeprefix(theirs): each for name, each in tensors.items() if name.startswith(theirs)}
-    own["embedding.weight"] = own.pop("embeddings.tokens.weight", tensors["embedding.weight"])
-    return own | {"embeddings.types.weight": torch.zeros(NUM_TYPES, model.dim)}
+        renamed |= {ours + name.removeprefix(theirs): tensor for name, tensor in tensors.items() if name.startswith(theirs)}
+    renamed["embedding.weight"] = renamed.pop("embeddings.tokens.weight", tensors["embedding.weight"])
+    return renamed | {"embeddings.types.weight": torch.zeros(NUM_TYPES, model.dim)}
 
 
 @dataclass(frozen=True)

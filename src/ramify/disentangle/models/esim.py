@@ -74,14 +74,14 @@ class ESIM(PairEncoder):
         # The projection of [a, ã, a - ã, a * ã] is a sum of four maps, and only the last map needs the pair: the map of a
         # mixture ã of words is the mixture of their maps.
         plain, mixed, difference, product = self.projection.weight.split(encoded.shape[1], dim=1)
-        own = torch.cat([encoded, linear(encoded, plain + difference, self.projection.bias)], dim=1)
+        projected = torch.cat([encoded, linear(encoded, plain + difference, self.projection.bias)], dim=1)
         other = torch.cat([encoded, linear(encoded, mixed - difference)], dim=1)
 
         def compose(part: Pairs) -> Float[Tensor, "pair both"]:
             rows = Rows.build(np.concatenate([part.left.host_lengths, part.right.host_lengths])).to(encoded.device)
             tokens = torch.cat([part.left_tokens, part.right_tokens])
             sizes = [encoded.shape[1], self.config.hidden]
-            a, of_a = own.index_select(0, tokens).split(sizes, dim=1)
+            a, of_a = projected.index_select(0, tokens).split(sizes, dim=1)
             aligned, of_aligned = torch.cat(align(encoded, other, part)).split(sizes, dim=1)
             x = self._dropout(torch.relu(of_a + of_aligned + linear(a * aligned, product)))
             x = self.composition(x, rows)

@@ -14,7 +14,7 @@ from ramify.inference.documents.measures import Advance, HeldOut, Measure, Measu
 from ramify.metrics.intervals import bootstrap_ratio
 from ramify.metrics.ranking import auroc, bootstrap_auroc
 from ramify.models.agent import EXPECTED_SHARE
-from ramify.tasks.nested_corruption import RETRIES
+from ramify.tasks.nested.corruption import RETRIES
 
 LONG = 4
 """The mean squared error is measured on rows with at least so many children."""
@@ -158,7 +158,7 @@ def scores_of(
             drawn = torch.from_numpy(NUM_MARKS + chosen[part.start : part.stop]).to(task.device)
             slots = slots.index_copy(0, part.slot, drawn)
         marks = None if task.config.marks == "none" else torch.zeros_like(slots).index_fill(0, part.slot, 1)
-        shares = task.judged(number, items, slots, part.batch.rows, marks)
+        shares = task.replaced_share(number, items, slots, part.batch.rows, marks)
         share = shares.index_select(0, part.row).double().cpu().numpy()
         scores[part.start : part.stop] = share * counts[part.start : part.stop]
         advance(part.stop - part.start)

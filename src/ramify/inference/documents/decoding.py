@@ -16,7 +16,7 @@ from ramify.nn.heads import MAX_LOGITS
 from ramify.nn.linear import linear
 from ramify.nn.modes import evaluating
 from ramify.nn.ragged import Rows
-from ramify.tasks.nested_autoencoder import NestedAutoencoder
+from ramify.tasks.nested.task import NestedAutoencoder
 
 ROWS = 256
 """Number of rows that are decoded at once."""

@@ -17,12 +17,12 @@ from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.inference.documents.coherence import JudgedRows, probing_measures
 from ramify.inference.documents.floors import FittedFloors, before, fitted_on_others, fitted_on_training
+from ramify.inference.documents.masked_children import masked_child_measures
 from ramify.inference.documents.measures import Advance, HeldOut, Measure, Measures, counted_nodes, spread
 from ramify.inference.documents.reconstruction import sentence_measures, upper_measures
-from ramify.inference.documents.retrieval import masked_child_measures
 from ramify.inference.documents.vectors import encode_documents, read_documents
 from ramify.nn.ragged import inverse, runs
-from ramify.tasks.nested_autoencoder import NestedAutoencoder
+from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tokenizer import UnknownTokens
 
 ROWS = 2_000
@@ -321,7 +321,7 @@ def drawn_measures(
                     labels = rows.slots.index_select(0, draws.masked)
                     _, best = task.mlm_head.measure(states, labels)
                     tokens.add(batch, draws.masked.cpu().numpy(), best.cpu().numpy(), floors)
-                shares = task.judged(level, encoded.items, draws.replaced_slots, rows.rows, draws.segments)
+                shares = task.replaced_share(level, encoded.items, draws.replaced_slots, rows.rows, draws.segments)
                 marked = np.full(len(rows.counts), math.nan)
                 if draws.segments is not None:
                     is_marked = draws.segments.index_select(0, rows.child_slot).cpu().numpy()

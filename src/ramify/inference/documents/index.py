@@ -17,7 +17,7 @@ from ramify.errors import RamifyError, counted
 from ramify.inference.answers import Nearest, Neighbour
 from ramify.inference.documents.text import texts_of_nodes
 from ramify.inference.documents.vectors import Vectors, encode_nodes, encoding_hash, in_groups
-from ramify.tasks.nested_autoencoder import NestedAutoencoder
+from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tree import Tree
 
 MADE_OF = "ramify"

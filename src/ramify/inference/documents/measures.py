@@ -18,7 +18,7 @@ from ramify.batching.forest import Ints, ranges
 from ramify.batching.levels import DocumentRows, LevelRows
 from ramify.inference.documents.vectors import EncodedDocuments
 from ramify.nn.ragged import runs
-from ramify.tasks.nested_autoencoder import NestedAutoencoder
+from ramify.tasks.nested.task import NestedAutoencoder
 
 Advance = Callable[[int], None]
 

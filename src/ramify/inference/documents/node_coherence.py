@@ -1,4 +1,4 @@
-"""The coherence of documents' nodes, as the checkers judge it (AGENT, section 4.4)."""
+"""The coherence of documents' nodes, as the checkers judge it (AGENT, section 3.3)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from ramify.inference.base import TOKENS
 from ramify.inference.documents.vectors import Vectors, encode_documents, lay_out, unpacked
 from ramify.nn.modes import evaluating
 from ramify.nn.ragged import runs
-from ramify.tasks.nested_autoencoder import NestedAutoencoder
+from ramify.tasks.nested.task import NestedAutoencoder
 
 Scores = Float[NDArray, "_node"]
 
@@ -185,4 +185,4 @@ def _batch(
 def _shares(
     task: NestedAutoencoder, level: int, items: torch.Tensor, batch: LevelBatch, segments: torch.Tensor | None
 ) -> NDArray[np.float64]:
-    return task.judged(level, items, batch.slots, batch.rows, segments).double().cpu().numpy()
+    return task.replaced_share(level, items, batch.slots, batch.rows, segments).double().cpu().numpy()

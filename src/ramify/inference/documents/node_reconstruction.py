@@ -22,7 +22,7 @@ from ramify.inference.documents.vectors import (
     unpacked,
 )
 from ramify.nn.ragged import runs
-from ramify.tasks.nested_autoencoder import NestedAutoencoder
+from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tokenizer import Tokenizer
 
 MOST_ROWS = 20_000

@@ -24,7 +24,7 @@ from ramify.inference.documents.vectors import encode_nodes, in_groups
 from ramify.inference.texts import Texts, read_texts
 from ramify.inference.verbs import LEVELS
 from ramify.models.agent import Agent
-from ramify.tasks.nested_autoencoder import NestedAutoencoder
+from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tree import DOCUMENT, Tree
 
 

@@ -19,6 +19,7 @@ from ramify.inference.evaluation import COLLAPSED, context_spread, evaluate
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import discussions, first_trees, readable
 from ramify.models.base import TextModelConfig
+from ramify.progress import activity
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.comment_trees import report, scores
 from ramify.runs.language_models import LanguageModelRun, PreparedLanguageModel, training_store
@@ -151,7 +152,8 @@ class CommentTreeRun(LanguageModelRun):
         task = build_masked_lm(self.model, tokenizer, self.input, self.task, self.init, init_decoder=self.init_decoder)
         forest = self.input.forest(store, tokenizer)
         if task.weighs_words:
-            task.count_words(forest.piece_counts(store.split("train"), task.backbone.config.vocab_size))
+            with activity("counting words"):
+                task.count_words(forest.piece_counts(store.split("train"), task.backbone.config.vocab_size))
         return PreparedDiscussions(self, store, task, forest)
 
     def normalized(self) -> Self:

@@ -18,24 +18,20 @@ from ramify.dataset.store import Split, Store
 from ramify.disentangle.batch import MessageVectors
 from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.data.blocks import Blocks
+from ramify.disentangle.data.candidates import add_candidates
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.data.reply_trees import build_reply_logs
 from ramify.disentangle.data.structure import ReplyStructure
+from ramify.disentangle.data.targets import decode_start, list_read_messages
 from ramify.disentangle.data.words import MIN_COUNT, learn_vocabulary, learn_word_vectors
 from ramify.disentangle.distillation import soft_targets
+from ramify.disentangle.inference.batches import make_collator
 from ramify.disentangle.inference.decode import LinkDecisions, decode
 from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.ensemble import mean_probabilities
 from ramify.disentangle.inference.evaluation import HISTORY_TEXT, evaluate_links, find_history, match_links
-from ramify.disentangle.inference.predict import (
-    ReplyHistory,
-    add_candidates,
-    decode_start,
-    list_read_messages,
-    make_collator,
-    predict_posterior,
-)
+from ramify.disentangle.inference.predict import ReplyHistory, predict_posterior
 from ramify.disentangle.inference.reply_trees import evaluate_replies, score_parents
 from ramify.disentangle.inference.result import split_by_gold
 from ramify.disentangle.inference.vector_cache import load_or_encode
@@ -48,6 +44,7 @@ from ramify.metrics.conversations import score
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models import hf
 from ramify.nn.precision import autocast
+from ramify.progress import activity, track
 from ramify.registry import model_name
 from ramify.runs.base import (
     RUN_FILE,
@@ -384,7 +381,8 @@ def redecided(config: DecodingConfig, settings: Mapping[str, str]) -> DecodingCo
 
 
 def _logs(run: DisentanglementRun, store: Store, split: Split) -> Logs:
-    trees = store.trees(store.split(split))
+    numbers = store.split(split)
+    trees = track("reading logs", store.trees(numbers), len(numbers))
     ranking = run.task.objective == "ranking"
     if store.structure == "replies":
         if not ranking:
@@ -419,7 +417,8 @@ def _words(run: DisentanglementRun, logs: Logs) -> Tokenizer:
         return Tokenizer.load(hf.locate(run.init))
     if logs.input.texts == "pieces":
         raise RamifyError("input.texts=pieces needs a checkpoint with a vocabulary of word pieces. Name one with --init.")
-    return learn_vocabulary((words for channel in logs.channels for words in channel.tokens), run.tokenizer.min_count)
+    messages = (words for channel in logs.channels for words in channel.tokens)
+    return learn_vocabulary(track("counting words", messages, len(logs)), run.tokenizer.min_count)
 
 
 def _build_task(run: DisentanglementRun, tokenizer: Tokenizer, logs: Logs) -> ReplyLinking:
@@ -448,7 +447,8 @@ def _build_task(run: DisentanglementRun, tokenizer: Tokenizer, logs: Logs) -> Re
             hub.start_from(task, checkpoint.tensors, run.init)
     elif backbone.word_embedding is not None and run.tokenizer.vectors == "trained":
         table = backbone.word_embedding.weight
-        vectors = learn_word_vectors(logs.ids, logs.token_offsets, *table.shape)
+        with activity("making word vectors"):
+            vectors = learn_word_vectors(logs.ids, logs.token_offsets, *table.shape)
         with torch.no_grad():
             table.copy_(torch.from_numpy(vectors))
     return task

@@ -17,7 +17,8 @@ from ramify.runs.curves import TITLE, no_curves, smoothing, window
 from ramify.runs.nested_documents import scores
 from ramify.runs.sections import Cell, Chart, Charts, Line, Notice, Section, Spans, Strong, Table, chosen_on_dev, smooth
 from ramify.tasks.base import TOTAL
-from ramify.tasks.nested_autoencoder import LOSS_TITLES, reconstruction_of
+from ramify.tasks.nested.reconstruction import Reconstruction
+from ramify.tasks.nested.task import LOSSES
 
 QUICK_TOKENS = 300_000
 """A report measures the first documents of the split that hold about so many tokens."""
@@ -111,16 +112,16 @@ def curves(metrics: Sequence[Mapping[str, Any]]) -> list[Section]:
         _chart(metrics, TOTAL, "sum of all losses", "target_tokens", "tokens read"),
     )
     lead = "Losses of batches in training depend on the number of candidates in a batch, and each has its weight."
-    found = [Section(TITLE, (Charts(sums, legend),), (lead,))]
-    for kind, (title, unit) in LOSS_TITLES.items():
+    sections = [Section(TITLE, (Charts(sums, legend),), (lead,))]
+    for loss in LOSSES:
         charts = tuple(
-            _chart(metrics, name, f"{name.removeprefix(kind + '_')}, {unit}")
-            for name in losses_of(metrics, kind)
+            _chart(metrics, name, f"{name.removeprefix(loss.name(''))}, {loss.unit}")
+            for name in losses_of(metrics, loss.kind)
             if len(_known(metrics, name)[0])
         )
         if charts:
-            found.append(Section(title, (Charts(charts, legend),)))
-    return found
+            sections.append(Section(loss.title, (Charts(charts, legend),)))
+    return sections
 
 
 def losses_of(metrics: Sequence[Mapping[str, Any]], kind: str) -> list[str]:
@@ -163,7 +164,7 @@ def stability(metrics: Sequence[Mapping[str, Any]], levels: Sequence[str]) -> Se
     title = "Do levels become stable from the lowest to the highest?"
     rows, updates = [], []
     for level in levels:
-        steps, losses = _known(metrics, reconstruction_of(level))
+        steps, losses = _known(metrics, Reconstruction.name(level))
         step = settled(steps, losses)
         updates.append(step)
         ends = (f"{losses[0]:.3f}", f"{losses[-1]:.3f}") if len(losses) else ("–", "–")

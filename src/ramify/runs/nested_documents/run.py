@@ -23,7 +23,8 @@ from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.language_models import LanguageModelRun, PreparedLanguageModel, training_store, with_vocabulary
 from ramify.runs.nested_documents import report, scores
 from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
-from ramify.tasks.nested_autoencoder import NestedAutoencoder, NestedAutoencoderConfig
+from ramify.tasks.nested.config import NestedAutoencoderConfig
+from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tokenizer import Tokenizer
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage

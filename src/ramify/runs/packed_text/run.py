@@ -26,6 +26,7 @@ from ramify.inference.base import Pipeline
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.row_evaluation import evaluate_rows, spread_rows
 from ramify.models.bert import BertConfig
+from ramify.progress import activity
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.execute import own_run
 from ramify.runs.language_models import PreparedLanguageModel, training_store
@@ -183,7 +184,8 @@ class PackedTextRun(RunningTextRun):
         task = build_masked_lm(self.model, tokenizer, self.input, self.task, self.init)
         view, collator = rows_of(store, task, "train", self.rows, self.pairs, self.packing, self.seed)
         if task.weighs_words:
-            task.count_words(np.bincount(view.text.ids, minlength=task.backbone.config.vocab_size))
+            with activity("counting words"):
+                task.count_words(np.bincount(view.text.ids, minlength=task.backbone.config.vocab_size))
         return PreparedRows(self, store, task, view, collator)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Random draws of the objectives of nested documents: masked children, and replaced children (AGENT, sections 4.3 and 4.4)."""
+"""Random draws of the objectives of nested documents: masked children, and replaced children (AGENT, sections 3.2 and 3.3)."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -94,14 +94,14 @@ def mask_children(
 
 
 def replace_children(
-    children: RowChildren, own: Pool, pool: Pool, source: Source, random: np.random.Generator
+    children: RowChildren, originals: Pool, pool: Pool, source: Source, random: np.random.Generator
 ) -> ReplacedChildren:
     """Mark each child of a row with the row's probability P, and replace each marked child with probability 1/2.
 
     P is 0 for half of the rows, and uniform for the others.
 
-    `own` describes the children, `pool` what replaces them. A replacement differs from its child in content, and comes from
-    another parent or document if the source demands it.
+    `originals` describes the children, `pool` what replaces them. A replacement differs from its child in content, and comes
+    from another parent or document if the source demands it.
     """
     rows = len(children.counts)
     probability = np.where(random.random(rows) < 0.5, 0.0, random.random(rows))
@@ -113,11 +113,11 @@ def replace_children(
         if not len(open_) or not len(pool):
             break
         drawn = random.integers(len(pool), size=len(open_))
-        fits = pool.content[drawn] != own.content[open_]
+        fits = pool.content[drawn] != originals.content[open_]
         if source == "other_parent":
-            fits &= pool.parent[drawn] != own.parent[open_]
+            fits &= pool.parent[drawn] != originals.parent[open_]
         if source == "other_document":
-            fits &= pool.tree[drawn] != own.tree[open_]
+            fits &= pool.tree[drawn] != originals.tree[open_]
         shown[open_[fits]] = pool.child[drawn[fits]]
         replaced[open_[fits]] = True
         open_ = open_[~fits]

@@ -1,0 +1,109 @@
+"""The contract of a loss of nested documents, and the level of a batch that it reads."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from ramify.batching.document_batch import BOS, LevelBatch, LevelDraws
+from ramify.batching.forest import Ints, ranges
+from ramify.models.agent import LevelDecoder, LevelEncoder
+from ramify.nn.ragged import Rows
+from ramify.tasks.nested.candidates import Classes
+
+
+@dataclass(frozen=True)
+class DecodedLevel:
+    """A decoder's output for the rows of one level."""
+
+    states: Float[Tensor, "slot dim"]
+    """One state per slot of the true rows, their end marks included."""
+    decompressed: Float[Tensor, "slot dim"]
+    """The Decompressor's output at the same slots."""
+    length_scores: Float[Tensor, "row place"] | None
+    """Scores of the number of places, if a head predicts it."""
+
+
+@dataclass(frozen=True)
+class EncodedLevel:
+    """The rows of one level, encoded."""
+
+    level: int
+    """The level of the children."""
+    encoder: LevelEncoder
+    rows: LevelBatch
+    items: Float[Tensor, "item dim"]
+    """The marks, and the tokens or the children's vectors with those of the queue."""
+    classes: Classes | None
+    """The candidates above the tokens. Tokens have a vocabulary."""
+    states: Float[Tensor, "slot dim"]
+    parents: Float[Tensor, "row parent"]
+
+    def decode(self, decoder: LevelDecoder) -> DecodedLevel:
+        """Decode the vectors at the places of their true children and marks, as in training."""
+        rows, device = self.rows, self.parents.device
+        true = Rows.build(rows.lengths).to(device)
+        laid = true if decoder.length is not None else decoder.all_places(len(true), device)
+        decompressed = decoder.decompress(self.parents, laid)
+        at = torch.from_numpy(first_places(laid.host_lengths, rows.lengths)).to(device)
+        if decoder.autoregressive:
+            slots = rows.slots.index_select(0, rows.true_slots)
+            before = torch.cat([slots.new_zeros(1), slots[:-1]])
+            before = torch.where(true.positions == 0, BOS, before)
+            previous = F.embedding(before, self.items) * self.encoder.scale
+            states = decoder.after(previous, true, decompressed, laid)
+        else:
+            states = decoder.parallel(decompressed, laid).index_select(0, at)
+        scores = None if decoder.length is None else decoder.length(self.parents)
+        return DecodedLevel(states, decompressed.index_select(0, at), scores)
+
+
+@dataclass(frozen=True)
+class LevelPass:
+    """One level of a batch in training: its rows, encoded and decoded, and its random draws."""
+
+    encoded: EncodedLevel
+    decoded: DecodedLevel
+    draws: LevelDraws
+
+
+class LevelLoss(ABC):
+    """A loss of one level of children. Its fields are the settings and modules that it reads."""
+
+    kind: ClassVar[str]
+    title: ClassVar[str]
+    """The heading of its curves in a report."""
+    unit: ClassVar[str]
+    of_children: ClassVar[bool] = False
+    """Whether the children's level completes its name, and not that of their parents."""
+
+    @classmethod
+    def name(cls, level: str) -> str:
+        """The name of the loss on one level."""
+        return f"{cls.kind}_{level}"
+
+    @abstractmethod
+    def count(self, rows: LevelBatch, draws: LevelDraws) -> float:
+        """The number of terms in the sum over a batch. Training divides by it."""
+
+    @abstractmethod
+    def value(self, level: LevelPass, scale: float) -> Float[Tensor, ""] | None:
+        """The weighted sum of all terms, times `scale`; None if the level has no term."""
+
+
+def relative_distance(one: Float[Tensor, "row dim"], other: Float[Tensor, "row dim"]) -> Float[Tensor, ""]:
+    """Twice the mean distance, divided by the sum of the mean lengths: 0 for equal vectors, whatever their scale."""
+    distance = torch.linalg.vector_norm(one - other, dim=1).mean()
+    lengths = torch.linalg.vector_norm(one, dim=1).mean() + torch.linalg.vector_norm(other, dim=1).mean()
+    return 2 * distance / lengths.clamp(min=1e-12)
+
+
+def first_places(lengths: Ints, wanted: Ints) -> Ints:
+    """Flat indices of the first `wanted` places of each row."""
+    starts = np.cumsum(lengths) - lengths
+    return ranges(starts, starts + wanted)
