@@ -465,7 +465,7 @@ def count_spans(unit: SpanUnit, tokens: int) -> DrawnSpans:
     """Count the spans of all rows of the sample, one draw for each half."""
     text, tokenizer = sample_text()
     layout = StreamInput(row_tokens=tokens, reused_tokens=tokens // 2)
-    view = Streams(text, tokenizer, layout, StreamConfig(rows=2), seed=0)
+    view = Streams(text, tokenizer, layout, StreamConfig(streams=2), seed=0)
     choice = SpanChoice(unit, 5, 6.0)
     spans = cut = targets = single = 0
     for number in range(len(view)):
