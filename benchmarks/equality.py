@@ -29,7 +29,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,6 +74,7 @@ VOLATILE_FILES = ("*/tensorboard/*", "*/set/tokens-*")
 SECONDS = r"(?:\d+ h \d+ min|\d+ min(?: \d+ s)?|\d+ s)"
 VOLATILE = {
     r"[\d,]+ tokens/s": "N tokens/s",
+    r"view\.rows=": "view.streams=",
     rf"(?:  |, ){SECONDS}(?: of this stage)? left": "",
     rf"{SECONDS}, [\d,]+ tokens of [\w ]+ per second": "N tokens per second",
     r"The demo took \d+ seconds": "The demo took N seconds",
@@ -99,7 +100,7 @@ TREES = f"{WORDS} {BRIEF} {settings(**SIZES, model__encoder_layers=1, model__dec
 BERTS = f"{WORDS} {BRIEF} {settings(**SIZES, model__num_layers=2, train__budget=300)}"
 STREAMS = (
     f"--tokenizer tokenizer/capitals/tokenizer.json {BRIEF} "
-    f"{settings(**SIZES, model__num_layers=2, model__memory=10, view__rows=2, dev__rows=8)} "
+    f"{settings(**SIZES, model__num_layers=2, model__memory=10, view__streams=2, dev__rows=8)} "
     # Fast learning, so that different prompts are continued by different tokens.
     f"{settings(input__row_tokens=24, input__reused_tokens=12, train__lr=0.03)}"
 )
@@ -570,12 +571,14 @@ def measure(source: str, names: Sequence[str]) -> None:
     heavy = ("torch._dynamo", "torch.utils.tensorboard", "accelerate", "matplotlib.pyplot", "pandas", "pydantic.type_adapter")
     for module in (*heavy, *own):
         importlib.import_module(module)
+    streams = f"view.{fields(importlib.import_module('ramify.batching.views.streams').StreamConfig)[0].name}"  # once view.rows
     for number, name in enumerate(names, 1):
         case = Path(name)
         began = time.perf_counter()
         shutil.rmtree(case, ignore_errors=True)
         case.mkdir(parents=True)
-        statuses = [perform(shlex.split(line.replace("@/", f"{name}/")), case) for line in CASES[name].splitlines()]
+        lines = CASES[name].replace("@/", f"{name}/").replace("view.streams=", f"{streams}=").splitlines()
+        statuses = [perform(shlex.split(line), case) for line in lines]
         (case / "status").write_text("".join(f"{status}\n" for status in statuses))
         failed = "" if name.endswith("refused") or not any(statuses) else f"  exit status {statuses}: see {case / 'stderr'}"
         print(f"{number}/{len(names)} {name}: {time.perf_counter() - began:.1f} s{failed}", flush=True)

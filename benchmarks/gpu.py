@@ -124,9 +124,9 @@ CASES = {
         "unigram",
         {"size": "base"},
         {
-            "tiny": _layers(64, 1, "num_layers") | _SHORT_ROWS | {"view.rows": "1"},
-            "small": _layers(256, 4, "num_layers") | {"model.vocab_size": "16384", "view.rows": "32"},
-            "base": _layers(768, 12, "num_layers") | _LONG_ROWS | {"model.vocab_size": "32000", "view.rows": "8"},
+            "tiny": _layers(64, 1, "num_layers") | _SHORT_ROWS | {"view.streams": "1"},
+            "small": _layers(256, 4, "num_layers") | {"model.vocab_size": "16384", "view.streams": "32"},
+            "base": _layers(768, 12, "num_layers") | _LONG_ROWS | {"model.vocab_size": "32000", "view.streams": "8"},
         },
     ),
     "agent": Case(

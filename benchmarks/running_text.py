@@ -63,7 +63,7 @@ ABLATION = {
     "k7": (f"xlnet --set task.k=7 {STREAMS}", "xlnet"),
     "no-memory": ("xlnet --set model.memory=0", "xlnet"),
     "no-span": (f"xlnet --set task.span_unit=token {STREAMS}", "xlnet"),
-    "no-bi-data": (f"xlnet --set view.directions=forward --set view.rows=16 {STREAMS}", "xlnet"),
+    "no-bi-data": (f"xlnet --set view.directions=forward --set view.streams=16 {STREAMS}", "xlnet"),
     "next-segment": (f"xlnet --set task.next_segment=1 {STREAMS}", "xlnet"),
 }
 """Experiment E beside BERT and XLNet (K = 6) of A: the recipe, and the model whose learning rate it takes."""
@@ -124,7 +124,7 @@ def prepare(arguments: argparse.Namespace) -> None:
     import ramify
     from ramify import Store, Tokenizer
     from ramify.batching.running_text import RunningText
-    from ramify.tokenizer import sample
+    from ramify.tokenizer import reservoir_sample
 
     data = arguments.data
     data.mkdir(parents=True, exist_ok=True)
@@ -144,7 +144,7 @@ def prepare(arguments: argparse.Namespace) -> None:
         trees = store.split("train").tolist()
         texts = (text for tree in trees for text in store.texts(range(store.offsets[tree], store.offsets[tree + 1])))
         trained = Tokenizer.train(
-            sample(texts, TOKENIZER_BYTES, 0), kind="unigram", vocab_size=VOCABULARY, lowercase=False, marks=True
+            reservoir_sample(texts, TOKENIZER_BYTES, 0), kind="unigram", vocab_size=VOCABULARY, lowercase=False, marks=True
         )
         trained.save(data / "tokenizer.json")
     tokenizer = Tokenizer.load(data / "tokenizer.json")

@@ -257,7 +257,7 @@ def shown_rows() -> list[ShownRow]:
         paragraphs=np.arange(len(SENTENCES)),
         documents=np.array([0, SENTENCES.index(DOCUMENT_END), len(SENTENCES) - 1]),
     )
-    view = Streams(text, _word_pieces(["word"]), LAYOUT, StreamConfig(rows=1), seed=5)
+    view = Streams(text, _word_pieces(["word"]), LAYOUT, StreamConfig(streams=1), seed=5)
     size = XLNetConfig(vocab_size=OFFSET + TEXT_LENGTH, dim=8, num_layers=1, num_heads=1, ffn_dim=8, memory=REMEMBERED)
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -465,7 +465,7 @@ def count_spans(unit: SpanUnit, tokens: int) -> DrawnSpans:
     """Count the spans of all rows of the sample, one draw for each half."""
     text, tokenizer = sample_text()
     layout = StreamInput(row_tokens=tokens, reused_tokens=tokens // 2)
-    view = Streams(text, tokenizer, layout, StreamConfig(rows=2), seed=0)
+    view = Streams(text, tokenizer, layout, StreamConfig(streams=2), seed=0)
     choice = SpanChoice(unit, 5, 6.0)
     spans = cut = targets = single = 0
     for number in range(len(view)):
@@ -643,7 +643,7 @@ def schedules_table() -> str:
         (
             f"`--size {name}`",
             f"{size.row_tokens} / {size.row_tokens // 2} / {size.memory}",
-            f"{2 * size.rows:,}",
+            f"{2 * size.streams:,}",
             f"{size.steps:,}",
             f"{size.lr:g}",
             f"{size.warmup:.0%}",

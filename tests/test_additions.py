@@ -443,7 +443,7 @@ def test_decoder(added, store, tmp_path):
         model=GruConfig(),
         task=NextTokenConfig(),
         input=WHOLE_ROWS,
-        view=StreamConfig(rows=2, directions="forward"),
+        view=StreamConfig(streams=2, directions="forward"),
         tokenizer=TokenizerConfig(vocab_size=120),
         stages=(replace(STAGE, steps=8, lr=0.02, evaluate_every=4),),
     )

@@ -185,7 +185,7 @@ def test_tables_show_every_control_by_depth_and_class(page, run, store):
             for each in ("tree", context)
         )
         assert measured.scores[context].loss.tolist() == other.loss.tolist()
-        np.testing.assert_allclose(measured.own_beside(context).loss, own.loss, rtol=0, atol=1e-4)
+        np.testing.assert_allclose(measured.scores_beside(context).loss, own.loss, rtol=0, atol=1e-4)
         saved = measured.saved[context]
         assert saved.keys() == gain(own, other).keys()
         shown = Page(page).text

@@ -25,7 +25,7 @@ from ramify.disentangle.task import ReplyLinking
 from ramify.errors import RamifyError
 from ramify.models.bert import Bert, BertConfig
 from ramify.tasks.masked_lm import MaskedLM
-from ramify.tokenizer import SETTLED, SPECIAL, UNFINISHED, IncrementalDecoder, Tokenizer, sample
+from ramify.tokenizer import SETTLED, SPECIAL, UNFINISHED, IncrementalDecoder, Tokenizer, reservoir_sample
 
 KINDS = ("wordpiece", "bpe", "unigram")
 
@@ -322,7 +322,7 @@ def test_texts_are_batched_without_missing_special_tokens(gpt2):
     batch = Collator(data, own, input)([view.example(0)])
     rows = np.split(batch.target_ids.numpy(), np.cumsum(batch.targets.host_lengths)[:-1])
     assert {int(node): row.tolist() for node, row in zip(batch.source, rows)} == {n: each[:8] for n, each in enumerate(ids)}
-    assert batch.labels.tolist() == batch.target_ids.tolist()
+    assert batch.maskable.all()
     assert batch.num_target_tokens == view.target_tokens.sum() == sum(min(8, len(each)) for each in ids)
     assert len(batch.nodes) == 2
 
@@ -416,7 +416,7 @@ def test_sample_is_uniform():
     texts = [f"{number:010d}" for number in range(60)]
     counts = np.zeros(60)
     for seed in range(3000):
-        drawn = list(sample(texts, bytes_held=100, seed=seed))
+        drawn = list(reservoir_sample(texts, bytes_held=100, seed=seed))
         assert len(drawn) == len(set(drawn)) == 10
         assert drawn == sorted(drawn)
         counts[[int(text) for text in drawn]] += 1
@@ -427,8 +427,8 @@ def test_sample_is_uniform():
 
 @given(texts=st.lists(st.text(max_size=30), max_size=60), held=st.integers(1, 200), seed=st.integers(0, 9))
 def test_sample_is_bounded(texts, held, seed):
-    drawn = list(sample(iter(texts), held, seed))
-    assert drawn == list(sample(iter(texts), held, seed))
+    drawn = list(reservoir_sample(iter(texts), held, seed))
+    assert drawn == list(reservoir_sample(iter(texts), held, seed))
     if sum(len(text.encode()) for text in texts) < held:
         assert drawn == texts
     # As many texts as fill the bound, in their original order.

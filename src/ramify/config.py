@@ -37,10 +37,24 @@ def check_seed(seed: int, name: str = "seed") -> None:
         raise RamifyError(f"{name}={seed} is out of range. Choose a seed of at least 0 and below 2^63.")
 
 
-def from_record(kind: type[Config], record: Mapping[str, Any]) -> Config:
-    """Build a config from JSON: lists become tuples, and objects become the configs that the fields are annotated with."""
+RENAMED = {"view.rows": "view.streams"}
+"""Names of settings in files of earlier versions -> today's names. Files are read with either; `--set` takes today's."""
+
+
+def from_record(kind: type[Config], record: Mapping[str, Any], head: str = "") -> Config:
+    """Build a config from JSON: lists become tuples, and objects become the configs that the fields are annotated with.
+
+    `head` precedes the fields' names in `RENAMED`.
+    """
     kinds = _kinds(kind)
-    return kind(**{name: _from_json(value, kinds.get(name)) for name, value in record.items()})
+    named = {renamed(head + name, kinds) or name: value for name, value in record.items()}
+    return kind(**{name: _from_json(value, kinds.get(name)) for name, value in named.items()})
+
+
+def renamed(path: str, names: Collection[str]) -> str | None:
+    """The new name of the setting at this dotted path; None if it has no other name among `names`."""
+    name = RENAMED.get(path, "").rpartition(".")[2]
+    return name if name in names else None
 
 
 def _from_json(value: Any, kind: Any = None) -> Any:

@@ -50,13 +50,13 @@ def check_settings(task: Task[Any], saved: "Saved", where: str | Path) -> None:
 def start_from(task: Task[Any], tensors: Mapping[str, Tensor], where: str | Path) -> None:
     """Let a new task start from the tensors of a saved one. The task says which of them begin anew (`Task.fresh`), and which a
     saved task may lack or have in addition (`Task.optional`). Raises if others are missing, left over or of another shape."""
-    own = own_tensors(task)
+    current = own_tensors(task)
     free = (*task.fresh, *task.optional)
-    new = {name: tensor for name, tensor in own.items() if belongs(name, free)}
+    new = {name: tensor for name, tensor in current.items() if belongs(name, free)}
     kept = {
         name: tensor
         for name, tensor in tensors.items()
-        if not belongs(name, task.fresh) and (name in own or not belongs(name, task.optional))
+        if not belongs(name, task.fresh) and (name in current or not belongs(name, task.optional))
     }
     load_own_tensors(task, new | kept, where)
 

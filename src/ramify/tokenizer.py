@@ -677,8 +677,8 @@ def _as_saved(engine: Engine) -> Engine:
     return again
 
 
-def sample(texts: Iterable[str], bytes_held: int, seed: int = 0) -> Iterator[str]:
-    """A uniform sample of the texts in bounded memory (reservoir sampling, algorithm R), in their original order.
+def reservoir_sample(texts: Iterable[str], bytes_held: int, seed: int = 0) -> Iterator[str]:
+    """A uniform sample of the texts in bounded memory (algorithm R), in their original order.
 
     The reservoir's size follows from the mean length of the first texts, so that about `bytes_held` are kept.
     """

@@ -22,7 +22,7 @@ from fixtures import (
     view_of,
     whole,
 )
-from ramify.batching.batch import IGNORE, Collator
+from ramify.batching.batch import Collator
 from ramify.batching.samplers import TokenBudget
 from ramify.batching.text_input import TextInput
 from ramify.batching.views.comment_trees import Discussions, has_other_branch, units
@@ -84,10 +84,11 @@ def test_every_id_is_accounted_for(parents, context, regime, max_tokens, data):
         own + read // 4 for own, read in zip(batch.targets.host_lengths, batch.contexts.host_lengths)
     ]
 
-    # Labels: the words themselves, nothing at CLS and SEP.
+    # All words are maskable; CLS and SEP are not. There is nothing to predict yet.
     special = (batch.target_ids == CLS) | (batch.target_ids == SEP)
-    assert torch.equal(batch.labels, torch.where(special, IGNORE, batch.target_ids))
-    assert batch.maskable.tolist() == [min(own.length[node], room) for node in batch.source]
+    assert torch.equal(batch.maskable, ~special)
+    assert batch.labels is None
+    assert batch.num_maskable.tolist() == [min(own.length[node], room) for node in batch.source]
     assert batch.null_context == (context == "null")
 
     # Three layouts of one list of targets.
@@ -299,11 +300,11 @@ def test_concatenated_rows(parent, width, seed, layout):
     assert (batch.token_type_ids is None) == (layout == "roberta")
     separator = [SEP] if layout == "bert" else [SEP, SEP]
     all_types = torch.zeros_like(batch.target_ids) if batch.token_type_ids is None else batch.token_type_ids
-    for node, ids, types, labels in zip(
+    for node, ids, types, maskable in zip(
         batch.source.tolist(),
         rows(batch.target_ids, batch.targets),
         rows(all_types, batch.targets),
-        rows(batch.labels, batch.targets),
+        rows(batch.maskable, batch.targets),
     ):
         above = path_to(parent, node)
         above = [above[0], *above[1:][max(0, len(above) - 3) :]]
@@ -315,7 +316,7 @@ def test_concatenated_rows(parent, width, seed, layout):
         assert ids == [CLS, *before, *text, SEP]
         if layout == "bert":
             assert types == [0] * (1 + len(before)) + [1] * (len(text) + 1)
-        assert labels == [IGNORE] * (1 + len(before)) + text + [IGNORE]
+        assert maskable == [False] * (1 + len(before)) + [True] * len(text) + [False]
         assert len(ids) <= max(width, len(text) + 2)
 
 

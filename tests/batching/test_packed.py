@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures import tokenizer
-from ramify.batching.batch import IGNORE
 from ramify.batching.row_batch import RowCollator
 from ramify.batching.running_text import RunningText
 from ramify.batching.samplers import TokenBudget
@@ -281,9 +280,9 @@ def test_batch_of_rows(pairs):
         own = slice(start, start + length)
         start += length
         assert batch.target_ids[own].tolist() == row.ids.tolist()
-        assert batch.labels[own].tolist() == np.where(row.special, IGNORE, row.ids).tolist()
+        assert batch.maskable[own].tolist() == (~row.special).tolist()
         assert batch.token_type_ids[own].tolist() == row.token_type_ids.tolist()
-        assert batch.maskable[place] == int((~row.special).sum())
+        assert batch.num_maskable[place] == int((~row.special).sum())
         assert batch.own_tokens[place] == length
         if pairs:
             assert batch.pair_labels[place] == row.pair_label

@@ -17,9 +17,9 @@ from ramify.errors import RamifyError
 from ramify.tokenizer import Tokenizer
 
 
-def view_of(text, *, rows=2, backward=True, seed=3, **input):
+def view_of(text, *, streams=2, backward=True, seed=3, **input):
     settings = StreamInput(**({"row_tokens": 24, "reused_tokens": 10} | input))
-    return Streams(text, tokenizer(), settings, StreamConfig(rows, "both" if backward else "forward"), seed=seed)
+    return Streams(text, tokenizer(), settings, StreamConfig(streams, "both" if backward else "forward"), seed=seed)
 
 
 def random_text(seed=0, sentences=120, longest=7):
@@ -45,9 +45,9 @@ class Reading:
     """The text of a stream in its own direction, as lists: position by position, the token, and whether a sentence begins."""
 
     def __init__(self, view, stream):
-        length, text = view.text.num_tokens // view.config.rows, view.text
-        offset = stream % view.config.rows * length
-        self.length, self.forward = length, stream < view.config.rows
+        length, text = view.text.num_tokens // view.config.streams, view.text
+        offset = stream % view.config.streams * length
+        self.length, self.forward = length, stream < view.config.streams
         self.tokens = list(range(offset, offset + length))
         self.document = np.searchsorted(text.document_ends, self.tokens, side="right").tolist()
         borders = [int(border) - offset for border in text.sentences if offset <= border <= offset + length]
@@ -111,7 +111,7 @@ def parts_of(row, reused):
 
 @given(
     text=texts(),
-    rows=st.integers(1, 3),
+    streams=st.integers(1, 3),
     reused=st.integers(1, 12),
     room=st.integers(2, 14),
     epoch=st.integers(0, 2),
@@ -119,9 +119,9 @@ def parts_of(row, reused):
     backward=st.booleans(),
 )
 @settings(max_examples=60)
-def test_segments_follow_the_published_rule(text, rows, reused, room, epoch, seed, backward):
-    assume(text.num_tokens // rows >= reused + room + 3)
-    view = view_of(text, rows=rows, backward=backward, seed=seed, row_tokens=reused + room + 3, reused_tokens=reused)
+def test_segments_follow_the_published_rule(text, streams, reused, room, epoch, seed, backward):
+    assume(text.num_tokens // streams >= reused + room + 3)
+    view = view_of(text, streams=streams, backward=backward, seed=seed, row_tokens=reused + room + 3, reused_tokens=reused)
     readings = [Reading(view, stream) for stream in range(view.config.num_rows)]
     for number in range(len(view)):
         row, (stream, place) = view.example(number, epoch), divmod(number, view.per_stream)
@@ -170,25 +170,25 @@ def test_rows_continue_exactly(segments):
 def test_last_row_is_the_last_that_fits():
     """One token more makes another row."""
     for tokens, rows in ((24, 1), (33, 1), (34, 2), (44, 3)):
-        view = view_of(running_text([tokens], [1], distinct=True), rows=1)
+        view = view_of(running_text([tokens], [1], distinct=True), streams=1)
         assert (view.per_stream, len(view)) == (rows, 2 * rows)
         assert view.left_out == tokens - 10 * rows
 
 
 def test_half_of_the_pairs_follow_each_other():
-    view = view_of(random_text(sentences=4000, longest=4), rows=1)
+    view = view_of(random_text(sentences=4000, longest=4), streams=1)
     for epoch in range(2):
         found = np.mean([view.example(number, epoch).is_next for number in range(len(view))])
         assert abs(found - 0.5) < 4.5 * 0.5 / np.sqrt(len(view))
     # A sentence that is longer than the room for A and B leaves no place to cut.
-    long = view_of(running_text([400], [1], distinct=True), rows=1)
+    long = view_of(running_text([400], [1], distinct=True), streams=1)
     assert not any(long.example(number).is_next for number in range(len(long)))
 
 
 @given(seed=st.integers(0, 999))
 @settings(max_examples=15)
 def test_random_segment_avoids_the_rest_of_the_row(seed):
-    view = view_of(random_text(seed, sentences=50, longest=5), rows=1, seed=seed, avoid_overlap=True)
+    view = view_of(random_text(seed, sentences=50, longest=5), streams=1, seed=seed, avoid_overlap=True)
     readings = [Reading(view, stream) for stream in range(2)]
     for number in range(len(view)):
         stream, place = divmod(number, view.per_stream)
@@ -203,14 +203,14 @@ def test_random_segment_avoids_the_rest_of_the_row(seed):
 def test_random_segment_finds_room_in_the_shortest_stream():
     """Also if no sentence ends in the room for A and B, and only separators' places are left beside them."""
     for tokens in range(24, 60):
-        view = view_of(running_text([tokens], [1], distinct=True), rows=1, avoid_overlap=True)
+        view = view_of(running_text([tokens], [1], distinct=True), streams=1, avoid_overlap=True)
         for number in range(len(view)):
             here, one, other = parts_of(view.example(number), 10)
             assert len(set(here + one + other)) == 21
 
 
 def test_random_segment_may_repeat_the_row_in_the_published_code():
-    view = view_of(random_text(sentences=50, longest=5), rows=1)
+    view = view_of(random_text(sentences=50, longest=5), streams=1)
     rows = [parts_of(view.example(number), 10) for number in range(len(view))]
     assert any(set(other) & set(here + one) for here, one, other in rows)
 
@@ -236,18 +236,18 @@ def test_draws_depend_on_seed_epoch_and_number_alone():
 
 @given(
     text=texts(),
-    rows=st.integers(1, 2),
+    streams=st.integers(1, 2),
     reused=st.integers(1, 9),
     tail=st.integers(0, 8),
     segments=st.sampled_from(["pair", "none"]),
 )
 @settings(max_examples=60)
-def test_memory_ends_at_the_border_of_a_document(text, rows, reused, tail, segments):
+def test_memory_ends_at_the_border_of_a_document(text, streams, reused, tail, segments):
     """Along a stream, a row may read as many tokens before it as belong to the document in which it begins."""
     tail += 5 if segments == "pair" else 0
-    assume(text.num_tokens // rows >= reused + tail)
-    view = view_of(text, rows=rows, row_tokens=reused + tail, reused_tokens=reused, segments=segments)
-    for stream in range(2 * rows):
+    assume(text.num_tokens // streams >= reused + tail)
+    view = view_of(text, streams=streams, row_tokens=reused + tail, reused_tokens=reused, segments=segments)
+    for stream in range(2 * streams):
         document, valid = Reading(view, stream).document, 0
         for place in range(view.per_stream):
             row, start = view.example(stream * view.per_stream + place), place * reused
@@ -319,7 +319,7 @@ def test_forward_rows_alone():
 
 
 def test_text_that_is_too_short_is_refused():
-    with pytest.raises(RamifyError, match=r"47 tokens, too few for view\.rows=2 streams"):
+    with pytest.raises(RamifyError, match=r"47 tokens, too few for view\.streams=2 with rows"):
         view_of(running_text([47], [1]))
     assert len(view_of(running_text([48], [1]))) == 4
 
@@ -340,8 +340,8 @@ def test_impossible_rows_are_refused(input, message):
 
 
 def test_no_streams_are_refused():
-    with pytest.raises(RamifyError, match=r"view\.rows must be at least 1"):
-        StreamConfig(rows=0)
+    with pytest.raises(RamifyError, match=r"view\.streams must be at least 1"):
+        StreamConfig(streams=0)
 
 
 def test_segments_need_separators():

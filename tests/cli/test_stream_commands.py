@@ -22,7 +22,7 @@ SETTINGS = {
     "model.memory": 10,
     "input.row_tokens": 24,
     "input.reused_tokens": 10,
-    "view.rows": 2,
+    "view.streams": 2,
     "tokenizer.vocab_size": 90,
     "tokenizer.kind": "wordpiece",
     "dev.rows": 4,
@@ -235,7 +235,7 @@ def test_more_settings_train(replies, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"view.rows": 400}, "too few for view.rows=400 streams"),
+        ({"view.streams": 400}, "too few for view.streams=400 with rows"),
         ({"model.memory": 100_000}, "longer than a stream of the data"),
         ({"input.row_tokens": 12}, "cannot hold input.reused_tokens=10"),
         ({"task.k": 0.5}, "task.k=0.5 must be at least 1"),

@@ -208,7 +208,7 @@ def test_weight_of_the_cache_is_chosen_on_dev(monkeypatch, trained, store, split
 
     monkeypatch.setattr(comment_tree_scores, "cache_losses", losses)
     options = {"cache": True, "draws": 1}
-    found = comment_tree_scores.score(package.load(trained), str(trained), store, split, options)
+    found = comment_tree_scores.evaluate(package.load(trained), str(trained), store, split, options)
     assert seen == [store.split("dev").tolist()]
     assert (found.cached.weight, found.cached.seen) == (0.3, split == "dev")
 

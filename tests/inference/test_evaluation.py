@@ -137,7 +137,7 @@ def shown(task, data, monkeypatch, **options):
     def mask(self, batch, seeds, rate):
         masked = plain(self, batch, seeds, rate)
         rows = torch.split(masked.target_ids, masked.targets.host_lengths.tolist())
-        for node, own, ids in zip(masked.source.tolist(), masked.maskable.tolist(), rows):
+        for node, own, ids in zip(masked.source.tolist(), masked.num_maskable.tolist(), rows):
             seen[node].append(ids[len(ids) - 1 - own : -1].tolist())
         return masked
 

@@ -85,7 +85,7 @@ def test_classes_and_shares(parent, limit, max_context, rule, overflow, common, 
         rows = torch.split(masked.target_ids, masked.targets.host_lengths.tolist())
         for place, (target, label) in enumerate(zip(owner.tolist(), labels.tolist())):
             above = list(joined.from_iterable(own[n] for n in read_by(data, int(batch.source[target]), task.input)))
-            count = int(masked.maskable[target])
+            count = int(masked.num_maskable[target])
             visible = set(rows[target].tolist()[len(rows[target]) - 1 - count : -1])
             if not words.content[label]:
                 expected = "function words"

@@ -116,7 +116,7 @@ def hidden_places(task, tree):
     clean = whole(task, data)
     batch = masked(task, data, clean)
     index, counts = batch.output_positions.index.numpy(), batch.output_positions.rows.host_lengths
-    first = clean.targets.host_lengths - 1 - clean.maskable
+    first = clean.targets.host_lengths - 1 - clean.num_maskable
     starts = np.cumsum(clean.targets.host_lengths) - clean.targets.host_lengths
     changed = (batch.target_ids[batch.output_positions.index] != batch.labels).numpy()
     found = {}

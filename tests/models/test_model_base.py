@@ -10,7 +10,7 @@ from ramify import hub
 from ramify.batching.text_input import TextInput
 from ramify.errors import RamifyError
 from ramify.inference.fill_mask import MaskFiller
-from ramify.models.base import encode_nodes
+from ramify.models.base import encode_context
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 
@@ -37,7 +37,7 @@ def test_context_is_read_as_declared(task):
     """Other vectors of the nodes give other states, unless the backbone reads no context."""
     backbone = task.backbone
     batch = whole(task, forest(discussions(2, 6)))
-    vectors = encode_nodes(backbone, batch, 10)
+    vectors = encode_context(backbone, batch, 10)
     assert torch.allclose(backbone(batch, vectors=vectors).tokens, backbone(batch).tokens, atol=1e-12)
     other = backbone(batch, vectors=vectors + 1).tokens
     assert torch.equal(other, backbone(batch).tokens) != backbone.reads_context

@@ -17,15 +17,18 @@ import torch
 import ramify
 from fixtures import bert_task, built, discussions, tokenizer, tree_task, words_task
 from ramify import hub
+from ramify.batching.views.streams import StreamConfig
 from ramify.dataset.build import build
 from ramify.errors import RamifyError
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import first_trees
 from ramify.models.bert import BertConfig
 from ramify.models.tree_mlm import TreeMLMConfig
+from ramify.models.xlnet import XLNetConfig
 from ramify.recipes import RECIPES
 from ramify.runs import execute
 from ramify.runs.comment_trees.run import CommentTreeRun
+from ramify.runs.streams.run import StreamRun
 from ramify.tokenizer import Tokenizer
 from ramify.training.config import PhaseSettings, TrainConfig
 from ramify.training.metrics_log import read_metrics
@@ -123,6 +126,18 @@ def test_settings_of_stages():
 def test_refused_settings(key, text, message):
     with pytest.raises(RamifyError, match=message):
         TWO.changed({key: text})
+
+
+def test_earlier_names_of_settings_are_read_from_files_alone():
+    run = StreamRun(recipe="xlnet", data="somewhere", model=XLNetConfig(), view=StreamConfig(streams=3, directions="forward"))
+    record = run.to_json()
+    assert StreamRun.from_json(record | {"view": {"rows": 3, "directions": "forward"}}) == StreamRun.from_json(record) == run
+    with pytest.raises(RamifyError, match="damaged or from another version"):
+        StreamRun.from_json(record | {"view": {"lines": 3}})
+    with pytest.raises(RamifyError, match=r"no setting 'rows' here; the settings are streams.* Did you mean view\.streams\?"):
+        run.changed({"view.rows": "4"})
+    with pytest.raises(RamifyError, match=r"no setting 'rows' here; the settings are [^?]*$"):
+        PLAIN.changed({"view.rows": "4"})
 
 
 def test_later_settings_win():

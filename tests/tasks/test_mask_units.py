@@ -82,7 +82,7 @@ def words_by_hand(pieces, batch):
     for length in batch.targets.host_lengths.tolist():
         words = []
         for place in range(start, start + length):
-            if batch.labels[place] == IGNORE:
+            if not batch.maskable[place]:
                 words.append([])
             elif words and words[-1] and pieces.token(int(batch.target_ids[place])).startswith("##"):
                 words[-1].append(place)
@@ -103,7 +103,7 @@ def test_number_of_masks(pieces, unit, cap):
         asked = asked if cap is None else min(asked, cap)
         # A word that does not fit is left out, so whole words may stay below by less than a word.
         assert len(own) == asked if unit == "piece" else asked - 8 < len(own) <= asked
-        assert all(batch.labels[place] != IGNORE for place in own)
+        assert all(batch.maskable[place] for place in own)
 
 
 @pytest.mark.parametrize("unit", ["word", "span"])

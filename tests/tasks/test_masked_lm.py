@@ -43,7 +43,7 @@ from fixtures import (
     word_losses,
     words_task,
 )
-from ramify.batching.batch import IGNORE, KEYS_A_TOKEN
+from ramify.batching.batch import KEYS_A_TOKEN
 from ramify.batching.forest import node_seeds
 from ramify.batching.text_input import TextInput
 from ramify.errors import RamifyError
@@ -953,14 +953,13 @@ def test_ancestors_are_a_set_without_positions(position, output_attention):
     assert difference < 1e-12 if position == "none" else difference > 1e-4
 
 
-def test_special_tokens_have_no_label():
-    """Special tokens have no label, so they cannot be output positions."""
+def test_special_tokens_are_not_maskable():
+    """Special tokens are not maskable, so they cannot be output positions."""
     task = tree_task()
     data = forest(discussions(2, 10))
     batch = whole(task, data)
     special = torch.isin(batch.target_ids, torch.tensor(tokenizer().special_ids))
-    assert torch.equal(batch.labels == IGNORE, special)
-    assert torch.equal(batch.labels[~special], batch.target_ids[~special])
+    assert torch.equal(batch.maskable, ~special)
 
 
 def test_unknown_word_can_be_a_label():

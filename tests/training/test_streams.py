@@ -68,9 +68,9 @@ def test_rows_continue_from_step_to_step(own, length, world_size, taken):
 
 
 def test_unsuitable_row_counts_are_refused():
-    with pytest.raises(RamifyError, match="10 examples are not 3 rows of equal length"):
+    with pytest.raises(RamifyError, match="10 examples are not 3 streams of equal length"):
         Stream(10, 3)
-    with pytest.raises(RamifyError, match=r"5 rows cannot be divided equally among 2 processes\. Choose a multiple of 2 rows"):
+    with pytest.raises(RamifyError, match=r"5 streams cannot be divided equally among 2 processes\. Choose a multiple of 2"):
         Stream(10, 5, world_size=2)
 
 

@@ -5,11 +5,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Bool, Float, Float64, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -26,9 +26,6 @@ IGNORE = -100
 
 KEYS_A_TOKEN = 4
 """Number of gathered vectors whose graph (keys and values per layer) is about as large as that of one token (all states)."""
-
-
-Own = TypeVar("Own", bound="AnyBatch")
 
 
 class Movable(ABC):
@@ -56,7 +53,7 @@ class AnyBatch(ABC):
     def num_target_tokens(self) -> int:
         """Tokens of the targets' own texts."""
 
-    def to(self: Own, device: torch.device | str) -> Own:
+    def to(self, device: torch.device | str) -> Self:
         if self.device == torch.device(device):
             return self
         return replace(self, **{field.name: _move(getattr(self, field.name), device) for field in fields(self)})
@@ -76,8 +73,8 @@ class Batch(AnyBatch):
     target_ids: Int[Tensor, " target_total"]
     targets: Rows
     target_depth: Int[Tensor, " target"]
-    labels: Int[Tensor, " label"]
-    """One label per token of `target_ids`, IGNORE if the token is not maskable; after corruption, one per output position."""
+    maskable: Bool[Tensor, " target_total"]
+    """Whether corruption may choose each token of `target_ids`: the targets' own texts without special tokens."""
     weight: Float64[Tensor, " target"]
     context: Int[Tensor, " key"]
     """Rows of `nodes` that each target reads, oldest first."""
@@ -85,8 +82,8 @@ class Batch(AnyBatch):
     """The number of entries of the flat `context` per target."""
     readers: Rows
     """`targets`, grouped so that targets with similar numbers of context nodes are adjacent."""
-    maskable: NDArray[np.int64]
-    """Number of maskable tokens of each target: those with a label before corruption."""
+    num_maskable: NDArray[np.int64]
+    """Number of maskable tokens of each target."""
     own_tokens: NDArray[np.int64]
     """Number of tokens of each target's own text with its special tokens, to which the mask rate applies."""
     source: NDArray[np.int64]
@@ -103,6 +100,8 @@ class Batch(AnyBatch):
     None for other rows."""
     output_positions: OutputPositions | None = None
     """The positions whose states are computed (None = all)."""
+    labels: Int[Tensor, " position"] | None = None
+    """The token to predict at each output position, IGNORE if there is none; None before corruption."""
     null_context: bool = False
     """Whether every target reads the model's learned null row alone."""
 
@@ -156,7 +155,7 @@ class Batch(AnyBatch):
         read, context = self.context.unique(return_inverse=True)
         host = read.cpu().numpy()
         tokens = torch.from_numpy(places(self.nodes.host_lengths, host)).to(read.device)
-        own = replace(
+        reduced = replace(
             self,
             input_ids=self.input_ids[tokens],
             nodes=Rows.build(self.nodes.host_lengths[host]).to(read.device),
@@ -165,7 +164,7 @@ class Batch(AnyBatch):
             context=context,
             node_source=self.node_source[host],
         )
-        return own, read
+        return reduced, read
 
     def select(self, start: int, stop: int) -> "Batch":
         """The batch reduced to the targets `[start, stop)`, with all nodes."""
@@ -175,31 +174,32 @@ class Batch(AnyBatch):
         context = slice(int(keys[:start].sum()), int(keys[:stop].sum()))
         device = self.target_ids.device
         targets, contexts, readers = target_rows(host[start:stop], keys[start:stop])
-        output_positions, labels = None, self.labels[tokens]
+        output_positions, labels = None, self.labels
         if self.output_positions is not None:
             counts = self.output_positions.rows.host_lengths
             picked = slice(int(counts[:start].sum()), int(counts[:stop].sum()))
             output_positions = select_positions(
                 self.output_positions.index[picked] - tokens.start, counts[start:stop], targets, readers
             )
-            labels = self.labels[picked]
+            labels = None if labels is None else labels[picked]
         types, pair_labels = self.token_type_ids, self.pair_labels
         return replace(
             self,
             target_ids=self.target_ids[tokens],
             targets=targets.to(device),
             target_depth=self.target_depth[start:stop],
-            labels=labels,
+            maskable=self.maskable[tokens],
             weight=self.weight[start:stop],
             context=self.context[context],
             contexts=contexts.to(device),
             readers=readers.to(device),
-            maskable=self.maskable[start:stop],
+            num_maskable=self.num_maskable[start:stop],
             own_tokens=self.own_tokens[start:stop],
             source=self.source[start:stop],
             token_type_ids=None if types is None else types[tokens],
             pair_labels=None if pair_labels is None else pair_labels[start:stop],
             output_positions=output_positions,
+            labels=labels,
         )
 
 
@@ -253,64 +253,64 @@ class Collator:
         weight = np.concatenate([example.weight for example in examples]) if examples else np.zeros(0)
         special, after = self.layout.num_special, len(self.layout.after)
         room = self.input.max_tokens - special
-        own = np.minimum(self.forest.length[source], room)
+        text_lengths = np.minimum(self.forest.length[source], room)
         types = None
         before: list[NDArray[np.int64]] = []
         if not self.concatenate:
-            lengths = own + special
+            lengths = text_lengths + special
         else:
-            before, lengths = self._rows_with_context(own, keys, context)
+            before, lengths = self._rows_with_context(text_lengths, keys, context)
             keys, context = np.zeros_like(keys), context[:0]
         # A stable order by (rounded length, context size class), so that equal batches are laid out alike.
         order = np.lexsort((doubling_key(keys), length_key(lengths)))
         entries = places(keys, order)
         context = context[entries]
-        source, keys, weight, own, lengths = source[order], keys[order], weight[order], own[order], lengths[order]
+        source, keys, weight = source[order], keys[order], weight[order]
+        text_lengths, lengths = text_lengths[order], lengths[order]
 
         if not self.concatenate:
-            target_ids = self._wrap(source, own)
+            target_ids = self._wrap(source, text_lengths)
         else:
-            target_ids, types = self._concatenated([before[i] for i in order], source, own, lengths)
+            target_ids, types = self._concatenated([before[i] for i in order], source, text_lengths, lengths)
         targets, contexts, readers = target_rows(lengths, keys)
         # Only the target's own text is maskable, not the special tokens after it.
         back = np.repeat(lengths, lengths) - (np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths))
-        asked = (back > after) & (back <= np.repeat(own, lengths) + after)
-        labels = np.where(asked, target_ids, IGNORE)
+        maskable = (back > after) & (back <= np.repeat(text_lengths, lengths) + after)
 
         # The example's number distinguishes the same node of two examples.
-        example = np.repeat(np.arange(len(examples)), [len(each.targets) for each in examples])[order]
-        by_example = context + np.repeat(example, keys) * len(self.forest.length)
+        numbers = np.repeat(np.arange(len(examples)), [len(example.targets) for example in examples])[order]
+        by_example = context + np.repeat(numbers, keys) * len(self.forest.length)
         nodes, context = np.unique(context if self.share else by_example, return_inverse=True)
         context = context.reshape(-1)
         nodes = nodes % max(1, len(self.forest.length))
         node_weight = None
-        weights = [each.context_weight for each in examples if each.context_weight is not None]
+        weights = [example.context_weight for example in examples if example.context_weight is not None]
         if not self.concatenate and len(weights) == len(examples) > 0:
             # Each example counts a node once, however many of its targets read it.
             _, once = np.unique(by_example, return_index=True)
             node_weight = np.bincount(context[once], np.concatenate(weights)[entries[once]], len(nodes))
             # Without nodes, bincount returns integers.
             node_weight = node_weight.astype(np.float64, copy=False)
-        node_own = np.minimum(self.forest.length[nodes], room)
-        by_length = np.argsort(length_key(node_own + special), kind="stable")
+        node_lengths = np.minimum(self.forest.length[nodes], room)
+        by_length = np.argsort(length_key(node_lengths + special), kind="stable")
         rank = np.empty_like(by_length)
         rank[by_length] = np.arange(len(by_length))
-        nodes, node_own = nodes[by_length], node_own[by_length]
+        nodes, node_lengths = nodes[by_length], node_lengths[by_length]
         node_weight = None if node_weight is None else torch.from_numpy(node_weight[by_length])
         return Batch(
-            input_ids=torch.from_numpy(self._wrap(nodes, node_own)),
-            nodes=Rows.build(node_own + special),
+            input_ids=torch.from_numpy(self._wrap(nodes, node_lengths)),
+            nodes=Rows.build(node_lengths + special),
             depth=torch.from_numpy(self.forest.depth[nodes]),
             target_ids=torch.from_numpy(target_ids),
             targets=targets,
             target_depth=torch.from_numpy(self.forest.depth[source]),
-            labels=torch.from_numpy(labels),
+            maskable=torch.from_numpy(maskable),
             weight=torch.from_numpy(weight),
             context=torch.from_numpy(rank[context].astype(np.int64)),
             contexts=contexts,
             readers=readers,
-            maskable=own,
-            own_tokens=own + special,
+            num_maskable=text_lengths,
+            own_tokens=text_lengths + special,
             source=source,
             node_source=nodes,
             frame=self.layout.frame,
@@ -319,12 +319,12 @@ class Collator:
             null_context=self.input.context == "null",
         )
 
-    def _wrap(self, nodes: NDArray[np.int64], own: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _wrap(self, nodes: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """The rows of the nodes' texts, one after the other."""
-        return self.layout.wrap_batch(self.forest.gather(nodes, own), own)
+        return self.layout.wrap_batch(self.forest.gather(nodes, lengths), lengths)
 
     def _rows_with_context(
-        self, own: NDArray[np.int64], keys: NDArray[np.int64], context: NDArray[np.int64]
+        self, text_lengths: NDArray[np.int64], keys: NDArray[np.int64], context: NDArray[np.int64]
     ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
         """The context tokens before each target's text, truncated from the oldest, and the lengths of the whole rows."""
         special, separator = self.layout.num_special, np.array(self.layout.separator, dtype=np.int64)
@@ -337,21 +337,21 @@ class Collator:
             for node in range(key, key + count):
                 parts += [ids[ends[node] - lengths[node] : ends[node]], separator]
             key += count
-            room = max(0, self.concatenate - int(own[index]) - special)
+            room = max(0, self.concatenate - int(text_lengths[index]) - special)
             joined = np.concatenate(parts) if parts else np.zeros(0, np.int64)
             kept = min(room, len(joined))
             before.append(joined[len(joined) - (kept if kept >= len(separator) else 0) :])
-        return before, own + special + np.array([len(each) for each in before], dtype=np.int64)
+        return before, text_lengths + special + np.array([len(tokens) for tokens in before], dtype=np.int64)
 
     def _concatenated(
         self,
         before: list[NDArray[np.int64]],
         source: NDArray[np.int64],
-        own: NDArray[np.int64],
+        text_lengths: NDArray[np.int64],
         lengths: NDArray[np.int64],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Rows `[CLS] context own [SEP]` and their token types: 0 up to the context's end, 1 for the own text."""
-        texts = np.split(self.forest.gather(source, own), np.cumsum(own)[:-1]) if len(own) else []
+        texts = np.split(self.forest.gather(source, text_lengths), np.cumsum(text_lengths)[:-1]) if len(text_lengths) else []
         ids, types = [], []
         for context, text in zip(before, texts, strict=True):
             if len(context):

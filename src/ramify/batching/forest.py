@@ -67,8 +67,8 @@ class Forest:
         ids, starts = tokenized.ids, tokenized.starts
         length = np.diff(starts)
         parent = np.asarray(store.parent, dtype=np.int64)
-        own = tokenizer.layout(layout)
-        room = max_tokens - own.num_special
+        row_layout = tokenizer.layout(layout)
+        room = max_tokens - row_layout.num_special
         over = np.maximum(length - room, 0)
         cut = {
             "texts": int((length > 0).sum()),
@@ -95,7 +95,7 @@ class Forest:
             cut |= {"texts_over": 0, "tokens_over": 0, "texts_chained": cut["texts_over"]}
         elif overflow != "truncate":
             raise RamifyError(f"overflow must be 'truncate' or 'chain', but is {overflow!r}.")
-        return cls(store, offsets, parent, roots_of(parent), depth, start, length, ids, node, cut, own)
+        return cls(store, offsets, parent, roots_of(parent), depth, start, length, ids, node, cut, row_layout)
 
     @property
     def num_trees(self) -> int:
@@ -172,8 +172,8 @@ def token_cache(store: Store, tokenizer: Tokenizer, divide: Divide | None = None
     if store.path is None:
         texts = store.texts(np.arange(store.num_nodes))
         parts = [[text] if divide is None else divide(text) for text in texts]
-        ids, lengths = tokenizer.encode_batch([part for each in parts for part in each])
-        counts = np.array([len(each) for each in parts], dtype=np.int64)
+        ids, lengths = tokenizer.encode_batch([part for divided in parts for part in divided])
+        counts = np.array([len(divided) for divided in parts], dtype=np.int64)
         return Tokenized(ids.astype(np.uint32), np.concatenate([[0], np.cumsum(lengths)]), counts)
     by = "" if divide is None else f"-{divide.__name__}"
     name = f"{TOKENS}{store.hash[:16]}-{tokenizer.hash}{by}"
@@ -215,9 +215,9 @@ def _tokenize(store: Store, tokenizer: Tokenizer, divide: Divide | None, scratch
         with open(scratch / "ids.raw", "wb") as raw, activity("encoding texts", store.num_nodes) as advance:
             for texts in store.text_batches():
                 parts = [[text] if divide is None else divide(text) for text in texts]
-                ids, each = tokenizer.encode_batch([part for own in parts for part in own])
+                ids, part_lengths = tokenizer.encode_batch([part for divided in parts for part in divided])
                 raw.write(ids.astype(dtype).tobytes())
-                lengths.append(each)
+                lengths.append(part_lengths)
                 counts += map(len, parts)
                 advance(len(texts))
         starts = np.concatenate([[0], np.cumsum(np.concatenate(lengths) if lengths else [])]).astype(np.int64)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ramify.batching.batch import IGNORE, Batch, join, target_rows
+from ramify.batching.batch import Batch, join, target_rows
 from ramify.batching.views.packed import TextRow
 from ramify.nn.ragged import Rows, length_key
 from ramify.tokenizer import Frame
@@ -38,12 +38,12 @@ class RowCollator:
             target_ids=torch.from_numpy(ids),
             targets=targets,
             target_depth=torch.zeros(len(rows), dtype=torch.int64),
-            labels=torch.from_numpy(np.where(special, IGNORE, ids)),
+            maskable=torch.from_numpy(~special),
             weight=torch.ones(len(rows), dtype=torch.float64),
             context=torch.from_numpy(NONE),
             contexts=contexts,
             readers=readers,
-            maskable=np.array([int((~row.special).sum()) for row in rows], dtype=np.int64),
+            num_maskable=np.array([int((~row.special).sum()) for row in rows], dtype=np.int64),
             own_tokens=lengths,
             source=np.array([row.number for row in rows], dtype=np.int64),
             node_source=NONE,

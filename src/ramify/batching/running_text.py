@@ -47,35 +47,35 @@ class RunningText:
         trees = store.split(split)
         chosen = ranges(store.offsets[trees], store.offsets[trees + 1])
         last = np.cumsum(tokenized.counts)
-        own = ranges((last - tokenized.counts)[chosen], last[chosen])
-        own = own[starts[own + 1] > starts[own]]
-        if not len(own):
+        sentences = ranges((last - tokenized.counts)[chosen], last[chosen])
+        sentences = sentences[starts[sentences + 1] > starts[sentences]]
+        if not len(sentences):
             raise RamifyError(
                 f"{store.path or 'the data'} has no text in the split {split!r}. Choose another split, or build the data again "
                 "with a larger share for it (ramify data build --split …)."
             )
-        paragraph, document = _structure(store, np.searchsorted(last, own, side="right"))
+        paragraph, document = _structure(store, np.searchsorted(last, sentences, side="right"))
         new_paragraph, new_document = _changes(paragraph), _changes(document)
         new_paragraph |= new_document
         last_of_document = np.append(new_document[1:], True)
         last_of_paragraph = np.append(new_paragraph[1:], True)
-        mark = np.full(len(own), -1)
+        mark = np.full(len(sentences), -1)
         if marks:
             for ends, token_id in ((last_of_paragraph, tokenizer.eop_id), (last_of_document, tokenizer.eod_id)):
                 if token_id is not None:
                     mark[ends] = token_id
-        lengths = starts[own + 1] - starts[own]
+        lengths = starts[sentences + 1] - starts[sentences]
         text = np.empty(int((lengths + (mark >= 0)).sum()), dtype=np.uint16 if tokenizer.vocab_size <= 2**16 else np.uint32)
         borders = np.concatenate([[0], np.cumsum(lengths + (mark >= 0))])
         is_mark = np.zeros(len(text), dtype=bool)
         is_mark[borders[1:][mark >= 0] - 1] = True
         text[is_mark] = mark[mark >= 0]
-        text[~is_mark] = ids[ranges(starts[own], starts[own + 1])]
+        text[~is_mark] = ids[ranges(starts[sentences], starts[sentences + 1])]
         return cls(
             ids=text,
             sentences=borders,
-            paragraphs=np.append(np.flatnonzero(new_paragraph), len(own)),
-            documents=np.append(np.flatnonzero(new_document), len(own)),
+            paragraphs=np.append(np.flatnonzero(new_paragraph), len(sentences)),
+            documents=np.append(np.flatnonzero(new_document), len(sentences)),
         )
 
     @property
@@ -106,12 +106,12 @@ def _groups(store: Store, tree: Ints) -> Ints:
     """The group of the tree of each text. Trees without a group are groups of their own."""
     trees, place = np.unique(tree, return_inverse=True)
     numbers: dict[str, int] = {}
-    found = np.empty(len(trees), dtype=np.int64)
+    groups = np.empty(len(trees), dtype=np.int64)
     for start in range(0, len(trees), 8192):
         for index, meta in enumerate(store.metas(trees[start : start + 8192]), start):
             group = meta.get(GROUP)
-            found[index] = numbers.setdefault(f"={index}" if group is None else f"group={group}", len(numbers))
-    return found[place]
+            groups[index] = numbers.setdefault(f"={index}" if group is None else f"group={group}", len(numbers))
+    return groups[place]
 
 
 def _has_sentences(store: Store) -> bool:

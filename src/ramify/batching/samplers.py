@@ -100,36 +100,37 @@ class TokenBudget(Sampler):
     def own_steps(self, epoch: int) -> list[Numbers]:
         """Every `world_size`-th step. The last step of an epoch may be empty on some ranks."""
         steps = self.steps(epoch)
-        own = steps[self.rank :: self.world_size]
+        rank_steps = steps[self.rank :: self.world_size]
         rounds = -(-len(steps) // self.world_size)
-        return own + [np.zeros(0, dtype=np.int64)] * (rounds - len(own))
+        return rank_steps + [np.zeros(0, dtype=np.int64)] * (rounds - len(rank_steps))
 
 
 class Stream(Sampler):
-    """Reads rows of consecutive examples side by side, each row in order: one example of every row per step.
+    """Reads streams of consecutive examples side by side, each in order: one example of every stream per step.
 
-    Example `n` belongs to row `n // length`, with `length` examples per row. Each rank reads its own rows. A step continues the
-    rows of the step before it, so a task can carry a state from step to step. After a row's last example, the next epoch begins
-    with its first. The order of rows and examples never changes; only the random draws of a view depend on the epoch. The task
-    decides whether a state outlives the end of an epoch: it can see in the batch that a text begins.
+    Example `n` belongs to stream `n // length`, with `length` examples per stream. Each rank reads its own streams. A step
+    continues the streams of the step before it, so a task can carry a state from step to step. After a stream's last example,
+    the next epoch begins with its first. The order of streams and examples never changes; only the random draws of a view
+    depend on the epoch. The task decides whether a state outlives the end of an epoch: it can see in the batch that a text
+    begins.
     """
 
-    def __init__(self, num_examples: int, rows: int, *, world_size: int = 1, rank: int = 0) -> None:
+    def __init__(self, num_examples: int, streams: int, *, world_size: int = 1, rank: int = 0) -> None:
         super().__init__(world_size=world_size, rank=rank)
-        if rows < 1 or num_examples % rows:
+        if streams < 1 or num_examples % streams:
             raise RamifyError(
-                f"{num_examples} examples are not {rows} rows of equal length. Choose a number of rows that divides the "
-                "number of examples."
+                f"{num_examples} examples are not {streams} streams of equal length. Choose a number of streams that divides "
+                "the number of examples."
             )
-        if rows % world_size:
+        if streams % world_size:
             raise RamifyError(
-                f"{rows} rows cannot be divided equally among {world_size} processes. Choose a multiple of {world_size} rows, "
-                "or another number of processes."
+                f"{streams} streams cannot be divided equally among {world_size} processes. Choose a multiple of {world_size} "
+                "streams, or another number of processes."
             )
-        self.length = num_examples // rows
-        own = rows // world_size
-        self.rows = np.arange(rank * own, (rank + 1) * own)
-        """The rows that this rank reads."""
+        self.length = num_examples // streams
+        per_rank = streams // world_size
+        self.streams = np.arange(rank * per_rank, (rank + 1) * per_rank)
+        """The streams that this rank reads."""
 
     def own_steps(self, epoch: int) -> list[Numbers]:
-        return [self.rows * self.length + place for place in range(self.length)]
+        return [self.streams * self.length + place for place in range(self.length)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -50,27 +51,27 @@ def node_attention(backbone: Backbone, text: NodeInContext, ids: Sequence[int]) 
             record = recorded(backbone, batch.rows(context=backbone.reads_context))
     names = _names(text, batch.node_source.tolist())
     read = ["null"] if batch.null_context else [names[row] for row in batch.context.tolist()]
-    own_id, own = text.tree.nodes[text.node].id, spelled(text.tokenizer, batch.target_ids)
+    node_id, tokens = text.tree.nodes[text.node].id, spelled(text.tokenizer, batch.target_ids)
     of_nodes = record.pop("encoder", []) if backbone.reads_context else []
-    found = text_tables(record, own_id, own, read)
+    tables = text_tables(record, node_id, tokens, read)
     ancestors = torch.split(batch.input_ids, nodes.tolist())
     # Ancestors come in the order of the context, oldest first.
     for row in dict.fromkeys(batch.context.tolist()):
         words = spelled(text.tokenizer, ancestors[row])
-        found.append(AttentionTable("encoder", "self", names[row], words, words, [layer["self"][row] for layer in of_nodes]))
-    return found
+        tables.append(AttentionTable("encoder", "self", names[row], words, words, [layer["self"][row] for layer in of_nodes]))
+    return tables
 
 
 def text_tables(record: AttentionRecord, node: str, tokens: list[str], ancestors: list[str]) -> list[AttentionTable]:
     """The weights of one text, among its tokens and from them to its ancestors."""
-    found = []
+    tables = []
     for stack, layers in record.items():
         for kind in layers[0]:
             keys = ancestors if kind == "cross" else tokens
             # A text without ancestors has no weights of cross-attention.
             if keys:
-                found.append(AttentionTable(stack, kind, node, tokens, keys, [layer[kind][0] for layer in layers]))
-    return found
+                tables.append(AttentionTable(stack, kind, node, tokens, keys, [layer[kind][0] for layer in layers]))
+    return tables
 
 
 def check_records(backbone: AnyBackbone) -> None:
@@ -103,26 +104,31 @@ def _names(text: NodeInContext, places: Sequence[int]) -> list[str]:
     return names
 
 
-def chosen_heads(tables: Sequence[AttentionTable], layer: int | None, head: int | None) -> tuple[StackWeights, ...]:
-    """The tables with NumPy arrays, reduced to a layer and a head (counted from 1), if any is given.
+class WantedHeads(NamedTuple):
+    """The layer and the head, counted from 1, whose weights are wanted (None: all), and the factorization order."""
 
-    Raises `RamifyError` if no table has this layer or head.
-    """
-    sizes = {
-        "layer": max(len(table.layers) for table in tables),
-        "head": max(len(weights) for table in tables for weights in table.layers),
-    }
-    for name, number in (("layer", layer), ("head", head)):
-        if number is not None and not 1 <= number <= sizes[name]:
-            raise RamifyError(f"{name}={number} is not in this model. Choose 1 to {sizes[name]}, or leave it out.")
-    found = []
-    for table in tables:
-        heads = tuple(
-            HeadWeights(place, number, weights.float().cpu().numpy())
-            for place, of_heads in enumerate(table.layers, 1)
-            for number, weights in enumerate(of_heads, 1)
-            if layer in (None, place) and head in (None, number)
-        )
-        if heads:
-            found.append(StackWeights(table.stack, table.kind, table.node, tuple(table.queries), tuple(table.keys), heads))
-    return tuple(found)
+    layer: int | None
+    head: int | None
+    order: Literal["forward", "backward", "random"] | None
+    seed: int
+
+    def of(self, tables: Sequence[AttentionTable]) -> tuple[StackWeights, ...]:
+        """The wanted weights as NumPy arrays. Raises `RamifyError` if no table has this layer or head."""
+        sizes = {
+            "layer": max(len(table.layers) for table in tables),
+            "head": max(len(weights) for table in tables for weights in table.layers),
+        }
+        for name, number in (("layer", self.layer), ("head", self.head)):
+            if number is not None and not 1 <= number <= sizes[name]:
+                raise RamifyError(f"{name}={number} is not in this model. Choose 1 to {sizes[name]}, or leave it out.")
+        stacks = []
+        for table in tables:
+            heads = tuple(
+                HeadWeights(place, number, weights.float().cpu().numpy())
+                for place, of_heads in enumerate(table.layers, 1)
+                for number, weights in enumerate(of_heads, 1)
+                if self.layer in (None, place) and self.head in (None, number)
+            )
+            if heads:
+                stacks.append(StackWeights(table.stack, table.kind, table.node, tuple(table.queries), tuple(table.keys), heads))
+        return tuple(stacks)

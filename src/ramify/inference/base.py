@@ -112,11 +112,11 @@ def verb(method: Callable[..., Any]) -> Callable[..., Any]:
                 return method(**{**others, first: tree, "node": node})
             return method(**{**others, first: item})
 
-        return [ask_one(each) for each in item] if declared.many and _is_list(item, declared.takes) else ask_one(item)
+        return [ask_one(element) for element in item] if declared.many and _is_list(item, declared.takes) else ask_one(item)
 
     return ask
 
 
 def _is_list(item: Any, takes: Takes) -> bool:
     """Whether there are several items. The messages of one log may be a list, too."""
-    return isinstance(item, list) and (takes is not Takes.LOG or any(isinstance(each, Tree | list) for each in item))
+    return isinstance(item, list) and (takes is not Takes.LOG or any(isinstance(element, Tree | list) for element in item))

@@ -66,11 +66,11 @@ class CommonFooting:
 
     def measure(self, log_probabilities: LogProbabilities, rows: int = 128) -> "FootingScores":
         """Score a model, `rows` windows at a time."""
-        found = [
+        parts = [
             log_probabilities(self.rows[start : start + rows], self.positions[start : start + rows])
             for start in range(0, len(self.positions), rows)
         ]
-        nats = -np.concatenate([np.zeros(0), *found]).astype(np.float64)
+        nats = -np.concatenate([np.zeros(0), *parts]).astype(np.float64)
         return FootingScores(nats, self.num_bytes, self.rows.shape[1], self.left_out)
 
 

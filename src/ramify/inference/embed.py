@@ -21,7 +21,7 @@ from ramify.dataset.frames import ArrowStream
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.inference.answers import Attention, NodeAttention
-from ramify.inference.attention import chosen_heads, node_attention
+from ramify.inference.attention import WantedHeads, node_attention
 from ramify.inference.base import TOKENS, Pipeline, verb
 from ramify.inference.mask_query import NodeInContext, chosen_node
 from ramify.inference.rows import row_vectors
@@ -70,7 +70,7 @@ class EmbeddingPipeline(Pipeline, ABC):
         frame, or in each `tree` if this column is named. Raises `RamifyError` for other types.
         """
         texts = read_texts(data, "embed", text=text, id=id, parent=parent, tree=tree)
-        trees = [Tree((Node(each),)) if isinstance(each, str) else each for each in texts.items]
+        trees = [Tree((Node(item),)) if isinstance(item, str) else item for item in texts.items]
         if not any(map(len, trees)):
             return np.zeros((0, self.dim), dtype=np.float32)
         forest = self.forest(trees)
@@ -146,19 +146,10 @@ class TextPipeline(EmbeddingPipeline, ABC):
         which reads all other tokens. With an `order`, both streams follow this factorization order; `seed` determines a random
         one.
         """
-        return self._attention(tree, node, context, layer, head, order, seed)
+        return self._attention(tree, node, context, WantedHeads(layer, head, order, seed))
 
     @abstractmethod
-    def _attention(
-        self,
-        tree: Tree | str,
-        node: str | int | None,
-        context: Context | None,
-        layer: int | None,
-        head: int | None,
-        order: Literal["forward", "backward", "random"] | None,
-        seed: int,
-    ) -> Attention:
+    def _attention(self, tree: Tree | str, node: str | int | None, context: Context | None, wanted: WantedHeads) -> Attention:
         """`attention` of one text. Only models with two streams are given an order."""
 
 
@@ -175,20 +166,11 @@ class ContextPipeline(TextPipeline, ABC):
     def forest(self, data: Store | Iterable[Tree]) -> Forest:
         return self.input.forest(data, self.tokenizer)
 
-    def _attention(
-        self,
-        tree: Tree | str,
-        node: str | int | None,
-        context: Context | None,
-        layer: int | None,
-        head: int | None,
-        order: Literal["forward", "backward", "random"] | None,
-        seed: int,
-    ) -> Attention:
+    def _attention(self, tree: Tree | str, node: str | int | None, context: Context | None, wanted: WantedHeads) -> Attention:
         tree, node = chosen_node(tree, node)
         text = NodeInContext.of(self.backbone, self.tokenizer, self.input, tree, node, context)
         ids = self.tokenizer.encode(tree.nodes[text.node].text, masks=True)
-        return NodeAttention(*text.head, chosen_heads(node_attention(self.backbone, text, ids), layer, head))
+        return NodeAttention(*text.head, wanted.of(node_attention(self.backbone, text, ids)))
 
     def vector_batches(
         self, forest: Forest, context: Literal["tree", "none"] | None, tokens: int

@@ -17,7 +17,7 @@ from ramify.errors import RamifyError
 from ramify.files import make_folder, replacing
 from ramify.inference.word_classes import WORD_CLASSES, AncestorWords
 from ramify.metrics import DEPTH_BINS, Interval, bootstrap_ratio, depth_bin
-from ramify.models.base import decode_parts, encode_nodes
+from ramify.models.base import decode_parts, encode_context
 from ramify.nn import counter_rng
 from ramify.tasks.masked_lm import MaskedLM
 
@@ -44,13 +44,13 @@ class Scores:
         each word class that is not empty, with its share of the tokens, if there are several classes."""
         whole = self._row(slice(None))
         by_depth = {name: self._row(np.s_[:, place]) for place, name in enumerate(DEPTH_BINS) if self.count[:, place].any()}
-        found = {**whole, "perplexity": float(np.exp(whole["loss"])), "by_depth": by_depth}
+        summary = {**whole, "perplexity": float(np.exp(whole["loss"])), "by_depth": by_depth}
         if len(self.classes) > 1:
             rows = {
                 name: self._row(np.s_[..., place]) for place, name in enumerate(self.classes) if self.count[..., place].any()
             }
-            found["by_class"] = {name: row | {"share": row["count"] / whole["count"]} for name, row in rows.items()}
-        return found
+            summary["by_class"] = {name: row | {"share": row["count"] / whole["count"]} for name, row in rows.items()}
+        return summary
 
     def _row(self, cells: Any) -> dict[str, Any]:
         total = int(self.count[cells].sum())
@@ -143,7 +143,7 @@ def evaluate(
     Nodes are encoded once for all draws. `mask_rate` is the share of masked tokens; None: as in training. With `words`, sums
     are kept by word class. `masker` is the task whose masks are used; None: the task itself.
     """
-    (found,) = tally(
+    (scores,) = tally(
         task,
         view,
         collator,
@@ -156,7 +156,7 @@ def evaluate(
         masker=masker,
         progress=progress,
     )
-    return found
+    return scores
 
 
 @torch.no_grad()
@@ -175,7 +175,7 @@ def tally(
     progress: Callable[[int], None] | None = None,
 ) -> list[Scores]:
     """Several sums over the predictions of one evaluation (see `evaluate`). A cache needs `words`."""
-    if words is None and any(each.cache for each in tallies):
+    if words is None and any(tally.cache for tally in tallies):
         raise RamifyError("a cache needs the ancestors' words. Pass words=AncestorWords.of(…).")
     forest: Forest = view.forest
     device = next(task.parameters()).device
@@ -191,38 +191,40 @@ def tally(
             backbone = task.backbone
             vectors = None
             if backbone.reads_context and not batch.null_context:
-                vectors = encode_nodes(backbone, moved, tokens)
+                vectors = encode_context(backbone, moved, tokens)
             nodes = forest.node[batch.source]
             # Each part of a chained text has its own draws.
             part = torch.from_numpy(batch.source - np.searchsorted(forest.node, nodes))
             seeds = torch.from_numpy(node_seeds(forest.store, nodes)) + part
             row = np.array([place[int(tree)] for tree in forest.tree_of(batch.source)])
             column = depth_bin(depth[nodes])
-            found = None if words is None else words.read(batch.source)
+            target_words = None if words is None else words.read(batch.source)
             for draw in range(draws):
                 masked = masker.mask(moved, counter_rng.random_bits(seeds, draw).to(device), mask_rate)
                 assert masked.output_positions is not None
+                assert masked.labels is not None
                 owner = np.repeat(np.arange(len(nodes)), masked.output_positions.rows.host_lengths)
                 word_class, share = np.zeros(len(owner), np.int64), np.full(len(owner), np.nan)
-                if found is not None:
+                if target_words is not None:
                     labels = masked.labels.cpu().numpy()
                     shown = masked.target_ids.index_select(0, masked.output_positions.index).cpu().numpy()
-                    word_class = found.classes(owner, labels, shown)
-                    share = found.share_of(owner, labels)
+                    word_class = target_words.classes(owner, labels, shown)
+                    share = target_words.share_of(owner, labels)
                 start = 0
                 for piece, hidden in decode_parts(backbone, masked, tokens, vectors):
+                    assert piece.labels is not None
                     losses, best = task.head.measure(hidden.tokens, piece.labels)
-                    own = slice(start, start + len(piece.labels))
-                    start = own.stop
-                    cells = (row[owner[own]], column[owner[own]], word_class[own])
+                    span = slice(start, start + len(piece.labels))
+                    start = span.stop
+                    cells = (row[owner[span]], column[owner[span]], word_class[span])
                     nats, hits = losses.double().cpu().numpy(), (best == piece.labels).long().cpu().numpy()
-                    for each, into in zip(tallies, sums, strict=True):
-                        kept = slice(None) if each.only is None else each.only[batch.source[owner[own]]]
-                        into.add(cells, kept, with_cache(nats, share[own], each.cache) if each.cache else nats, hits)
+                    for tally, into in zip(tallies, sums, strict=True):
+                        kept = slice(None) if tally.only is None else tally.only[batch.source[owner[span]]]
+                        into.add(cells, kept, with_cache(nats, share[span], tally.cache) if tally.cache else nats, hits)
             if progress is not None:
                 progress(len(batch.targets))
     names = forest.store.tree_ids(trees)
-    return [Scores(names, each.loss, each.correct, each.count, classes) for each in sums]
+    return [Scores(names, total.loss, total.correct, total.count, classes) for total in sums]
 
 
 class _Sums:
@@ -230,7 +232,7 @@ class _Sums:
         self.loss, self.correct, self.count = np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
 
     def add(self, cells: tuple[Ints, ...], kept: Any, nats: NDArray[np.float64], hits: Ints) -> None:
-        where = tuple(each[kept] for each in cells)
+        where = tuple(cell[kept] for cell in cells)
         np.add.at(self.loss, where, nats[kept])
         np.add.at(self.correct, where, hits[kept])
         np.add.at(self.count, where, 1)
@@ -254,13 +256,13 @@ def context_spread(task: MaskedLM, view: Discussions, collator: Collator, *, tok
     if batch is None or batch.null_context or not backbone.reads_context or len(batch.nodes) < 2:
         return None
     with task.evaluating():
-        vectors = encode_nodes(backbone, batch.to(next(task.parameters()).device), tokens).double()
+        vectors = encode_context(backbone, batch.to(next(task.parameters()).device), tokens).double()
     return 1.0 - float(vectors.mean(0).square().sum() / vectors.square().sum(1).mean())
 
 
 def pool(scores: Sequence[Scores]) -> Scores:
     """Sum over seeds. A tree remains one unit of the bootstrap."""
-    sums = {name: np.sum([getattr(each, name) for each in scores], axis=0) for name in ("loss", "correct", "count")}
+    sums = {name: np.sum([getattr(seed, name) for seed in scores], axis=0) for name in ("loss", "correct", "count")}
     return replace(scores[0], **sums)
 
 

@@ -69,7 +69,7 @@ class FillingPipeline(TextPipeline, ABC):
             answers = [_rank_candidates(query, ids, place, candidates) for place in masks]
         else:
             scores = query.log_probabilities([ids], [masks])[0].exp()
-            best = [torch.topk(each, min(top_k, len(each))) for each in scores]
+            best = [torch.topk(row, min(top_k, len(row))) for row in scores]
             answers = [
                 tuple(
                     TokenProbability(tokenizer.token(token), probability)
@@ -144,8 +144,8 @@ def _words(query: MaskQuery, ids: list[int], place: int, candidates: Sequence[st
         rows = []
         for known in range(len(pieces)):
             rows.append(ids[:place] + pieces[:known] + [mask_id] * (len(pieces) - known) + ids[place + 1 :])
-        found = query.log_probabilities(rows, [[place + known] for known in range(len(pieces))])
-        scores.append(sum(float(found[known, 0, piece]) for known, piece in enumerate(pieces)))
+        log_probabilities = query.log_probabilities(rows, [[place + known] for known in range(len(pieces))])
+        scores.append(sum(float(log_probabilities[known, 0, piece]) for known, piece in enumerate(pieces)))
         texts.append([*ids[:place], *pieces, *ids[place + 1 :]])
     shares = torch.tensor(scores, dtype=torch.float64).log_softmax(0).tolist()
     return list(zip(candidates, texts, shares, strict=True))
@@ -171,10 +171,10 @@ def _beams(query: MaskQuery, ids: list[int], masks: list[int], width: int) -> li
     """Fillings of all masks with their log-probabilities, each mask given the fillings to its left."""
     beams = [(list(ids), 0.0)]
     for place in masks:
-        found = query.log_probabilities([text for text, _ in beams], [[place]] * len(beams))[:, 0]
+        log_probabilities = query.log_probabilities([text for text, _ in beams], [[place]] * len(beams))[:, 0]
         beams = [
             ([*beams[beam][0][:place], token, *ids[place + 1 :]], total)
-            for total, beam, token in best_continuations(_totals(beams, found.double()), width)
+            for total, beam, token in best_continuations(_totals(beams, log_probabilities.double()), width)
         ]
     return beams
 

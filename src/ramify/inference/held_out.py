@@ -60,18 +60,20 @@ class Measured:
     """The scores with the context of training on those comments that can read a context, if not all can."""
 
     @property
-    def own(self) -> Context:
+    def training_context(self) -> Context:
         return next(iter(self.scores))
 
-    def own_beside(self, context: Context) -> Scores:
+    def scores_beside(self, context: Context) -> Scores:
         """The scores with the context of training, on the comments that were scored with `context`."""
-        return self.limited.get(context, self.scores[self.own])
+        return self.limited.get(context, self.scores[self.training_context])
 
     @cached_property
     def saved(self) -> dict[Context, dict[str, Interval]]:
         """Nats per masked token that the context of training saves over each other context (see `gain`)."""
         return {
-            context: gain(self.own_beside(context), scores) for context, scores in self.scores.items() if context != self.own
+            context: gain(self.scores_beside(context), scores)
+            for context, scores in self.scores.items()
+            if context != self.training_context
         }
 
 
@@ -112,10 +114,10 @@ def measure(
     """
     forest = task.input.forest(store, task.tokenizer)
     trees = chosen_trees(forest, store, split, comments)
-    own = task.input.context
-    others: list[Context] = [] if own in BLIND else ["none", *(each for each in controls if each != own)]
-    only = readable(forest, trees, own)
-    views: dict[Context, tuple[Discussions, Collator]] = {own: discussions(task, forest, trees, only=only)}
+    trained = task.input.context
+    others: list[Context] = [] if trained in BLIND else ["none", *(context for context in controls if context != trained)]
+    only = readable(forest, trees, trained)
+    views: dict[Context, tuple[Discussions, Collator]] = {trained: discussions(task, forest, trees, only=only)}
     limits: dict[Context, NDArray[np.bool_]] = {}
     for context in others:
         with suppress(NothingToReadError):
@@ -128,7 +130,7 @@ def measure(
     scores: dict[Context, Scores] = {}
     limited: dict[Context, Scores] = {}
     for context, view in views.items():
-        asked = tallies if context == own else tallies[:1]
+        asked = tallies if context == trained else tallies[:1]
         scores[context], *rest = tally(task, *view, trees, asked, draws=draws, words=words, progress=progress)
         limited |= dict(zip(limits, rest))
     count = int((store.offsets[trees + 1] - store.offsets[trees] - (not store.predicts_roots)).sum())
@@ -142,9 +144,9 @@ def chosen_trees(forest: Forest, store: Store, split: Split, comments: int) -> I
 
 def fillings(task: MaskedLM, store: Store, split: Split, *, count: int = FILLINGS, top_k: int = 3) -> list[Filling]:
     """Masked words chosen by `RULE`, filled by a model that reads context."""
-    own: Context = "parent" if task.input.context == "parent" else "tree"
-    kinds: tuple[Context, ...] = (task.input.context,) if task.input.context in BLIND else (own, "none")
-    found = []
+    with_context: Context = "parent" if task.input.context == "parent" else "tree"
+    kinds: tuple[Context, ...] = (task.input.context,) if task.input.context in BLIND else (with_context, "none")
+    filled = []
     for thread in _threads(store, split):
         node = len(thread) - 1
         ids = task.tokenizer.encode(thread.nodes[node].text)
@@ -154,19 +156,19 @@ def fillings(task: MaskedLM, store: Store, split: Split, *, count: int = FILLING
         start, stop, place = masked
         text = thread.nodes[node].text
         guesses: dict[Context, Guess] = {context: _guess(task, thread, node, ids, place, context, top_k) for context in kinds}
-        found.append(
+        filled.append(
             Filling(
                 title=str(thread.meta.get("title", "")),
-                ancestors=tuple(each.text for each in thread.nodes[:node]),
+                ancestors=tuple(ancestor.text for ancestor in thread.nodes[:node]),
                 before=text[:start],
                 word=text[start:stop],
                 after=text[stop:],
                 guesses=guesses,
             )
         )
-        if len(found) == count:
+        if len(filled) == count:
             break
-    return found
+    return filled
 
 
 def _threads(store: Store, split: Split) -> Iterator[Tree]:
@@ -177,8 +179,8 @@ def _threads(store: Store, split: Split) -> Iterator[Tree]:
         number = int(store.tree_of([node])[0])
         tree = store.tree(number)
         path = tree.thread(node - int(store.offsets[number]))
-        own = [replace(tree.nodes[index], parents=(place - 1,) if place else ()) for place, index in enumerate(path)]
-        yield replace(tree, nodes=tuple(own))
+        path_nodes = [replace(tree.nodes[index], parents=(place - 1,) if place else ()) for place, index in enumerate(path)]
+        yield replace(tree, nodes=tuple(path_nodes))
 
 
 def mask_longest_word(task: MaskedLM, text: str, ids: list[int]) -> tuple[int, int, int] | None:
@@ -200,10 +202,10 @@ def mask_longest_word(task: MaskedLM, text: str, ids: list[int]) -> tuple[int, i
 
 def _guess(task: MaskedLM, thread: Tree, node: int, ids: list[int], place: int, context: Context, top_k: int) -> Guess:
     masked = [*ids[:place], task.tokenizer.mask_id, *ids[place + 1 :]]
-    found = ContextQuery.of(task, thread, node, context).log_probabilities([masked], [[place]])[0, 0].exp()
-    best = found.topk(min(top_k, len(found)))
+    probabilities = ContextQuery.of(task, thread, node, context).log_probabilities([masked], [[place]])[0, 0].exp()
+    best = probabilities.topk(min(top_k, len(probabilities)))
     tokens = [(task.tokenizer.token(token), share) for token, share in zip(best.indices.tolist(), best.values.tolist())]
-    return Guess(float(found[ids[place]]), tuple(tokens))
+    return Guess(float(probabilities[ids[place]]), tuple(tokens))
 
 
 def discussions(
@@ -240,8 +242,8 @@ def cache_losses(
     """The loss on some trees of a model in its own context, for each weight of the cache (see `Tally`)."""
     view, collator = discussions(task, forest, trees)
     mixtures = [Tally(cache=weight) for weight in CACHE_WEIGHTS]
-    found = tally(task, view, collator, trees, mixtures, draws=draws, mask_rate=mask_rate, words=words, progress=progress)
-    return {weight: scores.summary()["loss"] for weight, scores in zip(CACHE_WEIGHTS, found, strict=True)}
+    tallied = tally(task, view, collator, trees, mixtures, draws=draws, mask_rate=mask_rate, words=words, progress=progress)
+    return {weight: scores.summary()["loss"] for weight, scores in zip(CACHE_WEIGHTS, tallied, strict=True)}
 
 
 def ancestor_words(task: MaskedLM, forest: Forest) -> AncestorWords:
@@ -253,14 +255,14 @@ def readable(forest: Forest, trees: Ints, context: Context) -> NDArray[np.bool_]
     """Whether each node of the forest can read a context as a node of these trees; None if all can."""
     if context != "sibling-branch":
         return None
-    found = has_other_branch(forest, trees)
-    if not found.any():
+    has_branch = has_other_branch(forest, trees)
+    if not has_branch.any():
         raise NothingToReadError(
             "context=sibling-branch reads another branch of the same tree, but no comment of "
             f"{counted(len(trees), 'tree')} has one at its depth. Choose another context, or trees in which several comments "
             "have replies."
         )
-    return found
+    return has_branch
 
 
 def first_trees(forest: Forest, trees: Ints, targets: int) -> Ints:

@@ -181,7 +181,6 @@ class ContextQuery(MaskQuery):
         index = (places + torch.arange(count)[:, None] * (len(batch.target_ids) // count)).flatten()
         batch = replace(
             batch,
-            labels=batch.target_ids[index],
             output_positions=select_positions(index, np.full(count, places.shape[1]), batch.targets, batch.readers),
         ).to(task.device)
         with task.evaluating():

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from ramify.batching.text_input import Context
 from ramify.config import check_seed
 from ramify.errors import RamifyError, counted
 from ramify.inference.answers import Likelihood, NodeAttention, StreamAttention
-from ramify.inference.attention import AttentionTable, check_pairs, check_records, chosen_heads, spelled, text_tables
+from ramify.inference.attention import AttentionTable, WantedHeads, check_pairs, check_records, spelled, text_tables
 from ramify.inference.base import TOKENS
 from ramify.inference.fill_mask import FillingPipeline
 from ramify.inference.generate import GeneratingPipeline
@@ -84,7 +83,7 @@ class WordPipeline(StreamPipeline, FillingPipeline, ABC):
 
     def _table(self, query: "StreamQuery", kind: str, of: Ints, ids: Ints, layers: list[Tensor]) -> AttentionTable:
         """The weights of the tokens `of` among the tokens `ids`."""
-        queries, keys = (spelled(self.tokenizer, torch.from_numpy(each)) for each in (of, ids))
+        queries, keys = (spelled(self.tokenizer, torch.from_numpy(token_ids)) for token_ids in (of, ids))
         return AttentionTable("streams", kind, query.tree.nodes[query.node].id, queries, keys, layers)
 
     @abstractmethod
@@ -125,17 +124,10 @@ class DenoisingPipeline(WordPipeline):
         return hidden.gather(1, index)
 
     def _attention(
-        self,
-        tree: Tree | str,
-        node: str | int | None,
-        context: Context | None,
-        layer: int | None,
-        head: int | None,
-        order: Literal["forward", "backward", "random"] | None,
-        seed: int,
+        self, tree: Tree | str, node: str | int | None, context: Context | None, wanted: WantedHeads
     ) -> NodeAttention:
         query, ids = self._text(tree, node, context)
-        return NodeAttention(*query.head, chosen_heads(self._content(query, ids), layer, head))
+        return NodeAttention(*query.head, wanted.of(self._content(query, ids)))
 
 
 class PermutationPipeline(WordPipeline, ScoringPipeline, GeneratingPipeline):
@@ -175,7 +167,7 @@ class PermutationPipeline(WordPipeline, ScoringPipeline, GeneratingPipeline):
             ranks = np.stack([random.permutation(len(ids)) for _ in range(many)])
         else:
             ranks = (forward if order == "forward" else forward[::-1])[None]
-        found = self.log_likelihoods(ids, ranks)
+        log_likelihoods = self.log_likelihoods(ids, ranks)
         rows = self.input.row_tokens
         longer = len(ids) > rows
         notes = (*self._notes(), *unknown.notes("the text"))
@@ -184,11 +176,13 @@ class PermutationPipeline(WordPipeline, ScoringPipeline, GeneratingPipeline):
                 f"the text has {counted(len(ids), 'token')}, but the model was trained on rows of input.row_tokens={rows}. "
                 "Longer texts are off its distribution; score them in parts.",
             )
-        answer = Likelihood(float(found[0]), len(ids), len(text.encode()), order, longer, unknown.count, notes=notes)
+        answer = Likelihood(float(log_likelihoods[0]), len(ids), len(text.encode()), order, longer, unknown.count, notes=notes)
         if not many:
             return answer
-        log_mean_exp = float(np.logaddexp.reduce(found) - np.log(many))
-        return replace(answer, orders=tuple(found.tolist()), mean=float(found.mean()), log_mean_exp=log_mean_exp)
+        log_mean_exp = float(np.logaddexp.reduce(log_likelihoods) - np.log(many))
+        return replace(
+            answer, orders=tuple(log_likelihoods.tolist()), mean=float(log_likelihoods.mean()), log_mean_exp=log_mean_exp
+        )
 
     def _notes(self) -> tuple[str, ...]:
         """A note on answers under full orders if the model was trained to predict only the last tokens of an order, or orders
@@ -220,7 +214,7 @@ class PermutationPipeline(WordPipeline, ScoringPipeline, GeneratingPipeline):
         Tokens of equal numbers read each other, but none of them reads a token of a higher number. `order` is [text, token],
         `places` is [text, place].
         """
-        found = []
+        log_probabilities = []
         step = max(1, TOKENS // (2 * texts.shape[1]))
         for start in range(0, len(texts), step):
             part = slice(start, start + step)
@@ -229,24 +223,17 @@ class PermutationPipeline(WordPipeline, ScoringPipeline, GeneratingPipeline):
             with torch.no_grad(), evaluating(self.module):
                 states = self._targets(plain_rows(ids, np.ascontiguousarray(order[part])), asked)
                 losses, _ = self.task.head.measure(states.flatten(0, 1), labels)
-            found.append(-losses.double().view(asked.shape).cpu().numpy())
-        return np.concatenate(found)
+            log_probabilities.append(-losses.double().view(asked.shape).cpu().numpy())
+        return np.concatenate(log_probabilities)
 
     def _attention(
-        self,
-        tree: Tree | str,
-        node: str | int | None,
-        context: Context | None,
-        layer: int | None,
-        head: int | None,
-        order: Literal["forward", "backward", "random"] | None,
-        seed: int,
+        self, tree: Tree | str, node: str | int | None, context: Context | None, wanted: WantedHeads
     ) -> StreamAttention:
         query, ids = self._text(tree, node, context)
         masks = np.flatnonzero(ids == self.tokenizer.mask_id)
-        ranks = None
+        order, ranks = wanted.order, None
         if order is not None:
-            ranks = _ranks(order, len(ids), seed)
+            ranks = _ranks(order, len(ids), wanted.seed)
             if len(masks):
                 mask = self.tokenizer.token(self.tokenizer.mask_id)
                 raise RamifyError(f"order={order} needs a text without {mask}, which this model never reads. Remove {mask}.")
@@ -265,20 +252,20 @@ class PermutationPipeline(WordPipeline, ScoringPipeline, GeneratingPipeline):
         tables = self._content(query, ids) if ranks is None else self._ordered_content(query, ids, ranks)
         tables.append(self._table(query, "query", asked, ids, layers))
         places = () if order is None or ranks is None else tuple(ranks.tolist())
-        return StreamAttention(*query.head, order, places, chosen_heads(tables, layer, head))
+        return StreamAttention(*query.head, order, places, wanted.of(tables))
 
     def _each_alone(self, ids: Ints) -> list[Tensor]:
         """The query stream of each layer where each token alone is predicted, in a row of its own."""
         config = self.backbone.config
         step = max(1, RECORDED // (len(ids) ** 2 * config.num_heads * config.num_layers))
-        found: list[list[Tensor]] = []
+        batches: list[list[Tensor]] = []
         for start in range(0, len(ids), step):
             places = np.arange(start, min(start + step, len(ids)))
             order = (np.arange(len(ids)) == places[:, None]).astype(np.int64)
             batch = plain_rows(np.tile(ids, (len(places), 1)), order)
             layers = self._streams(self._asking(batch, places[:, None]))
-            found.append([torch.cat(layer["query"], 1) for layer in layers])
-        return [torch.cat(parts, 1) for parts in zip(*found, strict=True)]
+            batches.append([torch.cat(layer["query"], 1) for layer in layers])
+        return [torch.cat(parts, 1) for parts in zip(*batches, strict=True)]
 
     @staticmethod
     def _asking(batch: StreamBatch, places: Ints) -> StreamBatch:

@@ -51,10 +51,10 @@ class RowScores:
         """Loss in nats per masked token, perplexity, accuracy and count, and those of next-sentence prediction if the model
         predicts it."""
         masked = self.masked.summary()
-        found = {**masked, "perplexity": float(np.exp(masked["loss"]))}
+        summary = {**masked, "perplexity": float(np.exp(masked["loss"]))}
         if self.next_sentence.count:
-            found[NEXT_SENTENCE] = self.next_sentence.summary()
-        return found
+            summary[NEXT_SENTENCE] = self.next_sentence.summary()
+        return summary
 
 
 def spread_rows(view: TextRows, count: int) -> Ints:
@@ -114,7 +114,7 @@ def masked_scores(task: MaskedLM, rows: Ints, positions: Ints) -> Float[Tensor, 
     batch = RowCollator(layout.frame)([TextRow(number, row, nothing, types, None) for number, row in enumerate(ids)])
     index = torch.from_numpy(np.arange(count) * width + len(layout.before) + positions)
     asked = select_positions(index, np.ones(count, dtype=np.int64), batch.targets, batch.readers)
-    moved = replace(batch, labels=batch.labels[index], output_positions=asked).to(task.device)
+    moved = replace(batch, output_positions=asked).to(task.device)
     with task.evaluating():
         parts = decode_parts(task.backbone, moved, TOKENS)
         return torch.cat([task.head(hidden.tokens).float() for _, hidden in parts])
@@ -125,8 +125,8 @@ def masked_log_probabilities(task: MaskedLM) -> LogProbabilities:
 
     def predict(rows: Ints, positions: Ints) -> NDArray[np.float64]:
         answers = torch.from_numpy(rows[np.arange(len(rows)), positions]).to(task.device)
-        found = masked_scores(task, rows, positions).double().log_softmax(-1)
-        return found.gather(1, answers[:, None])[:, 0].cpu().numpy()
+        log_probabilities = masked_scores(task, rows, positions).double().log_softmax(-1)
+        return log_probabilities.gather(1, answers[:, None])[:, 0].cpu().numpy()
 
     return predict
 

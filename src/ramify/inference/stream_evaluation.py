@@ -27,8 +27,8 @@ def held_out_streams(task: StreamTask, text: RunningText, config: StreamConfig, 
 
     Raises `RamifyError` if the text is shorter than one row.
     """
-    rows = min(config.rows, max(1, text.num_tokens // (LONG_ENOUGH * task.input.row_tokens)))
-    return Streams(text, task.tokenizer, task.input, replace(config, rows=rows), seed=seed)
+    streams = min(config.streams, max(1, text.num_tokens // (LONG_ENOUGH * task.input.row_tokens)))
+    return Streams(text, task.tokenizer, task.input, replace(config, streams=streams), seed=seed)
 
 
 def num_places(view: Streams, rows: int | None) -> int:
@@ -59,10 +59,10 @@ def evaluate_streams(
                 batch = collate_streams([view.example(int(number)) for number in numbers], task.input)
                 batch = replace(batch, remembered=memory)
                 seeds = counter_rng.random_bits(torch.from_numpy(numbers), draw).numpy() & (2**63 - 1)
-                found = task.predict(task.draw(batch.to(task.device), seeds), state)
-                state = found.state
-                labels = found.targets.labels.flatten()
-                losses, best = task.head.measure(found.states, labels)
+                predicted = task.predict(task.draw(batch.to(task.device), seeds), state)
+                state = predicted.state
+                labels = predicted.targets.labels.flatten()
+                losses, best = task.head.measure(predicted.states, labels)
                 total += Tallied(float(losses.double().sum()), int((best == labels).sum()), len(labels))
                 if progress is not None:
                     progress(len(numbers))
@@ -79,8 +79,8 @@ class OneToken:
         answers = rows[np.arange(len(rows)), positions]
         shown = rows.copy()
         shown[np.arange(len(rows)), positions] = self.pipeline.tokenizer.mask_id
-        found = self.pipeline.log_probabilities(shown.tolist(), positions[:, None].tolist())[:, 0].double()
-        return found.gather(1, torch.from_numpy(answers)[:, None])[:, 0].numpy()
+        log_probabilities = self.pipeline.log_probabilities(shown.tolist(), positions[:, None].tolist())[:, 0].double()
+        return log_probabilities.gather(1, torch.from_numpy(answers)[:, None])[:, 0].numpy()
 
 
 def on_common_footing(pipeline: StreamPipeline, footing: CommonFooting) -> FootingScores | None:

@@ -53,7 +53,7 @@ def read_texts(data: Any, verb: str, **columns: str | None) -> Texts:
         items = list(data)
     else:
         raise _other_type(verb, data)
-    if other := [each for each in items if not isinstance(each, Tree | str)]:
+    if other := [item for item in items if not isinstance(item, Tree | str)]:
         raise _other_type(verb, other[0])
     return Texts(items, np.zeros(0, dtype=np.int64))
 

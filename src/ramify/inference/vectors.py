@@ -126,7 +126,7 @@ class VectorTable:
     def write(self, before: Sequence[pa.Array], vectors: np.ndarray, after: Sequence[pa.Array] = ()) -> None:
         column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), type=self.vector)
         self.waiting.append(pa.record_batch([*before, column, *after], schema=self.schema))
-        if sum(each.nbytes for each in self.waiting) >= ROW_GROUP:
+        if sum(waiting_batch.nbytes for waiting_batch in self.waiting) >= ROW_GROUP:
             self._flush()
 
     def _flush(self) -> None:

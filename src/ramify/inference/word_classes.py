@@ -54,17 +54,17 @@ class AncestorWords:
         nodes, place = np.unique(read, return_inverse=True)
         lengths = np.minimum(forest.length[nodes], room)
         held, times = _pieces(forest, nodes, lengths)
-        keys, own = _pieces(forest, targets, np.minimum(forest.length[targets], room))
+        keys, target_times = _pieces(forest, targets, np.minimum(forest.length[targets], room))
         target, piece = keys // _PIECES, keys % _PIECES
-        found = np.zeros(len(keys))
+        shares = np.zeros(len(keys))
         # Ancestors may all be without text, as the chapters and paragraphs of a document are.
         for start, stop in runs(counts[target], _LOOKUPS) if len(held) else ():
             reader = np.repeat(np.arange(start, stop), counts[target[start:stop]])
             wanted = place[places(counts, target[start:stop])] * _PIECES + piece[reader]
             spot, known = _find(held, wanted)
-            found[start:stop] = np.bincount(reader - start, weights=times[spot] * known, minlength=stop - start)
+            shares[start:stop] = np.bincount(reader - start, weights=times[spot] * known, minlength=stop - start)
         total = np.bincount(np.repeat(np.arange(len(targets)), counts), weights=lengths[place], minlength=len(targets))
-        return TargetWords(keys, own, found / np.maximum(total, 1)[target], total > 0, self.content)
+        return TargetWords(keys, target_times, shares / np.maximum(total, 1)[target], total > 0, self.content)
 
 
 @dataclass(frozen=True)

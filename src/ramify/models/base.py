@@ -369,11 +369,11 @@ class Checkpoint:
         `otherwise` names the other checkpoints from which such a model may start, for the message.
         """
         if type(self.model) is not type(config):
-            own, theirs = (with_article(type(each).__name__.removesuffix("Config")) for each in (config, self.model))
-            found = "holds no model" if self.model is None else f"holds {theirs}"
+            ours, theirs = (with_article(type(kind).__name__.removesuffix("Config")) for kind in (config, self.model))
+            content = "holds no model" if self.model is None else f"holds {theirs}"
             other = f", or from {otherwise}" if otherwise else ""
             raise RamifyError(
-                f"init={self.source} {found} that Ramify saved; {own} starts from {own} that Ramify saved{other}. Set "
+                f"init={self.source} {content} that Ramify saved; {ours} starts from {ours} that Ramify saved{other}. Set "
                 "init to such a checkpoint."
             )
         return self.model
@@ -382,11 +382,11 @@ class Checkpoint:
         """Load the saved model's weights into `backbone`. Raises if settings other than the `free` ones differ."""
         own_settings = {name: value for name, value in vars(config).items() if name in free}
         hf.require(config, vars(self.saved_as(config)) | own_settings, self.source)
-        own = {name.removeprefix(BACKBONE): each for name, each in self.tensors.items() if name.startswith(BACKBONE)}
-        load_strictly(dict(backbone.named_parameters()), own, self.source)
+        tensors = {name.removeprefix(BACKBONE): tensor for name, tensor in self.tensors.items() if name.startswith(BACKBONE)}
+        load_strictly(dict(backbone.named_parameters()), tensors, self.source)
 
 
-def encode_nodes(backbone: Backbone, batch: Batch, limit: int) -> Float[Tensor, "node dim"]:
+def encode_context(backbone: Backbone, batch: Batch, limit: int) -> Float[Tensor, "node dim"]:
     """Encode all clean nodes of a batch, at most `limit` tokens at a time."""
     vectors = [backbone.vectors(batch.node_rows(start, stop)) for start, stop in batch.nodes.runs(limit)]
     return torch.cat(vectors) if vectors else no_vectors(backbone)
@@ -406,7 +406,7 @@ def parts_of(
     Nodes are encoded once, or not at all if `vectors` holds their vectors.
     """
     if backbone.reads_context and not batch.null_context:
-        vectors = encode_nodes(backbone, batch, limit) if vectors is None else vectors
+        vectors = encode_context(backbone, batch, limit) if vectors is None else vectors
         for start, stop in runs(batch.costs, limit):
             part, read = batch.select(start, stop).reading_its_own()
             yield part, vectors.index_select(0, read)

@@ -254,15 +254,15 @@ def read_tensors(directory: Path, stored: Mapping[str, Tensor] | None = None) ->
     encoder, head = _encoder_names(config), list(HEAD_KEYS.values())
     # DistilBERT spells both biases alike: the last one counts.
     names = {spell(name): name for name in (*encoder, *POOLER_KEYS.values(), OUTPUT_WEIGHT, OUTPUT_BIAS, *head)}
-    tensors = {name: stored[keys[own]] for own, name in names.items() if own in keys}
+    tensors = {name: stored[keys[spelling]] for spelling, name in names.items() if spelling in keys}
     if OUTPUT_BIAS in tensors:
         # If the two biases differ, that of the linear map counts.
         tensors[HEAD_KEYS["bias"]] = tensors.pop(OUTPUT_BIAS)
-    found = FamilyTensors(tensors, directory, family.layout, spell_in_full)
+    family_tensors = FamilyTensors(tensors, directory, family.layout, spell_in_full)
     # A part of a head is a damaged one.
     with_head = any(name in tensors for name in (*head, OUTPUT_WEIGHT))
     missing = [spell_in_full(name) for name in (*encoder, *(head if with_head else ())) if name not in tensors]
-    surplus = sorted(key for own, key in keys.items() if own not in names and re.fullmatch(IGNORED, own) is None)
+    surplus = sorted(key for spelling, key in keys.items() if spelling not in names and re.fullmatch(IGNORED, spelling) is None)
     problems = []
     if missing:
         problems.append(
@@ -282,7 +282,7 @@ def read_tensors(directory: Path, stored: Mapping[str, Tensor] | None = None) ->
         )
     if kind == "roberta":
         _without_offset(config, tensors)
-    return found
+    return family_tensors
 
 
 def _modern(key: str) -> str:
@@ -298,10 +298,10 @@ def _encoder_names(config: Mapping[str, Any]) -> list[str]:
     if kind == "distilbert":
         names.remove(TYPES)
     if kind == "albert":
-        names += [f"embeddings.projection.{each}" for each in both]
+        names += [f"embeddings.projection.{parameter}" for parameter in both]
     layers = 1 if kind == "albert" else config["num_hidden_layers"]
     parts = [*LAYER_KEYS.values(), "attention.self.key", "attention.self.value"]
-    return names + [f"encoder.layer.{n}.{part}.{each}" for n in range(layers) for part in parts for each in both]
+    return names + [f"encoder.layer.{n}.{part}.{parameter}" for n in range(layers) for part in parts for parameter in both]
 
 
 def _without_offset(config: Mapping[str, Any], tensors: dict[str, Tensor]) -> None:

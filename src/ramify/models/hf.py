@@ -75,7 +75,9 @@ def check_settings(path: Path, settings: Mapping[str, Any], needed: Mapping[str,
     any other value, for the message. A setting that is left out has the supported value."""
     for name, (value, effect) in needed.items():
         if settings.get(name, value) != value:
-            given, only = (json.dumps(each) if isinstance(each, bool) else repr(each) for each in (settings[name], value))
+            given, only = (
+                json.dumps(setting) if isinstance(setting, bool) else repr(setting) for setting in (settings[name], value)
+            )
             reason = f", because {given} {effect}" if effect else ""
             raise RamifyError(
                 f"{path}: {name}={given} is not supported for {model}; only {only} is{reason}. Choose another checkpoint."

@@ -118,8 +118,8 @@ class TreeMLM(Backbone):
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.dim)
-        own = self.embedding if config.share_embeddings else nn.Embedding(config.vocab_size, config.dim)
-        self.encoder_embeddings = self._embeddings(own)
+        encoder_embedding = self.embedding if config.share_embeddings else nn.Embedding(config.vocab_size, config.dim)
+        self.encoder_embeddings = self._embeddings(encoder_embedding)
         self.decoder_embeddings = self._embeddings(self.embedding)
         self.encoder = self._stack(config.encoder_layers, cross=False)
         self.decoder = self._stack(config.decoder_layers, cross=True)
@@ -132,7 +132,7 @@ class TreeMLM(Backbone):
         # Scaled embeddings (Vaswani et al., section 3.4) start at 1/sqrt(dim), so scaling gives them unit variance.
         init_weights(self)
         if config.scale_embedding:
-            for table in dict.fromkeys((self.embedding, own)):
+            for table in dict.fromkeys((self.embedding, encoder_embedding)):
                 nn.init.normal_(table.weight, std=config.dim**-0.5)
         nn.init.normal_(self.null)
         if config.cross_init == "zero":
@@ -361,24 +361,24 @@ def init_from_bert(model: TreeMLM, source: str | Path, *, decoder: bool = True) 
             f"model.decoder_layers={model.config.decoder_layers} is above the {layers} layers of {directory}. Lower it, or "
             "start the encoder alone (init_decoder=false)."
         )
-    own = model.state_dict()
+    state = model.state_dict()
     positions = bert_family.first_positions(tensors[bert_family.POSITIONS], model.config.max_tokens)
     if bert_family.TYPES in tensors:
         positions = positions + tensors[bert_family.TYPES][0]
     sides = ["encoder", "decoder"] if decoder else ["encoder"]
     if decoder or model.config.share_embeddings:
-        own["embedding.weight"] = tensors["embeddings.word_embeddings.weight"]
+        state["embedding.weight"] = tensors["embeddings.word_embeddings.weight"]
     for side in sides:
-        own[f"{side}_embeddings.tokens.weight"] = tensors["embeddings.word_embeddings.weight"]
-        own[f"{side}_embeddings.positions.weight"] = positions
+        state[f"{side}_embeddings.tokens.weight"] = tensors["embeddings.word_embeddings.weight"]
+        state[f"{side}_embeddings.positions.weight"] = positions
         for kind in ("weight", "bias"):
-            own[f"{side}_embeddings.norm.{kind}"] = tensors[f"embeddings.LayerNorm.{kind}"]
+            state[f"{side}_embeddings.norm.{kind}"] = tensors[f"embeddings.LayerNorm.{kind}"]
         for number in range(getattr(model.config, f"{side}_layers")):
             for key, value in tensors.layer(number).items():
-                own[f"{side}.layers.{number}.{key}"] = value
+                state[f"{side}.layers.{number}.{key}"] = value
     if model.config.share_embeddings and not decoder:
-        own["decoder_embeddings.tokens.weight"] = own["embedding.weight"]
-    load_strictly(model.state_dict(), own, directory)
+        state["decoder_embeddings.tokens.weight"] = state["embedding.weight"]
+    load_strictly(model.state_dict(), state, directory)
 
 
 def config_from_bert(theirs: dict[str, Any]) -> dict[str, Any]:

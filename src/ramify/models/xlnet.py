@@ -320,10 +320,10 @@ class XLNet(StreamBackbone):
             if targets_only and number == len(self.layers) - 1:
                 # Nobody reads the last layer's content stream.
                 x, parts = x[:, num_tokens:], [part.moved(-num_tokens) for part in parts if part.positions is not None]
-            found = None if record is None else []
-            x = layer(x, layer.attention(x, keys, parts, found))
-            if record is not None and found is not None:
-                record.setdefault("streams", []).append(_by_stream(parts, found, keys.key.shape[2]))
+            recorded = None if record is None else []
+            x = layer(x, layer.attention(x, keys, parts, recorded))
+            if record is not None and recorded is not None:
+                record.setdefault("streams", []).append(_by_stream(parts, recorded, keys.key.shape[2]))
         x = dropout(x, self.config.dropout, self.training)
         state = self._next(batch, memory, inputs)
         if targets_only:
@@ -476,10 +476,12 @@ def query_parts(batch: StreamBatch, memory: Memory | None) -> Iterator[Queries]:
         done += count
 
 
-def _by_stream(parts: Sequence[Queries], found: Sequence[Float[Tensor, "row head _query _key"]], num_keys: int) -> LayerWeights:
+def _by_stream(
+    parts: Sequence[Queries], recorded: Sequence[Float[Tensor, "row head _query _key"]], num_keys: int
+) -> LayerWeights:
     """The weights of both streams, each of all parts, among all keys."""
     streams: dict[str, list[Tensor]] = {}
-    for part, weights in zip(parts, found, strict=True):
+    for part, weights in zip(parts, recorded, strict=True):
         stream = "content" if part.positions is None else "query"
         streams.setdefault(stream, []).append(F.pad(weights, (0, num_keys - weights.shape[-1])))
     return {stream: [*torch.cat(weights, 2)] for stream, weights in streams.items()}

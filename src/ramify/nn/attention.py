@@ -219,8 +219,8 @@ def weights(
     """The attention weights of a block, before dropout, without a gradient. Queries without visible keys have zeros."""
     block, blind = block.sighted()
     with torch.autocast(block.query.device.type, enabled=False):
-        found = _weights(block.in_single_precision() if block.query.dtype in HALF else block, bias, scale)
-    return found if blind is None else found.masked_fill(blind, 0.0)
+        probabilities = _weights(block.in_single_precision() if block.query.dtype in HALF else block, bias, scale)
+    return probabilities if blind is None else probabilities.masked_fill(blind, 0.0)
 
 
 def _weights(
@@ -248,7 +248,7 @@ def _weights_by_row(
     for number, block in enumerate(_blocks(q, kv, q_rows, k_rows, allowed)):
         added = None if bias is None or 0 in (block.query.shape[2], block.key.shape[2]) else bias(number)
         group = q_rows.groups[number]
-        lengths = (each.host_lengths[group.start : group.stop].tolist() for each in (q_rows, k_rows))
-        found = weights(block, added, scale)
-        rows += [row[:, :queries, :keys] for row, queries, keys in zip(found, *lengths, strict=True)]
+        lengths = (layout.host_lengths[group.start : group.stop].tolist() for layout in (q_rows, k_rows))
+        padded_weights = weights(block, added, scale)
+        rows += [row[:, :queries, :keys] for row, queries, keys in zip(padded_weights, *lengths, strict=True)]
     return rows

@@ -217,10 +217,10 @@ class Stack(nn.Module):
         for number, layer in enumerate(layers):
             if states is not None:
                 states.append(x)
-            own: LayerWeights | None = None if record is None else {}
-            x = layer(x, rows, context, output_positions if number == last else None, allowed, own)
-            if record is not None and own is not None:
-                record.append(own)
+            recorded: LayerWeights | None = None if record is None else {}
+            x = layer(x, rows, context, output_positions if number == last else None, allowed, recorded)
+            if record is not None and recorded is not None:
+                record.append(recorded)
         return x if self.final_norm is None else self.final_norm(x)
 
     def layer_prefixes(self) -> LayerPrefixes:

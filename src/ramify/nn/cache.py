@@ -68,7 +68,7 @@ class KeyValueCache(Cache):
 
     def reorder(self, index: Int[Tensor, " kept"]) -> "KeyValueCache":
         begins = self.begins.index_select(0, index)
-        first, latest = (int(each) for each in begins.aminmax()) if len(begins) else (0, 0)
+        first, latest = (int(begin) for begin in begins.aminmax()) if len(begins) else (0, 0)
         # Columns in which no sequence has begun are left out.
         kept = KeyValueCache(0, begins - first, padded=latest > first)
         kept._layers = [layer.of(index, first) for layer in self._layers]

@@ -34,7 +34,7 @@ class Sizes(NamedTuple):
     vocab_size: int
     row_tokens: int
     memory: int
-    rows: int
+    streams: int
     steps: int
     lr: float
     warmup: float
@@ -42,9 +42,9 @@ class Sizes(NamedTuple):
 
 
 SIZES: dict[Size, Sizes] = {
-    "small": Sizes(128, 2, 8192, 128, 96, rows=8, steps=2000, lr=1e-3, warmup=0.06, attention_dropout=0.0),
-    "base": Sizes(256, 4, 16_384, 128, 96, rows=8, steps=5000, lr=6e-4, warmup=0.06, attention_dropout=0.0),
-    "paper": Sizes(768, 12, 32_000, 512, 384, rows=1024, steps=500_000, lr=4e-4, warmup=0.08, attention_dropout=0.1),
+    "small": Sizes(128, 2, 8192, 128, 96, streams=8, steps=2000, lr=1e-3, warmup=0.06, attention_dropout=0.0),
+    "base": Sizes(256, 4, 16_384, 128, 96, streams=8, steps=5000, lr=6e-4, warmup=0.06, attention_dropout=0.0),
+    "paper": Sizes(768, 12, 32_000, 512, 384, streams=1024, steps=500_000, lr=4e-4, warmup=0.08, attention_dropout=0.1),
 }
 
 
@@ -132,10 +132,10 @@ def _run(
     from ramify.runs.tokenizers import TokenizerConfig
     from ramify.training.config import TrainConfig
 
-    view = StreamConfig(rows=sizes.rows)
+    view = StreamConfig(streams=sizes.streams)
     if order != "permutation":
         # As many rows per batch as with both directions.
-        view = StreamConfig(rows=2 * sizes.rows, directions=order)
+        view = StreamConfig(streams=2 * sizes.streams, directions=order)
     run = StreamRun(
         recipe=recipe,
         data=data,

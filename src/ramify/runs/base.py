@@ -190,7 +190,7 @@ class Run(ABC):
                 values[name] = from_record(config, _unnamed(record[name]))
             for name, value in record.items():
                 if name not in ("stages", "model", "task") and is_dataclass(kinds.get(name)):
-                    values[name] = from_record(kinds[name], _unnamed(value))
+                    values[name] = from_record(kinds[name], _unnamed(value), f"{name}.")
             return cls(**values)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RamifyError(f"the settings are damaged or from another version of Ramify ({error!r}).") from None

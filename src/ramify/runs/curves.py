@@ -28,7 +28,7 @@ def train_line(metrics: Metrics, key: str, main_loss: str) -> Line:
 def dev_line(metrics: Metrics, key: str, field: str, name: str = "dev", kind: str = "dev") -> Line:
     """A dev score against `key`, at the steps that measured it."""
     measured = [record for record in metrics if field in record]
-    x, y = (np.array([float(record[each]) for record in measured]) for each in (key, field))
+    x, y = (np.array([float(record[column]) for record in measured]) for column in (key, field))
     return Line(name, kind, x, y, marks=True)
 
 

@@ -53,11 +53,11 @@ def _commit() -> str:
     # git must take no lock, which a killed run would leave behind.
     git = ["git", "--no-optional-locks", "-C", str(root)]
     try:
-        found = (
+        answers = (
             subprocess.run([*git, *command], capture_output=True, text=True, timeout=10, check=True).stdout.strip()
             for command in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
         )
-        commit, changed = found
+        commit, changed = answers
     except (OSError, subprocess.SubprocessError):
         return ""
     return commit + "+" * bool(changed)
@@ -103,7 +103,7 @@ def _execute(
         before = read_record(out)
         if before["kind"] != run.name:
             raise RamifyError(f"--out {out} holds a run of kind {before['kind']}, not {run.name}. Choose another --out.")
-        saved, asked = (each.normalized() for each in (run.from_json(before["run"]), run))
+        saved, asked = (settings.normalized() for settings in (run.from_json(before["run"]), run))
         different = [name for name in vars(run) if getattr(saved, name) != getattr(asked, name)]
         if different:
             raise RamifyError(

@@ -33,8 +33,8 @@ def held_out(
     sentence. `asked` describes the predictions of the common footing, if there is one.
     """
     rows = [
-        (Cell(name), Cell(f"{own['loss']:.3f}"), Cell(f"{own['accuracy']:.1%}"), Cell(f"{own['count']:,}"))
-        for name, own in scores.items()
+        (Cell(name), Cell(f"{score['loss']:.3f}"), Cell(f"{score['accuracy']:.1%}"), Cell(f"{score['count']:,}"))
+        for name, score in scores.items()
     ]
     end = "."
     if footing is not None:

@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from types import NoneType
 from typing import Any, Literal
 
-from ramify.config import from_record, spelled
+from ramify.config import RENAMED, from_record, renamed, spelled
 from ramify.errors import RamifyError
 
 Texts = Mapping[str, tuple[str, str]]
@@ -17,14 +17,16 @@ Texts = Mapping[str, tuple[str, str]]
 def set_fields(value: Any, settings: Texts) -> Any:
     """A copy of a frozen dataclass with fields set from text. All fields of one dataclass change, and are checked, together."""
     hints = typing.get_type_hints(type(value))
-    kinds = {each.name: hints[each.name] for each in fields(value)}
+    kinds = {field.name: hints[field.name] for field in fields(value)}
     changes: dict[str, Any] = {}
     inside: dict[str, dict[str, tuple[str, str]]] = {}
     for path, (text, key) in settings.items():
         name, _, rest = path.partition(".")
         if name not in kinds:
-            parts = [part for part in kinds if name in _field_names(getattr(value, part))]
-            hint = f" Did you mean {' or '.join(f'{part}.{name}' for part in parts)}?" if parts else ""
+            meant = [f"{part}.{name}" for part in kinds if name in _field_names(getattr(value, part))]
+            if renamed(key, kinds):
+                meant = [RENAMED[key]]
+            hint = f" Did you mean {' or '.join(meant)}?" if meant else ""
             problem = f"there is no setting {name!r} here" if name else "this is a group of settings, not a setting"
             raise RamifyError(f"--set {key}: {problem}; the settings are {', '.join(kinds)}.{hint}")
         if not rest:
@@ -37,7 +39,7 @@ def set_fields(value: Any, settings: Texts) -> Any:
 
 
 def _field_names(value: Any) -> set[str]:
-    return {each.name for each in fields(value)} if is_dataclass(value) else set()
+    return {field.name for field in fields(value)} if is_dataclass(value) else set()
 
 
 def _parse(text: str, kind: Any, key: str) -> Any:
@@ -47,7 +49,7 @@ def _parse(text: str, kind: Any, key: str) -> Any:
             raise RamifyError(f"--set {key}={text} is not one of {', '.join(map(str, arguments))}.")
         return text
     if NoneType in arguments:
-        (inner,) = (each for each in arguments if each is not NoneType)
+        (inner,) = (argument for argument in arguments if argument is not NoneType)
         return None if text.lower() in ("null", "none") else _parse(text, inner, key)
     if origin is tuple:
         try:
@@ -70,8 +72,8 @@ def _typed(value: Any, kind: Any) -> Any:
     """A value from JSON as a type made of tuples, settings, numbers and strings. Raises `ValueError` where it is of another
     type."""
     if is_dataclass(kind) and isinstance(kind, type) and isinstance(value, dict):
-        known = {each.name for each in fields(kind)}
-        needed = {each.name for each in fields(kind) if each.default is MISSING}
+        known = {field.name for field in fields(kind)}
+        needed = {field.name for field in fields(kind) if field.default is MISSING}
         if not needed <= value.keys() <= known:
             raise ValueError
         return from_record(kind, value)

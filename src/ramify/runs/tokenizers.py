@@ -13,7 +13,7 @@ from ramify.errors import RamifyError
 from ramify.models import hf
 from ramify.progress import track
 from ramify.runs.base import RUN_FILE
-from ramify.tokenizer import Kind, Tokenizer, sample
+from ramify.tokenizer import Kind, Tokenizer, reservoir_sample
 
 TOKENIZER_BYTES = 64 * 2**20
 """Size of the uniform sample of the training split on which a tokenizer is trained."""
@@ -37,9 +37,9 @@ def tokenizer_of(
 ) -> Tokenizer:
     """The tokenizer of a run in the folder `out`: its own if it is resumed, else the configured one, that of the checkpoint
     `init`, or a newly trained one, with `marks` for the ends of paragraphs and documents."""
-    own = out / "tokenizer.json"
-    if own.exists() and (out / RUN_FILE).exists():
-        return Tokenizer.load(own)
+    saved = out / "tokenizer.json"
+    if saved.exists() and (out / RUN_FILE).exists():
+        return Tokenizer.load(saved)
     if config.path and init and hub.saved_config(init) is not None:
         raise RamifyError(f"--init {init} has its own tokenizer, which its weights require. Leave --tokenizer out.")
     path = config.path or init
@@ -56,9 +56,9 @@ def tokenizer_of(
     return train_tokenizer(store, config, seed=seed, marks=marks)
 
 
-def _check_pieces(own: Tokenizer, theirs: Tokenizer, path: str, init: str) -> None:
+def _check_pieces(tokenizer: Tokenizer, theirs: Tokenizer, path: str, init: str) -> None:
     """Raise if the tokenizer lacks pieces of the checkpoint, whose vectors belong to them."""
-    if other := [piece for piece, number in theirs.ids.items() if own.ids.get(piece) != number]:
+    if other := [piece for piece, number in theirs.ids.items() if tokenizer.ids.get(piece) != number]:
         raise RamifyError(
             f"--tokenizer {path} lacks pieces of {init} or numbers them differently ({other[0]!r} and "
             f"{len(other) - 1:,} more). Leave --tokenizer out."
@@ -72,7 +72,7 @@ def train_tokenizer(store: Store, config: TokenizerConfig, *, seed: int = 0, mar
     nodes = (np.arange(start, stop) for start, stop in zip(starts.tolist(), stops.tolist(), strict=True))
     texts = (text for tree_nodes in nodes for text in store.texts(tree_nodes))
     return Tokenizer.train(
-        sample(track("reading texts for the tokenizer", texts, int((stops - starts).sum())), TOKENIZER_BYTES, seed),
+        reservoir_sample(track("reading texts for the tokenizer", texts, int((stops - starts).sum())), TOKENIZER_BYTES, seed),
         kind=config.kind,
         vocab_size=config.vocab_size,
         lowercase=config.lowercase,

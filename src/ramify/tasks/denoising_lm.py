@@ -84,9 +84,9 @@ class DenoisingLM(StreamTask):
         return {"denoising_lm": 0.0 if batch.answers is None else batch.answers.total}
 
     def losses(self, batch: StreamBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any) -> Losses:
-        found = self.predict(batch, state)
-        weights = found.targets.weight.flatten() / divisors["denoising_lm"]
-        yield {"denoising_lm": self.head.loss(found.states, found.targets.labels.flatten(), weights)}, found.state
+        predicted = self.predict(batch, state)
+        weights = predicted.targets.weight.flatten() / divisors["denoising_lm"]
+        yield {"denoising_lm": self.head.loss(predicted.states, predicted.targets.labels.flatten(), weights)}, predicted.state
 
     def predict(self, batch: StreamBatch, state: State | None) -> Predicted:
         hidden = self.backbone(batch, state)

@@ -65,18 +65,18 @@ def choose(words: Words, budget: Ints, random: Ints, lengths: Ints | None) -> Ch
     leader = np.full(int(words.end[-1]) if len(words.end) else 0, -1, dtype=np.int64)
     taken = [False] * len(begin)
     for first in order:
-        own = row[first]
-        if not left[own] or taken[first]:
+        current_row = row[first]
+        if not left[current_row] or taken[first]:
             continue
         stop = first + (1 if lengths is None else int(lengths[first]))
         for word in range(first, min(stop, len(begin))):
-            if row[word] != own or (word > first and begin[word] != end[word - 1]):
+            if row[word] != current_row or (word > first and begin[word] != end[word - 1]):
                 break
             if taken[word]:
                 continue
-            if end[word] - begin[word] > left[own]:
+            if end[word] - begin[word] > left[current_row]:
                 break
-            left[own] -= end[word] - begin[word]
+            left[current_row] -= end[word] - begin[word]
             taken[word] = True
             leader[begin[word] : end[word]] = begin[first]
     index = np.flatnonzero(leader >= 0)

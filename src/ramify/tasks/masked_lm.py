@@ -242,10 +242,10 @@ class MaskedLM(Task[Batch]):
         config = self.config
         rate = config.mask_rate if rate is None else rate
         _check_rate(rate, "mask_rate")
-        own = batch.maskable
+        num_maskable = batch.num_maskable
         # The length counts special tokens. Halves are rounded to even, as by Python's `round`.
         whole = batch.own_tokens
-        chosen = np.minimum(np.maximum(np.round(rate * whole), 1), own).astype(np.int64)
+        chosen = np.minimum(np.maximum(np.round(rate * whole), 1), num_maskable).astype(np.int64)
         if config.max_predictions is not None:
             chosen = np.minimum(chosen, config.max_predictions)
         rows = torch.repeat_interleave(
@@ -254,7 +254,7 @@ class MaskedLM(Task[Batch]):
             output_size=batch.targets.total,
         )
         # A text has the same draws wherever it stands in its row.
-        first = batch.targets.lengths - batch.frame.after - torch.from_numpy(own).to(seeds.device)
+        first = batch.targets.lengths - batch.frame.after - torch.from_numpy(num_maskable).to(seeds.device)
         place = batch.targets.positions - first.index_select(0, rows)
         seed = seeds.index_select(0, rows)
         random = counter_rng.random_bits(seed, place * 4) & (2**32 - 1)
@@ -262,10 +262,10 @@ class MaskedLM(Task[Batch]):
             index = leader = self._pieces(batch, rows, random, chosen, masking)
         else:
             words = self._words(batch, random, counter_rng.uniform(seed, place * 4 + 3), chosen)
-            index, leader = (torch.from_numpy(each).to(seeds.device) for each in (words.index, words.leader))
+            index, leader = (torch.from_numpy(tokens).to(seeds.device) for tokens in (words.index, words.leader))
             chosen = words.counts
 
-        answers = batch.labels.index_select(0, index)
+        answers = batch.target_ids.index_select(0, index)
         seed, own_place, place = seed.index_select(0, index), place.index_select(0, index), place.index_select(0, leader)
         action = counter_rng.uniform(seed, place * 4 + 1)
         drawn = self.choices[counter_rng.randint(len(self.choices), seed, own_place * 4 + 2)]
@@ -280,8 +280,8 @@ class MaskedLM(Task[Batch]):
         return replace(
             batch,
             target_ids=target_ids,
-            labels=answers,
             output_positions=select_positions(index, chosen, batch.targets, batch.readers),
+            labels=answers,
         )
 
     def _pieces(
@@ -295,7 +295,7 @@ class MaskedLM(Task[Batch]):
             key = -uniform.log() / self.word_weight.index_select(0, batch.target_ids)
             random = key.float().view(torch.int32).long()
         # Maskable tokens come first in each row, in random order. The first `chosen` of each row are masked.
-        order = torch.argsort((rows << 33) | ((batch.labels == IGNORE).long() << 32) | random, stable=True)
+        order = torch.argsort((rows << 33) | ((~batch.maskable).long() << 32) | random, stable=True)
         lengths = batch.targets.host_lengths
         starts = np.cumsum(lengths) - lengths
         taken = np.repeat(starts - (np.cumsum(chosen) - chosen), chosen) + np.arange(chosen.sum())
@@ -305,7 +305,7 @@ class MaskedLM(Task[Batch]):
         """Random words or spans of each row. They are chosen one after the other, which is fastest on the host."""
         assert self.word_starts is not None
         lengths = batch.targets.host_lengths
-        ids, maskable = batch.target_ids.cpu().numpy(), (batch.labels != IGNORE).cpu().numpy()
+        ids, maskable = batch.target_ids.cpu().numpy(), batch.maskable.cpu().numpy()
         words = Words.of(self.word_starts[ids], maskable, np.cumsum(lengths) - lengths)
         order = random.cpu().numpy()[words.begin]
         spans = span_lengths(uniform.cpu().numpy()[words.begin]) if self.config.mask_unit == "span" else None
@@ -321,16 +321,16 @@ class MaskedLM(Task[Batch]):
         weight = batch.weight
         if self.config.loss_norm == "tokens":
             weight = weight * self._num_masked(batch)
-        found = {MASKED_LM: float(weight.sum())}
+        counts = {MASKED_LM: float(weight.sum())}
         if self.next_head is not None:
-            found[NEXT_SENTENCE] = float(len(batch.targets)) if batch.pair_labels is not None else 0.0
+            counts[NEXT_SENTENCE] = float(len(batch.targets)) if batch.pair_labels is not None else 0.0
         if self.own_words is not None:
             # A batch without examples has no node weights. It occurs on ranks that have no part in the last step of an epoch.
             spoken = batch.nodes.lengths > batch.frame.num_special
-            found["own_words"] = 0.0 if batch.node_weight is None else float((batch.node_weight * spoken).sum())
+            counts["own_words"] = 0.0 if batch.node_weight is None else float((batch.node_weight * spoken).sum())
         if self.reply_words is not None:
-            found["reply_words"] = float((batch.weight * (batch.contexts.lengths > 0)).sum())
-        return found
+            counts["reply_words"] = float((batch.weight * (batch.contexts.lengths > 0)).sum())
+        return counts
 
     def losses(self, batch: Batch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any) -> Losses:
         if not self._in_parts(batch):
@@ -385,14 +385,14 @@ class MaskedLM(Task[Batch]):
         self, vectors: Float[Tensor, "node dim"], batch: Batch, divisors: Mapping[str, float]
     ) -> dict[str, Tensor]:
         """The bag-of-words losses of a batch: means over a text's words, weighted by node or target."""
-        found: dict[str, Tensor] = {}
+        losses: dict[str, Tensor] = {}
         for name, head, bags in (
             ("own_words", self.own_words, self._own_bags),
             ("reply_words", self.reply_words, self._reply_bags),
         ):
             if head is not None:
-                found[name] = head.loss(vectors, bags(batch)) * (getattr(self.config, name) / divisors[name])
-        return found
+                losses[name] = head.loss(vectors, bags(batch)) * (getattr(self.config, name) / divisors[name])
+        return losses
 
     def _own_bags(self, batch: Batch) -> Bags:
         """The words of every node, predicted by its own vector."""
@@ -402,6 +402,7 @@ class MaskedLM(Task[Batch]):
     def _reply_bags(self, batch: Batch) -> Bags:
         """The words of every target, predicted by the vector of its nearest context node, which is the last."""
         assert batch.output_positions is not None
+        assert batch.labels is not None
         clean = batch.target_ids.index_copy(0, batch.output_positions.index, batch.labels)
         reads = batch.contexts.lengths > 0
         last = (batch.contexts.offsets[1:].long() - 1).clamp(min=0)
@@ -424,17 +425,18 @@ class MaskedLM(Task[Batch]):
 
     def _target_losses(self, hidden: Hidden, batch: Batch, divisors: Mapping[str, float]) -> dict[str, Tensor]:
         """The losses of the targets' masked tokens and second segments."""
-        found = {MASKED_LM: self._loss(*self.masked_states(hidden, batch), batch) * (1.0 / divisors[MASKED_LM])}
+        losses = {MASKED_LM: self._loss(*self.masked_states(hidden, batch), batch) * (1.0 / divisors[MASKED_LM])}
         if self._predicts_next(batch) and batch.pair_labels is not None:
             loss = F.cross_entropy(self.next_scores(hidden, batch), batch.pair_labels, reduction="sum")
-            found[NEXT_SENTENCE] = loss * (self.config.next_sentence / divisors[NEXT_SENTENCE])
-        return found
+            losses[NEXT_SENTENCE] = loss * (self.config.next_sentence / divisors[NEXT_SENTENCE])
+        return losses
 
     def masked_states(self, hidden: Hidden, batch: Batch) -> tuple[Float[Tensor, "masked dim"], Int[Tensor, " masked"]]:
         """The states of a corrupted batch's masked tokens, and their labels."""
+        assert batch.output_positions is not None
+        assert batch.labels is not None
         if not self._predicts_next(batch):
             return hidden.tokens, batch.labels
-        assert batch.output_positions is not None
         counts = batch.output_positions.rows.host_lengths
         # The first output position of each row is its first token.
         masked = np.delete(np.arange(int(counts.sum())), np.cumsum(counts) - counts)

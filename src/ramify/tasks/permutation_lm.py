@@ -92,21 +92,21 @@ class PermutationLM(StreamTask, Decodes):
         return factorization_order(late, parts, random, self.config.permutation_block)
 
     def counts(self, batch: StreamBatch, phase: str) -> dict[str, float]:
-        found = {"permutation_lm": 0.0 if batch.targets is None else batch.targets.total}
+        counts = {"permutation_lm": 0.0 if batch.targets is None else batch.targets.total}
         if self.next_segment is not None:
-            found["next_segment"] = float(len(batch.input_ids))
-        return found
+            counts["next_segment"] = float(len(batch.input_ids))
+        return counts
 
     def losses(self, batch: StreamBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any) -> Losses:
-        found = self.predict(batch, state)
-        weights = found.targets.weight.flatten() / divisors["permutation_lm"]
-        losses = {"permutation_lm": self.head.loss(found.states, found.targets.labels.flatten(), weights)}
+        predicted = self.predict(batch, state)
+        weights = predicted.targets.weight.flatten() / divisors["permutation_lm"]
+        losses = {"permutation_lm": self.head.loss(predicted.states, predicted.targets.labels.flatten(), weights)}
         if self.next_segment is not None:
-            assert found.tokens is not None
+            assert predicted.tokens is not None
             assert batch.is_next is not None
-            loss = F.cross_entropy(self.next_segment(found.tokens[:, -1]), batch.is_next, reduction="sum")
+            loss = F.cross_entropy(self.next_segment(predicted.tokens[:, -1]), batch.is_next, reduction="sum")
             losses["next_segment"] = loss * (self.config.next_segment / divisors["next_segment"])
-        yield losses, found.state
+        yield losses, predicted.state
 
     def predict(self, batch: StreamBatch, state: State | None) -> Predicted:
         assert batch.targets is not None

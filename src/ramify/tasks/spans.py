@@ -162,9 +162,9 @@ def choose_targets(
     chosen = []
     for (start, stop), count in zip(parts, counts, strict=True):
         if batch.direction[row] > 0:
-            found = spans.draw(starts[start:stop], allowed[start:stop], count, random)
+            drawn = spans.draw(starts[start:stop], allowed[start:stop], count, random)
         else:
-            found = spans.draw(starts[start:stop][::-1], allowed[start:stop][::-1], count, random)
-            found = (stop - start - 1 - found)[::-1]
-        chosen.append(start + found)
+            drawn = spans.draw(starts[start:stop][::-1], allowed[start:stop][::-1], count, random)
+            drawn = (stop - start - 1 - drawn)[::-1]
+        chosen.append(start + drawn)
     return np.concatenate(chosen)

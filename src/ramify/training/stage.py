@@ -21,13 +21,13 @@ def token_budget(view: View[Any], config: TrainConfig, seed: int, world_size: in
     return TokenBudget(costs, config.budget, seed=seed, world_size=world_size, rank=rank)
 
 
-def stream(rows: int) -> "MakeSampler[View[Any]]":
-    """Examples in their own order, with `rows` rows of a view side by side, for tasks that carry a state."""
-    return partial(_stream, rows)
+def stream(streams: int) -> "MakeSampler[View[Any]]":
+    """Examples in their own order, with so many streams of a view side by side, for tasks that carry a state."""
+    return partial(_stream, streams)
 
 
-def _stream(rows: int, view: View[Any], config: TrainConfig, seed: int, world_size: int, rank: int) -> Stream:
-    return Stream(len(view), rows, world_size=world_size, rank=rank)
+def _stream(streams: int, view: View[Any], config: TrainConfig, seed: int, world_size: int, rank: int) -> Stream:
+    return Stream(len(view), streams, world_size=world_size, rank=rank)
 
 
 ViewT = TypeVar("ViewT", bound=View[Any])

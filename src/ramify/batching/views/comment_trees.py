@@ -72,10 +72,10 @@ def units(
         is_target = (np.asarray(forest.store.depth)[forest.node] > 0) | predict_post
     chained = np.bincount(forest.node, minlength=forest.store.num_nodes)[forest.node]
     for tree in np.asarray(trees, dtype=np.int64).tolist():
-        own = slice(int(forest.offsets[tree]), int(forest.offsets[tree + 1]))
-        asked = is_target[own].copy()
+        span = slice(int(forest.offsets[tree]), int(forest.offsets[tree + 1]))
+        asked = is_target[span].copy()
         if only is not None:
-            asked &= only[own]
+            asked &= only[span]
         if not asked.any():
             continue
         if regime == "tree":
@@ -86,9 +86,9 @@ def units(
             parts = _threads(forest, tree, asked, threads_over, regime == "threads_debiased")
         elif regime == "middle":
             local = _local(forest, tree)
-            name, depth = _name(forest, tree), forest.depth[own]
+            name, depth = _name(forest, tree), forest.depth[span]
             parts = []
-            for nodes, parent in _by_root(local, forest.root[own]):
+            for nodes, parent in _by_root(local, forest.root[span]):
                 pieces = split(parent, max_tree_size, pack=pack, bound=bound, weighting=weighting, name=name)
                 parts += [part._replace(nodes=nodes[part.nodes]) for part in _pieces(pieces, asked[nodes], depth[nodes])]
             if step_per == "tree" and parts:
@@ -99,7 +99,7 @@ def units(
         else:
             raise RamifyError(f"regime must be naive, threads, threads_debiased, tree or middle, but is {regime!r}.")
         for part in parts:
-            targets.append(part.nodes + own.start)
+            targets.append(part.nodes + span.start)
             weights.append(part.weights)
             top.append(part.top)
     if not targets:
@@ -111,7 +111,7 @@ def units(
     return Units(
         flat,
         np.concatenate(weights) / chained[flat],
-        np.cumsum([len(each) for each in targets]),
+        np.cumsum([len(nodes) for nodes in targets]),
         np.concatenate(top),
     )
 
@@ -169,10 +169,10 @@ def _threads(
 def _pieces(pieces: Sequence[Piece], asked: NDArray[np.bool_], depth: Ints) -> Iterator[_Part]:
     for piece in pieces:
         targets = np.array(piece.targets, dtype=np.int64)
-        own = asked[targets]
-        if own.any():
+        kept = asked[targets]
+        if kept.any():
             highest = depth[[*piece.context, *piece.targets]].min()
-            yield _Part(targets[own], np.array(piece.weights)[own], np.full(own.sum(), highest))
+            yield _Part(targets[kept], np.array(piece.weights)[kept], np.full(kept.sum(), highest))
 
 
 def _childless(local: Ints) -> NDArray[np.bool_]:
@@ -225,18 +225,18 @@ class Discussions(View[Example]):
         self.input = input
         self.seed = seed
         special = forest.layout.num_special
-        own = np.minimum(forest.length, input.max_tokens - special) + special
+        lengths = np.minimum(forest.length, input.max_tokens - special) + special
         self._readers = np.zeros(len(forest.parent), dtype=np.int32)
         """The number of units that read each node."""
         starts = np.concatenate([[0], parts.ends[:-1]])
-        self._target_tokens = np.add.reduceat(own[parts.targets], starts)
+        self._target_tokens = np.add.reduceat(lengths[parts.targets], starts)
         if input.concatenate:
-            rows = own + (_tokens_above(forest, own) if input.context not in BLIND else 0)
-            self._costs = np.add.reduceat(np.maximum(own, np.minimum(rows, input.concatenate))[parts.targets], starts)
+            rows = lengths + (_tokens_above(forest, lengths) if input.context not in BLIND else 0)
+            self._costs = np.add.reduceat(np.maximum(lengths, np.minimum(rows, input.concatenate))[parts.targets], starts)
         else:
             self._costs = self._target_tokens.copy()
             for unit, node in _read_by_units(forest, parts, input):
-                np.add.at(self._costs, unit, own[node])
+                np.add.at(self._costs, unit, lengths[node])
                 np.add.at(self._readers, node, 1)
         # A text without tokens has nothing to predict; it still serves as context.
         self._weight = np.where(forest.length[parts.targets] > 0, parts.weights, 0.0)
@@ -286,9 +286,9 @@ class Discussions(View[Example]):
         """
         if self._others is None:
             return 1.0 / self._readers[context]
-        own, _ = ancestors(self.forest, targets, self.input.context_length, self.input.rule, top)
-        replaced = (1.0 / self._readers[np.unique(own)]).sum()
-        return np.full(len(context), replaced / max(1, len(np.unique(context))))
+        replaced, _ = ancestors(self.forest, targets, self.input.context_length, self.input.rule, top)
+        weight = (1.0 / self._readers[np.unique(replaced)]).sum()
+        return np.full(len(context), weight / max(1, len(np.unique(context))))
 
 
 def _parents_inside(forest: Forest, targets: Ints, top: Ints) -> tuple[Ints, NDArray[np.bool_]]:
@@ -347,11 +347,11 @@ def _read_by_units(forest: Forest, parts: Units, input: TextInput) -> Iterator[t
         reached, distance = joined[on] // count * count + forest.parent[joined[on] % count], steps[on] + 1
 
 
-def _tokens_above(forest: Forest, own: Ints) -> Ints:
-    """Tokens of all ancestors of each node in a concatenated row, where a separator follows each text. `own` counts a text with
-    its special tokens."""
-    separated = own - forest.layout.num_special + len(forest.layout.separator)
-    total = np.zeros(len(own), dtype=np.int64)
+def _tokens_above(forest: Forest, lengths: Ints) -> Ints:
+    """Tokens of all ancestors of each node in a concatenated row, where a separator follows each text. `lengths` count a text
+    with its special tokens."""
+    separated = lengths - forest.layout.num_special + len(forest.layout.separator)
+    total = np.zeros(len(lengths), dtype=np.int64)
     order = np.argsort(forest.depth, kind="stable")
     ends = np.cumsum(np.bincount(forest.depth))
     for start, stop in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
@@ -406,14 +406,14 @@ class _Strangers:
             )
 
     def draw(self, targets: Ints, random: np.random.Generator) -> Ints:
-        own = int(self.forest.tree_of(targets[:1])[0])
+        tree = int(self.forest.tree_of(targets[:1])[0])
         depth = self.forest.depth[targets]
         first = int(np.searchsorted(self.deepest, depth.max()))
         candidates = self.trees[first:]
-        candidates = candidates[candidates != own]
+        candidates = candidates[candidates != tree]
         if len(candidates) == 0:
             # No other tree is as deep.
-            candidates = self.trees[self.trees != own][-1:]
+            candidates = self.trees[self.trees != tree][-1:]
         other = int(candidates[random.integers(len(candidates))])
         nodes = np.arange(self.forest.offsets[other], self.forest.offsets[other + 1])
         levels = self.forest.depth[nodes]
@@ -436,7 +436,7 @@ class _Branches:
     """All nodes by tree, depth and parent."""
     start: Ints
     """The place in `order` of the tree's first node with the same depth."""
-    own: Ints
+    family: Ints
     """The place in `order` of the first child of the same parent."""
     siblings: Ints
     """Number of children of the same parent, the node itself included."""
@@ -449,17 +449,17 @@ class _Branches:
         nodes = nodes[np.lexsort((forest.parent[nodes], forest.depth[nodes], forest.root[nodes]))]
         tree, depth, parent = forest.root[nodes], forest.depth[nodes], forest.parent[nodes]
         levels, families = _first_of_run(tree, depth), _first_of_run(tree, depth, parent)
-        found = cls(nodes, *(np.zeros(len(forest.parent), np.int64) for _ in range(4)))
-        found.start[nodes], found.own[nodes] = levels, families
-        found.siblings[nodes] = _run_sizes(families)
-        found.count[nodes] = _run_sizes(levels) - _run_sizes(families)
-        return found
+        branches = cls(nodes, *(np.zeros(len(forest.parent), np.int64) for _ in range(4)))
+        branches.start[nodes], branches.family[nodes] = levels, families
+        branches.siblings[nodes] = _run_sizes(families)
+        branches.count[nodes] = _run_sizes(levels) - _run_sizes(families)
+        return branches
 
     def draw(self, targets: Ints, random: np.random.Generator) -> Ints:
         """A random comment of another branch for each target; all are equally likely."""
         count = self.count[targets]
         picks = self.start[targets] + np.minimum((random.random(len(targets)) * count).astype(np.int64), count - 1)
-        return self.order[picks + np.where(picks >= self.own[targets], self.siblings[targets], 0)]
+        return self.order[picks + np.where(picks >= self.family[targets], self.siblings[targets], 0)]
 
 
 def _first_of_run(*keys: Ints) -> Ints:

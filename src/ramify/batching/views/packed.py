@@ -167,7 +167,7 @@ class SentencePairs(TextRows):
     def example(self, number: int, epoch: int = 0) -> TextRow:
         rows = self.drawn(epoch)
         start, middle, second, stop = rows.borders[number].tolist()
-        one, other = (self.text.ids[each].astype(np.int64) for each in (slice(start, middle), slice(second, stop)))
+        one, other = (self.text.ids[part].astype(np.int64) for part in (slice(start, middle), slice(second, stop)))
         ids, types = self.layout.wrap_pair(one, other), self.layout.types_of(len(one), len(other))
         special = np.ones(len(ids), dtype=bool)
         first = len(self.layout.before)
@@ -228,13 +228,13 @@ def draw_pairs(text: RunningText, room: int, config: PairConfig, random: np.rand
     return PairPass(np.array(rows, dtype=np.int64).reshape(-1, 4), np.array(randoms, dtype=bool), cut)
 
 
-def _elsewhere(documents: Ints, own: int, start: int, end: int, random: np.random.Generator) -> tuple[int, int]:
+def _elsewhere(documents: Ints, document: int, start: int, end: int, random: np.random.Generator) -> tuple[int, int]:
     """A random sentence of another document, and the end of that document. In a text of one document: a sentence outside the
     chunk `[start, end)`, and the sentence at which the chunk or the text ends what follows it."""
     others = len(documents) - 2
     if others:
         other = int(random.integers(others))
-        other += other >= own
+        other += other >= document
         return int(random.integers(documents[other], documents[other + 1])), int(documents[other + 1])
     place = int(random.integers(int(documents[-1]) - (end - start)))
     return (place, start) if place < start else (place + end - start, int(documents[-1]))

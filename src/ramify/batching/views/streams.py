@@ -62,19 +62,20 @@ class StreamInput:
 class StreamConfig:
     """The streams that are read side by side."""
 
-    rows: int = 8
+    streams: int = 8
     """Number of streams that the text is cut into. Every batch holds one row of each, per direction."""
     directions: Literal["both", "forward", "backward"] = "both"
     """both: every stream is read forwards and backwards (`bi_data` in the published code)."""
 
     def __post_init__(self) -> None:
         check_fields(self, "view.")
-        if self.rows < 1:
-            raise RamifyError(f"view.rows must be at least 1, but is {self.rows}.")
+        if self.streams < 1:
+            raise RamifyError(f"view.streams must be at least 1, but is {self.streams}.")
 
     @property
     def num_rows(self) -> int:
-        return self.rows * len(self.signs)
+        """The number of rows in a batch."""
+        return self.streams * len(self.signs)
 
     @property
     def signs(self) -> tuple[int, ...]:
@@ -116,13 +117,13 @@ class Streams(View[StreamRow]):
         self.input = input
         self.config = config
         self.seed = seed
-        self.length = text.num_tokens // config.rows
+        self.length = text.num_tokens // config.streams
         """Number of tokens of a stream. The tokens after the last stream are left out."""
         self.per_stream = (self.length - input.row_tokens) // input.reused_tokens + 1
         if self.per_stream < 1:
             raise RamifyError(
-                f"the text has {counted(text.num_tokens, 'token')}, too few for view.rows={config.rows} streams with rows of "
-                f"input.row_tokens={input.row_tokens}. Lower view.rows or input.row_tokens, or take more text."
+                f"the text has {counted(text.num_tokens, 'token')}, too few for view.streams={config.streams} with rows of "
+                f"input.row_tokens={input.row_tokens}. Lower view.streams or input.row_tokens, or take more text."
             )
 
     @property
@@ -144,13 +145,13 @@ class Streams(View[StreamRow]):
     @property
     def left_out(self) -> int:
         """Number of tokens at the ends of streams that no row reuses or begins with."""
-        return self.text.num_tokens - self.config.rows * (self.per_stream * self.input.reused_tokens)
+        return self.text.num_tokens - self.config.streams * (self.per_stream * self.input.reused_tokens)
 
     def example(self, number: int, epoch: int = 0) -> StreamRow:
         stream, place = divmod(number, self.per_stream)
-        direction = self.config.signs[stream // self.config.rows]
+        direction = self.config.signs[stream // self.config.streams]
         input, start = self.input, place * self.input.reused_tokens
-        source = _Stream(self.text, stream % self.config.rows * self.length, self.length, direction)
+        source = _Stream(self.text, stream % self.config.streams * self.length, self.length, direction)
         end = start + input.reused_tokens
         if input.segments == "none":
             ids = source.ids(start, start + input.row_tokens)

@@ -24,30 +24,33 @@ LONG = 4
 class JudgedRows:
     """Rows with the draws of training, and the checker's judgement."""
 
-    judged: list[NDArray[np.float64]] = field(default_factory=list)
+    predicted: list[NDArray[np.float64]] = field(default_factory=list)
     share: list[NDArray[np.float64]] = field(default_factory=list)
     marked: list[NDArray[np.float64]] = field(default_factory=list)
     """The number of marked children of each row; NaN if the model is not told."""
     counts: list[Ints] = field(default_factory=list)
 
-    def add(self, judged: NDArray[np.float64], share: NDArray[np.float64], marked: NDArray[np.float64], counts: Ints) -> None:
-        self.judged.append(judged)
+    def add(
+        self, predicted: NDArray[np.float64], share: NDArray[np.float64], marked: NDArray[np.float64], counts: Ints
+    ) -> None:
+        self.predicted.append(predicted)
         self.share.append(share)
         self.marked.append(marked)
         self.counts.append(counts)
 
     def measure(self) -> Measure:
         """The mean squared error on rows with several children, beside that of the marks alone and of the expected share."""
-        judged, share, marked, counts = (
-            np.concatenate(each) if each else np.zeros(0) for each in (self.judged, self.share, self.marked, self.counts)
+        predicted, share, marked, counts = (
+            np.concatenate(arrays) if arrays else np.zeros(0)
+            for arrays in (self.predicted, self.share, self.marked, self.counts)
         )
         long = counts >= LONG
-        judged, share, marked, counts = judged[long], share[long], marked[long], counts[long]
+        predicted, share, marked, counts = predicted[long], share[long], marked[long], counts[long]
         constant = (EXPECTED_SHARE - share) ** 2
         guess = np.where(np.isnan(marked), EXPECTED_SHARE, marked / (2 * np.maximum(counts, 1)))
-        own, by_marks = (judged - share) ** 2, (guess - share) ** 2
-        p = bootstrap_ratio(np.asarray(own - by_marks, dtype=np.float64), np.ones(len(own), dtype=np.int64)).p
-        return Measure(mean(own), mean(by_marks), mean(constant), len(own), p)
+        errors, by_marks = (predicted - share) ** 2, (guess - share) ** 2
+        p = bootstrap_ratio(np.asarray(errors - by_marks, dtype=np.float64), np.ones(len(errors), dtype=np.int64)).p
+        return Measure(mean(errors), mean(by_marks), mean(constant), len(errors), p)
 
 
 @dataclass(frozen=True)
@@ -73,11 +76,11 @@ class Judged:
 def sources(held: HeldOut, number: int) -> dict[str, Ints | None]:
     """The restriction on replacements, by the name of the measure: a replacement shares this with its child. None: there is no
     restriction."""
-    found: dict[str, Ints | None] = {"probing_auroc": None}
+    restrictions: dict[str, Ints | None] = {"probing_auroc": None}
     nearby = None if number == 0 else held.node_above(number - 1, 2)
     if nearby is not None:
-        found["probing_auroc.nearby"] = nearby
-    return found
+        restrictions["probing_auroc.nearby"] = nearby
+    return restrictions
 
 
 @torch.no_grad()
@@ -89,20 +92,20 @@ def probing_measures(held: HeldOut, number: int, floors: FittedFloors, most: int
     in `.nearby` by nodes of the same node two levels above with another parent.
     """
     rows, children = probes(held, number, most)
-    own = _numbers(held, number, rows, children)
+    numbers = _numbers(held, number, rows, children)
     kept = scores_of(held, number, rows, children, None, advance)
-    found: Measures = {}
+    measures: Measures = {}
     for place, (name, nodes) in enumerate(sources(held, number).items()):
-        chosen = _replacements(held, number, own, nodes, place)
+        chosen = _replacements(held, number, numbers, nodes, place)
         known = np.flatnonzero(chosen >= 0)
         some = (rows[known], children[known])
         replaced = scores_of(held, number, *some, chosen[known], advance)
         if number == 0:
-            simple = _by_pairs(held, floors, *some, own[known], chosen[known])
+            simple = _by_pairs(held, floors, *some, numbers[known], chosen[known])
         else:
-            simple = _by_siblings(held, number, *some, own[known], chosen[known])
-        found[name] = Judged(rows[known], kept[known], replaced, *simple).measure()
-    return found
+            simple = _by_siblings(held, number, *some, numbers[known], chosen[known])
+        measures[name] = Judged(rows[known], kept[known], replaced, *simple).measure()
+    return measures
 
 
 def _numbers(held: HeldOut, number: int, rows: Ints, children: Ints) -> Ints:
@@ -111,32 +114,32 @@ def _numbers(held: HeldOut, number: int, rows: Ints, children: Ints) -> Ints:
     return np.array([held.children_of(number, row)[child] for row, child in pairs], dtype=np.int64)
 
 
-def _replacements(held: HeldOut, number: int, own: Ints, nodes: Ints | None, place: int) -> Ints:
+def _replacements(held: HeldOut, number: int, numbers: Ints, nodes: Ints | None, place: int) -> Ints:
     """A replacement for each child: a token id, or a row below; -1 if a few draws found none of other content."""
     random = generator(held.seed, number, place, 2)
-    found = np.full(len(own), -1)
+    chosen = np.full(len(numbers), -1)
     if number == 0:
         ids = held.rows.ids.astype(np.int64)
         for _ in range(1 + RETRIES):
-            drawn = ids[random.integers(len(ids), size=len(own))] if len(ids) else ids
-            found = np.where((found < 0) & (drawn != ids[own]), drawn, found) if len(ids) else found
-        return found
+            drawn = ids[random.integers(len(ids), size=len(numbers))] if len(ids) else ids
+            chosen = np.where((chosen < 0) & (drawn != ids[numbers]), drawn, chosen) if len(ids) else chosen
+        return chosen
     pool = held.pools[number - 1]
     if nodes is None:
         for _ in range(1 + RETRIES):
-            drawn = random.integers(len(pool.tree), size=len(own)) if len(pool.tree) else found
-            fits = (found < 0) & (pool.content[drawn] != pool.content[own]) & (pool.tree[drawn] != pool.tree[own])
-            found = np.where(fits, drawn, found)
-        return found
+            drawn = random.integers(len(pool.tree), size=len(numbers)) if len(pool.tree) else chosen
+            fits = (chosen < 0) & (pool.content[drawn] != pool.content[numbers]) & (pool.tree[drawn] != pool.tree[numbers])
+            chosen = np.where(fits, drawn, chosen)
+        return chosen
     parents = held.node_above(number - 1, 1)
     assert parents is not None
     order = np.argsort(nodes, kind="stable")
-    low, high = (np.searchsorted(nodes[order], nodes[own], side=side) for side in ("left", "right"))
+    low, high = (np.searchsorted(nodes[order], nodes[numbers], side=side) for side in ("left", "right"))
     for _ in range(1 + RETRIES):
-        drawn = order[low + (random.random(len(own)) * (high - low)).astype(np.int64)] if len(own) else own
-        fits = (found < 0) & (nodes[own] >= 0) & (parents[drawn] != parents[own])
-        found = np.where(fits & (pool.content[drawn] != pool.content[own]), drawn, found)
-    return found
+        drawn = order[low + (random.random(len(numbers)) * (high - low)).astype(np.int64)] if len(numbers) else numbers
+        fits = (chosen < 0) & (nodes[numbers] >= 0) & (parents[drawn] != parents[numbers])
+        chosen = np.where(fits & (pool.content[drawn] != pool.content[numbers]), drawn, chosen)
+    return chosen
 
 
 def scores_of(
@@ -148,28 +151,28 @@ def scores_of(
     """
     task, items = held.task, held.items[number]
     counts = held.level(number).children[rows]
-    found = np.zeros(len(rows))
+    scores = np.zeros(len(rows))
     for part in copies(held, number, rows, children):
         slots = part.batch.slots
         if chosen is not None:
             drawn = torch.from_numpy(NUM_MARKS + chosen[part.start : part.stop]).to(task.device)
             slots = slots.index_copy(0, part.slot, drawn)
         marks = None if task.config.marks == "none" else torch.zeros_like(slots).index_fill(0, part.slot, 1)
-        judged = task.replaced_share(number, items, slots, part.batch.rows, marks)
-        share = judged.index_select(0, part.row).double().cpu().numpy()
-        found[part.start : part.stop] = share * counts[part.start : part.stop]
+        shares = task.replaced_share(number, items, slots, part.batch.rows, marks)
+        share = shares.index_select(0, part.row).double().cpu().numpy()
+        scores[part.start : part.stop] = share * counts[part.start : part.stop]
         advance(part.stop - part.start)
-    return found
+    return scores
 
 
 def _by_pairs(
-    held: HeldOut, floors: FittedFloors, rows: Ints, children: Ints, own: Ints, chosen: Ints
+    held: HeldOut, floors: FittedFloors, rows: Ints, children: Ints, numbers: Ints, chosen: Ints
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Tokens without the checker: the rarer its pair with the token before, the likelier a token was replaced."""
     ids = held.rows.ids.astype(np.int64)
     kept, replaced = np.zeros(len(rows)), np.zeros(len(rows))
     for item, (row, child, place, drawn) in enumerate(
-        zip(rows.tolist(), children.tolist(), own.tolist(), chosen.tolist(), strict=True)
+        zip(rows.tolist(), children.tolist(), numbers.tolist(), chosen.tolist(), strict=True)
     ):
         counts = floors.of(row)
         previous = BOS if child == 0 else NUM_MARKS + int(ids[place - 1])
@@ -179,13 +182,13 @@ def _by_pairs(
 
 
 def _by_siblings(
-    held: HeldOut, number: int, rows: Ints, children: Ints, own: Ints, chosen: Ints
+    held: HeldOut, number: int, rows: Ints, children: Ints, numbers: Ints, chosen: Ints
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Nodes without the checker: a vector far from the mean of its siblings, by cosine, was likely replaced."""
     pool = held.pools[number - 1]
     kept, replaced = np.zeros(len(rows)), np.zeros(len(rows))
     for item, (row, child) in enumerate(zip(rows.tolist(), children.tolist(), strict=True)):
         middle = pool.vectors[np.delete(held.children_of(number, row), child)].mean(0)
-        for scores, vector in ((kept, pool.vectors[own[item]]), (replaced, pool.vectors[chosen[item]])):
+        for scores, vector in ((kept, pool.vectors[numbers[item]]), (replaced, pool.vectors[chosen[item]])):
             scores[item] = -float(vector @ middle) / max(1e-12, float(np.linalg.norm(vector) * np.linalg.norm(middle)))
     return kept, replaced

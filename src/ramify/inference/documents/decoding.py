@@ -113,11 +113,11 @@ def decode_children(
     known = None if candidates is None else torch.from_numpy(candidates).to(device)
     with evaluating(task):
         scores = ChildScores(task, level, known)
-        found: list[DecodedRow] = []
+        decoded: list[DecodedRow] = []
         for start in range(0, len(vectors), ROWS):
             part = torch.from_numpy(np.ascontiguousarray(vectors[start : start + ROWS], dtype=np.float32)).to(device)
-            found += _decode(task, level, part, scores)
-    return found
+            decoded += _decode(task, level, part, scores)
+    return decoded
 
 
 def _decode(task: NestedAutoencoder, level: int, vectors: Float[Tensor, "row dim"], scores: ChildScores) -> list[DecodedRow]:
@@ -139,7 +139,7 @@ def _decode(task: NestedAutoencoder, level: int, vectors: Float[Tensor, "row dim
         slots = scores.children(states).index_copy(0, last, scores.last(states.index_select(0, last)))
     starts = np.cumsum(laid.host_lengths)[:-1]
     rows = zip(np.split(slots.cpu().numpy(), starts), np.split(states.float().cpu().numpy(), starts), strict=True)
-    return [_row(own, vector, decoder.length is not None) for own, vector in rows]
+    return [_row(row_slots, row_states, decoder.length is not None) for row_slots, row_states in rows]
 
 
 def _row(slots: NDArray[np.int64], states: NDArray[np.float32], fixed: bool) -> DecodedRow:

@@ -60,17 +60,17 @@ def held_out_losses(
 ) -> dict[str, float]:
     """The mean of every loss over the examples of a view (None: all), each weighted as in training."""
     chosen = np.arange(len(view)) if examples is None else examples
-    found = LossSums()
+    sums = LossSums()
     with task.evaluating():
         for start, stop in runs(view.costs[chosen], budget):
             batch = collator([view.example(int(number)) for number in chosen[start:stop]]).to(task.device)
             batch = task.draw(batch, seed + start)
             ones = dict.fromkeys(task.counts(batch, "main"), 1.0)
             for losses, _ in task.losses(batch, ones, "main", None, None):
-                found.add(task.counts(batch, "main"), losses)
+                sums.add(task.counts(batch, "main"), losses)
             if progress is not None:
                 progress(stop - start)
-    return found.means()
+    return sums.means()
 
 
 class LossSums:
@@ -128,26 +128,26 @@ def evaluate_documents(
     held, view, notes = held_out(task, store, split, trees, seed=seed, progress=steps.of)
     floors = fitted_floors(task, store, split, view.rows)
     notes.append(f"Baselines that read no vector are fitted on {floors.source}.")
-    found: dict[str, Measures] = {name: {} for name in names}
+    by_level: dict[str, Measures] = {name: {} for name in names}
     with task.evaluating(), torch.no_grad():
         tokens = max(1, round(DRAWN_TOKENS * min(1.0, rows / ROWS)))
         drawn = drawn_measures(held, view, floors, steps.of(tokens), most_tokens=tokens)
         for name, measures in drawn.items():
-            found[name] |= measures
+            by_level[name] |= measures
         for number in range(depth):
-            name, child, own = names[number + 1], names[number], steps.of(rows)
+            name, child, row_steps = names[number + 1], names[number], steps.of(rows)
             if number == 0:
-                measures, remarks = sentence_measures(held, floors, rows, own)
-                found[name] |= measures
+                measures, remarks = sentence_measures(held, floors, rows, row_steps)
+                by_level[name] |= measures
                 notes += remarks
             else:
-                found[name] |= upper_measures(held, number, floors, rows, own)
-                found[child] |= masked_child_measures(held, number, rows, steps.of(rows))
-            found[name] |= probing_measures(held, number, floors, rows, steps.of(4 * rows))
+                by_level[name] |= upper_measures(held, number, floors, rows, row_steps)
+                by_level[child] |= masked_child_measures(held, number, rows, steps.of(rows))
+            by_level[name] |= probing_measures(held, number, floors, rows, steps.of(4 * rows))
     for number in range(depth):
-        found[names[number + 1]] |= counts_of(held.level(number))
+        by_level[names[number + 1]] |= counts_of(held.level(number))
     steps.finish()
-    return DocumentScores(found, notes, len(trees), task.tokenizer.unknown(view.rows.ids))
+    return DocumentScores(by_level, notes, len(trees), task.tokenizer.unknown(view.rows.ids))
 
 
 def held_out(
@@ -273,7 +273,7 @@ def in_own_terms(task: NestedAutoencoder) -> Iterator[None]:
 def drawn_batches(held: HeldOut, view: Documents, most_tokens: int) -> Iterator[tuple[DocumentBatch, Tensor | None, int]]:
     """Batches of the examples of a view, up to about so many tokens and evenly spaced, then documents that are longer than a
     batch, with the vectors of the children; and the number of tokens."""
-    apart = np.array([each.apart for each in view.examples], dtype=bool)
+    apart = np.array([example.apart for example in view.examples], dtype=bool)
     whole = np.flatnonzero(~apart)
     share = min(1.0, most_tokens / max(1, int(view.target_tokens[whole].sum())))
     chosen = whole[spread(len(whole), max(1, round(share * len(whole))))]
@@ -321,24 +321,24 @@ def drawn_measures(
                     labels = rows.slots.index_select(0, draws.masked)
                     _, best = task.mlm_head.measure(states, labels)
                     tokens.add(batch, draws.masked.cpu().numpy(), best.cpu().numpy(), floors)
-                judged = task.replaced_share(level, encoded.items, draws.replaced_slots, rows.rows, draws.segments)
+                shares = task.replaced_share(level, encoded.items, draws.replaced_slots, rows.rows, draws.segments)
                 marked = np.full(len(rows.counts), math.nan)
                 if draws.segments is not None:
-                    own = draws.segments.index_select(0, rows.child_slot).cpu().numpy()
+                    is_marked = draws.segments.index_select(0, rows.child_slot).cpu().numpy()
                     marked = np.bincount(
-                        rows.child_row.cpu().numpy(), own.astype(np.float64), minlength=len(rows.counts)
+                        rows.child_row.cpu().numpy(), is_marked.astype(np.float64), minlength=len(rows.counts)
                     ).astype(np.float64)
-                coherence[level].add(judged.double().cpu().numpy(), draws.share.cpu().numpy(), marked, rows.counts)
+                coherence[level].add(shares.double().cpu().numpy(), draws.share.cpu().numpy(), marked, rows.counts)
                 children = encoded.parents
             advance(size)
-    found: dict[str, Measures] = {name: {} for name in task.names}
+    measures: dict[str, Measures] = {name: {} for name in task.names}
     for name, value in sums.means().items():
         kind, _, level = name.partition("_")
-        found[level][f"{kind}_loss"] = Measure(value, math.nan, math.nan, round(sums.counts[name]))
-    found[task.names[0]]["mlm_accuracy"] = tokens.measure()
+        measures[level][f"{kind}_loss"] = Measure(value, math.nan, math.nan, round(sums.counts[name]))
+    measures[task.names[0]]["mlm_accuracy"] = tokens.measure()
     for level, rows in enumerate(coherence):
-        found[task.names[level + 1]]["coherence_mse"] = rows.measure()
-    return found
+        measures[task.names[level + 1]]["coherence_mse"] = rows.measure()
+    return measures
 
 
 class MaskedTokens:

@@ -50,7 +50,7 @@ class DocumentIndex:
         count = min(k, len(scores) - (without is not None))
         # Equal scores keep the order of the store.
         best = np.argsort(-scores, kind="stable")[:count]
-        found = []
+        neighbours = []
         trees: dict[int, Tree] = {}
         for place in best.tolist():
             number = int(self.node[place])
@@ -59,8 +59,8 @@ class DocumentIndex:
                 trees[number_of_tree] = self.store.tree(number_of_tree)
             tree = trees[number_of_tree]
             text = next(texts_of_nodes(tree, [number - int(self.store.offsets[number_of_tree])]))
-            found.append(Neighbour(tree.id, self.store.ids([number])[0], float(scores[place]), text))
-        return Nearest(self.level, tuple(found))
+            neighbours.append(Neighbour(tree.id, self.store.ids([number])[0], float(scores[place]), text))
+        return Nearest(self.level, tuple(neighbours))
 
 
 def find_node(store: Store, level: str, node: str, tree: str | None) -> int:
@@ -68,16 +68,16 @@ def find_node(store: Store, level: str, node: str, tree: str | None) -> int:
     none, or if several trees have such a node."""
     numbers = store.find_all(node) if tree is None else np.array([store.find(node, tree)])
     kinds = np.array(store.column("kind", numbers).to_pylist())
-    found = numbers[kinds == level]
-    if not len(found):
+    matches = numbers[kinds == level]
+    if not len(matches):
         others = " or a ".join(sorted({kind or "node without a kind" for kind in kinds.tolist()}))
         raise RamifyError(f"node {node!r} is no {level}, but a {others}. Choose a {level}, or another level.")
-    if len(found) > 1:
-        one, other = store.tree_ids(store.tree_of(found[:2]))
+    if len(matches) > 1:
+        one, other = store.tree_ids(store.tree_of(matches[:2]))
         raise RamifyError(
-            f"node {node!r} is in {counted(len(found), 'tree')}, such as {one!r} and {other!r}. Name the tree (--tree)."
+            f"node {node!r} is in {counted(len(matches), 'tree')}, such as {one!r} and {other!r}. Name the tree (--tree)."
         )
-    return int(found[0])
+    return int(matches[0])
 
 
 def index_documents(
@@ -87,9 +87,9 @@ def index_documents(
     name = task.backbone.config.levels[level]
     numbers, vectors = [], []
     for trees in in_groups(store):
-        found = encode_nodes(task.backbone, task.tokenizer, task.input, store, trees, level, progress)
-        numbers.append(found.nodes.node[found.nodes.stored])
-        vectors.append(found.vectors[found.nodes.stored])
+        encoded = encode_nodes(task.backbone, task.tokenizer, task.input, store, trees, level, progress)
+        numbers.append(encoded.nodes.node[encoded.nodes.stored])
+        vectors.append(encoded.vectors[encoded.nodes.stored])
     if not sum(map(len, numbers)):
         raise RamifyError(f"{store.path or 'the data'} holds no {name}. Choose another level.")
     return DocumentIndex(store, name, np.concatenate(numbers), _unit_length(np.concatenate(vectors)))

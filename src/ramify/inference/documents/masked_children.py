@@ -86,28 +86,28 @@ def measure_targets(
 ) -> Measures:
     """The measures of hidden children, given a vector for each."""
     tfidf = _sibling_terms(held, number, targets)
-    found: Measures = {}
+    measures: Measures = {}
     for name, size, nodes in (("", others, None), (".nearby", nearby, held.node_above(number - 1, 2))):
         if name and nodes is None:
             continue
         table = _ranks(held, number, targets, tfidf, size, fewest, nodes)
-        found |= _summary(table, targets, name)
+        measures |= _summary(table, targets, name)
         several = targets.siblings >= 3
-        found |= _summary(np.where(several[:, None], table, math.nan), targets, f"{name}.three_or_more")
-    return found
+        measures |= _summary(np.where(several[:, None], table, math.nan), targets, f"{name}.three_or_more")
+    return measures
 
 
 def _sibling_terms(held: HeldOut, number: int, targets: Targets) -> csr_matrix:
     """The sum of the TF-IDF rows of each target's siblings."""
-    own, parents = held.pools[number - 1].tfidf, held.parents[number - 1]
+    terms, parents = held.pools[number - 1].tfidf, held.parents[number - 1]
     child = np.flatnonzero(parents >= 0)
-    shape = (len(held.level(number)), own.get_shape()[0])
+    shape = (len(held.level(number)), terms.get_shape()[0])
     family = csr_matrix((np.ones(len(child)), (parents[child], child)), shape=shape)
-    found = csr_matrix(family[targets.rows] @ own - own[targets.children])
+    sums = csr_matrix(family[targets.rows] @ terms - terms[targets.children])
     # Terms of the target alone leave rounding errors, which would decide between equal scores.
-    found.data[np.abs(found.data) < 1e-12] = 0
-    found.eliminate_zeros()
-    return found
+    sums.data[np.abs(sums.data) < 1e-12] = 0
+    sums.eliminate_zeros()
+    return sums
 
 
 SYSTEMS = ("model", "dot", "cosine", "tfidf")
@@ -138,7 +138,7 @@ def _ranks(
             mean_scores / lengths[chosen],
             (pool.tfidf[chosen] @ tfidf[target].T).toarray()[:, 0],
         )
-        table[target] = [*(rank(float(each[0]), each[1:]) for each in scores), len(chosen)]
+        table[target] = [*(rank(float(system_scores[0]), system_scores[1:]) for system_scores in scores), len(chosen)]
     return table
 
 
@@ -163,12 +163,12 @@ def _summary(table: NDArray[np.float64], targets: Targets, suffix: str) -> Measu
     known = np.flatnonzero(~np.isnan(table[:, 0]))
     table, unit = table[known], targets.rows[known]
     candidates = table[:, -1]
-    found: Measures = {}
+    measures: Measures = {}
     for name, most in ((f"mlm_recall_at_{RECALL}", RECALL), ("mlm_accuracy", 1)):
         hits = {system: (table[:, place] <= most).astype(np.float64) for place, system in enumerate(SYSTEMS)}
         # Chosen on the targets themselves, in favour of the baseline.
         better = max(("dot", "cosine"), key=lambda system: float(hits[system].sum()))
-        found[name + suffix] = Measure(
+        measures[name + suffix] = Measure(
             mean(hits["model"]),
             mean(hits[better]),
             mean(np.minimum(1.0, most / candidates)),
@@ -176,4 +176,4 @@ def _summary(table: NDArray[np.float64], targets: Targets, suffix: str) -> Measu
             sign_flip(hits["model"] - hits[better], unit),
             {"tfidf": mean(hits["tfidf"])},
         )
-    return found
+    return measures

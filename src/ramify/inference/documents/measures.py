@@ -44,13 +44,13 @@ class Measure:
     """Further baselines, by name."""
 
     def to_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"value": self.value, "baseline": self.baseline, "chance": self.chance}
-        found = {name: None if math.isnan(number) else number for name, number in found.items()} | {"count": self.count}
+        record: dict[str, Any] = {"value": self.value, "baseline": self.baseline, "chance": self.chance}
+        record = {name: None if math.isnan(number) else number for name, number in record.items()} | {"count": self.count}
         if not math.isnan(self.p):
-            found["p"] = self.p
+            record["p"] = self.p
         if self.others:
-            found["others"] = {name: None if math.isnan(each) else each for name, each in self.others.items()}
-        return found
+            record["others"] = {name: None if math.isnan(value) else value for name, value in self.others.items()}
+        return record
 
 
 Measures = dict[str, Measure]
@@ -98,16 +98,16 @@ class RowPool:
 
 def term_counts(rows: DocumentRows, vocab_size: int) -> list[csr_matrix]:
     """The number of times that each row of each level holds each token."""
-    found: list[csr_matrix] = []
+    counts: list[csr_matrix] = []
     for number, level in enumerate(rows.levels):
         child, above = level.held_children, level.child_row
         if number == 0:
             place, size = rows.ids[child].astype(np.int64), vocab_size
         else:
             place, size = child, level.num_below
-        own = csr_matrix((np.ones(len(child)), (above, place)), shape=(len(level), size))
-        found.append(own if number == 0 else csr_matrix(own @ found[-1]))
-    return found
+        of_children = csr_matrix((np.ones(len(child)), (above, place)), shape=(len(level), size))
+        counts.append(of_children if number == 0 else csr_matrix(of_children @ counts[-1]))
+    return counts
 
 
 @dataclass(frozen=True)
@@ -134,48 +134,48 @@ class HeldOut:
     @cached_property
     def pools(self) -> list[RowPool]:
         """The rows of each level: first those of the documents, then those of the other documents."""
-        sources = [each for each in (self.encoded, self.more) if each is not None]
+        sources = [documents for documents in (self.encoded, self.more) if documents is not None]
         size = self.task.tokenizer.vocab_size
-        terms = [term_counts(each.rows, size) for each in sources]
-        found = []
+        terms = [term_counts(documents.rows, size) for documents in sources]
+        pools = []
         for number in range(len(self.rows.levels)):
-            levels = [each.rows.levels[number] for each in sources]
-            found.append(
+            levels = [documents.rows.levels[number] for documents in sources]
+            pools.append(
                 RowPool(
-                    np.concatenate([each.vectors[number] for each in sources]),
+                    np.concatenate([documents.vectors[number] for documents in sources]),
                     np.concatenate([level.content for level in levels]),
                     np.concatenate([level.tree for level in levels]),
-                    csr_matrix(_stacked([each[number] for each in terms])),
+                    csr_matrix(_stacked([counts[number] for counts in terms])),
                 )
             )
-        return found
+        return pools
 
     @cached_property
     def parents(self) -> list[Ints]:
         """The row above each row of each level but the highest; -1 if truncation leaves it out."""
-        found = []
+        parents = []
         for level in self.rows.levels[1:]:
             above = np.full(level.num_below, -1)
             above[level.held_children] = level.child_row
-            found.append(above)
-        return found
+            parents.append(above)
+        return parents
 
     @cached_property
     def nodes(self) -> list[Ints]:
         """The node of each row of each level. A row of packed nodes stands for all of them."""
-        found = []
+        nodes = []
         for level in self.rows.levels:
-            found.append(np.arange(len(level)) if level.num_packed else level.row_node)
-        return found
+            nodes.append(np.arange(len(level)) if level.num_packed else level.row_node)
+        return nodes
 
     def node_above(self, number: int, distance: int) -> Ints | None:
         """The node so many levels above each row of a level, -1 if truncation leaves it out; None if there is no such level."""
         if number + distance >= len(self.rows.levels):
             return None
-        found = np.arange(len(self.level(number)))
+        above = np.arange(len(self.level(number)))
         for level in range(number, number + distance):
-            found = np.where(found >= 0, self.parents[level][found], -1)
-        return np.where(found >= 0, self.nodes[number + distance][found], -1)
+            above = np.where(above >= 0, self.parents[level][above], -1)
+        return np.where(above >= 0, self.nodes[number + distance][above], -1)
 
     def children_of(self, number: int, row: int) -> Ints:
         """The rows of the level below, or tokens' places, that are the children of a row."""
@@ -192,12 +192,12 @@ class HeldOut:
     @cached_property
     def items(self) -> list[Float[Tensor, "item _dim"]]:
         """All that a slot of each level's rows can hold, with the vectors of the documents and of the other documents."""
-        found = []
+        items = []
         with torch.no_grad():
             for number in range(len(self.rows.levels)):
                 vectors = None if number == 0 else torch.from_numpy(self.pools[number - 1].vectors).to(self.task.device)
-                found.append(self.task.backbone.encoder(number).items(vectors))
-        return found
+                items.append(self.task.backbone.encoder(number).items(vectors))
+        return items
 
 
 def slots_of(batch: LevelBatch) -> list[Ints]:

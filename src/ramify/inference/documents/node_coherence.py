@@ -40,7 +40,7 @@ class DocumentCoherence:
     """The levels of some documents, and the scores of some of them."""
 
     levels: Levels
-    judged: dict[int, LevelCoherence]
+    scores: dict[int, LevelCoherence]
     """The scores by the number of the level; 0 is the lowest above the tokens."""
     left_out: int
     """The number of children that no row holds."""
@@ -65,16 +65,16 @@ def judge(
     agent = task.backbone
     opened = Levels.open(store, task.tokenizer, agent.config.levels, trees)
     view, collator = lay_out(agent, task.input, opened)
-    found: dict[int, LevelCoherence] = {}
+    scores: dict[int, LevelCoherence] = {}
     num_levels = max(levels, default=0)
     vectors = encode_documents(agent, view, collator, num_levels=num_levels).vectors
     for level in levels:
         below = vectors[level - 1] if level else None
         offsets = np.append(view.rows.levels[level - 1].first_row, len(view.rows.levels[level - 1])) if level else None
-        own = unpacked(agent, task.input, view, level)
-        found[level] = _judge_level(task, view, own, level, below, offsets, progress)
-    left_out = sum(each.left_out for each in view.rows.levels)
-    return DocumentCoherence(opened, found, left_out, len(opened.ids), task.tokenizer.unknown(opened.ids).count)
+        level_collator = unpacked(agent, task.input, view, level)
+        scores[level] = _judge_level(task, view, level_collator, level, below, offsets, progress)
+    left_out = sum(rows.left_out for rows in view.rows.levels)
+    return DocumentCoherence(opened, scores, left_out, len(opened.ids), task.tokenizer.unknown(opened.ids).count)
 
 
 def _judge_level(
@@ -106,9 +106,9 @@ def _judge_level(
 
 def _of_nodes(rows: LevelRows, scores: Scores) -> Scores:
     """The mean score of each node's rows."""
-    own, node = scores[rows.node_rows], rows.row_node
-    known = np.isfinite(own)
-    total = np.bincount(node[known], weights=own[known], minlength=len(rows.num_rows))
+    row_scores, node = scores[rows.node_rows], rows.row_node
+    known = np.isfinite(row_scores)
+    total = np.bincount(node[known], weights=row_scores[known], minlength=len(rows.num_rows))
     return _quotient(total, np.bincount(node[known], minlength=len(rows.num_rows)))
 
 
@@ -130,14 +130,14 @@ def whole_shares(
 ) -> NDArray[np.float64]:
     """The checker's share of replaced children of each row of a level, in one pass without marks."""
     rows = collator.rows.levels[level]
-    found = np.zeros(len(rows))
+    shares = np.zeros(len(rows))
     with evaluating(task):
         for start, stop in runs(collator.num_slots(level), TOKENS):
             batch, items = _batch(task, collator, level, below, np.arange(start, stop))
-            found[batch.source] = _shares(task, level, items, batch, None)
+            shares[batch.source] = _shares(task, level, items, batch, None)
             if progress is not None:
                 progress(int(rows.children[start:stop].sum()))
-    return found
+    return shares
 
 
 @torch.no_grad()
@@ -152,7 +152,7 @@ def probed_shares(
     rows = collator.rows.levels[level]
     counts = rows.children
     row = np.repeat(np.arange(len(rows)), counts)
-    found = np.zeros(len(row))
+    shares = np.zeros(len(row))
     starts = np.cumsum(counts) - counts
     with evaluating(task):
         for start, stop in runs(collator.num_slots(level)[row], TOKENS):
@@ -164,20 +164,20 @@ def probed_shares(
             marked = np.cumsum(batch.counts) - batch.counts + probe - starts[batch.source]
             segments = torch.zeros_like(batch.slots)
             segments[batch.child_slot[torch.from_numpy(marked).to(batch.slots.device)]] = 1
-            found[probe] = _shares(task, level, items, batch, segments)
+            shares[probe] = _shares(task, level, items, batch, segments)
             if progress is not None:
                 progress(stop - start)
-    return [(number, found[starts[number] : starts[number] + counts[number]]) for number in np.flatnonzero(counts).tolist()]
+    return [(number, shares[starts[number] : starts[number] + counts[number]]) for number in np.flatnonzero(counts).tolist()]
 
 
 def _batch(
-    task: NestedAutoencoder, collator: DocumentCollator, level: int, below: Vectors | None, own: Ints
+    task: NestedAutoencoder, collator: DocumentCollator, level: int, below: Vectors | None, rows: Ints
 ) -> tuple[LevelBatch, torch.Tensor]:
     """Some rows, which may be copies, and all that their slots can hold."""
     spans = collator.rows.levels[level].spans
-    first, last = int(spans[own[0]]), int(spans[own[-1] + 1])
+    first, last = int(spans[rows[0]]), int(spans[rows[-1] + 1])
     numbers = np.arange(first, last)
-    batch = collator.level(level, own, numbers, numbers - first).to(task.device)
+    batch = collator.level(level, rows, numbers, numbers - first).to(task.device)
     children = None if below is None else torch.from_numpy(below[first:last]).to(task.device)
     return batch, task.backbone.encoder(level).items(children)
 

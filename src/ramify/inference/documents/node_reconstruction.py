@@ -71,29 +71,29 @@ def reconstruct(
     view, packed = lay_out(agent, task.input, levels)
     vectors = encode_documents(agent, view, packed, num_levels=level).vectors
     collator = unpacked(agent, task.input, view, level)
-    own = encode_level(agent, collator, level, vectors[-1] if vectors else None)
+    encoded = encode_level(agent, collator, level, vectors[-1] if vectors else None)
     rows = collator.rows.levels[level]
-    banks = [None, *(bank(task, number, found) for number, found in enumerate(vectors, 1))]
+    banks = [None, *(bank(task, number, level_vectors) for number, level_vectors in enumerate(vectors, 1))]
     decoded: list[DecodedText] = []
     # Nodes are decoded in groups of about as many rows as a decoder takes at once.
     for start, stop in runs(rows.num_rows, ROWS):
         node = np.repeat(np.arange(stop - start), rows.num_rows[start:stop])
         first = int(rows.first_row[start])
-        decoded += _decode(task, level, own[first : first + len(node)], node, stop - start, banks)
+        decoded += _decode(task, level, encoded[first : first + len(node)], node, stop - start, banks)
         if progress is not None:
             progress(stop - start)
     bounds = token_bounds(levels, level)
     true_ids = [levels.ids[a:b].astype(np.int64) for a, b in pairwise(bounds)]
-    left_out = sum(each.left_out for each in collator.rows.levels[: level + 1])
+    left_out = sum(level_rows.left_out for level_rows in collator.rows.levels[: level + 1])
     unknown = task.tokenizer.unknown(levels.ids).count
     return Reconstructions(rows.level, decoded, true_ids, left_out, len(levels.ids), unknown)
 
 
-def bank(task: NestedAutoencoder, level: int, own: Vectors) -> Vectors:
+def bank(task: NestedAutoencoder, level: int, given: Vectors) -> Vectors:
     """Known vectors of a level above the tokens, from which an end mark must differ: those of training that the model keeps,
     or else the given ones."""
     queue = task.queue(level)
-    return queue.vectors[: len(queue)].cpu().numpy() if len(queue) else own
+    return queue.vectors[: len(queue)].cpu().numpy() if len(queue) else given
 
 
 def _decode(
@@ -123,13 +123,15 @@ def _children(
     task: NestedAutoencoder, level: int, vectors: Vectors, node: Ints, begins: Ints, candidates: Vectors | None
 ) -> tuple[Ints, Ints, NDArray[Any]]:
     """The children of vectors of level `level + 1`: the node of each, what begins with it, and its vector (or token id)."""
-    found_node: list[Ints] = [np.zeros(0, dtype=np.int64)]
-    found_begins: list[int] = []
+    child_node: list[Ints] = [np.zeros(0, dtype=np.int64)]
+    child_begins: list[int] = []
     width = 1 if level == 0 else task.backbone.config.dims[level]
-    found: list[NDArray[Any]] = [np.zeros((0, width), dtype=np.int64 if level == 0 else np.float32)]
+    children: list[NDArray[Any]] = [np.zeros((0, width), dtype=np.int64 if level == 0 else np.float32)]
     waiting, last_node, continues = level + 1, None, False
-    for row, own, begun in zip(decode_children(task, level, vectors, candidates), node.tolist(), begins.tolist(), strict=True):
-        if own != last_node:
+    for row, owner, begun in zip(
+        decode_children(task, level, vectors, candidates), node.tolist(), begins.tolist(), strict=True
+    ):
+        if owner != last_node:
             waiting, continues = level + 1, False
         # A piece continues the one before it, unless a longer node begins here.
         begun = level if continues and begun == level + 1 else begun
@@ -139,24 +141,24 @@ def _children(
             if slot == JOIN:
                 waiting = max(waiting, level + 1)
             elif slot >= NUM_MARKS:
-                found_begins.append(waiting)
+                child_begins.append(waiting)
                 waiting = level
         is_child = row.slots >= NUM_MARKS
-        found.append(row.slots[is_child, None] - NUM_MARKS if level == 0 else row.states[: len(row.slots)][is_child])
-        found_node.append(np.full(int(is_child.sum()), own))
-        last_node, continues = own, row.continues
-    return np.concatenate(found_node), np.array(found_begins, dtype=np.int64), np.concatenate(found)
+        children.append(row.slots[is_child, None] - NUM_MARKS if level == 0 else row.states[: len(row.slots)][is_child])
+        child_node.append(np.full(int(is_child.sum()), owner))
+        last_node, continues = owner, row.continues
+    return np.concatenate(child_node), np.array(child_begins, dtype=np.int64), np.concatenate(children)
 
 
 def as_text(tokenizer: Tokenizer, names: Sequence[str], decoded: DecodedText) -> str:
     """The text of decoded tokens. `names` are the levels above the tokens, from the lowest."""
     starts = [0, *(np.flatnonzero(decoded.begins[1:] > 0) + 1).tolist(), len(decoded.ids)]
-    found = ""
+    text = ""
     for start, stop in pairwise(starts):
         if stop > start:
-            before = separator(names, int(decoded.begins[start]) - 1) if found else ""
-            found += before + tokenizer.decode(decoded.ids[start:stop].tolist())
-    return found
+            before = separator(names, int(decoded.begins[start]) - 1) if text else ""
+            text += before + tokenizer.decode(decoded.ids[start:stop].tolist())
+    return text
 
 
 def token_accuracy(true_ids: Ints, ids: Ints) -> float | None:

@@ -81,11 +81,11 @@ class AnyDocumentPipeline(Pipeline, ABC):
         """
         number = self.level_number(self.levels[0] if level is None else level)
         store, is_text = self._store(read_texts(data, "embed", text=text), number)
-        found = [np.zeros((0, self.backbone.config.dims[number + 1]), dtype=np.float32)]
+        vectors = [np.zeros((0, self.backbone.config.dims[number + 1]), dtype=np.float32)]
         for trees in in_groups(store):
-            own = encode_nodes(self.backbone, self.tokenizer, self.input, store, trees, number)
-            found.append(own.vectors[own.nodes.stored | is_text[own.nodes.tree]])
-        return np.concatenate(found)
+            encoded = encode_nodes(self.backbone, self.tokenizer, self.input, store, trees, number)
+            vectors.append(encoded.vectors[encoded.nodes.stored | is_text[encoded.nodes.tree]])
+        return np.concatenate(vectors)
 
     def index(
         self,
@@ -115,23 +115,23 @@ class AnyDocumentPipeline(Pipeline, ABC):
         if not isinstance(query, str):
             place = index.place(query[1], query[0])
             return index.nearest(index.vectors[place], k, place)
-        found = self.embed(query, level=index.level if level is None else level)[0]
-        if len(found) != index.vectors.shape[1]:
+        vector = self.embed(query, level=index.level if level is None else level)[0]
+        if len(vector) != index.vectors.shape[1]:
             raise RamifyError(
-                f"level={level} has vectors of length {len(found)}, and the index, of level {index.level}, of "
+                f"level={level} has vectors of length {len(vector)}, and the index, of level {index.level}, of "
                 f"{index.vectors.shape[1]}. Leave level out."
             )
-        return index.nearest(found, k)
+        return index.nearest(vector, k)
 
     def _store(self, texts: Texts, level: int, names: Sequence[str] | None = None) -> tuple[Store, NDArray[np.bool_]]:
         """The documents, and whether each is a text, which is a node of a level. `names`: the levels; None: the model's."""
         names = self.levels if names is None else names
-        trees = [as_document(each, names, level) if isinstance(each, str) else each for each in texts.items]
+        trees = [as_document(item, names, level) if isinstance(item, str) else item for item in texts.items]
         store = Store.from_trees(trees)
         if store.num_trees:
             check_documents(store)
         return store, np.array(
-            [isinstance(each, str) for each, tree in zip(texts.items, trees, strict=True) if len(tree)], dtype=bool
+            [isinstance(item, str) for item, tree in zip(texts.items, trees, strict=True) if len(tree)], dtype=bool
         )
 
 
@@ -176,21 +176,21 @@ class DocumentPipeline(AnyDocumentPipeline):
         number = self.level_number(self.levels[0] if level is None else level)
         store, is_text = self._store(read_texts(document, "reconstruct"), number)
         tree = store.tree(0) if store.num_trees else Tree(())
-        found = reconstruct(self.task, store, np.arange(store.num_trees), number, progress)
-        kept = np.flatnonzero(found.nodes.stored | is_text[found.nodes.tree])
-        texts = texts_of_nodes(tree, found.nodes.node[kept].tolist())
+        reconstructions = reconstruct(self.task, store, np.arange(store.num_trees), number, progress)
+        kept = np.flatnonzero(reconstructions.nodes.stored | is_text[reconstructions.nodes.tree])
+        texts = texts_of_nodes(tree, reconstructions.nodes.node[kept].tolist())
         nodes = tuple(
             ReconstructedNode(
-                id="" if is_text[0] else tree.nodes[int(found.nodes.node[place])].id,
+                id="" if is_text[0] else tree.nodes[int(reconstructions.nodes.node[place])].id,
                 text=text,
-                reconstruction=as_text(self.tokenizer, self.levels, found.decoded[place]),
-                token_accuracy=token_accuracy(found.true_ids[place], found.decoded[place].ids),
-                predicted_length=len(found.decoded[place].ids),
-                complete=found.decoded[place].is_whole,
+                reconstruction=as_text(self.tokenizer, self.levels, reconstructions.decoded[place]),
+                token_accuracy=token_accuracy(reconstructions.true_ids[place], reconstructions.decoded[place].ids),
+                predicted_length=len(reconstructions.decoded[place].ids),
+                complete=reconstructions.decoded[place].is_whole,
             )
             for place, text in zip(kept.tolist(), texts, strict=True)
         )
-        return Reconstruction(self.levels[number], nodes, *_counts(found))
+        return Reconstruction(self.levels[number], nodes, *_counts(reconstructions))
 
     @verb
     def coherence(
@@ -206,35 +206,35 @@ class DocumentPipeline(AnyDocumentPipeline):
         A string is one document. Raises `RamifyError` if the model was not trained to judge coherence.
         """
         self._check_trained("coherence", "checkers")
-        numbers = sorted(self.level_number(each) for each in (self.levels if levels is None else levels))
+        numbers = sorted(self.level_number(name) for name in (self.levels if levels is None else levels))
         # A string is a document for models without that level, too: its sentences are judged one by one.
         names = self.levels if self.levels[-1] == DOCUMENT else (*self.levels, DOCUMENT)
         store, _ = self._store(read_texts(document, "coherence"), len(names) - 1, names)
         tree = store.tree(0) if store.num_trees else Tree(())
-        found = judge(self.task, store, np.arange(store.num_trees), numbers, progress)
+        coherence = judge(self.task, store, np.arange(store.num_trees), numbers, progress)
         nodes: list[tuple[int, int, NodeCoherence]] = []
-        for number, judged in found.judged.items():
-            below = found.levels.levels[number - 1] if number else None
-            offsets = judged.nodes.offsets
-            for place in np.flatnonzero(judged.nodes.stored).tolist():
-                node = int(judged.nodes.node[place])
+        for number, scores in coherence.scores.items():
+            below = coherence.levels.levels[number - 1] if number else None
+            offsets = scores.nodes.offsets
+            for place in np.flatnonzero(scores.nodes.stored).tolist():
+                node = int(scores.nodes.node[place])
                 children = None
-                if judged.child_scores is not None:
+                if scores.child_scores is not None:
                     children = []
                     for child in range(int(offsets[place]), int(offsets[place + 1])):
-                        score = _score(judged.child_scores[child])
+                        score = _score(scores.child_scores[child])
                         if below is None:
-                            token = self.tokenizer.token(int(found.levels.ids[child]))
+                            token = self.tokenizer.token(int(coherence.levels.ids[child]))
                             children.append(ChildCoherence(None, token, score))
                         else:
                             stored = bool(below.stored[child])
                             name = tree.nodes[int(below.node[child])].id if stored else None
                             children.append(ChildCoherence(name, None, score))
-                score = _score(judged.node_scores[place])
+                score = _score(scores.node_scores[place])
                 parts = None if children is None else tuple(children)
                 nodes.append((node, number, NodeCoherence(tree.nodes[node].id, self.levels[number], score, parts)))
-        nodes.sort(key=lambda each: each[:2])
-        return Coherence(self.task.config.marks, tuple(node for _, _, node in nodes), *_counts(found))
+        nodes.sort(key=lambda entry: entry[:2])
+        return Coherence(self.task.config.marks, tuple(node for _, _, node in nodes), *_counts(coherence))
 
     def _check_trained(self, loss: str, parts: str) -> None:
         if not getattr(self.task.config, loss):
@@ -248,9 +248,9 @@ def _score(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _counts(found: Reconstructions | DocumentCoherence) -> tuple[int, int, int]:
+def _counts(result: Reconstructions | DocumentCoherence) -> tuple[int, int, int]:
     """The numbers of tokens, of unknown ones, and of children that are left out."""
-    return found.num_tokens, found.num_unknown, found.left_out
+    return result.num_tokens, result.num_unknown, result.left_out
 
 
 def document_pipeline(task: NestedAutoencoder) -> AnyDocumentPipeline:

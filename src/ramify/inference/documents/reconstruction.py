@@ -36,7 +36,7 @@ class Written:
 
     @property
     def lengths(self) -> Ints:
-        return np.array([len(each) for each in self.true], dtype=np.int64)
+        return np.array([len(slots) for slots in self.true], dtype=np.int64)
 
     @property
     def exact(self) -> NDArray[np.bool_]:
@@ -50,7 +50,7 @@ class Written:
         return np.array([first_end(one) == first_end(other) for one, other in pairs], dtype=bool)
 
     def some(self, chosen: Ints) -> "Written":
-        return Written([self.true[each] for each in chosen], [self.predicted[each] for each in chosen])
+        return Written([self.true[row] for row in chosen], [self.predicted[row] for row in chosen])
 
     def accuracy(self) -> float:
         return float(self.right.sum() / self.lengths.sum()) if self.lengths.sum() else math.nan
@@ -63,8 +63,8 @@ def _equal(one: Ints, other: Ints) -> int:
 
 def first_end(slots: Ints) -> int:
     """The place of the first end mark, or the number of places."""
-    found = np.flatnonzero((slots == EOS) | (slots == CONT))
-    return int(found[0]) if len(found) else len(slots)
+    ends = np.flatnonzero((slots == EOS) | (slots == CONT))
+    return int(ends[0]) if len(ends) else len(slots)
 
 
 def closed(row: DecodedRow) -> Ints:
@@ -93,40 +93,40 @@ def sentence_measures(held: HeldOut, floors: FittedFloors, most: int, advance: A
         decoded += part
         advance(len(part))
     true = held.true_slots(0, rows)
-    own = [floors.of(row) for row in rows.tolist()]
+    row_floors = [floors.of(row) for row in rows.tolist()]
     by_model = Written(true, [closed(row) for row in decoded])
-    by_trigram = Written(true, [each.trigram(slots) for each, slots in zip(own, true, strict=True)])
-    by_place = Written(true, [each.by_place for each in own])
-    common = Written(true, [np.full(len(slots), each.commonest) for each, slots in zip(own, true, strict=True)])
-    usual = np.array([each.lengths[0] for each in own], dtype=np.int64) == level.children[rows]
+    by_trigram = Written(true, [floor.trigram(slots) for floor, slots in zip(row_floors, true, strict=True)])
+    by_place = Written(true, [floor.by_place for floor in row_floors])
+    common = Written(true, [np.full(len(slots), floor.commonest) for floor, slots in zip(row_floors, true, strict=True)])
+    usual = np.array([floor.lengths[0] for floor in row_floors], dtype=np.int64) == level.children[rows]
     text: Callable[[Ints], str] | None = _text(held)
     notes = []
     try:
         corpus_bleu(["a"], ["a"])
     except ImportError:
         text, notes = None, ["BLEU is left out, because sacrebleu is not installed (pip install sacrebleu)."]
-    found: Measures = {}
+    measures: Measures = {}
     for name, chosen in _bins(level.children[rows]).items():
-        systems = [each.some(chosen) for each in (by_model, by_trigram, by_place, common)]
-        found |= {measure + name: value for measure, value in _of_rows(systems, usual[chosen], text).items()}
-    return found, notes
+        systems = [system.some(chosen) for system in (by_model, by_trigram, by_place, common)]
+        measures |= {measure + name: value for measure, value in _of_rows(systems, usual[chosen], text).items()}
+    return measures, notes
 
 
 def _bins(lengths: Ints) -> dict[str, Ints]:
     """The rows of each range of lengths, by a suffix of the measure's name."""
-    found = {"": np.arange(len(lengths))}
+    bins = {"": np.arange(len(lengths))}
     last = BINS[-1][1]
     for low, high in (*BINS, (last + 1, int(lengths.max(initial=0)))):
         chosen = np.flatnonzero((lengths >= low) & (lengths <= high))
         if len(chosen):
-            found[f".{low}-{high}" if low <= last else f".over-{last}"] = chosen
-    return found
+            bins[f".{low}-{high}" if low <= last else f".over-{last}"] = chosen
+    return bins
 
 
 def _of_rows(systems: list[Written], usual: NDArray[np.bool_], text: Callable[[Ints], str] | None) -> Measures:
     model, trigram, place, common = systems
     count = len(model.true)
-    found = {
+    measures = {
         "token_accuracy": Measure(
             model.accuracy(),
             trigram.accuracy(),
@@ -139,9 +139,9 @@ def _of_rows(systems: list[Written], usual: NDArray[np.bool_], text: Callable[[I
     }
     if text is not None and count:
         references = [text(slots) for slots in model.true]
-        scores = [corpus_bleu([text(slots) for slots in each.predicted], references) for each in systems]
-        found["bleu"] = Measure(scores[0], scores[1], scores[3], count, others={"commonest_per_place": scores[2]})
-    return found
+        scores = [corpus_bleu([text(slots) for slots in system.predicted], references) for system in systems]
+        measures["bleu"] = Measure(scores[0], scores[1], scores[3], count, others={"commonest_per_place": scores[2]})
+    return measures
 
 
 def _text(held: HeldOut) -> Callable[[Ints], str]:
@@ -187,31 +187,31 @@ def upper_measures(held: HeldOut, number: int, floors: FittedFloors, most: int, 
     decoded: list[_Decoded] = []
     for tree in np.unique(level.tree[rows]).tolist():
         decoded += _of_document(held, number, rows[level.tree[rows] == tree], tree, advance)
-    usual = np.array([floors.floors[0].lengths[number] == len(each.children) for each in decoded], dtype=bool)
+    usual = np.array([floors.floors[0].lengths[number] == len(row.children) for row in decoded], dtype=bool)
     joined = {
-        name: np.concatenate([getattr(each, name) for each in decoded]) if decoded else np.zeros(0)
+        name: np.concatenate([getattr(row, name) for row in decoded]) if decoded else np.zeros(0)
         for name in ("right", "common", "odds")
     }
     places = held.task.backbone.config.max_children[number]
-    ends = np.array([each.right_end for each in decoded], dtype=bool)
-    found = {
+    ends = np.array([row.right_end for row in decoded], dtype=bool)
+    measures = {
         "child_accuracy": Measure(mean(joined["right"]), mean(joined["common"]), mean(joined["odds"]), len(joined["right"])),
         "right_ends": Measure(mean(ends), mean(usual), 1 / places, len(ends)),
     }
-    return found | _retrieval(held, number, decoded)
+    return measures | _retrieval(held, number, decoded)
 
 
 def _of_document(held: HeldOut, number: int, rows: Ints, tree: int, advance: Advance) -> list[_Decoded]:
     below, queue = held.level(number - 1), held.task.queue(number)
-    own = np.flatnonzero(below.tree == tree)
+    inside = np.flatnonzero(below.tree == tree)
     kept = len(queue)
-    candidates = np.concatenate([held.encoded.vectors[number - 1][own], queue.vectors[:kept].float().cpu().numpy()])
-    content = np.concatenate([below.content[own], queue.content[:kept].cpu().numpy()])
-    values, occurrences = np.unique(below.content[own], return_counts=True)
+    candidates = np.concatenate([held.encoded.vectors[number - 1][inside], queue.vectors[:kept].float().cpu().numpy()])
+    content = np.concatenate([below.content[inside], queue.content[:kept].cpu().numpy()])
+    values, occurrences = np.unique(below.content[inside], return_counts=True)
     commonest = values[occurrences.argmax()]
     known, copies = np.unique(content, return_counts=True)
     true = held.true_slots(number, rows)
-    found = []
+    decoded_rows = []
     for start in range(0, len(rows), ROWS):
         chosen = rows[start : start + ROWS]
         decoded = decode_children(held.task, number, held.encoded.vectors[number][chosen], candidates)
@@ -227,39 +227,39 @@ def _of_document(held: HeldOut, number: int, rows: Ints, tree: int, advance: Adv
             right = is_child & (content[np.where(is_child, written - NUM_MARKS, 0)] == wanted)
             odds = copies[np.searchsorted(known, wanted)] / len(content)
             end = first_end(closed(made)) == first_end(slots)
-            found.append(_Decoded(row, children, place, right, end, odds, wanted == commonest, made.states))
+            decoded_rows.append(_Decoded(row, children, place, right, end, odds, wanted == commonest, made.states))
         advance(len(chosen))
-    return found
+    return decoded_rows
 
 
 def _retrieval(held: HeldOut, number: int, decoded: list[_Decoded]) -> Measures:
     """Each true child among the nodes of its level in all documents, by its place's decoded vector."""
     pool = held.pools[number - 1]
-    total = sum(len(each.children) for each in decoded)
+    total = sum(len(decoded_row.children) for decoded_row in decoded)
     chosen = np.zeros(total, dtype=bool)
     chosen[spread(total, RETRIEVED)] = True
     middle = pool.vectors.mean(0) if len(pool.vectors) else np.zeros(0)
     fixed = pool.vectors @ middle
     ranks: list[tuple[float, float, int, int]] = []
     item = 0
-    for each in decoded:
-        for child, place in zip(each.children.tolist(), each.places.tolist(), strict=True):
+    for decoded_row in decoded:
+        for child, place in zip(decoded_row.children.tolist(), decoded_row.places.tolist(), strict=True):
             item += 1
             if not chosen[item - 1]:
                 continue
             others = np.flatnonzero(pool.content != pool.content[child])
             if not len(others):
                 continue
-            own = 1.0 + len(others)
-            if place < len(each.states):
-                scores = pool.vectors @ each.states[place]
-                own = rank(float(scores[child]), scores[others])
-            ranks.append((own, rank(float(fixed[child]), fixed[others]), len(others), each.row))
+            model_rank = 1.0 + len(others)
+            if place < len(decoded_row.states):
+                scores = pool.vectors @ decoded_row.states[place]
+                model_rank = rank(float(scores[child]), scores[others])
+            ranks.append((model_rank, rank(float(fixed[child]), fixed[others]), len(others), decoded_row.row))
     table = np.array(ranks, dtype=np.float64).reshape(-1, 4)
     model, baseline, others = table[:, 0], table[:, 1], table[:, 2]
     unit = table[:, 3].astype(np.int64)
-    among_ten = [(each <= 10).astype(np.float64) for each in (model, baseline)]
-    lower = [1 - (each - 1) / others for each in (model, baseline)]
+    among_ten = [(column <= 10).astype(np.float64) for column in (model, baseline)]
+    lower = [1 - (column - 1) / others for column in (model, baseline)]
     return {
         "retrieval_recall_at_10": Measure(
             mean(among_ten[0]),

@@ -67,19 +67,19 @@ def write_level(
     with vector_file(out, kind, model.dim_of(level), before, after, {MADE_OF: json.dumps(made_of)}) as sink:
         for store in _stores(data):
             for trees in in_groups(store):
-                found = encode_nodes(model.backbone, model.tokenizer, model.input, store, trees, number, advance)
-                kept = found.nodes.stored
-                columns = rows_of(store, found.nodes.node[kept], names).columns
+                encoded = encode_nodes(model.backbone, model.tokenizer, model.input, store, trees, number, advance)
+                kept = encoded.nodes.stored
+                columns = rows_of(store, encoded.nodes.node[kept], names).columns
                 columns.insert(2, pa.array([level] * int(kept.sum()), pa.string()))
-                sink.write(columns, found.vectors[kept], [pa.array(found.pieces[kept], pa.int32())])
+                sink.write(columns, encoded.vectors[kept], [pa.array(encoded.pieces[kept], pa.int32())])
                 totals.vectors += int(kept.sum())
-                totals.cut += int((found.pieces[kept] > 1).sum())
+                totals.cut += int((encoded.pieces[kept] > 1).sum())
                 totals.filled += int((~kept).sum())
-                totals.documents_without += len(trees) - len(np.unique(found.nodes.tree[kept]))
-                totals.left_out += found.left_out
-                totals.tokens += found.num_tokens
-                totals.unknown += found.num_unknown
-                totals.flattened.update(found.flattened)
+                totals.documents_without += len(trees) - len(np.unique(encoded.nodes.tree[kept]))
+                totals.left_out += encoded.left_out
+                totals.tokens += encoded.num_tokens
+                totals.unknown += encoded.num_unknown
+                totals.flattened.update(encoded.flattened)
         if not totals.vectors:
             others = "".join(f", or --level {name}" for name in model.levels if name != level)
             raise RamifyError(f"{data} holds no {level}. Choose other data{others}.")

@@ -32,8 +32,8 @@ def as_document(text: str, names: Sequence[str], level: int) -> Tree:
             parent = len(nodes) - 1
         words = " ".join(block.split())
         if SENTENCE in below:
-            found = sentences(words) if words else []
-            nodes += [Node(each, parents=(parent,), kind=SENTENCE) for each in found]
+            parts = sentences(words) if words else []
+            nodes += [Node(sentence, parents=(parent,), kind=SENTENCE) for sentence in parts]
         else:
             nodes[parent] = Node(words, parents=nodes[parent].parents, kind=nodes[parent].kind)
     return Tree(tuple(nodes))
@@ -48,19 +48,19 @@ def texts_of_nodes(tree: Tree, numbers: Sequence[int]) -> Iterator[str]:
     """The text of each of these nodes and its descendants. Blank lines separate paragraphs and whatever lies above them."""
     sizes = tree.subtree_sizes
     for number in numbers:
-        found, before = "", ""
+        text, before = "", ""
         for node in tree.nodes[number : number + int(sizes[number])]:
             if node.kind != SENTENCE:
                 before = "\n\n"
             if node.text:
-                found += (before if found else "") + node.text
+                text += (before if text else "") + node.text
                 before = " " if node.kind == SENTENCE else "\n\n"
-        yield found
+        yield text
 
 
 def token_bounds(levels: Levels, level: int) -> Ints:
     """Node i of a level holds the tokens `bounds[i]` to `bounds[i + 1] - 1`."""
     bounds = np.arange(len(levels.levels[level].counts) + 1)
-    for each in reversed(levels.levels[: level + 1]):
-        bounds = each.offsets[bounds]
+    for below in reversed(levels.levels[: level + 1]):
+        bounds = below.offsets[bounds]
     return bounds

@@ -113,10 +113,10 @@ def encode_level(
             numbers = np.arange(first, last)
             batch = collator.level(level, np.arange(start, stop), numbers, numbers - first).to(device)
             if below is None:
-                found = row_vectors(agent, batch.token_rows(agent.config.vocab_size))
+                encoded = row_vectors(agent, batch.token_rows(agent.config.vocab_size))
             else:
-                found = agent.encode(level, torch.from_numpy(below[first:last]).to(device), batch)
-            vectors[batch.source] = found.float().cpu().numpy()
+                encoded = agent.encode(level, torch.from_numpy(below[first:last]).to(device), batch)
+            vectors[batch.source] = encoded.float().cpu().numpy()
             if progress is not None and level == 0:
                 progress(int(rows.tokens[start:stop].sum()))
     return vectors
@@ -163,7 +163,7 @@ def encode_nodes(
         nodes=rows.level,
         vectors=mean_of_rows(rows, vectors),
         pieces=rows.num_rows,
-        left_out=sum(each.left_out for each in collator.rows.levels[: level + 1]),
+        left_out=sum(level_rows.left_out for level_rows in collator.rows.levels[: level + 1]),
         num_tokens=len(levels.ids),
         num_unknown=tokenizer.unknown(levels.ids).count,
         flattened=levels.flattened,

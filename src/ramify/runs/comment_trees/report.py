@@ -47,7 +47,7 @@ def parts(context: Context, request: ReportRequest) -> ReportParts:
     if isinstance(pipeline, MaskFiller) and store is not None:
         task = pipeline.task
         if store.has_targets(split):
-            found = measure(
+            measured = measure(
                 task,
                 store,
                 split,
@@ -56,8 +56,8 @@ def parts(context: Context, request: ReportRequest) -> ReportParts:
                 controls=("mismatched", "sibling-branch"),
                 progress=request.progress,
             )
-            sections += [gains(found), filled(fillings(task, store, split))]
-            headline = gain_sentence(found)
+            sections += [gains(measured), filled(fillings(task, store, split))]
+            headline = gain_sentence(measured)
         else:
             missing = f"The data set has no trees in the split {split!r} that hold a comment."
     record = request.record
@@ -75,19 +75,20 @@ def trees_of(split: str) -> str:
     return "all trees" if split == "all" else f"the {split} trees"
 
 
-def gain_sentence(found: Measured) -> Spans:
+def gain_sentence(measured: Measured) -> Spans:
     """The loss that the context saves, as a sentence; empty if the model reads no context."""
-    if found.own in BLIND:
+    if measured.training_context in BLIND:
         return ()
-    saved = found.saved["none"]["all"]
+    saved = measured.saved["none"]["all"]
     interval = (
-        f"95 % interval {number(saved.low, '+.4f')} to {number(saved.high, '+.4f')}" if found.trees > 1 else "one tree only"
+        f"95 % interval {number(saved.low, '+.4f')} to {number(saved.high, '+.4f')}" if measured.trees > 1 else "one tree only"
     )
     return (
-        f"On {trees_of(found.split)}, reading comments {NAMES[found.own]} instead of without context saves the model ",
+        f"On {trees_of(measured.split)}, reading comments {NAMES[measured.training_context]} instead of without context saves "
+        "the model ",
         Strong(f"{number(saved.value, '+.4f')} nats per masked token"),
         f" ({interval}).",
-        *chosen_on_dev(found.split),
+        *chosen_on_dev(measured.split),
         " Both losses are of the same model; a model trained without context is another run.",
     )
 
@@ -140,10 +141,10 @@ def _against_tokens(metrics: Metrics, kind: str, label: str, field: str, subtrac
 
 def gains(measured: Measured, title: str = "Gain from context, by depth and word class") -> Section:
     """Loss of one model with each context, and the differences, with bootstrap intervals over trees."""
-    own = measured.scores[measured.own]
-    parts = parts_of(own)
+    scores = measured.scores[measured.training_context]
+    parts = parts_of(scores)
     by_depth = [name for name in ("all", *DEPTH_BINS) if name in parts]
-    by_class = [name for name in own.classes if name in parts]
+    by_class = [name for name in scores.classes if name in parts]
     lead = (
         f"Loss in nats per masked token on {trees_of(measured.split)}: {counted(measured.trees, 'tree')}, "
         f"{counted(measured.comments, 'comment')}, {counted(measured.draws, 'draw')} of masks per comment, the same masks in "
@@ -161,7 +162,7 @@ def gains(measured: Measured, title: str = "Gain from context, by depth and word
 
 def _limits(measured: Measured) -> Spans:
     """The comments with which a context is compared, if not all can read it."""
-    whole = measured.scores[measured.own].count.sum()
+    whole = measured.scores[measured.training_context].count.sum()
     return [
         f" The comparison with the same model {NAMES[context]} covers the comments that can read it, with "
         f"{scores.count.sum() / whole:.0%} of the masked tokens."
@@ -179,7 +180,7 @@ def _chart(measured: Measured, heading: str, names: Sequence[str]) -> DotChart:
 
 def _table(measured: Measured, names: Sequence[str]) -> Table:
     """Losses and differences. A loss of other comments than the rest is left out."""
-    shown: dict[Context, Scores] = {name: each for name, each in measured.scores.items() if name not in measured.limited}
+    shown: dict[Context, Scores] = {name: scores for name, scores in measured.scores.items() if name not in measured.limited}
     columns = ["depth or words", "masked tokens", *(NAMES[context] for context in shown)]
     columns += [f"saved, against the same model {NAMES[context]}" for context in measured.saved]
     return Table(tuple(columns), tuple(_row(name, shown, measured) for name in names))
@@ -187,8 +188,10 @@ def _table(measured: Measured, names: Sequence[str]) -> Table:
 
 def _drawn(measured: Measured, context: Context, name: str) -> tuple[float, float, float] | None:
     """The gain in a depth bin or word class, with its interval; None for a single tree, which has no interval."""
-    found, scores = measured.saved[context].get(name), measured.own_beside(context)
-    return (found.value, found.low, found.high) if found and _several(by_tree(scores.count, parts_of(scores)[name])) else None
+    interval, scores = measured.saved[context].get(name), measured.scores_beside(context)
+    if interval is None or not _several(by_tree(scores.count, parts_of(scores)[name])):
+        return None
+    return interval.value, interval.low, interval.high
 
 
 def _several(count: NDArray[np.int64]) -> bool:
@@ -196,17 +199,17 @@ def _several(count: NDArray[np.int64]) -> bool:
 
 
 def _row(name: str, shown: Mapping[Context, Scores], measured: Measured) -> tuple[Cell, ...]:
-    own = measured.scores[measured.own]
-    part = parts_of(own)[name]
-    count = by_tree(own.count, part)
+    usual = measured.scores[measured.training_context]
+    part = parts_of(usual)[name]
+    count = by_tree(usual.count, part)
     several = _several(count)
-    cells = [Cell(name), Cell(f"{count.sum():,}", f"{count.sum() / own.count.sum():.0%}")]
-    for each in shown.values():
-        cells.append(_estimate(bootstrap_ratio(by_tree(each.loss, part), count), ".3f", several))
-    for context, found in measured.saved.items():
-        if name in found:
-            compared = _several(by_tree(measured.own_beside(context).count, part))
-            cells.append(_estimate(found[name], "+.3f", compared))
+    cells = [Cell(name), Cell(f"{count.sum():,}", f"{count.sum() / usual.count.sum():.0%}")]
+    for scores in shown.values():
+        cells.append(_estimate(bootstrap_ratio(by_tree(scores.loss, part), count), ".3f", several))
+    for context, intervals in measured.saved.items():
+        if name in intervals:
+            compared = _several(by_tree(measured.scores_beside(context).count, part))
+            cells.append(_estimate(intervals[name], "+.3f", compared))
         else:
             cells.append(Cell("–", "no such comment"))
     return tuple(cells)
@@ -214,7 +217,7 @@ def _row(name: str, shown: Mapping[Context, Scores], measured: Measured) -> tupl
 
 def _estimate(interval: Interval, form: str, several: bool) -> Cell:
     """A value with its interval, which a single tree does not have."""
-    value, low, high = (number(each, form) for each in (interval.value, interval.low, interval.high))
+    value, low, high = (number(bound, form) for bound in (interval.value, interval.low, interval.high))
     return Cell(value, f"{low} to {high}" if several else "one tree only")
 
 
@@ -227,17 +230,17 @@ def filled(examples: Sequence[Filling], title: str = "Masks filled") -> Section:
         return Section(title, (Notice(("No comment in these trees is at depth 2 or deeper.",)),))
     masks = tuple(
         FilledMask(
-            title=each.title,
-            ancestors=() if all(context in BLIND for context in each.guesses) else each.ancestors,
-            before=each.before,
-            word=each.word,
-            after=each.after,
+            title=filling.title,
+            ancestors=() if all(context in BLIND for context in filling.guesses) else filling.ancestors,
+            before=filling.before,
+            word=filling.word,
+            after=filling.after,
             guesses=tuple(
                 ("none" if context in BLIND else "dev", NAMES[context], guess.probability, guess.tokens)
-                for context, guess in each.guesses.items()
+                for context, guess in filling.guesses.items()
             ),
         )
-        for each in examples
+        for filling in examples
     )
     lead = f"{RULE} Each row gives the probability of the masked word; higher is better."
     return Section(title, (FilledMasks(masks),), (lead,))

@@ -108,7 +108,7 @@ class PreparedDiscussions(PreparedLanguageModel):
                 name: evaluate(task, *view, trees, draws=config.draws, mask_rate=config.mask_rate or None)
                 for name, view in views.items()
             }
-            record = {name: each.summary()["loss"] for name, each in scores.items()}
+            record = {name: context_scores.summary()["loss"] for name, context_scores in scores.items()}
             spread = context_spread(task, *views["dev_loss"])
             return record if spread is None else record | {"context_spread": spread}
 
@@ -164,7 +164,7 @@ class CommentTreeRun(LanguageModelRun):
         """Held-out loss, compared with that of the model's own context or of another model. Options: those of
         `scores`."""
         model = of_kind(pipeline, MaskFiller, source, "a masked language model")
-        return scores.score(model, source, store, split, options)
+        return scores.evaluate(model, source, store, split, options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         return report.parts(self.input.context, request)

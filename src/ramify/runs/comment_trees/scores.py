@@ -144,18 +144,18 @@ def _signed(nats: float) -> str:
     return f"{round(nats, 4) + 0.0:+.4f}"  # + 0.0 turns -0.0 into 0.0
 
 
-def score(pipeline: MaskFiller, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> HeldOutLoss:
+def evaluate(pipeline: MaskFiller, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> HeldOutLoss:
     """Score a model on a split, beside its own context or another model, on the same comments and masks. Options: `OPTIONS`."""
     check_options(options, OPTIONS, source, "a masked language model")
-    task, own = pipeline.task, pipeline.input.context
-    asked: Context = options.get("context") or own
+    task, trained = pipeline.task, pipeline.input.context
+    asked: Context = options.get("context") or trained
     draws, rate, cache = options.get("draws", DRAWS), options.get("mask_rate"), options.get("cache", False)
     readings: dict[str, tuple[MaskFiller, Context]] = {"asked": (pipeline, asked)}
     if "against" in options:
         other = _opponent(pipeline, source, options["against"])
         readings["against"] = (other, options.get("context") or other.input.context)
-    if asked != own and (cache or "against" not in options):
-        readings["own"] = (pipeline, own)
+    if asked != trained and (cache or "against" not in options):
+        readings["own"] = (pipeline, trained)
     mixed = "own" if "own" in readings else "asked"
     if cache and not store.has_targets("dev"):
         raise RamifyError(
@@ -172,14 +172,14 @@ def score(pipeline: MaskFiller, source: str, store: Store, split: Split, options
         total += int(discussions(task, forest, dev)[0].sizes.sum())
     bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
     weight = 0.0
-    found: dict[str, list[Scores]] = {}
+    tallied: dict[str, list[Scores]] = {}
     with bar(total) as advance, autocast(pipeline.device, precision):
         if cache:
             losses = cache_losses(task, forest, dev, words=words, mask_rate=rate, progress=advance)
             weight = min(losses, key=losses.__getitem__)
         for name, (model, _) in readings.items():
             tallies = [Tally(), Tally(cache=weight)] if cache and name == mixed else [Tally()]
-            found[name] = tally(
+            tallied[name] = tally(
                 model.task,
                 *views[name],
                 trees,
@@ -190,20 +190,20 @@ def score(pipeline: MaskFiller, source: str, store: Store, split: Split, options
                 masker=task,
                 progress=advance,
             )
-    scores = found["asked"][0]
+    scores = tallied["asked"][0]
     if "save" in options:
         scores.save(options["save"])
     if not scores.count.any():
         raise RamifyError(f"No comment in the split {split} of {store.path} has a token that can be masked.")
     compared = cached = None
     if "against" in options:
-        theirs = found["against"][0]
+        theirs = tallied["against"][0]
         compared = Compared("against", str(options["against"]), readings["against"][1], theirs, gain(scores, theirs))
-    elif asked != own:
-        compared = Compared("own", source, own, found["own"][0], gain(found["own"][0], scores))
+    elif asked != trained:
+        compared = Compared("own", source, trained, tallied["own"][0], gain(tallied["own"][0], scores))
     if cache:
-        plain, with_cache = found[mixed]
-        cached = Cached(weight, own, plain, with_cache, gain(with_cache, plain), split in ("dev", "all"))
+        plain, with_cache = tallied[mixed]
+        cached = Cached(weight, trained, plain, with_cache, gain(with_cache, plain), split in ("dev", "all"))
     targets = int(views["asked"][0].sizes.sum()), len(units(forest, trees).targets)
     rate = rate or task.config.mask_rate
     unknown = forest.unknown(trees, task.tokenizer)
@@ -214,7 +214,7 @@ def _views(
     readings: Mapping[str, tuple[MaskFiller, Context]], forest: Forest, trees: Ints
 ) -> dict[str, tuple[Discussions, Collator]]:
     """The same comments of some trees for every model and context: those that can read all the contexts."""
-    limits = [each for _, context in readings.values() if (each := readable(forest, trees, context)) is not None]
+    limits = [limit for _, context in readings.values() if (limit := readable(forest, trees, context)) is not None]
     only = np.logical_and.reduce(limits) if limits else None
     return {
         name: discussions(model.task, forest, trees, context=context, only=only) for name, (model, context) in readings.items()

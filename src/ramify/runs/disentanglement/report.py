@@ -120,22 +120,22 @@ def curves(metrics: Metrics, history: ReadHistory | None = None) -> Section:
 
 def table(measured: LinkEvaluation, split: Split) -> Section:
     """All scores under the official protocol, with intervals over logs."""
-    found = measured.match
-    scores = score(found.logs)
-    intervals = bootstrap(found.logs) if len(found.logs) > 1 else None
+    match = measured.match
+    scores = score(match.logs)
+    intervals = bootstrap(match.logs) if len(match.logs) > 1 else None
     rows: list[tuple[Cell, ...]] = []
     for name, spelled in ((name, spelled) for name, spelled in NAMES.items() if name not in measured.unknown):
         values: dict[str, Any] = scores[name] if isinstance(scores[name], dict) else {"": scores[name]}
         for part, value in values.items():
             between = ""
             if intervals is not None:
-                own = intervals[name][part] if part else intervals[name]
-                between = f"{own.low:.2f} to {own.high:.2f}"
+                interval = intervals[name][part] if part else intervals[name]
+                between = f"{interval.low:.2f} to {interval.high:.2f}"
             what = f"{spelled}: {part.replace('f1', 'F')}" if part else spelled
             rows.append((Cell(what), Cell(f"{value:.2f}"), Cell(between)))
-    messages = sum(len(log.messages) for log in found.logs)
+    messages = sum(len(log.messages) for log in match.logs)
     lead = (
-        f"{counted(messages, 'message')} whose {measured.gold[:-1]} is known, in {counted(len(found.logs), 'log')} of the "
+        f"{counted(messages, 'message')} whose {measured.gold[:-1]} is known, in {counted(len(match.logs), 'log')} of the "
         "split "
         f"{split}; in percent, under the official protocol (sums over all logs). Intervals: 95 %, bootstrap over logs. Here "
         f"{measured.describe()}."
@@ -145,11 +145,15 @@ def table(measured: LinkEvaluation, split: Split) -> Section:
 
 def replies_table(measured: ReplyEvaluation, split: Split) -> Section:
     """Accuracy of the model, and of rules that read no text."""
-    systems = {"the model": measured.model} | {f"rule: {name}": each for name, each in measured.baselines.items()}
+    systems = {"the model": measured.model} | {f"rule: {name}": baseline for name, baseline in measured.baselines.items()}
     rows = tuple(
-        (Cell(f"{system}: {REPLY_NAMES[name]}"), Cell(f"{each.value:.2f}"), Cell(f"{each.low:.2f} to {each.high:.2f}"))
+        (
+            Cell(f"{system}: {REPLY_NAMES[name]}"),
+            Cell(f"{interval.value:.2f}"),
+            Cell(f"{interval.low:.2f} to {interval.high:.2f}"),
+        )
         for system, replies in systems.items()
-        for name, each in replies.intervals().items()
+        for name, interval in replies.intervals().items()
     )
     comments = measured.model.comments
     lead = (

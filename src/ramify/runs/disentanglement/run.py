@@ -228,9 +228,9 @@ class PreparedChats(Prepared):
 
         def measure() -> dict[str, float]:
             parts = predict_posterior(self.task, self.run.decoding, self.dev, history=history, start=start, vectors=vectors)
-            found = LinkPosterior.concatenate(list(parts))
-            scores = self._scores(decode([found], self.dev, self.run.decoding))
-            loss = self._loss(found)
+            posterior = LinkPosterior.concatenate(list(parts))
+            scores = self._scores(decode([posterior], self.dev, self.run.decoding))
+            loss = self._loss(posterior)
             if loss is not None:
                 return {DEV_LOSS.name: loss, **scores}
             if self._metric == DEV_LOSS:
@@ -245,8 +245,8 @@ class PreparedChats(Prepared):
     def _scores(self, decided: LinkDecisions) -> dict[str, float]:
         """Dev scores: links first, then whole conversations, then others."""
         if self.store.structure == "replies":
-            found = score_parents(self.dev, decided.parent).scores()
-            return {f"dev_{name}": value for name in REPLY_SCORES if (value := found[name]) is not None}
+            reply_scores = score_parents(self.dev, decided.parent).scores()
+            return {f"dev_{name}": value for name in REPLY_SCORES if (value := reply_scores[name]) is not None}
         scores = score(match_links(self.dev, self.dev_names, decided.links).logs)
         return {
             "dev_link_f1": scores["link"]["f1"],
@@ -254,12 +254,12 @@ class PreparedChats(Prepared):
             "dev_vi": scores["vi"],
         }
 
-    def _loss(self, found: LinkPosterior) -> float | None:
+    def _loss(self, posterior: LinkPosterior) -> float | None:
         """Mean negative log-probability of known links in the window, in nats per message; None if there are none."""
         logs = self.dev
-        is_link = logs.is_link(np.repeat(found.messages, found.lengths), found.candidates)
-        starts = np.cumsum(found.lengths) - found.lengths
-        probability = np.add.reduceat(np.where(is_link, found.probabilities, 0.0), starts)
+        is_link = logs.is_link(np.repeat(posterior.messages, posterior.lengths), posterior.candidates)
+        starts = np.cumsum(posterior.lengths) - posterior.lengths
+        probability = np.add.reduceat(np.where(is_link, posterior.probabilities, 0.0), starts)
         known = np.add.reduceat(is_link, starts) > 0
         return float(-np.log(np.maximum(probability[known], 1e-12)).mean()) if known.any() else None
 
@@ -326,9 +326,9 @@ class DisentanglementRun(Run):
                     f"a larger share of {split} (--split TRAIN,DEV,TEST)."
                 )
         logs, dev = _logs(self, store, "train"), _logs(self, store, "dev")
-        own = out / "tokenizer.json"
-        begun = own.exists() and (out / RUN_FILE).exists()
-        tokenizer = Tokenizer.load(own) if begun else _words(self, logs)
+        saved = out / "tokenizer.json"
+        begun = saved.exists() and (out / RUN_FILE).exists()
+        tokenizer = Tokenizer.load(saved) if begun else _words(self, logs)
         logs, dev = logs.tokenize(tokenizer), dev.tokenize(tokenizer)
         return PreparedChats(self, store, _build_task(self, tokenizer, logs), logs, dev, store.tree_ids(store.split("dev")))
 
@@ -375,7 +375,7 @@ def redecided(config: DecodingConfig, settings: Mapping[str, str]) -> DecodingCo
     for key in settings:
         head, _, name = key.partition(".")
         if head != "decoding" or name not in vars(config):
-            known = ", ".join(f"decoding.{each}" for each in vars(config))
+            known = ", ".join(f"decoding.{setting}" for setting in vars(config))
             raise RamifyError(f"--set {key} cannot change a trained model. The settings that can are {known}.")
     return set_fields(config, {key.removeprefix("decoding."): (text, key) for key, text in settings.items()})
 
@@ -399,17 +399,17 @@ def _logs(run: DisentanglementRun, store: Store, split: Split) -> Logs:
 
 def _with_conversations(run: DisentanglementRun, trees: Iterable[Tree]) -> Iterator[Tree]:
     """The logs, and then a sample of their known conversations (`view.conversations`)."""
-    known, found = 0, []
+    known, conversations = 0, []
     for tree in trees:
         yield tree
         known += sum(node.parents is not None for node in tree.nodes)
-        found += split_by_gold(tree) if run.view.conversations else []
+        conversations += split_by_gold(tree) if run.view.conversations else []
     remaining = run.view.conversations * known
-    for number in np.random.Generator(np.random.Philox(key=run.seed)).permutation(len(found)).tolist():
+    for number in np.random.Generator(np.random.Philox(key=run.seed)).permutation(len(conversations)).tolist():
         if remaining <= 0:
             return
-        yield found[number]
-        remaining -= len(found[number])
+        yield conversations[number]
+        remaining -= len(conversations[number])
 
 
 def _words(run: DisentanglementRun, logs: Logs) -> Tokenizer:

@@ -42,8 +42,8 @@ class LinkScores(Evaluation):
     def intervals(self) -> dict[str, Any]:
         if not self.resamples or len(self.match.logs) < 2:
             return {}
-        found = bootstrap(self.match.logs, self.protocol, resamples=self.resamples)
-        return _flat({name: each for name, each in found.items() if name not in self.unknown})
+        intervals = bootstrap(self.match.logs, self.protocol, resamples=self.resamples)
+        return _flat({name: interval for name, interval in intervals.items() if name not in self.unknown})
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -51,15 +51,15 @@ class LinkScores(Evaluation):
 
     def to_json(self) -> dict[str, Any]:
         facts = {"protocol": self.protocol, "dropped": self.dropped, "missing": self.match.missing, **self.facts}
-        facts["intervals"] = {name: [each.low, each.high] for name, each in self.intervals.items()}
+        facts["intervals"] = {name: [interval.low, interval.high] for name, interval in self.intervals.items()}
         return self.scores | dict.fromkeys(self.unknown) | facts
 
     def lines(self) -> list[str]:
         logs = self.match.logs
         messages = sum(len(log.messages) for log in logs)
         lines = [f"protocol {self.protocol}, {counted(len(logs), 'log')}, {counted(messages, 'message')}"]
-        low_high = {name: f"  ({each.low:.2f} to {each.high:.2f})" for name, each in self.intervals.items()}
-        for name, value in _flat({name: each for name, each in self.scores.items() if name not in self.unknown}).items():
+        low_high = {name: f"  ({interval.low:.2f} to {interval.high:.2f})" for name, interval in self.intervals.items()}
+        for name, value in _flat({name: part for name, part in self.scores.items() if name not in self.unknown}).items():
             lines.append(f"{name:>18} {value:>7.2f}{low_high.get(name, '')}")
         for reason, count in self.dropped.items():
             lines.append(f"{counted(count, 'predicted link')} left out: {reason.replace('_', ' ')}")
@@ -76,25 +76,25 @@ class ReplyScores(Evaluation):
     measured: ReplyEvaluation
 
     def to_json(self) -> dict[str, Any]:
-        found = self.measured.model
-        intervals = found.intervals(resamples=RESAMPLES)
-        return found.scores() | {
+        replies = self.measured.model
+        intervals = replies.intervals(resamples=RESAMPLES)
+        return replies.scores() | {
             "history": self.measured.history,
-            "conversations": len(found.comments),
-            "comments": int(found.comments.sum()),
+            "conversations": len(replies.comments),
+            "comments": int(replies.comments.sum()),
             "beyond_window": self.measured.beyond_window,
-            "intervals": {name: [each.low, each.high] for name, each in intervals.items()},
-            "baselines": {name: each.scores() for name, each in self.measured.baselines.items()},
+            "intervals": {name: [interval.low, interval.high] for name, interval in intervals.items()},
+            "baselines": {name: baseline.scores() for name, baseline in self.measured.baselines.items()},
         }
 
     def lines(self) -> list[str]:
-        found = self.measured.model
-        sizes = f"{counted(len(found.comments), 'conversation')}, {counted(int(found.comments.sum()), 'comment')}"
+        model = self.measured.model
+        sizes = f"{counted(len(model.comments), 'conversation')}, {counted(int(model.comments.sum()), 'comment')}"
         lines = [f"{sizes}; 95 % intervals over conversations"]
-        for system, replies in ({"model": found} | self.measured.baselines).items():
-            for name, each in replies.intervals(resamples=RESAMPLES).items():
+        for system, replies in ({"model": model} | self.measured.baselines).items():
+            for name, interval in replies.intervals(resamples=RESAMPLES).items():
                 title = name.replace("_", " ")
-                lines.append(f"{system:>9} {title:<29} {each.value:>6.2f}  ({each.low:.2f} to {each.high:.2f})")
+                lines.append(f"{system:>9} {title:<29} {interval.value:>6.2f}  ({interval.low:.2f} to {interval.high:.2f})")
         if beyond := self.measured.beyond_window:
             lines.append(f"{counted(beyond, 'comment')} with a parent further back than the model looks, counted as wrong")
         return [*lines, HISTORY_TEXT[self.measured.history]]

@@ -73,7 +73,7 @@ def parts(request: ReportRequest) -> ReportParts:
     if isinstance(model, DocumentPipeline) and store is not None:
         try:
             options: dict[str, Any] = {"rows": min(request.comments, QUICK_ROWS)} if request.comments else {}
-            found = scores.score(
+            evaluation = scores.evaluate(
                 model,
                 str(store.path),
                 store,
@@ -85,8 +85,8 @@ def parts(request: ReportRequest) -> ReportParts:
         except RamifyError as error:
             missing = str(error)
         else:
-            sections += measures(request.split, found.scores)
-            headline = main_scores(request.split, found.scores)
+            sections += measures(request.split, evaluation.scores)
+            headline = main_scores(request.split, evaluation.scores)
     facts = request.record["levels"]
     rows = [(f"{name}s", f"{level['nodes']:,} nodes in {level['rows']:,} rows") for name, level in facts.items()]
     return ReportParts(
@@ -112,7 +112,7 @@ def curves(metrics: Sequence[Mapping[str, Any]]) -> list[Section]:
         _chart(metrics, TOTAL, "sum of all losses", "target_tokens", "tokens read"),
     )
     lead = "Losses of batches in training depend on the number of candidates in a batch, and each has its weight."
-    found = [Section(TITLE, (Charts(sums, legend),), (lead,))]
+    sections = [Section(TITLE, (Charts(sums, legend),), (lead,))]
     for loss in LOSSES:
         charts = tuple(
             _chart(metrics, name, f"{name.removeprefix(loss.name(''))}, {loss.unit}")
@@ -120,8 +120,8 @@ def curves(metrics: Sequence[Mapping[str, Any]]) -> list[Section]:
             if len(_known(metrics, name)[0])
         )
         if charts:
-            found.append(Section(loss.title, (Charts(charts, legend),)))
-    return found
+            sections.append(Section(loss.title, (Charts(charts, legend),)))
+    return sections
 
 
 def losses_of(metrics: Sequence[Mapping[str, Any]], kind: str) -> list[str]:
@@ -162,18 +162,18 @@ def settled(steps: NDArray[np.float64], losses: NDArray[np.float64]) -> float:
 def stability(metrics: Sequence[Mapping[str, Any]], levels: Sequence[str]) -> Section:
     """The update at which each level's reconstruction has settled, and whether lower levels settle first."""
     title = "Do levels become stable from the lowest to the highest?"
-    rows, found = [], []
+    rows, updates = [], []
     for level in levels:
         steps, losses = _known(metrics, Reconstruction.name(level))
         step = settled(steps, losses)
-        found.append(step)
+        updates.append(step)
         ends = (f"{losses[0]:.3f}", f"{losses[-1]:.3f}") if len(losses) else ("–", "–")
         rows.append((Cell(level), *map(Cell, ends), Cell("–" if math.isnan(step) else f"{step:,.0f}")))
     table = Table(("reconstruction", "first loss", "last loss", "settled at update"), tuple(rows), "scores")
     lead = f"A loss has settled when no more than {SETTLED:.0%} of its whole fall remains."
-    if any(map(math.isnan, found)):
+    if any(map(math.isnan, updates)):
         verdict = "The loss of some level has not fallen yet, so the order is open."
-    elif all(one <= other for one, other in pairwise(found)):
+    elif all(one <= other for one, other in pairwise(updates)):
         verdict = "Yes: no level settled before the one below it."
     else:
         verdict = "No: some level settled before the one below it."
@@ -183,20 +183,20 @@ def stability(metrics: Sequence[Mapping[str, Any]], levels: Sequence[str]) -> Se
 # --- measures -------------------------------------------------------------------------------------------------------------
 
 
-def measures(split: str, found: DocumentScores) -> list[Section]:
+def measures(split: str, evaluated: DocumentScores) -> list[Section]:
     """The held-out measures, one section per level."""
     sections = []
-    lead = f"On {counted(found.documents, 'document')} of the {split} split, {counted(found.unknown.tokens, 'token')}. "
-    for level, own in found.levels.items():
-        plain = {name: each for name, each in own.items() if shown(name, each) and not _is_length(name)}
+    lead = f"On {counted(evaluated.documents, 'document')} of the {split} split, {counted(evaluated.unknown.tokens, 'token')}. "
+    for level, measures in evaluated.levels.items():
+        plain = {name: measure for name, measure in measures.items() if shown(name, measure) and not _is_length(name)}
         tables = [
             Table(("measure", "value", "baseline", "chance", "count"), tuple(_row(*pair) for pair in plain.items()), "scores")
         ]
-        by_length = lengths(own)
+        by_length = lengths(measures)
         if by_length is not None:
             tables.append(by_length)
-        sections.append(Section(f"Held-out measures: {level}", tuple(tables), (lead + " ".join(found.notes),)))
-        lead, found = "", DocumentScores(found.levels, [], found.documents, found.unknown)
+        sections.append(Section(f"Held-out measures: {level}", tuple(tables), (lead + " ".join(evaluated.notes),)))
+        lead, evaluated = "", DocumentScores(evaluated.levels, [], evaluated.documents, evaluated.unknown)
     return sections
 
 
@@ -213,7 +213,7 @@ def _is_length(name: str) -> bool:
 def _row(name: str, measure: Measure) -> tuple[Cell, ...]:
     value, baseline, chance, count = scores.figures(name, measure)
     base, *choices = name.split(".")
-    label = ", ".join([MEASURES[base], *(CHOICES[each] for each in choices)])
+    label = ", ".join([MEASURES[base], *(CHOICES[choice] for choice in choices)])
     p = f"p {measure.p:.4f}" if not math.isnan(measure.p) else ""
     return (
         Cell(label),
@@ -224,32 +224,32 @@ def _row(name: str, measure: Measure) -> tuple[Cell, ...]:
     )
 
 
-def lengths(own: Measures) -> Table | None:
+def lengths(measures: Measures) -> Table | None:
     """Reconstruction by the number of tokens of a row; None if there is none."""
-    ranges = list(dict.fromkeys(name.partition(".")[2] for name in own if _is_length(name)))
+    ranges = list(dict.fromkeys(name.partition(".")[2] for name in measures if _is_length(name)))
     if not ranges:
         return None
-    kinds = [kind for kind in ("token_accuracy", "exact_match", "right_ends", "bleu") if f"{kind}.{ranges[0]}" in own]
+    kinds = [kind for kind in ("token_accuracy", "exact_match", "right_ends", "bleu") if f"{kind}.{ranges[0]}" in measures]
     rows = []
-    for each in ranges:
+    for bounds in ranges:
         cells = []
         for kind in kinds:
-            value, baseline, _, _ = scores.figures(kind, own[f"{kind}.{each}"])
+            value, baseline, _, _ = scores.figures(kind, measures[f"{kind}.{bounds}"])
             cells.append(Cell(value, f"baseline {baseline}"))
         rows.append(
             (
-                Cell(each.replace("-", " to ", 1).replace("over to ", "over ")),
+                Cell(bounds.replace("-", " to ", 1).replace("over to ", "over ")),
                 *cells,
-                Cell(f"{own[f'exact_match.{each}'].count:,}"),
+                Cell(f"{measures[f'exact_match.{bounds}'].count:,}"),
             )
         )
     return Table(("tokens in a row", *(MEASURES[kind] for kind in kinds), "rows"), tuple(rows), "scores")
 
 
-def main_scores(split: str, found: DocumentScores) -> Spans:
+def main_scores(split: str, evaluated: DocumentScores) -> Spans:
     """The reconstruction of tokens, and the recall of hidden nodes of the level above, as a sentence."""
-    lowest = list(found.levels)[1]
-    written, hidden = found.levels[lowest].get("token_accuracy"), found.levels[lowest].get("mlm_recall_at_10")
+    lowest = list(evaluated.levels)[1]
+    written, hidden = evaluated.levels[lowest].get("token_accuracy"), evaluated.levels[lowest].get("mlm_recall_at_10")
     if written is None or math.isnan(written.value):
         return ()
     text: list[str | Strong] = [

@@ -130,8 +130,8 @@ class PreparedNested(PreparedLanguageModel):
         chosen = np.unique(np.linspace(0, len(view) - 1, max(1, round(share * len(view)))).astype(np.int64))
 
         def measure() -> dict[str, float]:
-            found = held_out_losses(self.task, view, collator, budget, examples=chosen, seed=self.run.seed)
-            return {"dev_loss": sum(found.values())} | {f"dev_{name}": value for name, value in found.items()}
+            losses = held_out_losses(self.task, view, collator, budget, examples=chosen, seed=self.run.seed)
+            return {"dev_loss": sum(losses.values())} | {f"dev_{name}": value for name, value in losses.items()}
 
         return measure
 
@@ -174,11 +174,11 @@ class NestedRun(LanguageModelRun):
         """The levels of the model, from the lowest. Raises `RamifyError` if the data has none of them."""
         if self.view.divisions == "level":
             return level_names(store, "level")
-        found = kinds_of(store)
-        names = tuple(name for name in self.model.levels if name in found)
+        kinds = kinds_of(store)
+        names = tuple(name for name in self.model.levels if name in kinds)
         if not names:
             raise RamifyError(
-                f"{self.data} has the levels {', '.join(sorted(found))}, but none of {', '.join(self.model.levels)}. Set "
+                f"{self.data} has the levels {', '.join(sorted(kinds))}, but none of {', '.join(self.model.levels)}. Set "
                 "model.levels, or view.divisions=level."
             )
         return names
@@ -197,7 +197,7 @@ class NestedRun(LanguageModelRun):
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """Held-out measures of every level. Options: those of `scores`."""
         model = of_kind(pipeline, DocumentPipeline, source, "a model of documents")
-        return scores.score(model, source, store, split, options)
+        return scores.evaluate(model, source, store, split, options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         return report.parts(request)

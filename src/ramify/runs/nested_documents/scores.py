@@ -68,7 +68,7 @@ def others(measure: Measure) -> str:
     return ", ".join(f"{name} {value:.4f}" for name, value in measure.others.items() if value == value)
 
 
-def score(
+def evaluate(
     pipeline: DocumentPipeline,
     source: str,
     store: Store,
@@ -86,5 +86,5 @@ def score(
     bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
     rows = options.get("rows", ROWS)
     with bar(num_steps(pipeline.task)) as step, autocast(pipeline.device, precision):
-        found = evaluate_documents(pipeline.task, store, split, rows=rows, most_tokens=most_tokens, advance=advance or step)
-    return NestedEvaluation(found, unknown_pieces=found.unknown)
+        scores = evaluate_documents(pipeline.task, store, split, rows=rows, most_tokens=most_tokens, advance=advance or step)
+    return NestedEvaluation(scores, unknown_pieces=scores.unknown)

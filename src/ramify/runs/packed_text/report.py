@@ -69,8 +69,8 @@ def scores(
 ) -> tuple[Section, Spans]:
     """The held-out scores as a table, and the main one as a sentence."""
     rows = spread_rows(view, request.comments)
-    found = evaluate_rows(model.task, view, collator, rows, draws=request.draws, progress=request.progress).summary()
-    predicted = {"masked tokens": found} | ({"next sentences": found[NEXT_SENTENCE]} if NEXT_SENTENCE in found else {})
+    masked = evaluate_rows(model.task, view, collator, rows, draws=request.draws, progress=request.progress).summary()
+    predicted = {"masked tokens": masked} | ({"next sentences": masked[NEXT_SENTENCE]} if NEXT_SENTENCE in masked else {})
     lead = f"On {counted(len(rows), 'row')} of the {request.split} split, {counted(request.draws, 'draw')} of masks each."
     shared = on_common_footing(model.task, footing)
     return held_out(request.split, "a masked token", predicted, "one masked token given all others", shared, lead)

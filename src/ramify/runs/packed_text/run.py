@@ -83,23 +83,25 @@ class PreparedRows(PreparedLanguageModel):
 
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         facts = self.facts()["text"]
-        found = []
+        warnings = []
         if facts["tokens"] < self.task.input.room(self.task.tokenizer):
-            found.append(
+            warnings.append(
                 f"the training split has {counted(facts['tokens'], 'token')}, fewer than one row of input.max_tokens="
                 f"{self.task.input.max_tokens}. Add text, or lower input.max_tokens."
             )
         if "random_next" not in facts:
-            return found
+            return warnings
         if facts["random_next"] in (0, facts["rows"]) and self.task.next_head is not None:
             kind = "random" if facts["random_next"] else "the next sentences"
-            found.append(
+            warnings.append(
                 f"all second segments are {kind}, so task.next_sentence has nothing to learn from. It needs documents of "
                 "several sentences; ramify train roberta needs none."
             )
         if facts["documents"] == 1:
-            found.append("the text is one document, so random second segments come from other places in it, not from others.")
-        return found
+            warnings.append(
+                "the text is one document, so random second segments come from other places in it, not from others."
+            )
+        return warnings
 
     def _dev_loss(self) -> Callable[[], dict[str, float]] | None:
         """The measure on the dev rows; None if the dev split has none."""
@@ -196,7 +198,7 @@ class PackedTextRun(RunningTextRun):
             rows = run.rows
         pairs, packing, seed = (run.pairs, run.packing, run.seed) if run else (PairConfig(), PackConfig(), 0)
         view, collator = rows_of(store, model.task, split, rows, pairs, packing, seed)
-        return scores.score(model, source, view, collator, options)
+        return scores.evaluate(model, source, view, collator, options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         pipeline, store = request.pipeline, request.store

@@ -32,23 +32,25 @@ class RowEvaluation(RunningTextEvaluation):
     mask_rate: float
 
     def lines(self) -> list[str]:
-        found = self.scores.summary()
+        masked = self.scores.summary()
         lines = [
             f"{'':<16} {'loss':>8} {'accuracy':>9} {'count':>10}",
-            f"{'masked tokens':<16} {found['loss']:>8.4f} {found['accuracy']:>9.2%} {found['count']:>10,}",
+            f"{'masked tokens':<16} {masked['loss']:>8.4f} {masked['accuracy']:>9.2%} {masked['count']:>10,}",
         ]
-        if NEXT_SENTENCE in found:
-            own = found[NEXT_SENTENCE]
-            lines.append(f"{'next sentence':<16} {own['loss']:>8.4f} {own['accuracy']:>9.2%} {own['count']:>10,}")
+        if NEXT_SENTENCE in masked:
+            following = masked[NEXT_SENTENCE]
+            lines.append(
+                f"{'next sentence':<16} {following['loss']:>8.4f} {following['accuracy']:>9.2%} {following['count']:>10,}"
+            )
         return [
             *lines,
-            f"perplexity {found['perplexity']:.2f}; {counted(self.rows, 'row')}, {self.mask_rate:.0%} of the tokens masked, "
+            f"perplexity {masked['perplexity']:.2f}; {counted(self.rows, 'row')}, {self.mask_rate:.0%} of the tokens masked, "
             f"{counted(self.draws, 'draw')}",
             self.footing.line(),
         ]
 
 
-def score(
+def evaluate(
     pipeline: MaskFiller, source: str, view: TextRows, collator: RowCollator, options: Mapping[str, Any]
 ) -> RowEvaluation:
     """Score a model on all rows of a view, and on the common footing of its text. Options: `OPTIONS`."""

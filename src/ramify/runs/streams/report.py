@@ -7,7 +7,7 @@ from ramify.runs.base import ReportParts, ReportRequest, no_progress
 from ramify.runs.curves import TITLE, Metrics, dev_line, no_curves, smoothing, train_line
 from ramify.runs.running_text_report import held_out, report_parts
 from ramify.runs.sections import Chart, Charts, Section, Spans
-from ramify.runs.streams.scores import StreamEvaluation, score
+from ramify.runs.streams.scores import StreamEvaluation, evaluate
 from ramify.tasks.stream_task import StreamTask
 
 
@@ -20,11 +20,11 @@ def parts(config: StreamConfig, request: ReportRequest) -> ReportParts:
     if isinstance(model, StreamPipeline) and store is not None:
         try:
             options = {"draws": request.draws, "rows": request.comments or None, "progress": no_progress}
-            found = score(model, str(store.path), store, request.split, config, options)
+            evaluation = evaluate(model, str(store.path), store, request.split, config, options)
         except RamifyError as error:
             missing = str(error)
         else:
-            section, headline = scores(request.split, found)
+            section, headline = scores(request.split, evaluation)
             sections.append(section)
     purpose = "predicts words of running text from other words of it and from the text before"
     return report_parts(purpose, request.record, sections, headline, missing)
@@ -41,8 +41,8 @@ def curves(metrics: Metrics) -> Section:
     return Section(TITLE, (Charts(charts, (("train", f"train{smoothing(metrics)}"), ("dev", "dev"))),))
 
 
-def scores(split: str, found: StreamEvaluation) -> tuple[Section, Spans]:
+def scores(split: str, evaluation: StreamEvaluation) -> tuple[Section, Spans]:
     """The held-out scores as a table, and the main one as a sentence."""
-    predicted = {"targets, as in training": found.scores.summary()}
-    lead = f"On {counted(found.rows, 'row')} of the {split} split, {counted(found.draws, 'draw')} each."
-    return held_out(split, "its targets", predicted, "one token given all others", found.footing, lead)
+    predicted = {"targets, as in training": evaluation.scores.summary()}
+    lead = f"On {counted(evaluation.rows, 'row')} of the {split} split, {counted(evaluation.draws, 'draw')} each."
+    return held_out(split, "its targets", predicted, "one token given all others", evaluation.footing, lead)

@@ -112,7 +112,7 @@ class StreamRun(RunningTextRun):
         if model.memory > view.length:
             raise RamifyError(
                 f"model.memory={model.memory} is longer than a stream of the data, which has {counted(view.length, 'token')}. "
-                "Lower model.memory or view.rows, or take more text."
+                "Lower model.memory or view.streams, or take more text."
             )
         return PreparedStreams(self, store, self._task(model, tokenizer), view)
 
@@ -135,7 +135,7 @@ class StreamRun(RunningTextRun):
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """Held-out loss in the objective's own terms, and on the common footing. Options: those of `scores`."""
         model, run = of_kind(pipeline, StreamPipeline, source, "a model of running text"), own_run(cls, source)
-        return scores.score(model, source, store, split, run.view if run else StreamConfig(), options)
+        return scores.evaluate(model, source, store, split, run.view if run else StreamConfig(), options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         return report.parts(self.view, request)

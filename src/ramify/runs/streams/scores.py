@@ -29,15 +29,15 @@ class StreamEvaluation(RunningTextEvaluation):
     scores: Tallied
 
     def lines(self) -> list[str]:
-        found = self.scores.summary()
+        summary = self.scores.summary()
         return [
-            f"loss {found['loss']:.4f} nats per target, accuracy {found['accuracy']:.2%}; {counted(found['count'], 'target')} "
-            f"in {counted(self.rows, 'row')}, {counted(self.draws, 'draw')}",
+            f"loss {summary['loss']:.4f} nats per target, accuracy {summary['accuracy']:.2%}; "
+            f"{counted(summary['count'], 'target')} in {counted(self.rows, 'row')}, {counted(self.draws, 'draw')}",
             *([] if self.footing is None else [self.footing.line()]),
         ]
 
 
-def score(
+def evaluate(
     pipeline: StreamPipeline, source: str, store: Store, split: Split, config: StreamConfig, options: Mapping[str, Any]
 ) -> StreamEvaluation:
     """Score a model on the streams of a split, and on the common footing of its text. Options: `OPTIONS`."""
