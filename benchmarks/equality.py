@@ -54,9 +54,14 @@ CHANGED_ON_PURPOSE: dict[str, Change] = {
     "train/*/stderr*": Change("training names what it does before its first step"),
     "tokenizer/*/stderr*": Change("training names what it does before its first step"),
     "demo/stderr*": Change("training names what it does before its first step"),
-    "data/table/*": Change("a split that no hash falls into takes a tree"),
-    "data/labelled/*": Change("a split that no hash falls into takes a tree"),
-    "export/folders/datasets/*": Change("a split that no hash falls into takes a tree"),
+    **{
+        f"data/{case}/{place}": Change("a split that no hash falls into takes a tree")
+        for case in ("table", "labelled")
+        for place in ("set/dataset.json:splits.*", "set/dataset.json:kept*", "set/dataset.json:examples*", "set/trees.arrow:*")
+    },
+    **{f"data/{case}/std*": Change("a split that no hash falls into takes a tree") for case in ("table", "labelled")},
+    "export/folders/datasets/data/*": Change("a split that no hash falls into takes a tree"),
+    "export/folders/datasets/README.md:*": Change("a split that no hash falls into takes a tree"),
     "demo/demo/data/dataset.json:inputs*": Change("the path of the source"),
     "demo/demo/report.html*": Change("the path of the source"),
 }

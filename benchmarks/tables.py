@@ -93,7 +93,7 @@ def places_of(row: Row) -> int:
     the first digit of the uncertainty stands further right. Negative: the value is rounded to tens, hundreds …"""
     uncertainties = [row.spread, *((high - low) / 2 for low, high in filter(None, (row.interval, row.range)))]
     of_value = digits_of_tables().get(row.table, DIGITS) - 1 - _magnitude(row.value)
-    return max(of_value, *(-_magnitude(each) for each in uncertainties if each), of_value)
+    return max([of_value, *(-_magnitude(uncertainty) for uncertainty in uncertainties if uncertainty)])
 
 
 def _magnitude(value: Decimal) -> int:

@@ -47,8 +47,10 @@ def activity(name: str, total: int | None = None) -> Iterator[Advance]:
         return
     with display.activity(name, total) as show:
         paced = _Paced(show)
-        yield paced.advance
-        paced.flush()
+        try:
+            yield paced.advance
+        finally:
+            paced.flush()
 
 
 def track(name: str, items: Iterable[Item], total: int | None = None) -> Iterator[Item]:

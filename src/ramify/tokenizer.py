@@ -602,7 +602,7 @@ class IncrementalDecoder:
     """Decodes tokens as they come, each in constant time. The parts are, together, the text that `decode` gives them."""
 
     def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()) -> None:
-        """`before` are the tokens before the first. Their text is no part."""
+        """`before` are the tokens before the first. Their text is not given out."""
         self._tokenizer = tokenizer
         self._ids = [*before]
         """The last tokens."""
@@ -610,7 +610,7 @@ class IncrementalDecoder:
         """The number of letters of their text that are given out, or that are before the first token."""
 
     def add(self, token_id: int) -> str:
-        """The text that the next token completes. The bytes of a character wait for its last one."""
+        """The text that the next token completes. Tokens for single bytes wait for the next token of another kind."""
         self._ids.append(token_id)
         if BYTE.fullmatch(self._tokenizer.token(token_id)):
             return ""

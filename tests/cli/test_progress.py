@@ -57,6 +57,37 @@ def test_nothing_is_shown_by_default(capsys):
     assert capsys.readouterr() == ("", "")
 
 
+def test_work_that_is_broken_off_ends_its_activity(clock):
+    """An activity that is left early is shown as ended, with all that was done."""
+    ended = []
+
+    class Ending(Display):
+        @contextmanager
+        def activity(self, name, total):
+            counts = []
+            try:
+                yield counts.append
+            finally:
+                ended.append((name, sum(counts)))
+
+    with shown_on(Ending()):
+        letters = track("reading", "abc")
+        assert next(letters) == "a"
+        assert next(letters) == "b"
+        letters.close()
+    assert ended == [("reading", 1)]
+
+
+def test_a_row_of_broken_off_work_is_finished(terminal, capfd):
+    with progress_display():
+        for _ in track("predicting", range(100), 100):
+            break
+        with activity("fitting"):
+            pass
+    last = {row.split()[0]: row for row in rows(capfd.readouterr().err)}
+    assert "100%" in last["predicting"]
+
+
 def test_a_display_is_told_a_few_times_per_second(clock):
     display = Recording()
     with shown_on(display):

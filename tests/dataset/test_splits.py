@@ -195,6 +195,9 @@ def test_the_nearest_tree_may_lie_on_either_side_of_an_empty_split(tmp_path):
         assert [tree for tree, split in split_of(store).items() if split == "dev"] == [moved.id]
     store = build([write(tmp_path / "in.jsonl", above)], None, tmp_path / "a", split=(0.5, 0.5, 0), overwrite=True)
     assert split_of(store) == {above[0].id: "train"} | dict.fromkeys((tree.id for tree in above[1:]), "dev")
+    # As many trees as splits with a share are enough.
+    store = build([write(tmp_path / "in.jsonl", above[:2])], None, tmp_path / "a", split=(0.5, 0.5, 0), overwrite=True)
+    assert split_of(store) == {above[0].id: "train", above[1].id: "dev"}
 
 
 def test_a_group_moves_as_a_whole(tmp_path):

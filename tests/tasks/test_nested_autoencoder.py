@@ -913,6 +913,7 @@ def test_settings_of_another_type_are_refused(changes):
 def test_an_encoder_alone_has_no_other_weights():
     own = task(encoder_only=True)
     assert {name.split(".")[0] for name, _ in own.named_parameters()} == {"backbone"}
+    assert own.loss_names == []
     assert len(list(own.buffers())) == 0 or all("queue" not in name for name, _ in own.named_buffers())
     assert own.choices.tolist() == [token for token in range(tokenizer().vocab_size) if token not in tokenizer().special_ids]
     assert BOS < NUM_MARKS

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from ramify.errors import RamifyError
 from ramify.training.process import deterministic
 
 
@@ -12,6 +13,17 @@ def flags() -> tuple[bool, bool, bool]:
         torch.is_deterministic_algorithms_warn_only_enabled(),
         torch.utils.deterministic.fill_uninitialized_memory,
     )
+
+
+def test_an_operation_without_a_deterministic_form_names_the_setting():
+    with (
+        pytest.raises(RamifyError, match=r"grid_kernel has no such form in torch .*\. Set train\.deterministic=false\."),
+        deterministic(True),
+    ):
+        raise RuntimeError("grid_kernel does not have a deterministic implementation, but you set …")
+    with pytest.raises(RuntimeError, match="out of memory"), deterministic(True):
+        raise RuntimeError("out of memory")
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 @pytest.mark.parametrize("before", [(False, False), (True, True), (True, False)])

@@ -553,6 +553,11 @@ def test_stage_length_in_epochs(tmp_path, data, accumulate):
     assert [record["lr"] for record in logged] == pytest.approx([config.lr * schedule(config, share) for share in shares[:-1]])
 
 
+def test_evaluations_that_never_come_are_refused():
+    with pytest.raises(RamifyError, match=r"train\.evaluate_every=200 epochs is longer than train\.epochs=2\.0"):
+        replace(EPOCHS, evaluate_every=200, evaluate_unit="epochs")
+
+
 def test_a_part_of_an_epoch(tmp_path, data):
     trainer = trainer_of(tmp_path, data, replace(EPOCHS, epochs=0.5))
     assert trainer.run().step == math.ceil(steps_of_epochs(trainer, 1) / 2)

@@ -166,9 +166,11 @@ class _Rows(TrainingDisplay):
                 completed = min(done, 0.99 * total)
                 self._rows.update(row, completed=completed, left=remaining and f"{remaining} left")
 
-        yield advance
-        end = total or 1
-        self._rows.update(row, completed=end, total=end, left="")
+        try:
+            yield advance
+        finally:
+            end = total or 1
+            self._rows.update(row, completed=end, total=end, left="")
 
     def report(self, record: Mapping[str, Any]) -> None:
         share = record["progress"]

@@ -91,19 +91,19 @@ class Splitter:
             hashes = np.unique(chunk.hashes[trees])
             self._num_groups[number] += len(hashes)
             outermost = self._outermost[number]
-            for hash in hashes if len(hashes) < 4 else hashes[[0, 1, -2, -1]]:
-                outermost.append(self._group(chunk, trees[chunk.hashes[trees] == hash]))
+            for value in hashes if len(hashes) < 4 else hashes[[0, 1, -2, -1]]:
+                outermost.append(self._group(chunk, trees[chunk.hashes[trees] == value]))
             del outermost[2:-2]
         self._trees += np.bincount(split, minlength=len(SPLITS))
         return split
 
     def fill(self) -> list[Move]:
-        """Moves after which no split with a share is empty, if at least three groups are split by their hashes.
+        """Moves after which no split with a share is empty, if at least as many groups are split by their hashes.
 
         A split that is empty takes the group whose hash is nearest to its range, from a split that keeps another one. So other
         trees move as little as possible when trees are added.
         """
-        if sum(self._num_groups) < len(SPLITS):
+        if sum(self._num_groups) < np.count_nonzero(self.shares):
             return []
         moves: list[Move] = []
         # The last split first: it takes the last group of train, and dev takes the one before.

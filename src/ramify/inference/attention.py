@@ -104,7 +104,7 @@ def _names(text: NodeInContext, places: Sequence[int]) -> list[str]:
     return names
 
 
-class WantedHeads(NamedTuple):
+class AttentionRequest(NamedTuple):
     """The layer and the head, counted from 1, whose weights are wanted (None: all), and the factorization order."""
 
     layer: int | None

@@ -21,7 +21,7 @@ from ramify.dataset.frames import ArrowStream
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.inference.answers import Attention, NodeAttention
-from ramify.inference.attention import WantedHeads, node_attention
+from ramify.inference.attention import AttentionRequest, node_attention
 from ramify.inference.base import TOKENS, Pipeline, verb
 from ramify.inference.mask_query import NodeInContext, chosen_node
 from ramify.inference.rows import row_vectors
@@ -146,10 +146,12 @@ class TextPipeline(EmbeddingPipeline, ABC):
         which reads all other tokens. With an `order`, both streams follow this factorization order; `seed` determines a random
         one.
         """
-        return self._attention(tree, node, context, WantedHeads(layer, head, order, seed))
+        return self._attention(tree, node, context, AttentionRequest(layer, head, order, seed))
 
     @abstractmethod
-    def _attention(self, tree: Tree | str, node: str | int | None, context: Context | None, wanted: WantedHeads) -> Attention:
+    def _attention(
+        self, tree: Tree | str, node: str | int | None, context: Context | None, wanted: AttentionRequest
+    ) -> Attention:
         """`attention` of one text. Only models with two streams are given an order."""
 
 
@@ -166,7 +168,9 @@ class ContextPipeline(TextPipeline, ABC):
     def forest(self, data: Store | Iterable[Tree]) -> Forest:
         return self.input.forest(data, self.tokenizer)
 
-    def _attention(self, tree: Tree | str, node: str | int | None, context: Context | None, wanted: WantedHeads) -> Attention:
+    def _attention(
+        self, tree: Tree | str, node: str | int | None, context: Context | None, wanted: AttentionRequest
+    ) -> Attention:
         tree, node = chosen_node(tree, node)
         text = NodeInContext.of(self.backbone, self.tokenizer, self.input, tree, node, context)
         ids = self.tokenizer.encode(tree.nodes[text.node].text, masks=True)

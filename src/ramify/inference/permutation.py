@@ -17,7 +17,7 @@ from ramify.batching.text_input import Context
 from ramify.config import check_seed
 from ramify.errors import RamifyError, counted
 from ramify.inference.answers import Likelihood, NodeAttention, StreamAttention
-from ramify.inference.attention import AttentionTable, WantedHeads, check_pairs, check_records, spelled, text_tables
+from ramify.inference.attention import AttentionRequest, AttentionTable, check_pairs, check_records, spelled, text_tables
 from ramify.inference.base import TOKENS
 from ramify.inference.fill_mask import FillingPipeline
 from ramify.inference.generate import GeneratingPipeline
@@ -124,7 +124,7 @@ class DenoisingPipeline(WordPipeline):
         return hidden.gather(1, index)
 
     def _attention(
-        self, tree: Tree | str, node: str | int | None, context: Context | None, wanted: WantedHeads
+        self, tree: Tree | str, node: str | int | None, context: Context | None, wanted: AttentionRequest
     ) -> NodeAttention:
         query, ids = self._text(tree, node, context)
         return NodeAttention(*query.head, wanted.of(self._content(query, ids)))
@@ -227,7 +227,7 @@ class PermutationPipeline(WordPipeline, ScoringPipeline, GeneratingPipeline):
         return np.concatenate(log_probabilities)
 
     def _attention(
-        self, tree: Tree | str, node: str | int | None, context: Context | None, wanted: WantedHeads
+        self, tree: Tree | str, node: str | int | None, context: Context | None, wanted: AttentionRequest
     ) -> StreamAttention:
         query, ids = self._text(tree, node, context)
         masks = np.flatnonzero(ids == self.tokenizer.mask_id)

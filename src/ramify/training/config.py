@@ -89,8 +89,8 @@ class TrainConfig(OptimizerSettings, ScheduleSettings):
     precision: Literal["fp32", "bf16"] = "fp32"
     compile: bool = False
     deterministic: bool = True
-    """On CUDA, sum in a fixed order, so that a killed run resumes to the same bits there too. An operation of torch that has
-    only another order raises an error."""
+    """On CUDA, sum in a fixed order, so that a killed run resumes to the same bits there too. An operation of torch without a
+    fixed order raises an error."""
     log_every: int = 10
     evaluate_every: int = 200
     evaluate_unit: Literal["updates", "epochs"] = "updates"
@@ -173,6 +173,11 @@ class TrainConfig(OptimizerSettings, ScheduleSettings):
             raise RamifyError(
                 f"train.epochs={self.epochs} and train.steps={self.steps} both define the length of training. Set "
                 "train.steps=0 to train for epochs, or train.epochs=null to train for steps."
+            )
+        if self.epochs is not None and self.evaluate_unit == "epochs" and self.evaluate_every > self.epochs:
+            raise RamifyError(
+                f"train.evaluate_every={self.evaluate_every} epochs is longer than train.epochs={self.epochs}, so the dev "
+                "score would come only at the end. Set train.evaluate_every=1, or 0 for the end alone."
             )
 
     def _check_average(self) -> None:

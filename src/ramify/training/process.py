@@ -81,7 +81,7 @@ def flushed_denormals() -> Iterator[None]:
 
 @contextmanager
 def deterministic(on: bool) -> Iterator[None]:
-    """Use torch's deterministic algorithms if `on`. Torch then raises `RuntimeError` for an operation that has none."""
+    """Use torch's deterministic algorithms if `on`. Raises `RamifyError` for an operation that has none."""
     before, only_warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     memory: Any = torch.utils.deterministic  # its attribute is made at run time
     fills = memory.fill_uninitialized_memory
@@ -90,10 +90,17 @@ def deterministic(on: bool) -> Iterator[None]:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         # With warnings alone, the kernels of attention keep their non-deterministic backward pass.
         torch.use_deterministic_algorithms(True)
-        # No operation reads memory before it is written, and to fill it takes a sixth of a step.
+        # No operation reads memory before it is written, and filling it would take a sixth of a step.
         memory.fill_uninitialized_memory = False
     try:
         yield
+    except RuntimeError as error:
+        if "does not have a deterministic implementation" not in str(error):
+            raise
+        raise RamifyError(
+            f"train.deterministic=true needs deterministic operations, but {str(error).split()[0]} has no such form in torch "
+            f"{torch.__version__}. Set train.deterministic=false."
+        ) from error
     finally:
         torch.use_deterministic_algorithms(before, warn_only=only_warns)
         memory.fill_uninitialized_memory = fills

@@ -50,7 +50,7 @@ def disentangle_ensemble(
             raise RamifyError(f"beam={beam} searches among decisions, but ensemble=mean combines probabilities. Set beam=1.")
         parents, probability = _decide_by_mean(models, log, recorded)
     else:
-        read = {input: Logs.build([log], input) for input in {model.input for model in models}}
+        read = {settings: Logs.build([log], settings) for settings in {model.input for model in models}}
         members = []
         for model in models:
             logs = read[model.input].tokenize(model.tokenizer)

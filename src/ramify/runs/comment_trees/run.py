@@ -104,11 +104,11 @@ class PreparedDiscussions(PreparedLanguageModel):
             views["dev_loss_none"] = self.view(trees, context="none")
 
         def measure() -> dict[str, float]:
-            scores = {
+            measured = {
                 name: evaluate(task, *view, trees, draws=config.draws, mask_rate=config.mask_rate or None)
                 for name, view in views.items()
             }
-            record = {name: context_scores.summary()["loss"] for name, context_scores in scores.items()}
+            record = {name: context_scores.summary()["loss"] for name, context_scores in measured.items()}
             spread = context_spread(task, *views["dev_loss"])
             return record if spread is None else record | {"context_spread": spread}
 

@@ -187,12 +187,12 @@ def measures(split: str, evaluated: DocumentScores) -> list[Section]:
     """The held-out measures, one section per level."""
     sections = []
     lead = f"On {counted(evaluated.documents, 'document')} of the {split} split, {counted(evaluated.unknown.tokens, 'token')}. "
-    for level, measures in evaluated.levels.items():
-        plain = {name: measure for name, measure in measures.items() if shown(name, measure) and not _is_length(name)}
+    for level, by_name in evaluated.levels.items():
+        plain = {name: measure for name, measure in by_name.items() if shown(name, measure) and not _is_length(name)}
         tables = [
             Table(("measure", "value", "baseline", "chance", "count"), tuple(_row(*pair) for pair in plain.items()), "scores")
         ]
-        by_length = lengths(measures)
+        by_length = lengths(by_name)
         if by_length is not None:
             tables.append(by_length)
         sections.append(Section(f"Held-out measures: {level}", tuple(tables), (lead + " ".join(evaluated.notes),)))

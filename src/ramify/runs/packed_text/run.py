@@ -115,10 +115,10 @@ class PreparedRows(PreparedLanguageModel):
         numbers = spread_rows(view, config.rows)
 
         def measure() -> dict[str, float]:
-            scores = evaluate_rows(task, view, collator, numbers, draws=config.draws)
-            record = {"dev_loss": scores.masked.summary()["loss"]}
-            if scores.next_sentence.count:
-                record[DEV_NEXT_SENTENCE] = scores.next_sentence.summary()["accuracy"]
+            measured = evaluate_rows(task, view, collator, numbers, draws=config.draws)
+            record = {"dev_loss": measured.masked.summary()["loss"]}
+            if measured.next_sentence.count:
+                record[DEV_NEXT_SENTENCE] = measured.next_sentence.summary()["accuracy"]
             return record
 
         return measure

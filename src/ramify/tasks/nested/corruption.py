@@ -41,7 +41,7 @@ class RowChildren:
 
 
 @dataclass(frozen=True)
-class MaskedChildren:
+class MaskDraw:
     """Children that are predicted, by their places among all children, and the slots that the model reads in their place."""
 
     chosen: Ints
@@ -70,7 +70,7 @@ def mask_children(
     random: np.random.Generator,
     *,
     bernoulli: bool = False,
-) -> MaskedChildren:
+) -> MaskDraw:
     """Choose `max(1, round(rate · n))` of the n children of each row, or each with probability `rate`, and hide them.
 
     Rows of one child have none chosen: nothing predicts an only child. `split`: the shares that show the mask, a random one of
@@ -90,7 +90,7 @@ def mask_children(
     to_mask, to_random, _ = split
     slot = MASK if mask_slot is None else mask_slot
     shown = np.where(action < to_mask + to_random, drawn, children.child[chosen]) + NUM_MARKS
-    return MaskedChildren(chosen, np.where(action < to_mask, slot, shown))
+    return MaskDraw(chosen, np.where(action < to_mask, slot, shown))
 
 
 def replace_children(

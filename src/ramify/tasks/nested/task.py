@@ -62,6 +62,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
             )
         self.choices = random_pieces(tokenizer, tokenizer.vocab_size, special=False)
         """The token ids that a random token may be."""
+        self.collection = None
         if config.encoder_only:
             return
         # Fresh weights are drawn in this order.
@@ -76,7 +77,6 @@ class NestedAutoencoder(Task[DocumentBatch]):
         queued = sizes.dims[1:] if config.top == "collection" else sizes.dims[1:-1]
         self.queues = nn.ModuleList(Queue(config.queue, dim) for dim in queued)
         self.ends = nn.ModuleList(EndScores() for _ in sizes.dims[1:-1]) if config.ends == "logistic" else None
-        self.collection = None
         if config.top == "collection":
             check_heads(sizes.dims[-1], sizes.num_heads)
             self.collection = CollectionEncoder(sizes)
@@ -93,7 +93,9 @@ class NestedAutoencoder(Task[DocumentBatch]):
 
     @property
     def per_level(self) -> tuple[LevelLoss, ...]:
-        """The losses of each level of children, in the order in which they run."""
+        """The losses of each level of children, in the order in which they run. An encoder alone has none."""
+        if self.config.encoder_only:
+            return ()
         config, is_predicted = self.config, self.backbone.config.decoder_length == "predicted"
         return (
             Reconstruction(config, self.reconstruction_head, self.ends),
