@@ -128,7 +128,7 @@ MaxNodes = Annotated[int, typer.Option(min=0, help="Leave out trees with more no
 
 MinDepth = Annotated[int, typer.Option(min=0, help="Leave out trees of smaller depth (top-level comments: depth 1).")]
 
-Memory = Annotated[str, typer.Option(help="Memory bound, e.g. 512MB.")]
+MemoryBound = Annotated[str, typer.Option(help="Memory bound, e.g. 512MB.")]
 
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing data set.")]
 
@@ -161,7 +161,7 @@ def build(
     min_depth: MinDepth = 0,
     column: ColumnNames = None,
     option: FormatOptions = None,
-    memory: Memory = "512MB",
+    memory: MemoryBound = "512MB",
     overwrite: Overwrite = False,
     verbose: Verbose = False,
     as_json: Json = False,

@@ -52,7 +52,7 @@ Rows = Annotated[
         "and measure (default: 2,000).",
     ),
 ]
-Memory = Annotated[
+CarriedMemory = Annotated[
     int | None, typer.Option(min=0, help="Models of running text: states per layer to remember. Default: as in training.")
 ]
 Against = Annotated[
@@ -154,7 +154,7 @@ def run(
     mask_rate: MaskRate = None,
     comments: Comments = None,
     rows: Rows = None,
-    memory: Memory = None,
+    memory: CarriedMemory = None,
     against: Against = None,
     cache: Cache = False,
     starts: Starts = True,

@@ -1,4 +1,4 @@
-"""Runs: the settings that decide a result, and their execution. One file per kind of run, listed in `RUNS`."""
+"""Runs: the settings that decide a result, and their execution. One package per kind of run, listed in `RUNS`."""
 
 from pathlib import Path
 from typing import Any
