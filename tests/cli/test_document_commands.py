@@ -16,7 +16,7 @@ from fixtures import built, discussions
 from fixtures.letters import LETTERS, letter
 from ramify import Node, RamifyError, Tree
 from ramify.cli import app
-from ramify.inference import documents
+from ramify.inference.documents import pipeline
 
 LEVELS = ("sentence", "paragraph", "chapter", "document")
 
@@ -242,7 +242,7 @@ def test_nearest_reads_vectors_from_a_file(agent, letters, level, tmp_path, monk
     data = ("--data", letters.path, "--level", level)
     call("embed", agent, *data, "--out", tmp_path / "v.parquet", "--with", "text")
     expected = answer("nearest", agent, *data, "--query", "The rope broke.")
-    monkeypatch.setattr(documents, "index_documents", None)
+    monkeypatch.setattr(pipeline, "index_documents", None)
     found = answer("nearest", agent, *data, "--query", "The rope broke.", "--vectors", tmp_path / "v.parquet")
     for own, other in zip(found["nearest"], expected["nearest"], strict=True):
         assert own == other | {"score": pytest.approx(other["score"], abs=1e-6)}

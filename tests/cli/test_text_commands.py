@@ -19,7 +19,7 @@ from ramify import Node, Tree
 from ramify.inference.evaluation import Scores
 from ramify.inference.held_out import CACHE_WEIGHTS, ancestor_words, cache_losses
 from ramify.metrics import DEPTH_BINS
-from ramify.runs import comment_tree_scores
+from ramify.runs.comment_trees import scores as comment_tree_scores
 from ramify.tokenizer import Tokenizer
 
 CONTEXTS = ("tree", "none", "parent", "root", "mismatched")

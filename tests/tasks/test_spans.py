@@ -41,7 +41,8 @@ def by_hand(unit, longest, spacing, starts, allowed, count, random):
     def next_begin(place):
         while place < length and not begins[place]:
             place += 1
-        return place
+        # A span that counts more words than are left ends with the text.
+        return min(place, length)
 
     def taken(place, units):
         """The length of so many words, or of so many pieces, from a place on."""
