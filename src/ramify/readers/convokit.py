@@ -87,13 +87,13 @@ def _in_archive(path: Path, counts: ReadCounts) -> _Corpus:
         raise RamifyError(f"{path} holds {escaping!r}, a path that leaves the archive. Download the corpus again.")
     roots = _roots(archive)
     if len(roots) != 1:
-        found = (
+        contents = (
             f"{len(roots)} corpora, in {', '.join(root or 'at the top' for root in roots)}" if roots else "no utterances.jsonl"
         )
-        raise RamifyError(f"{path} holds {found}; expected one, at the top or in one folder. Unpack it and name a folder.")
+        raise RamifyError(f"{path} holds {contents}; expected one, at the top or in one folder. Unpack it and name a folder.")
 
     def member(name: str) -> tuple[Path, _Open] | None:
-        matches = sorted(each for each in archive.times if each.startswith(f"{roots[0]}{name}.json"))
+        matches = sorted(file for file in archive.times if file.startswith(f"{roots[0]}{name}.json"))
         return (path / matches[-1], lambda: archive.open(matches[-1])) if matches else None
 
     utterances = member("utterances")
@@ -103,8 +103,8 @@ def _in_archive(path: Path, counts: ReadCounts) -> _Corpus:
 
 def _roots(archive: Archive) -> list[str]:
     """The folders with utterances ("": the top), at most one level deep."""
-    found = {name[: match.start(1)] for name in archive.times if (match := _UTTERANCES(name))}
-    return sorted(root for root in found if root != "__MACOSX/")
+    folders = {name[: match.start(1)] for name in archive.times if (match := _UTTERANCES(name))}
+    return sorted(root for root in folders if root != "__MACOSX/")
 
 
 _UTTERANCES = re.compile(r"(?:[^/]+/)?(utterances\.jsonl?)").fullmatch

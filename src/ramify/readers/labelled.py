@@ -140,10 +140,10 @@ def read(
     rows: Counter[tuple[str, str]] = Counter()
     for source in sources:
         if source.layout:
-            found = _table(source, source.layout, labels, policy, counts)
+            trees = _table(source, source.layout, labels, policy, counts)
         else:
-            found = labelled_records.READERS[source.shape](source.path, source.name, counts)
-        for name, tree, count in found:
+            trees = labelled_records.READERS[source.shape](source.path, source.name, counts)
+        for name, tree, count in trees:
             part = (
                 tree.meta.get(SPLIT, source.split_in_name) if source.dataset and source.dataset.split else source.split_in_name
             )
@@ -448,15 +448,15 @@ def _labels(source: _Source, values: Columns, lines: pa.Array, labels: LabelColu
     dataset = source.dataset
     if dataset is None or source.reads_labels:
         return labels.json(values["label"], lines, source.unit)
-    found, odd = renamed(values["label"], dataset.classes, dataset.unlabelled)
+    class_names, odd = renamed(values["label"], dataset.classes, dataset.unlabelled)
     for row in odd:
-        counts.repair("unknown_label", f"{source.unit} {lines[row].as_py()}: {found[row]!r:.80}")
+        counts.repair("unknown_label", f"{source.unit} {lines[row].as_py()}: {class_names[row]!r:.80}")
     if not dataset.is_number:
-        return found
+        return class_names
     numbers = LabelColumn(dataset.label, "number")
     return [
         None if value is None else float(value)
-        for value in numbers.json(pa.array(found, pa.large_string()), lines, source.unit)
+        for value in numbers.json(pa.array(class_names, pa.large_string()), lines, source.unit)
     ]
 
 

@@ -87,7 +87,7 @@ def squad(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
 
 def _has_impossible(articles: list[Any]) -> bool:
     paragraphs = (paragraph for article in objects(articles) for paragraph in objects(article.get("paragraphs")))
-    return any(question.get("is_impossible") is True for each in paragraphs for question in objects(each.get("qas")))
+    return any(question.get("is_impossible") is True for paragraph in paragraphs for question in objects(paragraph.get("qas")))
 
 
 def _answers(question: dict[str, Any], context: str, where: str, counts: ReadCounts) -> dict[str, Any] | None:

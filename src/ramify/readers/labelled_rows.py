@@ -116,12 +116,12 @@ def _spans(row: dict[str, Any]) -> list[dict[str, Any]]:
     """
     spans = row.get("entity_spans")
     if isinstance(spans, dict):
-        found = list(zip(spans.get("text") or [], spans.get("start") or []))
+        entities = list(zip(spans.get("text") or [], spans.get("start") or []))
     elif spans:
-        found = [(span["text"], span["start"]) for span in objects(spans)]
+        entities = [(span["text"], span["start"]) for span in objects(spans)]
     else:
-        found = [(text, (row.get("passage") or "").find(text)) for text in row.get("entities") or []]
-    return [{"text": text, "start": start, "end": start + len(text) - 1} for text, start in found]
+        entities = [(text, (row.get("passage") or "").find(text)) for text in row.get("entities") or []]
+    return [{"text": text, "start": start, "end": start + len(text) - 1} for text, start in entities]
 
 
 def _wsc(path: Path) -> Iterator[Record]:

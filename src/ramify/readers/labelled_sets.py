@@ -63,8 +63,8 @@ class Dataset:
         on_hub = replace(
             self, text=hub[self.text], pair=tuple(hub[name] for name in self.pair), label=hub[self.label], id="idx", marks=()
         )
-        layouts = [each for each in (self, on_hub) if all(name in names for name in each.needed)]
-        return next((each for each in layouts if each.label in names), next(iter(layouts), None))
+        layouts = [layout for layout in (self, on_hub) if all(name in names for name in layout.needed)]
+        return next((layout for layout in layouts if layout.label in names), next(iter(layouts), None))
 
 
 def _counts(train: int = 0, dev: int = 0, test: int = 0, **more: int) -> dict[str, int]:

@@ -69,24 +69,24 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _plain(path: Path, delimiter: str) -> _Plain:
-    found = _Plain()
+    plain = _Plain()
     width = 0
     for line in _lines(path):
         line = line.rstrip("\r\n")
         if not line:
             continue
         count = line.count(delimiter)
-        width = width if found.rows else count
-        found.rows += 1
-        found.bad_rows += count != width
+        width = width if plain.rows else count
+        plain.rows += 1
+        plain.bad_rows += count != width
         if MARK in line:
-            found.has_marks = True
-            for column, value in enumerate(line.split(delimiter)) if found.rows > 1 else ():
+            plain.has_marks = True
+            for column, value in enumerate(line.split(delimiter)) if plain.rows > 1 else ():
                 if len(value) > 1 and value[0] == value[-1] == MARK:
-                    found.quoted[column] += 1
-                    found.needless[column] += MARK not in value[1:-1]
-    found.needless = +found.needless
-    return found
+                    plain.quoted[column] += 1
+                    plain.needless[column] += MARK not in value[1:-1]
+    plain.needless = +plain.needless
+    return plain
 
 
 def _quoted(path: Path, delimiter: str) -> tuple[int, int, int | None]:

@@ -86,8 +86,8 @@ def describe(
         fits = 1 if name not in SHAPES or near & {*SHAPES[name]} else 2
         fits = 0 if shapes & {*SHAPES.get(name, ())} else fits
         marks = {mark for reason in reasons[name] for mark in _MARKED.findall(reason)}
-        found = sum(f'"{mark}"'.encode() in content for mark in marks)
-        return fits, -found / max(len(marks), 1)
+        present = sum(f'"{mark}"'.encode() in content for mark in marks)
+        return fits, -present / max(len(marks), 1)
 
     shown = list(reasons) if verbose else sorted(reasons, key=rank)[:NEAREST]
     width = max(map(len, shown), default=0) + 2

@@ -33,7 +33,7 @@ def sentences(text: str, language: str = "en") -> list[str]:
     """
     searched = _WORDS.sub(_hidden, text) if language == "en" else text
     searched = _PARENTHESIS.sub(r" \1 ", searched).translate(_QUOTES)
-    found: list[str] = []
+    pieces: list[str] = []
     start = 0
     for boundary in _sentencex.get_sentence_boundaries(language, searched)[:-1]:
         end = boundary["end_index"]
@@ -45,10 +45,10 @@ def sentences(text: str, language: str = "en") -> list[str]:
             continue
         if language == "en" and text[end - 1] in '”’"' and _SPEAKER.match(text, following.start("letter")):
             continue
-        found.append(text[start:end].strip())
+        pieces.append(text[start:end].strip())
         start = end
-    found.append(text[start:].strip())
-    return found
+    pieces.append(text[start:].strip())
+    return pieces
 
 
 def _hidden(word: re.Match[str]) -> str:

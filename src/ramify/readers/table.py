@@ -108,13 +108,13 @@ def read(
     columns = columns or {}
     labels = LabelColumn(columns.get("label", "label"), label_type)
     names = {path: names_of(path) for path in list_files(paths)}
-    layouts = {path: REDDIT if _is_reddit(found, columns) else LAYOUT for path, found in names.items()}
+    layouts = {path: REDDIT if _is_reddit(column_names, columns) else LAYOUT for path, column_names in names.items()}
     quotes = {path: quote_of_tabs(path, delimiter) if quote is None else quote for path in names}
     chosen = {ours: theirs for ours, theirs in columns.items() if ours == "label"}
     for path, layout in layouts.items():
         if label_type == "auto" and (chosen or "label" in layout.known(names[path])):
-            found = batches(path, ReadCounts(), layout.only("label"), chosen, delimiter, quotes[path])
-            survey(labels, found, path, f"{path}, row")
+            label_batches = batches(path, ReadCounts(), layout.only("label"), chosen, delimiter, quotes[path])
+            survey(labels, label_batches, path, f"{path}, row")
     for path, layout in layouts.items():
         row, order, spelling = 1, DateOrder(dates), ParentSpelling()
         for batch in batches(path, counts, layout, columns, delimiter, quotes[path]):

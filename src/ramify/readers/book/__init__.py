@@ -39,7 +39,7 @@ def refuses(path: Path, head: bytes) -> str:
         inputs, others = _inputs_in(path)
         if not inputs:
             return "a folder without books"
-        unmistakable = all(_is_unmistakable(each) for each in inputs)
+        unmistakable = all(_is_unmistakable(source) for source in inputs)
         strange = next((file for file in others if not _NO_BOOK(file.name)), None)
         if not unmistakable or strange is not None:
             if strange is None:
@@ -83,8 +83,8 @@ def _trees(
     given: set[str] = set()
     for path in paths:
         read_twice(path, INTO_A_FILE)
-        for each, root in _works(path, counts, plain):
-            works = each.read(each.path, counts, _name(each.path, root, given))
+        for source, root in _works(path, counts, plain):
+            works = source.read(source.path, counts, _name(source.path, root, given))
             for work in (works,) if isinstance(works, Work) else works:
                 if tree := make_tree(work, names, divisions, counts):
                     yield tree
@@ -104,8 +104,8 @@ def _works(path: Path, counts: ReadCounts, plain: bool) -> Iterator[tuple[_Input
     for file in others:
         counts.read += 1
         counts.skip("not_a_book", f"{file}")
-    for each in inputs:
-        yield each, path if each.path != path else path.parent
+    for source in inputs:
+        yield source, path if source.path != path else path.parent
 
 
 def _name(path: Path, root: Path, given: set[str]) -> str:
@@ -143,7 +143,7 @@ def _inputs_in(folder: Path) -> tuple[list[_Input], list[Path]]:
     others: list[Path] = []
     for file in list_files([folder]):
         holder = None
-        for parent in reversed([each for each in file.parents if folder in each.parents]):
+        for parent in reversed([ancestor for ancestor in file.parents if folder in ancestor.parents]):
             if parent not in packages:
                 packages[parent] = standard_ebooks.package_of(parent) is not None
             if packages[parent]:
@@ -181,12 +181,12 @@ def _input(path: Path, counts: ReadCounts, plain: bool) -> _Input:
     )
 
 
-def _is_unmistakable(each: _Input) -> bool:
-    if each.read in (standard_ebooks.read, epub.read):
+def _is_unmistakable(source: _Input) -> bool:
+    if source.read in (standard_ebooks.read, epub.read):
         return True
     try:
-        with open_bytes(each.path) as stream:
-            return not refuses(each.path, stream.read(HEAD_BYTES))
+        with open_bytes(source.path) as stream:
+            return not refuses(source.path, stream.read(HEAD_BYTES))
     except RamifyError:
         return False
 

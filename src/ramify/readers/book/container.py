@@ -64,8 +64,8 @@ class Archive(Container):
         if not head:
             raise RamifyError(f"{path} is empty. Check that it was written or downloaded completely.")
         if not head.startswith(archives.ZIP):
-            found = next((name for mark, name in _KNOWN.items() if head.lstrip().startswith(mark)), "no ZIP archive")
-            raise RamifyError(f"{path} is {found}, and an EPUB is a ZIP archive. Convert it to EPUB, or leave it out.")
+            kind = next((name for mark, name in _KNOWN.items() if head.lstrip().startswith(mark)), "no ZIP archive")
+            raise RamifyError(f"{path} is {kind}, and an EPUB is a ZIP archive. Convert it to EPUB, or leave it out.")
         self._archive = archives.Archive(path, counts, "Download or copy the book again.")
         if name := self._archive.escaping:
             raise RamifyError(f"{path} holds a file {name!r}, whose name leads out of the archive. Leave this book out.")

@@ -31,7 +31,7 @@ def read(path: Path, counts: ReadCounts, name: str) -> Work:
             for tag, attributes, _ in elements(container.read(CONTAINER), container.where(CONTAINER))
             if tag == "rootfile"
         ]
-        package_name = next((each for each in packages if each in container.names), None)
+        package_name = next((candidate for candidate in packages if candidate in container.names), None)
         if package_name is None:
             raise RamifyError(f"{container.where(CONTAINER)} names no package that the archive holds. Download the book again.")
         package = read_package(container, package_name)

@@ -99,7 +99,7 @@ def read(path: Path, counts: ReadCounts, name: str) -> Work:
 
 
 def _meta(header: str) -> dict[str, str]:
-    meta = {found[1].lower(): clean_line(" ".join(found[2].split())) for found in _FIELD.finditer(header)}
+    meta = {field[1].lower(): clean_line(" ".join(field[2].split())) for field in _FIELD.finditer(header)}
     if "language" in meta:
         meta["language"] = _LANGUAGES.get(meta["language"].lower(), meta["language"])
     if number := _NUMBER.search(header):
@@ -156,8 +156,8 @@ def _without_contents(blocks: list[_Block], outline: Outline) -> list[_Block]:
 
 def _key(heading: str) -> str:
     """The kind and number at the beginning of a heading, without its title."""
-    found = _NAMED_START.match(heading) or _BARE.match(heading)
-    return found[0].rstrip(".").casefold() if found else heading.casefold()
+    start = _NAMED_START.match(heading) or _BARE.match(heading)
+    return start[0].rstrip(".").casefold() if start else heading.casefold()
 
 
 def _is_heading(text: str) -> bool:

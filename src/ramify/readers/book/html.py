@@ -41,8 +41,8 @@ def _meta(head: str) -> dict[str, str]:
         name = _NAMES.get(attributes.get("name", "").lower())
         if name and (content := clean_line(unescape(attributes.get("content", "")))):
             meta.setdefault(name, content)
-    if "title" not in meta and (found := _TITLE.search(head)) and (title := clean_line(unescape(found[1]))):
+    if "title" not in meta and (title_match := _TITLE.search(head)) and (title := clean_line(unescape(title_match[1]))):
         meta["title"] = title
-    if found := _LANGUAGE.search(head):
-        meta["language"] = found[1]
+    if language_match := _LANGUAGE.search(head):
+        meta["language"] = language_match[1]
     return meta

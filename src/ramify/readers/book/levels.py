@@ -112,7 +112,7 @@ def _divisions(root: Division) -> Iterator[tuple[Literal["begin", "end"], Divisi
 def _unwrapped(root: Division) -> Division:
     """The root without a single heading around everything, which is the title of the work."""
     if len(root.content) == 1 and isinstance(only := root.content[0], Division):
-        holds_named = any(each.kind or each.divisions for each in only.divisions) or len(only.divisions) > 1
+        holds_named = any(division.kind or division.divisions for division in only.divisions) or len(only.divisions) > 1
         if not only.kind and holds_named:
             return Division(root.kind, only.title or root.title, only.content)
     return root
@@ -128,7 +128,7 @@ def _drop_empty(root: Division, work: Work, counts: ReadCounts) -> None:
         path.pop()
         is_contents = _CONTENTS(item.title.strip(" .:")) and not item.divisions
         if is_contents or not item.content:
-            path[-1].content = [each for each in path[-1].content if each is not item]
+            path[-1].content = [child for child in path[-1].content if child is not item]
             counts.read += 1
             where = f"{work.where}: {item.kind or 'division'} {item.title!r:.80}"
             if is_contents:
@@ -144,7 +144,7 @@ def _drop_title_page(root: Division, work: Work, counts: ReadCounts) -> None:
 
     def repeats(item: Division | Paragraph) -> bool:
         texts = [item] if isinstance(item, Paragraph) else [Paragraph(item.title), *item.content]
-        words = [word for each in texts if isinstance(each, Paragraph) for word in _words(each.text)]
+        words = [word for part in texts if isinstance(part, Paragraph) for word in _words(part.text)]
         is_simple = isinstance(item, Paragraph) or not (item.kind or item.divisions)
         return is_simple and not names.isdisjoint(words) and all(word in known or len(word) == 1 for word in words)
 
@@ -196,7 +196,7 @@ def _roles(root: Division) -> dict[int, Role]:
         if event == "end":
             path.pop()
             continue
-        holds = any(each.kind not in BELOW for each in item.divisions)
+        holds = any(inner.kind not in BELOW for inner in item.divisions)
         if any(role != "above" for role in path):
             role = "below"
         elif item.kind in ABOVE:
@@ -246,9 +246,9 @@ def _places(
     return places, names
 
 
-def _merged(wanted: Sequence[str], found: Sequence[str]) -> list[str]:
-    """The names of both, in the order of `found`. Each further one of `wanted` precedes the name that it precedes there."""
-    merged = list(found)
+def _merged(wanted: Sequence[str], present: Sequence[str]) -> list[str]:
+    """The names of both, in the order of `present`. Each further one of `wanted` precedes the name that it precedes there."""
+    merged = list(present)
     place = len(merged)
     for name in reversed(wanted):
         if name in merged:
@@ -260,7 +260,7 @@ def _merged(wanted: Sequence[str], found: Sequence[str]) -> list[str]:
 
 def _kinds(root: Division, roles: dict[int, Role]) -> tuple[list[str], list[str]]:
     """The kinds of divisions above and below chapters, each from the highest: the most frequent name at every depth."""
-    found: dict[Role, list[Counter[str]]] = {"above": [], "below": []}
+    kinds: dict[Role, list[Counter[str]]] = {"above": [], "below": []}
     path: list[Role] = []
     for event, item in _divisions(root):
         if event == "end":
@@ -269,16 +269,16 @@ def _kinds(root: Division, roles: dict[int, Role]) -> tuple[list[str], list[str]
         role = roles[id(item)]
         if role != CHAPTER:
             depth = path.count(role)
-            if depth == len(found[role]):
-                found[role].append(Counter())
-            found[role][depth][item.kind] += 1
+            if depth == len(kinds[role]):
+                kinds[role].append(Counter())
+            kinds[role][depth][item.kind] += 1
         path.append(role)
     fallback: dict[Role, list[str]] = {"above": ["part", "subpart"], "below": ["section", "subsection"]}
     result: list[list[str]] = []
     taken = {DOCUMENT, CHAPTER, PARAGRAPH, SENTENCE}
     for role in ("above", "below"):
         names: list[str] = []
-        for depth, counts in enumerate(found[role]):
+        for depth, counts in enumerate(kinds[role]):
             candidates = [name for name, _ in counts.most_common() if name] + fallback[role]
             name = next((name for name in candidates if name not in taken), f"{fallback[role][-1]}-{depth + 1}")
             taken.add(name)
@@ -363,10 +363,10 @@ class _Builder:
         for place, name in enumerate(self._names):
             container = self._containers[place]
             if container is None:
-                division = next((each.division for each in self._path if each.place == place), None)
-                titles = [each.division.title for each in self._path if each.place is None and each.lowest == place - 1] + [
-                    division.title if division else ""
-                ]
+                division = next((opened.division for opened in self._path if opened.place == place), None)
+                titles = [
+                    opened.division.title for opened in self._path if opened.place is None and opened.lowest == place - 1
+                ] + [division.title if division else ""]
                 node = self._add(parent, name, TITLES.join(title for title in titles if title))
                 container = self._containers[place] = _Container(node, self.nodes[node].id)
                 if division is None:

@@ -30,8 +30,8 @@ def read(path: Path, counts: ReadCounts, name: str) -> Work:
     meta: dict[str, str] = {}
     offset = 0
     if front := _FRONT_MATTER.match(text):
-        fields = [found for line in front[1].split("\n") if (found := _FIELD.fullmatch(line))]
-        meta = {{"lang": "language"}.get(key := each[1].lower(), key): each[2] for each in fields if each[2]}
+        fields = [field for line in front[1].split("\n") if (field := _FIELD.fullmatch(line))]
+        meta = {{"lang": "language"}.get(key := field[1].lower(), key): field[2] for field in fields if field[2]}
         outline.skip("front_matter", "line 1")
         offset = front[0].count("\n")
         text = text[front.end() :]
@@ -46,8 +46,8 @@ def _without_notes(lines: Sequence[str], outline: Outline, offset: int) -> Itera
     fence = ""
     in_note = False
     for number, line in enumerate(lines, start=1 + offset):
-        if found := _FENCE.match(line):
-            fence = found[1][:3] if not fence else ("" if found[1].startswith(fence) else fence)
+        if fence_mark := _FENCE.match(line):
+            fence = fence_mark[1][:3] if not fence else ("" if fence_mark[1].startswith(fence) else fence)
         if fence:
             yield line
         elif _NOTE.match(line):

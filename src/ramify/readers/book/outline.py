@@ -130,8 +130,8 @@ class Outline:
 
 def kind_of(title: str) -> str:
     """The kind of division that a title names, such as "chapter" for "Chapter 4"; "" if it names none."""
-    found = _KINDS.match(title.strip())
-    return found[1].lower() if found else ""
+    match = _KINDS.match(title.strip())
+    return match[1].lower() if match else ""
 
 
 def clean(text: str) -> str:

@@ -87,15 +87,15 @@ def read_package(container: Container, name: str) -> Package:
             meta["author"] = f"{meta['author']}, {text}" if "author" in meta else text
         elif tag in ("source", "identifier") and text:
             sources.append(text)
-    if source := next((each for each in sources if each.startswith(("http:", "https:"))), next(iter(sources), None)):
+    if source := next((address for address in sources if address.startswith(("http:", "https:"))), next(iter(sources), None)):
         meta["source"] = source
     files: list[str] = []
-    for each in spine:
-        file, media_type, _ = items.get(each, (each, "", ""))
+    for item_id in spine:
+        file, media_type, _ = items.get(item_id, (item_id, "", ""))
         if file is None:
             raise RamifyError(
-                f"{container.where(name)}: the reading order names the item {each!r}, whose file is outside of the book. Leave "
-                "this book out."
+                f"{container.where(name)}: the reading order names the item {item_id!r}, whose file is outside of the book. "
+                "Leave this book out."
             )
         if file not in container.names:
             raise RamifyError(
@@ -129,7 +129,7 @@ class _Entries:
         self._waiting: list[Target] = []
 
     def add(self, target: Target, reference: str) -> None:
-        self._waiting = [each for each in self._waiting if each.depth < target.depth] + [target]
+        self._waiting = [waiting for waiting in self._waiting if waiting.depth < target.depth] + [target]
         if not reference:
             return
         file, fragment = resolve_target(self._base, reference)
@@ -247,19 +247,19 @@ def parse(
 
 def elements(data: bytes, where: str) -> Sequence[Element]:
     """The elements of a small XML file, each with the text directly in it."""
-    found: list[list[Any]] = []
+    parsed: list[list[Any]] = []
     path: list[int] = []
 
     def start(tag: str, attributes: Mapping[str, str]) -> None:
-        path.append(len(found))
-        found.append([tag, attributes, ""])
+        path.append(len(parsed))
+        parsed.append([tag, attributes, ""])
 
     def text(data: str) -> None:
         if path:
-            found[path[-1]][2] += data
+            parsed[path[-1]][2] += data
 
     def end(tag: str) -> None:
         path.pop()
 
     parse(data, where, start, end, text)
-    return [(tag, attributes, clean_line(content)) for tag, attributes, content in found]
+    return [(tag, attributes, clean_line(content)) for tag, attributes, content in parsed]

@@ -116,7 +116,7 @@ class _Events:
             return
         element.is_division = bool(_DIVISION(tag))
         element.is_block = element.is_division or (
-            tag in _BLOCKS and not (tag in _INLINE_TOO and any(each.tag in _PARAGRAPHS for each in self._stack[:-1]))
+            tag in _BLOCKS and not (tag in _INLINE_TOO and any(ancestor.tag in _PARAGRAPHS for ancestor in self._stack[:-1]))
         )
         if tag == "l":
             self._is_verse = True
@@ -155,7 +155,7 @@ class _Events:
                 division.title = division.title or number
                 self._work.outline.end()
         self._stack.pop()
-        if element.tag in _ROOTS and not any(each.tag in _ROOTS for each in self._stack):
+        if element.tag in _ROOTS and not any(ancestor.tag in _ROOTS for ancestor in self._stack):
             self._work = None
 
     def text(self, data: str) -> None:
@@ -184,7 +184,7 @@ class _Events:
 
     def _start_in_header(self, tag: str, attributes: Mapping[str, str]) -> None:
         assert self._work is not None
-        holders = {each.tag for each in self._stack}
+        holders = {opened.tag for opened in self._stack}
         self._field = ""
         if (tag in ("title", "author") and "titleStmt" in holders) or (tag == "idno" and "publicationStmt" in holders):
             name = "source" if tag == "idno" else tag
