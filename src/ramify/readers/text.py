@@ -86,15 +86,15 @@ def read(
                 _skip(path, reason, counts)
                 continue
             number = 1
-            for found in _units(_chunks(packed, path, encoding, counts), unit, headings):
-                counts.read += len(found.texts)
-                for text, line in zip(found.texts, found.lines, strict=True):
+            for units in _units(_chunks(packed, path, encoding, counts), unit, headings):
+                counts.read += len(units.texts)
+                for text, line in zip(units.texts, units.lines, strict=True):
                     if text is None:
                         remedy = "divide it" if unit == "line" else "choose a smaller unit, or divide a single line"
                         where = f"{path}, line {line}: a {unit} of more than {MAX_CHARACTERS:,} characters"
                         counts.skip("too_long", f"{where}; {remedy} (fold -s -w 1000)")
-                rows.add(found, encodable(name), number)
-                number += len(found.texts)
+                rows.add(units, encodable(name), number)
+                number += len(units.texts)
                 if rows.are_enough:
                     yield rows.take()
     if rows:
@@ -305,7 +305,7 @@ class _Open:
             self.parts.append("\n".join(lines))
 
     @property
-    def found(self) -> _Found:
+    def as_units(self) -> _Found:
         text = None if self.is_lost else "\n".join(self.parts).strip()
         return _Found([text], [self.line], [self.offset], self.title)
 
@@ -320,17 +320,17 @@ def _paragraphs(chunks: Iterator[_Chunk]) -> Iterator[_Found]:
         edges = np.flatnonzero(np.diff(filled, prepend=False, append=False)).tolist()
         for start, end in zip(edges[::2], edges[1::2], strict=True):
             if start and unit is not None:
-                yield unit.found
+                yield unit.as_units
                 unit = None
             unit = unit or _Open(chunk.first + start, int(chunk.offsets[start]))
             unit.add(lines[start:end])
         if unit is not None and not filled[-1]:
-            yield unit.found
+            yield unit.as_units
             unit = None
         if unit is not None:
             unit.is_lost |= chunk.is_lost
     if unit is not None:
-        yield unit.found
+        yield unit.as_units
 
 
 _WIKITEXT = re.compile(r" = (?!= ).*[^\s=] = ").fullmatch
@@ -352,7 +352,7 @@ def _documents(chunks: Iterator[_Chunk], headings: Headings) -> Iterator[_Found]
                 unit = unit or _Open(chunk.first, int(chunk.offsets[0]))
                 unit.add(lines[start:place])
                 if unit.is_lost or not all(part.isspace() or not part for part in unit.parts):
-                    yield unit.found
+                    yield unit.as_units
             heading = _HEADING(lines[place])
             unit = _Open(chunk.first + place, int(chunk.offsets[place]), " ".join(heading[1].split()) if heading else None)
             start = place
@@ -361,7 +361,7 @@ def _documents(chunks: Iterator[_Chunk], headings: Headings) -> Iterator[_Found]
         unit.is_lost |= chunk.is_lost
         after_blank = not lines[-1] or lines[-1].isspace()
     if unit is not None:
-        yield unit.found
+        yield unit.as_units
 
 
 def _headings(lines: list[str], after_blank: bool, before_blank: bool) -> Iterator[int]:
@@ -419,11 +419,11 @@ class _Rows:
     def are_enough(self) -> bool:
         return len(self) >= BATCH_ROWS or self._characters >= BATCH_CHARACTERS
 
-    def add(self, found: _Found, name: str, first: int) -> None:
+    def add(self, units: _Found, name: str, first: int) -> None:
         """Add units of the file with this name, the first of which has the number `first`. Units without text are left out."""
         json_name = json.dumps(name, ensure_ascii=False)
-        about = "" if found.title is None else f', "title": {json.dumps(found.title, ensure_ascii=False)}'
-        numbered = zip(range(first, first + len(found.texts)), found.texts, found.lines, found.offsets, strict=True)
+        about = "" if units.title is None else f', "title": {json.dumps(units.title, ensure_ascii=False)}'
+        numbered = zip(range(first, first + len(units.texts)), units.texts, units.lines, units.offsets, strict=True)
         for number, text, line, offset in numbered:
             if text is None:
                 continue
@@ -441,6 +441,6 @@ class _Rows:
 
     def take(self) -> pa.RecordBatch:
         columns = {"id": self._ids, "tree": self._ids, "text": self._texts, "meta": self._metas, "group": self._groups}
-        arrays = [pa.array(columns.get(each.name, pa.nulls(len(self))), each.type) for each in GROUPED]
+        arrays = [pa.array(columns.get(column.name, pa.nulls(len(self))), column.type) for column in GROUPED]
         self._clear()
         return pa.RecordBatch.from_arrays(arrays, schema=GROUPED)

@@ -65,10 +65,10 @@ def refuses(path: Path, head: bytes) -> str:
     lines = _head_lines(head)
     if _has_frames(lines):
         return ""
-    found = infer(lines)
-    if found.best is None:
-        return f"{found.reason}. If it is a chat log, give its --pattern"
-    if not irc.refuses(path, head) and _reads_as_well(lines, found.best):
+    inferred = infer(lines)
+    if inferred.best is None:
+        return f"{inferred.reason}. If it is a chat log, give its --pattern"
+    if not irc.refuses(path, head) and _reads_as_well(lines, inferred.best):
         return "an IRC log"
     return ""
 
@@ -140,25 +140,25 @@ def _without_marks(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
         yield [_MARKS.sub("", line) for line in lines] if has_marks else lines
 
 
-def _reads_as_well(lines: Sequence[str], found: Hypothesis) -> bool:
+def _reads_as_well(lines: Sequence[str], hypothesis: Hypothesis) -> bool:
     """Whether the reader of IRC logs finds the same messages in these lines, or describes them as briefly."""
     sample = first_lines(lines)
     fits = {name: fit(sample, dialect) for name, dialect in DIALECTS.items() if dialect.guessed}
     dialect = DIALECTS[max(fits, key=lambda name: fits[name].share)]
-    if found.layout.has_stamp and not dialect.stamped:
+    if hypothesis.layout.has_stamp and not dialect.stamped:
         return False
     read = [_read_as_irc(line, dialect) for line in sample]
-    further = sum(a is None and b is None for a, b in zip(read, found.read, strict=True))
+    further = sum(a is None and b is None for a, b in zip(read, hypothesis.read, strict=True))
     if dialect.stamped and further > 1 and further * 50 > len(sample):
         # Each line is a message in IRC, and these messages have further lines.
         return False
-    if not differ(read, found.read, with_times=False):
+    if not differ(read, hypothesis.read, with_times=False):
         return True
     kinds = [line.kind for line in read if line is not None and line.kind != chat.SYSTEM]
     if sum(map(bool, kinds)) * 2 > len(kinds):
         # Actions and notices are rare.
         return False
-    return description_bits(read, sample) < found.bits + MARGIN_BITS * len(sample)
+    return description_bits(read, sample) < hypothesis.bits + MARGIN_BITS * len(sample)
 
 
 def _read_as_irc(line: str, dialect: Dialect) -> Line | None:
@@ -182,11 +182,11 @@ def _begin(blocks: Iterator[list[str]], given: Pattern | None, path: Path) -> tu
             given = Pattern(DISCORD)
         if given is not None:
             layout = Layout(given)
-            if is_pipe or any((found := layout.read(line)) and found.author is not None for line in filled):
+            if is_pipe or any((parsed := layout.read(line)) and parsed.author is not None for line in filled):
                 return first, layout
         elif len(filled) >= SAMPLE_LINES or (is_pipe and len(filled) >= FEW_LINES):
-            found = infer(filled)
-            if found.best is not None or len(filled) >= SAMPLE_LINES:
+            inferred = infer(filled)
+            if inferred.best is not None or len(filled) >= SAMPLE_LINES:
                 return first, _inferred(first, path)
     if not any(line and not line.isspace() for line in chain.from_iterable(first)):
         return first, None
@@ -210,18 +210,18 @@ def _no_match(given: Pattern, blocks: Iterable[list[str]], path: Path) -> Ramify
 
 
 def _inferred(blocks: Sequence[list[str]], path: Path) -> Layout:
-    found = infer([line for _, line in _numbered(blocks, SAMPLE_LINES)])
-    if found.best is not None:
-        return Layout(found.best.layout.pattern)
+    inferred = infer([line for _, line in _numbered(blocks, SAMPLE_LINES)])
+    if inferred.best is not None:
+        return Layout(inferred.best.layout.pattern)
     shown = "\n".join(f"  line {number}: {line.replace(chr(9), ' ')[:100]}" for number, line in _numbered(blocks, 3))
     raise RamifyError(
-        f"the layout of {path} cannot be inferred: {found.reason}. Its first lines:\n{shown}\n"
+        f"the layout of {path} cannot be inferred: {inferred.reason}. Its first lines:\n{shown}\n"
         "If it is a chat log, give its pattern, such as --pattern '[{date} {time}] <{author}> {text}'."
     )
 
 
 def _in_folder(folder: Path, given: Pattern | None, counts: ReadCounts) -> list[Path]:
-    found = []
+    files = []
     for path in logs_of(folder):
         lines = _head_lines(head_of(path))
         reason = infer(lines).reason
@@ -232,10 +232,10 @@ def _in_folder(folder: Path, given: Pattern | None, counts: ReadCounts) -> list[
             counts.read += 1
             counts.skip("not_a_log", f"{path}: {reason}")
         else:
-            found.append(path)
-    if not found:
+            files.append(path)
+    if not files:
         raise RamifyError(f"no file in the folder {folder} looks like a chat log. Name one of its files to see the reason.")
-    return found
+    return files
 
 
 # --- the clock ------------------------------------------------------------------------------------------------------------
@@ -355,19 +355,19 @@ class _Reader:
             if self.lines == 0:
                 self._has_frames = _has_frames(lines)
             for number, line in enumerate(lines, self.lines):
-                found = read(line)
-                if found is None or (found.kind == chat.SYSTEM and self._awaits_text(found)):
+                parsed = read(line)
+                if parsed is None or (parsed.kind == chat.SYSTEM and self._awaits_text(parsed)):
                     yield from self._add(number, line)
                     continue
                 if self._current is not None:
                     yield self._finish()
                 counts.read += 1
-                if (stamp := (found.date, found.time)) != self._last_stamp and stamp != (None, None):
+                if (stamp := (parsed.date, parsed.time)) != self._last_stamp and stamp != (None, None):
                     self._last_stamp = stamp
                     if fault := self._clock.set(*stamp):
                         counts.repair(fault, f"{self._path}, line {number + 1}")
                         self._last_stamp = (None, None)
-                self._begin(number, found)
+                self._begin(number, parsed)
             self.lines += len(lines)
         if self._current is not None:
             more = self._footer()
@@ -382,12 +382,12 @@ class _Reader:
         if not self._found:
             raise _no_match(self._layout.pattern, shown, self._path)
 
-    def _awaits_text(self, found: Line) -> bool:
+    def _awaits_text(self, line: Line) -> bool:
         """Whether this is the line below the head of a message, so that its text may look like a line of the channel."""
         current = self._current
         return (
             self._layout.is_heading
-            and found.kind == chat.SYSTEM
+            and line.kind == chat.SYSTEM
             and current is not None
             and current.kind != chat.SYSTEM
             and not (current.text or self._more or self._blank)
@@ -418,15 +418,15 @@ class _Reader:
         opens = current is None or not self._found
         date, time = dated(line) if not self._layout.has_date or not line[0].isalnum() else (None, None)
         if opens and date is None and not self._layout.has_date:
-            found = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(find_stamps(line))}
-            date, time = found.get("date"), found.get("time")
+            stamps = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(find_stamps(line))}
+            date, time = stamps.get("date"), stamps.get("time")
         awaits_text = self._awaits_text(Line(line, None, chat.SYSTEM, None, None))
         if awaits_text:
             date = None
         is_system = not awaits_text and self._system.fits(line, after_blank=bool(self._blank))
         if is_system and date is None and not self._layout.has_date:
-            found = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(find_stamps(line))}
-            date, time = found.get("date"), found.get("time")
+            stamps = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(find_stamps(line))}
+            date, time = stamps.get("date"), stamps.get("time")
         if date is not None or opens or is_system:
             if current is not None:
                 yield self._finish()

@@ -33,10 +33,10 @@ def sources(lines: Sequence[str]) -> Iterator[str]:
 def stamps_of(lines: Sequence[str]) -> list[list[Stamp]]:
     """The dates and times of each line. Times without colons count if nearly all lines hold one."""
     stamps = [find_stamps(line) for line in lines]
-    if sum(any(stamp.kind == "time" for stamp in found) for found in stamps) * 2 < len(lines):
+    if sum(any(stamp.kind == "time" for stamp in row) for row in stamps) * 2 < len(lines):
         loose = [find_loose_times(line) for line in lines]
         if sum(map(bool, loose)) * 2 > len(lines):
-            return [found or stamps[place] for place, found in enumerate(loose)]
+            return [times or stamps[place] for place, times in enumerate(loose)]
     return stamps
 
 
@@ -57,9 +57,9 @@ class _Letters:
     """Stands letters in for emoji and combining marks, which are parts of names and words, and not delimiters."""
 
     def __init__(self, lines: Sequence[str]) -> None:
-        found = sorted({each for line in lines for each in _LIKE_LETTERS.findall(line)})
-        self._forth = {ord(each): chr(0x20000 + place) for place, each in enumerate(found)}
-        self._back = {0x20000 + place: each for place, each in enumerate(found)}
+        characters = sorted({character for line in lines for character in _LIKE_LETTERS.findall(line)})
+        self._forth = {ord(character): chr(0x20000 + place) for place, character in enumerate(characters)}
+        self._back = {0x20000 + place: character for place, character in enumerate(characters)}
 
     def spelled(self, text: str) -> str:
         return text.translate(self._forth)
@@ -79,8 +79,8 @@ def _sources(lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> Iterato
     for shape in _shapes(lines, stamps):
         before: list[str] = []
         after: list[str] = []
-        for line, found in zip(lines, stamps, strict=True):
-            if (ends := shape.find(line, found)) is not None:
+        for line, line_stamps in zip(lines, stamps, strict=True):
+            if (ends := shape.find(line, line_stamps)) is not None:
                 start = ends[0]
                 if shape.kinds[0] == "time" and _PADDED.match(line, max(0, start - 2)):
                     start -= 1
@@ -128,21 +128,26 @@ def _collapsed(text: str) -> str:
 
 def _shapes(lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> Iterator[_Shape]:
     counts: Counter[_Shape] = Counter()
-    for line, found in zip(lines, stamps, strict=True):
-        if not found:
+    for line, line_stamps in zip(lines, stamps, strict=True):
+        if not line_stamps:
             continue
-        first = found[0]
+        first = line_stamps[0]
         counts[_Shape((first.kind,), f"{{{first.kind}}}", ())] += 1
-        if len(found) > 1 and found[1].kind != first.kind:
-            gap = line[first.end : found[1].start]
+        if len(line_stamps) > 1 and line_stamps[1].kind != first.kind:
+            gap = line[first.end : line_stamps[1].start]
             if gap and len(gap) <= 40:
                 words = _collapsed(_words(gap))
                 source = literal(words).replace("\0", "{skip}")
-                counts[_Shape((first.kind, found[1].kind), f"{{{first.kind}}}{source}{{{found[1].kind}}}", (words,))] += 1
+                counts[
+                    _Shape((first.kind, line_stamps[1].kind), f"{{{first.kind}}}{source}{{{line_stamps[1].kind}}}", (words,))
+                ] += 1
     common = [(shape, count) for shape, count in counts.most_common(6) if count >= max(2, _SHARE * len(lines))]
     for shape, count in common:
         # A pattern that leaves out half of a time would read it as text.
-        longer = max((other for each, other in common if len(each.kinds) > 1 and each.kinds[0] == shape.kinds[0]), default=0)
+        longer = max(
+            (other for other_shape, other in common if len(other_shape.kinds) > 1 and other_shape.kinds[0] == shape.kinds[0]),
+            default=0,
+        )
         if len(shape.kinds) > 1 or longer * 2 < count:
             yield shape
 
@@ -151,7 +156,7 @@ def _induced(texts: Sequence[str]) -> list[str]:
     """The pattern of what precedes a time in nearly all lines; empty if there is none."""
     texts = [_collapsed(text) for text in texts]
     shapes = Counter(tuple(_WORD.split(text)) for text in texts)
-    found = []
+    patterns = []
     for shape, count in shapes.most_common(2):
         if count * 10 < len(texts) * 3 and count < len(texts) * _SHARE:
             continue
@@ -162,8 +167,8 @@ def _induced(texts: Sequence[str]) -> list[str]:
         for gap, words in zip(shape[1:], zip(*rows)):
             source += (literal(words[0]) if len(set(words)) == 1 else "{skip}") + literal(gap)
         if "{skip}{" not in source and not source.endswith("{skip}"):
-            found.append(source)
-    return found
+            patterns.append(source)
+    return patterns
 
 
 def _with_author_after(prefix: str, rests: Sequence[str]) -> Iterator[str]:
@@ -275,7 +280,7 @@ def _leads(texts: Sequence[str]) -> Counter[str]:
     """The characters before the first letter or digit. An angle bracket ends them, because signs of rights may follow it."""
     leads: Counter[str] = Counter()
     for text in texts:
-        lead = text[: next((place for place, each in enumerate(text) if each.isalnum() or each == "_"), 0)]
+        lead = text[: next((place for place, character in enumerate(text) if character.isalnum() or character == "_"), 0)]
         brackets = _ANGLES.search(lead)
         lead = lead[: brackets.end()] if brackets else lead
         leads[lead] += 1
@@ -298,14 +303,14 @@ def _delimiters(texts: Sequence[str], lead: str) -> list[str]:
     """The delimiters that follow the beginning of most texts, the most frequent first."""
     counts: Counter[str] = Counter()
     for text in texts:
-        found = set()
+        runs = set()
         for match in _GAPS.finditer(text, 1, 80):
-            found.update(_parts_of(match[0], match.end() == len(text)))
+            runs.update(_parts_of(match[0], match.end() == len(text)))
         if match := _TAIL.search(text, 1, 100):
-            found.add(match[0])
+            runs.add(match[0])
         if match := _SPOKEN.search(text, 1, 100):
-            found.add(match[0])
-        counts.update(found)
+            runs.add(match[0])
+        counts.update(runs)
     kept = [run for run, count in counts.most_common(24) if count * 10 >= len(texts) * 4 and _may_delimit(run, lead)]
     return kept[:_MAX_DELIMITERS]
 

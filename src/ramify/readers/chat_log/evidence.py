@@ -24,26 +24,26 @@ _NO_NAMES = "i you we he she they it this that there the a an my your if when th
 _PRONOUNS = frozenset(_NO_NAMES.split())
 
 
-def impossible(found: Hypothesis, lines: Sequence[str]) -> str:
+def impossible(hypothesis: Hypothesis, lines: Sequence[str]) -> str:
     """Why a reading of lines cannot be right; "" if it can."""
-    messages, headings = _authored(found), found.layout.is_heading
-    texts = _texts(found, lines)
+    messages, headings = _authored(hypothesis), hypothesis.layout.is_heading
+    texts = _texts(hypothesis, lines)
     authors = Counter((line.author or "").lower() for line in messages)
     total = len(messages)
-    what = f"the pattern {found.source!r} fits best, but"
+    what = f"the pattern {hypothesis.source!r} fits best, but"
     if total < MIN_MESSAGES:
         return f"{what} only {total} lines are messages, fewer than {MIN_MESSAGES}"
-    heads = sum(line is not None for line in found.read)
-    if not headings and total * (8 if found.layout.has_stamp else 2) < len(lines):
+    heads = sum(line is not None for line in hypothesis.read)
+    if not headings and total * (8 if hypothesis.layout.has_stamp else 2) < len(lines):
         return f"{what} it fits only {total} of the first {len(lines)} lines"
     if len(authors) < 2:
         return f"{what} all messages would be by {next(iter(authors))!r}"
     if len(authors) > 0.8 * total:
         return f"{what} authors do not repeat: {len(authors)} names in {total} messages"
     shapes = [name for name in authors.elements() if not _is_name(name)]
-    if len(shapes) * 10 > total or re.search(r"#\{author\}(?!#)", found.source):
+    if len(shapes) * 10 > total or re.search(r"#\{author\}(?!#)", hypothesis.source):
         return f"{what} {(shapes or [*authors])[0]!r} is not a name"
-    is_strong = _STRONG.search(found.source) is not None
+    is_strong = _STRONG.search(hypothesis.source) is not None
     machines = sum(n for name, n in authors.items() if (not is_strong and _MACHINE.search(name)) or LEVELS.fullmatch(name))
     if machines * 5 > total:
         return f"{what} its authors are programs ({next(iter(authors))!r}), as in the log of a machine"
@@ -55,57 +55,59 @@ def impossible(found: Hypothesis, lines: Sequence[str]) -> str:
     spelled = list(dict.fromkeys(line.author or "" for line in messages))
     if part := _common_word(spelled):
         return f"{what} most names hold {part!r}"
-    if left := _left_over(list(authors), texts) or _cut(found, messages):
+    if left := _left_over(list(authors), texts) or _cut(hypothesis, messages):
         return f"{what} {left}"
-    if reason := _missed(found, messages, lines):
+    if reason := _missed(hypothesis, messages, lines):
         return f"{what} {reason}"
-    if reason := _disorder(found):
+    if reason := _disorder(hypothesis):
         return f"{what} {reason}"
-    left = sum(read is None and _begins_with_a_stamp(line) for line, read in zip(lines, found.read, strict=True))
-    if found.layout.has_stamp and left * 10 > len(lines):
+    left = sum(read is None and _begins_with_a_stamp(line) for line, read in zip(lines, hypothesis.read, strict=True))
+    if hypothesis.layout.has_stamp and left * 10 > len(lines):
         return f"{what} {left} lines that begin with a date or time do not fit"
-    frames = [frame_of(line, read) for line, read in zip(lines, found.read, strict=True) if read and read.kind != chat.SYSTEM]
-    if not found.is_known and sum(bool(find_stamps(frame) or _LIKE_A_STAMP.search(frame)) for frame in frames) * 3 > total:
+    frames = [
+        frame_of(line, read) for line, read in zip(lines, hypothesis.read, strict=True) if read and read.kind != chat.SYSTEM
+    ]
+    if not hypothesis.is_known and sum(bool(find_stamps(frame) or _LIKE_A_STAMP.search(frame)) for frame in frames) * 3 > total:
         return f"{what} it leaves out dates or times"
-    if not found.layout.has_stamp and sum(_LONG_NUMBER.search(frame) is not None for frame in frames) * 3 > total:
+    if not hypothesis.layout.has_stamp and sum(_LONG_NUMBER.search(frame) is not None for frame in frames) * 3 > total:
         return f"{what} it leaves out numbers that may be times"
-    if not found.layout.has_stamp and sum(bool(find_stamps(line)) for line in lines) * 3 > len(lines):
+    if not hypothesis.layout.has_stamp and sum(bool(find_stamps(line)) for line in lines) * 3 > len(lines):
         return f"{what} it leaves the times in the text"
     if headings and heads * 2 > len(lines) * 1.4:
         return f"{what} there is no text under most headings"
     return ""
 
 
-def doubtful(found: Hypothesis, lines: Sequence[str]) -> str:
+def doubtful(hypothesis: Hypothesis, lines: Sequence[str]) -> str:
     """The evidence that a reading of lines lacks; "" if it lacks none."""
-    messages, texts = _authored(found), _texts(found, lines)
+    messages, texts = _authored(hypothesis), _texts(hypothesis, lines)
     authors = Counter((line.author or "").lower() for line in messages)
     total = len(messages)
-    what = f"the pattern {found.source!r} fits best, but"
-    heads = sum(line is not None for line in found.read)
-    known = sum(line is not None and (line.kind != chat.SYSTEM or line.author is not None) for line in found.read)
+    what = f"the pattern {hypothesis.source!r} fits best, but"
+    heads = sum(line is not None for line in hypothesis.read)
+    known = sum(line is not None and (line.kind != chat.SYSTEM or line.author is not None) for line in hypothesis.read)
     if heads - known > total:
         return f"{what} it finds an author in only {total} of {heads} lines with its beginning"
     if len(set(texts)) <= len(authors) and total > 3 * len(authors):
         return f"{what} the texts repeat more than the names"
-    if found.layout.has_stamp:
-        return _is_spoken(found, authors, messages, texts, lines, what)
-    return _is_spoken_without_times(found, authors, messages, texts, lines, what)
+    if hypothesis.layout.has_stamp:
+        return _is_spoken(hypothesis, authors, messages, texts, lines, what)
+    return _is_spoken_without_times(hypothesis, authors, messages, texts, lines, what)
 
 
-def _authored(found: Hypothesis) -> list[Line]:
-    return [line for _, line in found.messages if line.author is not None]
+def _authored(hypothesis: Hypothesis) -> list[Line]:
+    return [line for _, line in hypothesis.messages if line.author is not None]
 
 
 _SEPARATOR = re.compile(r"[^\w\s]{6,}")
 
 
-def _texts(found: Hypothesis, lines: Sequence[str]) -> list[str]:
+def _texts(hypothesis: Hypothesis, lines: Sequence[str]) -> list[str]:
     """The texts of all messages. Text on the first line keeps what precedes it."""
     counts = Counter(line for line in lines if _SEPARATOR.fullmatch(line))
     texts: list[list[str]] = []
     is_open = False
-    for line, read in zip(lines, found.read, strict=True):
+    for line, read in zip(lines, hypothesis.read, strict=True):
         if read is not None:
             is_open = read.kind != chat.SYSTEM and read.author is not None
             if is_open:
@@ -116,7 +118,7 @@ def _texts(found: Hypothesis, lines: Sequence[str]) -> list[str]:
 
 
 def _is_name(name: str) -> bool:
-    if not any(each.isalpha() for each in name) and not re.fullmatch(r"\+?[\d\u2011 ()-]{7,}", name):
+    if not any(character.isalpha() for character in name) and not re.fullmatch(r"\+?[\d\u2011 ()-]{7,}", name):
         return False
     if (
         name.startswith(("http:", "https:", "/", "\\"))
@@ -129,7 +131,7 @@ def _is_name(name: str) -> bool:
         return False
     if name[-1] in ":>,?!" or (name[-1] == "-" and " " in name) or (name[0] in "<(" and len(name) > 1):
         return False
-    if any(each.isdigit() for each in name) and find_stamps(name):
+    if any(character.isdigit() for character in name) and find_stamps(name):
         return False
     if " " in name and re.search(r"[\[\]{}|^`\\]", name):
         return False
@@ -141,9 +143,9 @@ _LONG_NUMBER = re.compile(r"(?<![\w-])\d{8,20}(?![\w-])")
 _LIKE_A_STAMP = re.compile(r"(?<![\w.])\d{1,4}([-/.])\d{1,2}\1\d{1,4}(?![\w.])|(?<![\w:])\d{1,2}:\d\d(?!\w)")
 
 
-def _cut(found: Hypothesis, messages: Sequence[Line]) -> str:
+def _cut(hypothesis: Hypothesis, messages: Sequence[Line]) -> str:
     """Whether names that only a space parts from the text are longer than that; "" if they are not."""
-    if not found.is_open:
+    if not hypothesis.is_open:
         return ""
     firsts: dict[str, Counter[str]] = defaultdict(Counter)
     runs: Counter[str] = Counter()
@@ -213,7 +215,7 @@ def _common_word(names: Sequence[str]) -> str:
     for row in rows:
         if row[-1].isdecimal():
             numbered[" ".join(row[:-1])].append(row[-1])
-    several = [found for found in numbered.values() if len(found) > 1]
+    several = [suffixes for suffixes in numbered.values() if len(suffixes) > 1]
     # Guest 1 and Guest 2 are names.
     return several[0][0] if len(several) > 1 and sum(map(len, several)) * 2 > len(names) else ""
 
@@ -223,18 +225,18 @@ _FIRST_OF_NAME = re.compile(r"(\w+)(?: |([^\w\s.'’_-]+ ?))(?=.)")
 _LAST_OF_NAME = re.compile(r"(?: \(|[@/])[\w.-]+\)?\Z")
 
 
-def _missed(found: Hypothesis, messages: Sequence[Line], lines: Sequence[str]) -> str:
+def _missed(hypothesis: Hypothesis, messages: Sequence[Line], lines: Sequence[str]) -> str:
     """The fault that lines of the channel look like messages, or texts like those with a further column; "" if it is none."""
-    gap = _AFTER_AUTHOR.search(found.source)
+    gap = _AFTER_AUTHOR.search(hypothesis.source)
     delimiter = re.sub(r"\\(.)", lambda match: "\t" if match[1] == "t" else match[1], gap[1]) if gap else ""
     marks = delimiter.strip(SPACES)
     names = {line.author or "" for line in messages}
     if marks and len(names) > 1:
         said = re.compile(rf"(?:^|[\s\[(<])(?:{'|'.join(map(re.escape, names))}){re.escape(marks)}(?:\s|$)")
-        for line, read in zip(lines, found.read, strict=True):
+        for line, read in zip(lines, hypothesis.read, strict=True):
             if read is not None and read.kind == chat.SYSTEM and (read.date or read.time) and said.search(read.text):
                 return f"it leaves out messages: {line[:80]!r}"
-    if reason := _other_words(found, marks) or _other_marks(found, names, lines) or _adjoining(found):
+    if reason := _other_words(hypothesis, marks) or _other_marks(hypothesis, names, lines) or _adjoining(hypothesis):
         return reason
     texts = [line.text for line in messages if line.text]
     if "\t" in delimiter and sum("\t" in text for text in texts) * 10 > len(texts) * 9:
@@ -245,14 +247,14 @@ def _missed(found: Hypothesis, messages: Sequence[Line], lines: Sequence[str]) -
     return ""
 
 
-def _other_words(found: Hypothesis, marks: str) -> str:
+def _other_words(hypothesis: Hypothesis, marks: str) -> str:
     """The fault that lines of the channel have the form of messages, by one author, but for the words before authors."""
-    match = _BEFORE_AUTHOR.search(found.source)
+    match = _BEFORE_AUTHOR.search(hypothesis.source)
     if match is None or not marks:
         return ""
     form = re.sub(r"(?:\w+|\s)+", lambda part: r"[\w ]+" if part[0].strip() else r"\s*", _escaped(match[1].strip()))
     other = re.compile(rf"{form}\s*([^\s:|<>\[\]]{{1,40}}){re.escape(marks)}(?:\s+(.*)|$)")
-    told = [read for read in found.read if read and read.kind == chat.SYSTEM]
+    told = [read for read in hypothesis.read if read and read.kind == chat.SYSTEM]
     said: dict[str, set[str]] = defaultdict(set)
     for read in told:
         if (read.date or read.time) and (match := other.match(read.text)):
@@ -262,15 +264,15 @@ def _other_words(found: Hypothesis, marks: str) -> str:
     return f"it leaves out messages by {author!r}" if author and len(said[author]) > 1 else ""
 
 
-def _other_marks(found: Hypothesis, names: Set[str], lines: Sequence[str]) -> str:
+def _other_marks(hypothesis: Hypothesis, names: Set[str], lines: Sequence[str]) -> str:
     """The fault that further lines have the form of messages but for the marks with which these begin (→ and ←)."""
-    match = _MARKS_FIRST.match(found.source)
+    match = _MARKS_FIRST.match(hypothesis.source)
     if match is None:
         return ""
-    rest = [line for line, read in zip(lines, found.read, strict=True) if read is None or read.kind == chat.SYSTEM]
+    rest = [line for line, read in zip(lines, hypothesis.read, strict=True) if read is None or read.kind == chat.SYSTEM]
     marks = Counter(mark[1] for line in rest if (mark := _MARKS_FIRST.match(line)))
     for mark, _ in marks.most_common(5):
-        layout = Layout(Pattern(literal(mark) + found.source[match.end(1) :]))
+        layout = Layout(Pattern(literal(mark) + hypothesis.source[match.end(1) :]))
         said = Counter(read.author or "" for line in rest if (read := layout.read(line)) and read.kind != chat.SYSTEM)
         for author, count in said.items():
             if author in names or count > 1:
@@ -281,12 +283,12 @@ def _other_marks(found: Hypothesis, names: Set[str], lines: Sequence[str]) -> st
 _MARKS_FIRST = re.compile(r"([^\w\s{}\\]{1,3})[ \t]")
 
 
-def _adjoining(found: Hypothesis) -> str:
+def _adjoining(hypothesis: Hypothesis) -> str:
     """The fault that a heading follows a heading, so that it may be a text that ends with a time."""
-    if not found.layout.is_heading or not _OPEN_HEADING.search(found.source):
+    if not hypothesis.layout.is_heading or not _OPEN_HEADING.search(hypothesis.source):
         return ""
-    authors = Counter(line.author for _, line in found.messages)
-    for one, other in pairwise(found.read):
+    authors = Counter(line.author for _, line in hypothesis.messages)
+    for one, other in pairwise(hypothesis.read):
         if one and other and one.author and other.author and not one.kind and not other.kind and authors[other.author] == 1:
             return f"a text ends with a time: {other.author!r}"
     return ""
@@ -309,11 +311,11 @@ def _begins_with_a_stamp(line: str) -> bool:
     return bool(stamps) and stamps[0].start <= 3 and dated(line)[0] is None
 
 
-def _disorder(found: Hypothesis) -> str:
+def _disorder(hypothesis: Hypothesis) -> str:
     """Whether more than a tenth of the times go back by less than half a day."""
     times = []
     unread = 0
-    for line in found.read:
+    for line in hypothesis.read:
         if line is None:
             continue
         date = read_date(line.date, "day") or read_date(line.date, "month") if line.date else None
@@ -324,7 +326,7 @@ def _disorder(found: Hypothesis) -> str:
         elif date is not None:
             times.append((None if date.second is None else "", date.second or 0.0))
     back = sum(one[0] == other[0] and 0 < one[1] - other[1] < 43_200 for one, other in pairwise(times))
-    if unread * 20 > len(found.read):
+    if unread * 20 > len(hypothesis.read):
         return f"{unread} dates or times do not exist"
     steps = [(one[0] != other[0], one[1] <= other[1]) for one, other in pairwise(times)]
     if len(steps) > 6 and sum(map(all, steps)) * 10 > len(steps) * 8:
@@ -332,7 +334,7 @@ def _disorder(found: Hypothesis) -> str:
     if back * 10 > len(times) + 10:
         return f"its times go back {back} times"
     seconds = {second for _, second in times}
-    return "its times are those of a schedule" if len(seconds) > 5 and all(each % 900 == 0 for each in seconds) else ""
+    return "its times are those of a schedule" if len(seconds) > 5 and all(second % 900 == 0 for second in seconds) else ""
 
 
 _TALK = re.compile(
@@ -349,22 +351,27 @@ _TALK = re.compile(
 
 
 def _is_spoken(
-    found: Hypothesis, authors: Counter[str], messages: Sequence[Line], texts: Sequence[str], lines: Sequence[str], what: str
+    hypothesis: Hypothesis,
+    authors: Counter[str],
+    messages: Sequence[Line],
+    texts: Sequence[str],
+    lines: Sequence[str],
+    what: str,
 ) -> str:
     """Whether people speak to each other. Names in angle brackets need no further evidence."""
-    if _STRONG.search(found.source):
+    if _STRONG.search(hypothesis.source):
         return ""
     total = len(messages)
     talk = sum(_TALK.search(text) is not None for text in texts)
     if _tells_time(messages):
         # Without times, results of matches name others, too.
         talk += _mentions(messages, texts, authors)
-    is_weak = found.is_open
-    most = 0.6 if "@{author}" in found.source else 1 / 3
+    is_weak = hypothesis.is_open
+    most = 0.6 if "@{author}" in hypothesis.source else 1 / 3
     if is_weak and (total < 8 or len(authors) > most * total or any(name in _PRONOUNS for name in authors)):
         return f"{what} its names are not set apart from the text"
-    needed = 0.3 if is_weak else 0.2 if LEVELS.search(found.source) else 0.1
-    if "{skip}" in found.source and any(_has_level(line, read) for line, read in zip(lines, found.read, strict=True)):
+    needed = 0.3 if is_weak else 0.2 if LEVELS.search(hypothesis.source) else 0.1
+    if "{skip}" in hypothesis.source and any(_has_level(line, read) for line, read in zip(lines, hypothesis.read, strict=True)):
         needed = max(needed, 0.2)
     if talk < max(2, needed * total):
         return f"{what} hardly anybody speaks to anybody, as in the log of a machine"
@@ -372,15 +379,20 @@ def _is_spoken(
 
 
 def _is_spoken_without_times(
-    found: Hypothesis, authors: Counter[str], messages: Sequence[Line], texts: Sequence[str], lines: Sequence[str], what: str
+    hypothesis: Hypothesis,
+    authors: Counter[str],
+    messages: Sequence[Line],
+    texts: Sequence[str],
+    lines: Sequence[str],
+    what: str,
 ) -> str:
     """Whether people speak to each other where no times show that this is a log."""
-    if _STRONG.search(found.source):
+    if _STRONG.search(hypothesis.source):
         has_markup = sum("</" in line for line in lines) * 10 > len(lines)
         return f"{what} the lines are those of a markup language" if has_markup else ""
-    if re.search(r"\{author\}[:.]?(?: ?[-–—:]) ?\{text\}|\{author\}(?:[.:]| (?![|»›→⇒>=]))", found.source):
+    if re.search(r"\{author\}[:.]?(?: ?[-–—:]) ?\{text\}|\{author\}(?:[.:]| (?![|»›→⇒>=]))", hypothesis.source):
         return f"{what} without times, a play or a list looks the same"
-    if not _SET_APART.search(found.source):
+    if not _SET_APART.search(hypothesis.source):
         return f"{what} without times, its names are not set apart from the text"
     mentions = _mentions(messages, texts, authors)
     if mentions * 10 < len(messages) or mentions < 2 or len(authors) * 2 > len(messages):
@@ -411,8 +423,8 @@ def _mentions(messages: Sequence[Line], texts: Sequence[str], authors: Counter[s
     count = 0
     for message, text in zip(messages, texts):
         words = re.findall(r"[\w|^`\[\]\\-]+", text.lower())
-        own = (message.author or "").lower()
-        count += any(names.get(word, own) != own for word in words)
+        author = (message.author or "").lower()
+        count += any(names.get(word, author) != author for word in words)
     return count
 
 

@@ -71,36 +71,44 @@ def _infer(sample: tuple[str, ...]) -> Inference:
     if reason := evidence.is_no_text(sample):
         return Inference(None, reason)
     hypotheses = [_evaluated(source, sample) for source in dict.fromkeys([*candidates.sources(sample), *KNOWN])]
-    hypotheses = [each for each in hypotheses if each is not None]
+    hypotheses = [hypothesis for hypothesis in hypotheses if hypothesis is not None]
     # Layouts with columns have more than one space before the text.
     wider = [
-        each.source.replace(" {text}", "  {text}") for each in hypotheses if each.fault.endswith("each text begins with ' '")
+        hypothesis.source.replace(" {text}", "  {text}")
+        for hypothesis in hypotheses
+        if hypothesis.fault.endswith("each text begins with ' '")
     ]
-    hypotheses += [each for source in wider if "  {text}" in source and (each := _evaluated(source, sample)) is not None]
-    hypotheses.sort(key=lambda each: each.bits)
-    valid = [each for each in hypotheses if not each.fault]
+    hypotheses += [
+        hypothesis for source in wider if "  {text}" in source and (hypothesis := _evaluated(source, sample)) is not None
+    ]
+    hypotheses.sort(key=lambda hypothesis: hypothesis.bits)
+    valid = [hypothesis for hypothesis in hypotheses if not hypothesis.fault]
     # A pattern that fits only messages that begin with a name, for example, takes those who are spoken to for the speakers.
     # Any line fits a pattern in which only a space follows names, a line of the channel, too.
-    closed = max((each.coverage for each in valid if not each.is_open), default=0)
-    most = max((each.coverage for each in valid), default=0)
+    closed = max((hypothesis.coverage for hypothesis in valid if not hypothesis.is_open), default=0)
+    most = max((hypothesis.coverage for hypothesis in valid), default=0)
     if closed >= OPEN_COVERAGE * most:
-        valid = [each for each in valid if not each.is_open]
+        valid = [hypothesis for hypothesis in valid if not hypothesis.is_open]
         most = closed
-    valid = [each for each in valid if each.coverage >= COVERAGE * most]
+    valid = [hypothesis for hypothesis in valid if hypothesis.coverage >= COVERAGE * most]
     for several in (False, True):
         # A part of the program, such as [CHAT], or a room stands where the speakers of other lines would stand.
-        if valid and (inner := [each for each in hypotheses if not each.fault and _refines(each, valid[0], several)]):
+        if valid and (
+            inner := [
+                hypothesis for hypothesis in hypotheses if not hypothesis.fault and _refines(hypothesis, valid[0], several)
+            ]
+        ):
             valid = inner
     if not valid:
         # The reason of a pattern that lacks evidence says more than that of a pattern that cannot be right.
-        hypotheses.sort(key=lambda each: not each.is_possible)
+        hypotheses.sort(key=lambda hypothesis: not hypothesis.is_possible)
         reason = hypotheses[0].fault if hypotheses else "no part of the lines holds names, with a delimiter before the text"
         return Inference(None, reason)
     best = valid[0]
     swapped = _swapped(best.source)
     if swapped.find("{author}") < swapped.find("{skip}"):
         # Names precede accounts in brackets: Ann Lee [U123].
-        best, swapped = next(((each, best.source) for each in valid if each.source == swapped), (best, ""))
+        best, swapped = next(((hypothesis, best.source) for hypothesis in valid if hypothesis.source == swapped), (best, ""))
     for other in hypotheses:
         if other is best or other.source == swapped:
             continue
@@ -170,12 +178,12 @@ def _evaluated(source: str, lines: Sequence[str]) -> Hypothesis | None:
         layout = Layout(Pattern(source))
     except RamifyError:
         return None
-    found = Hypothesis(source, layout, [layout.read(line) for line in lines])
-    if len(found.messages) < 2:
+    hypothesis = Hypothesis(source, layout, [layout.read(line) for line in lines])
+    if len(hypothesis.messages) < 2:
         return None
-    found.is_known = source in KNOWN
-    found.bits = description_bits(found.read, lines) + (0 if found.is_known else len(source) * CHARACTER_BITS)
-    found.fault = evidence.impossible(found, lines)
-    found.is_possible = not found.fault
-    found.fault = found.fault or evidence.doubtful(found, lines)
-    return found
+    hypothesis.is_known = source in KNOWN
+    hypothesis.bits = description_bits(hypothesis.read, lines) + (0 if hypothesis.is_known else len(source) * CHARACTER_BITS)
+    hypothesis.fault = evidence.impossible(hypothesis, lines)
+    hypothesis.is_possible = not hypothesis.fault
+    hypothesis.fault = hypothesis.fault or evidence.doubtful(hypothesis, lines)
+    return hypothesis

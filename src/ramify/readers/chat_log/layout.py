@@ -169,15 +169,15 @@ class Layout:
     def _of_the_channel(self, line: str, date: str | None, time: str | None) -> Line | None:
         for head in self._heads:
             if match := head.match(line):
-                found = match.groupdict()
-                date, time = found.get("date") or date, found.get("time") or time
+                groups = match.groupdict()
+                date, time = groups.get("date") or date, groups.get("time") or time
                 if self._has_colons and time and ":" not in time:
                     # A number at the beginning of a line is no time if times have colons.
                     continue
                 if date and any(map(str.isalpha, date)) and not (read_date(date, "day") or read_date(date, "month")):
                     # A word and a number.
                     continue
-                rest = found.get("rest") or ""
+                rest = groups.get("rest") or ""
                 if self._has_marks and line[: len(line) - len(rest)].strip(SPACES) == time and not _is_told(rest):
                     # A further line of a message may begin with a time, too.
                     continue

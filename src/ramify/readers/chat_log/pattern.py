@@ -120,7 +120,7 @@ class Template:
         if isinstance(kept[-1], Literal):
             # Brackets around the author come with the author.
             text = kept[-1].text
-            spaces = [place for place, each in enumerate(text) if each in SPACES]
+            spaces = [place for place, character in enumerate(text) if character in SPACES]
             kept[-1] = Literal(text[: spaces[-1]].rstrip(SPACES) if spaces else text[: max(1, len(text) - 1)])
             gap = f"{_SPACE}+" if spaces else f"{_SPACE}*"
         else:
@@ -180,7 +180,7 @@ def _parse(source: str) -> tuple[Part, ...]:
             open_[-1].append(inner)
         elif name is not None:
             if name not in FIELDS:
-                raise _bad(source, f"has the field {{{name}}}; the fields are {', '.join(f'{{{each}}}' for each in FIELDS)}")
+                raise _bad(source, f"has the field {{{name}}}; the fields are {', '.join(f'{{{known}}}' for known in FIELDS)}")
             open_[-1].append(Field(name))
         else:
             if text in ("{", "\\"):
@@ -261,7 +261,7 @@ def _regex(parts: Sequence[Part], source: str, following: Part | None = None) ->
                 made.append("(?P<text>.*)")
         else:
             group = "?:" if part.name == "skip" else f"?P<{part.name}>"
-            is_before_a_stamp = any(isinstance(each, Field) and each.name in STAMP for each in parts[place + 2 : place + 3])
+            is_before_a_stamp = any(isinstance(later, Field) and later.name in STAMP for later in parts[place + 2 : place + 3])
             made.append(f"({group}{_free(part.name, after, is_before_a_stamp)})")
     return "".join(made)
 
@@ -312,7 +312,7 @@ class Pattern:
         shown = []
         for number, line in lines:
             places = [template.broken_at(line) for template in self.templates]
-            place, expected = max(places, key=lambda found: found[0])
+            place, expected = max(places, key=lambda stop: stop[0])
             start = max(0, place - 60)
             line = line.replace("\t", " ")[start : start + 100]
             shown.append(f"  line {number}: {line}\n{'':{len(f'  line {number}: ') + place - start}}^ expected {expected}")

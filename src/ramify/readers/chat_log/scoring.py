@@ -49,24 +49,24 @@ def description_bits(read: Sequence[Line | None], lines: Sequence[str]) -> float
     bits = 0.0
     authors: Counter[str] = Counter()
     frames: dict[int, Counter[str]] = defaultdict(Counter)
-    for line, found in zip(lines, read, strict=True):
-        if found is None:
+    for line, parsed in zip(lines, read, strict=True):
+        if parsed is None:
             bits += len(line) * CHARACTER_BITS
             continue
-        bits += len(found.text) * CHARACTER_BITS
-        for place, piece in enumerate(_PIECE.findall(frame_of(line, found))):
+        bits += len(parsed.text) * CHARACTER_BITS
+        for place, piece in enumerate(_PIECE.findall(frame_of(line, parsed))):
             frames[place][piece] += 1
-        if found.kind != chat.SYSTEM:
-            authors[found.author or ""] += 1
+        if parsed.kind != chat.SYSTEM:
+            authors[parsed.author or ""] += 1
     bits += sum(map(_vocabulary_bits, (authors, *frames.values())))
-    kinds = Counter("" if found is None else found.kind or "message" for found in read)
+    kinds = Counter("" if parsed is None else parsed.kind or "message" for parsed in read)
     return bits + sum(count * -math.log2(count / len(read)) for count in kinds.values())
 
 
-def frame_of(line: str, found: Line) -> str:
+def frame_of(line: str, parsed: Line) -> str:
     """A line without its text, author, date and time."""
-    frame = line.removesuffix(found.text) if found.text else line
-    for part in (found.date, found.time, found.author):
+    frame = line.removesuffix(parsed.text) if parsed.text else line
+    for part in (parsed.date, parsed.time, parsed.author):
         if part:
             frame = frame.replace(part, "\0", 1)
     return re.sub(f"[{SPACES}]+", " ", frame)

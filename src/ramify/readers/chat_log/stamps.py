@@ -57,7 +57,7 @@ def _any_of(words: Iterable[str]) -> str:
     rests: dict[str, list[str]] = {}
     for word in sorted(words, reverse=True):
         rests.setdefault(re.escape(word[:1]), []).append(re.escape(word[1:]))
-    return f"(?:{'|'.join(first + '(?:' + '|'.join(each) + ')' for first, each in rests.items())})"
+    return f"(?:{'|'.join(first + '(?:' + '|'.join(endings) + ')' for first, endings in rests.items())})"
 
 
 _SHORTENED = {day[:length] for day in _WEEKDAYS for length in (2, 3, 4)}
@@ -142,12 +142,12 @@ class Second(NamedTuple):
 @lru_cache(maxsize=1)
 def _month_prefixes() -> dict[str, int]:
     """Month by every beginning of at least three letters that is the beginning of one month only."""
-    found: dict[str, set[int]] = {}
+    months: dict[str, set[int]] = {}
     for number, names in enumerate(_MONTHS, 1):
         for name in names.split():
             for length in range(3, len(name) + 1):
-                found.setdefault(name[:length], set()).add(number)
-    return {prefix: next(iter(numbers)) for prefix, numbers in found.items() if len(numbers) == 1}
+                months.setdefault(name[:length], set()).add(number)
+    return {prefix: next(iter(numbers)) for prefix, numbers in months.items() if len(numbers) == 1}
 
 
 def month(word: str) -> int:

@@ -111,14 +111,14 @@ def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
         if not line or line.isspace():
             blank = True
             continue
-        found = layout.read(line)
-        if found is not None and found.kind == chat.SYSTEM and not (found.date or found.time):
+        parsed = layout.read(line)
+        if parsed is not None and parsed.kind == chat.SYSTEM and not (parsed.date or parsed.time):
             events.append(line)
-        if found is None:
+        if parsed is None:
             (runs[-1] if messages else top).append(line)
         else:
-            if found.author and found.kind != chat.SYSTEM:
-                names.add(found.author)
+            if parsed.author and parsed.kind != chat.SYSTEM:
+                names.add(parsed.author)
                 after_blank += blank
                 messages += 1
             runs.append([])
@@ -131,7 +131,7 @@ def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
     others = [line for run in runs for line in run]
     if others:
         layout.known = names
-        told = [each for line in events if (each := plain_event(line))]
+        told = [event for line in events if (event := plain_event(line))]
         layout.told = frozenset(rest for who, rest in told if who in names)
     counts = Counter(others) + Counter(top)
     learnt.separators = {
@@ -243,7 +243,7 @@ def _tails(group: Sequence[_Parts], names: frozenset[str]) -> set[str]:
     for parts in group:
         if parts.who and parts.rest:
             users[_masked(parts.rest, names)].add(parts.who)
-    return {tail for tail, found in users.items() if len(found) > 1 and tail[:1].isalpha()}
+    return {tail for tail, authors in users.items() if len(authors) > 1 and tail[:1].isalpha()}
 
 
 def _are_indented(runs: Sequence[Sequence[str]]) -> bool:
