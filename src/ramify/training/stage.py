@@ -1,4 +1,4 @@
-"""Stages of training: the data of each stage, their order, and the measurement on the dev set."""
+"""Stages of training: the data of each stage, their order, its end, and the measurement on the dev set."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from ramify.batching.views.base import View
 from ramify.errors import RamifyError
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.tasks.base import Task
+from ramify.training.checkpoints import Progress
 from ramify.training.config import TrainConfig, check_patterns, learns
 from ramify.training.phases import check_owners, parameters_by_phase
 
@@ -28,6 +29,11 @@ def stream(streams: int) -> "MakeSampler[View[Any]]":
 
 def _stream(streams: int, view: View[Any], config: TrainConfig, seed: int, world_size: int, rank: int) -> Stream:
     return Stream(len(view), streams, world_size=world_size, rank=rank)
+
+
+def is_due(step: int, every: int) -> bool:
+    """Whether something that happens `every` so many steps happens after this one. 0: never."""
+    return every > 0 and step % every == 0
 
 
 ViewT = TypeVar("ViewT", bound=View[Any])
@@ -53,6 +59,28 @@ class Stage(Generic[ViewT]):
     def sampler(self, seed: int, world_size: int, rank: int = 0) -> Sampler:
         """The order of the stage's examples."""
         return self.make_sampler(self.view, self.config, seed, world_size, rank)
+
+    def share_done(self, progress: Progress, sampler: Sampler) -> float:
+        """The share of the stage that is done, up to the sampler's position."""
+        config, done = self.config, 0.0
+        if config.target_tokens:
+            done = (progress.target_tokens - progress.first_tokens) / config.target_tokens
+        if config.steps:
+            done = max(done, (progress.step - progress.first_step) / config.steps)
+        if config.epochs is not None:
+            done = max(done, sampler.epochs_done / config.epochs)
+        return min(1.0, done)
+
+    def is_over(self, progress: Progress, sampler: Sampler) -> bool:
+        """Whether the stage has taken all its steps, or has run out of patience."""
+        return self.share_done(progress, sampler) >= 1.0 or 0 < self.config.patience <= progress.bad
+
+    def measures_after(self, step: int, before: float, epochs: float) -> bool:
+        """Whether the dev set is measured after this step, which began `before` and ended after this many `epochs`."""
+        every = self.config.evaluate_every
+        if self.config.evaluate_unit == "updates":
+            return is_due(step, every)
+        return every > 0 and epochs // every > before // every
 
     def mean_step_weight(self, seed: int, world_size: int) -> float:
         """The mean weight of a step over the first epoch: the constant that divides the loss (W in the specification)."""

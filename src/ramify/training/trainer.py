@@ -39,22 +39,11 @@ from ramify.training.process import (
     sum_over_ranks,
 )
 from ramify.training.seeds import step_seed
-from ramify.training.stage import Stage, check_stages
+from ramify.training.stage import Stage, check_stages, is_due
 
 DIVERGED = "Start again in another folder with a lower train.lr, a longer train.warmup, or a smaller train.clip."
 SHARED, CORRUPT, FORWARD = 0, 1, 2
 """Kinds of random draws, each with its own seeds. Phases after the first continue the count."""
-
-
-def _due(step: int, every: int) -> bool:
-    return every > 0 and step % every == 0
-
-
-def _evaluation_due(config: TrainConfig, step: int, before: float, epochs: float) -> bool:
-    """Whether the dev set is measured after this step, which began `before` and ended after this many `epochs`."""
-    if config.evaluate_unit == "updates":
-        return _due(step, config.evaluate_every)
-    return config.evaluate_every > 0 and epochs // config.evaluate_every > before // config.evaluate_every
 
 
 class Trainer:
@@ -163,10 +152,10 @@ class Trainer:
         if config.compile:
             self.task.backbone.compile_passes()
         first = progress.step
-        while not self._over(config, sampler):
+        while not stage.is_over(progress, sampler):
             if until is not None and progress.step >= until:
                 return False
-            began, before, share = time.perf_counter(), sampler.epochs_done, self._share(config, sampler)
+            began, before, share = time.perf_counter(), sampler.epochs_done, stage.share_done(progress, sampler)
             for phase in phases:
                 phase.set_rate(share, progress.epoch)
             self.task.updates, self.task.share_done = progress.step, share
@@ -178,9 +167,9 @@ class Trainer:
             progress.seconds += time.perf_counter() - began
             record |= {"step": progress.step, "lr": phases[0].rate, "seconds": progress.seconds}
             record |= {"target_tokens": progress.target_tokens, "targets": progress.targets}
-            share = self._share(config, sampler)
+            share = stage.share_done(progress, sampler)
             done = share >= 1.0
-            due = _evaluation_due(config, progress.step, before, sampler.epochs_done)
+            due = stage.measures_after(progress.step, before, sampler.epochs_done)
             measured = stage.dev is not None and (due or done)
             if measured:
                 record |= self._evaluate(stage)
@@ -188,10 +177,10 @@ class Trainer:
             if config.epochs is not None:
                 record["epochs"] = sampler.epochs_done
             # The last step of a stopped run is logged, so that its report shows the state that was printed.
-            if _due(progress.step, config.log_every) or done or measured or self.stopped:
+            if is_due(progress.step, config.log_every) or done or measured or self.stopped:
                 log.write(record)
             self.report(record | {"metric": stage.metric.name, "parts": self.parts})
-            if _due(progress.step, config.checkpoint_every) or self._over(config, sampler) or self.stopped:
+            if is_due(progress.step, config.checkpoint_every) or stage.is_over(progress, sampler) or self.stopped:
                 self._save(phases)
             if self.stopped:
                 return False
@@ -199,22 +188,6 @@ class Trainer:
 
     def _ask_to_stop(self) -> None:
         self.stop_asked = True
-
-    def _over(self, config: TrainConfig, sampler: Sampler) -> bool:
-        """Whether the stage has taken all its steps, or has run out of patience."""
-        return self._share(config, sampler) >= 1.0 or 0 < config.patience <= self.progress.bad
-
-    def _share(self, config: TrainConfig, sampler: Sampler) -> float:
-        """The share of the stage that is done, up to the sampler's position."""
-        progress = self.progress
-        done = 0.0
-        if config.target_tokens:
-            done = (progress.target_tokens - progress.first_tokens) / config.target_tokens
-        if config.steps:
-            done = max(done, (progress.step - progress.first_step) / config.steps)
-        if config.epochs is not None:
-            done = max(done, sampler.epochs_done / config.epochs)
-        return min(1.0, done)
 
     def _sampler(self, number: int, rank: int = 0) -> Sampler:
         return self.stages[number].sampler(self.seed + number, self.accelerator.num_processes, rank)
@@ -236,7 +209,7 @@ class Trainer:
         updates its own parameters.
         """
         step = self.progress.step + 1
-        due = [phase for phase in phases if _due(step, phase.every)]
+        due = [phase for phase in phases if is_due(step, phase.every)]
         counts = self._count(due, batches)
         self.task.train()
         passed: list[_Passed] = []
