@@ -5,7 +5,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 
 from ramify.batching.views.base import Example, View
-from ramify.disentangle.data.candidates import list_candidates
+from ramify.disentangle.data.candidates import first_candidates, list_candidates
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
 
@@ -35,7 +35,7 @@ class Blocks(View[Example]):
         starts = np.flatnonzero(place % block == 0)
         self._ends = np.append(starts[1:], len(targets)) if len(starts) else starts
         self._starts = starts
-        num_candidates = np.minimum(targets - logs.offsets[log], logs.input.window) + 1
+        num_candidates = targets - first_candidates(logs, targets) + 1
         tokens = logs.count_tokens(targets)
         self._costs = np.add.reduceat(num_candidates, starts) if len(starts) else starts
         self._tokens = np.add.reduceat(tokens, starts) if len(starts) else starts

@@ -13,9 +13,14 @@ def list_candidates(targets: Ints, window: int) -> Int[NDArray, "target candidat
     return np.maximum(targets[:, None] - np.arange(window + 1), -1)
 
 
+def first_candidates(logs: Logs, messages: Ints) -> Ints:
+    """The earliest candidate of each message of the logs."""
+    return np.maximum(messages - logs.input.window, logs.offsets[logs.find_log(messages)])
+
+
 def add_candidates(logs: Logs, messages: Ints) -> Ints:
     """The messages with all their candidates."""
-    reach = np.maximum(messages - logs.input.window, logs.offsets[logs.find_log(messages)])
+    reach = first_candidates(logs, messages)
     depth = np.zeros(len(logs) + 1, dtype=np.int64)
     np.add.at(depth, reach, 1)
     np.add.at(depth, messages + 1, -1)

@@ -9,6 +9,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 
 from ramify.dataset.store import Split, Store
+from ramify.disentangle.data.candidates import first_candidates
 from ramify.disentangle.data.channel import Ints
 from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.data.targets import decode_start
@@ -121,7 +122,7 @@ def match_links(logs: Logs, names: Sequence[str], links: Int[NDArray, "link 2"])
 def _reach_into_context(logs: Logs, messages: Ints) -> NDArray[np.bool_]:
     """Which messages have an unannotated candidate."""
     unknown = np.concatenate([[0], np.cumsum(~logs.annotated)])
-    first = np.maximum(messages - logs.input.window, logs.offsets[logs.find_log(messages)])
+    first = first_candidates(logs, messages)
     return unknown[messages] > unknown[first]
 
 
