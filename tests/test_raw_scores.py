@@ -119,7 +119,7 @@ def test_commands_read_tables_as_folders(tmp_path, capsys):
 
 
 def test_kept_scores_agree_with_their_summaries():
-    """Of the tables in the repository: the sums by tree of each evaluation give the loss that its command printed."""
+    """The sums by tree of each evaluation in the tables of the repository give the loss that its command printed."""
     with raw_scores.runs_in(BENCHMARKS / "scores" / "ancestors.parquet") as out:
         files = sorted(out.glob("*/own.npz"))
         assert len(files) == 20

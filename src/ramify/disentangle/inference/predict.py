@@ -42,17 +42,20 @@ def predict_posterior(
 
     Posteriors come in the order of the logs, unless the model reads its own decisions: then several logs are decided side by
     side, message by message. `vectors` may hold the vectors of all messages that are read. `structure` and `state` may hold the
-    decisions on the messages before `start`: `structure` for a model that reads them, `state` those that preceded reranking.
-    `recorded` links are certain, for the messages that have them and for all others that are decided given these. The gold
-    links of `logs` are another matter: nothing reads them but `history="gold"`.
+    decisions on the messages before `start`: `structure` for a model that reads them, `state` those that preceded reranking. A
+    caller that gives a `structure` adds the decision on each message to it before it takes the next posterior. `recorded` links
+    are certain, for the messages that have them and for all others that are decided given these. The gold links of `logs` are
+    another matter: nothing reads them but `history="gold"`.
     """
     start = logs.offsets[:-1] if start is None else start
     vectors = vectors or encode_messages(task, logs, list_read_messages(logs, start))
     collate = make_collator(task, logs, vectors)
     if task.backbone.reads_structure and history == "predicted":
-        structure = structure or ReplyStructure()
-        batches = list_steps(task, replace(collate, structure=structure), start)
-        posteriors = decide_into(structure, score_batches(task, decoding, batches, recorded), logs, decoding)
+        decisions = ReplyStructure() if structure is None else structure
+        batches = list_steps(task, replace(collate, structure=decisions), start)
+        posteriors = score_batches(task, decoding, batches, recorded)
+        if structure is None:
+            posteriors = decide_into(decisions, posteriors, logs, decoding)
     else:
         gold = ReplyStructure.from_gold(logs) if task.backbone.reads_structure else None
         batches = list_batches(task, replace(collate, structure=gold), list_targets(logs, start))
