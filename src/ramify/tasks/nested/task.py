@@ -274,7 +274,8 @@ class NestedAutoencoder(Task[DocumentBatch]):
         if level > 0:
             items, classes = self._candidates(level, items, batch.below(number))
         states = encoder.states(items, rows.slots, rows.rows)
-        return EncodedLevel(level, encoder, rows, items, classes, states, encoder.compress(states, rows.rows))
+        parents = encoder.row_vectors(states, rows.slots, rows.rows)
+        return EncodedLevel(level, encoder, rows, items, classes, states, parents)
 
     def _candidates(
         self, level: int, items: Float[Tensor, "item dim"], below: Sequence[LevelBatch]
