@@ -263,7 +263,8 @@ class TokenSkip(nn.Module):
         squares = torch.stack([(part.double() - mean).square().sum(0) for part in parts])
         std = (squares.sum(0) / len(vectors)).sqrt()
         self.mean.copy_(mean)
-        self.std.copy_(torch.where(std > 0, std, 1.0))
+        # The spread of a constant is a rounding error.
+        self.std.copy_(torch.where(std > mean.abs() * 1e-6, std, 1.0))
 
     def forward(self, vectors: Float[Tensor, "row dim"], slots: Int[Tensor, " slot"], rows: Rows) -> Float[Tensor, "row dim"]:
         is_token = holds_child(slots)
