@@ -430,7 +430,7 @@ def test_probed_children_are_judged_as_one_row_alone(marks):
                     segments = torch.zeros_like(slots)
                     segments[slot] = 1
                     states = encoder.states(held.items[number], slots, batch.rows, None if marks == "none" else segments)
-                    share = float(own.checkers[number](encoder.compress(states, batch.rows))[0])
+                    share = float(own.checkers[number](encoder.row_vectors(states, slots, batch.rows))[0])
                     assert whole[number_][item] == pytest.approx(share * int(batch.counts[0]), abs=1e-5)
 
 

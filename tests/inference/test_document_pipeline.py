@@ -327,7 +327,7 @@ def by_probing(model, text):
         segments = torch.zeros_like(slots)
         segments[place] = 1
         with torch.no_grad():
-            vector = level.compress(level.states(level.items(None), slots, rows, segments), rows)
+            vector = level.row_vectors(level.states(level.items(None), slots, rows, segments), slots, rows)
             found.append(1 - min(1.0, len(ids) * float(model.task.checkers[0](vector))))
     return found
 
@@ -395,7 +395,8 @@ def test_without_marks_nodes_are_judged_in_one_pass():
     slots = torch.tensor(spelled(model, "The rope broke."))
     rows = Rows.build([len(slots)])
     with torch.no_grad():
-        share = model.task.checkers[0](level.compress(level.states(level.items(None), slots, rows), rows))
+        vector = level.row_vectors(level.states(level.items(None), slots, rows), slots, rows)
+        share = model.task.checkers[0](vector)
     assert node.score == pytest.approx(1 - float(share), abs=1e-6)
 
 

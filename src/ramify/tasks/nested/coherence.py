@@ -79,4 +79,4 @@ def replaced_share(
     segments: Int[Tensor, " slot"] | None,
 ) -> Float[Tensor, " row"]:
     """The share of each row's children that were replaced, as a checker estimates it."""
-    return checker(encoder.compress(encoder.states(items, slots, rows, segments), rows))
+    return checker(encoder.row_vectors(encoder.states(items, slots, rows, segments), slots, rows))

@@ -43,6 +43,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
 
     fresh = ("queues", "watch")
     """Nodes of other data, and the levels that learned in the course of another run."""
+    optional = ("collection.states.norm",)
     backbone: Agent
     config: NestedAutoencoderConfig
     input: LevelInput
@@ -59,6 +60,11 @@ class NestedAutoencoder(Task[DocumentBatch]):
         if config.ends == "logistic" and input.overflow == "pack":
             raise RamifyError(
                 "task.ends=logistic predicts no mark between packed nodes. Set input.overflow=cut, or task.ends=class."
+            )
+        if sizes.sibling_product and config.marks == "none":
+            raise RamifyError(
+                "model.sibling_product=true changes children that carry the second segment vector, and task.marks=none leaves "
+                "none. Set task.marks=seed, or model.sibling_product=false."
             )
         self.choices = random_pieces(tokenizer, tokenizer.vocab_size, special=False)
         """The token ids that a random token may be."""
@@ -274,7 +280,8 @@ class NestedAutoencoder(Task[DocumentBatch]):
         if level > 0:
             items, classes = self._candidates(level, items, batch.below(number))
         states = encoder.states(items, rows.slots, rows.rows)
-        return EncodedLevel(level, encoder, rows, items, classes, states, encoder.compress(states, rows.rows))
+        parents = encoder.row_vectors(states, rows.slots, rows.rows)
+        return EncodedLevel(level, encoder, rows, items, classes, states, parents)
 
     def _candidates(
         self, level: int, items: Float[Tensor, "item dim"], below: Sequence[LevelBatch]
