@@ -1,4 +1,4 @@
-"""The options of losses above the tokens: each formula against a plain computation, exact gradients, and what they leave alone."""
+"""The options of losses above the tokens: formulas against plain computations, exact gradients, and what they leave alone."""
 
 import math
 
@@ -83,7 +83,7 @@ def naive_cross_entropy(space, centre, states, candidates, content, labels):
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(("queue", "classes", "ends"), [(0, "children", "class"), (64, "all_marks", "logistic")])
 def test_losses_of_cosines(queue, classes, ends, training):
-    """cos(u, M (x - c)) / temperature, with a map for each loss: c is the batch's mean in training, and else the running mean."""
+    """cos(u, M (x - c)) / temperature, with a map for each loss. c is the batch's mean in training, else the running mean."""
     changes = {"queue": queue, "classes": classes, "ends": ends}
     own = filled(task(scores="cosine", mask_rate=0.5, vector_distance=0.0, **changes)).train(training)
     batch = drawn(own)

@@ -36,14 +36,15 @@ class MaskSettings(LossWeights):
     mask_draw: Literal["count", "bernoulli"] = "count"
     """count: max(1, round(rate · n)) of n children. bernoulli: each with the probability of the rate, so perhaps none."""
     classes: ClassKind = "all_marks"
-    """The candidates of masked children above the tokens. all_marks: vectors and marks. children: vectors alone. Reconstruction,
-    which also predicts marks, keeps them in any case."""
+    """The candidates of masked children above the tokens. all_marks: vectors and marks. children: vectors alone. In
+    reconstruction, marks are always candidates, because it also predicts them."""
     head: HeadForm = "gelu"
-    """The layers between a state and its prediction, for vectors of length d. gelu: d to d, GELU. devlin: d to d, GELU, LayerNorm, as
-    in BERT. deep: d to 2d, GELU, LayerNorm, 2d to d. Tokens have gelu in any case, before their tied embedding and its bias."""
+    """The layers between a state and its prediction, for vectors of length d. gelu: d to d, GELU. devlin: d to d, GELU,
+    LayerNorm, as in BERT. deep: d to 2d, GELU, LayerNorm, 2d to d. Tokens have gelu in any case, before their tied embedding
+    and its bias."""
     sibling_path: bool = False
-    """Whether the prediction of a masked child above the tokens is added to a learned map, at first the identity, of its visible
-    siblings: the sum of their n centred vectors, divided by √n. Children that were chosen are not visible, whatever they show."""
+    """Whether the prediction of a masked child above the tokens also holds a learned map, at first the identity, of its visible
+    siblings: the sum of their n centred vectors, divided by √n. Chosen children are not visible, whatever they show."""
 
     def check_masks(self) -> None:
         check_shares(self, "mask_rate")
