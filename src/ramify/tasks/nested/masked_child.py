@@ -9,8 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ramify.batching.document_batch import NUM_MARKS, LevelBatch, LevelDraws
+from ramify.models.agent import holds_child
 from ramify.nn.heads import VocabularyHead
 from ramify.nn.linear import Linear
+from ramify.nn.pooling import on_tokens, row_sums
 from ramify.nn.ragged import Rows
 from ramify.tasks.nested.base import EncodedLevel, LevelLoss, LevelPass, relative_distance
 from ramify.tasks.nested.candidates import Classes, precise
@@ -135,12 +137,10 @@ def visible_siblings(
 ) -> Float[Tensor, "masked dim"]:
     """For each slot in `masked`: the n children of its row that are not in `masked`, each less the centre, added up and divided
     by √n."""
-    is_visible = (slots >= NUM_MARKS).index_fill(0, masked, False)[:, None]
-    row = torch.repeat_interleave(torch.arange(len(rows), device=slots.device), rows.lengths, output_size=rows.total)
-    vectors = (F.embedding(slots, items) - centre).masked_fill(~is_visible, 0.0)
-    sums = vectors.new_zeros(len(rows), vectors.shape[1]).index_add(0, row, vectors)
-    counts = vectors.new_zeros(len(rows), 1).index_add(0, row, is_visible.to(vectors.dtype)).clamp(min=1)
-    return F.embedding(row.index_select(0, masked), sums / counts.sqrt())
+    is_visible = holds_child(slots).index_fill(0, masked, False)[:, None]
+    vectors = (F.embedding(slots, items) - centre) * is_visible
+    counts = row_sums(is_visible.to(vectors.dtype), rows).clamp(min=1)
+    return on_tokens(row_sums(vectors, rows) / counts.sqrt(), rows).index_select(0, masked)
 
 
 @dataclass(frozen=True)
