@@ -403,14 +403,22 @@ class Agent(AnyBackbone, Encodes):
         states = encoder.states(encoder.items(vectors), rows.slots, rows.rows)
         return encoder.row_vectors(states, rows.slots, rows.rows)
 
+    def given(self, batch: DocumentBatch) -> Tensor | None:
+        """The vectors of the highest rows that are not encoded, as children of the level above; None if all are encoded."""
+        if batch.vectors is None:
+            return None
+        rows = batch.levels[batch.given - 1]
+        return self.encoder(batch.lowest + batch.given - 1).with_tokens(batch.vectors, rows.slots, rows.rows)
+
     def forward(self, batch: DocumentBatch) -> DocumentHidden:
-        """The vectors of all rows. A batch with parts has those of the parts' highest rows first."""
-        vectors = None
-        nodes = []
+        """The vectors of all rows. A batch with parts has those of the parts' highest rows first, and a batch with given vectors
+        those of the rows that are not encoded."""
+        vectors = self.given(batch)
+        nodes = [] if vectors is None else [vectors]
         if batch.parts:
             vectors = torch.cat([self(part).nodes[-1] for part in batch.parts])
             nodes.append(vectors)
-        for level, rows in enumerate(batch.levels, batch.lowest):
+        for level, rows in enumerate(batch.levels[batch.given :], batch.lowest + batch.given):
             vectors = self.encode(level, vectors, rows)
             nodes.append(vectors)
         return DocumentHidden(tuple(nodes))

@@ -65,9 +65,11 @@ def held_out_losses(
         for start, stop in runs(view.costs[chosen], budget):
             batch = collator([view.example(int(number)) for number in chosen[start:stop]]).to(task.device)
             batch = task.draw(batch, seed + start)
-            ones = dict.fromkeys(task.counts(batch, "main"), 1.0)
-            for losses, _ in task.losses(batch, ones, "main", None, None):
-                sums.add(task.counts(batch, "main"), losses)
+            counts = task.counts(batch, "main")
+            totals: dict[str, Tensor] = {}
+            for losses, _ in task.losses(batch, dict.fromkeys(counts, 1.0), "main", None, None):
+                totals |= {name: totals.get(name, 0.0) + loss for name, loss in losses.items()}
+            sums.add(counts, totals)
             if progress is not None:
                 progress(stop - start)
     return sums.means()
