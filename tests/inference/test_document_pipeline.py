@@ -244,9 +244,10 @@ def script(monkeypatch, *steps):
         assert len(rows) == len(vectors)
         assert (candidates is None) == (level == 0)
         dim = task.backbone.config.dims[level]
+        states = [np.zeros((len(row), dim), np.float32) for row in rows]
         return [
-            DecodedRow(np.array(row[:-1], np.int64), row[-1] == CONT, True, np.zeros((len(row), dim), np.float32))
-            for row in rows
+            DecodedRow(np.array(row[:-1], np.int64), row[-1] == CONT, True, zeros, zeros)
+            for row, zeros in zip(rows, states, strict=True)
         ]
 
     monkeypatch.setattr(node_reconstruction, "decode_children", decode)

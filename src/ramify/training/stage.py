@@ -60,6 +60,11 @@ class Stage(Generic[ViewT]):
     metric: Metric = DEV_LOSS
     """The measure that chooses the best weights."""
     make_sampler: MakeSampler[ViewT] = token_budget
+    begin: Callable[[], None] | None = None
+    """Prepares what depends on the weights with which the stage starts. Every process calls it, the first one before all others,
+    and also when the stage is resumed."""
+    comparable: bool = True
+    """Whether the measure means the same as in the stage before. If not, the best weights are chosen anew."""
 
     def sampler(self, seed: int, world_size: int, rank: int = 0) -> Sampler:
         """The order of the stage's examples."""
