@@ -19,7 +19,7 @@ from ramify.nn.blocks import check_heads
 from ramify.nn.heads import VocabularyHead
 from ramify.nn.modes import evaluating, generator_state, restored_generator
 from ramify.nn.ragged import Rows
-from ramify.tasks.base import Losses, Task
+from ramify.tasks.base import Losses, Task, belongs
 from ramify.tasks.nested.autoencoder import AutoencoderDistance
 from ramify.tasks.nested.base import DecodedLevel, EncodedLevel, LevelLoss, LevelPass
 from ramify.tasks.nested.candidates import Classes, Queue, candidates
@@ -45,6 +45,20 @@ LOSSES: tuple[type[LevelLoss], ...] = (
     ForeignChildren,
 )
 """The losses that a level of children may have."""
+
+
+FIRST_LEVELS = {
+    "backbone.encoders": 0,
+    "decoder.decoders": 0,
+    "mlm_heads": 0,
+    "checkers": 0,
+    "ends": 1,
+    "reconstruction_spaces": 1,
+    "mlm_spaces": 1,
+    "sibling_paths": 1,
+    "foreign_heads": 1,
+}
+"""Lists of modules, and the level of children to which the first module of each belongs. The others follow in order."""
 
 
 class NestedAutoencoder(Task[DocumentBatch]):
@@ -164,6 +178,23 @@ class NestedAutoencoder(Task[DocumentBatch]):
     @property
     def _collection_name(self) -> str:
         return MaskedChildren.name(self.names[-1])
+
+    # --- parameters --------------------------------------------------------------------------------------------------
+
+    def level_of(self, name: str) -> int:
+        """The level of children to which a parameter or buffer belongs."""
+        for modules, first in FIRST_LEVELS.items():
+            if belongs(name, (modules,)):
+                return first + int(name.removeprefix(f"{modules}.").partition(".")[0])
+        return self.backbone.depth if belongs(name, ("collection",)) else 0
+
+    def adds_tokens(self, name: str) -> bool:
+        """Whether a parameter adds tokens to the vectors that the Compressor of the lowest level made."""
+        return belongs(name, ("backbone.encoders.0.token_skip",))
+
+    def decodes(self, name: str) -> bool:
+        """Whether a parameter turns vectors into scores of their children."""
+        return belongs(name, ("decoder", "reconstruction_head", "ends", "reconstruction_spaces"))
 
     # --- draws -------------------------------------------------------------------------------------------------------
 
