@@ -298,3 +298,19 @@ class NestedRun(LanguageModelRun):
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         return report.parts(request)
+
+
+def continued(begun: tuple[str, ...], wanted: tuple[str, ...], levels: tuple[str, ...], init: str) -> tuple[str, ...]:
+    """The levels of a run that starts from a model with the levels `begun`: those, or more above them.
+
+    `wanted` are those of the model's settings, and `levels` those that the data has among them. Raises `RamifyError` if the data
+    lacks one.
+    """
+    if begun == wanted:
+        return begun
+    if levels[: len(begun)] != begun:
+        raise RamifyError(
+            f"--init {init} has the levels {', '.join(begun)}, but the data has {', '.join(levels)}, from the lowest. Start from "
+            "a model of its lowest levels."
+        )
+    return levels

@@ -67,7 +67,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
 
     fresh = ("queues", "watch")
     """Nodes of other data, and the levels that learned in the course of another run."""
-    optional = ("centres", "reconstruction_spaces", "mlm_spaces", "sibling_paths", "foreign_heads")
+    optional = ("centres", "reconstruction_spaces", "mlm_spaces", "sibling_paths", "foreign_heads", "collection.states.norm")
     """Modules that depend on settings, and start without an effect or anew."""
     backbone: Agent
     config: NestedAutoencoderConfig
@@ -86,12 +86,18 @@ class NestedAutoencoder(Task[DocumentBatch]):
             raise RamifyError(
                 "task.ends=logistic predicts no mark between packed nodes. Set input.overflow=cut, or task.ends=class."
             )
+        if sizes.sibling_product and config.marks == "none":
+            raise RamifyError(
+                "model.sibling_product=true changes children that carry the second segment vector, and task.marks=none leaves "
+                "none. Set task.marks=seed, or model.sibling_product=false."
+            )
         self.choices = random_pieces(tokenizer, tokenizer.vocab_size, special=False)
         """The token ids that a random token may be."""
         self.collection = self.centres = self.reconstruction_spaces = self.mlm_spaces = None
         self.sibling_paths = self.foreign_heads = None
         if config.encoder_only:
             return
+        self.optional = (*self.optional, *(f"decoder.decoders.{level}.length" for level in range(depth)))
         # Fresh weights are drawn in this order.
         self.decoder = AgentDecoder(sizes)
         form, small = config.head, config.sibling_path
