@@ -140,7 +140,7 @@ class Units(Sampler):
 
     def own_steps(self, epoch: int) -> list[Numbers]:
         random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
-        batches = [self.units[places] for places in spread(self.trees, self.number, random)]
+        batches = [self.units[places] for places in dealt(self.trees, self.number, random)]
         rounds = [*self._rounds_of(batches, random), *self._rounds_of([self.apart[[n]] for n in range(len(self.apart))], random)]
         return [rounds[place][self.rank] for place in random.permutation(len(rounds))]
 
@@ -152,7 +152,7 @@ class Units(Sampler):
             yield order[start : start + self.world_size]
 
 
-def spread(trees: Numbers, number: int, random: np.random.Generator) -> list[Numbers]:
+def dealt(trees: Numbers, number: int, random: np.random.Generator) -> list[Numbers]:
     """Divide units at random into batches of `number` units, or a few more, of as many documents as possible.
 
     Units of one document follow each other, and are dealt to the batches in turn. Documents with a unit for every batch come

@@ -100,7 +100,7 @@ class FrozenVectors:
 def _read(key: str, shape: tuple[int, int], folder: Path) -> CachedVectors:
     """Map the vectors of a folder. Raises `ValueError` if they are others than expected."""
     record = json.loads((folder / DONE).read_text())
-    vectors = np.load(folder / "vectors.npy", mmap_mode="r")
+    vectors = np.load(folder / "vectors.npy", mmap_mode="c")
     if record != {"key": key, "rows": shape[0]} or vectors.shape != shape:
         raise ValueError("it holds vectors of other data or of another model")
     return vectors

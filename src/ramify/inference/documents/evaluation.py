@@ -12,7 +12,7 @@ from torch import Tensor
 from ramify.batching.document_batch import DocumentBatch, DocumentCollator
 from ramify.batching.forest import Ints, token_cache
 from ramify.batching.levels import DocumentRows, LevelRows, Levels
-from ramify.batching.samplers import spread
+from ramify.batching.samplers import dealt
 from ramify.batching.views.documents import Documents
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
@@ -87,7 +87,7 @@ def _batches(view: Documents, chosen: Ints, budget: int, units: int, seed: int) 
     whole = view.apart[chosen]
     divided = chosen[~whole]
     random = np.random.Generator(np.random.Philox(key=seed))
-    yield from (divided[places] for places in spread(view.trees[divided], units, random))
+    yield from (divided[places] for places in dealt(view.trees[divided], units, random))
     yield from (chosen[place : place + 1] for place in np.flatnonzero(whole))
 
 
