@@ -69,7 +69,7 @@ def letters(tmp_path_factory):
 @pytest.fixture(scope="session")
 def agent(letters, tmp_path_factory):
     out = tmp_path_factory.mktemp("agent") / "run"
-    err = call("train", "agent", "--data", letters.path, "--out", out, "--steps", 2, *SET).stderr
+    err = call("train", "agent", "--joint", "--data", letters.path, "--out", out, "--steps", 2, *SET).stderr
     assert {"training the tokenizer …", "encoding texts …", "reading levels …", "first step …"} <= {*err.splitlines()}
     return out
 
@@ -378,7 +378,7 @@ def test_a_missing_file_is_named(agent, tmp_path, monkeypatch, capsys):
 
 def test_the_next_command_names_a_split_with_documents(tmp_path, monkeypatch):
     data = built([letter("harbour", LETTERS["harbour"])], tmp_path / "d").path
-    err = call("train", "agent", "--data", data, "--out", tmp_path / "run", "--steps", 1, *SET).stderr
+    err = call("train", "agent", "--joint", "--data", data, "--out", tmp_path / "run", "--steps", 1, *SET).stderr
     command = re.search(r"next: ramify (.*)", err)[1].split()
     assert command[-2:] == ["--split", "all"]
     assert "1 document of" in call(*command, "--rows", 4).stdout
