@@ -277,7 +277,8 @@ class TokenSkip(nn.Module):
         squares = torch.stack([(part.double() - mean).square().sum(0) for part in parts])
         std = (squares.sum(0) / len(vectors)).sqrt()
         self.mean.copy_(mean)
-        self.std.copy_(torch.where(std > 0, std, 1.0))
+        # The spread of a constant is a rounding error.
+        self.std.copy_(torch.where(std > mean.abs() * 1e-6, std, 1.0))
 
     @property
     def is_fitted(self) -> bool:

@@ -67,7 +67,14 @@ class NestedAutoencoder(Task[DocumentBatch]):
 
     fresh = ("queues", "watch")
     """Nodes of other data, and the levels that learned in the course of another run."""
-    optional = ("centres", "reconstruction_spaces", "mlm_spaces", "sibling_paths", "foreign_heads", "collection.states.norm")
+    optional = (
+        "collection.states.norm",
+        "centres",
+        "reconstruction_spaces",
+        "mlm_spaces",
+        "sibling_paths",
+        "foreign_heads",
+    )
     """Modules that depend on settings, and start without an effect or anew."""
     backbone: Agent
     config: NestedAutoencoderConfig
