@@ -3,11 +3,12 @@
 import os
 import shutil
 import signal
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import ramify
 from fixtures import built
@@ -102,12 +103,14 @@ def test_each_stage_changes_its_parameters_alone(store, tmp_path):
     prepared = []
     execute(run, out, cpu=True, begin=prepared.append, report=keep)
     task = prepared[0].task
-    above, decoder, everything = (moved(*pair) for pair in zip(weights, weights[1:]))
+    above, decoder, everything = (moved(*pair) for pair in pairwise(weights))
     parameters = {name for name, _ in task.named_parameters()}
     assert all(task.level_of(name) >= 1 or "token_skip" in name for name in above)
     assert {"backbone.encoders.0.token_skip.table.weight", "backbone.encoders.0.token_skip.mean"} <= above
     assert decoder & parameters == {name for name in parameters if task.decodes(name) and task.level_of(name) == 0}
-    assert "backbone.encoders.0.compressor.weight_ih_l0" in everything or any("encoders.0.compressor" in name for name in everything)
+    assert "backbone.encoders.0.compressor.weight_ih_l0" in everything or any(
+        "encoders.0.compressor" in name for name in everything
+    )
 
 
 @pytest.mark.parametrize("after", [3, 6, 10])
@@ -151,8 +154,6 @@ def test_vectors_are_computed_once_and_not_for_another_model(store, tmp_path, se
     other = tmp_path / "init"
     shutil.copytree(sentences, other)
     tensors = load_file(other / "model.safetensors")
-    from safetensors.torch import save_file
-
     tensors["backbone.encoders.0.states.segments"] += 1
     save_file(tensors, other / "model.safetensors", {"format": "pt"})
     train("third", other)
@@ -226,7 +227,10 @@ def test_a_start_from_other_levels_is_refused(store, sentences):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"task__queue": "8"}, r"task\.queue=8 adds candidates from earlier weights to batches of train\.units=4.*Set task\.queue=0"),
+        (
+            {"task__queue": "8"},
+            r"task\.queue=8 adds candidates from earlier weights to batches of train\.units=4.*Set task\.queue=0",
+        ),
         ({"train__units": "100"}, r"train\.units=100 is more than the \d+ units of the training documents"),
         ({"task__replacement": "other_document"}, r"task\.replacement=other_document finds no other document"),
     ],

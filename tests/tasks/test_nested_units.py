@@ -1,5 +1,5 @@
-"""Batches of units: the lowest level in chunks has the gradient of one graph, given vectors replace it, children come from other
-documents."""
+"""Batches of units: the lowest level in chunks has the gradient of one graph, given vectors replace it, children come from
+other documents."""
 
 from dataclasses import replace
 
@@ -180,13 +180,15 @@ def test_documents_are_read_from_given_vectors():
     losses = []
     for batch in (given, of_texts):
         ones = dict.fromkeys(own.counts(batch, MAIN), 1.0)
-        losses.append({name: float(value) for named, _ in own.losses(batch, ones, MAIN, None, None) for name, value in named.items()})
+        losses.append(
+            {name: float(value) for named, _ in own.losses(batch, ones, MAIN, None, None) for name, value in named.items()}
+        )
     assert losses[0] == pytest.approx(losses[1], abs=1e-9)
 
 
 def test_a_decoder_learns_alone():
     own = task({"token_skip": True, "dropout": 0.5, "decoder_length": "predicted"}, queue=0).train()
-    view, collator = collator_of(own, budget=10_000, role=Role.DECODER)
+    _, collator = collator_of(own, budget=10_000, role=Role.DECODER)
     lowest = replace(collator, unit=0)
     batch = own.draw(lowest.batch(np.arange(5), np.zeros(0, dtype=np.int64)), 3)
     counts = own.counts(batch, MAIN)
@@ -212,7 +214,7 @@ def test_the_lowest_level_is_trained_without_added_tokens():
     """As a model without them."""
     plain, own = task(queue=0), task({"token_skip": True}, queue=0)
     own.load_state_dict(plain.state_dict(), strict=False)
-    view, collator = collator_of(own, budget=10_000, role=Role.LOWEST)
+    _, collator = collator_of(own, budget=10_000, role=Role.LOWEST)
     batch = replace(collator, unit=0).batch(np.arange(6), np.zeros(0, dtype=np.int64))
     found, expected = (gradients(each, each.draw(batch, 3)) for each in (own, plain))
     assert not any(map(own.adds_tokens, found))
