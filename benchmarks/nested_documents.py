@@ -49,6 +49,7 @@ from ramify.inference.documents.evaluation import held_out
 from ramify.inference.documents.masked_children import hidden_children, measure_targets
 from ramify.inference.documents.measures import HeldOut
 from ramify.inference.documents.vectors import EncodedDocuments, encode_documents, read_documents
+from ramify.metrics import vectors as metrics
 from ramify.models.agent import AgentConfig, CoherenceChecker
 from ramify.nn.blocks import TransformerEncoder
 from ramify.nn.ragged import Rows, runs
@@ -403,23 +404,15 @@ def fitted(
 
 
 def spread(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The mean distance of a level's vectors from their mean, as a share of their mean length, and the effective rank of
-    these differences (Roy and Vetterli 2007)."""
+    """The spread and the effective rank of each level's vectors."""
     task, store = loaded(arguments), Store.open(arguments.data)
     trees = store.evaluation_trees(arguments.split)
     view, collator = read_documents(task.backbone, task.tokenizer, task.input, store, trees)
     encoded = encode_documents(task.backbone, view, collator)
-    found: dict[str, Any] = {}
-    for name, vectors in zip(task.backbone.config.levels, encoded.vectors, strict=True):
-        apart = vectors.astype(np.float64) - vectors.mean(0)
-        share = np.linalg.svd(apart, compute_uv=False) ** 2
-        share = share[share > 0] / share.sum()
-        found[name] = {
-            "rows": len(vectors),
-            "spread": float(np.linalg.norm(apart, axis=1).mean() / np.linalg.norm(vectors, axis=1).mean()),
-            "effective_rank": float(np.exp(-(share * np.log(share)).sum())) if len(share) else 0.0,
-        }
-    return found
+    return {
+        name: {"rows": len(vectors), "spread": metrics.spread(vectors), "effective_rank": metrics.effective_rank(vectors)}
+        for name, vectors in zip(task.backbone.config.levels, encoded.vectors, strict=True)
+    }
 
 
 # --- cost -----------------------------------------------------------------------------------------------------------------
