@@ -327,12 +327,12 @@ def test_the_vectors_themselves_are_found_and_random_ones_by_chance(monkeypatch,
     monkeypatch.setattr(masked_children, "hidden_children", lambda *arguments: own)
     sizes = {"others": 60, "nearby": 12, "fewest": 12}
     found = masked_child_measures(held, number, 10**6, ignore, **sizes)
-    assert {name for name in found if "." not in name} == {"mlm_recall_at_10", "mlm_accuracy"}
+    assert {name for name in found if "." not in name} == {"mlm_recall_at_10", "mlm_accuracy", "mlm_auroc"}
     for name, measure in found.items():
         assert measure.value == 1
         assert 0 <= measure.baseline <= 1
         size = 13 if "nearby" in name else 61
-        assert measure.chance == pytest.approx((10 if "recall" in name else 1) / size)
+        assert measure.chance == pytest.approx(0.5 if "auroc" in name else (10 if "recall" in name else 1) / size)
     several = (own.siblings >= 3).sum()
     assert found["mlm_accuracy"].count == len(own.rows) > several == found["mlm_accuracy.three_or_more"].count
     random = np.random.default_rng(0)
@@ -349,20 +349,20 @@ def test_candidates_are_no_siblings_and_differ_in_content():
     pool, random = held.pools[0], np.random.default_rng(0)
     parents, chapters = held.node_above(0, 1), held.node_above(0, 2)
     for child in range(0, len(held.level(0)), 5):
-        away = masked_children._candidates(pool, child, parents, 1000, None, random)
+        away = masked_children.candidates_of(pool, child, parents, 1000, None, random)
         expected = [
             row
             for row in range(len(pool.tree))
             if pool.tree[row] != pool.tree[child] and pool.content[row] != pool.content[child]
         ]
         assert away.tolist() == expected
-        near = masked_children._candidates(pool, child, parents, 1000, chapters, random)
+        near = masked_children.candidates_of(pool, child, parents, 1000, chapters, random)
         assert near.tolist() == [
             row
             for row in range(len(chapters))
             if chapters[row] == chapters[child] and parents[row] != parents[child] and pool.content[row] != pool.content[child]
         ]
-        few = masked_children._candidates(pool, child, parents, 7, None, random)
+        few = masked_children.candidates_of(pool, child, parents, 7, None, random)
         assert len(set(few.tolist())) == 7
         assert set(few.tolist()) <= set(expected)
 
