@@ -63,6 +63,8 @@ def _ranks(
     for query in spread(len(queries), most).tolist():
         row, child = queries[query]
         chosen = candidates_of(pool, child, parents, size, nodes, random)
+        # A node elsewhere with the content of a sibling is no wrong answer.
+        chosen = chosen[~np.isin(pool.content[chosen], pool.content[families[row]])]
         if len(chosen) < fewest:
             continue
         chosen = np.concatenate([[child], chosen])
