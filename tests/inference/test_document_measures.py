@@ -215,7 +215,7 @@ def perfect(held, number, rows):
         states = np.zeros((len(slots), held.task.backbone.config.dims[number]), dtype=np.float32)
         if vectors is not None:
             states[:-1][is_child] = vectors[slots[:-1][is_child] - NUM_MARKS]
-        return DecodedRow(np.where(is_child, slots[:-1] - first, slots[:-1]), bool(slots[-1] == CONT), True, states)
+        return DecodedRow(np.where(is_child, slots[:-1] - first, slots[:-1]), bool(slots[-1] == CONT), True, states, states)
 
     return [decoded(slots, start) for slots, start in zip(held.true_slots(number, rows), first.tolist())]
 
@@ -262,7 +262,8 @@ def test_a_decoder_of_the_vectors_themselves_retrieves_them(monkeypatch):
 
 def test_a_decoder_that_ends_at_once_has_no_child_right(monkeypatch):
     held, _ = held_out()
-    none = DecodedRow(np.zeros(0, dtype=np.int64), False, True, np.zeros((1, 12), dtype=np.float32))
+    states = np.zeros((1, 12), dtype=np.float32)
+    none = DecodedRow(np.zeros(0, dtype=np.int64), False, True, states, states)
     monkeypatch.setattr(reconstruction, "decode_children", lambda *given: [none for _ in given[2]])
     found, _ = sentence_measures(held, floors_of(held), 10**6, ignore)
     assert found["token_accuracy"].value == found["exact_match"].value == found["right_ends"].value == found["bleu"].value == 0
@@ -444,7 +445,7 @@ def test_a_candidate_of_a_node_has_its_best_reconstruction_score():
     rows = np.flatnonzero(held.level(1).children)
     made = decode_children(held.task, 1, held.encoded.vectors[1][rows], pool.vectors)
     decoded = {
-        row: each.states[: len(each.slots)][each.slots >= NUM_MARKS] for row, each in zip(rows.tolist(), made, strict=True)
+        row: each.queries[: len(each.slots)][each.slots >= NUM_MARKS] for row, each in zip(rows.tolist(), made, strict=True)
     }
     found = member_measures(held, 1, decoded, 10**6, others=60, fewest=20)["member_auroc"]
     random, areas = measures.generator(0, 1, 0, 3), []
@@ -575,7 +576,7 @@ def test_probed_children_are_judged_as_one_row_alone(marks):
             numbers = coherence._numbers(held, number, rows, children)
             chosen = coherence._replacements(held, number, numbers, None, 0)
             assert (chosen >= 0).all()
-            whole = [coherence.scores_of(held, number, rows, children, each, ignore) for each in (None, chosen)]
+            whole = [coherence.scores_of(held, number, rows, children, each, ignore)[""] for each in (None, chosen)]
             encoder = own.backbone.encoder(number)
             below = np.arange(held.level(number).num_below if number else 0)
             for item, (row, child) in enumerate(zip(rows.tolist(), children.tolist())):
@@ -587,7 +588,7 @@ def test_probed_children_are_judged_as_one_row_alone(marks):
                     segments = torch.zeros_like(slots)
                     segments[slot] = 1
                     states = encoder.states(held.items[number], slots, batch.rows, None if marks == "none" else segments)
-                    share = float(own.checkers[number](encoder.compress(states, batch.rows))[0])
+                    share = float(own.checkers[number](encoder.row_vectors(states, slots, batch.rows))[0])
                     assert whole[number_][item] == pytest.approx(share * int(batch.counts[0]), abs=1e-5)
 
 
@@ -616,7 +617,7 @@ def test_a_checker_that_knows_scores_one_and_one_that_does_not_one_half(monkeypa
     held, _ = held_out()
 
     def scores(held, number, rows, children, chosen, advance):
-        return np.full(len(rows), float(sharp and chosen is not None))
+        return {"": np.full(len(rows), float(sharp and chosen is not None))}
 
     monkeypatch.setattr(coherence, "scores_of", scores)
     for number in range(4):

@@ -91,7 +91,7 @@ def test_the_order_and_the_end_of_a_row_matter():
         slots = torch.tensor([*(NUM_MARKS + token for token in tokens), end])
         encoder = own.backbone.encoder(0)
         rows = Rows.build([len(slots)])
-        return encoder.compress(encoder.states(encoder.items(None), slots, rows), rows)
+        return encoder.row_vectors(encoder.states(encoder.items(None), slots, rows), slots, rows)
 
     for other in (vector(words[::-1], EOS), vector(words, CONT), vector(words[:1], EOS), vector([], EOS)):
         assert (vector(words, EOS) - other).abs().max() > 1e-3

@@ -211,10 +211,22 @@ class LevelEncoder(nn.Module):
         """All that a slot of a row can hold: the marks, and the tokens or the vectors of the level's nodes."""
         return self.states.items(vectors)
 
-    def compress(self, states: Float[Tensor, "slot dim"], rows: Rows) -> Float[Tensor, "row out"]:
-        """The final states of both directions of the Compressor."""
+    def row_vectors(
+        self, states: Float[Tensor, "slot dim"], slots: Int[Tensor, " slot"], rows: Rows
+    ) -> Float[Tensor, "row out"]:
+        """The vectors of rows, as children of the level above, from the states of their slots."""
+        return self.with_tokens(self.compress(states, slots, rows), slots, rows)
+
+    def compress(self, states: Float[Tensor, "slot dim"], slots: Int[Tensor, " slot"], rows: Rows) -> Float[Tensor, "row out"]:
+        """The Compressor's vectors of rows: the final states of both directions. A cache of a frozen level holds these."""
         final = final_states(self.compressor(states, rows), rows)
         return final if self.out is None else self.out(final)
+
+    def with_tokens(
+        self, vectors: Float[Tensor, "row out"], slots: Int[Tensor, " slot"], rows: Rows
+    ) -> Float[Tensor, "row out"]:
+        """The vectors of rows, as children of the level above, from those of the Compressor."""
+        return vectors
 
 
 class LevelDecoder(nn.Module):
@@ -351,37 +363,45 @@ class Agent(AnyBackbone, Encodes):
         self, rows: EncoderInput, *, layers: bool = False, read: Read = "all", record: AttentionRecord | None = None
     ) -> Encoded:
         """With `model.padding=full`, rows are filled up to `max_tokens`, and their padding counts among their tokens."""
-        encoder, vocab = self.encoder(0), self.config.vocab_size
-        slots, layout = torch.where(rows.ids < vocab, rows.ids + NUM_MARKS, rows.ids - vocab), rows.rows
+        encoder, ids, layout = self.encoder(0), rows.ids, rows.rows
         if self.config.padding == "full":
-            slots, layout = self._filled(slots, layout)
+            ids, layout = self._filled(ids, layout)
         kept = kept_positions(layout, layout, layers=layers, read=read)
         weights = None if record is None else record.setdefault("encoder", [])
         states: States = []
+        slots = self._slots(ids)
         x = encoder.states(encoder.items(None), slots, layout, record=weights, states=states if layers else None)
         if kept is None:
-            return Encoded(layout, (*states, x))
-        return Encoded(kept.rows, (x.index_select(0, kept.index),))
+            return Encoded(layout, (*states, x), ids)
+        return Encoded(kept.rows, (x.index_select(0, kept.index),), ids.index_select(0, kept.index))
 
     def vector(self, encoded: Encoded) -> Float[Tensor, "row vector_dim"]:
-        vectors = self.encoder(0).compress(encoded.last, encoded.rows)
+        assert encoded.ids is not None, "encode_rows keeps the ids"
+        vectors = self.encoder(0).row_vectors(encoded.last, self._slots(encoded.ids), encoded.rows)
         if encoded.rows.host_lengths.min(initial=1) > 0:
             return vectors
         return vectors.masked_fill((encoded.rows.lengths == 0)[:, None], 0.0)
 
-    def _filled(self, slots: Int[Tensor, " slot"], rows: Rows) -> tuple[Int[Tensor, " place"], Rows]:
-        """The slots of rows that padding fills up. A row without tokens stays empty."""
+    def _slots(self, ids: Int[Tensor, " slot"]) -> Int[Tensor, " slot"]:
+        """The slots of level 0 that hold these ids: marks come first there, and last among the ids."""
+        vocab = self.config.vocab_size
+        return torch.where(ids < vocab, ids + NUM_MARKS, ids - vocab)
+
+    def _filled(self, ids: Int[Tensor, " slot"], rows: Rows) -> tuple[Int[Tensor, " place"], Rows]:
+        """The ids of rows that padding fills up. A row without tokens stays empty."""
         lengths = np.where(rows.host_lengths > 0, np.maximum(rows.host_lengths, self.max_tokens), 0)
         if np.array_equal(lengths, rows.host_lengths):
-            return slots, rows
-        filled = Rows.build(lengths).to(slots.device)
+            return ids, rows
+        filled = Rows.build(lengths).to(ids.device)
         starts = torch.repeat_interleave(filled.offsets[:-1].long(), rows.lengths, output_size=rows.total)
-        return slots.new_full((filled.total,), PAD).index_copy(0, starts + rows.positions, slots), filled
+        padding = ids.new_full((filled.total,), self.config.vocab_size + PAD)
+        return padding.index_copy(0, starts + rows.positions, ids), filled
 
     def encode(self, level: int, vectors: Tensor | None, rows: LevelBatch) -> Float[Tensor, "row out"]:
         """The vectors of rows whose children are tokens, or have these vectors."""
         encoder = self.encoder(level)
-        return encoder.compress(encoder.states(encoder.items(vectors), rows.slots, rows.rows), rows.rows)
+        states = encoder.states(encoder.items(vectors), rows.slots, rows.rows)
+        return encoder.row_vectors(states, rows.slots, rows.rows)
 
     def forward(self, batch: DocumentBatch) -> DocumentHidden:
         """The vectors of all rows. A batch with parts has those of the parts' highest rows first."""

@@ -102,6 +102,8 @@ class Encoded:
     """The layout of the kept tokens."""
     layers: tuple[Float[Tensor, "_kept _dim"], ...]
     """The states after the last layer alone, or the embedding and the states after every layer. Widths may differ."""
+    ids: Int[Tensor, " _kept"] | None = None
+    """The kept tokens, if `Encodes.vector` reads more of them than their states."""
 
     @property
     def last(self) -> Float[Tensor, "_kept _dim"]:

@@ -3,20 +3,17 @@
 from collections.abc import Mapping
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from ramify.batching.document_batch import NUM_MARKS
 from ramify.batching.forest import Ints
-from ramify.inference.documents.decoding import ChildScores
 from ramify.inference.documents.masked_children import FEWEST, NEARBY, OTHERS, candidates_of
 from ramify.inference.documents.measures import HeldOut, Measures, generator, spread
 from ramify.inference.documents.ranks import BASELINES, MODEL, Ranks
 from ramify.metrics.ranking import rank
 
 Decoded = Mapping[int, Float[NDArray, "_place _dim"]]
-"""The decoder's vector at each place of a child, by the row that was decoded."""
+"""The query at each place of a child, by the row that was decoded."""
 
 
 def member_measures(
@@ -43,7 +40,6 @@ def member_measures(
     return measures
 
 
-@torch.no_grad()
 def _ranks(
     held: HeldOut,
     number: int,
@@ -54,27 +50,23 @@ def _ranks(
     nodes: Ints | None,
     random: np.random.Generator,
 ) -> Ranks:
-    pool, device = held.pools[number - 1], held.task.device
+    pool, keys = held.pools[number - 1], held.keys(held.task.child_similarity(number), number - 1)
     parents = held.node_above(number - 1, 1)
     assert parents is not None
     families = {row: held.children_of(number, row) for row in sorted(decoded)}
-    queries = [(row, child) for row, family in families.items() if len(family) > 1 for child in family.tolist()]
+    asked = [(row, child) for row, family in families.items() if len(family) > 1 for child in family.tolist()]
     table: list[tuple[float, ...]] = []
-    for query in spread(len(queries), most).tolist():
-        row, child = queries[query]
+    for query in spread(len(asked), most).tolist():
+        row, child = asked[query]
         chosen = candidates_of(pool, child, parents, size, nodes, random)
         # A node elsewhere with the content of a sibling is no wrong answer.
         chosen = chosen[~np.isin(pool.content[chosen], pool.content[families[row]])]
         if len(chosen) < fewest:
             continue
         chosen = np.concatenate([[child], chosen])
-        vectors, states = pool.vectors[chosen], torch.from_numpy(decoded[row]).to(device)
-        if len(states):
-            scores = ChildScores(held.task, number, torch.from_numpy(vectors).to(device))(states)[:, NUM_MARKS:]
-            scores = scores.amax(0).cpu().numpy()
-        else:
-            # Nothing was decoded, so all candidates are equal.
-            scores = np.zeros(len(chosen))
+        vectors, queries = pool.vectors[chosen], decoded[row]
+        # Without a place, all candidates are equal.
+        scores = (queries @ keys[chosen].T).max(0) if len(queries) else np.zeros(len(chosen))
         by_mean = vectors @ pool.vectors[families[row]].mean(0)
         by_cosine = by_mean / np.linalg.norm(vectors, axis=1).clip(1e-12)
         ranks = (rank(float(values[0]), values[1:]) for values in (scores, by_mean, by_cosine))
