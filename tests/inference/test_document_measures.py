@@ -377,7 +377,7 @@ def test_ranks_against_scikit_learn_and_plain_python():
     held, _ = held_out(novels(6))
     targets = hidden_children(held, 1, 10**6, ignore)
     tfidf = masked_children._sibling_terms(held, 1, targets)
-    ranks = masked_children._ranks(held, 1, targets, tfidf, 60, 20, None)
+    ranks = masked_children._ranks(held, 1, targets, held.pools[0].vectors, tfidf, 60, 20, None)
     found = ranks.measures("mlm")
     pool, random = held.pools[0], measures.generator(0, 1, 0)
     vectors, parents = pool.vectors, held.node_above(0, 1)

@@ -78,19 +78,27 @@ def masked_child_measures(
     vectors, by dot product or cosine, whichever has the higher recall.
     """
     targets = hidden_children(held, number, most, advance)
-    return measure_targets(held, number, targets, others=others, nearby=nearby, fewest=fewest)
+    keys = held.keys(held.task.masked_similarity(number), number - 1)
+    return measure_targets(held, number, targets, keys, others=others, nearby=nearby, fewest=fewest)
 
 
 def measure_targets(
-    held: HeldOut, number: int, targets: Targets, *, others: int = OTHERS, nearby: int = NEARBY, fewest: int = FEWEST
+    held: HeldOut,
+    number: int,
+    targets: Targets,
+    keys: NDArray[np.float32],
+    *,
+    others: int = OTHERS,
+    nearby: int = NEARBY,
+    fewest: int = FEWEST,
 ) -> Measures:
-    """The measures of hidden children, given a vector for each."""
+    """The measures of hidden children, given the query of each and the keys of all rows of their level."""
     tfidf = _sibling_terms(held, number, targets)
     measures: Measures = {}
     for name, size, nodes in (("", others, None), (".nearby", nearby, held.node_above(number - 1, 2))):
         if name and nodes is None:
             continue
-        measures |= _ranks(held, number, targets, tfidf, size, fewest, nodes).measures("mlm", name)
+        measures |= _ranks(held, number, targets, keys, tfidf, size, fewest, nodes).measures("mlm", name)
     return measures
 
 
@@ -108,14 +116,20 @@ def _sibling_terms(held: HeldOut, number: int, targets: Targets) -> csr_matrix:
 
 
 def _ranks(
-    held: HeldOut, number: int, targets: Targets, tfidf: csr_matrix, size: int, fewest: int, nodes: Ints | None
+    held: HeldOut,
+    number: int,
+    targets: Targets,
+    keys: NDArray[np.float32],
+    tfidf: csr_matrix,
+    size: int,
+    fewest: int,
+    nodes: Ints | None,
 ) -> Ranks:
     """The rank of each target by each system. Targets with too few candidates are left out.
 
     `nodes`: candidates share this number with the target. None: they are from other documents.
     """
     pool, random = held.pools[number - 1], generator(held.seed, number, 0 if nodes is None else 1)
-    keys = held.keys(held.task.masked_similarity(number), number - 1)
     lengths = np.linalg.norm(pool.vectors, axis=1).clip(1e-12)
     parents = held.node_above(number - 1, 1)
     assert parents is not None
