@@ -9,8 +9,8 @@ differences of vectors, and cost.
     python benchmarks/nested_documents.py spread --run RUN --data STORE
     python benchmarks/nested_documents.py cost --run RUN --data STORE
 
-Each prints one JSON object. `measures` prints that of `ramify evaluate --json` and writes the value of every query to a file, so that
-several models can be pooled.
+Each prints one JSON object. `measures` prints that of `ramify evaluate --json` and writes the values of all queries to a file
+so that several models can be pooled.
 """
 
 import argparse
