@@ -148,9 +148,7 @@ def _decode(task: NestedAutoencoder, level: int, vectors: Float[Tensor, "row dim
     return [_row(*row, fixed=decoder.length is not None) for row in rows]
 
 
-def _row(
-    slots: NDArray[np.int64], vectors: NDArray[np.float32], queries: NDArray[np.float32], *, fixed: bool
-) -> DecodedRow:
+def _row(slots: NDArray[np.int64], vectors: NDArray[np.float32], queries: NDArray[np.float32], *, fixed: bool) -> DecodedRow:
     ends = np.flatnonzero(np.isin(slots, ENDS))
     end = len(slots) - 1 if fixed else int(ends[0]) if len(ends) else len(slots)
     ended = end < len(slots)

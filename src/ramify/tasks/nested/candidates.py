@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ramify.batching.document_batch import NUM_MARKS, LevelBatch
 from ramify.tasks.nested.settings import Settings, check_not_negative
-from ramify.tasks.nested.similarity import CosineSpace, Cosines, DotProducts, Similarity
+from ramify.tasks.nested.similarity import Cosines, CosineSpace, DotProducts, Similarity
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class CandidateSettings(Settings):
     the tokens. Cosines have no length to make up for: set false with scores=cosine."""
     scores: Literal["plain", "scaled", "cosine"] = "plain"
     """The scores of candidates above the tokens. plain: dot products, as in the paper. scaled: dot products divided by √d,
-    which bounds how certain a prediction can be. cosine: cosines with centred candidates, each behind a learned map,
-    divided by a learned temperature (its logarithm is the weight). vector_distance then teaches the maps from decoded and
-    predicted states back to vectors, which decoding needs, and nothing else."""
+    which bounds how certain a prediction can be. cosine: cosines of states and mapped, centred candidates, divided by a
+    temperature; reconstruction and masked children learn a map and the logarithm of a temperature each. Decoding then needs
+    vector_distance above 0, which teaches the way back from states to vectors."""
     per_class: bool = False
     """Whether losses above the tokens are divided by the logarithm of the number of classes, which depends on the batch."""
     queue: int = 1024

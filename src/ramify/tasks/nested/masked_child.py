@@ -9,8 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ramify.batching.document_batch import NUM_MARKS, LevelBatch, LevelDraws
+from ramify.models.agent import holds_child
 from ramify.nn.heads import VocabularyHead
 from ramify.nn.linear import Linear
+from ramify.nn.pooling import on_tokens, row_sums
 from ramify.nn.ragged import Rows
 from ramify.tasks.nested.base import EncodedLevel, LevelLoss, LevelPass, relative_distance
 from ramify.tasks.nested.candidates import Classes, precise
@@ -36,14 +38,15 @@ class MaskSettings(LossWeights):
     mask_draw: Literal["count", "bernoulli"] = "count"
     """count: max(1, round(rate · n)) of n children. bernoulli: each with the probability of the rate, so perhaps none."""
     classes: ClassKind = "all_marks"
-    """The candidates of masked children above the tokens. all_marks: vectors and marks. children: vectors alone. Reconstruction,
-    which also predicts marks, keeps them in any case."""
+    """The candidates of masked children above the tokens. all_marks: vectors and marks. children: vectors alone. In
+    reconstruction, marks are always candidates, because it also predicts them."""
     head: HeadForm = "gelu"
-    """The layers between a state and its prediction, for vectors of length d. gelu: d to d, GELU. devlin: d to d, GELU, LayerNorm, as
-    in BERT. deep: d to 2d, GELU, LayerNorm, 2d to d. Tokens have gelu in any case, before their tied embedding and its bias."""
+    """The layers between a state and its prediction, for vectors of length d. gelu: d to d, GELU. devlin: d to d, GELU,
+    LayerNorm, as in BERT. deep: d to 2d, GELU, LayerNorm, 2d to d. Tokens have gelu in any case, before their tied embedding
+    and its bias."""
     sibling_path: bool = False
-    """Whether the prediction of a masked child above the tokens is added to a learned map, at first the identity, of its visible
-    siblings: the sum of their n centred vectors, divided by √n. Children that were chosen are not visible, whatever they show."""
+    """Whether the prediction of a masked child above the tokens also holds a learned map, at first the identity, of its visible
+    siblings: the sum of their n centred vectors, divided by √n. Chosen children are not visible, whatever they show."""
 
     def check_masks(self) -> None:
         check_shares(self, "mask_rate")
@@ -134,12 +137,10 @@ def visible_siblings(
 ) -> Float[Tensor, "masked dim"]:
     """For each slot in `masked`: the n children of its row that are not in `masked`, each less the centre, added up and divided
     by √n."""
-    is_visible = (slots >= NUM_MARKS).index_fill(0, masked, False)[:, None]
-    row = torch.repeat_interleave(torch.arange(len(rows), device=slots.device), rows.lengths, output_size=rows.total)
-    vectors = (F.embedding(slots, items) - centre).masked_fill(~is_visible, 0.0)
-    sums = vectors.new_zeros(len(rows), vectors.shape[1]).index_add(0, row, vectors)
-    counts = vectors.new_zeros(len(rows), 1).index_add(0, row, is_visible.to(vectors.dtype)).clamp(min=1)
-    return F.embedding(row.index_select(0, masked), sums / counts.sqrt())
+    is_visible = holds_child(slots).index_fill(0, masked, False)[:, None]
+    vectors = (F.embedding(slots, items) - centre) * is_visible
+    counts = row_sums(is_visible.to(vectors.dtype), rows).clamp(min=1)
+    return on_tokens(row_sums(vectors, rows) / counts.sqrt(), rows).index_select(0, masked)
 
 
 @dataclass(frozen=True)

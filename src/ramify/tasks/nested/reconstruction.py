@@ -22,8 +22,8 @@ class ReconstructionSettings(LossWeights):
 
     vector_distance: float = 0.1
     """Weight of the relative distance between a child's vector and its reconstruction, above the tokens. The scores of the
-    reconstruction fix neither length nor direction. With scores=cosine, it has its effect on the maps from decoded and predicted
-    states back to vectors alone."""
+    reconstruction fix neither length nor direction. With scores=cosine, the distance is that of the way back from a decoded or
+    predicted state, and teaches this way alone."""
     label_smoothing: float = 0.0
     """Label smoothing of reconstructed tokens; Vaswani et al. 2017 take 0.1."""
 

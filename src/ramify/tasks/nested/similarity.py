@@ -136,6 +136,6 @@ class Centre(nn.Module):
     def observe(self, vectors: Float[Tensor, "child dim"]) -> None:
         """Take a batch into the running mean, which the first batch starts."""
         if len(vectors):
-            kept = MOMENTUM * self.batches.clamp(max=1)
+            kept = MOMENTUM * self.batches.clamp(max=1).to(self.mean.dtype)
             self.mean.copy_(kept * self.mean + (1 - kept) * vectors.mean(0).to(self.mean.dtype))
             self.batches.add_(1)

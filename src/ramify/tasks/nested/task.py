@@ -52,8 +52,14 @@ class NestedAutoencoder(Task[DocumentBatch]):
 
     fresh = ("queues", "watch")
     """Nodes of other data, and the levels that learned in the course of another run."""
-    optional = ("centres", "reconstruction_spaces", "mlm_spaces", "sibling_paths", "foreign_heads")
-    """Modules that depend on settings, and start without an effect or anew."""
+    optional = (
+        "collection.states.norm",
+        "centres",
+        "reconstruction_spaces",
+        "mlm_spaces",
+        "sibling_paths",
+        "foreign_heads",
+    )
     backbone: Agent
     config: NestedAutoencoderConfig
     input: LevelInput
@@ -70,6 +76,11 @@ class NestedAutoencoder(Task[DocumentBatch]):
         if config.ends == "logistic" and input.overflow == "pack":
             raise RamifyError(
                 "task.ends=logistic predicts no mark between packed nodes. Set input.overflow=cut, or task.ends=class."
+            )
+        if sizes.sibling_product and config.marks == "none":
+            raise RamifyError(
+                "model.sibling_product=true changes children that carry the second segment vector, and task.marks=none leaves "
+                "none. Set task.marks=seed, or model.sibling_product=false."
             )
         self.choices = random_pieces(tokenizer, tokenizer.vocab_size, special=False)
         """The token ids that a random token may be."""
