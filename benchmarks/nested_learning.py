@@ -54,7 +54,7 @@ WITHOUT = {
     "deep-head": "task.head=gelu",
     "foreign": "task.foreign=0 model.sibling_product=false",
     "children-classes": "task.classes=all_marks",
-    "norm-and-scales": "model.children_norm=false model.mark_scale=unit model.position_scale=1",
+    "norm-and-scales": "model.children_norm=false model.mark_scale=unit",
     "units": "train.units=2",
 }
 """The options that are left out one by one, and the settings that leave them out. *units*: batches of two chapters."""
@@ -83,14 +83,16 @@ def items() -> list[Item]:
                 "retrieval": f"{MEASURE} retrieval --run RUN --data DATA/books --minilm DATA/minilm --threads 1",
                 "author": f"{MEASURE} author --run RUN --data DATA/books --minilm DATA/minilm --threads 1",
             }
-        plan_.append(Item(f"A-learn-{seed}", f"{above} --target-tokens {ABOVE} --seed {seed}", 0.5, scores=scores))
-    short = f"{above} --target-tokens {SHORT}"
+        plan_.append(Item(f"A-learn-{seed}", f"{above} --above-tokens {ABOVE} --all-tokens 0 --seed {seed}", 0.5, scores=scores))
+    # Upper levels alone: without the stage of the sentences' decoder.
+    short = f"{above} --above-tokens {SHORT} --decoder-tokens 0 --all-tokens 0"
     dev = {"dev": "ramify evaluate RUN --data DATA/books --split dev --levels paragraph,chapter --rows 1000 --json"}
     plan_ += [Item(f"A-6M-{seed}", f"{short} --seed {seed}", 0.12, scores=dev) for seed in SEEDS]
     for name, settings in WITHOUT.items():
         changed = " ".join(f"--set {setting}" for setting in settings.split())
         plan_.append(Item(f"A-without-{name}", f"{short} {changed}", 0.12, scores=dev))
-    thawed = f"agent {BOOKS} --init OUT/A-learn-0 --set task.frozen=null --target-tokens {THAWED}"
+    thawed = f"agent {BOOKS} --init OUT/A-learn-0 --set task.frozen=null --set train.lr=5e-4 --above-tokens {THAWED}"
+    thawed += " --decoder-tokens 0 --all-tokens 0"
     plan_.append(Item("A-thawed", thawed, 0.4, scores={"test": measures}))
     return plan_
 

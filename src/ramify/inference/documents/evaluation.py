@@ -13,6 +13,7 @@ from torch import Tensor
 from ramify.batching.document_batch import DocumentBatch, DocumentCollator
 from ramify.batching.forest import Ints, token_cache
 from ramify.batching.levels import DocumentRows, LevelRows, Levels
+from ramify.batching.samplers import dealt
 from ramify.batching.views.documents import Documents
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
@@ -58,22 +59,39 @@ def held_out_losses(
     budget: int,
     *,
     examples: Ints | None = None,
+    units: int = 0,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, float]:
-    """The mean of every loss over the examples of a view (None: all), each weighted as in training."""
+    """The mean of every loss over the examples of a view (None: all), each weighted as in training. A batch holds up to `budget`
+    tokens, or else so many `units` of different documents (0: the budget decides)."""
     chosen = np.arange(len(view)) if examples is None else examples
-    sums = LossSums()
+    sums, done = LossSums(), 0
     with task.evaluating():
-        for start, stop in runs(view.costs[chosen], budget):
-            batch = collator([view.example(int(number)) for number in chosen[start:stop]]).to(task.device)
-            batch = task.draw(batch, seed + start)
-            ones = dict.fromkeys(task.counts(batch, "main"), 1.0)
-            for losses, _ in task.losses(batch, ones, "main", None, None):
-                sums.add(task.counts(batch, "main"), losses)
+        for numbers in _batches(view, chosen, budget, units, seed):
+            batch = collator([view.example(int(number)) for number in numbers]).to(task.device)
+            batch = task.draw(batch, seed + done)
+            done += len(numbers)
+            counts = task.counts(batch, "main")
+            totals: dict[str, Tensor] = {}
+            for losses, _ in task.losses(batch, dict.fromkeys(counts, 1.0), "main", None, None):
+                totals |= {name: totals.get(name, 0.0) + loss for name, loss in losses.items()}
+            sums.add(counts, totals)
             if progress is not None:
-                progress(stop - start)
+                progress(len(numbers))
     return sums.means()
+
+
+def _batches(view: Documents, chosen: Ints, budget: int, units: int, seed: int) -> Iterator[Ints]:
+    """The examples of each batch."""
+    if not units:
+        yield from (chosen[start:stop] for start, stop in runs(view.costs[chosen], budget))
+        return
+    whole = view.apart[chosen]
+    divided = chosen[~whole]
+    random = np.random.Generator(np.random.Philox(key=seed))
+    yield from (divided[places] for places in dealt(view.trees[divided], units, random))
+    yield from (chosen[place : place + 1] for place in np.flatnonzero(whole))
 
 
 class LossSums:

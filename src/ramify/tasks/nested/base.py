@@ -90,6 +90,8 @@ class LevelLoss(ABC):
     unit: ClassVar[str]
     of_children: ClassVar[bool] = False
     """Whether the children's level completes its name, and not that of their parents."""
+    of_decoder: ClassVar[bool] = False
+    """Whether a decoder alone can learn from it, given vectors that stay as they are."""
     above_tokens: ClassVar[bool] = False
     """Whether tokens have no such loss."""
 

@@ -53,6 +53,7 @@ class Reconstruction(LevelLoss):
     kind = "reconstruction"
     title = "Reconstruction: children from a vector"
     unit = "nats per place"
+    of_decoder = True
 
     config: ReconstructionSettings
     head: VocabularyHead
