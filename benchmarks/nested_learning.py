@@ -83,7 +83,8 @@ def items() -> list[Item]:
                 "retrieval": f"{MEASURE} retrieval --run RUN --data DATA/books --minilm DATA/minilm --threads 1",
                 "author": f"{MEASURE} author --run RUN --data DATA/books --minilm DATA/minilm --threads 1",
             }
-        plan_.append(Item(f"A-learn-{seed}", f"{above} --above-tokens {ABOVE} --all-tokens 0 --seed {seed}", 0.5, scores=scores))
+        long = f"{above} --above-tokens {ABOVE} --all-tokens 0"
+        plan_.append(Item(f"A-learn-{seed}", f"{long} --seed {seed}", 0.5, scores=scores))
     # Upper levels alone: without the stage of the sentences' decoder.
     short = f"{above} --above-tokens {SHORT} --decoder-tokens 0 --all-tokens 0"
     dev = {"dev": "ramify evaluate RUN --data DATA/books --split dev --levels paragraph,chapter --rows 1000 --json"}
