@@ -87,7 +87,7 @@ def items() -> list[Item]:
         plan_.append(Item(f"A-learn-{seed}", f"{long} --seed {seed}", 0.5, scores=scores))
     # Upper levels alone: without the stage of the sentences' decoder.
     short = f"{above} --above-tokens {SHORT} --decoder-tokens 0 --all-tokens 0"
-    dev = {"dev": "ramify evaluate RUN --data DATA/books --split dev --levels paragraph,chapter --rows 1000 --json"}
+    dev = {"dev": "ramify evaluate RUN --data DATA/books --split dev --levels paragraph --rows 1500 --json"}
     plan_ += [Item(f"A-6M-{seed}", f"{short} --seed {seed}", 0.12, scores=dev) for seed in SEEDS]
     for name, settings in WITHOUT.items():
         changed = " ".join(f"--set {setting}" for setting in settings.split())
@@ -318,8 +318,8 @@ ABLATED: Mapping[str, tuple[str, str]] = {
     "intruder, AUROC": ("paragraph", "probing_auroc"),
     "sentence from the vector, first ten": ("paragraph", "member_recall_at_10"),
     "effective rank": ("paragraph", "effective_rank"),
-    "hidden paragraph, AUROC": ("paragraph", "mlm_auroc"),
-    "chapters: intruders, error / marks alone": ("chapter", "coherence_mse.other_documents"),
+    "hidden sentence of the same chapter, first ten": ("sentence", "mlm_recall_at_10.nearby"),
+    "intruder of the same book, AUROC": ("paragraph", "probing_auroc.same_document"),
 }
 """The columns of the ablation: level and measure. Options are judged by the first and the third."""
 
