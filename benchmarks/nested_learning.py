@@ -68,9 +68,8 @@ def items() -> list[Item]:
     plan_ = [
         Item(
             "A-sentences",
-            f"agent-sentence {BOOKS} --target-tokens {SENTENCES} {NO_DROPOUT} --set 'model.max_children=[64]' "
-            "--set model.decoder_length=predicted --set train.budget=512 --set train.evaluate_every=500 "
-            "--set train.checkpoint_every=250",
+            f"agent-sentence {BOOKS} --target-tokens {SENTENCES} {NO_DROPOUT} --set train.budget=512 "
+            "--set train.evaluate_every=500 --set train.checkpoint_every=250",
             0.8,
             scores={"test": EVALUATE, "sick": f"{MEASURE} sick --run RUN --minilm DATA/minilm --threads 1"},
         ),
