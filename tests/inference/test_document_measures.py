@@ -320,9 +320,10 @@ def test_hidden_children_are_predicted_and_compared_as_in_training():
         vectors, centre = torch.from_numpy(held.encoded.vectors[number - 1]), own.centre(number).mean
         items, below = own.backbone.encoder(number).items(vectors), np.arange(held.level(number).num_below)
         space, nodes = own.mlm_spaces[number - 1], np.arange(len(vectors))
-        table = masked_children._ranks(
-            held, number, targets, masked_children._sibling_terms(held, number, targets), 10**6, 1, None
-        )
+        keys = held.keys(own.masked_similarity(number), number - 1)
+        tfidf = masked_children._sibling_terms(held, number, targets)
+        ranks = masked_children._ranks(held, number, targets, keys, tfidf, 10**6, 1, None)
+        assert len(ranks.unit) == len(rows)
         parents = held.node_above(number - 1, 1)
         for target in spread(len(rows), 6).tolist():
             batch = held.collator.level(number, rows[target : target + 1], below, below)
@@ -334,13 +335,13 @@ def test_hidden_children_are_predicted_and_compared_as_in_training():
             path = siblings.sum(0, keepdim=True) / math.sqrt(len(siblings))
             prediction = own.mlm_heads[number](state) + own.sibling_paths[number - 1](path)
             cosines = torch.cosine_similarity(prediction, space.classes(vectors - centre)).numpy()
-            chosen = masked_children._candidates(
+            chosen = masked_children.candidates_of(
                 held.pools[number - 1], targets.children[target], parents, 10**6, None, np.random.default_rng(0)
             )
             assert set(chosen) <= set(nodes)
             right = cosines[targets.children[target]]
             rank = 1 + (cosines[chosen] > right + 1e-6).sum()
-            assert table[target, 0] == pytest.approx(rank, abs=0.5)
+            assert ranks.systems["model"][target] == pytest.approx(rank, abs=0.5)
 
 
 @torch.no_grad()
