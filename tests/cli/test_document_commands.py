@@ -435,6 +435,9 @@ def test_the_next_command_names_a_split_with_documents(tmp_path, monkeypatch):
     command = re.search(r"next: ramify (.*)", err)[1].split()
     assert command[-2:] == ["--split", "all"]
     assert "1 document of" in call(*command, "--rows", 4).stdout
+    levels = answer(*command, "--rows", 4, "--levels", "paragraph, chapter")["levels"]
+    assert [level for level, measures in levels.items() if measures] == ["sentence", "paragraph", "chapter"]
+    assert "levels=verse names verse, which the model does not have" in refusal(*command, "--levels", "verse")
 
 
 def test_other_inputs_are_refused(agent, letters, text, tmp_path):
