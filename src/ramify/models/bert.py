@@ -5,7 +5,7 @@ RoBERTa, DistilBERT and ALBERT (Lan et al. 2020) are the same encoder with other
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -32,7 +32,7 @@ from ramify.models.bert_family import FamilyTensors
 from ramify.models.hf_adapter import ForeignFiles, HFAdapter, PortableModel
 from ramify.nn.attention import AttentionRecord
 from ramify.nn.blocks import Activation, LayerPrefixes, Norm, Stack, States, under
-from ramify.nn.embeddings import Embeddings, Position, init_weights
+from ramify.nn.embeddings import Embeddings, init_weights
 from ramify.nn.pooling import Pool, Pooling
 from ramify.tensors import load_strictly
 
@@ -56,7 +56,9 @@ class BertConfig(TextModelConfig):
     activation: Activation = "gelu"
     norm: Norm = "post"
     max_tokens: int = 128
-    position: Position = "learned"
+    position: Literal["learned", "sinusoidal", "relative"] = "learned"
+    """learned, sinusoidal: a vector of each position is added to the embeddings. relative: attention scores the distances of
+    tokens, as in Transformer-XL and XLNet."""
     type_vocab_size: int = 2
     pooling: Pooling = "mean"
     scale_embedding: bool = False
@@ -108,7 +110,7 @@ class Bert(Backbone):
         self.embeddings = Embeddings(
             self.embedding,
             config.max_tokens,
-            position=config.position,
+            position=None if config.position == "relative" else config.position,
             type_vocab_size=config.type_vocab_size,
             scale=config.scale_embedding,
             norm=config.embedding_norm,
@@ -127,6 +129,7 @@ class Bert(Backbone):
             attention_dropout=config.attention_dropout,
             activation=config.activation,
             shared=config.shared_layers,
+            relative=config.position == "relative",
         )
         self.pool = Pool(config.pooling, config.dim)
         init_weights(self)
