@@ -18,6 +18,7 @@ loss among its runs of group L. `measure` takes the measurements that no `ramify
 import argparse
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -52,8 +53,8 @@ MEMORIES = (0, 64, 128, 384)
 
 MODELS = {
     "xlnet": f"xlnet {STREAMS}",
-    "bert": f"bert {BUDGET}",
-    "roberta": f"roberta {BUDGET}",
+    "bert": f"bert --published {BUDGET}",
+    "roberta": f"roberta --published {BUDGET}",
     "forward": f"xlnet --order forward {STREAMS}",
 }
 """The models of experiment A, each with its own list of learning rates."""
@@ -67,6 +68,44 @@ ABLATION = {
     "next-segment": (f"xlnet --set task.next_segment=1 {STREAMS}", "xlnet"),
 }
 """Experiment E beside BERT and XLNet (K = 6) of A: the recipe, and the model whose learning rate it takes."""
+
+
+TAKE_OFF = 0.2
+"""Nats per masked token below the frequencies of pieces at which a model has left their plateau."""
+PUBLISHED = "bert --published"
+RELATIVE = "--set model.position=relative"
+MORE_MASKS = "--set task.max_predictions=null --set task.mask_rate"
+
+SEARCH = {
+    "learned": "",
+    "sinusoidal": "--set model.position=sinusoidal",
+    "relative": RELATIVE,
+    "relative-pre": f"{RELATIVE} --set model.norm=pre",
+    "relative-masks-30": f"{RELATIVE} {MORE_MASKS}=0.3",
+    "relative-masks-40": f"{RELATIVE} {MORE_MASKS}=0.4",
+    "relative-rate-5e-4": f"{RELATIVE} --set train.lr=5e-4",
+    "relative-rate-2e-3": f"{RELATIVE} --set train.lr=2e-3",
+    "relative-warm-up-20": f"{RELATIVE} --set train.warmup=0.2",
+    "relative-batch-1024": f"{RELATIVE} --set train.budget=1024",
+    "relative-batch-512": f"{RELATIVE} --set train.budget=512",
+}
+"""Experiment T: which setting makes BERT leave the plateau soonest, one at a time. The rate is 1e-3 after 5 % of warm-up, and then
+constant, because the runs are the beginnings of longer ones. Masks of dev rows are the same in all runs."""
+
+
+def search_items() -> list[Item]:
+    """The runs of experiment T, of 1 M tokens each, with eight dev losses."""
+    common = (
+        f"--data DATA/text --tokenizer DATA/tokenizer.json --seed 0 --set train.budget={ROW_TOKENS} --set train.lr=1e-3 "
+        "--set train.warmup=0.05 --set train.schedule=constant --set dev.rows=256 --set dev.mask_rate=0.15"
+    )
+    items = []
+    for name, settings in SEARCH.items():
+        tokens = int(dict(re.findall(r"--set (\S+)=(\S+)", settings)).get("train.budget", ROW_TOKENS))
+        updates = SHORT * ROW_TOKENS // tokens
+        times = f"--steps {updates} --set train.evaluate_every={updates // 8} --set train.checkpoint_every={updates // 2}"
+        items.append(Item(f"T-{name}", f"{PUBLISHED} {common} {times} {settings}", 0.045))
+    return items
 
 
 def items() -> list[Item]:
@@ -102,7 +141,7 @@ def items() -> list[Item]:
         found.append(Item(f"B-{name}", f"{recipe} {common} {long} --set dev.rows=256", 0.4, model, scores))
     lm = f"xlnet-lm --set model.memory=96 {common} --steps {2 * SHORT} --seed 0 --set train.lr=RATE {dev}"
     found.append(Item("C-xlnet-lm", lm, 0.15, "xlnet", _own("xlnet-lm")))
-    return found
+    return found + search_items()
 
 
 def _own(model: str) -> dict[str, str]:
@@ -240,9 +279,9 @@ def measure(arguments: argparse.Namespace) -> None:
     store = Store.open(arguments.data / "text")
     known = {item.name: item for item in items()}
     for name in arguments.names:
-        if name == "unigram":
-            (arguments.out / name).mkdir(exist_ok=True)
-            found = measure_unigram(store, Tokenizer.load(arguments.data / "tokenizer.json"))
+        if name in WITHOUT_CONTEXT:
+            (arguments.out / name).mkdir(parents=True, exist_ok=True)
+            found = WITHOUT_CONTEXT[name](store, Tokenizer.load(arguments.data / "tokenizer.json"))
             (arguments.out / name / "own.json").write_text(json.dumps(found))
             continue
         item = known[name]
@@ -264,11 +303,48 @@ def measure_unigram(store: Any, tokenizer: Any) -> dict[str, float]:
     from ramify.batching.running_text import RunningText
     from ramify.inference.common_footing import CommonFooting
 
-    counts = 1 + np.bincount(RunningText.open(store, tokenizer, "train").ids, minlength=tokenizer.vocab_size)
-    log_shares = np.log(counts / counts.sum())
+    log_shares = _log_shares(store, tokenizer)
     footing = CommonFooting.of(RunningText.open(store, tokenizer, "test"), tokenizer)
     scores = footing.measure(lambda rows, positions: log_shares[rows[np.arange(len(rows)), positions]])
     return {"per_byte": scores.per_byte, "per_token": scores.per_token}
+
+
+def measure_masked_unigram(store: Any, tokenizer: Any) -> dict[str, float]:
+    """The dev loss of the same frequencies, on the masked tokens on which experiment T measures BERT."""
+    import numpy as np
+    import torch
+
+    from ramify.batching.row_batch import RowCollator
+    from ramify.batching.running_text import RunningText
+    from ramify.batching.text_input import TextInput
+    from ramify.batching.views.packed import SentencePairs
+    from ramify.inference.row_evaluation import spread_rows
+    from ramify.models.bert import BertConfig
+    from ramify.nn import counter_rng
+    from ramify.tasks.masked_lm import MaskedLM
+
+    size = TextInput(max_tokens=128, context="none")
+    task = MaskedLM(BertConfig(tokenizer.vocab_size, dim=2, num_heads=1, num_layers=1).build(), tokenizer, size)
+    view = SentencePairs(RunningText.open(store, tokenizer, "dev"), tokenizer, size.max_tokens, layout=size.layout)
+    rows = [view.example(int(number)) for number in spread_rows(view, 256)]
+    batch = RowCollator(size.row_layout(tokenizer).frame, pairs=True)(rows)
+    masked = task.mask(batch, counter_rng.random_bits(torch.from_numpy(batch.source), 0))
+    assert masked.labels is not None
+    losses = -_log_shares(store, tokenizer)[masked.labels.numpy()]
+    return {"loss": float(np.mean(losses)), "count": len(losses)}
+
+
+WITHOUT_CONTEXT = {"unigram": measure_unigram, "masked-unigram": measure_masked_unigram}
+
+
+def _log_shares(store: Any, tokenizer: Any) -> Any:
+    """The logarithms of the shares of the pieces in the training split."""
+    import numpy as np
+
+    from ramify.batching.running_text import RunningText
+
+    counts = 1 + np.bincount(RunningText.open(store, tokenizer, "train").ids, minlength=tokenizer.vocab_size)
+    return np.log(counts / counts.sum())
 
 
 def measure_left(model: Any, store: Any, name: str) -> dict[str, float]:
@@ -544,7 +620,7 @@ def vars_of(interval: Any) -> dict[str, float]:
 def keep(arguments: argparse.Namespace) -> None:
     """Add the scores and the dev losses of finished runs to a table, without the models."""
     with adding_runs(arguments.to) as to:
-        for name in (*(item.name for item in items()), "unigram"):
+        for name in (*(item.name for item in items()), *WITHOUT_CONTEXT):
             source, target = arguments.out / name, to / name
             scores = sorted(source.glob("*.json"))
             scores = [file for file in scores if file.stem in ("own", *MEASURES) or file.stem.startswith("memory-")]

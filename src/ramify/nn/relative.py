@@ -76,9 +76,7 @@ class Keys:
 class RelativeAttention(nn.Module):
     """Multi-head attention with relative positions and segments. Its linear maps have no bias."""
 
-    def __init__(
-        self, dim: int, num_heads: int, dropout: float, *, relative: bool = True, segmented: bool = True
-    ) -> None:
+    def __init__(self, dim: int, num_heads: int, dropout: float, *, relative: bool = True, segmented: bool = True) -> None:
         """Without `relative`, the score is that of the content alone. Without `segmented`, it has no part for segments."""
         super().__init__()
         self.num_heads = num_heads

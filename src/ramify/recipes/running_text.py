@@ -15,6 +15,7 @@ Size = Literal["small", "base", "paper"]
 Length = Annotated[int | None, "Length of a row in tokens, special tokens included. Default: that of --size."]
 Updates = Annotated[int | None, "Number of updates. Default: that of --size."]
 Limit = Annotated[int, "Stop after this many tokens of rows or comments, in place of --steps (0: after --steps)."]
+Published = Annotated[bool, "The published model and masks, in place of those that learn sooner on little text."]
 SIZE_HELP = "small: 2 layers of 128. base: 4 layers of 256. paper: 12 layers of 768 and the published schedule."
 
 
@@ -82,6 +83,7 @@ def bert(
     concatenate: Annotated[
         int, "With --rows comments: prepend the ancestors' texts to each comment, up to this many tokens in all (0: none)."
     ] = 0,
+    published: Published = False,
     seed: Seed = 0,
 ) -> "Run":
     """BERT (Devlin et al. 2019): masked words and the next sentence, on rows of running text.
@@ -141,6 +143,7 @@ def roberta(
     init: Init = "",
     tokenizer: TokenizerPath = "",
     max_tokens: Length = None,
+    published: Published = False,
     seed: Seed = 0,
 ) -> "Run":
     """RoBERTa (Liu et al. 2019): BERT on rows of full sentences, with new masks in every epoch and no next-sentence loss.
