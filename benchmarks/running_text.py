@@ -85,26 +85,30 @@ SEARCH = {
     "relative-masks-40": f"{RELATIVE} {MORE_MASKS}=0.4",
     "relative-rate-5e-4": f"{RELATIVE} --set train.lr=5e-4",
     "relative-rate-2e-3": f"{RELATIVE} --set train.lr=2e-3",
-    "relative-warm-up-20": f"{RELATIVE} --set train.warmup=0.2",
+    "relative-warm-up-40": f"{RELATIVE} --set train.warmup=0.4",
     "relative-batch-1024": f"{RELATIVE} --set train.budget=1024",
     "relative-batch-512": f"{RELATIVE} --set train.budget=512",
 }
-"""Experiment T: which setting makes BERT leave the plateau soonest, one at a time. The rate is 1e-3 after 5 % of warm-up, and then
-constant, because the runs are the beginnings of longer ones. Masks of dev rows are the same in all runs."""
+"""Experiment T: which setting makes BERT leave the plateau soonest, one at a time. The rate is 1e-3 after 50 k tokens of warm-up,
+and then constant, because the runs are the beginnings of longer ones. Masks of dev rows are the same in all runs."""
 
 
 def search_items() -> list[Item]:
-    """The runs of experiment T, of 1 M tokens each, with eight dev losses."""
+    """The runs of experiment T, with a dev loss after every 125 k tokens. Positions read 1 M tokens, other settings half of
+    it, which is enough to compare them with the beginning of T-relative."""
     common = (
         f"--data DATA/text --tokenizer DATA/tokenizer.json --seed 0 --set train.budget={ROW_TOKENS} --set train.lr=1e-3 "
-        "--set train.warmup=0.05 --set train.schedule=constant --set dev.rows=256 --set dev.mask_rate=0.15"
+        "--set train.schedule=constant --set dev.rows=256 --set dev.mask_rate=0.15"
     )
     items = []
     for name, settings in SEARCH.items():
-        tokens = int(dict(re.findall(r"--set (\S+)=(\S+)", settings)).get("train.budget", ROW_TOKENS))
-        updates = SHORT * ROW_TOKENS // tokens
-        times = f"--steps {updates} --set train.evaluate_every={updates // 8} --set train.checkpoint_every={updates // 2}"
-        items.append(Item(f"T-{name}", f"{PUBLISHED} {common} {times} {settings}", 0.045))
+        budget = int(dict(re.findall(r"--set (\S+)=(\S+)", settings)).get("train.budget", ROW_TOKENS))
+        parts = 8 if name in ("learned", "sinusoidal", "relative") else 4
+        between = SHORT * ROW_TOKENS // budget // 8
+        # The warm-up is as long in both.
+        times = f"--steps {parts * between} --set train.warmup={0.4 / parts:g}"
+        every = f"--set train.evaluate_every={between} --set train.checkpoint_every={parts * between // 2}"
+        items.append(Item(f"T-{name}", f"{PUBLISHED} {common} {times} {every} {settings}", 0.006 * parts))
     return items
 
 

@@ -1,5 +1,7 @@
 """Relative attention against loops over pairs: the shift of positions, chosen queries, segments, and the gradient."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -127,7 +129,7 @@ def test_attention_among_rows_is_the_sum_over_pairs(asked):
     record = []
     found = own.among(x[index], x, q_rows, rows, codes, rows.positions[index], record=record)
     ends, expected = rows.offsets.tolist(), torch.zeros(rows.total, DIM, dtype=torch.float64)
-    for start, stop in zip(ends[:-1], ends[1:], strict=True):
+    for start, stop in pairwise(ends):
         places = torch.arange(stop - start)
         alone = plain_attention(own, x[start:stop], x[start:stop], places[:, None] - places, torch.tensor(True))
         expected = torch.cat([expected[:start], alone, expected[stop:]])

@@ -194,6 +194,40 @@ def test_a_run_starts_from_another(store, tmp_path):
     assert comments.prepare(tmp_path / "none").task.next_head is None
 
 
+def test_dev_masks_may_have_a_rate_of_their_own(store, tmp_path):
+    """The dev losses of untrained models are equal, whatever the rate of training."""
+
+    def dev_loss(name, **settings):
+        execute(small(store, "roberta", train__lr="0", model__dropout="0", **settings), tmp_path / name, cpu=True)
+        return read_metrics(tmp_path / name)[-1]["dev_loss"]
+
+    few, many = (dev_loss(f"own-{rate}", task__mask_rate=rate) for rate in ("0.15", "0.5"))
+    assert few != many
+    assert [dev_loss(f"dev-{rate}", task__mask_rate=rate, dev__mask_rate="0.15") for rate in ("0.15", "0.5")] == [few, few]
+
+
+@pytest.mark.parametrize("position", ["sinusoidal", "relative"])
+def test_positions_train_and_resume_to_the_bit(store, tmp_path, position):
+    run = small(store, "bert", model__position=position, model__dropout="0.1")
+    execute(run, tmp_path / "straight", cpu=True)
+
+    def interrupt(record):
+        if record["step"] == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    execute(run, tmp_path / "stopped", cpu=True, report=interrupt)
+    execute(run, tmp_path / "stopped", cpu=True, resume=True)
+    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("straight", "stopped"))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert not any("positions" in name for name in before)
+    # A model of other positions does not start from it.
+    other = RECIPES["bert"](str(store.path), init=str(tmp_path / "straight"), max_tokens=32)
+    other = other.changed({"model.position": "learned"})
+    with pytest.raises(RamifyError, match=rf"needs model\.position = '{position}' \(not 'learned'\)"):
+        other.prepare(tmp_path / "none")
+
+
 @pytest.mark.parametrize("parts", [{"model__embedding_dim": "8", "model__shared_layers": "true", "model__num_layers": "3"}])
 def test_albert_trains(store, tmp_path, parts):
     prepared, _ = execute(small(store, "bert", **parts), tmp_path / "run", cpu=True)
@@ -268,6 +302,7 @@ def test_concatenation_needs_comments():
         ("roberta", {"task__next_sentence": "1"}, r"task\.next_sentence=1\.0 needs rows of two segments"),
         ("bert", {"input__context": "tree"}, r"input\.context=tree and input\.concatenate=0 belong to comments"),
         ("bert", {"model__type_vocab_size": "1"}, r"model\.type_vocab_size=1 has no type for the second segment"),
+        ("bert", {"dev__mask_rate": "0"}, r"dev\.mask_rate must be above 0 and at most 1, but is 0\.0"),
         ("bert", {"dev__rows": "0"}, r"dev\.rows=0 and dev\.draws=1 must both be at least 1"),
         ("bert", {"task__max_predictions": "few"}, r"--set task\.max_predictions=few is not a whole number"),
     ],

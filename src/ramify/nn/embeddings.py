@@ -41,7 +41,8 @@ class PositionTable(nn.Module):
 class Embeddings(nn.Module):
     """Token plus position (plus segment) vectors, optional LayerNorm, and dropout. `tokens` may be shared with a head.
 
-    `position=None` adds no position vectors. With `dim`, a linear map brings the vectors to this width (Lan et al. 2020, section 3.1).
+    `position=None` adds no position vectors. With `dim`, a linear map brings the vectors to this width (Lan et al. 2020,
+    section 3.1).
     """
 
     def __init__(
