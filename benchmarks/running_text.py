@@ -3,6 +3,7 @@
     python benchmarks/running_text.py plan
     python benchmarks/running_text.py prepare --data DATA --books BOOKS --forum POSTS.jsonl.zst --reddit RS.zst RC.zst
     python benchmarks/running_text.py run --data DATA --out runs/running_text A-xlnet-1
+    python benchmarks/running_text.py time --data DATA
     python benchmarks/running_text.py measure --data DATA --out runs/running_text B-xlnet
     python benchmarks/running_text.py keep --out runs/running_text --to benchmarks/scores/running_text.parquet
     python benchmarks/running_text.py table --out benchmarks/scores/running_text.parquet --rows benchmarks/results/xlnet.jsonl
@@ -11,17 +12,20 @@
 `prepare` makes the data set DATA/text of books (a tree per chapter, books held out whole) and discussions, and the tokenizer of
 all models, DATA/tokenizer.json. `run` carries out the `ramify` commands of the plan, prints them, and skips those whose results
 are already there; the same command continues an interrupted run. The learning rate of each model is the one with the lowest dev
-loss among its runs of group L. `measure` takes the measurements that no `ramify` command offers. `keep` adds what `table` and
-`picture` read to a table.
+loss among its runs of group L or R. `time` times the first updates of experiment M and prints the core-hours of all. `measure`
+takes the measurements that no `ramify` command offers. `keep` adds what `table` and `picture` read to a table.
 """
 
 import argparse
 import hashlib
 import json
 import re
+import resource
+import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -89,8 +93,8 @@ SEARCH = {
     "relative-batch-1024": f"{RELATIVE} --set train.budget=1024",
     "relative-batch-512": f"{RELATIVE} --set train.budget=512",
 }
-"""Experiment T: which setting makes BERT leave the plateau soonest, one at a time. The rate is 1e-3 after 50 k tokens of warm-up,
-and then constant, because the runs are the beginnings of longer ones. Masks of dev rows are the same in all runs."""
+"""Experiment T: which setting makes BERT leave the plateau soonest, one at a time. The rate is 1e-3 after a warm-up of 50 k
+tokens, and then constant, because the runs are the beginnings of longer ones. Masks of dev rows are the same in all runs."""
 
 
 def search_items() -> list[Item]:
@@ -109,6 +113,37 @@ def search_items() -> list[Item]:
         times = f"--steps {parts * between} --set train.warmup={0.4 / parts:g}"
         every = f"--set train.evaluate_every={between} --set train.checkpoint_every={parts * between // 2}"
         items.append(Item(f"T-{name}", f"{PUBLISHED} {common} {times} {every} {settings}", 0.006 * parts))
+    return items
+
+
+LEARNED = {
+    "xlnet": (LONG, (0, 1), "xlnet --set model.memory=128 --set train.lr=1e-3"),
+    "bert": (LONG, (0, 1), f"bert {BUDGET} --set train.lr=RATE"),
+    "dae": (LONG, (0,), "xlnet --objective denoising --set model.memory=128 --set train.lr=RATE"),
+    "roberta": (2 * SHORT, (0,), f"roberta {BUDGET} --set train.lr=RATE"),
+    "forward": (2 * SHORT, (0,), f"xlnet --order forward {STREAMS} --set train.lr=1e-3"),
+}
+"""Experiment M, models that have left the plateau: updates, seeds and recipe of each. XLNet has the rates that group L chose;
+the new recipe of BERT, whose rate RoBERTa shares, and DAE have rates of their own, chosen by group R."""
+RATES_OF = {"bert": "bert", "dae": "dae", "roberta": "bert"}
+"""The model of group R whose rate a model of experiment M takes."""
+NEW_RATES = {"bert": ("5e-4", "1e-3", "2e-3"), "dae": RATES}
+
+
+def learned_items() -> list[Item]:
+    """The runs of group R, of 1 M tokens each, and of experiment M."""
+    common = "--data DATA/text --tokenizer DATA/tokenizer.json --set dev.rows=256"
+    items = []
+    for model, rates in NEW_RATES.items():
+        for rate in rates:
+            recipe = LEARNED[model][2].replace("RATE", rate)
+            times = f"--steps {SHORT} --seed 0 --set train.evaluate_every=61 --set train.checkpoint_every=244"
+            items.append(Item(f"R-{model}-{rate}", f"{recipe} {common} {times}", 0.05))
+    for model, (updates, seeds, recipe) in LEARNED.items():
+        times = f"--steps {updates} --set train.evaluate_every=244 --set train.checkpoint_every=244"
+        for seed in seeds:
+            train = f"{recipe} {common} {times} --seed {seed}"
+            items.append(Item(f"M-{model}-{seed}", train, 0.05 * updates / SHORT, RATES_OF.get(model, ""), _own(model)))
     return items
 
 
@@ -145,7 +180,7 @@ def items() -> list[Item]:
         found.append(Item(f"B-{name}", f"{recipe} {common} {long} --set dev.rows=256", 0.4, model, scores))
     lm = f"xlnet-lm --set model.memory=96 {common} --steps {2 * SHORT} --seed 0 --set train.lr=RATE {dev}"
     found.append(Item("C-xlnet-lm", lm, 0.15, "xlnet", _own("xlnet-lm")))
-    return found + search_items()
+    return found + search_items() + learned_items()
 
 
 def _own(model: str) -> dict[str, str]:
@@ -233,12 +268,62 @@ def _trees(store: Any, split: str) -> Iterator[Any]:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    carry_out(items(), arguments.names, arguments.data, arguments.out, lambda model: best_rate(arguments.out, model))
+    """Carry out runs of the plan."""
+    known = {item.name: item for item in items()}
+    for name in arguments.names:
+        carry_out(items(), [name], arguments.data, arguments.out, lambda _, item=known[name]: chosen_rate(arguments.out, item))
 
 
-def best_rate(out: Path, model: str) -> str:
+def best_rate(out: Path, model: str, rates: Sequence[str] = RATES, group: str = "L") -> str:
     """The learning rate with which a model reaches the lowest dev loss in its own terms."""
-    return min(RATES, key=lambda rate: min(dev_losses(out / f"L-{model}-{rate}").values()))
+    return min(rates, key=lambda rate: min(dev_losses(out / f"{group}-{model}-{rate}").values()))
+
+
+def chosen_rate(out: Path, item: Item) -> str:
+    """The learning rate that is filled in for an item; empty if it states its own."""
+    if not item.rate_of:
+        return ""
+    if item.name.startswith("M-"):
+        return best_rate(out, item.rate_of, NEW_RATES[item.rate_of], "R")
+    return best_rate(out, item.rate_of)
+
+
+TIMED_UPDATES = 10, 110
+
+
+def time_updates(arguments: argparse.Namespace) -> None:
+    """Time the first updates of each model of experiment M, and print the core-hours of all its runs and of group R.
+
+    CPU seconds of a short run are subtracted from those of a longer one, so the start does not count for every update.
+    """
+    total, timed = 0.0, {}
+    for item in learned_items():
+        recipe, updates = re.sub(r"--seed \d+|--steps \d+|--set train.lr=\S+", "", item.train), _updates(item)
+        kind = recipe.split(" --data")[0]
+        if kind not in timed:
+            few, many = (_cpu_seconds(f"{recipe} --steps {count}", arguments.data) for count in TIMED_UPDATES)
+            timed[kind] = few, (many - few) / (TIMED_UPDATES[1] - TIMED_UPDATES[0])
+        few, update = timed[kind]
+        hours = (few + update * (updates - TIMED_UPDATES[0])) / 3600
+        total += hours
+        print(f"{item.name}: {updates} updates of {update:.3f} s, {hours:.3f} core-hours", flush=True)
+    print(f"{total:.2f} core-hours of training in total")
+
+
+def _updates(item: Item) -> int:
+    (count,) = re.findall(r"--steps (\d+)", item.train)
+    return int(count)
+
+
+def _cpu_seconds(train: str, data: Path) -> float:
+    """CPU seconds of a training run, its start included."""
+    with tempfile.TemporaryDirectory() as folder:
+        item = Item("timed", train, 0.0)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = shlex.split(train_command(item, data, Path(folder), "1e-3"))
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def dev_losses(folder: Path) -> dict[int, float]:
@@ -262,8 +347,8 @@ TIMED = (128, 256, 512, 1024, 2048, 4096)
 GAINED = 20
 
 MEASURES = {
-    "context": [f"A-{model}-0" for model in MODELS] + ["B-xlnet", "B-dae", "B-bert"],
-    "new_york": ["B-xlnet", "B-dae", "B-bert"],
+    "context": [f"A-{model}-0" for model in MODELS] + ["B-xlnet", "B-dae", "B-bert"] + ["M-xlnet-0", "M-dae-0", "M-bert-0"],
+    "new_york": ["B-xlnet", "B-dae", "B-bert", "M-xlnet-0", "M-dae-0", "M-bert-0"],
     "left": ["A-forward-0"],
     "orders": ["C-xlnet-lm"],
     "memory": ["B-xlnet"],
@@ -289,7 +374,7 @@ def measure(arguments: argparse.Namespace) -> None:
             (arguments.out / name / "own.json").write_text(json.dumps(found))
             continue
         item = known[name]
-        rate = best_rate(arguments.out, item.rate_of)
+        rate = chosen_rate(arguments.out, item)
         model = ramify.load(arguments.out / (item.trained or name).replace("RATE", rate))
         for kind, names in MEASURES.items():
             file = arguments.out / name / f"{kind}.json"
@@ -870,6 +955,9 @@ def main(words: Sequence[str] | None = None) -> None:
     running.add_argument("--data", type=Path, required=True, help="folder that prepare wrote")
     running.add_argument("--out", type=Path, required=True)
     running.add_argument("names", nargs="+")
+    timing = commands.add_parser("time")
+    timing.set_defaults(call=time_updates)
+    timing.add_argument("--data", type=Path, required=True, help="folder that prepare wrote")
     measuring = commands.add_parser("measure")
     measuring.set_defaults(call=measure)
     measuring.add_argument("--data", type=Path, required=True)
