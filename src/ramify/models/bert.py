@@ -291,9 +291,9 @@ def _settings(values: Mapping[str, Any], names: Sequence[str]) -> str:
 def config_to_hf(config: BertConfig) -> dict[str, Any]:
     if other := [name for name, needed in WRITTEN.items() if getattr(config, name) != needed]:
         raise RamifyError(
-            f"{_settings(vars(config), other)} {'have' if len(other) > 1 else 'has'} no Hugging Face form: its BERT has post-norm "
-            "layers of their own weights, learned positions, and embeddings of the model's width that are normalized but not "
-            f"scaled. Train a model with {_settings(WRITTEN, other)} (ramify train bert --published)."
+            f"{_settings(vars(config), other)} {'have' if len(other) > 1 else 'has'} no Hugging Face form: its BERT has "
+            "post-norm layers of their own weights, learned positions, and embeddings of the model's width that are normalized "
+            f"but not scaled. Train a model with {_settings(WRITTEN, other)} (ramify train bert --published)."
         )
     if not config.type_vocab_size:
         raise RamifyError(
