@@ -76,22 +76,20 @@ ABLATION = {
 
 TAKE_OFF = 0.2
 """Nats per masked token below the frequencies of pieces at which a model has left their plateau."""
-PUBLISHED = "bert --published"
-RELATIVE = "--set model.position=relative"
-MORE_MASKS = "--set task.max_predictions=null --set task.mask_rate"
+RELATIVE = {"model.position": "relative"}
 
-SEARCH = {
-    "learned": "",
-    "sinusoidal": "--set model.position=sinusoidal",
+SEARCH: dict[str, dict[str, Any]] = {
+    "learned": {},
+    "sinusoidal": {"model.position": "sinusoidal"},
     "relative": RELATIVE,
-    "relative-pre": f"{RELATIVE} --set model.norm=pre",
-    "relative-masks-30": f"{RELATIVE} {MORE_MASKS}=0.3",
-    "relative-masks-40": f"{RELATIVE} {MORE_MASKS}=0.4",
-    "relative-rate-5e-4": f"{RELATIVE} --set train.lr=5e-4",
-    "relative-rate-2e-3": f"{RELATIVE} --set train.lr=2e-3",
-    "relative-warm-up-40": f"{RELATIVE} --set train.warmup=0.4",
-    "relative-batch-1024": f"{RELATIVE} --set train.budget=1024",
-    "relative-batch-512": f"{RELATIVE} --set train.budget=512",
+    "relative-batch-512": RELATIVE | {"train.budget": 512},
+    "relative-batch-1024": RELATIVE | {"train.budget": 1024},
+    "relative-pre": RELATIVE | {"model.norm": "pre"},
+    "relative-masks-30": RELATIVE | {"task.max_predictions": "null", "task.mask_rate": 0.3},
+    "relative-masks-40": RELATIVE | {"task.max_predictions": "null", "task.mask_rate": 0.4},
+    "relative-rate-5e-4": RELATIVE | {"train.lr": "5e-4"},
+    "relative-rate-2e-3": RELATIVE | {"train.lr": "2e-3"},
+    "relative-warm-up-40": RELATIVE | {"train.warmup": 0.4},
 }
 """Experiment T: which setting makes BERT leave the plateau soonest, one at a time. The rate is 1e-3 after a warm-up of 50 k
 tokens, and then constant, because the runs are the beginnings of longer ones. Masks of dev rows are the same in all runs."""
@@ -100,19 +98,23 @@ tokens, and then constant, because the runs are the beginnings of longer ones. M
 def search_items() -> list[Item]:
     """The runs of experiment T, with a dev loss after every 125 k tokens. Positions read 1 M tokens, other settings half of
     it, which is enough to compare them with the beginning of T-relative."""
-    common = (
-        f"--data DATA/text --tokenizer DATA/tokenizer.json --seed 0 --set train.budget={ROW_TOKENS} --set train.lr=1e-3 "
-        "--set train.schedule=constant --set dev.rows=256 --set dev.mask_rate=0.15"
-    )
     items = []
-    for name, settings in SEARCH.items():
-        budget = int(dict(re.findall(r"--set (\S+)=(\S+)", settings)).get("train.budget", ROW_TOKENS))
+    for name, changes in SEARCH.items():
+        between = SHORT * ROW_TOKENS // changes.get("train.budget", ROW_TOKENS) // 8
         parts = 8 if name in ("learned", "sinusoidal", "relative") else 4
-        between = SHORT * ROW_TOKENS // budget // 8
-        # The warm-up is as long in both.
-        times = f"--steps {parts * between} --set train.warmup={0.4 / parts:g}"
-        every = f"--set train.evaluate_every={between} --set train.checkpoint_every={parts * between // 2}"
-        items.append(Item(f"T-{name}", f"{PUBLISHED} {common} {times} {every} {settings}", 0.006 * parts))
+        settings = {
+            "train.budget": ROW_TOKENS,
+            "train.lr": "1e-3",
+            "train.warmup": 0.4 / parts,
+            "train.schedule": "constant",
+            "train.evaluate_every": between,
+            "train.checkpoint_every": parts * between // 2,
+            "dev.rows": 256,
+            "dev.mask_rate": 0.15,
+        } | changes
+        words = " ".join(f"--set {key}={value}" for key, value in settings.items())
+        common = f"--data DATA/text --tokenizer DATA/tokenizer.json --seed 0 --steps {parts * between}"
+        items.append(Item(f"T-{name}", f"bert --published {common} {words}", 0.006 * parts))
     return items
 
 
@@ -749,7 +751,7 @@ def table(arguments: argparse.Namespace) -> None:
     """Compute the figures of all results that are there, print them, and write them to the rows of a page."""
     commit, _ = current_commit()
     figures = Figures(arguments.commit or commit, arguments.measured or commit, arguments.machine, f"{MEASURE} ")
-    for add in (_add_rates, _add_footing, _add_context, _add_new_york, _add_orders, _add_memory, _add_ablation):
+    for add in (_add_rates, _add_footing, _add_context, _add_new_york, _add_orders, _add_memory, _add_ablation, _add_search):
         add(figures, arguments.out)
     for row in figures.rows:
         print(f"{row.table:<22} {row.row:<40} {row.column:<24} {in_full(row)}")
@@ -873,6 +875,23 @@ def _add_ablation(figures: Figures, out: Path) -> None:
             figures.add("running-ablation", title, "per byte", found["per_byte"], command)
             away = (found["per_byte"] - mean(seeds)) / stdev(seeds)
             figures.add("running-ablation", title, "SDs from XLNet", away, TABLE, unit="", digits=1)
+
+
+def _add_search(figures: Figures, out: Path) -> None:
+    """Dev losses by tokens, and the tokens at the first dev loss that has left the plateau."""
+    plateau = found_in(out / "masked-unigram", "own")
+    if plateau is None:
+        return
+    figures.add("take-off", "frequencies of pieces", "dev loss", plateau["loss"], f"{MEASURE} masked-unigram", digits=3)
+    for item in search_items():
+        if losses := list(dev_losses(out / item.name).values()):
+            command, row = train_command(item, Path("DATA"), Path("OUT"), ""), item.name.removeprefix("T-")
+            for column, number in (("0.25 M", 2), ("0.5 M", 4), ("1 M", 8)):
+                if len(losses) >= number:
+                    figures.add("take-off", row, column, losses[number - 1], command, digits=3)
+            left = [number for number, loss in enumerate(losses, 1) if loss <= plateau["loss"] - TAKE_OFF]
+            if left:
+                figures.add("take-off", row, "take-off", left[0] / 8, command, unit="M tokens", digits=3)
 
 
 @reads_runs
