@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ from ramify.recipes import RECIPES
 from ramify.report import write_report
 from ramify.runs import execute, kind_for, read_run
 from ramify.runs.packed_text.run import PackedTextRun
+from ramify.tasks.masked_lm import MaskedLMConfig
+from ramify.training.config import TrainConfig
 from ramify.training.metrics_log import read_metrics
 
 WORDS = [
@@ -284,6 +287,39 @@ def test_published_schedules():
     assert RECIPES["bert"]("data", size="paper", max_tokens=512).task.max_predictions == 77
     assert roberta.stages[0].budget * roberta.stages[0].accumulate == 8192 * 512
     assert (roberta.task.max_predictions, roberta.task.next_sentence, roberta.tokenizer.kind) == (None, 0.0, "bpe")
+
+
+LAYERS = {"small": (128, 2, 2, 512), "base": (256, 4, 4, 1024)}
+RATES = {"small": 1e-3, "base": 5e-4}
+
+
+@pytest.mark.parametrize("size", LAYERS)
+def test_published_recipes(size):
+    """Every setting of the published training, which one flag restores at the sizes for little text."""
+    sizes = dict(zip(("dim", "num_layers", "num_heads", "ffn_dim"), LAYERS[size], strict=True))
+    stage = TrainConfig(steps=2000, budget=4096, lr=RATES[size], warmup=0.1, betas=(0.9, 0.999))
+    bert, roberta = (RECIPES[name]("data", size=size, published=True) for name in ("bert", "roberta"))
+    assert bert.model == BertConfig(**sizes, norm="post", position="learned", pooling="pooler", max_tokens=128)
+    losses = {"head": "bert", "comment_loss": "token", "loss_norm": "tokens", "mask_rate": 0.15}
+    assert bert.task == MaskedLMConfig(**losses, next_sentence=1.0, max_predictions=20)
+    assert bert.stages == (stage,)
+    assert roberta.model == BertConfig(**sizes, norm="post", position="learned", type_vocab_size=0, max_tokens=128, eps=1e-5)
+    assert roberta.task == MaskedLMConfig(**losses)
+    assert roberta.stages == (replace(stage, betas=(0.9, 0.98)),)
+
+
+@pytest.mark.parametrize("recipe", ["bert", "roberta"])
+def test_small_sizes_learn_sooner_than_as_published(recipe):
+    """The default reads as many tokens, in the same rows and with the same tokenizer."""
+    for size in LAYERS:
+        own, published = (RECIPES[recipe]("data", size=size, published=flag) for flag in (False, True))
+        assert own.model == replace(published.model, position="relative")
+        assert own.stages[0].steps * own.stages[0].budget == pytest.approx(2000 * 4096)
+        changed = {"model": published.model, "stages": published.stages, "task": published.task}
+        assert replace(own, **changed) == published
+    assert RECIPES[recipe]("data", size="paper") == RECIPES[recipe]("data", size="paper", published=True)
+    comments = RECIPES["bert"]("data", rows="comments")
+    assert comments.model.position == "learned"
 
 
 # --- refusals -----------------------------------------------------------------------------------------------------------------
