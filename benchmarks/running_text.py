@@ -125,27 +125,34 @@ LEARNED = {
     "roberta": (2 * SHORT, (0,), f"roberta {BUDGET} --set train.lr=RATE"),
     "forward": (2 * SHORT, (0,), f"xlnet --order forward {STREAMS} --set train.lr=1e-3"),
 }
-"""Experiment M, models that have left the plateau: updates, seeds and recipe of each. XLNet has the rates that group L chose;
-the new recipe of BERT, whose rate RoBERTa shares, and DAE have rates of their own, chosen by group R."""
+"""Experiment M, models that have left the plateau: updates of `ROW_TOKENS`, seeds and recipe of each. XLNet has the rate that
+group L chose; the new recipe of BERT, whose rate RoBERTa shares, and DAE have rates of their own, chosen by group R."""
 RATES_OF = {"bert": "bert", "dae": "dae", "roberta": "bert"}
 """The model of group R whose rate a model of experiment M takes."""
 NEW_RATES = {"bert": ("5e-4", "1e-3", "2e-3"), "dae": RATES}
 
 
 def learned_items() -> list[Item]:
-    """The runs of group R, of 1 M tokens each, and of experiment M."""
-    common = "--data DATA/text --tokenizer DATA/tokenizer.json --set dev.rows=256"
+    """The runs of group R, of 1 M tokens each, and of experiment M. All have a dev loss after every 500 k tokens or fewer."""
     items = []
+
+    def add(name: str, recipe: str, updates: int, seed: int, between: int, **options: Any) -> None:
+        items.append(
+            Item(
+                name,
+                f"{recipe} --data DATA/text --tokenizer DATA/tokenizer.json --steps {updates} --seed {seed} "
+                f"--set train.evaluate_every={between} --set train.checkpoint_every=244 --set dev.rows=256",
+                0.05 * updates / SHORT,
+                **options,
+            )
+        )
+
     for model, rates in NEW_RATES.items():
         for rate in rates:
-            recipe = LEARNED[model][2].replace("RATE", rate)
-            times = f"--steps {SHORT} --seed 0 --set train.evaluate_every=61 --set train.checkpoint_every=244"
-            items.append(Item(f"R-{model}-{rate}", f"{recipe} {common} {times}", 0.05))
+            add(f"R-{model}-{rate}", LEARNED[model][2].replace("RATE", rate), SHORT, 0, 61)
     for model, (updates, seeds, recipe) in LEARNED.items():
-        times = f"--steps {updates} --set train.evaluate_every=244 --set train.checkpoint_every=244"
         for seed in seeds:
-            train = f"{recipe} {common} {times} --seed {seed}"
-            items.append(Item(f"M-{model}-{seed}", train, 0.05 * updates / SHORT, RATES_OF.get(model, ""), _own(model)))
+            add(f"M-{model}-{seed}", recipe, updates, seed, 244, rate_of=RATES_OF.get(model, ""), scores=_own(model))
     return items
 
 
@@ -751,7 +758,17 @@ def table(arguments: argparse.Namespace) -> None:
     """Compute the figures of all results that are there, print them, and write them to the rows of a page."""
     commit, _ = current_commit()
     figures = Figures(arguments.commit or commit, arguments.measured or commit, arguments.machine, f"{MEASURE} ")
-    for add in (_add_rates, _add_footing, _add_context, _add_new_york, _add_orders, _add_memory, _add_ablation, _add_search):
+    for add in (
+        _add_rates,
+        _add_footing,
+        _add_context,
+        _add_new_york,
+        _add_orders,
+        _add_memory,
+        _add_ablation,
+        _add_search,
+        _add_learned,
+    ):
         add(figures, arguments.out)
     for row in figures.rows:
         print(f"{row.table:<22} {row.row:<40} {row.column:<24} {in_full(row)}")
@@ -882,16 +899,31 @@ def _add_search(figures: Figures, out: Path) -> None:
     plateau = found_in(out / "masked-unigram", "own")
     if plateau is None:
         return
-    figures.add("take-off", "frequencies of pieces", "dev loss", plateau["loss"], f"{MEASURE} masked-unigram", digits=3)
+    figures.add("take-off", "frequencies of pieces", "0.25 M", plateau["loss"], f"{MEASURE} masked-unigram", digits=3)
     for item in search_items():
         if losses := list(dev_losses(out / item.name).values()):
-            command, row = train_command(item, Path("DATA"), Path("OUT"), ""), item.name.removeprefix("T-")
+            command, row = train_command(item, Path("DATA"), Path("OUT"), ""), item.name.removeprefix("T-").replace("-", " ")
             for column, number in (("0.25 M", 2), ("0.5 M", 4), ("1 M", 8)):
                 if len(losses) >= number:
                     figures.add("take-off", row, column, losses[number - 1], command, digits=3)
-            left = [number for number, loss in enumerate(losses, 1) if loss <= plateau["loss"] - TAKE_OFF]
-            if left:
+            if left := [number for number, loss in enumerate(losses, 1) if loss <= plateau["loss"] - TAKE_OFF]:
                 figures.add("take-off", row, "take-off", left[0] / 8, command, unit="M tokens", digits=3)
+
+
+def _add_learned(figures: Figures, out: Path) -> None:
+    """Own losses and the common footing of experiment M, with the spread over seeds."""
+    known = {item.name: item for item in learned_items()}
+    for model, (_, seeds, _) in LEARNED.items():
+        scores = {seed: found for seed in seeds if (found := found_in(out / f"M-{model}-{seed}", "own"))}
+        if not scores:
+            continue
+        command = score_command(known[f"M-{model}-0"], "own", Path("DATA"), Path("OUT")).replace(
+            f"M-{model}-0", f"M-{model}-SEED"
+        )
+        for column, key in (("own loss", "loss"), ("per byte", "per_byte"), ("per token", "per_token")):
+            values = [found[key] for found in scores.values()]
+            spread = stdev(values) if len(values) > 1 else None
+            figures.add("running-learned", TITLES[model], column, mean(values), command, seeds=list(scores), spread=spread)
 
 
 @reads_runs

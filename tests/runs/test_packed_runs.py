@@ -309,14 +309,11 @@ def test_published_recipes(size):
 
 
 @pytest.mark.parametrize("recipe", ["bert", "roberta"])
-def test_small_sizes_learn_sooner_than_as_published(recipe):
-    """The default reads as many tokens, in the same rows and with the same tokenizer."""
+def test_small_sizes_read_distances(recipe):
+    """The default differs from the published training in nothing else."""
     for size in LAYERS:
         own, published = (RECIPES[recipe]("data", size=size, published=flag) for flag in (False, True))
-        assert own.model == replace(published.model, position="relative")
-        assert own.stages[0].steps * own.stages[0].budget == pytest.approx(2000 * 4096)
-        changed = {"model": published.model, "stages": published.stages, "task": published.task}
-        assert replace(own, **changed) == published
+        assert own == replace(published, model=replace(published.model, position="relative"))
     assert RECIPES[recipe]("data", size="paper") == RECIPES[recipe]("data", size="paper", published=True)
     comments = RECIPES["bert"]("data", rows="comments")
     assert comments.model.position == "learned"
