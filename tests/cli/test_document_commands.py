@@ -295,7 +295,7 @@ def test_nearest_reads_vectors_from_a_file(agent, letters, level, tmp_path, monk
     data = ("--data", letters.path, "--level", level)
     call("embed", agent, *data, "--out", tmp_path / "v.parquet", "--with", "text")
     expected = answer("nearest", agent, *data, "--query", "The rope broke.")
-    monkeypatch.setattr(pipeline, "index_documents", None)
+    monkeypatch.setattr(pipeline.AnyDocumentPipeline, "vectors_of", None)
     found = answer("nearest", agent, *data, "--query", "The rope broke.", "--vectors", tmp_path / "v.parquet")
     for own, other in zip(found["nearest"], expected["nearest"], strict=True):
         assert own == other | {"score": pytest.approx(other["score"], abs=1e-6)}
@@ -323,9 +323,9 @@ def test_nearest_refuses_vectors_of_something_else(agent, letters, tmp_path):
     pq.write_table(table.drop_columns("vector"), file)
     assert "is not a complete Parquet file" in refused(*paragraph)
     pq.write_table(table.replace_schema_metadata(None), file)
-    assert "is not a complete Parquet file of the vectors of documents" in refused(*paragraph)
+    assert "is not a complete Parquet file of vectors" in refused(*paragraph)
     file.write_text("no table")
-    assert "is not a complete Parquet file of the vectors of documents" in refused(*paragraph)
+    assert "is not a complete Parquet file of vectors" in refused(*paragraph)
     file.unlink()
     assert "is no file" in refused(*paragraph)
     lines = tmp_path / "letters.jsonl"
@@ -343,7 +343,7 @@ def test_nearest_refuses(agent, letters):
     assert "no chapter, but a sentence" in refusal(
         "nearest", agent, *data, "--level", "chapter", "--node", "1.1.1", "--tree", "harbour-1"
     )
-    assert "--query holds no text" in refusal("nearest", agent, *data, "--query", "  ")
+    assert "the query '  ' holds no text" in refusal("nearest", agent, *data, "--query", "  ")
 
 
 # --- bad input ------------------------------------------------------------------------------------------------------------
@@ -435,6 +435,9 @@ def test_the_next_command_names_a_split_with_documents(tmp_path, monkeypatch):
     command = re.search(r"next: ramify (.*)", err)[1].split()
     assert command[-2:] == ["--split", "all"]
     assert "1 document of" in call(*command, "--rows", 4).stdout
+    levels = answer(*command, "--rows", 4, "--levels", "paragraph, chapter")["levels"]
+    assert [level for level, measures in levels.items() if measures] == ["sentence", "paragraph", "chapter"]
+    assert "levels=verse names verse, which the model does not have" in refusal(*command, "--levels", "verse")
 
 
 def test_other_inputs_are_refused(agent, letters, text, tmp_path):

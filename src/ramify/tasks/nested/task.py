@@ -67,14 +67,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
 
     fresh = ("queues", "watch")
     """Nodes of other data, and the levels that learned in the course of another run."""
-    optional = (
-        "collection.states.norm",
-        "centres",
-        "reconstruction_spaces",
-        "mlm_spaces",
-        "sibling_paths",
-        "foreign_heads",
-    )
+    optional = ("centres", "reconstruction_spaces", "mlm_spaces", "sibling_paths", "foreign_heads", "collection.states.norm")
     """Modules that depend on settings, and start without an effect or anew."""
     backbone: Agent
     config: NestedAutoencoderConfig
