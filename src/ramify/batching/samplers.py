@@ -109,8 +109,8 @@ class Units(Sampler):
     """Makes every micro-batch of units of many documents, and visits each unit once per epoch.
 
     A micro-batch has `number` units, or a few more if the units cannot be divided equally. They are from at least half as many
-    documents. Examples that stand apart are micro-batches of their own. Every rank has as many of both kinds as any other, and all ranks
-    have the same kind at the same time; where one is missing, a micro-batch is empty.
+    documents. Examples that stand apart are micro-batches of their own. Every rank has as many of both kinds as any other, and
+    all ranks have the same kind at the same time; where one is missing, a micro-batch is empty.
     """
 
     def __init__(
