@@ -899,11 +899,13 @@ def _add_search(figures: Figures, out: Path) -> None:
     plateau = found_in(out / "masked-unigram", "own")
     if plateau is None:
         return
-    figures.add("take-off", "frequencies of pieces", "0.25 M", plateau["loss"], f"{MEASURE} masked-unigram", digits=3)
+    columns = {"0.25 M": 2, "0.5 M": 4, "1 M": 8}
+    for column in columns:
+        figures.add("take-off", "frequencies of pieces", column, plateau["loss"], f"{MEASURE} masked-unigram", digits=3)
     for item in search_items():
         if losses := list(dev_losses(out / item.name).values()):
             command, row = train_command(item, Path("DATA"), Path("OUT"), ""), item.name.removeprefix("T-").replace("-", " ")
-            for column, number in (("0.25 M", 2), ("0.5 M", 4), ("1 M", 8)):
+            for column, number in columns.items():
                 if len(losses) >= number:
                     figures.add("take-off", row, column, losses[number - 1], command, digits=3)
             if left := [number for number, loss in enumerate(losses, 1) if loss <= plateau["loss"] - TAKE_OFF]:
