@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 MODELS = {
     "shipped": "this model",
-    "bert": "BERT of equal parameters, data and tokens, without context",
+    "bert": "BERT of equal parameters, without context",
     "paper": "shipped earlier: the paper's design, 8 M tokens",
     "additions": "shipped before: the additions, 4 M tokens, texts of 128 pieces",
 }
@@ -138,6 +138,8 @@ def _file(out: Path, label: str, pieces: int, reading: str) -> Path:
 def _keep_curve(folder: Path, out: Path) -> None:
     """Write the dev losses of a run, each with the mean train loss since the one before, by epoch."""
     from ramify.runs import read_run
+    from ramify.runs.curves import train_loss
+    from ramify.tasks.masked_lm import MaskedLM
 
     run_folder = folder if (folder / "run.json").exists() else folder.parent
     if not (run_folder / "run.json").exists() or (out / "curve.jsonl").exists():
@@ -147,7 +149,7 @@ def _keep_curve(folder: Path, out: Path) -> None:
     losses: list[float] = []
     lines = []
     for record in read_metrics(run_folder):
-        losses.append(record["masked_lm"])
+        losses.append(train_loss(record, MaskedLM.main_loss))
         if "dev_loss" in record:
             epochs = record["target_tokens"] / epoch
             lines.append({"epochs": epochs, "train": float(np.mean(losses)), "dev": record["dev_loss"]})
