@@ -17,6 +17,7 @@ and says `reading` and `seen` for `input` and `context`.
 """
 
 import argparse
+import itertools
 import json
 import re
 import shutil
@@ -43,43 +44,37 @@ from tables import in_full
 if TYPE_CHECKING:
     from ramify.inference.fill_mask import MaskFiller
 
-MODELS = {
-    "shipped": "this model",
-    "bert": "BERT of equal parameters, without context",
-    "paper": "shipped earlier: the paper's design, 8 M tokens",
-    "additions": "shipped before: the additions, 4 M tokens, texts of 128 pieces",
-}
 SHIPPED = "shipped"
+MODELS = {SHIPPED: "this model", "bert": "BERT", "paper": "earlier, 8 M tokens", "additions": "earlier, 4 M tokens"}
 READINGS = {
     "own": "",
-    "own-cache": ", with a cache of the ancestors' words",
+    "own-cache": ", with cache",
     "mismatched": ", another tree's ancestors",
     "none": ", no context",
-    "none-cache": ", no context, with the cache",
+    "none-cache": ", no context, with cache",
 }
 """The own context of a model, other contexts of the shipped one, and mixtures with a unigram model of the ancestors' words."""
 
-PIECES = (256, 128)
-"""The numbers of pieces up to which texts are read."""
 RATE = 0.15
 
 
 class TestSet(NamedTuple):
-    """Comments to score, and the name of their trees in tables."""
+    """Comments to score."""
 
-    said: str
     split: Split
     draws: int
+    pieces: tuple[int, ...]
+    """The numbers of pieces up to which texts are read."""
     comments: int = 0
     """The first trees that hold so many comments; 0: all."""
 
 
 SETS = {
-    "open": TestSet("test trees of its own data", "test", 8),
-    "demo": TestSet("discussions of the demo", "all", 8),
-    "modes": TestSet("other change-my-view discussions", "all", 4),
-    "reddit": TestSet("reddit-college", "test", 4, 4000),
-    "iac": TestSet("iac-4forums", "test", 4, 4000),
+    "open": TestSet("test", 8, (256, 128)),
+    "demo": TestSet("all", 8, (256, 128)),
+    "modes": TestSet("all", 4, (256,)),
+    "reddit": TestSet("test", 4, (256,), comments=4000),
+    "iac": TestSet("test", 4, (256,), comments=4000),
 }
 
 
@@ -97,9 +92,9 @@ def score(arguments: argparse.Namespace) -> None:
         raise RamifyError(f"{', '.join(folders.values())} have different tokenizers, so their masks would differ.")
     for name, folder in folders.items():
         _keep_curve(Path(folder), arguments.out / name)
-        for pieces in PIECES:
-            if pieces <= pipelines[name].backbone.config.max_tokens:
-                for label in arguments.sets:
+        for label in arguments.sets:
+            for pieces in SETS[label].pieces:
+                if pieces <= pipelines[name].backbone.config.max_tokens:
                     _score(pipelines[name], arguments.data, label, pieces, arguments.out / name, controls=name == SHIPPED)
 
 
@@ -196,29 +191,21 @@ def table(arguments: argparse.Namespace) -> None:
     commit, _ = current_commit()
     figures = Figures(arguments.commit or commit, arguments.commit or commit, arguments.machine)
     scored, command = Scored(arguments.out), "python benchmarks/shipped.py table --out benchmarks/scores/shipped.parquet"
-    for label, test in SETS.items():
-        for pieces in PIECES:
-            column = f"first {pieces} pieces"
-            for model, said in MODELS.items():
-                for reading, how in READINGS.items():
-                    if scores := scored.of(model, label, pieces, reading):
-                        mixed = reading.endswith("-cache")
-                        note = (
-                            f"weight of the cache {scored.weight(model, label, pieces, reading):g}, chosen on dev"
-                            if mixed
-                            else ""
-                        )
-                        figures.add(
-                            f"tree-losses-{label}", f"{said}{how}", column, scores.summary()["loss"], command, note=note
-                        )
-            if own := scored.of(SHIPPED, label, pieces):
-                for rival, scores in scored.rivals(label, pieces):
-                    saved = describe(gain(own, scores))["all"]
-                    figures.add(f"tree-saved-{label}", rival, column, saved["value"], command, interval=saved)
-                masked = int(own.count.sum())
-                figures.add("tree-masked", test.said, column, masked, command, unit="masked tokens", digits=0)
+    for label, pieces in ((label, pieces) for label, test in SETS.items() for pieces in test.pieces):
+        column = f"{label}, {pieces}"
+        for model, reading in itertools.product(MODELS, READINGS):
+            if scores := scored.of(model, label, pieces, reading):
+                mixed = reading.endswith("-cache")
+                note = f"weight of the cache on {column}: {scored.weight(model, label, pieces, reading):g}" if mixed else ""
+                row = f"{MODELS[model]}{READINGS[reading]}"
+                figures.add("tree-losses", row, column, scores.summary()["loss"], command, note=note)
+        if own := scored.of(SHIPPED, label, pieces):
+            for rival, scores in scored.rivals(label, pieces):
+                saved = describe(gain(own, scores))["all"]
+                figures.add("tree-saved", rival, column, saved["value"], command, interval=saved)
+            figures.add("tree-masked", "masked tokens", column, int(own.count.sum()), command, unit="", digits=0)
     for row in figures.rows:
-        print(f"{row.table:<20} {row.row:<90} {row.column:<16} {in_full(row)}")
+        print(f"{row.table:<12} {row.row:<50} {row.column:<12} {in_full(row)}")
     if arguments.rows is not None:
         replace_rows(arguments.rows, figures.rows)
 

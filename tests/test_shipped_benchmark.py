@@ -30,13 +30,13 @@ def scored(tmp_path_factory):
     """A small shipped model and a BERT, their scores, and the table of these."""
     folder = tmp_path_factory.mktemp("benchmark")
     data = folder / "open"
-    Path(built(discussions(16, 6), folder, split=(0.4, 0.3, 0.3)).path).rename(data)
+    Path(built(discussions(12, 5), folder, split=(0.4, 0.3, 0.3)).path).rename(data)
     run = recipe.shipped(str(data)).changed(TINY | FEW | {"tokenizer.vocab_size": "200"})
     execute(run, folder / "tree", cpu=True)
-    recipe.pack(folder / "tree", str(data), folder / "packed")
+    recipe.pack(folder / "tree", str(data), folder / "tree" / "packed")
     text = bert(str(data), rows="comments", tokenizer=str(folder / "tree"), max_tokens=256)
     execute(text.changed(TINY | FEW | {"input.max_context": "8"}), folder / "bert", cpu=True)
-    models = [f"shipped={folder / 'packed'}", f"bert={folder / 'bert'}"]
+    models = [f"shipped={folder / 'tree' / 'packed'}", f"bert={folder / 'bert'}"]
     benchmark.main(["score", "--data", str(folder), "--out", str(folder / "out"), "--sets", "open", "--", *models])
     benchmark.main(["keep", "--out", str(folder / "out"), "--to", str(folder / "scores.parquet")])
     return folder
@@ -50,11 +50,11 @@ def test_rows_come_from_the_scores(scored):
     text = Scores.load(scored / "out" / "bert" / "open-256-own.npz")
     assert own.count.tolist() == text.count.tolist()
     losses = [float(scores.summary()["loss"]) for scores in (own, text)]
-    assert float(found["tree-losses-open.this_model.first_256_pieces"].value) == pytest.approx(losses[0], abs=1e-4)
-    saved = found["tree-saved-open.over_bert_of_equal_parameters_without_context.first_256_pieces"]
+    assert float(found["tree-losses.this_model.open_256"].value) == pytest.approx(losses[0], abs=1e-4)
+    saved = found["tree-saved.over_bert.open_256"]
     assert float(saved.value) == pytest.approx(losses[1] - losses[0], abs=1e-4)
     assert saved.interval is not None
-    assert {row.note for row in found.values() if "cache" in row.row and row.table.startswith("tree-losses")} != {""}
+    assert {row.note for row in found.values() if "cache" in row.row and row.table == "tree-losses"} != {""}
 
 
 def test_a_picture_shows_the_curves_by_epoch(scored):
@@ -65,9 +65,9 @@ def test_a_picture_shows_the_curves_by_epoch(scored):
 
 def test_ship_replaces_the_model_and_marks_its_results(scored, tmp_path, monkeypatch):
     monkeypatch.setattr(benchmark, "CHECKPOINT", tmp_path)
-    benchmark.main(["ship", str(scored / "packed")])
+    benchmark.main(["ship", str(scored / "tree" / "packed")])
     for file in ("config.json", "model.safetensors", "tokenizer.json"):
-        assert (tmp_path / file).read_bytes() == (scored / "packed" / file).read_bytes()
+        assert (tmp_path / file).read_bytes() == (scored / "tree" / "packed" / file).read_bytes()
     card = (tmp_path / "README.md").read_text("utf-8")
     assert card.endswith("## Held-out results\n\n<!-- block: checkpoint-held-out -->\n<!-- /block -->\n")
     assert json.loads((tmp_path / "config.json").read_text())["task"]["mask_rate"] == 0.15
