@@ -1,4 +1,4 @@
-"""Batches of units of many documents: every unit once, enough documents in each, equally many batches of both kinds per rank."""
+"""Batches of units of many documents: every unit once, enough documents in each, equally many batches per rank."""
 
 import numpy as np
 import pytest

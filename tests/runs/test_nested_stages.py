@@ -3,11 +3,12 @@
 import os
 import shutil
 import signal
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import ramify
 from fixtures import built
@@ -88,3 +89,153 @@ def test_each_stage_teaches_its_part(store, tmp_path):
     assert model.backbone.encoder(0).token_skip.is_fitted
     for name, tensor in model.task.state_dict().items():
         assert torch.isfinite(tensor.double()).all(), name
+
+
+def test_each_stage_changes_its_parameters_alone(store, tmp_path):
+    """What is frozen has the same bits at the end of a stage, weight decay or not."""
+    run = small(store, steps=2, train__weight_decay="0.5", train__checkpoint_every="2")
+    out, weights = tmp_path / "run", []
+
+    def keep(record):
+        if record["step"] % 2 == 0 and record["step"]:
+            weights.append({name: tensor.clone() for name, tensor in prepared[0].task.state_dict().items()})
+
+    prepared = []
+    execute(run, out, cpu=True, begin=prepared.append, report=keep)
+    task = prepared[0].task
+    above, decoder, everything = (moved(*pair) for pair in pairwise(weights))
+    parameters = {name for name, _ in task.named_parameters()}
+    assert all(task.level_of(name) >= 1 or "token_skip" in name for name in above)
+    assert {"backbone.encoders.0.token_skip.table.weight", "backbone.encoders.0.token_skip.mean"} <= above
+    assert decoder & parameters == {name for name in parameters if task.decodes(name) and task.level_of(name) == 0}
+    assert "backbone.encoders.0.compressor.weight_ih_l0" in everything or any(
+        "encoders.0.compressor" in name for name in everything
+    )
+
+
+@pytest.mark.parametrize("after", [3, 6, 10])
+def test_stopped_and_resumed_runs_are_equal_to_the_bit(store, tmp_path, after):
+    """In every stage, and with the vectors that are kept."""
+    run = small(store, steps=3, train__evaluate_every="0", model__dropout="0.2")
+    execute(run, tmp_path / "straight", cpu=True)
+    out = tmp_path / "stopped"
+
+    def interrupt(record):
+        if record["step"] == after:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    _, progress = execute(run, out, cpu=True, report=interrupt)
+    assert after <= progress.step < 12
+    execute(run, out, cpu=True, resume=True)
+    before, again = (load_file(folder / "model.safetensors") for folder in (tmp_path / "straight", out))
+    assert before.keys() == again.keys()
+    assert not moved(before, again)
+    losses = [[record["loss"] for record in read_metrics(folder)] for folder in (tmp_path / "straight", out)]
+    assert losses[0] == losses[1]
+    assert len(losses[0]) == 12
+
+
+def kept(store):
+    return sorted(store.path.glob("vectors-*"))
+
+
+def test_vectors_are_computed_once_and_not_for_another_model(store, tmp_path, sentences):
+    def train(name, init=sentences):
+        execute(small(store, init, steps=1, seed="1" if name == "other" else "0"), tmp_path / name, cpu=True)
+
+    train("first")
+    # Of train and dev.
+    folders = kept(store)
+    assert len(folders) == 2
+    times = [(folder / "vectors.npy").stat().st_mtime_ns for folder in folders]
+    train("second")
+    assert kept(store) == folders
+    assert [(folder / "vectors.npy").stat().st_mtime_ns for folder in folders] == times
+    other = tmp_path / "init"
+    shutil.copytree(sentences, other)
+    tensors = load_file(other / "model.safetensors")
+    tensors["backbone.encoders.0.states.segments"] += 1
+    save_file(tensors, other / "model.safetensors", {"format": "pt"})
+    train("third", other)
+    assert len(kept(store)) == 4
+
+
+def test_vectors_of_other_data_are_refused(store, tmp_path, sentences):
+    execute(small(store, sentences, steps=1), tmp_path / "first", cpu=True)
+    one, other = kept(store)
+    shutil.rmtree(one)
+    shutil.copytree(other, one)
+    with pytest.raises(RamifyError, match=rf"{one.name} is damaged \(it holds vectors of other data or of another model\)"):
+        execute(small(store, sentences, steps=1), tmp_path / "second", cpu=True)
+
+
+def test_a_start_from_sentences(store, tmp_path, sentences):
+    """Their weights are taken, and options and levels that they lack are fresh."""
+    run = small(store, sentences)
+    assert (run.model.dims[:2], run.model.max_children[0], run.model.token_skip) == ((8, 12), 6, True)
+    prepared = run.prepare(tmp_path / "none")
+    assert prepared.roles == (Role.ABOVE, Role.DECODER, Role.ALL)
+    saved = load_file(sentences / "model.safetensors")
+    own = prepared.task.state_dict()
+    assert all(torch.equal(own[name], tensor) for name, tensor in saved.items())
+    assert prepared.task.names == ("token", "sentence", "paragraph", "document")
+    _, progress = execute(run, tmp_path / "run", cpu=True)
+    assert progress.step == 6
+    later = load_file(tmp_path / "run" / "model.safetensors")
+    assert moved(saved, later)
+
+
+def test_the_best_weights_are_those_of_the_last_stage(store, tmp_path):
+    """Dev losses of stages that teach different parts are not compared."""
+    _, progress = execute(small(store, steps=2), tmp_path / "run", cpu=True)
+    assert progress.best_step is not None
+    assert progress.best_step > 6
+
+
+def test_roles():
+    every = (Role.LOWEST, Role.ABOVE, Role.DECODER, Role.ALL)
+    assert stages.roles(None, "", 3) == (Role.ALL,) * 3
+    assert stages.roles("sentence", "", 4) == every
+    assert stages.roles("sentence", "", 2) == every[:2]
+    assert stages.roles("sentence", "somewhere", 1) == (Role.ABOVE,)
+    with pytest.raises(RamifyError, match=r"task\.frozen=sentence has 3 stages \(above, decoder, all\), but the run has 4"):
+        stages.roles("sentence", "somewhere", 4)
+
+
+# --- refusals -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("frozen", "init_levels", "message"),
+    [
+        ("line", None, r"task\.frozen=line is no level of the model\. Its levels are sentence, paragraph, document"),
+        ("document", None, r"task\.frozen=document is the highest level, so no level would learn"),
+        ("paragraph", ("sentence",), r"task\.frozen=paragraph is no level of the model in --init, which has sentence\."),
+    ],
+)
+def test_levels_that_cannot_be_frozen(frozen, init_levels, message):
+    with pytest.raises(RamifyError, match=message):
+        stages.frozen_levels(frozen, ("sentence", "paragraph", "document"), init_levels)
+
+
+def test_a_start_from_other_levels_is_refused(store, sentences):
+    run = RECIPES["agent"](str(store.path))
+    with pytest.raises(RamifyError, match=r"has the levels sentence, but the model has line, document\. Start from"):
+        type(run)(recipe="agent", data="", model=run.model.with_levels(("line", "document"))).sized(str(sentences))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"task__queue": "8"},
+            r"task\.queue=8 adds candidates from earlier weights to batches of train\.units=4.*Set task\.queue=0",
+        ),
+        ({"train__units": "100"}, r"train\.units=100 is more than the \d+ units of the training documents"),
+        ({"task__replacement": "other_document"}, r"task\.replacement=other_document finds no other document"),
+    ],
+)
+def test_settings_that_do_not_fit(store, tmp_path, settings, message):
+    with pytest.raises(RamifyError, match=message):
+        execute(small(store, **settings), tmp_path / "run", cpu=True)
+    assert not (tmp_path / "run" / "run.json").exists()

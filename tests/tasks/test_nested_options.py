@@ -90,7 +90,7 @@ def test_losses_of_cosines(queue, classes, ends, training):
     levels, vectors = encoded_levels(own, batch), own.backbone(batch).nodes
     queued = [(q.vectors[: len(q) * training].clone(), q.content[: len(q) * training].tolist()) for q in own.queues]
     running = [centre.mean.clone() for centre in own.centres]
-    found = losses(own, batch)
+    found = {name: float(loss.detach()) for name, loss in losses(own, batch).items()}
     for number in (1, 2):
         encoded, rows, draws = levels[number], batch.levels[number], batch.draws[number]
         candidates = torch.cat([own.backbone.encoder(number).table.weight, vectors[number - 1], queued[number - 1][0]]).detach()
@@ -107,12 +107,12 @@ def test_losses_of_cosines(queue, classes, ends, training):
         labels = [content[slot] for slot in rows.slots[places].tolist()]
         space = own.reconstruction_spaces[number - 1]
         expected += naive_cross_entropy(space, centre, states[places], candidates[first:], content[first:], labels)
-        assert float(found[f"reconstruction_{own.names[number + 1]}"]) == pytest.approx(expected, abs=1e-9)
+        assert found[f"reconstruction_{own.names[number + 1]}"] == pytest.approx(expected, abs=1e-9)
         first = NUM_MARKS if classes == "children" else 0
         labels = [content[slot] for slot in rows.slots[draws.masked].tolist()]
         states, space = own.masked_states(encoded, draws).detach(), own.mlm_spaces[number - 1]
         expected = naive_cross_entropy(space, centre, states, candidates[first:], content[first:], labels)
-        assert float(found[f"mlm_{own.names[number]}"]) == pytest.approx(expected, abs=1e-9)
+        assert found[f"mlm_{own.names[number]}"] == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_fresh_space_has_identities_and_a_temperature_of_a_tenth():

@@ -135,7 +135,7 @@ class DocumentBatch(AnyBatch):
     """The rows of every level, from the lowest. The children of the lowest rows are tokens.
 
     If there are `parts`, the children of the lowest rows are the vectors of the parts' highest rows, one part after the other:
-    the graph of all would be too large. The parts have losses of their own if they are `chunks`: rows of the lowest level, which
+    the graph of all would be too large. The parts have losses of their own if they are `chunks`: rows of the lowest level that
     occur nowhere else. Otherwise they are the units of a whole document, which are examples, too.
     """
 

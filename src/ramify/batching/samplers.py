@@ -108,8 +108,8 @@ class TokenBudget(Sampler):
 class Units(Sampler):
     """Makes every micro-batch of units of many documents, and visits each unit once per epoch.
 
-    A micro-batch has `number` units, or a few more if the units cannot be divided equally, from at least half as many documents.
-    Examples that stand apart are micro-batches of their own. Every rank has as many of both kinds as any other, and all ranks
+    A micro-batch has `number` units, or a few more if the units cannot be divided equally. They are from at least half as many
+    documents. Examples that stand apart are micro-batches of their own. Every rank has as many of both kinds as any other, and all ranks
     have the same kind at the same time; where one is missing, a micro-batch is empty.
     """
 
@@ -141,7 +141,10 @@ class Units(Sampler):
     def own_steps(self, epoch: int) -> list[Numbers]:
         random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
         batches = [self.units[places] for places in dealt(self.trees, self.number, random)]
-        rounds = [*self._rounds_of(batches, random), *self._rounds_of([self.apart[[n]] for n in range(len(self.apart))], random)]
+        rounds = [
+            *self._rounds_of(batches, random),
+            *self._rounds_of([self.apart[[n]] for n in range(len(self.apart))], random),
+        ]
         return [rounds[place][self.rank] for place in random.permutation(len(rounds))]
 
     def _rounds_of(self, steps: list[Numbers], random: np.random.Generator) -> Iterator[list[Numbers]]:

@@ -169,8 +169,8 @@ class AgentConfig(ModelConfig):
             saved = replace(saved, levels=self.levels, decoder_length=self.decoder_length, **sizes)
         elif known[: len(self.levels)] != self.levels and not set(known) <= set(self.levels):
             raise RamifyError(
-                f"init={checkpoint.source} has the levels {', '.join(known)}, but the model has {', '.join(self.levels)}. Start "
-                "from a model whose levels are the lowest of these."
+                f"init={checkpoint.source} has the levels {', '.join(known)}, but the model has {', '.join(self.levels)}. "
+                "Start from a model whose levels are the lowest of these."
             )
         return replace(saved, **{name: getattr(self, name) for name in (*RATES, *left_out)})
 
@@ -536,8 +536,8 @@ class Agent(AnyBackbone, Encodes):
         return self.encoder(batch.lowest + batch.given - 1).with_tokens(batch.vectors, rows.slots, rows.rows)
 
     def forward(self, batch: DocumentBatch) -> DocumentHidden:
-        """The vectors of all rows. A batch with parts has those of the parts' highest rows first, and a batch with given vectors
-        those of the rows that are not encoded."""
+        """The vectors of all rows. A batch with parts has those of the parts' highest rows first, and a batch with given
+        vectors those of the rows that are not encoded."""
         vectors = self.given(batch)
         nodes = [] if vectors is None else [vectors]
         if batch.parts:

@@ -39,9 +39,9 @@ def agent(
 ) -> "NestedRun":
     """AGENT (Rozental et al. 2019): a vector for every sentence, paragraph, chapter and document that can be decoded again.
 
-    The data set holds documents, such as `ramify data build --format book` makes. The model has all levels of the data. Sentences
-    are trained first, then the levels above on vectors of sentences that are computed once, then the sentences' decoder on the
-    vectors that these levels read, and at last all levels. A million tokens of the second stage take about a CPU minute, and of
+    The data set holds documents, such as `ramify data build --format book` makes. The model has all levels of the data.
+    Sentences are trained first, then the levels above on vectors of sentences that are computed once, then the sentences'
+    decoder on the vectors that these levels read, and at last all levels. A million tokens of the second stage take about a CPU minute, and of
     the other stages ten to forty.
 
     Example: ramify train agent --data data/books --init runs/sentences --out runs/agent
@@ -56,7 +56,8 @@ def agent(
         return _run("agent", data, AgentConfig(), steps or JOINT_STEPS, target_tokens, init, tokenizer, seed)
     if target_tokens:
         raise RamifyError(
-            f"--target-tokens {target_tokens} is for --joint. Set --above-tokens and the tokens of the other stages, or add --joint."
+            f"--target-tokens {target_tokens} is for --joint. Set --above-tokens and the tokens of the other stages, or add "
+            "--joint."
         )
     # Chapters of many books make a batch, and vectors of the tokens' own table learn fast.
     of_units = TrainConfig(

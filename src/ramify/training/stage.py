@@ -61,8 +61,8 @@ class Stage(Generic[ViewT]):
     """The measure that chooses the best weights."""
     make_sampler: MakeSampler[ViewT] = token_budget
     begin: Callable[[], None] | None = None
-    """Prepares what depends on the weights with which the stage starts. Every process calls it, the first one before all others,
-    and also when the stage is resumed."""
+    """Prepares what depends on the weights with which the stage starts. Every process calls it, the first one before all
+    others, and also when the stage is resumed."""
     comparable: bool = True
     """Whether the measure means the same as in the stage before. If not, the best weights are chosen anew."""
 
@@ -105,9 +105,7 @@ def check_stages(task: Task[Any], stages: Sequence[Stage[Any]], learnable: Colle
     check_owners(f"{type(task).__name__}.frozen", task.frozen, names)
     for stage in stages:
         if stage.config.units and stage.make_sampler is not units:
-            raise RamifyError(
-                f"train.units={stage.config.units} applies to runs on nested documents alone. Set train.units=0."
-            )
+            raise RamifyError(f"train.units={stage.config.units} applies to runs on nested documents alone. Set train.units=0.")
         check_patterns(stage.config, names, learnable)
         learning = [name for name in names if name in learnable and learns(stage.config, name)]
         parameters_by_phase(task.phases, stage.config, names, learning)

@@ -29,8 +29,8 @@ CachedVectors = Float[NDArray[np.float32], "row dim"]
 class FrozenVectors:
     """The Compressor's vectors of all rows of a level whose encoder does not learn, and neither do those below it.
 
-    They lie in the store's folder, or in the user's cache folder, under a hash of the weights that make them and of the rows. So
-    runs share them, and a run never reads those of other data or another model. A store in memory keeps them in memory.
+    They lie in the store's folder, or in the user's cache folder, under a hash of the weights that make them and of the rows.
+    So runs share them, and a run never reads those of other data or another model. A store in memory keeps them in memory.
     """
 
     def __init__(self, agent: Agent, collator: DocumentCollator, store: Store, level: int) -> None:

@@ -63,8 +63,8 @@ def held_out_losses(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, float]:
-    """The mean of every loss over the examples of a view (None: all), each weighted as in training. A batch holds up to `budget`
-    tokens, or else so many `units` of different documents (0: the budget decides)."""
+    """The mean of every loss over the examples of a view (None: all), each weighted as in training. A batch holds up to
+    `budget` tokens, or else so many `units` of different documents (0: the budget decides)."""
     chosen = np.arange(len(view)) if examples is None else examples
     sums, done = LossSums(), 0
     with task.evaluating():

@@ -181,9 +181,7 @@ class PreparedNested(PreparedLanguageModel):
         trees = self.store.split("dev")
         return Levels.open(self.store, self.task.tokenizer, self.levels.names, trees) if len(trees) else None
 
-    def _dev_loss(
-        self, config: TrainConfig, role: Role
-    ) -> tuple[Callable[[], dict[str, float]] | None, FrozenVectors | None]:
+    def _dev_loss(self, config: TrainConfig, role: Role) -> tuple[Callable[[], dict[str, float]] | None, FrozenVectors | None]:
         """The measure on the dev split, and the vectors that it reads, if any; None if the split has no documents."""
         if self.dev_levels is None:
             return None, None
@@ -303,14 +301,14 @@ class NestedRun(LanguageModelRun):
 def continued(begun: tuple[str, ...], wanted: tuple[str, ...], levels: tuple[str, ...], init: str) -> tuple[str, ...]:
     """The levels of a run that starts from a model with the levels `begun`: those, or more above them.
 
-    `wanted` are those of the model's settings, and `levels` those that the data has among them. Raises `RamifyError` if the data
-    lacks one.
+    `wanted` are those of the model's settings, and `levels` those that the data has among them. Raises `RamifyError` if the
+    data lacks one.
     """
     if begun == wanted:
         return begun
     if levels[: len(begun)] != begun:
         raise RamifyError(
-            f"--init {init} has the levels {', '.join(begun)}, but the data has {', '.join(levels)}, from the lowest. Start from "
-            "a model of its lowest levels."
+            f"--init {init} has the levels {', '.join(begun)}, but the data has {', '.join(levels)}, from the lowest. Start "
+            "from a model of its lowest levels."
         )
     return levels

@@ -2,12 +2,11 @@
 
 Without `task.frozen`, all levels learn in every stage. With it, the stages are, in this order:
 
-| role | learns | reads |
-|---|---|---|
-| `LOWEST` | the frozen level and those below | batches of `train.budget` tokens, without the levels above |
-| `ABOVE` | the levels above, and the vectors of tokens that are added to the frozen level's | the frozen level's vectors, computed once |
-| `DECODER` | the decoder of the frozen level, on the vectors that the levels above now read | batches of `train.budget` tokens |
-| `ALL` | all levels | texts |
+- `LOWEST`: the frozen level and those below learn, from batches of `train.budget` tokens without the levels above.
+- `ABOVE`: the levels above learn, and the vectors of tokens that are added to the frozen level's. They read the frozen level's
+  vectors, which are computed once.
+- `DECODER`: the decoder of the frozen level learns, on the vectors that the levels above now read, from batches as of `LOWEST`.
+- `ALL`: all levels learn from texts.
 
 A run that starts from a saved model (`init`) leaves out the first. A run with fewer stages leaves out the last ones.
 """
@@ -33,8 +32,8 @@ def roles(frozen: str | None, init: str, number: int) -> tuple[Role, ...]:
     if number > len(sequence):
         names = ", ".join(role.name.lower() for role in sequence)
         raise RamifyError(
-            f"task.frozen={frozen} has {counted(len(sequence), 'stage')} ({names}), but the run has {number}. Leave some out, or "
-            "set task.frozen=none."
+            f"task.frozen={frozen} has {counted(len(sequence), 'stage')} ({names}), but the run has {number}. Leave some out, "
+            "or set task.frozen=none."
         )
     return sequence[:number]
 
@@ -52,8 +51,8 @@ def frozen_levels(frozen: str | None, levels: Sequence[str], init_levels: Sequen
         raise RamifyError(f"task.frozen={frozen} is the highest level, so no level would learn. Choose a lower one.")
     if init_levels is not None and frozen not in init_levels:
         raise RamifyError(
-            f"task.frozen={frozen} is no level of the model in --init, which has {', '.join(init_levels)}. Freeze one of these, "
-            "or train that level first."
+            f"task.frozen={frozen} is no level of the model in --init, which has {', '.join(init_levels)}. Freeze one of "
+            "these, or train that level first."
         )
     return levels.index(frozen) + 1
 
