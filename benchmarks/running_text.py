@@ -142,11 +142,9 @@ def learned_items() -> list[Item]:
 
     def add(name: str, model: str, recipe: str, updates: int, seed: int, between: int, **options: Any) -> None:
         more = SMALL_UPDATES.get(model, 1)
-        times = (
-            f"--steps {more * updates} --set train.evaluate_every={more * between} --set train.checkpoint_every={more * 244}"
-        )
+        every = f"--set train.evaluate_every={more * between} --set train.checkpoint_every={more * 244}"
         common = f"--data DATA/text --tokenizer DATA/tokenizer.json --seed {seed} --set dev.rows=256"
-        items.append(Item(name, f"{recipe} {common} {times}", 0.05 * updates / SHORT, **options))
+        items.append(Item(name, f"{recipe} {common} --steps {more * updates} {every}", 0.05 * updates / SHORT, **options))
 
     for model, rates in NEW_RATES.items():
         for rate in rates:
