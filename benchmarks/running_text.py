@@ -95,8 +95,9 @@ SEARCH: dict[str, dict[str, Any]] = {
     "relative-batch-512-masks-40-pre": RELATIVE | {"train.budget": 512, "model.norm": "pre"} | MORE_MASKS,
     "learned-batch-512-masks-40": {"train.budget": 512} | MORE_MASKS,
 }
-"""Experiment T: which setting makes BERT leave the plateau soonest, one at a time, and then the best ones together. The rate is 1e-3 after a warm-up of 50 k
-tokens, and then constant, because the runs are the beginnings of longer ones. Masks of dev rows are the same in all runs."""
+"""Experiment T: which setting makes BERT leave the plateau soonest, one at a time, and then the best ones together. The rate is
+1e-3 after a warm-up of 50 k tokens, and then constant, because the runs are the beginnings of longer ones. Masks of dev rows are
+the same in all runs."""
 
 
 def search_items() -> list[Item]:
