@@ -96,8 +96,8 @@ SEARCH: dict[str, dict[str, Any]] = {
     "learned-batch-512-masks-40": {"train.budget": 512} | MORE_MASKS,
 }
 """Experiment T: which setting makes BERT leave the plateau soonest, one at a time, and then the best ones together. The rate is
-1e-3 after a warm-up of 50 k tokens, and then constant, because the runs are the beginnings of longer ones. Masks of dev rows are
-the same in all runs."""
+1e-3 after a warm-up of 50 k tokens, and then constant, because the runs are the beginnings of longer ones. Masks of dev rows
+are the same in all runs."""
 
 
 def search_items() -> list[Item]:
