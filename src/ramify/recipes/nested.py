@@ -48,7 +48,7 @@ def agent(
     """
     from ramify.errors import RamifyError
     from ramify.models.agent import AgentConfig
-    from ramify.runs.nested_documents.run import NestedRun
+    from ramify.runs.nested_documents.run import NestedConfig, NestedRun
     from ramify.tasks.nested.config import NestedAutoencoderConfig
     from ramify.training.config import TrainConfig
 
@@ -108,6 +108,8 @@ def agent(
             coherence=30.0,
             foreign=5.0,
         ),
+        # An update from one whole document has candidates of that document alone, and undoes what many documents teach.
+        view=NestedConfig(whole_documents=False),
         init=init,
         stages=tuple(replace(stage, steps=steps, target_tokens=0 if steps else tokens) for stage, tokens in stages),
         tokenizer=_tokenizer(tokenizer),
