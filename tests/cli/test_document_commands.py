@@ -130,8 +130,8 @@ def test_training_starts_from_sentences(letters, sentences, tmp_path):
     ],
 )
 def test_training_from_sentences_refuses(letters, sentences, tmp_path, settings, message):
-    small = ("model.dims=[8,12,16,20,20]", "train.units=2", *settings)
-    given = [f"--set={setting}" for setting in small]
+    small = {"model.dims": "[8,12,16,20,20]", "train.units": "2"} | dict(setting.split("=") for setting in settings)
+    given = [f"--set={name}={value}" for name, value in small.items()]
     words = ("train", "agent", "--data", letters.path, "--init", sentences, "--out", tmp_path / "run", *given)
     assert message in refusal(*words)
     assert not (tmp_path / "run" / "run.json").exists()
@@ -144,7 +144,7 @@ def test_another_tokenizer_than_that_of_the_start_is_refused(letters, agent, sen
 
 def test_units_are_for_documents(letters, tmp_path):
     words = ("train", "xlnet-lm", "--data", letters.path, "--out", tmp_path / "run", "--steps", 1)
-    small = ("train.units=4", "tokenizer.vocab_size=90", "tokenizer.kind=wordpiece")
+    small = ("train.units=4", "tokenizer.vocab_size=90", "tokenizer.kind=wordpiece", "view.streams=1", "input.row_tokens=16")
     given = [f"--set={setting}" for setting in small]
     assert "train.units=4 applies to runs on nested documents alone. Set train.units=0." in refusal(*words, *given)
 
