@@ -111,7 +111,7 @@ CASES = {
         "bert",
         "books",
         "wordpiece",
-        {"size": "base"},
+        {"size": "base", "published": True},
         {
             "tiny": _layers(64, 2, "num_layers") | {"train.budget": "512"},
             "small": _layers(256, 4, "num_layers") | {"model.vocab_size": "16384", "train.budget": "32768"},

@@ -671,7 +671,8 @@ def test_probed_children_are_judged_by_the_head_of_foreign_children():
             states = own.backbone.encoder(number).states(held.items[number], batch.slots, batch.rows, segments)
             assert found[".foreign"][item] == pytest.approx(float(own.foreign_heads[number - 1](states[[slot]])), abs=1e-5)
         names = set(probing_measures(held, number, floors_of(held), 50, ignore))
-        checked = {"probing_auroc"} | ({"probing_auroc.nearby"} if number < 3 else set())
+        checked = {f"probing_auroc{choice}" for choice in coherence.sources(held, number)}
+        assert len(checked) == 4 - number
         assert names == checked | {f"{name}.foreign" for name in checked}
     assert set(coherence.scores_of(held, 0, *probes(held, 0, 7), None, ignore)) == {""}
 
