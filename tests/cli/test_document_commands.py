@@ -126,12 +126,15 @@ def test_training_starts_from_sentences(letters, sentences, tmp_path):
         (["model.dims=[16,12,16,20,20]"], "does not fit this model: of another shape"),
         (["train.units=1000"], "train.units=1000 is more than the"),
         (["task.queue=4"], "task.queue=4 adds candidates from earlier weights"),
-        (["task.replacement=other_document"], "task.replacement=other_document finds no other document"),
+        (
+            ["task.replacement=other_document", "view.whole_documents=true"],
+            "task.replacement=other_document finds no other document",
+        ),
     ],
 )
 def test_training_from_sentences_refuses(letters, sentences, tmp_path, settings, message):
-    small = ("model.dims=[8,12,16,20,20]", "train.units=2", *settings)
-    given = [f"--set={setting}" for setting in small]
+    small = {"model.dims": "[8,12,16,20,20]", "train.units": "2"} | dict(setting.split("=") for setting in settings)
+    given = [f"--set={name}={value}" for name, value in small.items()]
     words = ("train", "agent", "--data", letters.path, "--init", sentences, "--out", tmp_path / "run", *given)
     assert message in refusal(*words)
     assert not (tmp_path / "run" / "run.json").exists()
@@ -144,7 +147,14 @@ def test_another_tokenizer_than_that_of_the_start_is_refused(letters, agent, sen
 
 def test_units_are_for_documents(letters, tmp_path):
     words = ("train", "xlnet-lm", "--data", letters.path, "--out", tmp_path / "run", "--steps", 1)
-    small = ("train.units=4", "tokenizer.vocab_size=90", "tokenizer.kind=wordpiece")
+    small = (
+        "train.units=4",
+        "tokenizer.vocab_size=90",
+        "tokenizer.kind=wordpiece",
+        "view.streams=1",
+        "input.row_tokens=16",
+        "input.reused_tokens=8",
+    )
     given = [f"--set={setting}" for setting in small]
     assert "train.units=4 applies to runs on nested documents alone. Set train.units=0." in refusal(*words, *given)
 

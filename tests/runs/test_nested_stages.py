@@ -29,6 +29,7 @@ SMALL = {
     "tokenizer.vocab_size": "80",
     # Unigram training is not repeatable.
     "tokenizer.kind": "wordpiece",
+    "view.whole_documents": "true",
     "view.document_draws": "2",
     "train.budget": "20",
     "train.units": "4",

@@ -181,7 +181,11 @@ def test_documents_are_read_from_given_vectors():
     for batch in (given, of_texts):
         ones = dict.fromkeys(own.counts(batch, MAIN), 1.0)
         losses.append(
-            {name: float(value) for named, _ in own.losses(batch, ones, MAIN, None, None) for name, value in named.items()}
+            {
+                name: float(value.detach())
+                for named, _ in own.losses(batch, ones, MAIN, None, None)
+                for name, value in named.items()
+            }
         )
     assert losses[0] == pytest.approx(losses[1], abs=1e-9)
 
