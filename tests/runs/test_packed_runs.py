@@ -96,7 +96,8 @@ def test_execution(store, tmp_path, recipe, rows):
     assert record["text"]["tokens"] == record["text"]["tokens_used"] + record["text"].get("tokens_cut", 0)
     assert "32 tokens" in prepared.reads()
     metrics = read_metrics(out)
-    assert np.log(record["run"]["tokenizer"]["vocab_size"]) > metrics[0]["loss"] - metrics[0].get("next_sentence", 0) > 3
+    guess = np.log(record["run"]["tokenizer"]["vocab_size"])
+    assert guess + 0.1 > metrics[0]["loss"] - metrics[0].get("next_sentence", 0) > 3
     assert len([each for each in metrics if "dev_loss" in each]) == 2
     assert ("dev_next_sentence" in metrics[-1]) == ("next_sentence" in metrics[-1]) == (recipe == "bert")
     # Every update divides by its own masked tokens, so the sum of both losses is the objective.

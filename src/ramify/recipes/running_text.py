@@ -81,7 +81,7 @@ SOONER: dict[Size, Sizes] = {
     "small": SMALL._replace(position="relative", mask_rate=0.4, budget=512, steps=16_000),
     "base": BASE._replace(position="relative", mask_rate=0.4),
 }
-"""Leave the plateau of word frequencies soonest: the page of results gives the search, which was made at `small`."""
+"""Each setting leaves the plateau of word frequencies sooner. The page of results gives the search, made at `small`."""
 
 
 def _sizes(published_sizes: dict[Size, Sizes], size: Size, published: bool) -> Sizes:
