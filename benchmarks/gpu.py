@@ -133,7 +133,7 @@ CASES = {
         "agent",
         "books",
         "unigram",
-        {},
+        {"joint": True},
         {
             "tiny": {"model.dims": "[16, 16, 16, 16, 16]", "model.max_children": "[12, 4, 4, 4]", "train.budget": "512"},
             "small": {"train.budget": "8192"},

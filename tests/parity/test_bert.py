@@ -167,7 +167,7 @@ def test_encoder_without_a_head_embeds(tmp_path, batch):
     theirs = saved(tmp_path, "BertModel")
     own = ramify.load(tmp_path)
     assert isinstance(own, Embedder)
-    assert own.verbs == ("embed", "attention")
+    assert own.verbs == ("embed", "attention", "nearest")
     tree = discussion([-1, 0, 0], lengths=[4, 7, 1])
     found = own.embed(tree)
     for node, vector in zip(tree.nodes, found):

@@ -780,7 +780,7 @@ def test_data_without_dev_trees_trains_to_the_end(tmp_path):
     _, progress = execute(small(store), tmp_path / "run", cpu=True)
     assert (progress.step, progress.best_step) == (6, None)
     assert not (tmp_path / "run" / "best.safetensors").exists()
-    assert ramify.load(tmp_path / "run").verbs == ("embed", "fill_mask", "score", "attention")
+    assert ramify.load(tmp_path / "run").verbs == ("embed", "fill_mask", "score", "attention", "nearest")
 
 
 def test_finished_run_loads_without_its_data(tmp_path):
