@@ -102,7 +102,10 @@ BRIEF = settings(train__log_every=1, train__evaluate_every=2, train__checkpoint_
 WORDS = "--tokenizer tokenizer/wordpiece/tokenizer.json"
 SIZES = {"model__dim": 16, "model__num_heads": 2, "model__ffn_dim": 32}
 TREES = f"{WORDS} {BRIEF} {settings(**SIZES, model__encoder_layers=1, model__decoder_layers=2, train__budget=300)}"
-BERTS = f"{WORDS} {BRIEF} {settings(**SIZES, model__num_layers=2, model__position='learned', train__budget=300)}"
+BERTS = (
+    f"{WORDS} {BRIEF} {settings(**SIZES, model__num_layers=2, model__position='learned', train__budget=300)} "
+    f"{settings(task__mask_rate=0.15, task__max_predictions=20)}"
+)
 STREAMS = (
     f"--tokenizer tokenizer/capitals/tokenizer.json {BRIEF} "
     f"{settings(**SIZES, model__num_layers=2, model__memory=10, view__streams=2, dev__rows=8)} "
@@ -172,7 +175,7 @@ CASES: dict[str, str] = {
     f"{settings(model__shared_layers='true', model__embedding_dim=8)}",
     "train/roberta": f"train roberta --data data/replies/set --out @/run --steps 3 {BERTS}",
     "train/documents": "train roberta --rows documents --data data/books/set --out @/run --steps 2 "
-    f"--init train/roberta/run {BRIEF} {settings(train__budget=300)}",
+    f"--init train/roberta/run {BRIEF} {settings(train__budget=300, task__mask_rate=0.15)}",
     "train/xlnet": f"train xlnet --data data/books/set --out @/run --steps 4 {STREAMS}",
     "train/next-segment": f"train xlnet --data data/books/set --out @/run --steps 2 {STREAMS} {settings(task__next_segment=1)}",
     "train/denoising": f"train xlnet --objective denoising --data data/books/set --out @/run --steps 3 {STREAMS}",

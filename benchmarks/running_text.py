@@ -146,17 +146,19 @@ def learned_items() -> list[Item]:
     items = []
 
     def add(name: str, model: str, recipe: str, updates: int, seed: int, between: int, **options: Any) -> None:
+        rate = " --set dev.mask_rate=0.15" if model in SMALL_UPDATES else ""
         more = SMALL_UPDATES.get(model, 1)
         every = f"--set train.evaluate_every={more * between} --set train.checkpoint_every={more * 244}"
-        common = f"--data DATA/text --tokenizer DATA/tokenizer.json --seed {seed} --set dev.rows=256"
+        common = f"--data DATA/text --tokenizer DATA/tokenizer.json --seed {seed} --set dev.rows=256{rate}"
         items.append(Item(name, f"{recipe} {common} --steps {more * updates} {every}", 0.05 * updates / SHORT, **options))
 
     for model, rates in NEW_RATES.items():
         for rate in rates:
             add(f"R-{model}-{rate}", model, LEARNED[model][2].replace("RATE", rate), SHORT, 0, 61)
     for model, (updates, seeds, recipe) in LEARNED.items():
+        own = _own(model, "--mask-rate 0.15")
         for seed in seeds:
-            add(f"M-{model}-{seed}", model, recipe, updates, seed, 244, rate_of=RATES_OF.get(model, ""), scores=_own(model))
+            add(f"M-{model}-{seed}", model, recipe, updates, seed, 244, rate_of=RATES_OF.get(model, ""), scores=own)
     return items
 
 
@@ -196,9 +198,9 @@ def items() -> list[Item]:
     return found + search_items() + learned_items()
 
 
-def _own(model: str) -> dict[str, str]:
+def _own(model: str, masks: str = "") -> dict[str, str]:
     """The evaluation of a model in its own terms and on the common footing, on about as many rows for all."""
-    rows = "" if model in ("bert", "roberta") else "--rows 1024"
+    rows = masks if model in ("bert", "roberta") else "--rows 1024"
     return {"own": f"ramify evaluate RUN --data DATA/text {rows} --json"}
 
 

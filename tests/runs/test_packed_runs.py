@@ -96,7 +96,8 @@ def test_execution(store, tmp_path, recipe, rows):
     assert record["text"]["tokens"] == record["text"]["tokens_used"] + record["text"].get("tokens_cut", 0)
     assert "32 tokens" in prepared.reads()
     metrics = read_metrics(out)
-    assert np.log(record["run"]["tokenizer"]["vocab_size"]) > metrics[0]["loss"] - metrics[0].get("next_sentence", 0) > 3
+    guess = np.log(record["run"]["tokenizer"]["vocab_size"])
+    assert guess + 0.1 > metrics[0]["loss"] - metrics[0].get("next_sentence", 0) > 3
     assert len([each for each in metrics if "dev_loss" in each]) == 2
     assert ("dev_next_sentence" in metrics[-1]) == ("next_sentence" in metrics[-1]) == (recipe == "bert")
     # Every update divides by its own masked tokens, so the sum of both losses is the objective.
@@ -310,13 +311,15 @@ def test_published_recipes(size):
 
 @pytest.mark.parametrize("recipe", ["bert", "roberta"])
 def test_small_sizes_learn_sooner(recipe):
-    """The default reads distances, and as many tokens in smaller updates. Nothing else differs from the published training."""
+    """The default reads distances, masks more, and makes smaller updates of as many tokens. Nothing else differs from the
+    published training."""
     updates = {"small": {"steps": 16_000, "budget": 512}, "base": {}}
     for size in LAYERS:
         own, published = (RECIPES[recipe]("data", size=size, published=flag) for flag in (False, True))
         stage = replace(published.stages[0], **updates[size])
         assert stage.steps * stage.budget == 2000 * 4096
-        assert own == replace(published, model=replace(published.model, position="relative"), stages=(stage,))
+        task = replace(published.task, mask_rate=0.4, max_predictions=52 if recipe == "bert" else None)
+        assert own == replace(published, model=replace(published.model, position="relative"), task=task, stages=(stage,))
     assert RECIPES[recipe]("data", size="paper") == RECIPES[recipe]("data", size="paper", published=True)
     comments = RECIPES["bert"]("data", rows="comments")
     assert comments.model.position == "learned"
