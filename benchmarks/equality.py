@@ -181,7 +181,7 @@ CASES: dict[str, str] = {
     "train/denoising": f"train xlnet --objective denoising --data data/books/set --out @/run --steps 3 {STREAMS}",
     "train/backward": f"train xlnet --order backward --data data/books/set --out @/run --steps 2 {STREAMS}",
     "train/xlnet-lm": f"train xlnet-lm --data data/books/set --out @/run --steps 3 {STREAMS}",
-    "train/agent": f"train agent --data data/books/set --out @/run --steps 3 {AGENTS} {LEVELS}",
+    "train/agent": f"train agent --joint --data data/books/set --out @/run --steps 3 {AGENTS} {LEVELS}",
     "train/agent-sentence": f"train agent-sentence --data data/books/set --out @/run --steps 2 {AGENTS} "
     f"{settings(model__dims='[8,12]', model__max_children='[12]', model__encoder_cells='[1]')}",
     "train/feature-model": f"train feature-model --data data/rooms/set --out @/run --steps 4 {LINKS} {NARROW}",
