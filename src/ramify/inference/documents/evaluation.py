@@ -47,30 +47,13 @@ MORE_DOCUMENTS = 4
 """Other held-out documents that are candidates, if the split has a single document."""
 
 
-@torch.no_grad()
-def held_out_losses(
-    task: NestedAutoencoder,
-    view: Documents,
-    collator: DocumentCollator,
-    budget: int,
-    *,
-    examples: Ints | None = None,
-    seed: int = 0,
-    progress: Callable[[int], None] | None = None,
-) -> dict[str, float]:
-    """The mean of every loss over the examples of a view (None: all), each weighted as in training."""
-    chosen = np.arange(len(view)) if examples is None else examples
-    sums = LossSums()
-    with task.evaluating():
-        for start, stop in runs(view.costs[chosen], budget):
-            batch = collator([view.example(int(number)) for number in chosen[start:stop]]).to(task.device)
-            batch = task.draw(batch, seed + start)
-            ones = dict.fromkeys(task.counts(batch, "main"), 1.0)
-            for losses, _ in task.losses(batch, ones, "main", None, None):
-                sums.add(task.counts(batch, "main"), losses)
-            if progress is not None:
-                progress(stop - start)
-    return sums.means()
+def drawn_examples(
+    task: NestedAutoencoder, view: Documents, collator: DocumentCollator, budget: int, examples: Ints, seed: int
+) -> Iterator[DocumentBatch]:
+    """Batches of some examples of a view, with fixed draws of masked and replaced children."""
+    for start, stop in runs(view.costs[examples], budget):
+        batch = collator([view.example(int(number)) for number in examples[start:stop]]).to(task.device)
+        yield task.draw(batch, seed + start)
 
 
 class LossSums:

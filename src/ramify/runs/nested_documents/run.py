@@ -16,7 +16,7 @@ from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
-from ramify.inference.documents.evaluation import held_out_losses
+from ramify.inference.documents.evaluation import drawn_examples
 from ramify.inference.documents.pipeline import DocumentPipeline
 from ramify.models.agent import AgentConfig
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
@@ -26,6 +26,7 @@ from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
 from ramify.tasks.nested.config import NestedAutoencoderConfig
 from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tokenizer import Tokenizer
+from ramify.training.meters import VALUE, losses_of, read_meters
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage
 
@@ -130,8 +131,9 @@ class PreparedNested(PreparedLanguageModel):
         chosen = np.unique(np.linspace(0, len(view) - 1, max(1, round(share * len(view)))).astype(np.int64))
 
         def measure() -> dict[str, float]:
-            losses = held_out_losses(self.task, view, collator, budget, examples=chosen, seed=self.run.seed)
-            return {"dev_loss": sum(losses.values())} | {f"dev_{name}": value for name, value in losses.items()}
+            meters = read_meters(self.task, drawn_examples(self.task, view, collator, budget, chosen, self.run.seed))
+            losses = {loss.name: loss.values[VALUE] for loss in losses_of(meters)}
+            return {"dev_loss": sum(losses.values())} | {f"dev_{name}": value for name, value in losses.items()} | meters
 
         return measure
 

@@ -14,6 +14,7 @@ from ramify.batching.document_batch import BOS, LevelBatch, LevelDraws
 from ramify.batching.forest import Ints, ranges
 from ramify.models.agent import LevelDecoder, LevelEncoder
 from ramify.nn.ragged import Rows
+from ramify.tasks.constants import Constant
 from ramify.tasks.nested.candidates import Classes
 
 
@@ -94,6 +95,10 @@ class LevelLoss(ABC):
     @abstractmethod
     def value(self, level: LevelPass, scale: float) -> Float[Tensor, ""] | None:
         """The weighted sum of all terms, times `scale`; None if the level has no term."""
+
+    @abstractmethod
+    def constant(self, level: LevelPass) -> Constant:
+        """What the best constant prediction would lose, in the unit of `value`."""
 
 
 def relative_distance(one: Float[Tensor, "row dim"], other: Float[Tensor, "row dim"]) -> Float[Tensor, ""]:

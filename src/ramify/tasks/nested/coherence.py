@@ -11,6 +11,7 @@ from ramify.batching.document_batch import LevelBatch, LevelDraws
 from ramify.errors import RamifyError
 from ramify.models.agent import LevelEncoder
 from ramify.nn.ragged import Rows
+from ramify.tasks.constants import SquaredError
 from ramify.tasks.nested.base import LevelLoss, LevelPass
 from ramify.tasks.nested.corruption import Source
 from ramify.tasks.nested.settings import LossWeights
@@ -68,6 +69,9 @@ class Coherence(LevelLoss):
         ).index_select(0, draws.checked)
         right = draws.share.index_select(0, draws.checked).to(shares.dtype)
         return F.mse_loss(shares, right, reduction="sum") * (self.config.coherence * scale)
+
+    def constant(self, level: LevelPass) -> SquaredError:
+        return SquaredError.of(level.draws.share.index_select(0, level.draws.checked), self.config.coherence)
 
 
 def replaced_share(

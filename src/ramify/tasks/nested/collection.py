@@ -10,6 +10,7 @@ from torch import Tensor
 from ramify.batching.document_batch import EOS, NUM_MARKS, CollectionDraws, LevelBatch
 from ramify.models.agent import CollectionEncoder
 from ramify.nn.ragged import Rows
+from ramify.tasks.constants import Constant
 from ramify.tasks.nested.candidates import Classes
 from ramify.tasks.nested.corruption import RowChildren, mask_children
 from ramify.tasks.nested.masked_child import MaskedChildHead, MaskSettings
@@ -53,3 +54,7 @@ class MaskedDocuments:
         states = self.encoder.states(items, draws.masked_slots, draws.rows).index_select(0, draws.masked)
         labels = draws.slots.index_select(0, draws.masked)
         return classes.loss(self.head(states), labels).sum() * (self.config.mlm / divisor)
+
+    def constant(self, classes: Classes, draws: CollectionDraws) -> Constant:
+        """What the best constant prediction would lose."""
+        return classes.constant(draws.slots.index_select(0, draws.masked), weight=self.config.mlm)

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from ramify.batching.document_batch import LevelBatch, LevelDraws
 from ramify.nn.heads import VocabularyHead
 from ramify.nn.linear import Linear
+from ramify.tasks.constants import Constant, Frequencies
 from ramify.tasks.nested.base import EncodedLevel, LevelLoss, LevelPass
 from ramify.tasks.nested.candidates import precise
 from ramify.tasks.nested.settings import LossWeights, check_shares
@@ -72,6 +73,13 @@ class MaskedChildren(LevelLoss):
         else:
             loss = encoded.classes.loss(states, labels).sum()
         return loss * (self.config.mlm * scale)
+
+    def constant(self, level: LevelPass) -> Constant:
+        encoded, weight = level.encoded, self.config.mlm
+        labels = encoded.rows.slots.index_select(0, level.draws.masked)
+        if encoded.classes is None:
+            return Frequencies.of(labels, torch.full(labels.shape, weight), len(self.head.bias))
+        return encoded.classes.constant(labels, weight=weight)
 
     def states(self, encoded: EncodedLevel, draws: LevelDraws) -> Float[Tensor, "masked dim"]:
         """The outputs of the level's head, which are compared with the level's items."""

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from ramify.batching.document_batch import CONT, EOS, NUM_MARKS, LevelBatch, LevelDraws
 from ramify.nn.heads import VocabularyHead
 from ramify.nn.linear import linear
+from ramify.tasks.constants import Bernoulli, Constant, Frequencies, Known, Several
 from ramify.tasks.nested.base import EncodedLevel, LevelLoss, LevelPass, relative_distance
 from ramify.tasks.nested.candidates import Classes, precise
 from ramify.tasks.nested.settings import LossWeights, check_not_negative, check_shares
@@ -106,3 +107,26 @@ class Reconstruction(LevelLoss):
             distance = relative_distance(vectors, states.index_select(0, places))
             loss = loss + distance * (config.vector_distance * len(labels))
         return loss
+
+    def constant(self, level: LevelPass) -> Constant:
+        config, encoded = self.config, level.encoded
+        labels, weight = encoded.rows.slots.index_select(0, encoded.rows.true_slots), config.reconstruction
+        if encoded.classes is None:
+            weights = torch.full(labels.shape, weight)
+            return Frequencies.of(labels, weights, len(self.head.bias), config.label_smoothing)
+        children = labels.index_select(0, encoded.rows.child_place)
+        if self.ends is None:
+            parts: list[Constant] = [encoded.classes.constant(labels, weight=weight)]
+        else:
+            parts = [encoded.classes.without_marks().constant(children - NUM_MARKS, marks=0, weight=weight)]
+            for mark in (EOS, CONT):
+                ends = int((labels == mark).sum())
+                parts.append(Bernoulli(ends * weight / 2, (len(labels) - ends) * weight / 2))
+        if config.vector_distance and len(children):
+            # The distance is one of all vectors of a batch; the same vector for all is best if it is their mean.
+            vectors = F.embedding(children, encoded.items)
+            distance = relative_distance(vectors, vectors.mean(0, keepdim=True).expand_as(vectors))
+            parts.append(Known(float(distance) * config.vector_distance * len(labels)))
+        else:
+            parts.append(Known(0.0))
+        return Several(tuple(parts))

@@ -18,7 +18,8 @@ from ramify.nn.blocks import check_heads
 from ramify.nn.heads import VocabularyHead
 from ramify.nn.modes import generator_state, restored_generator
 from ramify.nn.ragged import Rows
-from ramify.tasks.base import Losses, Task
+from ramify.tasks.base import Losses, Readings, Task
+from ramify.tasks.constants import Constant
 from ramify.tasks.nested.autoencoder import AutoencoderDistance
 from ramify.tasks.nested.base import DecodedLevel, EncodedLevel, LevelLoss, LevelPass
 from ramify.tasks.nested.candidates import Classes, Queue, candidates
@@ -215,6 +216,19 @@ class NestedAutoencoder(Task[DocumentBatch]):
             yield {"encoder": (again * leaf.grad[start : start + len(again)]).sum()}, None
             start += len(again)
 
+    def queued(self, batch: DocumentBatch) -> dict[str, tuple[Tensor, Tensor]]:
+        pairs: dict[str, tuple[Tensor, Tensor]] = {}
+        # The parts of a long document are its batch below.
+        nodes = () if batch.parts else self.backbone(batch).nodes
+        for level, (rows, vectors) in enumerate(zip(batch.levels, nodes), start=1):
+            if level > len(self.queues):
+                break
+            queue = self.queue(level)
+            # The last update has put the vectors of its own batch into the queue.
+            earlier = ~torch.isin(queue.content[: len(queue)], rows.content)
+            pairs[self.names[level]] = (vectors, queue.latest(vectors.dtype)[earlier])
+        return pairs
+
     def _watch(self, losses: Mapping[str, Tensor]) -> None:
         """Let the next level begin, if the losses of the highest one say so."""
         config, level = self.config, self.active[1] - 1
@@ -224,8 +238,27 @@ class NestedAutoencoder(Task[DocumentBatch]):
         if highest:
             self.watch.observe(sum(highest), self.updates, config.plateau, config.unlock_steps)
 
-    def level_losses(self, batch: DocumentBatch, vectors: Tensor | None, divisors: Mapping[str, float]) -> dict[str, Tensor]:
-        """The losses of all levels of a batch, whose lowest rows have tokens as children, or these vectors."""
+    def readings(self, batch: DocumentBatch, phase: str, state: State | None, shared: Any) -> Readings:
+        passes: list[LevelPass] = []
+        constants: dict[str, Constant] = {}
+        children = torch.cat([self.backbone(part).nodes[-1] for part in batch.parts]) if batch.parts else None
+        losses = self.level_losses(batch, children, dict.fromkeys(self.loss_names, 1.0), passes)
+        for level in passes:
+            constants |= {name: loss.constant(level) for name, loss in self._computed(level.encoded.level).items()}
+        if self.collection is not None and batch.collection is not None and self._collection_name in losses:
+            loss, _, classes = self._masked_documents(self.collection, batch, passes[-1].encoded.parents)
+            constants[self._collection_name] = loss.constant(classes, batch.collection)
+        return Readings(losses, constants, {self.names[level.encoded.level + 1]: _once(level.encoded) for level in passes})
+
+    def level_losses(
+        self,
+        batch: DocumentBatch,
+        vectors: Tensor | None,
+        divisors: Mapping[str, float],
+        passes: list[LevelPass] | None = None,
+    ) -> dict[str, Tensor]:
+        """The losses of all levels of a batch, whose lowest rows have tokens as children, or these vectors. `passes` takes
+        what was computed of each level."""
         low, high = self.active
         losses: dict[str, Tensor] = {}
         fresh: list[tuple[Queue, Tensor, LevelBatch]] = []
@@ -237,6 +270,8 @@ class NestedAutoencoder(Task[DocumentBatch]):
                 encoded = self.encode(batch, number, vectors)
             if level >= low:
                 read = LevelPass(encoded, self.decode(encoded), draws)
+                if passes is not None:
+                    passes.append(read)
                 for name, loss in self._computed(level).items():
                     value = loss.value(read, 1.0 / max(divisors[name], 1e-12))
                     losses |= {} if value is None else {name: value}
@@ -257,12 +292,18 @@ class NestedAutoencoder(Task[DocumentBatch]):
         """The loss of masked documents, if the documents of the batch, which have these vectors, are read as a collection."""
         if self.collection is None or batch.collection is None:
             return {}
-        depth, name = self.backbone.depth, self._collection_name
-        items, classes = self._candidates(depth, self.collection.states.items(vectors), batch.levels[-1:])
+        name, (loss, items, classes) = self._collection_name, self._masked_documents(self.collection, batch, vectors)
+        return {name: loss.value(items, classes, batch.collection, max(divisors[name], 1e-12))}
+
+    def _masked_documents(
+        self, collection: CollectionEncoder, batch: DocumentBatch, vectors: Tensor | None
+    ) -> tuple[MaskedDocuments, Float[Tensor, "item dim"], Classes]:
+        """The loss of masked documents, the items that they may be, and the candidates among these."""
+        depth = self.backbone.depth
+        items, classes = self._candidates(depth, collection.states.items(vectors), batch.levels[-1:])
         head = self.mlm_heads[depth]
         assert isinstance(head, MaskedChildHead)
-        loss = MaskedDocuments(self.config, self.collection, head)
-        return {name: loss.value(items, classes, batch.collection, max(divisors[name], 1e-12))}
+        return MaskedDocuments(self.config, collection, head), items, classes
 
     # --- one level ---------------------------------------------------------------------------------------------------
 
@@ -303,3 +344,9 @@ class NestedAutoencoder(Task[DocumentBatch]):
     ) -> Float[Tensor, " row"]:
         """The share of replaced children that the checker of a level of children sees in each row."""
         return replaced_share(self.backbone.encoder(level), self.checkers[level], items, slots, rows, segments)
+
+
+def _once(encoded: EncodedLevel) -> Float[Tensor, "row parent"]:
+    """The vectors of a level's rows, without those of copies of a row."""
+    _, first = np.unique(encoded.rows.source, return_index=True)
+    return encoded.parents.index_select(0, torch.from_numpy(first).to(encoded.parents.device))
