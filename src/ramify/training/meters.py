@@ -24,6 +24,9 @@ VALUE, CONSTANT, GRADIENT = "value", "constant", "gradient"
 RANK, SPREAD, QUEUE = "rank", "spread", "auroc"
 """The beginnings of the names of meters in a record. The name of the loss or of the vectors follows, after a `_`."""
 
+UPDATES = "stage_updates"
+"""The number of updates of the stage."""
+
 MOST_VECTORS = 2048
 """The first vectors of the dev set from which a rank is computed."""
 
@@ -275,12 +278,13 @@ def lines(record: Mapping[str, Any]) -> list[str]:
     return [*text, *([f"vectors: {'; '.join(shown)}"] if shown else [])]
 
 
-def problems(record: Mapping[str, Any], updates: int, share: float) -> dict[str, str]:
-    """What a record with meters says is wrong after this many updates and this share of a stage, by causes.
+def problems(record: Mapping[str, Any]) -> dict[str, str]:
+    """The faults that a record with meters shows, by their causes, each with a remedy.
 
-    A loss that is 0 or that no parameter learns from is not judged. Nothing is judged early in a stage.
+    A loss that is 0 or that teaches no parameter is not judged. Nothing is judged early in a stage.
     """
-    if updates < LEAST_UPDATES or share < LEAST_SHARE:
+    updates = record[UPDATES]
+    if updates < LEAST_UPDATES or record["progress"] < LEAST_SHARE:
         return {}
     found: dict[str, str] = {}
     cause = "Its rate may be too low or too high. Change train.lr, take a larger train.budget, or train longer."

@@ -178,8 +178,10 @@ class Trainer:
             if measured:
                 record |= self._evaluate(stage)
                 record |= self._read_gradients(phases, number, batches, state)
-                self._warn_of_problems(record, share)
+                record[meters.UPDATES] = progress.step - progress.first_step
             record["progress"] = share
+            if measured:
+                self._warn_of_problems(record)
             if config.epochs is not None:
                 record["epochs"] = sampler.epochs_done
             # The last step of a stopped run is logged, so that its report shows the state that was printed.
@@ -366,10 +368,9 @@ class Trainer:
         )
         return meters.read_gradients(self.task, phases, training)
 
-    def _warn_of_problems(self, record: Mapping[str, Any], share: float) -> None:
-        """Warn of what the meters say, once per cause."""
-        updates = self.progress.step - self.progress.first_step
-        for cause, text in meters.problems(record, updates, share).items():
+    def _warn_of_problems(self, record: Mapping[str, Any]) -> None:
+        """Warn of the faults that the meters show, once per cause."""
+        for cause, text in meters.problems(record).items():
             if cause not in self.warned:
                 self.warned.add(cause)
                 self._warn(text)
