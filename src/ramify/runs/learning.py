@@ -29,8 +29,8 @@ def learning(metrics: Metrics) -> list[Section]:
         tables.append(_table("vectors", vectors, headings))
     warnings = [Notice((f"Warning: {text}",)) for text in problems(last).values()]
     lead = (
-        "Losses with the weights of training, beside those of the best prediction that is the same for all inputs; and the last "
-        "measures of vectors."
+        "Losses with the weights of training, beside those of the best prediction that is the same for all inputs; and the "
+        "last measures of vectors."
     )
     legend = (("dev", "dev"), ("constant", "best constant prediction"))
     return [Section("Has it learned?", (*warnings, Charts(charts, legend), *tables), (lead,))]

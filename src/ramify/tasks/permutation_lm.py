@@ -99,9 +99,7 @@ class PermutationLM(StreamTask, Decodes):
             counts["next_segment"] = float(len(batch.input_ids))
         return counts
 
-    def further_losses(
-        self, predicted: Predicted, batch: StreamBatch, divisors: Mapping[str, float]
-    ) -> dict[str, Tensor]:
+    def further_losses(self, predicted: Predicted, batch: StreamBatch, divisors: Mapping[str, float]) -> dict[str, Tensor]:
         if self.next_segment is None:
             return {}
         assert predicted.tokens is not None

@@ -100,9 +100,7 @@ class StreamTask(Task[StreamBatch], ABC):
         loss = self.head.loss(predicted.states, predicted.targets.labels.flatten(), weights)
         return {self.name: loss} | self.further_losses(predicted, batch, divisors)
 
-    def further_losses(
-        self, predicted: Predicted, batch: StreamBatch, divisors: Mapping[str, float]
-    ) -> dict[str, Tensor]:
+    def further_losses(self, predicted: Predicted, batch: StreamBatch, divisors: Mapping[str, float]) -> dict[str, Tensor]:
         """The divided losses beside that of the tokens that are predicted. Most objectives have none."""
         return {}
 
