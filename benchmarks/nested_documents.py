@@ -317,7 +317,8 @@ def as_nodes(task: NestedAutoencoder, children: Vectors) -> Vectors:
         items = encoder.items(torch.from_numpy(part).flatten(0, 1))
         marks = len(items) - count * size
         slots = torch.cat([marks + torch.arange(count * size).view(count, size), torch.zeros(count, 1, dtype=torch.int64)], 1)
-        found.append(encoder.compress(encoder.states(items, slots.flatten(), rows), rows).numpy())
+        slots = slots.flatten()
+        found.append(encoder.row_vectors(encoder.states(items, slots, rows), slots, rows).numpy())
     return np.concatenate(found)
 
 
@@ -350,7 +351,7 @@ def drawn(task: NestedAutoencoder, store: Store, split: Any, tokens: int, seed: 
             for kind, value in zip(
                 kinds,
                 (
-                    encoder.compress(states, rows.rows).numpy(),
+                    encoder.row_vectors(states, draws.replaced_slots, rows.rows).numpy(),
                     draws.share.numpy(),
                     np.nan_to_num(marked / (2 * np.maximum(rows.counts, 1)), nan=0.125),
                     rows.counts,

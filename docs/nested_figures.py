@@ -611,13 +611,14 @@ def level_costs() -> list[Cost]:
 def level_cost(encoder: LevelEncoder, decoder: LevelDecoder, children: Sequence[int]) -> Cost:
     rows = Rows.build(row_lengths(children)).to("meta")
     x = torch.zeros(rows.total, encoder.table.embedding_dim, device="meta")
-    vectors = encoder.compress(x, rows)
+    slots = torch.zeros(rows.total, dtype=torch.int64, device="meta")
+    vectors = encoder.compress(x, slots, rows)
     laid = decoder.all_places(len(rows), vectors.device)
     return Cost(
         rows=len(rows),
         places=rows.total,
         encoder=multiply_adds(lambda: encoder.states.encoder(x, rows)),
-        compressor=multiply_adds(lambda: encoder.compress(x, rows)),
+        compressor=multiply_adds(lambda: encoder.compress(x, slots, rows)),
         decoder=multiply_adds(lambda: decoder.parallel(decoder.decompress(vectors, laid), laid)),
     )
 

@@ -9,13 +9,13 @@ import torch
 from sklearn.feature_extraction.text import TfidfTransformer
 
 from fixtures import text, tokenizer
-from fixtures.nested import part, task, tree_of
-from ramify.batching.document_batch import CONT, EOS, MASK, NUM_MARKS
+from fixtures.nested import EVERY_OPTION, part, task, tree_of
+from ramify.batching.document_batch import CONT, EOS, JOIN, MASK, NUM_MARKS
 from ramify.batching.views.documents import LevelInput
 from ramify.dataset.store import Store
 from ramify.inference.documents import coherence, evaluation, masked_children, measures, reconstruction
 from ramify.inference.documents.coherence import JudgedRows, probing_measures
-from ramify.inference.documents.decoding import DecodedRow
+from ramify.inference.documents.decoding import DecodedRow, decode_children
 from ramify.inference.documents.evaluation import counts_of, document_batch, drawn_measures, evaluate_documents, num_steps
 from ramify.inference.documents.floors import Floors, NGrams, fitted_on_others
 from ramify.inference.documents.masked_children import hidden_children, masked_child_measures
@@ -58,6 +58,8 @@ def held_out(trees=None, more=None, input=None, **settings):
             own.backbone, *read_documents(own.backbone, own.tokenizer, own.input, second, np.arange(second.num_trees))
         )
     own.eval()
+    for centre in own.centres or ():
+        centre.mean.normal_(generator=torch.Generator().manual_seed(5))
     return HeldOut(own, collator, encoded, others), view
 
 
@@ -210,7 +212,7 @@ def perfect(held, number, rows):
         states = np.zeros((len(slots), held.task.backbone.config.dims[number]), dtype=np.float32)
         if vectors is not None:
             states[:-1][is_child] = vectors[slots[:-1][is_child] - NUM_MARKS]
-        return DecodedRow(np.where(is_child, slots[:-1] - first, slots[:-1]), bool(slots[-1] == CONT), True, states)
+        return DecodedRow(np.where(is_child, slots[:-1] - first, slots[:-1]), bool(slots[-1] == CONT), True, states, states)
 
     return [decoded(slots, start) for slots, start in zip(held.true_slots(number, rows), first.tolist())]
 
@@ -257,7 +259,8 @@ def test_a_decoder_of_the_vectors_themselves_retrieves_them(monkeypatch):
 
 def test_a_decoder_that_ends_at_once_has_no_child_right(monkeypatch):
     held, _ = held_out()
-    none = DecodedRow(np.zeros(0, dtype=np.int64), False, True, np.zeros((1, 12), dtype=np.float32))
+    states = np.zeros((1, 12), dtype=np.float32)
+    none = DecodedRow(np.zeros(0, dtype=np.int64), False, True, states, states)
     monkeypatch.setattr(reconstruction, "decode_children", lambda *given: [none for _ in given[2]])
     found, _ = sentence_measures(held, floors_of(held), 10**6, ignore)
     assert found["token_accuracy"].value == found["exact_match"].value == found["right_ends"].value == found["bleu"].value == 0
@@ -299,6 +302,67 @@ def test_hidden_children_are_predicted_from_their_row_alone():
                 family = held.children_of(number, int(rows[each]))
                 siblings = [child for child in family.tolist() if child != family[places[each]]]
                 assert np.allclose(targets.means[each], held.encoded.vectors[number - 1][siblings].mean(0), atol=1e-6)
+
+
+@torch.no_grad()
+def test_hidden_children_are_predicted_and_compared_as_in_training():
+    """With every option: the visible siblings are added, and candidates are compared by the cosines of their class map."""
+    held, _ = held_out(**EVERY_OPTION)
+    own = held.task
+    for number in (1, 2, 3):
+        targets = hidden_children(held, number, 10**6, ignore)
+        rows, places = probes(held, number, 10**6)
+        vectors, centre = torch.from_numpy(held.encoded.vectors[number - 1]), own.centre(number).mean
+        items, below = own.backbone.encoder(number).items(vectors), np.arange(held.level(number).num_below)
+        space, nodes = own.mlm_spaces[number - 1], np.arange(len(vectors))
+        table = masked_children._ranks(
+            held, number, targets, masked_children._sibling_terms(held, number, targets), 10**6, 1, None
+        )
+        parents = held.node_above(number - 1, 1)
+        for target in spread(len(rows), 6).tolist():
+            batch = held.collator.level(number, rows[target : target + 1], below, below)
+            slot = int(batch.child_slot[places[target]])
+            slots = batch.slots.clone().index_fill_(0, torch.tensor([slot]), MASK)
+            family = held.children_of(number, int(rows[target]))
+            siblings = vectors[np.delete(family, places[target])] - centre
+            state = own.backbone.encoder(number).states(items, slots, batch.rows)[[slot]]
+            path = siblings.sum(0, keepdim=True) / math.sqrt(len(siblings))
+            prediction = own.mlm_heads[number](state) + own.sibling_paths[number - 1](path)
+            cosines = torch.cosine_similarity(prediction, space.classes(vectors - centre)).numpy()
+            chosen = masked_children._candidates(
+                held.pools[number - 1], targets.children[target], parents, 10**6, None, np.random.default_rng(0)
+            )
+            assert set(chosen) <= set(nodes)
+            right = cosines[targets.children[target]]
+            rank = 1 + (cosines[chosen] > right + 1e-6).sum()
+            assert table[target, 0] == pytest.approx(rank, abs=0.5)
+
+
+@torch.no_grad()
+def test_children_are_looked_for_by_the_scores_of_training():
+    """Decoded vectors are the way back from the decoder's states, which are compared by cosines."""
+    held, _ = held_out(**EVERY_OPTION)
+    own, number = held.task, 1
+    level, pool, space = held.level(number), held.pools[number - 1], own.reconstruction_spaces[number - 1]
+    rows = np.flatnonzero(level.children)
+    found = upper_measures(held, number, floors_of(held), 10**6, ignore)
+    classes = space.classes(torch.from_numpy(pool.vectors) - own.centre(number).mean)
+    hits, decoder = [], own.decoder.level(number)
+    laid = decoder.all_places(1, torch.device("cpu"))
+    for row in rows.tolist():
+        vector = torch.from_numpy(held.encoded.vectors[number][[row]])
+        states = decoder.parallel(decoder.decompress(vector, laid), laid)
+        (decoded,) = decode_children(own, number, vector.numpy(), pool.vectors)
+        assert np.allclose(decoded.states, space.restore(states)[: len(decoded.states)].numpy(), atol=1e-5)
+        scores = torch.cosine_similarity(states[:, None], classes[None], dim=2)
+        assert (scores.argmax(1)[: len(decoded.slots)].numpy() == decoded.slots - NUM_MARKS).all() or JOIN in decoded.slots
+        for place, child in enumerate(held.children_of(number, row).tolist()):
+            others = pool.content != pool.content[child]
+            written = place < len(decoded.queries)
+            above = (scores[place] > scores[place, child]).numpy() & others
+            hits.append(written and above.sum() < 10)
+    assert found["retrieval_recall_at_10"].value == pytest.approx(np.mean(hits), abs=1.5 / len(hits))
+    assert 0 < np.mean(hits) < 1
 
 
 def test_terms_of_siblings_are_added_up():
@@ -418,7 +482,7 @@ def test_probed_children_are_judged_as_one_row_alone(marks):
             numbers = coherence._numbers(held, number, rows, children)
             chosen = coherence._replacements(held, number, numbers, None, 0)
             assert (chosen >= 0).all()
-            whole = [coherence.scores_of(held, number, rows, children, each, ignore) for each in (None, chosen)]
+            whole = [coherence.scores_of(held, number, rows, children, each, ignore)[""] for each in (None, chosen)]
             encoder = own.backbone.encoder(number)
             below = np.arange(held.level(number).num_below if number else 0)
             for item, (row, child) in enumerate(zip(rows.tolist(), children.tolist())):
@@ -430,8 +494,38 @@ def test_probed_children_are_judged_as_one_row_alone(marks):
                     segments = torch.zeros_like(slots)
                     segments[slot] = 1
                     states = encoder.states(held.items[number], slots, batch.rows, None if marks == "none" else segments)
-                    share = float(own.checkers[number](encoder.compress(states, batch.rows))[0])
+                    share = float(own.checkers[number](encoder.row_vectors(states, slots, batch.rows))[0])
                     assert whole[number_][item] == pytest.approx(share * int(batch.counts[0]), abs=1e-5)
+
+
+@torch.no_grad()
+def test_probed_children_are_judged_by_the_head_of_foreign_children():
+    held, _ = held_out(foreign=1.0)
+    own = held.task
+    for number in (1, 2, 3):
+        rows, children = probes(held, number, 7)
+        found = coherence.scores_of(held, number, rows, children, None, ignore)
+        below = np.arange(held.level(number).num_below)
+        for item, (row, child) in enumerate(zip(rows.tolist(), children.tolist())):
+            batch = held.collator.level(number, np.array([row]), below, below)
+            slot = int(batch.child_slot[child])
+            segments = torch.zeros_like(batch.slots).index_fill_(0, torch.tensor([slot]), 1)
+            states = own.backbone.encoder(number).states(held.items[number], batch.slots, batch.rows, segments)
+            assert found[".foreign"][item] == pytest.approx(float(own.foreign_heads[number - 1](states[[slot]])), abs=1e-5)
+        names = set(probing_measures(held, number, floors_of(held), 50, ignore))
+        checked = {"probing_auroc"} | ({"probing_auroc.nearby"} if number < 3 else set())
+        assert names == checked | {f"{name}.foreign" for name in checked}
+    assert set(coherence.scores_of(held, 0, *probes(held, 0, 7), None, ignore)) == {""}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("split", "share"), [((0.0, 0.0, 1.0), 0.0), ((0.5, 0.0, 0.5), 0.5), ((1.0, 0.0, 0.0), 1.0)])
+def test_tokens_that_are_shown_unchanged_do_not_count_as_predicted(split, share):
+    held, view = held_out(mask_rate=0.5, mask_split=split)
+    found = drawn_measures(held, view, floors_of(held), ignore)["token"]
+    counted, drawn = found["mlm_accuracy"].count, found["mlm_loss"].count
+    assert counted == pytest.approx(share * drawn, abs=0.12 * drawn * (0 < share < 1))
+    assert drawn > 50
 
 
 def test_replacements_come_from_the_right_place():
@@ -458,7 +552,7 @@ def test_a_checker_that_knows_scores_one_and_one_that_does_not_one_half(monkeypa
     held, _ = held_out()
 
     def scores(held, number, rows, children, chosen, advance):
-        return np.full(len(rows), float(sharp and chosen is not None))
+        return {"": np.full(len(rows), float(sharp and chosen is not None))}
 
     monkeypatch.setattr(coherence, "scores_of", scores)
     for number in range(4):
@@ -534,6 +628,7 @@ def test_counts_of_a_level():
         ({}, {}),
         ({"decoder": "autoregressive"}, {"ends": "logistic", "top": "collection"}),
         ({"decoder_length": "predicted", "padding": "full"}, {"marks": "none"}),
+        ({"decoder": "autoregressive"}, {**EVERY_OPTION, "ends": "logistic", "top": "collection"}),
     ],
     ids=str,
 )

@@ -244,9 +244,10 @@ def script(monkeypatch, *steps):
         assert len(rows) == len(vectors)
         assert (candidates is None) == (level == 0)
         dim = task.backbone.config.dims[level]
+        states = [np.zeros((len(row), dim), np.float32) for row in rows]
         return [
-            DecodedRow(np.array(row[:-1], np.int64), row[-1] == CONT, True, np.zeros((len(row), dim), np.float32))
-            for row in rows
+            DecodedRow(np.array(row[:-1], np.int64), row[-1] == CONT, True, zeros, zeros)
+            for row, zeros in zip(rows, states, strict=True)
         ]
 
     monkeypatch.setattr(node_reconstruction, "decode_children", decode)
@@ -327,7 +328,7 @@ def by_probing(model, text):
         segments = torch.zeros_like(slots)
         segments[place] = 1
         with torch.no_grad():
-            vector = level.compress(level.states(level.items(None), slots, rows, segments), rows)
+            vector = level.row_vectors(level.states(level.items(None), slots, rows, segments), slots, rows)
             found.append(1 - min(1.0, len(ids) * float(model.task.checkers[0](vector))))
     return found
 
@@ -395,7 +396,8 @@ def test_without_marks_nodes_are_judged_in_one_pass():
     slots = torch.tensor(spelled(model, "The rope broke."))
     rows = Rows.build([len(slots)])
     with torch.no_grad():
-        share = model.task.checkers[0](level.compress(level.states(level.items(None), slots, rows), rows))
+        vector = level.row_vectors(level.states(level.items(None), slots, rows), slots, rows)
+        share = model.task.checkers[0](vector)
     assert node.score == pytest.approx(1 - float(share), abs=1e-6)
 
 

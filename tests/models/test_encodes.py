@@ -64,6 +64,7 @@ PIPELINES: dict[str, Callable[[], Pipeline]] = {
     "agent": agent_pipeline,
     "agent, transformer": lambda: agent_pipeline(cells="transformer"),
     "agent, full": lambda: agent_pipeline(padding="full"),
+    "agent, skips": lambda: agent_pipeline(token_skip=True, compressor_skip="gelu"),
 }
 
 

@@ -84,6 +84,8 @@ class LevelDraws(Movable):
     """The content of each slot where masked children are hidden."""
     masked: Int[Tensor, " masked"]
     """The slots of the masked children."""
+    marked: Int[Tensor, " marked"]
+    """The slots of the children with the second segment vector. If the model is not told, there are none."""
     replaced_slots: Int[Tensor, " slot"]
     """The content of each slot where some children are replaced."""
     segments: Int[Tensor, " slot"] | None
@@ -92,6 +94,10 @@ class LevelDraws(Movable):
     """The share of each row's children that were replaced."""
     checked: Int[Tensor, " checked"]
     """The rows that have children."""
+
+    def hides(self, rows: LevelBatch) -> Bool[Tensor, " masked"]:
+        """Whether each masked child of these rows is hidden: some are shown unchanged."""
+        return torch.ne(self.masked_slots, rows.slots).index_select(0, self.masked)
 
     def to(self, device: torch.device | str) -> "LevelDraws":
         return moved(self, device)

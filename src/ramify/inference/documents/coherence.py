@@ -89,7 +89,8 @@ def probing_measures(held: HeldOut, number: int, floors: FittedFloors, most: int
 
     At most `most` children of rows with at least two are judged twice: as they are, and replaced. In both copies the child
     alone carries the mark. Tokens are replaced by other tokens of the documents; longer nodes by nodes of other documents, and
-    in `.nearby` by nodes of the same node two levels above with another parent.
+    in `.nearby` by nodes of the same node two levels above with another parent. The checker judges; in `.foreign`, the head of
+    foreign children does, if there is one.
     """
     rows, children = probes(held, number, most)
     numbers = _numbers(held, number, rows, children)
@@ -104,7 +105,8 @@ def probing_measures(held: HeldOut, number: int, floors: FittedFloors, most: int
             simple = _by_pairs(held, floors, *some, numbers[known], chosen[known])
         else:
             simple = _by_siblings(held, number, *some, numbers[known], chosen[known])
-        measures[name] = Judged(rows[known], kept[known], replaced, *simple).measure()
+        for system, scores in replaced.items():
+            measures[name + system] = Judged(rows[known], kept[system][known], scores, *simple).measure()
     return measures
 
 
@@ -142,25 +144,33 @@ def _replacements(held: HeldOut, number: int, numbers: Ints, nodes: Ints | None,
     return chosen
 
 
+CHECKER, FOREIGN = "", ".foreign"
+"""The systems that judge children, as endings of the names of measures."""
+
+
 def scores_of(
     held: HeldOut, number: int, rows: Ints, children: Ints, chosen: Ints | None, advance: Advance
-) -> NDArray[np.float64]:
-    """The number of replaced children that the checker sees when a child is marked alone, as it is or replaced.
+) -> dict[str, NDArray[np.float64]]:
+    """The scores of children, each marked alone, as it is or replaced, by the system that judges them.
 
-    This is about 1 for a child that was replaced. It is not limited to 1, which would only make scores equal.
+    The checker's score is the number of replaced children that it sees, which is about 1 for a child that was replaced. It is
+    not limited to 1, which would only make scores equal. The score of the head of foreign children is its log-odds.
     """
     task, items = held.task, held.items[number]
     counts = held.level(number).children[rows]
-    scores = np.zeros(len(rows))
+    systems = (CHECKER,) if task.foreign_heads is None or number == 0 else (CHECKER, FOREIGN)
+    scores = {system: np.zeros(len(rows)) for system in systems}
     for part in copies(held, number, rows, children):
         slots = part.batch.slots
         if chosen is not None:
             drawn = torch.from_numpy(NUM_MARKS + chosen[part.start : part.stop]).to(task.device)
             slots = slots.index_copy(0, part.slot, drawn)
         marks = None if task.config.marks == "none" else torch.zeros_like(slots).index_fill(0, part.slot, 1)
-        shares = task.replaced_share(number, items, slots, part.batch.rows, marks)
+        shares, foreign = task.replaced_children(number, items, slots, part.batch.rows, marks, part.slot)
         share = shares.index_select(0, part.row).double().cpu().numpy()
-        scores[part.start : part.stop] = share * counts[part.start : part.stop]
+        scores[CHECKER][part.start : part.stop] = share * counts[part.start : part.stop]
+        if foreign is not None:
+            scores[FOREIGN][part.start : part.stop] = foreign.double().cpu().numpy()
         advance(part.stop - part.start)
     return scores
 

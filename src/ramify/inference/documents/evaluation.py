@@ -239,6 +239,7 @@ def in_own_terms(task: NestedAutoencoder) -> Iterator[None]:
     config = task.config
     task.config = replace(
         config,
+        foreign=1.0 if config.foreign else 0.0,
         **dict.fromkeys(("reconstruction", "mlm", "coherence", "autoencoder"), 1.0),
         **dict.fromkeys(("vector_distance", "label_smoothing"), 0.0),
         per_class=False,
@@ -300,10 +301,12 @@ def drawn_measures(
                 level = batch.lowest + place
                 encoded = task.encode(batch, place, children)
                 if level == 0:
-                    states = task.masked_states(encoded, draws)
-                    labels = rows.slots.index_select(0, draws.masked)
-                    _, best = task.mlm_head.measure(states, labels)
-                    tokens.add(batch, draws.masked.cpu().numpy(), best.cpu().numpy(), floors)
+                    # A token that is shown unchanged needs no prediction.
+                    hidden = draws.hides(rows)
+                    masked = draws.masked[hidden]
+                    labels = rows.slots.index_select(0, masked)
+                    _, best = task.mlm_head.measure(task.masked_states(encoded, draws)[hidden], labels)
+                    tokens.add(batch, masked.cpu().numpy(), best.cpu().numpy(), floors)
                 shares = task.replaced_share(level, encoded.items, draws.replaced_slots, rows.rows, draws.segments)
                 marked = np.full(len(rows.counts), math.nan)
                 if draws.segments is not None:

@@ -36,7 +36,7 @@ class Targets:
     siblings: Ints
     """The number of children of each target's parent."""
     queries: NDArray[np.float32]
-    """The output of the head of masked children for each target."""
+    """The query of each target, from its prediction: dot products with the keys of candidates are their scores."""
     means: NDArray[np.float32]
     """The mean of the vectors of each target's siblings."""
 
@@ -46,12 +46,12 @@ def hidden_children(held: HeldOut, number: int, most: int, advance: Advance) -> 
     """Hide at most `most` children of rows with at least two, each in a copy of its row, and predict their vectors."""
     task = held.task
     rows, places = probes(held, number, most)
-    encoder, items = task.backbone.encoder(number), held.items[number]
+    items, similarity = held.items[number], task.masked_similarity(number)
     queries = np.zeros((len(rows), items.shape[1]), dtype=np.float32)
     for part in copies(held, number, rows, places):
         slots = part.batch.slots.index_fill(0, part.slot, MASK)
-        states = encoder.states(items, slots, part.batch.rows).index_select(0, part.slot)
-        queries[part.start : part.stop] = task.mlm_heads[number](states).float().cpu().numpy()
+        predictions = task.masked_predictions(number, items, slots, part.batch.rows, part.slot)
+        queries[part.start : part.stop] = similarity.queries(predictions).float().cpu().numpy()
         advance(part.stop - part.start)
     vectors = held.encoded.vectors[number - 1]
     children, means = np.zeros(len(rows), dtype=np.int64), np.zeros_like(queries)
@@ -121,6 +121,7 @@ def _ranks(
     `nodes`: candidates share this number with the target. None: they are from other documents.
     """
     pool, random = held.pools[number - 1], generator(held.seed, number, 0 if nodes is None else 1)
+    keys = held.keys(held.task.masked_similarity(number), number - 1)
     lengths = np.linalg.norm(pool.vectors, axis=1).clip(1e-12)
     parents = held.node_above(number - 1, 1)
     assert parents is not None
@@ -133,7 +134,7 @@ def _ranks(
         vectors = pool.vectors[chosen]
         mean_scores = vectors @ targets.means[target]
         scores = (
-            vectors @ targets.queries[target],
+            keys[chosen] @ targets.queries[target],
             mean_scores,
             mean_scores / lengths[chosen],
             (pool.tfidf[chosen] @ tfidf[target].T).toarray()[:, 0],

@@ -18,6 +18,7 @@ from ramify.batching.forest import Ints, ranges
 from ramify.batching.levels import DocumentRows, LevelRows
 from ramify.inference.documents.vectors import EncodedDocuments
 from ramify.nn.ragged import runs
+from ramify.tasks.nested.similarity import Similarity
 from ramify.tasks.nested.task import NestedAutoencoder
 
 Advance = Callable[[int], None]
@@ -167,6 +168,12 @@ class HeldOut:
         for level in self.rows.levels:
             nodes.append(np.arange(len(level)) if level.num_packed else level.row_node)
         return nodes
+
+    @torch.no_grad()
+    def keys(self, similarity: Similarity, number: int) -> NDArray[np.float32]:
+        """The keys of the pool's rows of a level: their dot products with queries are the rows' scores."""
+        vectors = self.pools[number].vectors
+        return similarity.keys(torch.from_numpy(vectors).to(self.task.device)).cpu().numpy()
 
     def node_above(self, number: int, distance: int) -> Ints | None:
         """The node so many levels above each row of a level, -1 if truncation leaves it out; None if there is no such level."""

@@ -173,7 +173,7 @@ class _Decoded:
     """The share of candidates that are right for each child."""
     common: NDArray[np.bool_]
     """Whether each child has the commonest content of the document."""
-    states: NDArray[np.float32]
+    queries: NDArray[np.float32]
 
 
 def upper_measures(held: HeldOut, number: int, floors: FittedFloors, most: int, advance: Advance) -> Measures:
@@ -227,14 +227,14 @@ def _of_document(held: HeldOut, number: int, rows: Ints, tree: int, advance: Adv
             right = is_child & (content[np.where(is_child, written - NUM_MARKS, 0)] == wanted)
             odds = copies[np.searchsorted(known, wanted)] / len(content)
             end = first_end(closed(made)) == first_end(slots)
-            decoded_rows.append(_Decoded(row, children, place, right, end, odds, wanted == commonest, made.states))
+            decoded_rows.append(_Decoded(row, children, place, right, end, odds, wanted == commonest, made.queries))
         advance(len(chosen))
     return decoded_rows
 
 
 def _retrieval(held: HeldOut, number: int, decoded: list[_Decoded]) -> Measures:
     """Each true child among the nodes of its level in all documents, by its place's decoded vector."""
-    pool = held.pools[number - 1]
+    pool, keys = held.pools[number - 1], held.keys(held.task.child_similarity(number), number - 1)
     total = sum(len(decoded_row.children) for decoded_row in decoded)
     chosen = np.zeros(total, dtype=bool)
     chosen[spread(total, RETRIEVED)] = True
@@ -251,8 +251,8 @@ def _retrieval(held: HeldOut, number: int, decoded: list[_Decoded]) -> Measures:
             if not len(others):
                 continue
             model_rank = 1.0 + len(others)
-            if place < len(decoded_row.states):
-                scores = pool.vectors @ decoded_row.states[place]
+            if place < len(decoded_row.queries):
+                scores = keys @ decoded_row.queries[place]
                 model_rank = rank(float(scores[child]), scores[others])
             ranks.append((model_rank, rank(float(fixed[child]), fixed[others]), len(others), decoded_row.row))
     table = np.array(ranks, dtype=np.float64).reshape(-1, 4)

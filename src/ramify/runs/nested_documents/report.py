@@ -32,6 +32,7 @@ MEASURES = {
     "coherence_loss": "share of replaced, squared error",
     "autoencoder_loss": "Decompressor's output, squared error",
     "length_loss": "number of children, nats",
+    "foreign_loss": "marked child replaced or kept, nats",
     "token_accuracy": "tokens right, by place",
     "exact_match": "rows right as a whole",
     "right_ends": "ends right",
@@ -54,6 +55,7 @@ MEASURES = {
 
 CHOICES = {
     "nearby": "nearby",
+    "foreign": "child by child",
     "three_or_more": "3 and more siblings",
 }
 

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from ramify.batching.document_batch import BOS, LevelBatch, LevelDraws
 from ramify.batching.forest import Ints, ranges
 from ramify.models.agent import LevelDecoder, LevelEncoder
 from ramify.nn.ragged import Rows
-from ramify.tasks.constants import Constant
+from ramify.tasks.constants import Constant, Known
 from ramify.tasks.nested.candidates import Classes
 
 
@@ -42,6 +43,8 @@ class EncodedLevel:
     """The marks, and the tokens or the children's vectors with those of the queue."""
     classes: Classes | None
     """The candidates above the tokens. Tokens have a vocabulary."""
+    centre: Float[Tensor, " dim"] | None
+    """The mean of the children's vectors, if scores are cosines or masked children are predicted along the sibling path."""
     states: Float[Tensor, "slot dim"]
     parents: Float[Tensor, "row parent"]
 
@@ -72,6 +75,12 @@ class LevelPass:
     decoded: DecodedLevel
     draws: LevelDraws
 
+    @cached_property
+    def replaced_states(self) -> Float[Tensor, "slot dim"]:
+        """The states of the slots where some children are replaced: one pass for all losses that read them."""
+        encoded, draws = self.encoded, self.draws
+        return encoded.encoder.states(encoded.items, draws.replaced_slots, encoded.rows.rows, draws.segments)
+
 
 class LevelLoss(ABC):
     """A loss of one level of children. Its fields are the settings and modules that it reads."""
@@ -82,6 +91,8 @@ class LevelLoss(ABC):
     unit: ClassVar[str]
     of_children: ClassVar[bool] = False
     """Whether the children's level completes its name, and not that of their parents."""
+    above_tokens: ClassVar[bool] = False
+    """Whether tokens have no such loss."""
 
     @classmethod
     def name(cls, level: str) -> str:
@@ -106,6 +117,13 @@ def relative_distance(one: Float[Tensor, "row dim"], other: Float[Tensor, "row d
     distance = torch.linalg.vector_norm(one - other, dim=1).mean()
     lengths = torch.linalg.vector_norm(one, dim=1).mean() + torch.linalg.vector_norm(other, dim=1).mean()
     return 2 * distance / lengths.clamp(min=1e-12)
+
+
+def mean_distance(vectors: Float[Tensor, "row dim"], weight: float) -> Known:
+    """The constant of a relative distance of this weight: it is one of all vectors of a batch, predicted by their mean."""
+    if not weight or not len(vectors):
+        return Known(0.0)
+    return Known(weight * float(relative_distance(vectors, vectors.mean(0, keepdim=True).expand_as(vectors))))
 
 
 def first_places(lengths: Ints, wanted: Ints) -> Ints:

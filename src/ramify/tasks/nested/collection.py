@@ -13,7 +13,7 @@ from ramify.nn.ragged import Rows
 from ramify.tasks.constants import Constant
 from ramify.tasks.nested.candidates import Classes
 from ramify.tasks.nested.corruption import RowChildren, mask_children
-from ramify.tasks.nested.masked_child import MaskedChildHead, MaskSettings
+from ramify.tasks.nested.masked_child import ChildPredictor, MaskSettings
 
 
 def draw_collection(documents: LevelBatch, places: int, config: MaskSettings, random: np.random.Generator) -> CollectionDraws:
@@ -45,16 +45,26 @@ class MaskedDocuments:
 
     config: MaskSettings
     encoder: CollectionEncoder
-    head: MaskedChildHead
+    predictor: ChildPredictor
+    vector_distance: float
 
     def value(
-        self, items: Float[Tensor, "item dim"], classes: Classes, draws: CollectionDraws, divisor: float
+        self,
+        items: Float[Tensor, "item dim"],
+        classes: Classes,
+        centre: Float[Tensor, " dim"] | None,
+        draws: CollectionDraws,
+        divisor: float,
     ) -> Float[Tensor, ""]:
         """The weighted sum over all masked documents, divided by `divisor`."""
-        states = self.encoder.states(items, draws.masked_slots, draws.rows).index_select(0, draws.masked)
+        config, slots, rows = self.config, draws.masked_slots, draws.rows
+        states = self.encoder.states(items, slots, rows)
+        predictions = self.predictor(states, items, slots, rows, draws.masked, centre)
         labels = draws.slots.index_select(0, draws.masked)
-        return classes.loss(self.head(states), labels).sum() * (self.config.mlm / divisor)
+        weights = (config.mlm / divisor, self.vector_distance / divisor)
+        return self.predictor.loss(predictions, classes, labels, config.classes, *weights)
 
     def constant(self, classes: Classes, draws: CollectionDraws) -> Constant:
         """What the best constant prediction would lose."""
-        return classes.constant(draws.slots.index_select(0, draws.masked), weight=self.config.mlm)
+        config, labels = self.config, draws.slots.index_select(0, draws.masked)
+        return self.predictor.constant(classes, labels, config.classes, config.mlm, self.vector_distance)

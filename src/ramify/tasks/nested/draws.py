@@ -46,6 +46,7 @@ class LevelDrawer:
         return LevelDraws(
             masked_slots=slots.index_copy(0, chosen, torch.from_numpy(masked.shown)),
             masked=chosen,
+            marked=child_slot[:0] if config.marks == "none" else child_slot[torch.from_numpy(replaced.marked)],
             replaced_slots=slots.index_copy(0, child_slot, torch.from_numpy(NUM_MARKS + replaced.shown)),
             segments=None if config.marks == "none" else segments,
             share=torch.from_numpy(replaced.share),

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ramify.batching.document_batch import EMPTY, CollectionDraws, DocumentBatch, LevelBatch, LevelDraws
+from ramify.batching.document_batch import EMPTY, NUM_MARKS, CollectionDraws, DocumentBatch, LevelBatch, LevelDraws
 from ramify.batching.views.documents import LevelInput
 from ramify.errors import RamifyError
 from ramify.models.agent import Agent, AgentDecoder, CoherenceChecker, CollectionEncoder
@@ -23,18 +23,27 @@ from ramify.tasks.constants import Constant
 from ramify.tasks.nested.autoencoder import AutoencoderDistance
 from ramify.tasks.nested.base import DecodedLevel, EncodedLevel, LevelLoss, LevelPass
 from ramify.tasks.nested.candidates import Classes, Queue, candidates
-from ramify.tasks.nested.coherence import Coherence, replaced_share
+from ramify.tasks.nested.coherence import Coherence
 from ramify.tasks.nested.collection import MaskedDocuments, draw_collection
 from ramify.tasks.nested.config import NestedAutoencoderConfig
 from ramify.tasks.nested.draws import LevelDrawer
+from ramify.tasks.nested.foreign import ForeignChildren, ForeignHead
 from ramify.tasks.nested.length import PredictedLength
-from ramify.tasks.nested.masked_child import MaskedChildHead, MaskedChildren
+from ramify.tasks.nested.masked_child import ChildPredictor, MaskedChildHead, MaskedChildren
 from ramify.tasks.nested.reconstruction import EndScores, Reconstruction
 from ramify.tasks.nested.schedule import PlateauWatch
+from ramify.tasks.nested.similarity import Centre, Cosines, CosineSpace, DotProducts, NearIdentity, Similarity, space_of
 from ramify.tasks.spans import random_pieces
 from ramify.tokenizer import Tokenizer
 
-LOSSES: tuple[type[LevelLoss], ...] = (Reconstruction, MaskedChildren, Coherence, AutoencoderDistance, PredictedLength)
+LOSSES: tuple[type[LevelLoss], ...] = (
+    Reconstruction,
+    MaskedChildren,
+    Coherence,
+    AutoencoderDistance,
+    PredictedLength,
+    ForeignChildren,
+)
 """The losses that a level of children may have."""
 
 
@@ -44,6 +53,14 @@ class NestedAutoencoder(Task[DocumentBatch]):
 
     fresh = ("queues", "watch")
     """Nodes of other data, and the levels that learned in the course of another run."""
+    optional = (
+        "collection.states.norm",
+        "centres",
+        "reconstruction_spaces",
+        "mlm_spaces",
+        "sibling_paths",
+        "foreign_heads",
+    )
     backbone: Agent
     config: NestedAutoencoderConfig
     input: LevelInput
@@ -61,14 +78,23 @@ class NestedAutoencoder(Task[DocumentBatch]):
             raise RamifyError(
                 "task.ends=logistic predicts no mark between packed nodes. Set input.overflow=cut, or task.ends=class."
             )
+        if sizes.sibling_product and config.marks == "none":
+            raise RamifyError(
+                "model.sibling_product=true changes children that carry the second segment vector, and task.marks=none leaves "
+                "none. Set task.marks=seed, or model.sibling_product=false."
+            )
         self.choices = random_pieces(tokenizer, tokenizer.vocab_size, special=False)
         """The token ids that a random token may be."""
-        self.collection = None
+        self.collection = self.centres = self.reconstruction_spaces = self.mlm_spaces = None
+        self.sibling_paths = self.foreign_heads = None
         if config.encoder_only:
             return
         # Fresh weights are drawn in this order.
         self.decoder = AgentDecoder(sizes)
-        self.mlm_heads = nn.ModuleList(MaskedChildHead(sizes.dims[level]) for level in range(depth))
+        form, small = config.head, config.sibling_path
+        self.mlm_heads = nn.ModuleList(
+            MaskedChildHead(sizes.dims[level], form if level else "gelu", small=small) for level in range(depth)
+        )
         self.checkers = nn.ModuleList(
             CoherenceChecker(dim, config.checker_layers, round(config.checker_width * dim)) for dim in sizes.dims[1:]
         )
@@ -81,9 +107,19 @@ class NestedAutoencoder(Task[DocumentBatch]):
         if config.top == "collection":
             check_heads(sizes.dims[-1], sizes.num_heads)
             self.collection = CollectionEncoder(sizes)
-            self.mlm_heads.append(MaskedChildHead(sizes.dims[-1]))
+            self.mlm_heads.append(MaskedChildHead(sizes.dims[-1], form, small=small))
         if config.schedule == "staged" and config.plateau:
             self.watch = PlateauWatch()
+        children = sizes.dims[1:-1]
+        if config.scores == "cosine" or config.sibling_path:
+            self.centres = nn.ModuleList(Centre(dim) for dim in queued)
+        if config.scores == "cosine":
+            self.reconstruction_spaces = nn.ModuleList(CosineSpace(dim) for dim in children)
+            self.mlm_spaces = nn.ModuleList(CosineSpace(dim) for dim in queued)
+        if config.sibling_path:
+            self.sibling_paths = nn.ModuleList(NearIdentity(dim) for dim in queued)
+        if config.foreign:
+            self.foreign_heads = nn.ModuleList(ForeignHead(dim) for dim in children)
         if unknown := set(config.without) - set(self._all_names()):
             raise RamifyError(
                 f"task.without names no loss of this model: {', '.join(sorted(unknown))}. The losses are "
@@ -99,11 +135,14 @@ class NestedAutoencoder(Task[DocumentBatch]):
             return ()
         config, is_predicted = self.config, self.backbone.config.decoder_length == "predicted"
         return (
-            Reconstruction(config, self.reconstruction_head, self.ends),
-            MaskedChildren(config, self.mlm_heads, self.mlm_head),
+            Reconstruction(config, self.reconstruction_head, self.ends, self.reconstruction_spaces),
+            MaskedChildren(
+                config, tuple(map(self.predictor, range(self.backbone.depth))), self.mlm_head, config.vector_distance
+            ),
             Coherence(config, self.checkers),
             AutoencoderDistance(config, self.share_done),
             *((PredictedLength(config),) if is_predicted else ()),
+            *((ForeignChildren(config, self.foreign_heads),) if self.foreign_heads is not None else ()),
         )
 
     @property
@@ -118,7 +157,8 @@ class NestedAutoencoder(Task[DocumentBatch]):
     def _named(self, level: int) -> dict[str, LevelLoss]:
         """The losses of one level of children, by name."""
         child, parent = self.names[level], self.names[level + 1]
-        return {loss.name(child if loss.of_children else parent): loss for loss in self.per_level}
+        losses = (loss for loss in self.per_level if level > 0 or not loss.above_tokens)
+        return {loss.name(child if loss.of_children else parent): loss for loss in losses}
 
     def _computed(self, level: int) -> dict[str, LevelLoss]:
         """The losses of one level of children that are computed, by name."""
@@ -246,7 +286,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
         for level in passes:
             constants |= {name: loss.constant(level) for name, loss in self._computed(level.encoded.level).items()}
         if self.collection is not None and batch.collection is not None and self._collection_name in losses:
-            loss, _, classes = self._masked_documents(self.collection, batch, passes[-1].encoded.parents)
+            loss, _, _, classes = self._masked_documents(self.collection, batch, passes[-1].encoded.parents)
             constants[self._collection_name] = loss.constant(classes, batch.collection)
         return Readings(losses, constants, {self.names[level.encoded.level + 1]: _once(level.encoded) for level in passes})
 
@@ -269,6 +309,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
             with torch.set_grad_enabled(torch.is_grad_enabled() and level >= low):
                 encoded = self.encode(batch, number, vectors)
             if level >= low:
+                self._observe(level, vectors)
                 read = LevelPass(encoded, self.decode(encoded), draws)
                 if passes is not None:
                     passes.append(read)
@@ -292,18 +333,19 @@ class NestedAutoencoder(Task[DocumentBatch]):
         """The loss of masked documents, if the documents of the batch, which have these vectors, are read as a collection."""
         if self.collection is None or batch.collection is None:
             return {}
-        name, (loss, items, classes) = self._collection_name, self._masked_documents(self.collection, batch, vectors)
-        return {name: loss.value(items, classes, batch.collection, max(divisors[name], 1e-12))}
+        name, depth = self._collection_name, self.backbone.depth
+        self._observe(depth, vectors)
+        loss, items, centre, classes = self._masked_documents(self.collection, batch, vectors)
+        return {name: loss.value(items, classes, centre, batch.collection, max(divisors[name], 1e-12))}
 
     def _masked_documents(
         self, collection: CollectionEncoder, batch: DocumentBatch, vectors: Tensor | None
-    ) -> tuple[MaskedDocuments, Float[Tensor, "item dim"], Classes]:
-        """The loss of masked documents, the items that they may be, and the candidates among these."""
+    ) -> tuple[MaskedDocuments, Float[Tensor, "item dim"], Float[Tensor, " dim"] | None, Classes]:
+        """The loss of masked documents; the items that they may be, their centre, and the candidates among them."""
         depth = self.backbone.depth
-        items, classes = self._candidates(depth, collection.states.items(vectors), batch.levels[-1:])
-        head = self.mlm_heads[depth]
-        assert isinstance(head, MaskedChildHead)
-        return MaskedDocuments(self.config, collection, head), items, classes
+        items, centre, classes = self._candidates(depth, collection.states.items(vectors), batch.levels[-1:])
+        loss = MaskedDocuments(self.config, collection, self.predictor(depth), self.config.vector_distance)
+        return loss, items, centre, classes
 
     # --- one level ---------------------------------------------------------------------------------------------------
 
@@ -311,28 +353,63 @@ class NestedAutoencoder(Task[DocumentBatch]):
         """Encode the rows of one of the batch's levels, whose children have these vectors."""
         level, rows = batch.lowest + number, batch.levels[number]
         encoder = self.backbone.encoder(level)
-        items, classes = encoder.items(vectors), None
+        items, centre, classes = encoder.items(vectors), None, None
         if level > 0:
-            items, classes = self._candidates(level, items, batch.below(number))
+            items, centre, classes = self._candidates(level, items, batch.below(number))
         states = encoder.states(items, rows.slots, rows.rows)
-        return EncodedLevel(level, encoder, rows, items, classes, states, encoder.compress(states, rows.rows))
+        parents = encoder.row_vectors(states, rows.slots, rows.rows)
+        return EncodedLevel(level, encoder, rows, items, classes, centre, states, parents)
 
     def _candidates(
         self, level: int, items: Float[Tensor, "item dim"], below: Sequence[LevelBatch]
-    ) -> tuple[Float[Tensor, "more dim"], Classes]:
-        """The items with the vectors of the level's queue, because a replaced chapter of a long document may come from it, and
-        the candidates among them."""
+    ) -> tuple[Float[Tensor, "more dim"], Float[Tensor, " dim"] | None, Classes]:
+        """The items with the vectors of the level's queue, because a replaced chapter of a long document may come from it, the
+        centre of those of the batch, and the candidates among all."""
         queue = self.queue(level)
+        centre = None if self.centres is None else self.centre(level)(items[NUM_MARKS:])
         items = torch.cat([items, queue.latest(items.dtype)])
-        return items, candidates(items, below, queue, self.config, training=self.training)
+        return items, centre, candidates(items, below, queue, centre, self.config, training=self.training)
+
+    def _observe(self, level: int, vectors: Float[Tensor, "child dim"] | None) -> None:
+        """Take the vectors of a level of children into their running mean, in training."""
+        if self.training and self.centres is not None and level > 0 and vectors is not None:
+            self.centre(level).observe(vectors)
+
+    def centre(self, level: int) -> Centre:
+        """The mean of the vectors of a level above the tokens."""
+        assert self.centres is not None
+        centre = self.centres[level - 1]
+        assert isinstance(centre, Centre)
+        return centre
+
+    def predictor(self, level: int) -> ChildPredictor:
+        """The prediction of masked children of a level, tokens included."""
+        head = self.mlm_heads[level]
+        siblings = self.sibling_paths[level - 1] if self.sibling_paths is not None and level > 0 else None
+        assert isinstance(head, MaskedChildHead)
+        assert siblings is None or isinstance(siblings, NearIdentity)
+        return ChildPredictor(head, siblings, space_of(self.mlm_spaces, level))
 
     def decode(self, encoded: EncodedLevel) -> DecodedLevel:
         """Decode vectors at the places of their true children and marks, as in training."""
         return encoded.decode(self.decoder.level(encoded.level))
 
     def masked_states(self, encoded: EncodedLevel, draws: LevelDraws) -> Float[Tensor, "masked dim"]:
-        """The outputs of the head of masked children, which are compared with the level's items."""
-        return MaskedChildren(self.config, self.mlm_heads, self.mlm_head).states(encoded, draws)
+        """The predictions of masked children, which are compared with the level's items."""
+        return self.predictor(encoded.level).of_level(encoded, draws)
+
+    def masked_predictions(
+        self,
+        level: int,
+        items: Float[Tensor, "item dim"],
+        slots: Int[Tensor, " slot"],
+        rows: Rows,
+        masked: Int[Tensor, " masked"],
+    ) -> Float[Tensor, "masked dim"]:
+        """As `masked_states`, outside training: predictions for the slots `masked` of rows that show `slots`."""
+        centre = None if self.centres is None or level == 0 else self.centre(level).mean
+        states = self.backbone.encoder(level).states(items, slots, rows)
+        return self.predictor(level)(states, items, slots, rows, masked, centre)
 
     def replaced_share(
         self,
@@ -343,7 +420,51 @@ class NestedAutoencoder(Task[DocumentBatch]):
         segments: Int[Tensor, " slot"] | None,
     ) -> Float[Tensor, " row"]:
         """The share of replaced children that the checker of a level of children sees in each row."""
-        return replaced_share(self.backbone.encoder(level), self.checkers[level], items, slots, rows, segments)
+        return self.replaced_children(level, items, slots, rows, segments, slots[:0])[0]
+
+    def replaced_children(
+        self,
+        level: int,
+        items: Float[Tensor, "item dim"],
+        slots: Int[Tensor, " slot"],
+        rows: Rows,
+        segments: Int[Tensor, " slot"] | None,
+        probed: Int[Tensor, " probe"],
+    ) -> tuple[Float[Tensor, " row"], Float[Tensor, " probe"] | None]:
+        """As `replaced_share`, and the log-odds that the children in the slots `probed` were replaced, which carry the second
+        segment vector; None if no head of the level has learned them."""
+        encoder = self.backbone.encoder(level)
+        states = encoder.states(items, slots, rows, segments)
+        shares = self.checkers[level](encoder.row_vectors(states, slots, rows))
+        if self.foreign_heads is None or level == 0:
+            return shares, None
+        return shares, self.foreign_heads[level - 1](states.index_select(0, probed))
+
+    # --- scores, and the way back to vectors ---------------------------------------------------------------------------
+
+    def child_similarity(self, level: int) -> Similarity:
+        """The scores of candidates for the decoder's states on a level of children, outside training."""
+        return self._similarity(space_of(self.reconstruction_spaces, level), level)
+
+    def masked_similarity(self, level: int) -> Similarity:
+        """The scores of candidates for predictions of masked children of a level, outside training."""
+        return self._similarity(space_of(self.mlm_spaces, level), level)
+
+    def _similarity(self, space: CosineSpace | None, level: int) -> Similarity:
+        return DotProducts() if space is None else Cosines(space, self.centre(level).mean)
+
+    def restored_children(self, level: int, states: Float[Tensor, "place dim"]) -> Float[Tensor, "place dim"]:
+        """The vectors of a level of children for which the decoder's states stand. They are the states, unless scores are
+        cosines (`CosineSpace`)."""
+        return _restored(space_of(self.reconstruction_spaces, level), states)
+
+    def restored_masked(self, level: int, states: Float[Tensor, "masked dim"]) -> Float[Tensor, "masked dim"]:
+        """As `restored_children`, for predictions of masked children."""
+        return _restored(space_of(self.mlm_spaces, level), states)
+
+
+def _restored(space: CosineSpace | None, states: Float[Tensor, "place dim"]) -> Float[Tensor, "place dim"]:
+    return states if space is None else space.restore(states)
 
 
 def _once(encoded: EncodedLevel) -> Float[Tensor, "row parent"]:
