@@ -9,7 +9,20 @@ import pytest
 import torch
 from short_runs import SHORT, equal, records, weights
 
-from fixtures import bert_task, discussions, forest, masked, tree_task, view_of, whole, words_task
+from fixtures import (
+    bert_task,
+    channel,
+    discussions,
+    forest,
+    masked,
+    mht_task,
+    running,
+    tokenizer,
+    tree_task,
+    view_of,
+    whole,
+    words_task,
+)
 from fixtures import nested as documents
 from fixtures.running import streams
 from fixtures.running import task as xlnet_task
@@ -233,12 +246,13 @@ def test_gradient_norms_are_those_of_each_loss_alone(case):
     assert all(torch.equal(buffer, buffers[name]) for name, buffer in task.named_buffers())
     for name in counts:
         task.zero_grad(set_to_none=True)
-        for named, _ in task.losses(batch, {n: max(c, 1.0) for n, c in counts.items()}, MAIN, None, None):
+        torch.manual_seed(0)
+        for named, _ in task.train().losses(batch, {n: max(c, 1.0) for n, c in counts.items()}, MAIN, None, None):
             for other, loss in named.items():
                 if (other == name or other not in counts) and loss.requires_grad:
                     loss.backward(retain_graph=True)
         norm = math.sqrt(sum(float(p.grad.square().sum()) for p in task.parameters() if p.grad is not None))
-        assert found.get(f"gradient_{name}", 0.0) == pytest.approx(norm, rel=1e-6)
+        assert found.get(f"gradient_{name}", 0.0) == pytest.approx(norm, rel=1e-5)
         for buffer_name, buffer in task.named_buffers():
             buffer.copy_(buffers[buffer_name])
 
@@ -362,4 +376,5 @@ def test_warnings_of_runs(tmp_path, capfd, monkeypatch, collapsed):
     config = TrainConfig(steps=60, budget=96, lr=2e-2, evaluate_every=30, log_every=30)
     Trainer(task, [Stage(config, texts, texts.collate, measure)], tmp_path, seed=0, cpu=True).run()
     warned = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning")]
-    assert [("rank 0.0" in line or "best constant" in line) for line in warned] == [True] * (2 if collapsed else 0), warned
+    assert any("effective rank 0.0" in line for line in warned) == collapsed, warned
+    assert collapsed or not warned

@@ -30,6 +30,9 @@ UPDATES = "stage_updates"
 MOST_VECTORS = 2048
 """The first vectors of the dev set from which a rank is computed."""
 
+ROUNDING = 1e-12
+"""Vectors whose variance is a smaller share of their energy are equal in single precision."""
+
 LEAST_VECTORS = 16
 """Fewer vectors have no rank: it would be bounded by their number."""
 
@@ -116,7 +119,8 @@ def effective_rank(vectors: Float[Tensor, "row dim"]) -> float:
     """About the number of directions in which vectors differ: the exponential of the entropy of the shares of variance along
     the principal directions (Roy and Vetterli 2007). It is at least 1, and 0 for equal vectors."""
     variance = torch.linalg.svdvals(vectors - vectors.mean(0)).square()
-    if not float(variance.sum()):
+    # The differences of equal vectors are rounding errors, which have a high rank.
+    if float(variance.sum()) <= ROUNDING * float(vectors.square().sum()):
         return 0.0
     share = variance / variance.sum()
     return float((-torch.xlogy(share, share).sum()).exp())
