@@ -1,6 +1,7 @@
 """AGENT on two ranks, run by torchrun for `test_two_ranks_of_agent.py`."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -39,8 +40,16 @@ class SameDraws(NestedAutoencoder):
         replaced[first[several]] = 20
         share = several.double() / torch.from_numpy(level.counts).clamp(min=1)
         segments = torch.zeros_like(level.slots).index_fill(0, first[several], 1)
-        draws = type(draws)(shown, masked, replaced, segments, share, draws.checked)
-        return type(drawn)(drawn.levels, drawn.lowest, drawn.parts, drawn.num_tokens, (draws,))
+        draws = replace(
+            draws,
+            masked_slots=shown,
+            masked=masked,
+            marked=first[several],
+            replaced_slots=replaced,
+            segments=segments,
+            share=share,
+        )
+        return replace(drawn, draws=(draws,))
 
 
 def gradients(out: Path) -> dict[str, Tensor]:

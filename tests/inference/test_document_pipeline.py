@@ -438,15 +438,15 @@ def test_nearest_nodes(model):
 def test_nodes_that_an_index_lacks(model):
     index = model.index(letters(), level="paragraph")
     with pytest.raises(RamifyError, match="no paragraph, but a sentence"):
-        index.place("1.1.1", "harbour")
+        index.nodes.place("1.1.1", "harbour")
     with pytest.raises(RamifyError, match="in 3 trees, such as 'harbour' and 'garden'"):
-        index.place("1.1")
+        index.nodes.place("1.1")
     with pytest.raises(RamifyError, match="vectors of length 12"):
         model.nearest("Ann.", index, level="sentence")
     note = Node("Fin.", (0,), id="9")
     index = model.index([Tree((*letters()[0].nodes, note), id="harbour")], level="paragraph")
     with pytest.raises(RamifyError, match="no paragraph, but a node without a kind"):
-        index.place("9")
+        index.nodes.place("9")
 
 
 # --- saved models ---------------------------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ from safetensors.torch import load_file
 
 import ramify
 from fixtures import built, discussions
-from ramify.inference.evaluation import gain
-from ramify.inference.held_out import measure
+from ramify.inference import held_out
+from ramify.inference.evaluation import Tally, gain, tally
+from ramify.inference.held_out import ancestor_words, cache_losses, cache_weights, measure
 from ramify.recipes.shipped import pack, shipped
 from ramify.runs import execute
 
@@ -36,8 +37,10 @@ def test_masks_follow_bert(packed):
 def test_card_gives_the_results_of_the_packed_model(packed):
     store, folder = packed
     card = (folder / "README.md").read_text("utf-8")
-    measured = measure(ramify.load(folder).task, store, "test", draws=8, controls=("mismatched",))
-    for scores in measured.scores.values():
+    task = ramify.load(folder).task
+    caches = cache_weights(task, store, ("tree", "none"))
+    measured = measure(task, store, "test", draws=8, controls=("mismatched",), caches=caches)
+    for scores in (*measured.scores.values(), *measured.cached.values()):
         assert f"{scores.summary()['loss']:.4f}" in card
     for other in ("none", "mismatched"):
         saved = gain(measured.scores["tree"], measured.scores[other])["all"]
@@ -50,3 +53,21 @@ def test_card_states_licence_sources_and_commands(packed):
     assert "Stack Exchange" in card
     assert "ramify data build" in card
     assert "ramify train shipped" in card
+
+
+def test_cache_is_scored_beside_each_context(packed):
+    store, folder = packed
+    task = ramify.load(folder, device="cpu").task
+    forest = task.input.forest(store, task.tokenizer)
+    words, dev = ancestor_words(task, forest), store.split("dev")
+    for context, weight in cache_weights(task, store, ("tree", "none")).items():
+        losses = cache_losses(task, forest, dev, words=words, context=context)
+        assert losses[weight] == min(losses.values())
+    assert cache_losses(task, forest, dev, words=words, context="none") != cache_losses(task, forest, dev, words=words)
+    measured = measure(task, store, "test", draws=2, caches={"none": 0.5})
+    assert measured.cached.keys() == {"none"}
+    trees = store.split("test")
+    view, collator = held_out.discussions(task, forest, trees, context="none")
+    (expected,) = tally(task, view, collator, trees, [Tally(cache=0.5)], draws=2, words=words)
+    assert measured.cached["none"].loss.tolist() == expected.loss.tolist()
+    assert measured.cached["none"].loss.sum() != measured.scores["none"].loss.sum()

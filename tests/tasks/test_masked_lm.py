@@ -239,6 +239,67 @@ def test_models_without_vectors_are_not_taught_words(name, concatenate):
         bert_task(input=input, task={name: 0.3})
 
 
+# --- schedules ----------------------------------------------------------------------------------------------------------------
+
+
+def scheduled(**task):
+    return words_task(task={"mask_rate": 0.3, "own_words": 0.4, "reply_words": 0.2, **task})
+
+
+def at_share(task, share):
+    """The task when this share of training is done."""
+    task.share_done = share
+    return task
+
+
+def test_schedules_change_the_last_third_of_training():
+    task = scheduled(mask_rate_schedule="last_third", vector_loss_schedule="last_third")
+    factors = {0.0: 1.0, 2 / 3: 1.0, 5 / 6: 0.5, 1.0: 0.0}
+    for share, factor in factors.items():
+        at_share(task, share)
+        assert task.training_mask_rate == pytest.approx(0.15 + 0.15 * factor)
+        assert task.vector_loss_weight("own_words") == pytest.approx(0.4 * factor)
+        assert task.vector_loss_weight("reply_words") == pytest.approx(0.2 * factor)
+
+
+def test_constant_schedules_change_nothing():
+    task, data = scheduled(), forest(discussions(2, 8))
+    batch = whole(task, data)
+    start, end = (at_share(task, share).corrupt(batch, torch.Generator().manual_seed(0)) for share in (0.0, 1.0))
+    assert torch.equal(start.target_ids, end.target_ids)
+    assert task.vector_loss_weight("own_words") == 0.4
+
+
+def test_scheduled_weights_and_rates_reach_the_losses():
+    task, data = scheduled(mask_rate_schedule="last_third", vector_loss_schedule="last_third"), forest(discussions(2, 8))
+    batch = whole(task, data)
+    before, half, after = (
+        at_share(task, share).corrupt(batch, torch.Generator().manual_seed(0)) for share in (0.0, 5 / 6, 1.0)
+    )
+    lengths = [len(corrupted.labels) for corrupted in (before, half, after)]
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[0] > lengths[1] > lengths[2]
+    whole_loss, half_loss, no_loss = (word_losses_at(task, before, share) for share in (0.0, 5 / 6, 1.0))
+    for name in ("own_words", "reply_words"):
+        assert half_loss[name] == pytest.approx(whole_loss[name] / 2)
+        assert no_loss[name] == 0.0
+
+
+def word_losses_at(task, batch, share):
+    divisors = dict.fromkeys(("masked_lm", "own_words", "reply_words"), 1.0)
+    at_share(task, share)
+    ((losses, _),) = task.losses(batch, divisors, MAIN, None, None)
+    return {name: loss.item() for name, loss in losses.items()}
+
+
+def test_evaluation_masks_at_the_rate_of_the_settings():
+    task, data = scheduled(mask_rate_schedule="last_third"), forest(discussions(2, 8))
+    batch = whole(task, data)
+    seeds = torch.arange(len(batch.targets))
+    start, end = (at_share(task, share).mask(batch, seeds) for share in (0.0, 1.0))
+    assert torch.equal(start.target_ids, end.target_ids)
+
+
 # --- the loss -----------------------------------------------------------------------------------------------------------------
 
 

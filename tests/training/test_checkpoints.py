@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from short_runs import SHORT, equal, records, run, weights
 from torch import Tensor
 
-from fixtures import discussions, forest, tree_task
+from fixtures import discussions, forest, tree_task, words_task
 from ramify import hub
 from ramify.errors import RamifyError
 from ramify.inference.fill_mask import MaskFiller
@@ -104,6 +104,20 @@ def test_damaged_checkpoint_is_skipped(tmp_path, data, capsys, damage):
     assert records(tmp_path / "killed") == records(tmp_path / "straight")
     best = [(tmp_path / side / "best.safetensors").read_bytes() for side in ("straight", "killed")]
     assert best[0] == best[1]
+
+
+def test_schedules_of_masks_and_losses_resume_to_the_same_bits(tmp_path, data):
+    """Both depend on the share of training that is done. The run is killed within the last third."""
+
+    def task():
+        schedules = {"mask_rate": 0.3, "mask_rate_schedule": "last_third", "vector_loss_schedule": "last_third"}
+        return words_task(dtype=torch.float32, dropout=0.1, task=schedules)
+
+    straight, _ = run(tmp_path / "straight", data, task=task())
+    run(tmp_path / "killed", data, task=task(), until=7)
+    resumed, _ = run(tmp_path / "killed", data, task=task(), resume=True)
+    assert equal(weights(resumed), weights(straight))
+    assert records(tmp_path / "killed") == records(tmp_path / "straight")
 
 
 def test_checkpoint_beyond_its_stage_is_skipped(tmp_path, data):

@@ -45,7 +45,7 @@ from ramify.tasks.constants import Bernoulli, Frequencies, NoConstant, Several, 
 from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
 from ramify.training import meters
 from ramify.training.config import TrainConfig
-from ramify.training.meters import TrainingBatch, effective_rank, lines, problems, read_gradients, read_meters, separability
+from ramify.training.meters import TrainingBatch, lines, problems, read_gradients, read_meters, separability
 from ramify.training.phases import phase_optimizers
 from ramify.training.trainer import Stage, Trainer
 

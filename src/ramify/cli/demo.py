@@ -41,6 +41,9 @@ CHECKPOINT_USED = (
     "has never seen these. It is evaluated with and without the ancestors of each comment, on the same masks. "
     "benchmarks/results.md has the results at real size."
 )
+BESIDE = (
+    "Held-out trees of the checkpoint's own data, beside other models on the same masks; from its card (nats per masked token):"
+)
 SHOWN = 3
 """The number of filled masks on screen; the report has ten."""
 
@@ -155,18 +158,35 @@ def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
     import ramify
     from ramify.cli.progress import bar
     from ramify.inference.evaluation import gain
-    from ramify.inference.held_out import NAMES, measure
+    from ramify.inference.held_out import NAMES, cache_weights, measure
 
     task = ramify.load(CHECKPOINT).task
+    caches = cache_weights(task, store, ("none",))
     with bar("evaluating", 3 * store.info["comments"]) as advance:
-        measured = measure(task, store, "all", draws=draws, controls=("mismatched",), progress=advance)
+        measured = measure(task, store, "all", draws=draws, controls=("mismatched",), caches=caches, progress=advance)
     count = measured.scores["tree"].count.sum()
     print(f"\n   {count:,} masked tokens in {measured.trees} trees, loss in nats per masked token:")
-    for context, scores in measured.scores.items():
-        print(f"   {NAMES[context]:<32} {scores.summary()['loss']:.4f}")
+    losses = {NAMES[context]: scores for context, scores in measured.scores.items()}
+    losses["without context, cache of ancestors' words"] = measured.cached["none"]
+    for name, scores in losses.items():
+        print(f"   {name:<42} {scores.summary()['loss']:.4f}")
+    print(
+        f"   The cache has weight {caches['none']:g}, chosen on the {len(store.split('dev'))} trees that are held out above.\n"
+    )
     for other in ("none", "mismatched"):
         print(saving(NAMES[other], gain(measured.scores["tree"], measured.scores[other])["all"]))
+    print()
+    _say(BESIDE)
+    for name, *values in card_results():
+        print(f"   {name:<64} {'  '.join(values)}")
     return task, measured
+
+
+def card_results() -> list[list[str]]:
+    """The cells of the held-out results on the card of the shipped checkpoint, without the line below the head."""
+    _, _, results = (CHECKPOINT / "README.md").read_text("utf-8").partition("## Held-out results")
+    head, _, *lines = (line for line in results.splitlines() if line.startswith("|"))
+    return [line.replace("**", "").strip("| ").split(" | ") for line in (head, *lines)]
 
 
 def saving(other: str, saved: "Interval") -> str:

@@ -1,9 +1,9 @@
 """Held-out measurements of masked language models: loss and filled masks by context."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -58,6 +58,8 @@ class Measured:
     scores: dict[Context, Scores]
     limited: dict[Context, Scores]
     """The scores with the context of training on those comments that can read a context, if not all can."""
+    cached: dict[Context, Scores] = field(default_factory=dict)
+    """The scores of the mixture of the model in a context and a cache of the ancestors' words (see `Tally`)."""
 
     @property
     def training_context(self) -> Context:
@@ -105,12 +107,13 @@ def measure(
     draws: int,
     comments: int = 0,
     controls: tuple[Context, ...] = (),
+    caches: Mapping[Context, float] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Measured:
     """Score a model on a split: with its own context, without context if it reads one, and with the contexts in `controls`.
 
     A control is left out if the trees hold no other comments to read. `comments` limits the evaluation to the first trees that
-    together hold so many comments (0 = all).
+    together hold so many comments (0 = all). `caches` gives the weight of a cache by the context beside which it is scored.
     """
     forest = task.input.forest(store, task.tokenizer)
     trees = chosen_trees(forest, store, split, comments)
@@ -129,12 +132,16 @@ def measure(
     tallies = [Tally(), *(Tally(only=limit) for limit in limits.values())]
     scores: dict[Context, Scores] = {}
     limited: dict[Context, Scores] = {}
+    cached: dict[Context, Scores] = {}
     for context, view in views.items():
         asked = tallies if context == trained else tallies[:1]
-        scores[context], *rest = tally(task, *view, trees, asked, draws=draws, words=words, progress=progress)
+        mixed = [Tally(cache=caches[context])] if caches and context in caches else []
+        scores[context], *rest = tally(task, *view, trees, [*asked, *mixed], draws=draws, words=words, progress=progress)
+        if mixed:
+            cached[context] = rest.pop()
         limited |= dict(zip(limits, rest))
     count = int((store.offsets[trees + 1] - store.offsets[trees] - (not store.predicts_roots)).sum())
-    return Measured(split, len(trees), count, draws, scores, limited)
+    return Measured(split, len(trees), count, draws, scores, limited, cached)
 
 
 def chosen_trees(forest: Forest, store: Store, split: Split, comments: int) -> Ints:
@@ -235,15 +242,24 @@ def cache_losses(
     trees: Ints,
     *,
     words: AncestorWords,
+    context: Context | None = None,
     draws: int = CACHE_DRAWS,
     mask_rate: float | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> dict[float, float]:
-    """The loss on some trees of a model in its own context, for each weight of the cache (see `Tally`)."""
-    view, collator = discussions(task, forest, trees)
+    """The loss on some trees of a model in its own or another context, for each weight of the cache (see `Tally`)."""
+    view, collator = discussions(task, forest, trees, context=context)
     mixtures = [Tally(cache=weight) for weight in CACHE_WEIGHTS]
     tallied = tally(task, view, collator, trees, mixtures, draws=draws, mask_rate=mask_rate, words=words, progress=progress)
     return {weight: scores.summary()["loss"] for weight, scores in zip(CACHE_WEIGHTS, tallied, strict=True)}
+
+
+def cache_weights(task: MaskedLM, store: Store, contexts: tuple[Context, ...]) -> dict[Context, float]:
+    """The weight of the cache beside the model in each context that has the lowest loss on the dev trees."""
+    forest = task.input.forest(store, task.tokenizer)
+    trees, words = chosen_trees(forest, store, "dev", 0), ancestor_words(task, forest)
+    losses = {context: cache_losses(task, forest, trees, words=words, context=context) for context in contexts}
+    return {context: min(by_weight, key=by_weight.__getitem__) for context, by_weight in losses.items()}
 
 
 def ancestor_words(task: MaskedLM, forest: Forest) -> AncestorWords:

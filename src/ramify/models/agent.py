@@ -6,7 +6,8 @@ the objective.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Literal, Self
@@ -43,6 +44,9 @@ from ramify.nn.recurrent import BiLSTM, final_states
 
 Cells = Literal["evolved", "transformer"]
 Skip = Literal["none", "linear", "gelu"]
+
+PER_LEVEL = ("dims", "max_children", "encoder_cells", "decoder_cells")
+"""Settings with a size for each level."""
 
 OPTIONS = ("token_skip", "compressor_skip", "children_norm", "mark_scale", "position_scale", "sibling_product")
 """Settings of additions to the paper, which their defaults leave out."""
@@ -154,10 +158,20 @@ class AgentConfig(ModelConfig):
         )
 
     def adapted_to(self, checkpoint: Checkpoint) -> Self:
-        """These settings with those of a checkpoint. An option that the checkpoint leaves out may be on here."""
+        """These settings with those of a checkpoint. An option that the checkpoint leaves out may be on here, and levels above
+        its own are fresh."""
         saved = checkpoint.saved_as(self)
         defaults = {field.name: field.default for field in fields(self)}
         left_out = [name for name in OPTIONS if getattr(saved, name) == defaults[name]]
+        known, number = saved.levels, len(saved.levels)
+        if len(self.levels) > number and self.levels[:number] == known:
+            sizes = {name: (*getattr(saved, name), *getattr(self, name)[len(getattr(saved, name)) :]) for name in PER_LEVEL}
+            saved = replace(saved, levels=self.levels, decoder_length=self.decoder_length, **sizes)
+        elif known[: len(self.levels)] != self.levels and not set(known) <= set(self.levels):
+            raise RamifyError(
+                f"init={checkpoint.source} has the levels {', '.join(known)}, but the model has {', '.join(self.levels)}. "
+                "Start from a model whose levels are the lowest of these."
+            )
         return replace(saved, **{name: getattr(self, name) for name in (*RATES, *left_out)})
 
     def for_vocabulary(self, size: int) -> Self:
@@ -265,6 +279,11 @@ class TokenSkip(nn.Module):
         self.mean.copy_(mean)
         # The spread of a constant is a rounding error.
         self.std.copy_(torch.where(std > mean.abs() * 1e-6, std, 1.0))
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether vectors are standardized."""
+        return bool(self.mean.any()) or bool((self.std != 1).any())
 
     def forward(self, vectors: Float[Tensor, "row dim"], slots: Int[Tensor, " slot"], rows: Rows) -> Float[Tensor, "row dim"]:
         is_token = holds_child(slots)
@@ -499,14 +518,32 @@ class Agent(AnyBackbone, Encodes):
         states = encoder.states(encoder.items(vectors), rows.slots, rows.rows)
         return encoder.row_vectors(states, rows.slots, rows.rows)
 
+    @contextmanager
+    def without_tokens(self) -> Iterator[None]:
+        """Leave out the addition of tokens to the vectors of the lowest level inside this context."""
+        encoder = self.encoder(0)
+        skip, encoder.token_skip = encoder.token_skip, None
+        try:
+            yield
+        finally:
+            encoder.token_skip = skip
+
+    def given(self, batch: DocumentBatch) -> Tensor | None:
+        """The vectors of the highest rows that are not encoded, as children of the level above; None if all are encoded."""
+        if batch.vectors is None:
+            return None
+        rows = batch.levels[batch.given - 1]
+        return self.encoder(batch.lowest + batch.given - 1).with_tokens(batch.vectors, rows.slots, rows.rows)
+
     def forward(self, batch: DocumentBatch) -> DocumentHidden:
-        """The vectors of all rows. A batch with parts has those of the parts' highest rows first."""
-        vectors = None
-        nodes = []
+        """The vectors of all rows. A batch with parts has those of the parts' highest rows first, and a batch with given
+        vectors those of the rows that are not encoded."""
+        vectors = self.given(batch)
+        nodes = [] if vectors is None else [vectors]
         if batch.parts:
             vectors = torch.cat([self(part).nodes[-1] for part in batch.parts])
             nodes.append(vectors)
-        for level, rows in enumerate(batch.levels, batch.lowest):
+        for level, rows in enumerate(batch.levels[batch.given :], batch.lowest + batch.given):
             vectors = self.encode(level, vectors, rows)
             nodes.append(vectors)
         return DocumentHidden(tuple(nodes))

@@ -27,6 +27,10 @@ from ramify.tasks.spans import check_split, random_pieces
 from ramify.tokenizer import Tokenizer
 
 LossNorm = Literal["constant", "sum", "step", "tokens"]
+Schedule = Literal["constant", "last_third"]
+"""Whether a value stays the same, or changes linearly over the last third of a stage of training."""
+
+BERT_MASK_RATE = 0.15
 
 MASKED_LM, NEXT_SENTENCE = "masked_lm", "next_sentence"
 VECTOR_LOSSES = ("own_words", "reply_words")
@@ -44,7 +48,9 @@ DIVISORS: dict[LossNorm, Divisor | float] = {
 class MaskedLMConfig:
     """Defaults are BERT's masking and the paper's loss, a mean over a comment's masked tokens."""
 
-    mask_rate: float = 0.15
+    mask_rate: float = BERT_MASK_RATE
+    mask_rate_schedule: Schedule = "constant"
+    """last_third: in training, the rate goes linearly to BERT's 15 % over the last third. Evaluation keeps `mask_rate`."""
     mask_split: tuple[float, float, float] = (0.8, 0.1, 0.1)
     """Shares of the chosen tokens that become the mask token, become a random piece, or stay unchanged."""
     random_special: bool = True
@@ -67,6 +73,8 @@ class MaskedLMConfig:
     """Weight of a bag-of-words loss: the vector of a node predicts the words of its own text. The paper has none."""
     reply_words: float = 0.0
     """Weight of a bag-of-words loss: the vector of a target's nearest context node predicts the words of the target."""
+    vector_loss_schedule: Schedule = "constant"
+    """last_third: the weights of own_words and reply_words fall linearly to zero over the last third of training."""
     frequent_word: float = 3e-4
     """Relative frequency t above which a word counts less: at frequency f it weighs √(t/f), as in word2vec's subsampling."""
     head: Literal["linear", "bert"] = "linear"
@@ -108,6 +116,11 @@ class MaskedLMConfig:
 def _check_rate(rate: float, name: str) -> None:
     if not 0 < rate <= 1:
         raise RamifyError(f"{name} must be above 0 and at most 1, but is {rate}.")
+
+
+def last_third(share_done: float) -> float:
+    """The share that is done of the last third of training."""
+    return max(0.0, 3 * share_done - 2)
 
 
 class MaskedLM(Task[Batch]):
@@ -226,7 +239,20 @@ class MaskedLM(Task[Batch]):
     def corrupt(self, batch: Batch, generator: torch.Generator) -> Batch:
         device = batch.target_ids.device
         seeds = torch.randint(-(2**63), 2**63 - 1, (len(batch.targets),), generator=generator, device=generator.device)
-        return self.mask(batch, seeds.to(device), masking=self.config.masking)
+        return self.mask(batch, seeds.to(device), self.training_mask_rate, masking=self.config.masking)
+
+    @property
+    def training_mask_rate(self) -> float:
+        """The share of tokens that the next update masks."""
+        rate = self.config.mask_rate
+        if self.config.mask_rate_schedule == "constant":
+            return rate
+        return rate + last_third(self.share_done) * (BERT_MASK_RATE - rate)
+
+    def vector_loss_weight(self, name: str) -> float:
+        """The weight that the next update gives to one of `VECTOR_LOSSES`."""
+        weight: float = getattr(self.config, name)
+        return weight if self.config.vector_loss_schedule == "constant" else weight * (1 - last_third(self.share_done))
 
     def mask(
         self,
@@ -426,7 +452,7 @@ class MaskedLM(Task[Batch]):
         losses: dict[str, Tensor] = {}
         for name, head, bags in self._bags_by_loss():
             if head is not None:
-                losses[name] = head.loss(vectors, bags(batch)) * (getattr(self.config, name) / divisors[name])
+                losses[name] = head.loss(vectors, bags(batch)) * (self.vector_loss_weight(name) / divisors[name])
         return losses
 
     def _bags_by_loss(self) -> tuple[tuple[str, BagOfWordsHead | None, Callable[[Batch], Bags]], ...]:

@@ -54,6 +54,9 @@ class TrainConfig(OptimizerSettings, ScheduleSettings):
     predicted comments alone, so that models with different contexts see the same comments at the same step. targets: predicted
     comments."""
     budget_unit: Literal["tokens", "target_tokens", "targets"] = "tokens"
+    units: int = 0
+    """Number of units (chapters, or other nodes of the level below the document) of a micro-batch of nested documents, from at
+    least half as many documents. `budget` then bounds the tokens of one graph. 0: `budget` decides how much a batch holds."""
     accumulate: int = 1
     """Number of micro-batches per update and rank."""
     lr: float = 5e-4
@@ -117,6 +120,7 @@ class TrainConfig(OptimizerSettings, ScheduleSettings):
             "evaluate_every",
             "checkpoint_every",
             "patience",
+            "units",
             "lr",
             "clip",
             "weight_decay",

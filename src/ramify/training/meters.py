@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ramify.batching.batch import AnyBatch
 from ramify.metrics.ranking import auroc
+from ramify.metrics.vectors import effective_rank, spread
 from ramify.models.base import State
 from ramify.nn.modes import untouched
 from ramify.tasks.base import Readings, Task
@@ -29,9 +30,6 @@ UPDATES = "stage_updates"
 
 MOST_VECTORS = 2048
 """The first vectors of the dev set from which a rank is computed."""
-
-ROUNDING = 1e-12
-"""Vectors whose variance is a smaller share of their energy are equal in single precision."""
 
 LEAST_VECTORS = 16
 """Fewer vectors have no rank: it would be bounded by their number."""
@@ -98,7 +96,7 @@ class _Totals:
             kept = self.vectors.setdefault(name, [])
             room = MOST_VECTORS - sum(map(len, kept))
             if room > 0:
-                kept.append(vectors[:room].double().cpu())
+                kept.append(vectors[:room].float().cpu())
 
     def meters(self, ending: str) -> dict[str, float]:
         meters: dict[str, float] = {}
@@ -108,28 +106,11 @@ class _Totals:
                 meters[f"{VALUE}_{name}{ending}"] = self.losses[name] / count
                 meters |= {} if total is None else {f"{CONSTANT}_{name}{ending}": total / count}
         for name, parts in self.vectors.items():
-            vectors = torch.cat(parts)
+            vectors = torch.cat(parts).numpy()
             if len(vectors) >= LEAST_VECTORS:
                 meters[f"{RANK}_{name}{ending}"] = effective_rank(vectors)
                 meters[f"{SPREAD}_{name}{ending}"] = spread(vectors)
         return meters
-
-
-def effective_rank(vectors: Float[Tensor, "row dim"]) -> float:
-    """About the number of directions in which vectors differ: the exponential of the entropy of the shares of variance along
-    the principal directions (Roy and Vetterli 2007). It is at least 1, and 0 for equal vectors."""
-    variance = torch.linalg.svdvals(vectors - vectors.mean(0)).square()
-    # The differences of equal vectors are rounding errors, which have a high rank.
-    if float(variance.sum()) <= ROUNDING * float(vectors.square().sum()):
-        return 0.0
-    share = variance / variance.sum()
-    return float((-torch.xlogy(share, share).sum()).exp())
-
-
-def spread(vectors: Float[Tensor, "row dim"]) -> float:
-    """The mean distance of vectors from their mean, as a share of their mean length."""
-    length = torch.linalg.vector_norm(vectors, dim=1).mean().clamp(min=1e-30)
-    return float(torch.linalg.vector_norm(vectors - vectors.mean(0), dim=1).mean() / length)
 
 
 # --- on a batch of training ---------------------------------------------------------------------------------------------
@@ -197,16 +178,18 @@ def _gradient_norms(task: Task[Any], phase: PhaseOptimizer, training: TrainingBa
         _clear(parameters)
         last: Mapping[str, Tensor] = {}
         number = 0
-        for last in _passes(task, phase, training, divisors, shared):
-            norm_of(last, name)
-            number += 1
-        norms[name] = norm()
-        if number == 1:
-            for name in names:
-                _clear(parameters)
+        # Passes may change buffers, which all losses start from.
+        with untouched(task, task.device):
+            for last in _passes(task, phase, training, divisors, shared):
                 norm_of(last, name)
-                norms[name] = norm()
-            names = []
+                number += 1
+            norms[name] = norm()
+            if number == 1:
+                for name in names:
+                    _clear(parameters)
+                    norm_of(last, name)
+                    norms[name] = norm()
+                names = []
     return {name: value for name, value in norms.items() if value}
 
 

@@ -1,7 +1,7 @@
 """The parts that all measures of nested documents share: their values, the held-out vectors, and copies of rows to probe."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -43,6 +43,9 @@ class Measure:
     """The p-value of the difference from the baseline, or of an AUROC from 1/2."""
     others: dict[str, float] = field(default_factory=dict)
     """Further baselines, by name."""
+    items: Mapping[str, NDArray[Any]] = field(default_factory=dict, compare=False, repr=False)
+    """The values of every item from which the measure comes, by name, so that those of several models can be pooled. Not part
+    of the JSON."""
 
     def to_json(self) -> dict[str, Any]:
         record: dict[str, Any] = {"value": self.value, "baseline": self.baseline, "chance": self.chance}

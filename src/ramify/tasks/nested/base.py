@@ -1,6 +1,7 @@
 """The contract of a loss of nested documents, and the level of a batch that it reads."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -82,6 +83,26 @@ class LevelPass:
         return encoded.encoder.states(encoded.items, draws.replaced_slots, encoded.rows.rows, draws.segments)
 
 
+class LevelRecord:
+    """The constants of losses and the vectors of levels, gathered while the losses of a batch are computed."""
+
+    def __init__(self) -> None:
+        self.constants: dict[str, Constant] = {}
+        self.vectors: dict[str, list[Float[Tensor, "row dim"]]] = {}
+
+    def add_level(self, name: str, level: LevelPass, losses: "Mapping[str, LevelLoss]") -> None:
+        """Add a level whose vectors have this name, and its losses."""
+        for loss_name, loss in losses.items():
+            self.add_constant(loss_name, loss.constant(level))
+        # A long document's rows are copies of each other.
+        _, first = np.unique(level.encoded.rows.source, return_index=True)
+        parents = level.encoded.parents
+        self.vectors.setdefault(name, []).append(parents[torch.from_numpy(first).to(parents.device)])
+
+    def add_constant(self, name: str, constant: Constant) -> None:
+        self.constants[name] = self.constants[name] + constant if name in self.constants else constant
+
+
 class LevelLoss(ABC):
     """A loss of one level of children. Its fields are the settings and modules that it reads."""
 
@@ -91,6 +112,8 @@ class LevelLoss(ABC):
     unit: ClassVar[str]
     of_children: ClassVar[bool] = False
     """Whether the children's level completes its name, and not that of their parents."""
+    of_decoder: ClassVar[bool] = False
+    """Whether a decoder alone can learn from it, given vectors that stay as they are."""
     above_tokens: ClassVar[bool] = False
     """Whether tokens have no such loss."""
 

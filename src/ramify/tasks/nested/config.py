@@ -44,6 +44,9 @@ class NestedAutoencoderConfig(
     looked at)."""
     freeze_below: bool = False
     """Whether a level stops learning when the next one begins (with staged)."""
+    frozen: str | None = None
+    """A level that is trained before the levels above, and whose vectors these then read: it does not learn with them, and
+    neither do the levels below. null: all levels learn together. The stages of the run say when it learns again."""
     encoder_only: bool = False
     """Whether the model has neither decoder nor heads, so that it embeds and does not train."""
 

@@ -54,6 +54,7 @@ class Reconstruction(LevelLoss):
     kind = "reconstruction"
     title = "Reconstruction: children from a vector"
     unit = "nats per place"
+    of_decoder = True
 
     config: ReconstructionSettings
     head: VocabularyHead

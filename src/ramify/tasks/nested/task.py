@@ -1,6 +1,7 @@
 """The objective of nested documents: which losses each level has, and the order in which they run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -9,19 +10,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ramify.batching.document_batch import EMPTY, NUM_MARKS, CollectionDraws, DocumentBatch, LevelBatch, LevelDraws
+from ramify.batching.document_batch import EMPTY, NUM_MARKS, CollectionDraws, DocumentBatch, LevelBatch, LevelDraws, Role
 from ramify.batching.views.documents import LevelInput
 from ramify.errors import RamifyError
 from ramify.models.agent import Agent, AgentDecoder, CoherenceChecker, CollectionEncoder
 from ramify.models.base import State
 from ramify.nn.blocks import check_heads
 from ramify.nn.heads import VocabularyHead
-from ramify.nn.modes import generator_state, restored_generator
+from ramify.nn.modes import evaluating, generator_state, restored_generator
 from ramify.nn.ragged import Rows
-from ramify.tasks.base import Losses, Readings, Task
-from ramify.tasks.constants import Constant
+from ramify.tasks.base import Losses, Readings, Task, belongs
 from ramify.tasks.nested.autoencoder import AutoencoderDistance
-from ramify.tasks.nested.base import DecodedLevel, EncodedLevel, LevelLoss, LevelPass
+from ramify.tasks.nested.base import DecodedLevel, EncodedLevel, LevelLoss, LevelPass, LevelRecord
 from ramify.tasks.nested.candidates import Classes, Queue, candidates
 from ramify.tasks.nested.coherence import Coherence
 from ramify.tasks.nested.collection import MaskedDocuments, draw_collection
@@ -47,20 +47,28 @@ LOSSES: tuple[type[LevelLoss], ...] = (
 """The losses that a level of children may have."""
 
 
+FIRST_LEVELS = {
+    "backbone.encoders": 0,
+    "decoder.decoders": 0,
+    "mlm_heads": 0,
+    "checkers": 0,
+    "ends": 1,
+    "reconstruction_spaces": 1,
+    "mlm_spaces": 1,
+    "sibling_paths": 1,
+    "foreign_heads": 1,
+}
+"""Lists of modules, and the level of children to which the first module of each belongs. The others follow in order."""
+
+
 class NestedAutoencoder(Task[DocumentBatch]):
     """Learn the vectors of every level. From every level above the tokens its children are reconstructed, and the share of its
     replaced children is judged; on every level below the highest, masked children are predicted from their siblings."""
 
     fresh = ("queues", "watch")
     """Nodes of other data, and the levels that learned in the course of another run."""
-    optional = (
-        "collection.states.norm",
-        "centres",
-        "reconstruction_spaces",
-        "mlm_spaces",
-        "sibling_paths",
-        "foreign_heads",
-    )
+    optional = ("centres", "reconstruction_spaces", "mlm_spaces", "sibling_paths", "foreign_heads", "collection.states.norm")
+    """Modules that depend on settings, and start without an effect or anew."""
     backbone: Agent
     config: NestedAutoencoderConfig
     input: LevelInput
@@ -89,6 +97,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
         self.sibling_paths = self.foreign_heads = None
         if config.encoder_only:
             return
+        self.optional = (*self.optional, *(f"decoder.decoders.{level}.length" for level in range(depth)))
         # Fresh weights are drawn in this order.
         self.decoder = AgentDecoder(sizes)
         form, small = config.head, config.sibling_path
@@ -164,9 +173,34 @@ class NestedAutoencoder(Task[DocumentBatch]):
         """The losses of one level of children that are computed, by name."""
         return {name: loss for name, loss in self._named(level).items() if name not in self.config.without}
 
+    def _losses_of(self, batch: DocumentBatch, level: int) -> dict[str, LevelLoss]:
+        """The losses of one level of children that a batch has, by name."""
+        losses = self._computed(level)
+        if batch.role is not Role.DECODER:
+            return losses
+        is_highest = level + 1 == batch.lowest + len(batch.levels)
+        return {name: loss for name, loss in losses.items() if loss.of_decoder and is_highest}
+
     @property
     def _collection_name(self) -> str:
         return MaskedChildren.name(self.names[-1])
+
+    # --- parameters --------------------------------------------------------------------------------------------------
+
+    def level_of(self, name: str) -> int:
+        """The level of children to which a parameter or buffer belongs."""
+        for modules, first in FIRST_LEVELS.items():
+            if belongs(name, (modules,)):
+                return first + int(name.removeprefix(f"{modules}.").partition(".")[0])
+        return self.backbone.depth if belongs(name, ("collection",)) else 0
+
+    def adds_tokens(self, name: str) -> bool:
+        """Whether a parameter adds tokens to the vectors that the Compressor of the lowest level made."""
+        return belongs(name, ("backbone.encoders.0.token_skip",))
+
+    def decodes(self, name: str) -> bool:
+        """Whether a parameter turns vectors into scores of their children."""
+        return belongs(name, ("decoder", "reconstruction_head", "ends", "reconstruction_spaces"))
 
     # --- draws -------------------------------------------------------------------------------------------------------
 
@@ -177,18 +211,23 @@ class NestedAutoencoder(Task[DocumentBatch]):
     def draw(self, batch: DocumentBatch, seed: int) -> DocumentBatch:
         """The batch with masked and replaced children, which the seed determines. It is empty if none of its levels learns."""
         low, high = self.active
-        if batch.lowest >= high or batch.lowest + len(batch.levels) <= low:
+        if batch.first >= min(high, batch.lowest + len(batch.levels)) or batch.lowest + len(batch.levels) <= low:
             return EMPTY
         random = np.random.Generator(np.random.Philox(key=seed))
-        drawer = LevelDrawer(self.config, self.tokenizer, self.choices)
-        draws: list[LevelDraws] = []
-        for number in range(len(batch.levels)):
-            level = batch.lowest + number
-            draws.append(drawer.draw(batch, number, self.queue(level) if level else None, random))
-        drawn = replace(batch, draws=tuple(draw.to(batch.device) for draw in draws))
+        drawn = replace(batch, draws=self._draw_levels(batch, random))
+        if batch.chunks:
+            drawn = replace(drawn, parts=tuple(replace(part, draws=self._draw_levels(part, random)) for part in batch.parts))
         if self.collection is None:
             return drawn
         return replace(drawn, collection=self._draw_collection(batch, random))
+
+    def _draw_levels(self, batch: DocumentBatch, random: np.random.Generator) -> tuple[LevelDraws, ...]:
+        drawer = LevelDrawer(self.config, self.tokenizer, self.choices)
+        draws: list[LevelDraws] = []
+        for number in range(batch.given, len(batch.levels)):
+            level = batch.lowest + number
+            draws.append(drawer.draw(batch, number, self.queue(level) if level else None, random))
+        return tuple(draw.to(batch.device) for draw in draws)
 
     def _draw_collection(self, batch: DocumentBatch, random: np.random.Generator) -> CollectionDraws | None:
         """The documents of a batch with masks. The copies of a long document are no collection."""
@@ -221,9 +260,14 @@ class NestedAutoencoder(Task[DocumentBatch]):
         low, high = self.active
         for level in range(self.backbone.depth):
             number = level - batch.lowest
-            learns = 0 <= number < len(batch.levels) and low <= level < high
+            learns = batch.given <= number < len(batch.levels) and low <= level < high
+            counted = self._losses_of(batch, level) if learns else {}
             for name, loss in self._computed(level).items():
-                counts[name] = loss.count(batch.levels[number], batch.draws[number]) if learns else 0.0
+                draws = batch.draws[number - batch.given] if name in counted else None
+                counts[name] = 0.0 if draws is None else loss.count(batch.levels[number], draws)
+        for part in batch.parts if batch.chunks else ():
+            for name, count in self.counts(part, phase).items():
+                counts[name] = counts.get(name, 0.0) + count
         if self._collection_name in self.loss_names:
             draws = batch.collection if high == self.backbone.depth else None
             counts[self._collection_name] = 0.0 if draws is None else float(len(draws.masked))
@@ -232,42 +276,72 @@ class NestedAutoencoder(Task[DocumentBatch]):
     def losses(
         self, batch: DocumentBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any
     ) -> Losses:
+        for named in self._passes(batch, divisors, None):
+            yield named, None
+
+    def _passes(
+        self, batch: DocumentBatch, divisors: Mapping[str, float], record: LevelRecord | None
+    ) -> Iterator[dict[str, Tensor]]:
+        """The losses of each backward pass."""
         if not batch.parts:
-            losses = self.level_losses(batch, None, divisors)
-            yield losses, None
+            with self._as_role(batch.role):
+                losses = self.level_losses(batch, self.backbone.given(batch), divisors, record)
+            yield losses
             self._watch(losses)
             return
         # Frozen levels have no gradient.
-        two_phase = self.config.upper == "two_phase" and self.active[0] < batch.lowest
+        two_phase = (batch.chunks or self.config.upper == "two_phase") and self.active[0] < batch.lowest
         drawn, vectors = [], []
         with torch.no_grad():
             for part in batch.parts:
                 drawn.append(generator_state(batch.device))
                 vectors.append(self.backbone(part).nodes[-1])
         leaf = torch.cat(vectors).requires_grad_(two_phase)
-        yield self.level_losses(batch, leaf, divisors), None
-        if not two_phase or leaf.grad is None:
-            return
-        start = 0
-        for part, before in zip(batch.parts, drawn, strict=True):
-            # The same dropout as in the first pass.
-            with restored_generator(batch.device, before):
-                again = self.backbone(part).nodes[-1]
-            yield {"encoder": (again * leaf.grad[start : start + len(again)]).sum()}, None
-            start += len(again)
+        sums = self.level_losses(batch, leaf, divisors, record)
+        if sums:
+            yield sums
+        for part, before, given in zip(batch.parts, drawn, grads_of(leaf, vectors), strict=True):
+            named = self._part_losses(part, before, given, divisors, record, learns=batch.chunks)
+            if named:
+                yield named
+            sums |= {name: sums.get(name, 0.0) + value.detach() for name, value in named.items()}
+        if batch.chunks:
+            self._watch(sums)
 
-    def queued(self, batch: DocumentBatch) -> dict[str, tuple[Tensor, Tensor]]:
-        pairs: dict[str, tuple[Tensor, Tensor]] = {}
-        # The parts of a long document are its batch below.
-        nodes = () if batch.parts else self.backbone(batch).nodes
-        for level, (rows, vectors) in enumerate(zip(batch.levels, nodes), start=1):
-            if level > len(self.queues):
-                break
-            queue = self.queue(level)
-            # The last update has put the vectors of its own batch into the queue.
-            earlier = ~torch.isin(queue.content[: len(queue)], rows.content)
-            pairs[self.names[level]] = (vectors, queue.latest(vectors.dtype)[earlier])
-        return pairs
+    def _as_role(self, role: Role) -> AbstractContextManager[None]:
+        """Prepare the encoders for batches from which a part of the model learns."""
+        match role:
+            case Role.DECODER:
+                return evaluating(self.backbone)
+            case Role.LOWEST:
+                return self.backbone.without_tokens()
+            case Role.ALL | Role.ABOVE:
+                return nullcontext()
+
+    def _part_losses(
+        self,
+        part: DocumentBatch,
+        before: Tensor,
+        given: Tensor | None,
+        divisors: Mapping[str, float],
+        record: LevelRecord | None,
+        *,
+        learns: bool,
+    ) -> dict[str, Tensor]:
+        """The losses of a part, which is encoded once more with the draws that follow the state `before`: those of its own, if
+        it `learns`, and the product with the gradient that its vectors are given."""
+        losses: dict[str, Tensor] = {}
+        if not learns and given is None:
+            return losses
+        # The same dropout as in the first pass.
+        with restored_generator(self.device, before):
+            encoded = self.encode(part, 0, None) if learns else None
+            vectors = self.backbone(part).nodes[-1] if encoded is None else encoded.parents
+        if encoded is not None and self.active[0] == 0:
+            losses |= self._encoded_losses(part, encoded, part.draws[0], divisors, record)
+        if given is not None:
+            losses["encoder"] = (vectors * given).sum()
+        return losses
 
     def _watch(self, losses: Mapping[str, Tensor]) -> None:
         """Let the next level begin, if the losses of the highest one say so."""
@@ -279,73 +353,91 @@ class NestedAutoencoder(Task[DocumentBatch]):
             self.watch.observe(sum(highest), self.updates, config.plateau, config.unlock_steps)
 
     def readings(self, batch: DocumentBatch, phase: str, state: State | None, shared: Any) -> Readings:
-        passes: list[LevelPass] = []
-        constants: dict[str, Constant] = {}
-        children = torch.cat([self.backbone(part).nodes[-1] for part in batch.parts]) if batch.parts else None
-        losses = self.level_losses(batch, children, dict.fromkeys(self.loss_names, 1.0), passes)
-        for level in passes:
-            constants |= {name: loss.constant(level) for name, loss in self._computed(level.encoded.level).items()}
-        if self.collection is not None and batch.collection is not None and self._collection_name in losses:
-            loss, _, _, classes = self._masked_documents(self.collection, batch, passes[-1].encoded.parents)
-            constants[self._collection_name] = loss.constant(classes, batch.collection)
-        return Readings(losses, constants, {self.names[level.encoded.level + 1]: _once(level.encoded) for level in passes})
+        record, losses = LevelRecord(), dict[str, Tensor]()
+        for named in self._passes(batch, dict.fromkeys(self.loss_names, 1.0), record):
+            losses |= {name: losses.get(name, 0.0) + value for name, value in named.items()}
+        return Readings(losses, record.constants, {name: torch.cat(parts) for name, parts in record.vectors.items()})
+
+    def queued(self, batch: DocumentBatch) -> dict[str, tuple[Tensor, Tensor]]:
+        pairs: dict[str, tuple[Tensor, Tensor]] = {}
+        # The parts of a long document are its batch below.
+        if batch.parts or not self.config.queue:
+            return pairs
+        with self._as_role(batch.role):
+            nodes = self.backbone(batch).nodes
+        encoded = max(0, batch.given - 1)
+        for level, (rows, vectors) in enumerate(zip(batch.levels[encoded:], nodes, strict=True), batch.lowest + encoded + 1):
+            if level > len(self.queues):
+                break
+            queue = self.queue(level)
+            # The last update has put the vectors of its own batch into the queue.
+            earlier = ~torch.isin(queue.content[: len(queue)], rows.content)
+            pairs[self.names[level]] = (vectors, queue.latest(vectors.dtype)[earlier])
+        return pairs
 
     def level_losses(
         self,
         batch: DocumentBatch,
         vectors: Tensor | None,
         divisors: Mapping[str, float],
-        passes: list[LevelPass] | None = None,
+        record: LevelRecord | None = None,
     ) -> dict[str, Tensor]:
-        """The losses of all levels of a batch, whose lowest rows have tokens as children, or these vectors. `passes` takes
-        what was computed of each level."""
+        """The losses of all levels of a batch, whose lowest rows have tokens as children, or these vectors."""
         low, high = self.active
         losses: dict[str, Tensor] = {}
         fresh: list[tuple[Queue, Tensor, LevelBatch]] = []
-        for number, (rows, draws) in enumerate(zip(batch.levels, batch.draws, strict=True)):
+        for number, (rows, draws) in enumerate(zip(batch.levels[batch.given :], batch.draws, strict=True), batch.given):
             level = batch.lowest + number
             if level >= high:
                 break
             with torch.set_grad_enabled(torch.is_grad_enabled() and level >= low):
                 encoded = self.encode(batch, number, vectors)
             if level >= low:
-                self._observe(level, vectors)
-                read = LevelPass(encoded, self.decode(encoded), draws)
-                if passes is not None:
-                    passes.append(read)
-                for name, loss in self._computed(level).items():
-                    value = loss.value(read, 1.0 / max(divisors[name], 1e-12))
-                    losses |= {} if value is None else {name: value}
+                if batch.role is not Role.DECODER:
+                    self._observe(level, vectors)
+                losses |= self._encoded_losses(batch, encoded, draws, divisors, record)
             vectors = encoded.parents
             if level + 1 <= len(self.queues):
                 fresh.append((self.queue(level + 1), vectors, rows))
         if high == self.backbone.depth and self._collection_name in divisors:
-            losses |= self._collection_loss(batch, vectors, divisors)
+            losses |= self._collection_loss(batch, vectors, divisors, record)
         if self.training:
             # Only now, so that no vector is a class of its own batch twice.
             for queue, newest, rows in fresh:
                 queue.add(newest, rows)
         return losses
 
+    def _encoded_losses(
+        self,
+        batch: DocumentBatch,
+        encoded: EncodedLevel,
+        draws: LevelDraws,
+        divisors: Mapping[str, float],
+        record: LevelRecord | None,
+    ) -> dict[str, Tensor]:
+        """The losses of one level of a batch."""
+        wanted = self._losses_of(batch, encoded.level)
+        if not wanted:
+            return {}
+        read = LevelPass(encoded, self.decode(encoded), draws)
+        if record is not None:
+            record.add_level(self.names[encoded.level + 1], read, wanted)
+        values = {name: loss.value(read, 1.0 / max(divisors[name], 1e-12)) for name, loss in wanted.items()}
+        return {name: value for name, value in values.items() if value is not None}
+
     def _collection_loss(
-        self, batch: DocumentBatch, vectors: Tensor | None, divisors: Mapping[str, float]
+        self, batch: DocumentBatch, vectors: Tensor | None, divisors: Mapping[str, float], record: LevelRecord | None
     ) -> dict[str, Tensor]:
         """The loss of masked documents, if the documents of the batch, which have these vectors, are read as a collection."""
         if self.collection is None or batch.collection is None:
             return {}
         name, depth = self._collection_name, self.backbone.depth
         self._observe(depth, vectors)
-        loss, items, centre, classes = self._masked_documents(self.collection, batch, vectors)
+        items, centre, classes = self._candidates(depth, self.collection.states.items(vectors), batch.levels[-1:])
+        loss = MaskedDocuments(self.config, self.collection, self.predictor(depth), self.config.vector_distance)
+        if record is not None:
+            record.add_constant(name, loss.constant(classes, batch.collection))
         return {name: loss.value(items, classes, centre, batch.collection, max(divisors[name], 1e-12))}
-
-    def _masked_documents(
-        self, collection: CollectionEncoder, batch: DocumentBatch, vectors: Tensor | None
-    ) -> tuple[MaskedDocuments, Float[Tensor, "item dim"], Float[Tensor, " dim"] | None, Classes]:
-        """The loss of masked documents; the items that they may be, their centre, and the candidates among them."""
-        depth = self.backbone.depth
-        items, centre, classes = self._candidates(depth, collection.states.items(vectors), batch.levels[-1:])
-        loss = MaskedDocuments(self.config, collection, self.predictor(depth), self.config.vector_distance)
-        return loss, items, centre, classes
 
     # --- one level ---------------------------------------------------------------------------------------------------
 
@@ -467,7 +559,8 @@ def _restored(space: CosineSpace | None, states: Float[Tensor, "place dim"]) -> 
     return states if space is None else space.restore(states)
 
 
-def _once(encoded: EncodedLevel) -> Float[Tensor, "row parent"]:
-    """The vectors of a level's rows, without those of copies of a row."""
-    _, first = np.unique(encoded.rows.source, return_index=True)
-    return encoded.parents.index_select(0, torch.from_numpy(first).to(encoded.parents.device))
+def grads_of(leaf: Float[Tensor, "row dim"], parts: Sequence[Tensor]) -> Iterator[Tensor | None]:
+    """The gradient of each part's rows of a leaf, one part after the other; None where the leaf has none."""
+    ends = np.cumsum([len(part) for part in parts]).tolist()
+    for part, end in zip(parts, ends, strict=True):
+        yield None if leaf.grad is None else leaf.grad[end - len(part) : end]
