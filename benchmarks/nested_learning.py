@@ -47,7 +47,7 @@ ABOVE, SHORT, THAWED = 12_800_000, 6_000_000, 1_000_000
 """Tokens of the runs that are reported, of those of the ablation, and of the last one, in which all levels learn."""
 
 WITHOUT = {
-    "token-skip": "model.token_skip=false",
+    "token-skip": "model.token_skip=false train.lr_scale=[] train.undecayed=[]",
     "compressor-skip": "model.compressor_skip=none",
     "sibling-path": "task.sibling_path=false",
     "cosine": "task.scores=plain",
@@ -62,7 +62,7 @@ WITHOUT = {
 
 def items() -> list[Item]:
     """All runs, in the order in which they are to be carried out."""
-    above = f"agent {BOOKS} --init OUT/A-sentences"
+    above = "agent --data DATA/books --init OUT/A-sentences"
     measures = f"{MEASURE} measures --run RUN --data DATA/books --items RUN/items.npz --rows {QUERIES} --threads 1"
     upper = "--levels paragraph,chapter,document"
     plan_ = [
@@ -91,7 +91,7 @@ def items() -> list[Item]:
     for name, settings in WITHOUT.items():
         changed = " ".join(f"--set {setting}" for setting in settings.split())
         plan_.append(Item(f"A-without-{name}", f"{short} {changed}", 0.12, scores=dev))
-    thawed = f"agent {BOOKS} --init OUT/A-learn-0 --set task.frozen=null --set train.lr=5e-4 --above-tokens {THAWED}"
+    thawed = f"agent --data DATA/books --init OUT/A-learn-0 --set task.frozen=null --set train.lr=5e-4 --above-tokens {THAWED}"
     thawed += " --decoder-tokens 0 --all-tokens 0"
     plan_.append(Item("A-thawed", thawed, 0.4, scores={"test": measures}))
     return plan_

@@ -120,9 +120,9 @@ def search_items() -> list[Item]:
 
 LEARNED = {
     "xlnet": (LONG, (0, 1), "xlnet --set model.memory=128 --set train.lr=1e-3"),
-    "bert": (LONG, (0, 1), f"bert {BUDGET} --set train.lr=RATE"),
+    "bert": (LONG, (0, 1), "bert --set train.lr=RATE"),
     "dae": (LONG, (0,), "xlnet --objective denoising --set model.memory=128 --set train.lr=RATE"),
-    "roberta": (2 * SHORT, (0,), f"roberta {BUDGET} --set train.lr=RATE"),
+    "roberta": (2 * SHORT, (0,), "roberta --set train.lr=RATE"),
     "forward": (2 * SHORT, (0,), f"xlnet --order forward {STREAMS} --set train.lr=1e-3"),
 }
 """Experiment M, models that have left the plateau: updates of `ROW_TOKENS`, seeds and recipe of each. XLNet has the rate that
@@ -132,27 +132,26 @@ RATES_OF = {"bert": "bert", "dae": "dae", "roberta": "bert"}
 NEW_RATES = {"bert": ("5e-4", "1e-3", "2e-3"), "dae": RATES}
 
 
+SMALL_UPDATES = {"bert": 4, "roberta": 4}
+"""Models whose recipe makes updates of this fraction of `ROW_TOKENS`, and as many times the updates."""
+
+
 def learned_items() -> list[Item]:
     """The runs of group R, of 1 M tokens each, and of experiment M. All have a dev loss after every 500 k tokens or fewer."""
     items = []
 
-    def add(name: str, recipe: str, updates: int, seed: int, between: int, **options: Any) -> None:
-        items.append(
-            Item(
-                name,
-                f"{recipe} --data DATA/text --tokenizer DATA/tokenizer.json --steps {updates} --seed {seed} "
-                f"--set train.evaluate_every={between} --set train.checkpoint_every=244 --set dev.rows=256",
-                0.05 * updates / SHORT,
-                **options,
-            )
-        )
+    def add(name: str, model: str, recipe: str, updates: int, seed: int, between: int, **options: Any) -> None:
+        more = SMALL_UPDATES.get(model, 1)
+        every = f"--set train.evaluate_every={more * between} --set train.checkpoint_every={more * 244}"
+        common = f"--data DATA/text --tokenizer DATA/tokenizer.json --seed {seed} --set dev.rows=256"
+        items.append(Item(name, f"{recipe} {common} --steps {more * updates} {every}", 0.05 * updates / SHORT, **options))
 
     for model, rates in NEW_RATES.items():
         for rate in rates:
-            add(f"R-{model}-{rate}", LEARNED[model][2].replace("RATE", rate), SHORT, 0, 61)
+            add(f"R-{model}-{rate}", model, LEARNED[model][2].replace("RATE", rate), SHORT, 0, 61)
     for model, (updates, seeds, recipe) in LEARNED.items():
         for seed in seeds:
-            add(f"M-{model}-{seed}", recipe, updates, seed, 244, rate_of=RATES_OF.get(model, ""), scores=_own(model))
+            add(f"M-{model}-{seed}", model, recipe, updates, seed, 244, rate_of=RATES_OF.get(model, ""), scores=_own(model))
     return items
 
 

@@ -108,9 +108,7 @@ def test_each_stage_changes_its_parameters_alone(store, tmp_path):
     assert all(task.level_of(name) >= 1 or "token_skip" in name for name in above)
     assert {"backbone.encoders.0.token_skip.table.weight", "backbone.encoders.0.token_skip.mean"} <= above
     assert decoder & parameters == {name for name in parameters if task.decodes(name) and task.level_of(name) == 0}
-    assert "backbone.encoders.0.compressor.weight_ih_l0" in everything or any(
-        "encoders.0.compressor" in name for name in everything
-    )
+    assert any(name.startswith("backbone.encoders.0.compressor.") for name in everything)
 
 
 @pytest.mark.parametrize("after", [3, 6, 10])

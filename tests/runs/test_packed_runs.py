@@ -309,11 +309,14 @@ def test_published_recipes(size):
 
 
 @pytest.mark.parametrize("recipe", ["bert", "roberta"])
-def test_small_sizes_read_distances(recipe):
-    """The default differs from the published training in nothing else."""
+def test_small_sizes_learn_sooner(recipe):
+    """The default reads distances, and as many tokens in smaller updates. Nothing else differs from the published training."""
+    updates = {"small": {"steps": 16_000, "budget": 512}, "base": {}}
     for size in LAYERS:
         own, published = (RECIPES[recipe]("data", size=size, published=flag) for flag in (False, True))
-        assert own == replace(published, model=replace(published.model, position="relative"))
+        stage = replace(published.stages[0], **updates[size])
+        assert stage.steps * stage.budget == 2000 * 4096
+        assert own == replace(published, model=replace(published.model, position="relative"), stages=(stage,))
     assert RECIPES[recipe]("data", size="paper") == RECIPES[recipe]("data", size="paper", published=True)
     comments = RECIPES["bert"]("data", rows="comments")
     assert comments.model.position == "learned"

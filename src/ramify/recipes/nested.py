@@ -17,7 +17,7 @@ Joint = Annotated[bool, "Train all levels together from the start, with the loss
 JointLimit = Annotated[int, "With --joint: stop after this many tokens (0: after --steps, or 2,000 updates)."]
 LowestTokens = Annotated[int, "Tokens of the first stage: sentences alone. --init replaces it."]
 AboveTokens = Annotated[int, "Tokens of the stage of the levels above, on vectors of sentences that are computed once."]
-DecoderTokens = Annotated[int, "Tokens of the stage of the sentences' decoder."]
+DecoderTokens = Annotated[int, "Tokens of the stage of the sentences' decoder (0: leave it out, with the last stage)."]
 AllTokens = Annotated[int, "Tokens of the last stage, in which all levels learn (0: leave it out)."]
 
 JOINT_STEPS = 2000
@@ -76,7 +76,12 @@ def agent(
     lowest = TrainConfig(budget=2048, lr=1e-3, warmup=0.05, schedule="cosine", betas=(0.9, 0.98))
     stages = [(lowest, lowest_tokens)] if not init else []
     stages += [(of_units, above_tokens), (lowest, decoder_tokens), (replace(of_units, lr=5e-4), all_tokens)]
-    if not all_tokens and not steps:
+    if all_tokens and not decoder_tokens:
+        raise RamifyError(
+            f"--decoder-tokens 0 leaves out the stage before that of --all-tokens {all_tokens}, which needs its decoder. Add "
+            "--all-tokens 0, or set --decoder-tokens above 0."
+        )
+    while not stages[-1][1]:
         stages.pop()
     run = NestedRun(
         recipe="agent",

@@ -1,6 +1,6 @@
 """Masked language models on running text of any data set with texts: BERT and RoBERTa.
 
-They train as published, or with the positions that learn soonest on little text.
+They train as published, or with the positions and updates that learn soonest on little text.
 """
 
 import math
@@ -19,7 +19,8 @@ Length = Annotated[int | None, "Length of a row in tokens, special tokens includ
 Updates = Annotated[int | None, "Number of updates. Default: that of --size."]
 Limit = Annotated[int, "Stop after this many tokens of rows or comments, in place of --steps (0: after --steps)."]
 Published = Annotated[
-    bool, "Train as published, with learned positions, which learn later than relative ones. --size paper always does."
+    bool,
+    "Train as published, with learned positions and larger updates, which learn later. --size paper always does.",
 ]
 SIZE_HELP = "small: 2 layers of 128. base: 4 layers of 256. paper: 12 layers of 768 and the published schedule."
 
@@ -76,8 +77,11 @@ ROBERTA: dict[Size, Sizes] = {
     "paper": Sizes(768, 12, 50_265, 512, 512, 500_000, 256 * 512, 32, 7e-4, warmup=0.048, attention_dropout=0.1),
 }
 
-SOONER: dict[Size, Sizes] = {"small": SMALL._replace(position="relative"), "base": BASE._replace(position="relative")}
-"""Leave the plateau of word frequencies soonest. The page of results gives the search."""
+SOONER: dict[Size, Sizes] = {
+    "small": SMALL._replace(position="relative", budget=512, steps=16_000),
+    "base": BASE._replace(position="relative"),
+}
+"""Leave the plateau of word frequencies soonest: the page of results gives the search, which was made at `small`."""
 
 
 def _sizes(published_sizes: dict[Size, Sizes], size: Size, published: bool) -> Sizes:

@@ -57,6 +57,8 @@ FIRST_LEVELS = {
     "mlm_spaces": 1,
     "sibling_paths": 1,
     "foreign_heads": 1,
+    "centres": 1,
+    "queues": 1,
 }
 """Lists of modules, and the level of children to which the first module of each belongs. The others follow in order."""
 
