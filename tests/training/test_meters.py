@@ -3,6 +3,9 @@
 import math
 from collections import Counter
 from contextlib import nullcontext
+from dataclasses import replace
+from functools import reduce
+from operator import add
 
 import numpy as np
 import pytest
@@ -27,7 +30,9 @@ from fixtures import nested as documents
 from fixtures.running import streams
 from fixtures.running import task as xlnet_task
 from fixtures.toys import Forger, NextLetter, Texts
+from ramify.batching.document_batch import DocumentCollator, Role
 from ramify.batching.row_batch import RowCollator
+from ramify.batching.views.documents import Documents
 from ramify.batching.views.packed import TextRow
 from ramify.disentangle.batch import LinkCollator
 from ramify.disentangle.config import ChatInput
@@ -41,7 +46,7 @@ from ramify.inference.stream_evaluation import drawn_rows
 from ramify.nn.modes import generator_state
 from ramify.registry import TASKS
 from ramify.tasks.base import MAIN
-from ramify.tasks.constants import Bernoulli, Frequencies, NoConstant, Several, SquaredError, joined
+from ramify.tasks.constants import Bernoulli, Frequencies, NoConstant, Several, SquaredError
 from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
 from ramify.training import meters
 from ramify.training.config import TrainConfig
@@ -61,7 +66,7 @@ def test_frequencies_of_batches_add_up():
     labels = torch.tensor([3, 1, 3, 3, 0, 1])
     parts = [Frequencies.of(part, torch.full(part.shape, 0.5), 5) for part in labels.split([2, 4])]
     # Three classes of six labels: half a nat more for each but one (Miller and Madow).
-    assert joined(parts).total == pytest.approx(0.5 * (entropy(labels.tolist()) + 1.0))
+    assert (parts[0] + parts[1]).total == pytest.approx(0.5 * (entropy(labels.tolist()) + 1.0))
     assert Frequencies.of(labels[:0], torch.zeros(0), 5).total == 0.0
 
 
@@ -78,13 +83,13 @@ def test_smoothed_frequencies_are_the_least_smoothed_loss():
 
     optimizer.step(loss)
     constant = Frequencies.of(labels, torch.ones(6), 4, smoothing)
-    assert constant.total - 1.0 == pytest.approx(float(loss()), abs=1e-6)
+    assert constant.total - 1.0 == pytest.approx(float(loss().detach()), abs=1e-6)
 
 
 def test_squared_errors_and_decisions():
     numbers = torch.tensor([0.0, 0.25, 1.0, 0.5])
     parts = [SquaredError.of(part, 3.0) for part in numbers.split(1)]
-    assert joined(parts).total == pytest.approx(3 * float((numbers - numbers.mean()).square().sum()))
+    assert reduce(add, parts).total == pytest.approx(3 * float((numbers - numbers.mean()).square().sum()))
     assert (Bernoulli(1.0, 2.0) + Bernoulli(0.0, 1.0)).total == pytest.approx(4 * (0.25 * math.log(4) + 0.75 * math.log(4 / 3)))
     assert Several((NoConstant(), SquaredError.of(numbers, 1.0))).total is None
 
@@ -133,6 +138,22 @@ def rows_of_documents(**changes):
     return own, [own.draw(documents.batch_of(own, documents.books(3)), 0)]
 
 
+def units(role, *, queue, chunked=False, given=0):
+    """A batch from which a part of a model of documents learns. Given vectors are drawn."""
+    own = documents.task(queue=queue)
+    levels, sizes = documents.levels_of(documents.books(6)), own.backbone.config.max_children
+    if role in (Role.LOWEST, Role.DECODER):
+        levels, sizes = replace(levels, levels=levels.levels[:1]), sizes[:1]
+    view = Documents(levels, sizes, own.input, budget=30, divided=chunked)
+    vectors = np.random.default_rng(0).normal(size=(len(view.rows.levels[0]), own.backbone.config.dims[1]))
+    collate = DocumentCollator(view.rows, view.unit, 30, chunked=chunked, role=role, given=given)
+    collate = replace(collate, vectors=lambda rows: vectors[rows]) if given else collate
+    examples = [view.example(number) for number in range(len(view))]
+    batch = own.draw(collate([example for example in examples if not example.apart]), 0)
+    assert bool(batch.parts) == chunked
+    return own, [batch]
+
+
 def pieces_of_streams(task):
     return task, list(drawn_rows(task, streams()))
 
@@ -175,6 +196,10 @@ CASES = {
     "agent, cosines and foreign children": lambda: rows_of_documents(
         scores="cosine", classes="children", sibling_path=True, foreign=0.5
     ),
+    "agent, chunks": lambda: units(Role.ALL, queue=0, chunked=True),
+    "agent, given vectors": lambda: units(Role.ABOVE, queue=16, given=1),
+    "agent, lowest level": lambda: units(Role.LOWEST, queue=16),
+    "agent, decoder": lambda: units(Role.DECODER, queue=0),
     "pairs": pairs,
     "links": lambda: links("listwise"),
     "links, binary": lambda: links("binary"),
@@ -212,14 +237,6 @@ def test_all_registered_tasks_are_among_them():
 # --- vectors and gradients ----------------------------------------------------------------------------------------------
 
 
-def test_effective_rank_counts_directions():
-    directions = torch.linalg.qr(torch.randn(12, 12, dtype=torch.float64))[0]
-    vectors = torch.cat([directions[:4], -directions[:4]]) + directions[5] * 100
-    assert effective_rank(vectors) == pytest.approx(4)
-    assert meters.spread(vectors) == pytest.approx(0.01, rel=1e-3)
-    assert effective_rank(torch.ones(5, 3, dtype=torch.float64)) == 0.0
-
-
 def test_separability():
     torch.manual_seed(0)
     one, other = torch.randn(400, 8), torch.randn(400, 8)
@@ -227,7 +244,19 @@ def test_separability():
     assert separability(one + 4, other) > 0.99
 
 
-@pytest.mark.parametrize("case", ["words", "tree in parts", "agent", "xlnet"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "words",
+        "tree in parts",
+        "agent",
+        "agent, chunks",
+        "agent, given vectors",
+        "agent, lowest level",
+        "agent, decoder",
+        "xlnet",
+    ],
+)
 def test_gradient_norms_are_those_of_each_loss_alone(case):
     task, (batch, *_) = CASES[case]()
     config = TrainConfig(steps=1)

@@ -6,8 +6,7 @@ its loss, and so the same unit.
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, replace
 from operator import add
 from typing import Self
 
@@ -37,7 +36,7 @@ class NoConstant(Constant):
     def total(self) -> None:
         return None
 
-    def __add__(self, other: "NoConstant") -> "NoConstant":
+    def __add__(self, other: Self) -> Self:
         return self
 
 
@@ -78,8 +77,8 @@ class Frequencies(Constant):
         seen = int((self.weights > 0).sum())
         return whole * entropy + (seen - 1) / 2 * self.squares / whole
 
-    def __add__(self, other: "Frequencies") -> "Frequencies":
-        return Frequencies(self.weights + other.weights, self.squares + other.squares, self.smoothing)
+    def __add__(self, other: Self) -> Self:
+        return replace(self, weights=self.weights + other.weights, squares=self.squares + other.squares)
 
 
 @dataclass(frozen=True)
@@ -92,8 +91,8 @@ class Known(Constant):
     def total(self) -> float:
         return self.value
 
-    def __add__(self, other: "Known") -> "Known":
-        return Known(self.value + other.value)
+    def __add__(self, other: Self) -> Self:
+        return replace(self, value=self.value + other.value)
 
 
 @dataclass(frozen=True)
@@ -115,8 +114,8 @@ class SquaredError(Constant):
     def total(self) -> float:
         return self.scale * max(0.0, self.squares - self.sum**2 / self.count) if self.count else 0.0
 
-    def __add__(self, other: "SquaredError") -> "SquaredError":
-        return SquaredError(self.count + other.count, self.sum + other.sum, self.squares + other.squares, self.scale)
+    def __add__(self, other: Self) -> Self:
+        return replace(self, count=self.count + other.count, sum=self.sum + other.sum, squares=self.squares + other.squares)
 
 
 @dataclass(frozen=True)
@@ -132,8 +131,8 @@ class Bernoulli(Constant):
         whole = self.positive + self.negative
         return sum(part * math.log(whole / part) for part in (self.positive, self.negative) if part)
 
-    def __add__(self, other: "Bernoulli") -> "Bernoulli":
-        return Bernoulli(self.positive + other.positive, self.negative + other.negative)
+    def __add__(self, other: Self) -> Self:
+        return replace(self, positive=self.positive + other.positive, negative=self.negative + other.negative)
 
 
 @dataclass(frozen=True)
@@ -147,10 +146,5 @@ class Several(Constant):
         totals = [total for part in self.parts if (total := part.total) is not None]
         return sum(totals) if len(totals) == len(self.parts) else None
 
-    def __add__(self, other: "Several") -> "Several":
-        return Several(tuple(map(add, self.parts, other.parts)))
-
-
-def joined(constants: list[Constant]) -> Constant:
-    """The constant of the predictions of all."""
-    return reduce(add, constants)
+    def __add__(self, other: Self) -> Self:
+        return replace(self, parts=tuple(map(add, self.parts, other.parts)))

@@ -367,7 +367,7 @@ class Trainer:
             state,
             seed=self._seed(FORWARD, 0),
             divisors=lambda counts: {name: self._divisor(name, count, weight) for name, count in counts.items()},
-            autocast=self.accelerator.autocast,
+            autocast=lambda: self.accelerator.autocast(),
         )
         return meters.read_gradients(self.task, phases, training)
 

@@ -415,7 +415,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
         encoded: EncodedLevel,
         draws: LevelDraws,
         divisors: Mapping[str, float],
-        record: LevelRecord | None,
+        record: LevelRecord | None = None,
     ) -> dict[str, Tensor]:
         """The losses of one level of a batch."""
         wanted = self._losses_of(batch, encoded.level)
