@@ -77,6 +77,7 @@ ABLATION = {
 TAKE_OFF = 0.2
 """Nats per masked token below the frequencies of pieces at which a model has left their plateau."""
 RELATIVE = {"model.position": "relative"}
+MORE_MASKS = {"task.max_predictions": "null", "task.mask_rate": 0.4}
 
 SEARCH: dict[str, dict[str, Any]] = {
     "learned": {},
@@ -86,22 +87,26 @@ SEARCH: dict[str, dict[str, Any]] = {
     "relative-batch-1024": RELATIVE | {"train.budget": 1024},
     "relative-pre": RELATIVE | {"model.norm": "pre"},
     "relative-masks-30": RELATIVE | {"task.max_predictions": "null", "task.mask_rate": 0.3},
-    "relative-masks-40": RELATIVE | {"task.max_predictions": "null", "task.mask_rate": 0.4},
+    "relative-masks-40": RELATIVE | MORE_MASKS,
     "relative-rate-5e-4": RELATIVE | {"train.lr": "5e-4"},
     "relative-rate-2e-3": RELATIVE | {"train.lr": "2e-3"},
     "relative-warm-up-40": RELATIVE | {"train.warmup": 0.4},
+    "relative-batch-512-masks-40": RELATIVE | {"train.budget": 512} | MORE_MASKS,
+    "relative-batch-512-masks-40-pre": RELATIVE | {"train.budget": 512, "model.norm": "pre"} | MORE_MASKS,
+    "learned-batch-512-masks-40": {"train.budget": 512} | MORE_MASKS,
 }
-"""Experiment T: which setting makes BERT leave the plateau soonest, one at a time. The rate is 1e-3 after a warm-up of 50 k
-tokens, and then constant, because the runs are the beginnings of longer ones. Masks of dev rows are the same in all runs."""
+"""Experiment T: which setting makes BERT leave the plateau soonest, one at a time, and then the best ones together. The rate is
+1e-3 after a warm-up of 50 k tokens, and then constant, because the runs are the beginnings of longer ones. Masks of dev rows
+are the same in all runs."""
 
 
 def search_items() -> list[Item]:
-    """The runs of experiment T, with a dev loss after every 125 k tokens. Positions read 1 M tokens, other settings half of
-    it, which is enough to compare them with the beginning of T-relative."""
+    """The runs of experiment T, with a dev loss after every 125 k tokens. Positions and the best settings together read 1 M
+    tokens, others half of it, which is enough to compare them with the beginning of T-relative."""
     items = []
     for name, changes in SEARCH.items():
         between = SHORT * ROW_TOKENS // changes.get("train.budget", ROW_TOKENS) // 8
-        parts = 8 if name in ("learned", "sinusoidal", "relative") else 4
+        parts = 8 if name in ("learned", "sinusoidal", "relative") or "batch-512-masks" in name else 4
         settings = {
             "train.budget": ROW_TOKENS,
             "train.lr": "1e-3",

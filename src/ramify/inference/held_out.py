@@ -258,8 +258,11 @@ def cache_weights(task: MaskedLM, store: Store, contexts: tuple[Context, ...]) -
     """The weight of the cache beside the model in each context that has the lowest loss on the dev trees."""
     forest = task.input.forest(store, task.tokenizer)
     trees, words = chosen_trees(forest, store, "dev", 0), ancestor_words(task, forest)
-    losses = {context: cache_losses(task, forest, trees, words=words, context=context) for context in contexts}
-    return {context: min(by_weight, key=by_weight.__getitem__) for context, by_weight in losses.items()}
+    weights: dict[Context, float] = {}
+    for context in contexts:
+        by_weight = cache_losses(task, forest, trees, words=words, context=context)
+        weights[context] = min(by_weight, key=by_weight.__getitem__)
+    return weights
 
 
 def ancestor_words(task: MaskedLM, forest: Forest) -> AncestorWords:

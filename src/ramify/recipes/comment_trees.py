@@ -7,7 +7,6 @@ from ramify.errors import RamifyError
 from ramify.recipes.options import Data, Init, Seed, TokenizerPath
 
 if TYPE_CHECKING:
-    from ramify.runs import Run
     from ramify.runs.comment_trees.run import CommentTreeRun
 
 Size = Literal["small", "base"]
@@ -51,7 +50,7 @@ def tree_mlm(
     tokenizer: TokenizerPath = "",
     max_tokens: Annotated[int | None, "Longest text in tokens, special tokens included. Default: that of --size."] = None,
     seed: Seed = 0,
-) -> "Run":
+) -> "CommentTreeRun":
     """Masked language model on comment trees, conditioned on the ancestors of each comment.
 
     Beyond the paper, each state attends to the ancestors' vectors once more before it predicts a word, and the vectors learn to

@@ -41,14 +41,15 @@ def agent(
 
     The data set holds documents, such as `ramify data build --format book` makes. The model has all levels of the data.
     Sentences are trained first, then the levels above on vectors of sentences that are computed once, then the sentences'
-    decoder on the vectors that these levels read, and at last all levels. A million tokens of the second stage take about a CPU
-    minute, and of the other stages ten to forty.
+    decoder on the vectors that these levels read, and at last all levels. The highest level learns from documents that fit into
+    a batch; longer ones need --set view.whole_documents=true. A million tokens of the second stage take about two CPU minutes,
+    and of the other stages ten to forty.
 
     Example: ramify train agent --data data/books --init runs/sentences --out runs/agent
     """
     from ramify.errors import RamifyError
     from ramify.models.agent import AgentConfig
-    from ramify.runs.nested_documents.run import NestedRun
+    from ramify.runs.nested_documents.run import NestedConfig, NestedRun
     from ramify.tasks.nested.config import NestedAutoencoderConfig
     from ramify.training.config import TrainConfig
 
@@ -108,6 +109,8 @@ def agent(
             coherence=30.0,
             foreign=5.0,
         ),
+        # An update from one whole document has candidates of that document alone, and undoes what many documents teach.
+        view=NestedConfig(whole_documents=False),
         init=init,
         stages=tuple(replace(stage, steps=steps, target_tokens=0 if steps else tokens) for stage, tokens in stages),
         tokenizer=_tokenizer(tokenizer),

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ramify.errors import RamifyError
 from ramify.files import write_text
@@ -74,7 +74,8 @@ def shipped(data: Data, *, target_tokens: TargetTokens = 16_000_000, seed: Seed 
     from ramify.tasks.masked_lm import BERT_MASK_RATE
 
     run = tree_mlm(data, size="small", target_tokens=target_tokens, max_tokens=256, seed=seed)
-    model = replace(run.model, dim=192, ffn_dim=768, decoder_layers=3)
+    model: Any = run.model
+    model = replace(model, dim=192, ffn_dim=768, decoder_layers=3)
     return replace(run, recipe="shipped", model=model, dev=replace(run.dev, mask_rate=BERT_MASK_RATE))
 
 

@@ -151,7 +151,7 @@ def _ranks(
         known.append(target)
         table.append((*(rank(float(system_scores[0]), system_scores[1:]) for system_scores in scores), len(chosen)))
     columns = np.array(table, dtype=np.float64).reshape(-1, len(SYSTEMS) + 1).T
-    systems = dict(zip(SYSTEMS, columns, strict=False))
+    systems: dict[str, NDArray[np.float64]] = dict(zip(SYSTEMS, columns, strict=False))
     return Ranks(targets.rows[known], targets.siblings[known], columns[-1].astype(np.int64), systems)
 
 
