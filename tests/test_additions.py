@@ -61,11 +61,13 @@ from ramify.runs.comment_trees.run import CommentTreeRun
 from ramify.runs.sections import Cell, Section, Table
 from ramify.runs.streams.run import StreamRun
 from ramify.runs.tokenizers import TokenizerConfig, train_tokenizer
-from ramify.tasks.base import Losses, Task
+from ramify.tasks.base import Losses, Readings, Task
+from ramify.tasks.constants import Frequencies, SquaredError
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import TextLayout, Tokenizer
 from ramify.training.checkpoints import Progress
 from ramify.training.config import TrainConfig
+from ramify.training.meters import read_meters
 from ramify.training.metrics_log import read_metrics
 from ramify.training.optimizers import OPTIMIZERS
 from ramify.training.schedules import SCHEDULES
@@ -175,6 +177,10 @@ class Classifier(Task[LabelledRows]):
         loss = nn.functional.cross_entropy(self.head(torch.cat(read, 1)), batch.labels, reduction="sum")
         yield {"class": loss / divisors["class"]}, None
 
+    def readings(self, batch: LabelledRows, phase: str, state: State | None, shared: Any) -> Readings:
+        named, _ = next(iter(self.losses(batch, {"class": 1.0}, phase, state, shared)))
+        return Readings(named, {"class": Frequencies.of(batch.labels, torch.ones(batch.labels.shape), 2)})
+
 
 # --- an added task: tasks/lengths.py --------------------------------------------------------------------------------------
 
@@ -201,6 +207,10 @@ class Lengths(Task[Batch]):
     def losses(self, batch: Batch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any) -> Losses:
         error = self.predict(batch) - batch.targets.lengths.float().log()
         yield {"lengths": self.config.scale * error.square().sum() / divisors["lengths"]}, None
+
+    def readings(self, batch: Batch, phase: str, state: State | None, shared: Any) -> Readings:
+        named, _ = next(iter(self.losses(batch, {"lengths": 1.0}, phase, state, shared)))
+        return Readings(named, {"lengths": SquaredError.of(batch.targets.lengths.float().log(), self.config.scale)})
 
     def predict(self, batch: Batch) -> torch.Tensor:
         return self.head(self.backbone.vector(self.backbone(batch).encoded(batch))).squeeze(1)
@@ -285,7 +295,13 @@ class PreparedLengths(Prepared):
     def stage(self, number: int) -> Stage:
         dev = self.store.split("dev")
         view, collator = batch_of(self.task, self.forest, self.store.split("train"))
-        return Stage(self.run.stages[number], view, collator, lambda: {"dev_loss": mean_error(self.task, self.forest, dev)})
+
+        def measure() -> dict[str, float]:
+            held_out, collate = batch_of(self.task, self.forest, dev)
+            meters = read_meters(self.task, [collate([held_out.example(number) for number in range(len(held_out))])])
+            return {"dev_loss": mean_error(self.task, self.forest, dev)} | meters
+
+        return Stage(self.run.stages[number], view, collator, measure)
 
     def facts(self) -> dict[str, Any]:
         return {"trees": self.store.num_trees}

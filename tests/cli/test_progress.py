@@ -11,7 +11,16 @@ from ramify.cli.progress import progress_display
 from ramify.progress import Display, activity, shown_on, track
 from ramify.tokenizer import Tokenizer
 
-RECORD = {"step": 1, "progress": 0.1, "loss": 1.5, "seconds": 1.0, "target_tokens": 100, "metric": "dev_loss", "parts": []}
+RECORD = {
+    "step": 1,
+    "progress": 0.1,
+    "loss": 1.5,
+    "seconds": 1.0,
+    "target_tokens": 100,
+    "metric": "dev_loss",
+    "parts": [],
+    "meters": [],
+}
 
 
 class Recording(Display):

@@ -137,7 +137,7 @@ class _Lines(TrainingDisplay):
             self._passed = passed
             ending = left and f"  {left}{self._of_stage} left"
             line = f"step {record['step']:>7}  {share:>4.0%}  {_measured(record)}  {speed}{ending}"
-            print(line, file=sys.stderr, flush=True)
+            print("\n    ".join([line, *record["meters"]]), file=sys.stderr, flush=True)
 
 
 class _Rows(TrainingDisplay):
@@ -185,6 +185,8 @@ class _Rows(TrainingDisplay):
             left=left and f"{left}{self._of_stage} left",
             line=line,
         )
+        if record["meters"]:
+            self._rows.console.print("\n    ".join([f"step {record['step']}", *record["meters"]]), highlight=False)
 
 
 def _rows(console: Any) -> "Progress":

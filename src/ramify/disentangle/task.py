@@ -3,6 +3,7 @@ section 4)."""
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ramify.batching.encoder_input import EncoderInput
 from ramify.disentangle.batch import LinkBatch
 from ramify.disentangle.candidate_pruner import CandidatePruner
 from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
@@ -20,7 +22,8 @@ from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models.base import State
 from ramify.nn.heads import marginal_nll
 from ramify.nn.ragged import as_table, highest
-from ramify.tasks.base import Losses, Task, belongs
+from ramify.tasks.base import Losses, Readings, Task, belongs
+from ramify.tasks.constants import Bernoulli, Constant, Known
 from ramify.tokenizer import Tokenizer
 
 MASKED_SCORE = -1e9
@@ -89,6 +92,27 @@ class ReplyLinking(Task[LinkBatch]):
     def losses(self, batch: LinkBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any) -> Losses:
         yield {"links": self.loss(self.score_all(batch), batch) / divisors["links"]}, None
 
+    def readings(self, batch: LinkBatch, phase: str, state: State | None, shared: Any) -> Readings:
+        encoder, vectors = self.backbone.message_encoder, {}
+        # Vectors that were computed before do not learn.
+        if batch.vectors is None and encoder is not None:
+            vectors["message"] = encoder.vectors(EncoderInput.of_rows(batch.input_ids, batch.messages))
+            batch = replace(batch, vectors=vectors["message"])
+        loss = self.loss(self.score_all(batch), batch)
+        return Readings({"links": loss}, {"links": self._constant(batch)}, vectors)
+
+    def _constant(self, batch: LinkBatch) -> Constant:
+        """The loss if all candidates of a target score alike; for decisions, with one probability for all candidates."""
+        scores = torch.zeros(batch.is_self.shape, dtype=torch.float64, device=batch.device)
+        if self.config.objective != "binary":
+            if self.config.objective == "ranking":
+                scores = scores.masked_fill(batch.is_self.bool(), MASKED_SCORE)
+            return Known(float(self.loss(scores, batch)))
+        is_link = batch.target_probability > 0
+        count, total = self._candidate_counts(batch, torch.float64)
+        weight = torch.where(is_link, self.config.positive_weight, 1.0) * count / total
+        return Bernoulli(float(weight[is_link].sum()), float(weight[~is_link].sum()))
+
     def scores(self, batch: LinkBatch, decoding: DecodingConfig) -> Float[Tensor, " key"]:
         """Logits of all candidates, whatever the objective; `MASKED_SCORE` for pruned ones."""
         if self.candidate_pruner is None:
@@ -136,9 +160,16 @@ class ReplyLinking(Task[LinkBatch]):
         is_link = (batch.target_probability > 0).to(scores.dtype)
         weight = torch.full_like(scores[:1], self.config.positive_weight)
         loss = F.binary_cross_entropy_with_logits(scores, is_link, pos_weight=weight, reduction="none")
-        count = torch.ones_like(scores) if batch.importance_weight is None else batch.importance_weight
+        count, total = self._candidate_counts(batch, scores.dtype)
+        return (loss * count / total).sum()
+
+    @staticmethod
+    def _candidate_counts(batch: LinkBatch, dtype: torch.dtype) -> tuple[Float[Tensor, " key"], Float[Tensor, " key"]]:
+        """The number of candidates that each candidate stands for, and that of all candidates of its target."""
+        count = batch.importance_weight
+        count = torch.ones(batch.is_self.shape, dtype=dtype, device=batch.device) if count is None else count
         table, _ = as_table(count, batch.candidates, 0.0)
-        return (loss * count / torch.repeat_interleave(table.sum(dim=1), batch.candidates.lengths)).sum()
+        return count, torch.repeat_interleave(table.sum(dim=1), batch.candidates.lengths)
 
     def probabilities(self, scores: Float[Tensor, " key"], batch: LinkBatch, decoding: DecodingConfig) -> Float[Tensor, " key"]:
         """The probability that each candidate is a parent: one distribution per target, or one decision per candidate

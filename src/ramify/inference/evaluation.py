@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from numpy.typing import NDArray
+from torch import Tensor
 
-from ramify.batching.batch import Collator
+from ramify.batching.batch import Batch, Collator
 from ramify.batching.forest import Forest, Ints, node_seeds
 from ramify.batching.samplers import TokenBudget
 from ramify.batching.views.comment_trees import Discussions
@@ -111,6 +113,21 @@ def batches(view: Discussions, collator: Collator, tokens: int) -> Iterator[Any]
         yield collator([view.example(int(number)) for number in numbers])
 
 
+def masked_targets(task: MaskedLM, view: Discussions, collator: Collator, tokens: int = 16_384) -> Iterator[Batch]:
+    """Batches of all examples of a view with their first draw of masks."""
+    for batch in batches(view, collator, tokens):
+        seeds = counter_rng.random_bits(_seeds(view.forest, batch), 0)
+        yield task.mask(batch.to(task.device), seeds.to(task.device))
+
+
+def _seeds(forest: Forest, batch: Batch) -> Int[Tensor, " target"]:
+    """The seed of each target: the hash of its id."""
+    nodes = forest.node[batch.source]
+    # Each part of a chained text has its own draws.
+    part = torch.from_numpy(batch.source - np.searchsorted(forest.node, nodes))
+    return torch.from_numpy(node_seeds(forest.store, nodes)) + part
+
+
 @dataclass(frozen=True)
 class Tally:
     """One sum over the predictions of an evaluation: over all targets or some, for the model alone or mixed with a cache.
@@ -192,10 +209,7 @@ def tally(
             vectors = None
             if backbone.reads_context and not batch.null_context:
                 vectors = encode_context(backbone, moved, tokens)
-            nodes = forest.node[batch.source]
-            # Each part of a chained text has its own draws.
-            part = torch.from_numpy(batch.source - np.searchsorted(forest.node, nodes))
-            seeds = torch.from_numpy(node_seeds(forest.store, nodes)) + part
+            nodes, seeds = forest.node[batch.source], _seeds(forest, batch)
             row = np.array([place[int(tree)] for tree in forest.tree_of(batch.source)])
             column = depth_bin(depth[nodes])
             target_words = None if words is None else words.read(batch.source)

@@ -78,10 +78,9 @@ def evaluate_rows(
     masked = following = Tallied()
     with task.evaluating():
         for batch in _batches(view, collator, rows):
-            numbers = torch.from_numpy(batch.source)
             moved = batch.to(task.device)
             for draw in range(draws):
-                corrupted = task.mask(moved, counter_rng.random_bits(numbers, draw).to(task.device), mask_rate)
+                corrupted = _masked(task, moved, draw, mask_rate)
                 for part, hidden in decode_parts(task.backbone, corrupted, TOKENS):
                     states, labels = task.masked_states(hidden, part)
                     losses, best = task.head.measure(states, labels)
@@ -94,6 +93,17 @@ def evaluate_rows(
             if progress is not None:
                 progress(len(batch.targets))
     return RowScores(masked, following)
+
+
+def masked_rows(task: MaskedLM, view: TextRows, collator: RowCollator, rows: Ints) -> Iterator[Batch]:
+    """Batches of the rows with their first draw of masks."""
+    for batch in _batches(view, collator, rows):
+        yield _masked(task, batch.to(task.device), 0, None)
+
+
+def _masked(task: MaskedLM, batch: Batch, draw: int, mask_rate: float | None) -> Batch:
+    seeds = counter_rng.random_bits(torch.from_numpy(batch.source), draw)
+    return task.mask(batch, seeds.to(task.device), mask_rate)
 
 
 def _batches(view: TextRows, collator: RowCollator, rows: Ints) -> Iterator[Batch]:

@@ -1,6 +1,6 @@
 """Held-out losses of models of running text, with the memory that training gave them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ramify.batching.forest import Ints
 from ramify.batching.running_text import RunningText
-from ramify.batching.stream_batch import collate_streams
+from ramify.batching.stream_batch import StreamBatch, collate_streams
 from ramify.batching.views.streams import StreamConfig, Streams
 from ramify.inference.common_footing import CommonFooting, FootingScores
 from ramify.inference.permutation import WordPipeline
@@ -54,19 +54,26 @@ def evaluate_streams(
     with task.evaluating():
         for draw in range(draws):
             state = None
-            for place in range(num_places(view, rows)):
-                numbers = np.arange(view.config.num_rows) * view.per_stream + place
-                batch = collate_streams([view.example(int(number)) for number in numbers], task.input)
-                batch = replace(batch, remembered=memory)
-                seeds = counter_rng.random_bits(torch.from_numpy(numbers), draw).numpy() & (2**63 - 1)
-                predicted = task.predict(task.draw(batch.to(task.device), seeds), state)
+            for batch in drawn_rows(task, view, rows, draw, memory):
+                predicted = task.predict(batch, state)
                 state = predicted.state
                 labels = predicted.targets.labels.flatten()
                 losses, best = task.head.measure(predicted.states, labels)
                 total += Tallied(float(losses.double().sum()), int((best == labels).sum()), len(labels))
                 if progress is not None:
-                    progress(len(numbers))
+                    progress(batch.num_targets)
     return total
+
+
+def drawn_rows(
+    task: StreamTask, view: Streams, rows: int | None = None, draw: int = 0, memory: int | None = None
+) -> Iterator[StreamBatch]:
+    """Batches of about so many rows (None: all) from the start of each stream on, with targets that the rows' numbers draw."""
+    for place in range(num_places(view, rows)):
+        numbers = np.arange(view.config.num_rows) * view.per_stream + place
+        batch = collate_streams([view.example(int(number)) for number in numbers], task.input)
+        seeds = counter_rng.random_bits(torch.from_numpy(numbers), draw).numpy() & (2**63 - 1)
+        yield task.draw(replace(batch, remembered=memory).to(task.device), seeds)
 
 
 @dataclass(frozen=True)

@@ -43,3 +43,25 @@ def restored_generator(device: torch.device, state: Tensor) -> Iterator[None]:
         yield
     finally:
         set_generator_state(device, present)
+
+
+@contextmanager
+def untouched(module: nn.Module, device: torch.device) -> Iterator[None]:
+    """Restore a module's mode, buffers and gradients, which parameters learn, and the generators' states afterwards."""
+    host, state = torch.get_rng_state(), generator_state(device)
+    modes = {child: child.training for child in module.modules()}
+    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    parameters = [(parameter, parameter.requires_grad, parameter.grad) for parameter in module.parameters()]
+    try:
+        yield
+    finally:
+        for child, training in modes.items():
+            child.training = training
+        with torch.no_grad():
+            for buffer, value in buffers:
+                buffer.copy_(value)
+        for parameter, learns, gradient in parameters:
+            parameter.requires_grad_(learns)
+            parameter.grad = gradient
+        torch.set_rng_state(host)
+        set_generator_state(device, state)

@@ -17,6 +17,7 @@ from ramify.report.html import draw, spans, text
 from ramify.report.page import write_page
 from ramify.runs import read_run
 from ramify.runs.base import RUN_FILE, ReportParts, ReportRequest, Run
+from ramify.runs.learning import learning
 from ramify.runs.sections import Code, Definitions, Notice, Section
 from ramify.training.checkpoints import BEST, newest_weights
 from ramify.training.metrics_log import read_metrics
@@ -57,7 +58,7 @@ def write_report(
     parts = run.report_sections(
         ReportRequest(record, metrics, pipeline, store if evaluate else None, split, draws, comments, progress)
     )
-    sections = list(parts.sections)
+    sections = [*parts.sections, *learning(metrics)]
     if missing := missing or parts.missing:
         again = Code(f"ramify report {run_dir} --data DIR")
         sections.append(Section("Evaluation", (Notice((f"{missing} To add one: ", again)),)))

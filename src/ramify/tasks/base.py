@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
@@ -17,6 +17,7 @@ from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models.base import State
 from ramify.nn.cache import Cache
 from ramify.nn.modes import evaluating
+from ramify.tasks.constants import Constant
 from ramify.tokenizer import Tokenizer
 
 BatchT = TypeVar("BatchT", bound=AnyBatch)
@@ -54,6 +55,20 @@ TOTAL = "loss"
 """The name of the sum of all losses among the logged values."""
 
 Losses = Iterator[tuple[dict[str, Tensor], State | None]]
+
+
+@dataclass(frozen=True)
+class Readings:
+    """The values of a batch from which meters show what a task has learned."""
+
+    losses: Mapping[str, Tensor]
+    """The sums of the named losses, as `losses` yields them with divisors of 1. A loss without a term may be missing."""
+    constants: Mapping[str, Constant]
+    """What the best constant prediction would lose, for each of the named losses."""
+    vectors: Mapping[str, Float[Tensor, "row dim"]] = field(default_factory=dict)
+    """The vectors that the losses teach, by their names."""
+    state: State | None = None
+    """The state after the batch."""
 
 
 class Task(nn.Module, ABC, Generic[BatchT]):
@@ -115,6 +130,16 @@ class Task(nn.Module, ABC, Generic[BatchT]):
         starts from the same state, and the next update starts from the state that the first phase yields. The loop skips
         batches without targets, which therefore leave the state unchanged. `shared` is the value of the method `shared`.
         """
+
+    @abstractmethod
+    def readings(self, batch: BatchT, phase: str, state: State | None, shared: Any) -> Readings:
+        """The losses of a phase beside the best constant predictions, and the vectors that they teach. Meters call it without a
+        gradient. Every loss that `counts` names has a constant; one that cannot have any says so (`NoConstant`)."""
+
+    def queued(self, batch: BatchT) -> Mapping[str, tuple[Float[Tensor, "row dim"], Float[Tensor, "other dim"]]]:
+        """The vectors of a batch, and those that a queue holds of earlier batches, by the names of the vectors. Meters call it
+        without a gradient, and ask whether they can be told from each other. Most tasks have no queue."""
+        return {}
 
     def after_update(self, phase: str) -> None:
         """Change parameters after the optimizer step of a phase, for example to bound their norms. The loop calls it without

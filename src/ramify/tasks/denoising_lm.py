@@ -1,8 +1,6 @@
 """Masked language modelling of rows with memory: BERT's objective on XLNet's data (Yang et al. 2019, section 3.4, "DAE")."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +9,6 @@ from ramify.batching.forest import Ints
 from ramify.batching.stream_batch import StreamBatch, StreamTargets
 from ramify.batching.views.streams import StreamInput
 from ramify.models.base import State, StreamBackbone
-from ramify.tasks.base import Losses
 from ramify.tasks.spans import SpanConfig, check_split, choose_targets, halves, quotas, random_pieces
 from ramify.tasks.stream_task import Predicted, StreamTask, StreamTaskConfig
 from ramify.tokenizer import Tokenizer
@@ -46,6 +43,7 @@ class DenoisingLM(StreamTask):
     memory would show it the words behind its masks.
     """
 
+    name = "denoising_lm"
     config: DenoisingLMConfig
 
     def __init__(self, backbone: StreamBackbone, tokenizer: Tokenizer, input: StreamInput, config: DenoisingLMConfig) -> None:
@@ -81,12 +79,7 @@ class DenoisingLM(StreamTask):
         )
 
     def counts(self, batch: StreamBatch, phase: str) -> dict[str, float]:
-        return {"denoising_lm": 0.0 if batch.answers is None else batch.answers.total}
-
-    def losses(self, batch: StreamBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any) -> Losses:
-        predicted = self.predict(batch, state)
-        weights = predicted.targets.weight.flatten() / divisors["denoising_lm"]
-        yield {"denoising_lm": self.head.loss(predicted.states, predicted.targets.labels.flatten(), weights)}, predicted.state
+        return {self.name: 0.0 if batch.answers is None else batch.answers.total}
 
     def predict(self, batch: StreamBatch, state: State | None) -> Predicted:
         hidden = self.backbone(batch, state)

@@ -1,6 +1,6 @@
 """Masked language modelling (Devlin et al. 2019, section 3.1), with or without context."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -15,12 +15,13 @@ from ramify.batching.batch import IGNORE, Batch, select_positions
 from ramify.batching.text_input import BLIND, TextInput
 from ramify.config import check_fields
 from ramify.errors import RamifyError
-from ramify.models.base import Backbone, Hidden, State, decode_parts, no_vectors
+from ramify.models.base import Backbone, Hidden, State, decode_parts, encode_context, no_vectors
 from ramify.nn import counter_rng
 from ramify.nn.heads import BagOfWordsHead, Bags, VocabularyHead, start_projection
 from ramify.nn.modes import generator_state, restored_generator
 from ramify.nn.ragged import Rows
-from ramify.tasks.base import Divisor, Losses, Task
+from ramify.tasks.base import Divisor, Losses, Readings, Task
+from ramify.tasks.constants import Constant, Frequencies
 from ramify.tasks.mask_units import Chosen, MaskUnit, Words, choose, span_lengths
 from ramify.tasks.spans import check_split, random_pieces
 from ramify.tokenizer import Tokenizer
@@ -398,6 +399,43 @@ class MaskedLM(Task[Batch]):
                 vectors = self.backbone.vectors(rows)
             yield {"encoder": (vectors * leaf.grad[start:stop]).sum()}, None
 
+    def readings(self, batch: Batch, phase: str, state: State | None, shared: Any) -> Readings:
+        ones, limit = dict.fromkeys(self.counts(batch, phase), 1.0), self.config.chunk_tokens
+        context = None
+        if self.backbone.reads_context and not batch.null_context:
+            context = encode_context(self.backbone, batch, limit)
+        losses: dict[str, Tensor] = {}
+        states, rows = [], []
+        for part, hidden in decode_parts(self.backbone, batch, limit, context):
+            for name, loss in self._target_losses(hidden, part, ones).items():
+                losses[name] = losses.get(name, 0.0) + loss
+            states.append(self.masked_states(hidden, part)[0])
+            if self._predicts_next(part):
+                rows.append(self.backbone.vector(hidden.encoded(part)))
+        vectors = {"masked token": torch.cat(states)} if states else {}
+        if rows:
+            vectors["row"] = torch.cat(rows)
+        if context is not None:
+            vectors["context"] = context
+            if self._teaches_vectors(batch):
+                losses |= self._vector_losses(context, batch, ones)
+        return Readings(losses, self._constants(batch), vectors)
+
+    def _constants(self, batch: Batch) -> dict[str, Constant]:
+        """The frequencies of masked tokens and of the words of bags, and those of random second segments."""
+        config, size = self.config, self.backbone.config.vocab_size
+        assert batch.labels is not None
+        labels, none = batch.labels[batch.labels != IGNORE], torch.zeros(0, dtype=torch.int64)
+        constants: dict[str, Constant] = {MASKED_LM: Frequencies.of(labels, self._label_weights(batch, len(labels)), size)}
+        if self.next_head is not None:
+            labels = none if batch.pair_labels is None else batch.pair_labels
+            constants[NEXT_SENTENCE] = Frequencies.of(labels, torch.full(labels.shape, config.next_sentence), 2)
+        for name, head, bags in self._bags_by_loss():
+            if head is not None:
+                words = bags(batch) if self._teaches_vectors(batch) else Bags(none, none, none.double())
+                constants[name] = Frequencies.of(words.piece, words.weight * getattr(config, name), size)
+        return constants
+
     def _in_parts(self, batch: Batch) -> bool:
         if self.config.two_phase == "never":
             return False
@@ -412,13 +450,17 @@ class MaskedLM(Task[Batch]):
     ) -> dict[str, Tensor]:
         """The bag-of-words losses of a batch: means over a text's words, weighted by node or target."""
         losses: dict[str, Tensor] = {}
-        for name, head, bags in (
-            ("own_words", self.own_words, self._own_bags),
-            ("reply_words", self.reply_words, self._reply_bags),
-        ):
+        for name, head, bags in self._bags_by_loss():
             if head is not None:
                 losses[name] = head.loss(vectors, bags(batch)) * (self.vector_loss_weight(name) / divisors[name])
         return losses
+
+    def _bags_by_loss(self) -> tuple[tuple[str, BagOfWordsHead | None, Callable[[Batch], Bags]], ...]:
+        """The losses of vectors: their heads, and what they predict."""
+        return (
+            ("own_words", self.own_words, self._own_bags),
+            ("reply_words", self.reply_words, self._reply_bags),
+        )
 
     def _own_bags(self, batch: Batch) -> Bags:
         """The words of every node, predicted by its own vector."""
@@ -481,10 +523,13 @@ class MaskedLM(Task[Batch]):
         return counts - 1 if self._predicts_next(batch) else counts
 
     def _loss(self, states: Float[Tensor, "position dim"], labels: Int[Tensor, " position"], batch: Batch) -> Float[Tensor, ""]:
+        weights = self._label_weights(batch, len(labels), torch.promote_types(states.dtype, torch.float32))
+        return self.head.loss(states, labels, weights)
+
+    def _label_weights(self, batch: Batch, number: int, dtype: torch.dtype = torch.float64) -> Float[Tensor, " masked"]:
+        """The weight of each masked token of a corrupted batch, which has this number of them."""
         counts = self._num_masked(batch)
         weight = batch.weight
         if self.config.comment_loss == "mean":
             weight = weight / counts.clamp(min=1)
-        weight = weight.to(torch.promote_types(states.dtype, torch.float32))
-        weights = torch.repeat_interleave(weight, counts, output_size=len(labels))
-        return self.head.loss(states, labels, weights)
+        return torch.repeat_interleave(weight.to(dtype), counts, output_size=number)

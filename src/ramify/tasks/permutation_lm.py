@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -19,7 +19,8 @@ from ramify.errors import RamifyError
 from ramify.models.base import State, StreamBackbone
 from ramify.nn.cache import Cache
 from ramify.nn.linear import Linear
-from ramify.tasks.base import Decodes, Losses
+from ramify.tasks.base import Decodes
+from ramify.tasks.constants import Constant, Frequencies
 from ramify.tasks.spans import Parts, SpanConfig, choose_targets, halves, quotas
 from ramify.tasks.stream_task import Predicted, StreamTask, StreamTaskConfig
 from ramify.tokenizer import Tokenizer
@@ -59,6 +60,7 @@ class PermutationLMConfig(StreamTaskConfig, SpanConfig):
 class PermutationLM(StreamTask, Decodes):
     """Predict the last tokens of a random factorization order, each from its position and the tokens before it in the order."""
 
+    name = "permutation_lm"
     config: PermutationLMConfig
 
     def __init__(self, backbone: StreamBackbone, tokenizer: Tokenizer, input: StreamInput, config: PermutationLMConfig) -> None:
@@ -92,21 +94,25 @@ class PermutationLM(StreamTask, Decodes):
         return factorization_order(late, parts, random, self.config.permutation_block)
 
     def counts(self, batch: StreamBatch, phase: str) -> dict[str, float]:
-        counts = {"permutation_lm": 0.0 if batch.targets is None else batch.targets.total}
+        counts = {self.name: 0.0 if batch.targets is None else batch.targets.total}
         if self.next_segment is not None:
             counts["next_segment"] = float(len(batch.input_ids))
         return counts
 
-    def losses(self, batch: StreamBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any) -> Losses:
-        predicted = self.predict(batch, state)
-        weights = predicted.targets.weight.flatten() / divisors["permutation_lm"]
-        losses = {"permutation_lm": self.head.loss(predicted.states, predicted.targets.labels.flatten(), weights)}
-        if self.next_segment is not None:
-            assert predicted.tokens is not None
-            assert batch.is_next is not None
-            loss = F.cross_entropy(self.next_segment(predicted.tokens[:, -1]), batch.is_next, reduction="sum")
-            losses["next_segment"] = loss * (self.config.next_segment / divisors["next_segment"])
-        yield losses, predicted.state
+    def further_losses(self, predicted: Predicted, batch: StreamBatch, divisors: Mapping[str, float]) -> dict[str, Tensor]:
+        if self.next_segment is None:
+            return {}
+        assert predicted.tokens is not None
+        assert batch.is_next is not None
+        loss = F.cross_entropy(self.next_segment(predicted.tokens[:, -1]), batch.is_next, reduction="sum")
+        return {"next_segment": loss * (self.config.next_segment / divisors["next_segment"])}
+
+    def further_constants(self, batch: StreamBatch) -> dict[str, Constant]:
+        if self.next_segment is None:
+            return {}
+        assert batch.is_next is not None
+        weights = torch.full(batch.is_next.shape, self.config.next_segment)
+        return {"next_segment": Frequencies.of(batch.is_next, weights, 2)}
 
     def predict(self, batch: StreamBatch, state: State | None) -> Predicted:
         assert batch.targets is not None

@@ -1,8 +1,9 @@
 """The common part of the objectives of running text: they predict tokens of rows that continue each other."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -14,7 +15,8 @@ from ramify.batching.views.streams import StreamInput
 from ramify.config import check_fields
 from ramify.models.base import State, StreamBackbone
 from ramify.nn.heads import VocabularyHead
-from ramify.tasks.base import Task
+from ramify.tasks.base import Losses, Readings, Task
+from ramify.tasks.constants import Constant, Frequencies
 from ramify.tokenizer import Tokenizer
 
 
@@ -52,8 +54,10 @@ class Predicted:
 
 
 class StreamTask(Task[StreamBatch], ABC):
-    """An objective of a model that reads running text."""
+    """An objective of a model that reads running text: a loss of the tokens that are predicted, and perhaps others."""
 
+    name: ClassVar[str]
+    """The name of the loss of the tokens that are predicted."""
     optional = ("next_segment",)
     """Objectives of running text start from each other, but only permutation language modelling may predict segments."""
     matching = ("tie_weights",)
@@ -86,3 +90,28 @@ class StreamTask(Task[StreamBatch], ABC):
     @abstractmethod
     def predict(self, batch: StreamBatch, state: State | None) -> Predicted:
         """Compute the states of a drawn batch's targets. `state` is that after the batch before."""
+
+    def losses(self, batch: StreamBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any) -> Losses:
+        predicted = self.predict(batch, state)
+        yield self._losses(predicted, batch, divisors), predicted.state
+
+    def _losses(self, predicted: Predicted, batch: StreamBatch, divisors: Mapping[str, float]) -> dict[str, Tensor]:
+        weights = predicted.targets.weight.flatten() / divisors[self.name]
+        loss = self.head.loss(predicted.states, predicted.targets.labels.flatten(), weights)
+        return {self.name: loss} | self.further_losses(predicted, batch, divisors)
+
+    def further_losses(self, predicted: Predicted, batch: StreamBatch, divisors: Mapping[str, float]) -> dict[str, Tensor]:
+        """The divided losses beside that of the tokens that are predicted. Most objectives have none."""
+        return {}
+
+    def readings(self, batch: StreamBatch, phase: str, state: State | None, shared: Any) -> Readings:
+        predicted = self.predict(batch, state)
+        losses = self._losses(predicted, batch, dict.fromkeys(self.counts(batch, phase), 1.0))
+        labels, weights = predicted.targets.labels.flatten(), predicted.targets.weight.flatten()
+        constants = {self.name: Frequencies.of(labels, weights, self.backbone.config.vocab_size)}
+        vectors = {"predicted token": predicted.states[weights > 0]}
+        return Readings(losses, constants | self.further_constants(batch), vectors, predicted.state)
+
+    def further_constants(self, batch: StreamBatch) -> dict[str, Constant]:
+        """The best constant predictions of the further losses."""
+        return {}

@@ -7,7 +7,7 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +25,10 @@ from ramify.models.base import State
 from ramify.progress import activity
 from ramify.tasks.base import TOTAL, Divisor, Task, belongs
 from ramify.tensors import save_tensors
-from ramify.training import checkpoints
+from ramify.training import checkpoints, meters
 from ramify.training.checkpoints import BEST, DamagedError, Progress, ResumePoint, file_checksum
 from ramify.training.config import TrainConfig, learns
+from ramify.training.meters import TrainingBatch
 from ramify.training.metrics_log import MetricsLog, averaged_record, metrics_log
 from ramify.training.phases import PhaseOptimizer, learn_only, load_moments, phase_optimizers
 from ramify.training.process import (
@@ -85,6 +86,8 @@ class Trainer:
         self.stop_asked = False
         self.stopped = False
         """Whether a rank was asked to stop. All ranks agree on it after the same step."""
+        self.warned: set[str] = set()
+        """The causes that a warning has named."""
         for tensor in (*self.task.parameters(), *self.task.buffers()):
             broadcast(tensor.data, from_process=0)
 
@@ -164,6 +167,7 @@ class Trainer:
             self.task.updates, self.task.share_done = progress.step, share
             with activity("first step") if progress.step == first else nullcontext():
                 batches = [self._draw(stage, next(micro_batches), sampler.epoch, micro) for micro in range(config.accumulate)]
+                state = self.state
                 record = self.train_step(phases, batches, self.step_weights[number])
             progress.step += 1
             progress.epoch, progress.position = sampler.epoch, sampler.position
@@ -176,13 +180,17 @@ class Trainer:
             measured = stage.dev is not None and (due or done)
             if measured:
                 record |= self._evaluate(stage)
+                record |= self._read_gradients(phases, number, batches, state)
+                record[meters.UPDATES] = progress.step - progress.first_step
             record["progress"] = share
+            if measured:
+                self._warn_of_problems(record)
             if config.epochs is not None:
                 record["epochs"] = sampler.epochs_done
             # The last step of a stopped run is logged, so that its report shows the state that was printed.
             if is_due(progress.step, config.log_every) or done or measured or self.stopped:
                 log.write(record)
-            self.report(record | {"metric": stage.metric.name, "parts": self.parts})
+            self.report(record | {"metric": stage.metric.name, "parts": self.parts, "meters": meters.lines(record)})
             if is_due(progress.step, config.checkpoint_every) or stage.is_over(progress, sampler) or self.stopped:
                 self._save(phases)
             if self.stopped:
@@ -344,6 +352,31 @@ class Trainer:
         else:
             progress.bad += 1
         return scores
+
+    def _read_gradients(
+        self, phases: list[PhaseOptimizer], number: int, batches: Sequence[AnyBatch], state: State | None
+    ) -> dict[str, float]:
+        """The meters of the first micro-batch of an update, which began with this state. The first rank reads them."""
+        batch, config = batches[0], self.stages[number].config
+        if not self.accelerator.is_main_process or not batch.num_targets:
+            return {}
+        # The weight of a step counts all micro-batches.
+        weight = self.step_weights[number] / config.accumulate
+        training = TrainingBatch(
+            batch,
+            state,
+            seed=self._seed(FORWARD, 0),
+            divisors=lambda counts: {name: self._divisor(name, count, weight) for name, count in counts.items()},
+            autocast=lambda: self.accelerator.autocast(),
+        )
+        return meters.read_gradients(self.task, phases, training)
+
+    def _warn_of_problems(self, record: Mapping[str, Any]) -> None:
+        """Warn of the faults that the meters show, once per cause."""
+        for cause, text in meters.problems(record).items():
+            if cause not in self.warned:
+                self.warned.add(cause)
+                self._warn(text)
 
     def _measure(self, stage: Stage[Any], dev: Callable[[], dict[str, float]]) -> dict[str, float]:
         """Measure on the dev set. Raises if the stage's metric is missing or not finite."""

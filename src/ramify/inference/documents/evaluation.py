@@ -51,35 +51,16 @@ MORE_DOCUMENTS = 4
 """Other held-out documents that are candidates, if the split has a single document."""
 
 
-@torch.no_grad()
-def held_out_losses(
-    task: NestedAutoencoder,
-    view: Documents,
-    collator: DocumentCollator,
-    budget: int,
-    *,
-    examples: Ints | None = None,
-    units: int = 0,
-    seed: int = 0,
-    progress: Callable[[int], None] | None = None,
-) -> dict[str, float]:
-    """The mean of every loss over the examples of a view (None: all), each weighted as in training. A batch holds up to
-    `budget` tokens, or else so many `units` of different documents (0: the budget decides)."""
-    chosen = np.arange(len(view)) if examples is None else examples
-    sums, done = LossSums(), 0
-    with task.evaluating():
-        for numbers in _batches(view, chosen, budget, units, seed):
-            batch = collator([view.example(int(number)) for number in numbers]).to(task.device)
-            batch = task.draw(batch, seed + done)
-            done += len(numbers)
-            counts = task.counts(batch, "main")
-            totals: dict[str, Tensor] = {}
-            for losses, _ in task.losses(batch, dict.fromkeys(counts, 1.0), "main", None, None):
-                totals |= {name: totals.get(name, 0.0) + loss for name, loss in losses.items()}
-            sums.add(counts, totals)
-            if progress is not None:
-                progress(len(numbers))
-    return sums.means()
+def drawn_examples(
+    task: NestedAutoencoder, view: Documents, collator: DocumentCollator, budget: int, examples: Ints, *, units: int, seed: int
+) -> Iterator[DocumentBatch]:
+    """Batches of some examples of a view, with fixed draws of masked and replaced children. A batch holds up to `budget`
+    tokens, or else so many `units` of different documents (0: the budget decides)."""
+    done = 0
+    for numbers in _batches(view, examples, budget, units, seed):
+        batch = collator([view.example(int(number)) for number in numbers]).to(task.device)
+        yield task.draw(batch, seed + done)
+        done += len(numbers)
 
 
 def _batches(view: Documents, chosen: Ints, budget: int, units: int, seed: int) -> Iterator[Ints]:

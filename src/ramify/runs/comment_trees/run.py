@@ -15,7 +15,7 @@ from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
-from ramify.inference.evaluation import COLLAPSED, context_spread, evaluate
+from ramify.inference.evaluation import COLLAPSED, context_spread, evaluate, masked_targets
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import discussions, first_trees, readable
 from ramify.models.base import TextModelConfig
@@ -27,11 +27,15 @@ from ramify.runs.masked_lms import build_masked_lm
 from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.training.config import TrainConfig
+from ramify.training.meters import read_meters
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage, token_budget
 
 MIXED = 2
 """Pieces per step below which most steps hold a single piece."""
+
+METERED = 500
+"""Dev comments from which meters are read."""
 
 
 @dataclass(frozen=True)
@@ -103,12 +107,15 @@ class PreparedDiscussions(PreparedLanguageModel):
         if config.without_context and task.input.context not in BLIND:
             views["dev_loss_none"] = self.view(trees, context="none")
 
+        few = self.view(first_trees(self.forest, trees, min(config.targets, METERED)))
+
         def measure() -> dict[str, float]:
             measured = {
                 name: evaluate(task, *view, trees, draws=config.draws, mask_rate=config.mask_rate or None)
                 for name, view in views.items()
             }
             record = {name: context_scores.summary()["loss"] for name, context_scores in measured.items()}
+            record |= read_meters(task, masked_targets(task, *few))
             spread = context_spread(task, *views["dev_loss"])
             return record if spread is None else record | {"context_spread": spread}
 

@@ -26,7 +26,7 @@ from ramify.disentangle.data.structure import ReplyStructure
 from ramify.disentangle.data.targets import decode_start, list_read_messages
 from ramify.disentangle.data.words import MIN_COUNT, learn_vocabulary, learn_word_vectors
 from ramify.disentangle.distillation import soft_targets
-from ramify.disentangle.inference.batches import make_collator
+from ramify.disentangle.inference.batches import list_batches, make_collator
 from ramify.disentangle.inference.decode import LinkDecisions, decode
 from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.inference.ensemble import mean_probabilities
@@ -63,12 +63,16 @@ from ramify.runs.settings import set_fields
 from ramify.tokenizer import Tokenizer
 from ramify.training.checkpoints import Progress
 from ramify.training.config import learns
+from ramify.training.meters import read_meters
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage
 from ramify.tree import Tree
 
 REPLY_SCORES = ("graph_accuracy", "conv_accuracy")
 """The dev scores on reply trees, in place of F of links and of conversations."""
+
+METERED = 500
+"""Messages of the dev logs from which meters are read."""
 
 
 @dataclass(frozen=True)
@@ -159,12 +163,11 @@ class PreparedChats(Prepared):
         )
         structure = ReplyStructure.from_gold(self.logs) if self.task.backbone.reads_structure else None
         measure = self._measure(frozen) if len(self.dev.links) else None
-        weighed = self.task.config.conversation_weight > 0
         collate = replace(
             make_collator(self.task, self.logs, vectors),
             structure=structure,
             soft_targets=shares,
-            same_conversation=weighed,
+            same_conversation=self._weighed,
         )
         return Stage(self.run.stages[number], view, collate, measure, self._metric)
 
@@ -215,6 +218,11 @@ class PreparedChats(Prepared):
         return f"best {self._metric.label} {progress.best:.4f} at step {progress.best_step}{history}"
 
     @property
+    def _weighed(self) -> bool:
+        """Whether the loss reads which messages share a conversation."""
+        return self.task.config.conversation_weight > 0
+
+    @property
     def _metric(self) -> Metric:
         """The metric that `dev.by` names, on data of this kind."""
         if self.store.structure == "replies":
@@ -225,11 +233,15 @@ class PreparedChats(Prepared):
         history = self.run.dev.history
         start = decode_start(self.dev)
         vectors = self._vectors(self.dev, list_read_messages(self.dev, start)) if frozen else None
+        structure = ReplyStructure.from_gold(self.dev) if self.task.backbone.reads_structure else None
+        collate = replace(make_collator(self.task, self.dev, vectors), structure=structure, same_conversation=self._weighed)
+        linked = self.dev.linked[:METERED]
 
         def measure() -> dict[str, float]:
             parts = predict_posterior(self.task, self.run.decoding, self.dev, history=history, start=start, vectors=vectors)
             posterior = LinkPosterior.concatenate(list(parts))
             scores = self._scores(decode([posterior], self.dev, self.run.decoding))
+            scores |= read_meters(self.task, list_batches(self.task, collate, linked))
             loss = self._loss(posterior)
             if loss is not None:
                 return {DEV_LOSS.name: loss, **scores}

@@ -18,7 +18,7 @@ from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
 from ramify.inference.documents.cached_vectors import CachedVectors, FrozenVectors
-from ramify.inference.documents.evaluation import held_out_losses
+from ramify.inference.documents.evaluation import drawn_examples
 from ramify.inference.documents.pipeline import DocumentPipeline
 from ramify.models.agent import AgentConfig
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
@@ -29,6 +29,7 @@ from ramify.tasks.nested.config import NestedAutoencoderConfig
 from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tokenizer import Tokenizer
 from ramify.training.config import TrainConfig
+from ramify.training.meters import VALUE, losses_of, read_meters
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage, token_budget, units
 
@@ -191,10 +192,10 @@ class PreparedNested(PreparedLanguageModel):
         chosen = np.unique(np.linspace(0, len(view) - 1, max(1, round(share * len(view)))).astype(np.int64))
 
         def measure() -> dict[str, float]:
-            losses = held_out_losses(
-                self.task, view, collator, config.budget, examples=chosen, units=config.units, seed=self.run.seed
-            )
-            return {"dev_loss": sum(losses.values())} | {f"dev_{name}": value for name, value in losses.items()}
+            batches = drawn_examples(self.task, view, collator, config.budget, chosen, units=config.units, seed=self.run.seed)
+            meters = read_meters(self.task, batches)
+            losses = {loss.name: loss.values[VALUE] for loss in losses_of(meters)}
+            return {"dev_loss": sum(losses.values())} | {f"dev_{name}": value for name, value in losses.items()} | meters
 
         return measure, vectors
 

@@ -24,7 +24,7 @@ from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
 from ramify.inference.fill_mask import MaskFiller
-from ramify.inference.row_evaluation import evaluate_rows, spread_rows
+from ramify.inference.row_evaluation import evaluate_rows, masked_rows, spread_rows
 from ramify.models.bert import BertConfig
 from ramify.progress import activity
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
@@ -37,6 +37,7 @@ from ramify.runs.running_text import RowDevConfig, RunningTextRun
 from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.training.config import TrainConfig
+from ramify.training.meters import read_meters
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage
 
@@ -119,7 +120,7 @@ class PreparedRows(PreparedLanguageModel):
             record = {"dev_loss": measured.masked.summary()["loss"]}
             if measured.next_sentence.count:
                 record[DEV_NEXT_SENTENCE] = measured.next_sentence.summary()["accuracy"]
-            return record
+            return record | read_meters(task, masked_rows(task, view, collator, numbers))
 
         return measure
 

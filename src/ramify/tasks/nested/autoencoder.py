@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ramify.batching.document_batch import LevelBatch, LevelDraws
+from ramify.tasks.constants import NoConstant
 from ramify.tasks.nested.base import LevelLoss, LevelPass, relative_distance
 from ramify.tasks.nested.settings import LossWeights, check_not_negative, check_shares
 
@@ -50,6 +51,9 @@ class AutoencoderDistance(LevelLoss):
         if not self.weight:
             return None
         return self._distance(level) * (self.weight * scale)
+
+    def constant(self, level: LevelPass) -> NoConstant:
+        return NoConstant()
 
     @property
     def weight(self) -> float:

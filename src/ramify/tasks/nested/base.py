@@ -1,6 +1,7 @@
 """The contract of a loss of nested documents, and the level of a batch that it reads."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -15,6 +16,7 @@ from ramify.batching.document_batch import BOS, LevelBatch, LevelDraws
 from ramify.batching.forest import Ints, ranges
 from ramify.models.agent import LevelDecoder, LevelEncoder
 from ramify.nn.ragged import Rows
+from ramify.tasks.constants import Constant, Known
 from ramify.tasks.nested.candidates import Classes
 
 
@@ -81,6 +83,26 @@ class LevelPass:
         return encoded.encoder.states(encoded.items, draws.replaced_slots, encoded.rows.rows, draws.segments)
 
 
+class LevelRecord:
+    """The constants of losses and the vectors of levels, gathered while the losses of a batch are computed."""
+
+    def __init__(self) -> None:
+        self.constants: dict[str, Constant] = {}
+        self.vectors: dict[str, list[Float[Tensor, "row dim"]]] = {}
+
+    def add_level(self, name: str, level: LevelPass, losses: "Mapping[str, LevelLoss]") -> None:
+        """Add a level whose vectors have this name, and its losses."""
+        for loss_name, loss in losses.items():
+            self.add_constant(loss_name, loss.constant(level))
+        # A long document's rows are copies of each other.
+        _, first = np.unique(level.encoded.rows.source, return_index=True)
+        parents = level.encoded.parents
+        self.vectors.setdefault(name, []).append(parents[torch.from_numpy(first).to(parents.device)])
+
+    def add_constant(self, name: str, constant: Constant) -> None:
+        self.constants[name] = self.constants[name] + constant if name in self.constants else constant
+
+
 class LevelLoss(ABC):
     """A loss of one level of children. Its fields are the settings and modules that it reads."""
 
@@ -108,12 +130,23 @@ class LevelLoss(ABC):
     def value(self, level: LevelPass, scale: float) -> Float[Tensor, ""] | None:
         """The weighted sum of all terms, times `scale`; None if the level has no term."""
 
+    @abstractmethod
+    def constant(self, level: LevelPass) -> Constant:
+        """What the best constant prediction would lose, in the unit of `value`."""
+
 
 def relative_distance(one: Float[Tensor, "row dim"], other: Float[Tensor, "row dim"]) -> Float[Tensor, ""]:
     """Twice the mean distance, divided by the sum of the mean lengths: 0 for equal vectors, whatever their scale."""
     distance = torch.linalg.vector_norm(one - other, dim=1).mean()
     lengths = torch.linalg.vector_norm(one, dim=1).mean() + torch.linalg.vector_norm(other, dim=1).mean()
     return 2 * distance / lengths.clamp(min=1e-12)
+
+
+def mean_distance(vectors: Float[Tensor, "row dim"], weight: float) -> Known:
+    """The constant of a relative distance of this weight: it is one of all vectors of a batch, predicted by their mean."""
+    if not weight or not len(vectors):
+        return Known(0.0)
+    return Known(weight * float(relative_distance(vectors, vectors.mean(0, keepdim=True).expand_as(vectors))))
 
 
 def first_places(lengths: Ints, wanted: Ints) -> Ints:

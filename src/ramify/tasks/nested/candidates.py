@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ramify.batching.document_batch import NUM_MARKS, LevelBatch
+from ramify.tasks.constants import Frequencies, Known, Several
 from ramify.tasks.nested.settings import Settings, check_not_negative
 from ramify.tasks.nested.similarity import Cosines, CosineSpace, DotProducts, Similarity
 
@@ -74,6 +75,18 @@ class Classes:
         losses = torch.logsumexp(scores, 1) - torch.logsumexp(scores.masked_fill(~right, -math.inf), 1)
         losses = losses * self.weight
         return losses / math.log(max(2, len(self.vectors))) if self.per_class else losses
+
+    def constant(self, labels: Int[Tensor, " position"], marks: int = NUM_MARKS, weight: float = 1.0) -> Several:
+        """What the best constant prediction would lose, times `weight`: it knows the frequencies of the marks, which are the
+        first classes, and chooses among all others alike."""
+        unit, is_mark = weight * self.weight, labels < marks
+        unit = unit / math.log(max(2, len(self.vectors))) if self.per_class else unit
+        kind = torch.where(is_mark, labels, marks)
+        others, counts = self.content[marks:].unique(return_counts=True)
+        content = self.content.index_select(0, labels[~is_mark])
+        right = counts.index_select(0, torch.searchsorted(others, content))
+        nats = len(content) * math.log(max(1, len(self.content) - marks)) - float(right.double().log().sum())
+        return Several((Frequencies.of(kind, torch.full(kind.shape, unit), marks + 1), Known(nats * unit)))
 
 
 def candidates(

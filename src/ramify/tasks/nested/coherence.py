@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from ramify.batching.document_batch import LevelBatch, LevelDraws
 from ramify.errors import RamifyError
+from ramify.tasks.constants import SquaredError
 from ramify.tasks.nested.base import LevelLoss, LevelPass
 from ramify.tasks.nested.corruption import Source
 from ramify.tasks.nested.settings import LossWeights
@@ -60,3 +61,6 @@ class Coherence(LevelLoss):
         shares = self.checkers[encoded.level](vectors).index_select(0, draws.checked)
         right = draws.share.index_select(0, draws.checked).to(shares.dtype)
         return F.mse_loss(shares, right, reduction="sum") * (self.config.coherence * scale)
+
+    def constant(self, level: LevelPass) -> SquaredError:
+        return SquaredError.of(level.draws.share.index_select(0, level.draws.checked), self.config.coherence)

@@ -10,6 +10,7 @@ from torch import Tensor
 from ramify.batching.document_batch import EOS, NUM_MARKS, CollectionDraws, LevelBatch
 from ramify.models.agent import CollectionEncoder
 from ramify.nn.ragged import Rows
+from ramify.tasks.constants import Constant
 from ramify.tasks.nested.candidates import Classes
 from ramify.tasks.nested.corruption import RowChildren, mask_children
 from ramify.tasks.nested.masked_child import ChildPredictor, MaskSettings
@@ -62,3 +63,8 @@ class MaskedDocuments:
         labels = draws.slots.index_select(0, draws.masked)
         weights = (config.mlm / divisor, self.vector_distance / divisor)
         return self.predictor.loss(predictions, classes, labels, config.classes, *weights)
+
+    def constant(self, classes: Classes, draws: CollectionDraws) -> Constant:
+        """What the best constant prediction would lose."""
+        config, labels = self.config, draws.slots.index_select(0, draws.masked)
+        return self.predictor.constant(classes, labels, config.classes, config.mlm, self.vector_distance)

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ramify.batching.document_batch import LevelBatch, LevelDraws
 from ramify.nn.linear import Linear
+from ramify.tasks.constants import Bernoulli
 from ramify.tasks.nested.base import LevelLoss, LevelPass
 from ramify.tasks.nested.settings import LossWeights, check_not_negative
 
@@ -64,6 +65,16 @@ class ForeignChildren(LevelLoss):
         if not len(draws.marked):
             return None
         logits = self.heads[encoded.level - 1](level.replaced_states.index_select(0, draws.marked))
-        shown, own = (slots.index_select(0, draws.marked) for slots in (draws.replaced_slots, encoded.rows.slots))
-        loss = F.binary_cross_entropy_with_logits(logits, torch.ne(shown, own).to(logits.dtype), reduction="sum")
+        loss = F.binary_cross_entropy_with_logits(logits, _is_replaced(level).to(logits.dtype), reduction="sum")
         return loss * (self.config.foreign * scale)
+
+    def constant(self, level: LevelPass) -> Bernoulli:
+        weight, replaced = self.config.foreign, _is_replaced(level)
+        return Bernoulli(weight * float(replaced.sum()), weight * float((~replaced).sum()))
+
+
+def _is_replaced(level: LevelPass) -> Bool[Tensor, " marked"]:
+    """Whether each marked child was replaced."""
+    both = (level.draws.replaced_slots, level.encoded.rows.slots)
+    shown, true = (slots.index_select(0, level.draws.marked) for slots in both)
+    return torch.ne(shown, true)

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ramify.batching.document_batch import LevelBatch, LevelDraws
+from ramify.tasks.constants import Frequencies
 from ramify.tasks.nested.base import LevelLoss, LevelPass
 from ramify.tasks.nested.settings import LossWeights
 
@@ -31,3 +32,9 @@ class PredictedLength(LevelLoss):
         assert scores is not None
         lengths = torch.from_numpy(level.encoded.rows.lengths - 1).to(scores.device)
         return F.cross_entropy(scores, lengths, reduction="sum") * (self.config.reconstruction * scale)
+
+    def constant(self, level: LevelPass) -> Frequencies:
+        scores = level.decoded.length_scores
+        assert scores is not None
+        lengths = torch.from_numpy(level.encoded.rows.lengths - 1)
+        return Frequencies.of(lengths, torch.full(lengths.shape, self.config.reconstruction), scores.shape[1])

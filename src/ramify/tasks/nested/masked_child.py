@@ -14,7 +14,8 @@ from ramify.nn.heads import VocabularyHead
 from ramify.nn.linear import Linear
 from ramify.nn.pooling import on_tokens, row_sums
 from ramify.nn.ragged import Rows
-from ramify.tasks.nested.base import EncodedLevel, LevelLoss, LevelPass, relative_distance
+from ramify.tasks.constants import Constant, Frequencies, Several
+from ramify.tasks.nested.base import EncodedLevel, LevelLoss, LevelPass, mean_distance, relative_distance
 from ramify.tasks.nested.candidates import Classes, precise
 from ramify.tasks.nested.settings import LossWeights, check_shares
 from ramify.tasks.nested.similarity import CosineSpace, NearIdentity
@@ -127,6 +128,17 @@ class ChildPredictor:
         distance = relative_distance(vectors, self.space.restore(predictions.detach()))
         return loss + distance * (distance_weight * len(labels))
 
+    def constant(
+        self, classes: Classes, labels: Int[Tensor, " masked"], kind: ClassKind, weight: float, distance_weight: float
+    ) -> Several:
+        """What the best constant prediction would lose, as in `loss`."""
+        if kind == "children":
+            choice = classes.without_marks().constant(labels - NUM_MARKS, marks=0, weight=weight)
+        else:
+            choice = classes.constant(labels, weight=weight)
+        distance = 0.0 if self.space is None else distance_weight
+        return Several((choice, mean_distance(F.embedding(labels, classes.vectors), distance * len(labels))))
+
 
 def visible_siblings(
     items: Float[Tensor, "item dim"],
@@ -174,3 +186,11 @@ class MaskedChildren(LevelLoss):
             return self.head.loss(states, labels, weights) * (config.mlm * scale)
         weights = (config.mlm * scale, self.vector_distance * scale)
         return predictor.loss(states, encoded.classes, labels, config.classes, *weights)
+
+    def constant(self, level: LevelPass) -> Constant:
+        encoded, config = level.encoded, self.config
+        labels = encoded.rows.slots.index_select(0, level.draws.masked)
+        if encoded.classes is None:
+            return Frequencies.of(labels, torch.full(labels.shape, config.mlm), len(self.head.bias))
+        predictor = self.predictors[encoded.level]
+        return predictor.constant(encoded.classes, labels, config.classes, config.mlm, self.vector_distance)

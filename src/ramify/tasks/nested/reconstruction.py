@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from ramify.batching.document_batch import CONT, EOS, NUM_MARKS, LevelBatch, LevelDraws
 from ramify.nn.heads import VocabularyHead
 from ramify.nn.linear import linear
-from ramify.tasks.nested.base import EncodedLevel, LevelLoss, LevelPass, relative_distance
+from ramify.tasks.constants import Bernoulli, Constant, Frequencies, Several
+from ramify.tasks.nested.base import EncodedLevel, LevelLoss, LevelPass, mean_distance, relative_distance
 from ramify.tasks.nested.candidates import Classes, precise
 from ramify.tasks.nested.settings import LossWeights, check_not_negative, check_shares
 from ramify.tasks.nested.similarity import space_of
@@ -114,3 +115,20 @@ class Reconstruction(LevelLoss):
             distance = relative_distance(vectors, children)
             loss = loss + distance * (config.vector_distance * len(labels))
         return loss
+
+    def constant(self, level: LevelPass) -> Constant:
+        config, encoded = self.config, level.encoded
+        labels, weight = encoded.rows.slots.index_select(0, encoded.rows.true_slots), config.reconstruction
+        if encoded.classes is None:
+            weights = torch.full(labels.shape, weight)
+            return Frequencies.of(labels, weights, len(self.head.bias), config.label_smoothing)
+        children = labels.index_select(0, encoded.rows.child_place)
+        if self.ends is None:
+            parts: list[Constant] = [encoded.classes.constant(labels, weight=weight)]
+        else:
+            parts = [encoded.classes.without_marks().constant(children - NUM_MARKS, marks=0, weight=weight)]
+            for mark in (EOS, CONT):
+                ends = int((labels == mark).sum())
+                parts.append(Bernoulli(ends * weight / 2, (len(labels) - ends) * weight / 2))
+        parts.append(mean_distance(F.embedding(children, encoded.items), config.vector_distance * len(labels)))
+        return Several(tuple(parts))

@@ -19,9 +19,9 @@ from ramify.nn.blocks import check_heads
 from ramify.nn.heads import VocabularyHead
 from ramify.nn.modes import evaluating, generator_state, restored_generator
 from ramify.nn.ragged import Rows
-from ramify.tasks.base import Losses, Task, belongs
+from ramify.tasks.base import Losses, Readings, Task, belongs
 from ramify.tasks.nested.autoencoder import AutoencoderDistance
-from ramify.tasks.nested.base import DecodedLevel, EncodedLevel, LevelLoss, LevelPass
+from ramify.tasks.nested.base import DecodedLevel, EncodedLevel, LevelLoss, LevelPass, LevelRecord
 from ramify.tasks.nested.candidates import Classes, Queue, candidates
 from ramify.tasks.nested.coherence import Coherence
 from ramify.tasks.nested.collection import MaskedDocuments, draw_collection
@@ -278,10 +278,17 @@ class NestedAutoencoder(Task[DocumentBatch]):
     def losses(
         self, batch: DocumentBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any
     ) -> Losses:
+        for named in self._passes(batch, divisors, None):
+            yield named, None
+
+    def _passes(
+        self, batch: DocumentBatch, divisors: Mapping[str, float], record: LevelRecord | None
+    ) -> Iterator[dict[str, Tensor]]:
+        """The losses of each backward pass."""
         if not batch.parts:
             with self._as_role(batch.role):
-                losses = self.level_losses(batch, self.backbone.given(batch), divisors)
-            yield losses, None
+                losses = self.level_losses(batch, self.backbone.given(batch), divisors, record)
+            yield losses
             self._watch(losses)
             return
         # Frozen levels have no gradient.
@@ -292,13 +299,13 @@ class NestedAutoencoder(Task[DocumentBatch]):
                 drawn.append(generator_state(batch.device))
                 vectors.append(self.backbone(part).nodes[-1])
         leaf = torch.cat(vectors).requires_grad_(two_phase)
-        sums = self.level_losses(batch, leaf, divisors)
+        sums = self.level_losses(batch, leaf, divisors, record)
         if sums:
-            yield sums, None
+            yield sums
         for part, before, given in zip(batch.parts, drawn, grads_of(leaf, vectors), strict=True):
-            named = self._part_losses(part, before, given, divisors, learns=batch.chunks)
+            named = self._part_losses(part, before, given, divisors, record, learns=batch.chunks)
             if named:
-                yield named, None
+                yield named
             sums |= {name: sums.get(name, 0.0) + value.detach() for name, value in named.items()}
         if batch.chunks:
             self._watch(sums)
@@ -314,7 +321,14 @@ class NestedAutoencoder(Task[DocumentBatch]):
                 return nullcontext()
 
     def _part_losses(
-        self, part: DocumentBatch, before: Tensor, given: Tensor | None, divisors: Mapping[str, float], *, learns: bool
+        self,
+        part: DocumentBatch,
+        before: Tensor,
+        given: Tensor | None,
+        divisors: Mapping[str, float],
+        record: LevelRecord | None,
+        *,
+        learns: bool,
     ) -> dict[str, Tensor]:
         """The losses of a part, which is encoded once more with the draws that follow the state `before`: those of its own, if
         it `learns`, and the product with the gradient that its vectors are given."""
@@ -326,7 +340,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
             encoded = self.encode(part, 0, None) if learns else None
             vectors = self.backbone(part).nodes[-1] if encoded is None else encoded.parents
         if encoded is not None and self.active[0] == 0:
-            losses |= self._encoded_losses(part, encoded, part.draws[0], divisors)
+            losses |= self._encoded_losses(part, encoded, part.draws[0], divisors, record)
         if given is not None:
             losses["encoder"] = (vectors * given).sum()
         return losses
@@ -340,7 +354,36 @@ class NestedAutoencoder(Task[DocumentBatch]):
         if highest:
             self.watch.observe(sum(highest), self.updates, config.plateau, config.unlock_steps)
 
-    def level_losses(self, batch: DocumentBatch, vectors: Tensor | None, divisors: Mapping[str, float]) -> dict[str, Tensor]:
+    def readings(self, batch: DocumentBatch, phase: str, state: State | None, shared: Any) -> Readings:
+        record, losses = LevelRecord(), dict[str, Tensor]()
+        for named in self._passes(batch, dict.fromkeys(self.loss_names, 1.0), record):
+            losses |= {name: losses.get(name, 0.0) + value for name, value in named.items()}
+        return Readings(losses, record.constants, {name: torch.cat(parts) for name, parts in record.vectors.items()})
+
+    def queued(self, batch: DocumentBatch) -> dict[str, tuple[Tensor, Tensor]]:
+        pairs: dict[str, tuple[Tensor, Tensor]] = {}
+        # The parts of a long document are its batch below.
+        if batch.parts or not self.config.queue:
+            return pairs
+        with self._as_role(batch.role):
+            nodes = self.backbone(batch).nodes
+        encoded = max(0, batch.given - 1)
+        for level, (rows, vectors) in enumerate(zip(batch.levels[encoded:], nodes, strict=True), batch.lowest + encoded + 1):
+            if level > len(self.queues):
+                break
+            queue = self.queue(level)
+            # The last update has put the vectors of its own batch into the queue.
+            earlier = ~torch.isin(queue.content[: len(queue)], rows.content)
+            pairs[self.names[level]] = (vectors, queue.latest(vectors.dtype)[earlier])
+        return pairs
+
+    def level_losses(
+        self,
+        batch: DocumentBatch,
+        vectors: Tensor | None,
+        divisors: Mapping[str, float],
+        record: LevelRecord | None = None,
+    ) -> dict[str, Tensor]:
         """The losses of all levels of a batch, whose lowest rows have tokens as children, or these vectors."""
         low, high = self.active
         losses: dict[str, Tensor] = {}
@@ -354,12 +397,12 @@ class NestedAutoencoder(Task[DocumentBatch]):
             if level >= low:
                 if batch.role is not Role.DECODER:
                     self._observe(level, vectors)
-                losses |= self._encoded_losses(batch, encoded, draws, divisors)
+                losses |= self._encoded_losses(batch, encoded, draws, divisors, record)
             vectors = encoded.parents
             if level + 1 <= len(self.queues):
                 fresh.append((self.queue(level + 1), vectors, rows))
         if high == self.backbone.depth and self._collection_name in divisors:
-            losses |= self._collection_loss(batch, vectors, divisors)
+            losses |= self._collection_loss(batch, vectors, divisors, record)
         if self.training:
             # Only now, so that no vector is a class of its own batch twice.
             for queue, newest, rows in fresh:
@@ -367,26 +410,35 @@ class NestedAutoencoder(Task[DocumentBatch]):
         return losses
 
     def _encoded_losses(
-        self, batch: DocumentBatch, encoded: EncodedLevel, draws: LevelDraws, divisors: Mapping[str, float]
+        self,
+        batch: DocumentBatch,
+        encoded: EncodedLevel,
+        draws: LevelDraws,
+        divisors: Mapping[str, float],
+        record: LevelRecord | None = None,
     ) -> dict[str, Tensor]:
         """The losses of one level of a batch."""
         wanted = self._losses_of(batch, encoded.level)
         if not wanted:
             return {}
         read = LevelPass(encoded, self.decode(encoded), draws)
+        if record is not None:
+            record.add_level(self.names[encoded.level + 1], read, wanted)
         values = {name: loss.value(read, 1.0 / max(divisors[name], 1e-12)) for name, loss in wanted.items()}
         return {name: value for name, value in values.items() if value is not None}
 
     def _collection_loss(
-        self, batch: DocumentBatch, vectors: Tensor | None, divisors: Mapping[str, float]
+        self, batch: DocumentBatch, vectors: Tensor | None, divisors: Mapping[str, float], record: LevelRecord | None
     ) -> dict[str, Tensor]:
         """The loss of masked documents, if the documents of the batch, which have these vectors, are read as a collection."""
         if self.collection is None or batch.collection is None:
             return {}
-        depth, name = self.backbone.depth, self._collection_name
+        name, depth = self._collection_name, self.backbone.depth
         self._observe(depth, vectors)
         items, centre, classes = self._candidates(depth, self.collection.states.items(vectors), batch.levels[-1:])
         loss = MaskedDocuments(self.config, self.collection, self.predictor(depth), self.config.vector_distance)
+        if record is not None:
+            record.add_constant(name, loss.constant(classes, batch.collection))
         return {name: loss.value(items, classes, centre, batch.collection, max(divisors[name], 1e-12))}
 
     # --- one level ---------------------------------------------------------------------------------------------------
