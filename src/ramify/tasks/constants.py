@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from operator import add
-from typing import Self
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -24,8 +24,8 @@ class Constant(ABC):
         """The sum of the loss over all predictions; None: the loss has no such prediction."""
 
     @abstractmethod
-    def __add__(self, other: Self) -> Self:
-        """The constant of the predictions of both."""
+    def __add__(self, other: Any) -> Self:
+        """The constant of the predictions of both, which are of one class."""
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ class JudgedRows:
 def error_difference(errors: NDArray[Any], others: NDArray[Any], units: Ints) -> float:
     """The p-value of the difference of two systems' mean errors, by a bootstrap over units."""
     _, unit = np.unique(units, return_inverse=True)
-    return bootstrap_ratio(np.bincount(unit, errors - others), np.bincount(unit)).p
+    return bootstrap_ratio(np.bincount(unit, errors - others).astype(np.float64), np.bincount(unit)).p
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def intruder_measures(held: HeldOut, number: int, most: int, advance: Advance) -
         marks, told = None, np.full(stop - start, math.nan)
         if task.config.marks != "none":
             marks = torch.zeros_like(shown).index_copy(0, batch.child_slot, torch.from_numpy(marked).to(task.device))
-            told = np.bincount(row, marked, minlength=stop - start)
+            told = np.bincount(row, marked, minlength=stop - start).astype(np.float64)
         shares = task.replaced_share(number, held.items[number], shown, batch.rows, marks)
         judged.add(shares.double().cpu().numpy(), drawn.share, told, batch.counts)
         advance(stop - start)
