@@ -71,7 +71,7 @@ def sign_flip(differences: Floats, units: NDArray[np.int64], *, resamples: int =
 
 
 def sign_flips(
-    differences: Float[NDArray[np.floating[Any]], "measure item"],
+    differences: Float[NDArray, "measure item"],
     units: NDArray[np.int64],
     *,
     resamples: int = 10_000,

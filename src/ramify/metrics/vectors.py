@@ -10,7 +10,7 @@ ROUNDING = 1e-12
 """A variance below this share of the mean squared length is a rounding error of equal vectors in single precision."""
 
 
-def spread(vectors: Float[NDArray[Any], "row dim"]) -> float:
+def spread(vectors: Float[NDArray, "row dim"]) -> float:
     """The mean distance of vectors from their mean, as a share of their mean length: 0 if they are equal, and about 1 if they
     share no direction. NaN without vectors."""
     if not len(vectors):
@@ -20,7 +20,7 @@ def spread(vectors: Float[NDArray[Any], "row dim"]) -> float:
     return float(np.linalg.norm(centred, axis=1).mean()) / length if length > 0 else 0.0
 
 
-def effective_rank(vectors: Float[NDArray[Any], "row dim"]) -> float:
+def effective_rank(vectors: Float[NDArray, "row dim"]) -> float:
     """The exponential of the entropy of the shares of variance in the principal directions (Roy, Vetterli 2007): 1 if vectors
     differ in one direction, and d if they differ equally in d; 0 if they are equal. NaN without vectors.
 
@@ -38,6 +38,6 @@ def effective_rank(vectors: Float[NDArray[Any], "row dim"]) -> float:
     return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
-def _centred(vectors: Float[NDArray[Any], "row dim"]) -> Float[NDArray[np.float64], "row dim"]:
+def _centred(vectors: Float[NDArray, "row dim"]) -> Float[NDArray, "row dim"]:
     double = vectors.astype(np.float64)
     return double - double.mean(0)

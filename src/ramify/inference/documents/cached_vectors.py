@@ -23,7 +23,7 @@ from ramify.progress import activity
 from ramify.tensors import content_hash
 from ramify.version import __version__
 
-CachedVectors = Float[NDArray[np.float32], "row dim"]
+CachedVectors = Float[NDArray, "row dim"]
 
 
 class FrozenVectors:
