@@ -150,6 +150,9 @@ def test_vectors_are_computed_once_and_not_for_another_model(store, tmp_path, se
     train("second")
     assert kept(store) == folders
     assert [(folder / "vectors.npy").stat().st_mtime_ns for folder in folders] == times
+    without = {"model.token_skip": "false", "model.mark_scale": "unit", "train.lr_scale": "[]", "train.undecayed": "[]"}
+    execute(small(store, sentences, steps=1).changed(without), tmp_path / "without", cpu=True)
+    assert kept(store) == folders, "options that act later have no part in these vectors"
     other = tmp_path / "init"
     shutil.copytree(sentences, other)
     tensors = load_file(other / "model.safetensors")

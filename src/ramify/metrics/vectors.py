@@ -1,6 +1,5 @@
 """How alike vectors are: their spread, and the number of directions in which they differ."""
 
-
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray

@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +23,20 @@ from ramify.nn.ragged import runs
 from ramify.progress import activity
 from ramify.tensors import content_hash
 from ramify.version import __version__
+
+UNREAD: dict[str, Any] = {
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "decoder": "parallel",
+    "causal_cells": False,
+    "decoder_length": "full",
+    "decompressor": "projected",
+    "sibling_product": False,
+}
+"""Settings without an effect on the vectors of evaluation, so that runs which differ in them share a file."""
+
+UNREAD_BY_TOKENS: dict[str, Any] = {"token_skip": False, "children_norm": False, "mark_scale": "unit", "position_scale": 1.0}
+"""Settings without an effect on the Compressor's vectors of the lowest level."""
 
 CachedVectors = Float[NDArray, "row dim"]
 
@@ -71,7 +86,9 @@ class FrozenVectors:
                 if name.startswith(tuple(modules)) and not name.startswith(added)
             }
         )
-        settings = replace(config.with_levels(config.levels[: self.level + 1]), dropout=0.0, attention_dropout=0.0)
+        settings = replace(
+            config.with_levels(config.levels[: self.level + 1]), **UNREAD, **({} if self.level else UNREAD_BY_TOKENS)
+        )
         content = hashlib.sha256(rows.content.tobytes()).hexdigest()
         return hashlib.sha256(json.dumps([__version__, weights, repr(settings), content]).encode()).hexdigest()
 
