@@ -126,7 +126,7 @@ def test_page_is_self_contained(page):
     assert not {"src", "href", "srcset", "data", "action"} & {name for name, _ in parsed.attributes}
     assert not re.search(r"https?://|url\(|@import", page)
     pictures = re.findall(r"<figure>(.*?)</figure>", page)
-    assert len(pictures) == 6
+    assert len(pictures) == 9
     for svg in pictures:
         ElementTree.fromstring(svg)
 
@@ -143,7 +143,7 @@ def test_page_has_every_part(page, run, store):
     parsed = Page(page)
     record = json.loads((run / "run.json").read_text())
     assert parsed.tags.count("article") == 10
-    assert parsed.tags.count("figure") == 6
+    assert parsed.tags.count("figure") == 9
     assert record["environment"]["command"].split()[0] in parsed.text
     assert record["environment"]["hardware"] in parsed.text
     assert store.hash in parsed.text
@@ -250,7 +250,7 @@ def test_run_without_weights(copy):
     shutil.rmtree(copy / "checkpoints")
     shown = Page(write_report(copy).read_text("utf-8"))
     assert "has not written any weights yet" in shown.text
-    assert shown.tags.count("figure") == 4
+    assert shown.tags.count("figure") == 7
 
 
 def test_run_that_was_killed_before_its_first_step(copy):
@@ -308,7 +308,7 @@ def test_model_without_context_has_one_column(store, tmp_path):
     run = trained("bert", store, tmp_path / "bert")
     assert not any("dev_loss_none" in record for record in read_metrics(run))
     page = write_report(run).read_text("utf-8")
-    assert Page(page).tags.count("figure") == 2
+    assert Page(page).tags.count("figure") == 3
     assert "saved" not in Page(page).text
     assert "with ancestors" not in Page(page).text
 
