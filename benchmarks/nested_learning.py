@@ -124,7 +124,7 @@ class Seeds:
 
     @classmethod
     def found(cls, out: Path, names: Sequence[str], label: str = "test") -> "Seeds":
-        """Those of some runs that are there."""
+        """The scores of those runs that are finished."""
         folders = [out / name for name in names if found_in(out / name, label)]
         files = [folder / "items.npz" for folder in folders]
         arrays = [dict(np.load(file)) if file.exists() else {} for file in files]

@@ -93,7 +93,7 @@ def test_each_stage_teaches_its_part(store, tmp_path):
 
 
 def test_each_stage_changes_its_parameters_alone(store, tmp_path):
-    """What is frozen has the same bits at the end of a stage, weight decay or not."""
+    """Frozen parameters have the same bits at the end of a stage, with weight decay or without."""
     run = small(store, steps=2, train__weight_decay="0.5", train__checkpoint_every="2")
     out, weights = tmp_path / "run", []
 

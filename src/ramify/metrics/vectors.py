@@ -1,4 +1,4 @@
-"""How alike vectors are: their spread, and the number of directions in which they differ."""
+"""The variety of vectors: their spread, and the number of directions in which they differ."""
 
 import numpy as np
 from jaxtyping import Float

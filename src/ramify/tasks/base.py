@@ -64,7 +64,7 @@ class Readings:
     losses: Mapping[str, Tensor]
     """The sums of the named losses, as `losses` yields them with divisors of 1. A loss without a term may be missing."""
     constants: Mapping[str, Constant]
-    """What the best constant prediction would lose, for each of the named losses."""
+    """The loss of the best constant prediction, for each of the named losses."""
     vectors: Mapping[str, Float[Tensor, "row dim"]] = field(default_factory=dict)
     """The vectors that the losses teach, by their names."""
     state: State | None = None

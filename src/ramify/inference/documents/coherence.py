@@ -97,7 +97,7 @@ class Judged:
 
 
 def sources(held: HeldOut, number: int) -> dict[str, Ints | None]:
-    """What a replacement shares with its child, by the choice of replacements. None: it is of another document."""
+    """The ancestor that a replacement shares with its child, by the choice of replacements. None: it is of another document."""
     shared: dict[str, Ints | None] = {"": None}
     if number == 0:
         return shared

@@ -249,7 +249,7 @@ def fitted_floors(task: NestedAutoencoder, store: Store, split: Split, rows: Doc
 
 
 def vector_measures(vectors: Vectors) -> Measures:
-    """How much the vectors of a level differ."""
+    """The variety of the vectors of a level."""
     count = len(vectors)
     return {
         "spread": Measure(vector_metrics.spread(vectors), math.nan, math.nan, count),

@@ -132,7 +132,7 @@ class LevelLoss(ABC):
 
     @abstractmethod
     def constant(self, level: LevelPass) -> Constant:
-        """What the best constant prediction would lose, in the unit of `value`."""
+        """The loss of the best constant prediction, in the unit of `value`."""
 
 
 def relative_distance(one: Float[Tensor, "row dim"], other: Float[Tensor, "row dim"]) -> Float[Tensor, ""]:

@@ -77,7 +77,7 @@ class Classes:
         return losses / math.log(max(2, len(self.vectors))) if self.per_class else losses
 
     def constant(self, labels: Int[Tensor, " position"], marks: int = NUM_MARKS, weight: float = 1.0) -> Several:
-        """What the best constant prediction would lose, times `weight`: it knows the frequencies of the marks, which are the
+        """The loss of the best constant prediction, times `weight`: it knows the frequencies of the marks, which are the
         first classes, and chooses among all others alike."""
         unit, is_mark = weight * self.weight, labels < marks
         unit = unit / math.log(max(2, len(self.vectors))) if self.per_class else unit

@@ -65,6 +65,6 @@ class MaskedDocuments:
         return self.predictor.loss(predictions, classes, labels, config.classes, *weights)
 
     def constant(self, classes: Classes, draws: CollectionDraws) -> Constant:
-        """What the best constant prediction would lose."""
+        """The loss of the best constant prediction."""
         config, labels = self.config, draws.slots.index_select(0, draws.masked)
         return self.predictor.constant(classes, labels, config.classes, config.mlm, self.vector_distance)

@@ -131,7 +131,7 @@ class ChildPredictor:
     def constant(
         self, classes: Classes, labels: Int[Tensor, " masked"], kind: ClassKind, weight: float, distance_weight: float
     ) -> Several:
-        """What the best constant prediction would lose, as in `loss`."""
+        """The loss of the best constant prediction, in the unit of `loss`."""
         if kind == "children":
             choice = classes.without_marks().constant(labels - NUM_MARKS, marks=0, weight=weight)
         else:
@@ -166,7 +166,7 @@ class MaskedChildren(LevelLoss):
 
     config: MaskSettings
     predictors: tuple[ChildPredictor, ...]
-    """That of each level."""
+    """One predictor per level."""
     head: VocabularyHead
     vector_distance: float
     """The weight of what the way back from a space of cosines learns."""
