@@ -22,7 +22,7 @@ NEARBY = 99
 FEWEST = 20
 """A target with fewer candidates is left out: ten of them would be most."""
 
-SYSTEMS = (MODEL, *BASELINES, "tfidf")
+SYSTEMS = (MODEL, *BASELINES, "centred", "tfidf")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ def masked_child_measures(
     """Recall at 10, AUROC and accuracy of hidden children among candidates from other documents, and among near ones.
 
     Candidates with the content of the target are left out, and so are its siblings. The baseline is the mean of the siblings'
-    vectors, by dot product or cosine, whichever has the higher recall.
+    vectors, by dot product or cosine, whichever has the higher recall. Beside it stand the cosine of both less the mean of all
+    vectors of the level (`centred`), and TF-IDF.
     """
     targets = hidden_children(held, number, most, advance)
     keys = held.keys(held.task.masked_similarity(number), number - 1)
@@ -130,7 +131,7 @@ def _ranks(
     `nodes`: candidates share this number with the target. None: they are from other documents.
     """
     pool, random = held.pools[number - 1], generator(held.seed, number, 0 if nodes is None else 1)
-    lengths = np.linalg.norm(pool.vectors, axis=1).clip(1e-12)
+    lengths, middle = np.linalg.norm(pool.vectors, axis=1).clip(1e-12), pool.vectors.mean(0)
     parents = held.node_above(number - 1, 1)
     assert parents is not None
     known: list[int] = []
@@ -142,10 +143,12 @@ def _ranks(
         chosen = np.concatenate([[child], chosen])
         vectors = pool.vectors[chosen]
         mean_scores = vectors @ targets.means[target]
+        centred = vectors - middle
         scores = (
             keys[chosen] @ targets.queries[target],
             mean_scores,
             mean_scores / lengths[chosen],
+            centred @ (targets.means[target] - middle) / np.linalg.norm(centred, axis=1).clip(1e-12),
             (pool.tfidf[chosen] @ tfidf[target].T).toarray()[:, 0],
         )
         known.append(target)
