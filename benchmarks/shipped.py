@@ -7,7 +7,8 @@
     python benchmarks/shipped.py ship RUN/packed
 
 DATA holds the built stores of `SETS`; the card of the shipped model and `benchmarks/ancestors.py` have the commands for them.
-`score` writes OUT/NAME/SET-PIECES-READING.npz for each model (sums by tree, depth and word class), and keeps what is there. A
+`score` writes OUT/NAME/SET-PIECES-READING.npz for each model (sums by tree, depth and word class), and keeps what is there.
+OUT/NAME/model.json has the hash of the weights, and other weights under that name are refused. A
 text is read up to its first 256 pieces, and once more up to its first 128, because older models read no more. Each reading has
 masks of its own, which all models share. `paper` and `additions` are the folder src/ramify/sample/checkpoint at the commits
 f0c91a1 and 3544564. The first has another form of config.json: it lacks format, kind and pieces, which are those of the second,
@@ -36,6 +37,7 @@ from ramify.dataset.store import Split, Store
 from ramify.files import make_folder, write_text
 from ramify.inference.evaluation import Scores, describe, gain
 from ramify.sample import CHECKPOINT
+from ramify.tensors import content_hash
 from ramify.training.metrics_log import read_metrics
 from raw_scores import add_keep, add_runs, reads_runs
 from rows import current_commit, replace_rows
@@ -43,6 +45,7 @@ from tables import in_full
 
 if TYPE_CHECKING:
     from ramify.inference.fill_mask import MaskFiller
+    from ramify.tasks.masked_lm import MaskedLM
 
 SHIPPED = "shipped"
 MODELS = {SHIPPED: "this model", "bert": "BERT", "paper": "earlier, 8 M tokens", "additions": "earlier, 4 M tokens"}
@@ -91,33 +94,55 @@ def score(arguments: argparse.Namespace) -> None:
     if len(hashes) > 1:
         raise RamifyError(f"{', '.join(folders.values())} have different tokenizers, so their masks would differ.")
     for name, folder in folders.items():
+        _claim(arguments.out / name, folder, pipelines[name])
         _keep_curve(Path(folder), arguments.out / name)
-        for label in arguments.sets:
-            for pieces in SETS[label].pieces:
-                if pieces <= pipelines[name].backbone.config.max_tokens:
-                    _score(pipelines[name], arguments.data, label, pieces, arguments.out / name, controls=name == SHIPPED)
+        for pieces in sorted({pieces for label in arguments.sets for pieces in SETS[label].pieces}):
+            labels = [label for label in arguments.sets if pieces in SETS[label].pieces]
+            if pieces <= pipelines[name].backbone.config.max_tokens:
+                _score(pipelines[name], arguments.data, labels, pieces, arguments.out / name, controls=name == SHIPPED)
 
 
-def _score(pipeline: "MaskFiller", data: Path, label: str, pieces: int, out: Path, *, controls: bool) -> None:
-    from ramify.inference.held_out import cache_weights, measure
+def _claim(out: Path, folder: str, pipeline: "MaskFiller") -> None:
+    """Record the weights that the scores of a folder are of. Raises `RamifyError` if it holds those of another model."""
+    record, weights = out / "model.json", content_hash(pipeline.module.state_dict())
+    if any(out.glob("*")) and (not record.exists() or json.loads(record.read_text("utf-8"))["weights"] != weights):
+        raise RamifyError(
+            f"{out} holds scores of other weights than those of {folder}. Name another --out, or remove the folder."
+        )
+    make_folder(out)
+    write_text(record, json.dumps({"weights": weights}) + "\n")
 
-    if _file(out, label, pieces, "own").exists():
+
+def _score(pipeline: "MaskFiller", data: Path, labels: Sequence[str], pieces: int, out: Path, *, controls: bool) -> None:
+    """Score a model on those sets that it has no scores of, and read texts up to so many pieces."""
+    from ramify.inference.held_out import cache_weights
+
+    labels = [label for label in labels if not _file(out, label, pieces, "own").exists()]
+    if not labels:
         return
-    task, test = pipeline.task, SETS[label]
+    task = pipeline.task
     task.config = replace(task.config, mask_rate=RATE)
     task.input = replace(pipeline.input, max_tokens=pieces)
-    own = task.input.context
-    mixed: tuple[Context, ...] = (own, "none") if controls else (own,)
+    trained = task.input.context
+    mixed: tuple[Context, ...] = (trained, "none") if controls else (trained,)
     caches = cache_weights(task, Store.open(data / "open"), mixed)
+    for label in labels:
+        _score_set(task, Store.open(data / label), label, pieces, out, caches, controls=controls)
+
+
+def _score_set(
+    task: "MaskedLM", store: Store, label: str, pieces: int, out: Path, caches: Mapping[Context, float], *, controls: bool
+) -> None:
+    from ramify.inference.held_out import measure
+
+    test, trained = SETS[label], task.input.context
     wrong: tuple[Context, ...] = ("mismatched",) if controls else ()
-    store = Store.open(data / label)
     measured = measure(task, store, test.split, draws=test.draws, comments=test.comments, controls=wrong, caches=caches)
-    readings = {"own": measured.scores[own], "own-cache": measured.cached[own]}
+    readings = {"own": measured.scores[trained], "own-cache": measured.cached[trained]}
     if controls:
         readings |= {"none": measured.scores["none"], "none-cache": measured.cached["none"]}
         readings |= {"mismatched": measured.scores["mismatched"]}
-    make_folder(out)
-    weights = {f"{'own' if context == own else 'none'}-cache": weight for context, weight in caches.items()}
+    weights = {f"{'own' if context == trained else 'none'}-cache": weight for context, weight in caches.items()}
     write_text(out / f"{label}-{pieces}.json", json.dumps({"comments": measured.comments, "caches": weights}) + "\n")
     for reading, scores in readings.items():
         print(f"{out.name} {label} {pieces} {reading}: {scores.summary()['loss']:.4f}", flush=True)
@@ -132,15 +157,14 @@ def _file(out: Path, label: str, pieces: int, reading: str) -> Path:
 
 def _keep_curve(folder: Path, out: Path) -> None:
     """Write the dev losses of a run, each with the mean train loss since the one before, by epoch."""
-    from ramify.runs import read_run
+    from ramify.recipes.shipped import target_tokens_per_epoch
     from ramify.runs.curves import train_loss
     from ramify.tasks.masked_lm import MaskedLM
 
     run_folder = folder if (folder / "run.json").exists() else folder.parent
     if not (run_folder / "run.json").exists() or (out / "curve.jsonl").exists():
         return
-    run, _ = read_run(run_folder)
-    epoch = int(run.prepare(run_folder).stage(0).view.target_tokens.sum())
+    epoch = target_tokens_per_epoch(run_folder)
     losses: list[float] = []
     lines = []
     for record in read_metrics(run_folder):
@@ -149,7 +173,6 @@ def _keep_curve(folder: Path, out: Path) -> None:
             epochs = record["target_tokens"] / epoch
             lines.append({"epochs": epochs, "train": float(np.mean(losses)), "dev": record["dev_loss"]})
             losses = []
-    make_folder(out)
     write_text(out / "curve.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
 
 
@@ -199,11 +222,11 @@ def table(arguments: argparse.Namespace) -> None:
                 note = f"weight of the cache on {column}: {scored.weight(model, label, pieces, reading):g}" if mixed else ""
                 row = f"{MODELS[model]}{READINGS[reading]}"
                 figures.add("tree-losses", row, column, scores.summary()["loss"], command, note=note)
-        if own := scored.of(SHIPPED, label, pieces):
+        if shipped := scored.of(SHIPPED, label, pieces):
             for rival, scores in scored.rivals(label, pieces):
-                saved = describe(gain(own, scores))["all"]
+                saved = describe(gain(shipped, scores))["all"]
                 figures.add("tree-saved", rival, column, saved["value"], command, interval=saved)
-            figures.add("tree-masked", "masked tokens", column, int(own.count.sum()), command, unit="", digits=0)
+            figures.add("tree-masked", "masked tokens", column, int(shipped.count.sum()), command, unit="", digits=0)
     for row in figures.rows:
         print(f"{row.table:<12} {row.row:<50} {row.column:<12} {in_full(row)}")
     if arguments.rows is not None:

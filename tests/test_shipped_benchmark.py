@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from fixtures import built, discussions
+from ramify import RamifyError
+from ramify.inference import held_out
 from ramify.inference.evaluation import Scores
 from ramify.recipes import shipped as recipe
 from ramify.recipes.running_text import bert
@@ -45,16 +47,44 @@ def scored(tmp_path_factory):
 def test_rows_come_from_the_scores(scored):
     rows = scored / "rows.jsonl"
     benchmark.main(["table", "--out", str(scored / "scores.parquet"), "--rows", str(rows)])
-    found = {row.name: row for row in read(rows)}
-    own = Scores.load(scored / "out" / "shipped" / "open-256-own.npz")
+    by_name = {row.name: row for row in read(rows)}
+    tree = Scores.load(scored / "out" / "shipped" / "open-256-own.npz")
     text = Scores.load(scored / "out" / "bert" / "open-256-own.npz")
-    assert own.count.tolist() == text.count.tolist()
-    losses = [float(scores.summary()["loss"]) for scores in (own, text)]
-    assert float(found["tree-losses.this_model.open_256"].value) == pytest.approx(losses[0], abs=1e-4)
-    saved = found["tree-saved.over_bert.open_256"]
+    assert tree.count.tolist() == text.count.tolist()
+    losses = [float(scores.summary()["loss"]) for scores in (tree, text)]
+    assert float(by_name["tree-losses.this_model.open_256"].value) == pytest.approx(losses[0], abs=1e-4)
+    saved = by_name["tree-saved.over_bert.open_256"]
     assert float(saved.value) == pytest.approx(losses[1] - losses[0], abs=1e-4)
     assert saved.interval is not None
-    assert {row.note for row in found.values() if "cache" in row.row and row.table == "tree-losses"} != {""}
+    weights = [row.note for row in by_name.values() if "cache" in row.row and row.table == "tree-losses"]
+    assert len(weights) == 2 * 3
+    assert all(note.startswith("weight of the cache on open, ") for note in weights)
+
+
+def test_scores_stay_those_of_their_model(scored):
+    words = ["score", "--data", str(scored), "--out", str(scored / "out"), "--sets", "open", "--"]
+    written = {file: file.stat().st_mtime_ns for file in (scored / "out" / "bert").glob("open*")}
+    benchmark.main([*words, f"bert={scored / 'bert'}"])
+    assert {file: file.stat().st_mtime_ns for file in (scored / "out" / "bert").glob("open*")} == written
+    with pytest.raises(RamifyError, match="bert holds scores of other weights than those of .*packed. Name another --out"):
+        benchmark.main([*words, f"bert={scored / 'tree' / 'packed'}"])
+
+
+def test_the_weight_of_the_cache_is_chosen_once_per_reading(scored, tmp_path, monkeypatch):
+    chosen, choose = [], held_out.cache_weights
+
+    def counted(task, store, contexts):
+        chosen.append(task.input.max_tokens)
+        return choose(task, store, contexts)
+
+    monkeypatch.setattr(held_out, "cache_weights", counted)
+    (tmp_path / "data").mkdir()
+    for name in ("open", "demo"):
+        (tmp_path / "data" / name).symlink_to(scored / "open")
+    words = ["score", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "out"), "--sets", "open", "demo", "--"]
+    benchmark.main([*words, f"bert={scored / 'bert'}"])
+    assert sorted(chosen) == [128, 256]
+    assert len(list((tmp_path / "out" / "bert").glob("*-own-cache.npz"))) == 4
 
 
 def test_a_picture_shows_the_curves_by_epoch(scored):

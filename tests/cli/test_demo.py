@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import ramify
 from ramify import RamifyError, cli
 from ramify.cli import app
-from ramify.cli.demo import _sparkline, card_results, saving
+from ramify.cli.demo import _sparkline, saving
 from ramify.dataset.store import Store
 from ramify.inference.evaluation import gain
 from ramify.inference.held_out import cache_weights, measure
@@ -37,8 +37,8 @@ def test_demo_prints_the_gain_of_the_checkpoint(demo):
     out, printed = demo
     measured = measure(ramify.load(CHECKPOINT).task, Store.open(out / "data"), "all", draws=1, controls=("mismatched",))
     for other in ("none", "mismatched"):
-        found = gain(measured.scores["tree"], measured.scores[other])["all"]
-        assert f"{found.value:+.4f} (95 % interval {found.low:+.4f} to {found.high:+.4f}" in printed
+        saved = gain(measured.scores["tree"], measured.scores[other])["all"]
+        assert f"{saved.value:+.4f} (95 % interval {saved.low:+.4f} to {saved.high:+.4f}" in printed
     assert f"{measured.scores['tree'].count.sum():,} masked tokens in 40 trees" in printed
 
 
@@ -46,13 +46,28 @@ def test_demo_prints_absolute_losses_beside_those_of_the_card(demo):
     out, printed = demo
     task, store = ramify.load(CHECKPOINT).task, Store.open(out / "data")
     caches = cache_weights(task, store, ("none",))
-    measured = measure(task, store, "all", draws=1, caches=caches)
-    assert f"without context, cache of ancestors' words {measured.cached['none'].summary()['loss']:.4f}" in printed
-    assert f"weight {caches['none']:g}" in printed
-    _, *rows = card_results()
-    assert rows[1][1] in (CHECKPOINT / "README.md").read_text("utf-8")
+    # The weight of the cache is chosen on dev, so its loss is that of the other trees.
+    assert not len(store.split("test"))
+    measured = measure(task, store, "train", draws=1, caches=caches)
     lines = [" ".join(line.split()) for line in printed.splitlines()]
-    assert all(" ".join(row) in lines for row in rows)
+    dev, others = len(store.split("dev")), len(store.split("train"))
+    said = f"The cache has weight {caches['none']:g}, chosen on the {dev} trees that are held out above. On the other {others} trees:"
+    assert said in lines
+    for name, scores in (
+        ("with ancestors", measured.scores["tree"]),
+        ("without context", measured.scores["none"]),
+        ("without context, cache of ancestors' words", measured.cached["none"]),
+    ):
+        assert f"{name} {scores.summary()['loss']:.4f}" in lines
+
+
+def test_demo_prints_the_results_of_the_card(demo):
+    card = (CHECKPOINT / "README.md").read_text("utf-8").partition("## Held-out results")[2]
+    rows = re.findall(r"^\| (?!---)(.+) \|$", card, re.MULTILINE)
+    assert len(rows) > 5
+    lines = [" ".join(line.split()) for line in demo[1].splitlines()]
+    first = lines.index(rows[1].replace("**", "").replace(" | ", " "))
+    assert lines[first - 1 : first - 1 + len(rows)] == [row.replace("**", "").replace(" | ", " ") for row in rows]
 
 
 def test_an_interval_that_holds_zero_is_said():

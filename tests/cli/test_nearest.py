@@ -2,26 +2,29 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
+from fixtures import ASKED
 from ramify import Node, Tree
 
-ASKED = Tree(
-    (
-        Node("ba be bi", id="post", author="ann\x1b[2J"),
-        Node("ce da", (0,), id="above"),
-        Node("ha\nhi \x1b]0;gu", (0,), id="between", author="bob"),
-        Node("ce da", (2,), id="below"),
+POST, ABOVE, BETWEEN, BELOW = ASKED.nodes
+ESCAPES = replace(
+    ASKED,
+    nodes=(
+        replace(POST, author="ann\x1b[2J"),
+        ABOVE,
+        replace(BETWEEN, text="ha\nhi \x1b]0;gu", author="bob"),
+        BELOW,
     ),
-    id="asked",
 )
 
 
 @pytest.fixture
 def asked(tmp_path):
     file = tmp_path / "asked.jsonl"
-    file.write_text(Tree((Node("fe", id="post"),), id="before").to_json() + "\n" + ASKED.to_json() + "\n")
+    file.write_text(Tree((Node("fe", id="post"),), id="before").to_json() + "\n" + ESCAPES.to_json() + "\n")
     return file
 
 

@@ -5,25 +5,16 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from fixtures import bert_task, built, discussions, tree_task
+from fixtures import ASKED, bert_task, built, discussions, tree_task
+from fixtures.letters import letters
 from fixtures.letters import pipeline as documents
-from ramify import Node, Tree
+from ramify import Tree
 from ramify.dataset import build
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.inference.embed import EmbeddingPipeline
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.vectors import write_vectors
-
-ASKED = Tree(
-    (
-        Node("ba be bi", id="post", author="ann"),
-        Node("ce da", (0,), id="above"),
-        Node("ha hi gu", (0,), id="between"),
-        Node("ce da", (2,), id="below", author="bob"),
-    ),
-    id="asked",
-)
 
 
 @pytest.fixture(scope="module")
@@ -136,5 +127,31 @@ def test_questions_without_an_answer_are_refused(model, store):
         documents().index([ASKED], context="tree")
     with pytest.raises(RamifyError, match="needs a model that reads ancestors"):
         MaskFiller(bert_task().eval()).index(store, context="tree")
-    with pytest.raises(RamifyError, match="Search an index of this model"):
-        MaskFiller(tree_task(dim=32).eval()).nearest("ba", index)
+
+
+def test_an_index_of_another_model_is_refused(model, store):
+    index = model.index(store)
+    other = tree_task(dtype=torch.float32).eval()
+    with torch.no_grad():
+        next(other.backbone.parameters()).add_(0.1)
+    for query in ("ba", ("asked", "below")):
+        with pytest.raises(RamifyError, match=r"the index of \d+ comments was made by another model than this MaskFiller"):
+            MaskFiller(other).nearest(query, index)
+    # The same weights are the same model.
+    again = MaskFiller(tree_task(dtype=torch.float32).eval())
+    assert again.nearest("ba", index, k=1) == model.nearest("ba", index, k=1)
+
+
+def test_fewer_than_one_neighbour_is_refused(model, store):
+    for k in (0, -1):
+        for query in ("ba", ("asked", "below")):
+            with pytest.raises(RamifyError, match=f"k={k} asks for no node. Set k to 1 or more"):
+                model.nearest(query, model.index(store), k=k)
+
+
+def test_nodes_keep_their_level():
+    model = documents()
+    nodes = model.searched(letters(), "paragraph")
+    assert len(model.index(nodes, level="paragraph")) == len(model.index(nodes))
+    with pytest.raises(RamifyError, match="level='sentence' is another than that of the nodes, 'paragraph'. Leave level out"):
+        model.index(nodes, level="sentence")

@@ -13,6 +13,7 @@ from ramify.inference.evaluation import Tally, gain, tally
 from ramify.inference.held_out import ancestor_words, cache_losses, cache_weights, measure
 from ramify.recipes.shipped import pack, shipped
 from ramify.runs import execute
+from ramify.training.metrics_log import read_metrics
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,19 @@ def test_card_states_licence_sources_and_commands(packed):
     assert "Stack Exchange" in card
     assert "ramify data build" in card
     assert "ramify train shipped" in card
+
+
+def test_card_tells_how_much_the_run_read(packed):
+    store, folder = packed
+    card = " ".join((folder / "README.md").read_text("utf-8").split())
+    lengths = [
+        min(len(ramify.load(folder).tokenizer.encode(node.text)), 256 - 1)
+        for number in store.split("train")
+        for node in store.tree(int(number)).nodes[1:]
+    ]
+    seen = read_metrics(folder.parent / "run")[-1]["target_tokens"]
+    assert f"reads the first 256 of each text, {seen / sum(lengths):.1f} times over" in card
+    assert "{" not in card
 
 
 def test_cache_is_scored_beside_each_context(packed):

@@ -15,6 +15,7 @@ from ramify.sample import CHECKPOINT, DISCUSSIONS
 
 if TYPE_CHECKING:
     from ramify.dataset.store import Store
+    from ramify.inference.evaluation import Scores
     from ramify.inference.held_out import Filling, Measured
     from ramify.metrics import Interval
     from ramify.runs.sections import Section
@@ -41,8 +42,9 @@ CHECKPOINT_USED = (
     "has never seen these. It is evaluated with and without the ancestors of each comment, on the same masks. "
     "benchmarks/results.md has the results at real size."
 )
-BESIDE = (
-    "Held-out trees of the checkpoint's own data, beside other models on the same masks; from its card (nats per masked token):"
+CARD = (
+    "From the checkpoint's card: held-out trees of its own data. Losses and savings are in nats per masked token, and all have "
+    "the same masks."
 )
 SHOWN = 3
 """The number of filled masks on screen; the report has ten."""
@@ -155,6 +157,8 @@ def _sparkline(values: Sequence[float], width: int = 40) -> str:
 
 def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
     """The shipped checkpoint's loss on the whole sample: with ancestors, without context, and with another tree's ancestors."""
+    import numpy as np
+
     import ramify
     from ramify.cli.progress import bar
     from ramify.inference.evaluation import gain
@@ -167,19 +171,28 @@ def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
     count = measured.scores["tree"].count.sum()
     print(f"\n   {count:,} masked tokens in {measured.trees} trees, loss in nats per masked token:")
     losses = {NAMES[context]: scores for context, scores in measured.scores.items()}
+    _print_losses(losses)
+    # The weight would be judged too well on the trees that chose it.
+    others = store.tree_ids(np.setdiff1d(store.split("all"), store.split("dev")))
     losses["without context, cache of ancestors' words"] = measured.cached["none"]
-    for name, scores in losses.items():
-        print(f"   {name:<42} {scores.summary()['loss']:.4f}")
     print(
-        f"   The cache has weight {caches['none']:g}, chosen on the {len(store.split('dev'))} trees that are held out above.\n"
+        f"\n   The cache has weight {caches['none']:g}, chosen on the {len(store.split('dev'))} trees that are held out above. "
+        f"On the other {len(others)} trees:"
     )
+    _print_losses({name: scores.of_trees(others) for name, scores in losses.items()})
+    print()
     for other in ("none", "mismatched"):
         print(saving(NAMES[other], gain(measured.scores["tree"], measured.scores[other])["all"]))
     print()
-    _say(BESIDE)
+    _say(CARD)
     for name, *values in card_results():
         print(f"   {name:<64} {'  '.join(values)}")
     return task, measured
+
+
+def _print_losses(losses: "Mapping[str, Scores]") -> None:
+    for name, scores in losses.items():
+        print(f"   {name:<42} {scores.summary()['loss']:.4f}")
 
 
 def card_results() -> list[list[str]]:

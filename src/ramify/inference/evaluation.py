@@ -1,6 +1,6 @@
 """Held-out loss of masked language models: the same masks for every model, sums by tree, depth and word class."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,12 @@ class Scores:
         total = int(self.count[cells].sum())
         loss, correct = float(self.loss[cells].sum()), int(self.correct[cells].sum())
         return {"loss": loss / max(1, total), "accuracy": correct / max(1, total), "count": total}
+
+    def of_trees(self, trees: Iterable[str]) -> "Scores":
+        """The sums of some trees alone, by their ids."""
+        kept = np.isin(self.trees, list(trees))
+        ids = np.array(self.trees)[kept].tolist()
+        return replace(self, trees=ids, loss=self.loss[kept], correct=self.correct[kept], count=self.count[kept])
 
     def save(self, path: Path) -> None:
         make_folder(path.parent)

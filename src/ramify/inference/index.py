@@ -5,6 +5,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -72,12 +73,17 @@ class Index:
     """Vectors of length 1."""
     context: Literal["tree", "none"] | None
     """The context of comments, as it was chosen."""
+    model: str
+    """The `encoding_hash` of the model that made the vectors."""
 
     def __len__(self) -> int:
         return len(self.nodes.node)
 
     def nearest(self, vector: Float[NDArray, " dim"], k: int, without: int | None = None) -> Nearest:
-        """The k nodes with the greatest cosine, the nearest first. `without` is the place of a node that is left out."""
+        """The k nodes with the greatest cosine, the nearest first. `without` is the place of a node that is left out. Raises
+        `RamifyError` for k below 1."""
+        if k < 1:
+            raise RamifyError(f"k={k} asks for no node. Set k to 1 or more.")
         scores = self.vectors @ (vector / max(float(np.linalg.norm(vector)), 1e-12)).astype(np.float32)
         if without is not None:
             scores[without] = -np.inf
@@ -121,11 +127,15 @@ class SearchPipeline(Pipeline, ABC):
     def options_of_vectors(self, level: str | None, context: Literal["tree", "none"] | None) -> dict[str, str]:
         """The options of `embed` that vectors depend on, with the values that stand for the defaults."""
 
+    @cached_property
+    def encoding(self) -> str:
+        """The `encoding_hash` of this model, whose weights do not change any more."""
+        return encoding_hash(self.backbone, self.tokenizer, self.input)
+
     def made_of(self, store: Store | None, level: str | None, context: Literal["tree", "none"] | None) -> dict[str, str | None]:
         """Everything that the vectors of a data set depend on. None: data without a hash, as is a store in memory."""
-        model = encoding_hash(self.backbone, self.tokenizer, self.input)
         data = None if store is None or store.path is None else store.hash
-        return {"model": model, **self.options_of_vectors(level, context), "data": data}
+        return {"model": self.encoding, **self.options_of_vectors(level, context), "data": data}
 
     def index(
         self,
@@ -139,10 +149,15 @@ class SearchPipeline(Pipeline, ABC):
         """The vectors of all comments of a data set, or of all nodes of a level, for `nearest`. They stay in memory.
 
         `level` and `context` are those of `embed`. `vectors` is a Parquet file that `ramify embed` wrote for this model and
-        data set; without it, all nodes are encoded. Raises `RamifyError` if there is no such node, and for a file of other
-        vectors.
+        data set; without it, all nodes are encoded. Raises `RamifyError` if there is no such node, for nodes of another level,
+        and for a file of other vectors.
         """
         check_options(self, "nearest", {"level": level, "context": context})
+        if isinstance(data, SearchedNodes) and level not in (None, data.level):
+            raise RamifyError(
+                f"level={level!r} is another than that of the nodes, {data.level!r}. Leave level out, or choose the nodes with "
+                f"searched(data, {level!r})."
+            )
         nodes = data if isinstance(data, SearchedNodes) else self.searched(data, level)
         if not len(nodes.node):
             other_level = "" if nodes.level is None else ", or another level"
@@ -151,7 +166,7 @@ class SearchPipeline(Pipeline, ABC):
             matrix = self.vectors_of(nodes, context, progress)
         else:
             matrix = _read_vectors(Path(vectors), nodes, self.made_of(nodes.store, nodes.level, context))
-        return Index(nodes, _unit_length(matrix), context)
+        return Index(nodes, _unit_length(matrix), context, self.encoding)
 
     @verb
     def nearest(
@@ -167,8 +182,14 @@ class SearchPipeline(Pipeline, ABC):
 
         The query is a text, which is one comment without ancestors, or one node of `level`; or the ids of a tree and its node,
         which is left out of the answer. `level` and `context` are those of the index by default. Vectors of two levels have no
-        cosine unless they are equally long, and seldom a meaningful one. Raises `RamifyError` for a text without tokens.
+        cosine unless they are equally long, and seldom a meaningful one. Raises `RamifyError` for a text without tokens, and for
+        an index that another model made.
         """
+        if index.model != self.encoding:
+            raise RamifyError(
+                f"the index of {counted(len(index), index.nodes.name)} was made by another model than this "
+                f"{type(self).__name__}, and vectors of two models have no meaningful cosine. Make it anew with model.index."
+            )
         if not isinstance(query, str):
             place = index.nodes.place(query[1], query[0])
             return index.nearest(index.vectors[place], k, place)
@@ -176,11 +197,9 @@ class SearchPipeline(Pipeline, ABC):
         level_of_query = index.nodes.level if level is None else level
         vector = self.embed(query, level=level_of_query, context=index.context if context is None else context)[0]
         if len(vector) != index.vectors.shape[1]:
-            of_level = "" if level is None else f", read as a {level},"
-            remedy = "Search an index of this model." if level is None else "Leave level out."
             raise RamifyError(
-                f"the query{of_level} has vectors of length {len(vector)}, and every {index.nodes.name} of the index of "
-                f"{index.vectors.shape[1]}. {remedy}"
+                f"the query, read as a {level}, has vectors of length {len(vector)}, and every {index.nodes.name} of the index "
+                f"of {index.vectors.shape[1]}. Leave level out."
             )
         return index.nearest(vector, k)
 
