@@ -32,7 +32,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 import ramify
 from experiments import Figures
-from ramify import Tree
+from ramify import RamifyError, Tree
 from ramify.batching.forest import node_seeds
 from ramify.dataset.store import Store
 from ramify.metrics import bootstrap_ratio
@@ -85,12 +85,24 @@ def relatives(store: Store, nodes: np.ndarray, queries: int) -> dict[str, Relati
             of_tree[tree] += 1
             if of_tree[tree] <= PER_TREE and len(kept) < queries:
                 kept.append((query, answer, tree))
-        chosen[kind] = Relatives(*np.array(kept).T)
+        chosen[kind] = Relatives(*np.array(kept, dtype=np.int64).reshape(-1, 3).T)
     return chosen
 
 
+def check_candidates(asked: dict[str, Relatives], queries: int) -> None:
+    """Raise `RamifyError` if a query of some kind has too few answers to queries of other trees."""
+    for kind, relation in asked.items():
+        others = len(relation.tree) - max(Counter(relation.tree.tolist()).values(), default=0)
+        if others < CANDIDATES - 1:
+            raise RamifyError(
+                f"--queries {queries} gives {len(relation.tree)} queries with a {kind}, so some query has {others} answers of "
+                f"other trees, and {CANDIDATES - 1} are needed. Set --queries to {CANDIDATES + PER_TREE - 1} or more, or take "
+                "more data."
+            )
+
+
 def ranks(scores: np.ndarray, tree: np.ndarray, seed: int) -> np.ndarray:
-    """The rank of each query's own answer, from 1, among `CANDIDATES` answers. `scores` is [query, answer]."""
+    """The rank of each query's answer, from 1, among `CANDIDATES` answers. `scores` is [query, answer]."""
     ranked = np.empty(len(scores))
     for query, row in enumerate(scores):
         others = np.flatnonzero(tree != tree[query])
@@ -138,6 +150,7 @@ def main() -> None:
     figures = Figures(commit, commit, arguments.rows[1] if arguments.rows else "")
     store = Store.open(arguments.data)
     asked = relatives(store, nodes_of(store, arguments.split), arguments.queries)
+    check_candidates(asked, arguments.queries)
     nodes = np.unique(np.concatenate([part for kind in asked.values() for part in (kind.query, kind.answer)]))
     texts = store.texts(nodes)
 
@@ -154,12 +167,12 @@ def main() -> None:
                 rank = ranks(scores if isinstance(scores, np.ndarray) else scores.toarray(), relation.tree, arguments.seed)
                 said: dict[str, Any] = {"vectors": version, "relation": kind, "queries": len(rank), "trees": len(trees)}
                 for column, values in {"recall at 10": (rank <= 10).astype(float), "MRR": 1 / rank}.items():
-                    found = bootstrap_ratio(np.bincount(place, values), np.bincount(place))
+                    mean_of = bootstrap_ratio(np.bincount(place, values), np.bincount(place))
                     figures.add(
-                        TABLE, version, f"{kind}: {column}", found.value, _command(), unit="", seeds=(arguments.seed,),
-                        interval={"low": found.low, "high": found.high}, digits=3,
+                        TABLE, version, f"{kind}: {column}", mean_of.value, _command(), unit="", seeds=(arguments.seed,),
+                        interval={"low": mean_of.low, "high": mean_of.high}, digits=3,
                     )  # fmt: skip
-                    said[column] = [round(number, 4) for number in (found.value, found.low, found.high)]
+                    said[column] = [round(number, 4) for number in (mean_of.value, mean_of.low, mean_of.high)]
                 print(json.dumps(said | {"cpu seconds": round(spent, 1)}), flush=True)
 
     began = time.process_time()

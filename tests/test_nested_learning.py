@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fixtures.nested import BOOK_SIZES, novels, task
+from fixtures.nested import FOUR_SIZES, novels, task
 from ramify.dataset.store import Store
 from ramify.inference.documents.evaluation import evaluate_documents
 from ramify.metrics.ranking import sign_flip
@@ -30,7 +30,7 @@ def runs(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs")
     store = Store.from_trees(novels(6, paragraphs=6, sentences=5))
     for seed, name in enumerate(("A-learn-0", "A-learn-1")):
-        model = task(BOOK_SIZES, dtype=torch.float32)
+        model = task(FOUR_SIZES, dtype=torch.float32)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed)) * 0.1)

@@ -10,7 +10,7 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.metrics import roc_auc_score
 
 from fixtures import text, tokenizer
-from fixtures.nested import BOOK_LEVELS, BOOK_SIZES, EVERY_OPTION, novels, part, task, tree_of
+from fixtures.nested import EVERY_OPTION, FOUR_SIZES, novels, part, task, tree_of
 from ramify.batching.document_batch import CONT, EOS, JOIN, MASK, NUM_MARKS
 from ramify.batching.views.documents import LevelInput
 from ramify.dataset.store import Store
@@ -28,9 +28,11 @@ from ramify.inference.documents.ranks import Ranks
 from ramify.inference.documents.reconstruction import Written, sentence_measures, upper_measures
 from ramify.inference.documents.vectors import encode_documents, read_documents
 
+LEVELS = FOUR_SIZES["levels"]
+
 
 def held_out(trees=None, more=None, input=None, **settings):
-    own = task(BOOK_SIZES, input=input, dtype=torch.float32, **settings)
+    own = task(FOUR_SIZES, input=input, dtype=torch.float32, **settings)
     store = Store.from_trees(trees or novels())
     view, collator = read_documents(own.backbone, own.tokenizer, own.input, store, np.arange(store.num_trees))
     encoded = encode_documents(own.backbone, view, collator)
@@ -83,7 +85,7 @@ def test_probes_of_long_rows_are_fewer(monkeypatch):
 
 @pytest.mark.parametrize("padding", ["packed", "full"])
 def test_copies_of_rows_hold_the_probed_child_at_its_slot(padding):
-    own = task(BOOK_SIZES | {"padding": padding}, dtype=torch.float32)
+    own = task(FOUR_SIZES | {"padding": padding}, dtype=torch.float32)
     store = Store.from_trees(novels())
     view, collator = read_documents(own.backbone, own.tokenizer, own.input, store, np.arange(3))
     held = HeldOut(own, collator, encode_documents(own.backbone, view, collator))
@@ -709,7 +711,7 @@ def test_a_checker_that_knows_scores_one_and_one_that_does_not_one_half(monkeypa
 def test_losses_in_their_own_terms_do_not_depend_on_the_weights():
     held, view = held_out()
     other = HeldOut(
-        task(BOOK_SIZES, dtype=torch.float32, mlm=0.0, coherence=7.0, vector_distance=3.0, per_class=True),
+        task(FOUR_SIZES, dtype=torch.float32, mlm=0.0, coherence=7.0, vector_distance=3.0, per_class=True),
         held.collator,
         held.encoded,
     )
@@ -729,7 +731,7 @@ def test_a_document_longer_than_a_batch_has_its_chapters_in_place():
     rows = held.level(3)
     start, stop = int(rows.spans[1]), int(rows.spans[2])
     batch, below = document_batch(held, view.unit, start, stop, 1, 2)
-    own = task(BOOK_SIZES, dtype=torch.float32).eval()
+    own = task(FOUR_SIZES, dtype=torch.float32).eval()
     drawn = own.draw(batch, 3)
     with torch.no_grad():
         encoded = own.encode(drawn, 0, torch.from_numpy(held.encoded.vectors[view.unit][below]))
@@ -772,11 +774,11 @@ def test_counts_of_a_level():
     ids=str,
 )
 def test_every_measure_of_every_store_is_a_number_or_unknown(trees, settings, objective):
-    own = task(BOOK_SIZES | settings, dtype=torch.float32, **objective)
+    own = task(FOUR_SIZES | settings, dtype=torch.float32, **objective)
     done = []
     found = evaluate_documents(own, Store.from_trees(trees), "all", rows=30, advance=done.append)
     assert sum(done) == num_steps(own)
-    assert list(found.levels) == ["token", *BOOK_LEVELS]
+    assert list(found.levels) == ["token", *LEVELS]
     assert found.documents == len(trees)
     for level, by_name in found.levels.items():
         for name, measure in by_name.items():
@@ -788,7 +790,7 @@ def test_every_measure_of_every_store_is_a_number_or_unknown(trees, settings, ob
 
 
 def test_an_evaluation_is_the_same_twice():
-    own = task(BOOK_SIZES, dtype=torch.float32)
+    own = task(FOUR_SIZES, dtype=torch.float32)
     store = Store.from_trees(novels(3))
     one, two = (evaluate_documents(own, store, "all", rows=20) for _ in range(2))
     assert {level: {name: each.to_json() for name, each in own.items()} for level, own in one.levels.items()} == {
@@ -797,7 +799,7 @@ def test_an_evaluation_is_the_same_twice():
 
 
 def test_chosen_levels_have_the_same_measures_as_all():
-    own = task(BOOK_SIZES, dtype=torch.float32)
+    own = task(FOUR_SIZES, dtype=torch.float32)
     store = Store.from_trees(novels(3))
     whole = evaluate_documents(own, store, "all", rows=20).levels
     done = []
@@ -816,7 +818,7 @@ def test_chosen_levels_have_the_same_measures_as_all():
 
 
 def test_the_vectors_of_each_level_are_measured_as_they_are():
-    own = task(BOOK_SIZES, dtype=torch.float32)
+    own = task(FOUR_SIZES, dtype=torch.float32)
     store = Store.from_trees(novels(3))
     found = evaluate_documents(own, store, "all", rows=5, levels=["chapter"]).levels["chapter"]
     view, collator = read_documents(own.backbone, own.tokenizer, own.input, store, np.arange(3))
@@ -829,4 +831,4 @@ def test_the_vectors_of_each_level_are_measured_as_they_are():
 
 def test_an_encoder_alone_is_refused():
     with pytest.raises(Exception, match="nothing to evaluate"):
-        evaluate_documents(task(BOOK_SIZES, encoder_only=True), Store.from_trees(novels(1)), "all")
+        evaluate_documents(task(FOUR_SIZES, encoder_only=True), Store.from_trees(novels(1)), "all")

@@ -3,6 +3,8 @@
 import inspect
 import typing
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -137,6 +139,22 @@ def test_stages_of_agent_last_as_many_tokens_as_asked():
     assert (joint.steps, joint.target_tokens, joint.units) == (2000, 0, 0)
     with pytest.raises(RamifyError, match=r"--target-tokens 5 is for --joint\. Set --above-tokens"):
         RECIPES["agent"]("somewhere", target_tokens=5)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (dict.fromkeys(("lowest_tokens", "above_tokens", "decoder_tokens", "all_tokens"), 0), "--lowest-tokens 0 leaves out"),
+        ({"lowest_tokens": 0}, "--lowest-tokens 0 leaves out the sentences, whose vectors all later stages read. Set it above"),
+        ({"above_tokens": 0, "decoder_tokens": 0, "all_tokens": 0}, "--above-tokens 0 leaves out the levels above"),
+        ({"decoder_tokens": 0}, "--decoder-tokens 0 leaves out the stage before that of --all-tokens 1000000"),
+        ({"all_tokens": -5}, "--all-tokens -5 is below 0"),
+        ({"joint": True, "above_tokens": 5}, "--above-tokens 5 is for training in stages, and --joint has a single one."),
+    ],
+)
+def test_stages_of_agent_that_others_need(given, message):
+    with pytest.raises(RamifyError, match=re.escape(message)):
+        RECIPES["agent"]("somewhere", **given)
 
 
 @pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe not in (*ON_CHATS, *ON_BOOKS)])

@@ -1,8 +1,10 @@
 """Recipes of models of nested documents."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
+from ramify.errors import RamifyError
 from ramify.recipes.options import Data, ModelInit, Seed, TokenizerPath
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ DecoderTokens = Annotated[int, "Tokens of the stage of the sentences' decoder (0
 AllTokens = Annotated[int, "Tokens of the last stage, in which all levels learn (0: leave it out)."]
 
 JOINT_STEPS = 2000
+LOWEST, ABOVE, DECODER, ALL = 4_000_000, 12_000_000, 1_000_000, 1_000_000
+"""Tokens of the stages by default."""
 
 
 def agent(
@@ -29,10 +33,10 @@ def agent(
     joint: Joint = False,
     steps: StageUpdates = 0,
     target_tokens: JointLimit = 0,
-    lowest_tokens: LowestTokens = 4_000_000,
-    above_tokens: AboveTokens = 12_000_000,
-    decoder_tokens: DecoderTokens = 1_000_000,
-    all_tokens: AllTokens = 1_000_000,
+    lowest_tokens: LowestTokens = LOWEST,
+    above_tokens: AboveTokens = ABOVE,
+    decoder_tokens: DecoderTokens = DECODER,
+    all_tokens: AllTokens = ALL,
     init: ModelInit = "",
     tokenizer: TokenizerPath = "",
     seed: Seed = 0,
@@ -47,19 +51,20 @@ def agent(
 
     Example: ramify train agent --data data/books --init runs/sentences --out runs/agent
     """
-    from ramify.errors import RamifyError
     from ramify.models.agent import AgentConfig
     from ramify.runs.nested_documents.run import NestedConfig, NestedRun
     from ramify.tasks.nested.config import NestedAutoencoderConfig
     from ramify.training.config import TrainConfig
 
+    stage_tokens = {
+        "--lowest-tokens": (lowest_tokens, LOWEST),
+        "--above-tokens": (above_tokens, ABOVE),
+        "--decoder-tokens": (decoder_tokens, DECODER),
+        "--all-tokens": (all_tokens, ALL),
+    }
+    _check_stages(stage_tokens, joint=joint, target_tokens=target_tokens, starts_trained=bool(init))
     if joint:
         return _run("agent", data, AgentConfig(), steps or JOINT_STEPS, target_tokens, init, tokenizer, seed)
-    if target_tokens:
-        raise RamifyError(
-            f"--target-tokens {target_tokens} is for --joint. Set --above-tokens and the tokens of the other stages, or add "
-            "--joint."
-        )
     # Chapters of many books make a batch, and vectors of the tokens' own table learn fast.
     of_units = TrainConfig(
         units=8,
@@ -77,11 +82,6 @@ def agent(
     lowest = TrainConfig(budget=2048, lr=1e-3, warmup=0.05, schedule="cosine", betas=(0.9, 0.98))
     stages = [(lowest, lowest_tokens)] if not init else []
     stages += [(of_units, above_tokens), (lowest, decoder_tokens), (replace(of_units, lr=5e-4), all_tokens)]
-    if all_tokens and not decoder_tokens:
-        raise RamifyError(
-            f"--decoder-tokens 0 leaves out the stage before that of --all-tokens {all_tokens}, which needs its decoder. Add "
-            "--all-tokens 0, or set --decoder-tokens above 0."
-        )
     while not stages[-1][1]:
         stages.pop()
     run = NestedRun(
@@ -117,6 +117,45 @@ def agent(
         seed=seed,
     )
     return run.sized(init)
+
+
+def _check_stages(
+    stage_tokens: Mapping[str, tuple[int, int]], *, joint: bool, target_tokens: int, starts_trained: bool
+) -> None:
+    """Raise `RamifyError` for options that leave out a stage which others need, or that are for the other way to train.
+    `stage_tokens`: the value of each option, and its default."""
+    tokens = {option: value for option, (value, _) in stage_tokens.items()}
+    if joint:
+        for option, (value, default) in stage_tokens.items():
+            if value != default:
+                raise RamifyError(
+                    f"{option} {value} is for training in stages, and --joint has a single one. Set --target-tokens or --steps, "
+                    "or leave --joint out."
+                )
+        return
+    if target_tokens:
+        raise RamifyError(
+            f"--target-tokens {target_tokens} is for --joint. Set --above-tokens and the tokens of the other stages, or add "
+            "--joint."
+        )
+    for option, value in tokens.items():
+        if value < 0:
+            raise RamifyError(f"{option} {value} is below 0. Set a number of tokens.")
+    if not tokens["--lowest-tokens"] and not starts_trained:
+        raise RamifyError(
+            "--lowest-tokens 0 leaves out the sentences, whose vectors all later stages read. Set it above 0, or start from "
+            "trained sentences with --init."
+        )
+    if not tokens["--above-tokens"]:
+        raise RamifyError(
+            "--above-tokens 0 leaves out the levels above the sentences. Set it above 0, or train sentences alone with `ramify "
+            "train agent-sentence`."
+        )
+    if tokens["--all-tokens"] and not tokens["--decoder-tokens"]:
+        raise RamifyError(
+            f"--decoder-tokens 0 leaves out the stage before that of --all-tokens {tokens['--all-tokens']}, which needs its "
+            "decoder. Add --all-tokens 0, or set --decoder-tokens above 0."
+        )
 
 
 TOKEN_TABLE = r"token_skip\.table"

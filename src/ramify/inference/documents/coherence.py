@@ -18,6 +18,7 @@ from ramify.inference.documents.measures import (
     HeldOut,
     Measure,
     Measures,
+    below_one_node,
     copies,
     generator,
     mean,
@@ -132,8 +133,8 @@ def probing_measures(held: HeldOut, number: int, floors: FittedFloors, most: int
         else:
             simple = _by_siblings(held, number, *some, numbers[known], chosen[known])
         for system, scores in replaced.items():
-            judged = Judged(rows[known], kept[system][known], scores, *simple)
-            measures[f"probing_auroc{choice}{system}"] = judged.measure()
+            pairs = Judged(rows[known], kept[system][known], scores, *simple)
+            measures[f"probing_auroc{choice}{system}"] = pairs.measure()
     return measures
 
 
@@ -145,7 +146,7 @@ def intruder_measures(held: HeldOut, number: int, most: int, advance: Advance) -
     In the batches of training such replacements are as rare as other documents.
     """
     task, level, pool = held.task, held.level(number), held.pools[number - 1]
-    random, judged = generator(held.seed, number, 0, 4), JudgedRows()
+    random, checked = generator(held.seed, number, 0, 4), JudgedRows()
     slots = held.collator.num_slots(number)
     long = np.flatnonzero(level.children >= LONG)
     rows = long[spread(len(long), min(most, max(1, PROBED_SLOTS * len(long) // max(1, int(slots[long].sum())))))]
@@ -163,9 +164,9 @@ def intruder_measures(held: HeldOut, number: int, most: int, advance: Advance) -
             marks = torch.zeros_like(shown).index_copy(0, batch.child_slot, torch.from_numpy(marked).to(task.device))
             told = np.bincount(row, marked, minlength=stop - start).astype(np.float64)
         shares = task.replaced_share(number, held.items[number], shown, batch.rows, marks)
-        judged.add(shares.double().cpu().numpy(), drawn.share, told, batch.counts)
+        checked.add(shares.double().cpu().numpy(), drawn.share, told, batch.counts)
         advance(stop - start)
-    return {"coherence_mse.other_documents": judged.measure()}
+    return {"coherence_mse.other_documents": checked.measure()}
 
 
 def _numbers(held: HeldOut, number: int, rows: Ints, children: Ints) -> Ints:
@@ -197,7 +198,7 @@ def _replacements(held: HeldOut, number: int, numbers: Ints, nodes: Ints | None,
     low, high = (np.searchsorted(nodes[order], nodes[numbers], side=side) for side in ("left", "right"))
     for _ in range(1 + RETRIES):
         drawn = order[low + (random.random(len(numbers)) * (high - low)).astype(np.int64)] if len(numbers) else numbers
-        fits = (chosen < 0) & (nodes[numbers] >= 0) & (parents[drawn] != parents[numbers])
+        fits = (chosen < 0) & below_one_node(nodes, numbers, drawn) & (parents[drawn] != parents[numbers])
         chosen = np.where(fits & (pool.content[drawn] != pool.content[numbers]), drawn, chosen)
     return chosen
 

@@ -12,7 +12,7 @@ from ramify.inference.documents.decoding import decode_children
 from ramify.inference.documents.floors import FittedFloors
 from ramify.inference.documents.measures import Advance, HeldOut, Measures, spread
 from ramify.inference.documents.node_reconstruction import bank
-from ramify.inference.documents.reconstruction import closed, sentence_measures_of
+from ramify.inference.documents.reconstruction import closed, decoded_sentences, sentence_measures_of
 
 NOTHING = np.zeros(0, dtype=np.int64)
 
@@ -34,10 +34,9 @@ def decoded_sentence_measures(held: HeldOut, number: int, floors: FittedFloors, 
     written = iter(rows)
     below = sentence_measures_of(held, floors, chosen, [closed(next(written)) if one else NOTHING for one in known])
     advance(len(chosen))
-    own = decode_children(held.task, 0, held.encoded.vectors[0][chosen])
-    from_own = sentence_measures_of(held, floors, chosen, [closed(row) for row in own])
+    from_own_vectors = sentence_measures_of(held, floors, chosen, decoded_sentences(held, chosen, lambda count: None))
     return {
-        f"decoded_{name}": replace(measure, others=measure.others | {"own_vector": from_own[name].value})
+        f"decoded_{name}": replace(measure, others=measure.others | {"own_vector": from_own_vectors[name].value})
         for name, measure in below.items()
     }
 

@@ -35,7 +35,8 @@ class DecodedRow:
     ended: bool
     """Whether the row ends before its last place."""
     states: NDArray[np.float32]
-    """The vector of the level at each of these places, and at the end mark if there is one. Of tokens, the decoder's state."""
+    """The vector of the level at each of these places, and at the end mark if there is one; in rows of tokens, the decoder's
+    state."""
     queries: NDArray[np.float32]
     """The query at each of these places: its dot products with the keys of candidates are their scores."""
 

@@ -9,7 +9,16 @@ from scipy.sparse import csr_matrix
 
 from ramify.batching.document_batch import MASK
 from ramify.batching.forest import Ints
-from ramify.inference.documents.measures import Advance, HeldOut, Measures, RowPool, copies, generator, probes
+from ramify.inference.documents.measures import (
+    Advance,
+    HeldOut,
+    Measures,
+    RowPool,
+    below_one_node,
+    copies,
+    generator,
+    probes,
+)
 from ramify.inference.documents.ranks import BASELINES, MODEL, Ranks
 from ramify.metrics.ranking import rank
 
@@ -128,7 +137,7 @@ def _ranks(
 ) -> Ranks:
     """The rank of each target by each system. Targets with too few candidates are left out.
 
-    `nodes`: candidates share this number with the target. None: they are from other documents.
+    `nodes`: candidates are below the same one as the target. None: they are from other documents.
     """
     pool, random = held.pools[number - 1], generator(held.seed, number, 0 if nodes is None else 1)
     lengths, middle = np.linalg.norm(pool.vectors, axis=1).clip(1e-12), pool.vectors.mean(0)
@@ -168,11 +177,11 @@ def candidates_of(
 ) -> Ints:
     """Random rows that differ from a child in content and are no siblings of it.
 
-    `nodes`: they share this number with the child. None: they are from other documents.
+    `nodes`: they are below the same one as the child. None: they are from other documents.
     """
     if nodes is None:
         fits = np.flatnonzero((pool.tree != pool.tree[child]) & (pool.content != pool.content[child]))
     else:
-        same = np.flatnonzero((nodes == nodes[child]) & (parents != parents[child]))
+        same = np.flatnonzero(below_one_node(nodes, np.arange(len(nodes)), child) & (parents != parents[child]))
         fits = same[pool.content[same] != pool.content[child]]
     return random.choice(fits, size, replace=False, shuffle=False) if len(fits) > size else fits

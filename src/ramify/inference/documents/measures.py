@@ -80,6 +80,12 @@ def generator(seed: int, *parts: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=np.array([seed, sum(part << (8 * n) for n, part in enumerate(parts))])))
 
 
+def below_one_node(nodes: Ints, one: Ints | int, other: Ints | int) -> NDArray[np.bool_]:
+    """Whether rows lie below the same node, given the node above each row of their level, as `HeldOut.node_above` does. A row
+    that truncation leaves out lies below none."""
+    return (nodes[one] == nodes[other]) & (nodes[one] >= 0)
+
+
 @dataclass(frozen=True)
 class RowPool:
     """Rows of one level among which a node is found: vectors, contents, documents and terms."""
@@ -127,6 +133,8 @@ class HeldOut:
     more: EncodedDocuments | None = None
     """Other documents, which are only candidates."""
     seed: int = 0
+    sentences: dict[int, Ints] = field(default_factory=dict, compare=False, repr=False)
+    """The slots of those of the lowest rows that have been decoded from their own vectors (see `decoded_sentences`)."""
 
     @property
     def rows(self) -> DocumentRows:

@@ -29,7 +29,7 @@ def member_measures(
     """Recall at 10, accuracy and AUROC of at most `most` children of decoded rows, among the candidates of hidden children.
 
     A candidate has the highest of its reconstruction scores at the places of the row, so order is not asked for. The baseline
-    is the mean of the vectors of all children, by dot product or cosine: a vector of the row that nobody learns.
+    is the mean of the vectors of all children, by dot product or cosine. No model has to learn this vector of the row.
     """
     measures: Measures = {}
     for place, (name, size, nodes) in enumerate((("", others, None), (".nearby", nearby, held.node_above(number - 1, 2)))):

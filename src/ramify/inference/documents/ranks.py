@@ -60,11 +60,11 @@ class Ranks:
     def measures(self, prefix: str, choice: str = "") -> Measures:
         """Recall at 10, accuracy and AUROC of all queries, and of those whose target has two or more siblings. `choice` names
         the candidates."""
-        found: Measures = {}
+        by_name: Measures = {}
         for suffix, ranks in ((choice, self), (f"{choice}.three_or_more", self.some(self.siblings >= 3))):
             values = {"recall_at_10": ranks._hits(10), "accuracy": ranks._hits(1), "auroc": ranks._below()}
-            found |= {f"{prefix}_{name}{suffix}": measure for name, measure in ranks._measured(values).items()}
-        return found
+            by_name |= {f"{prefix}_{name}{suffix}": measure for name, measure in ranks._measured(values).items()}
+        return by_name
 
     def _hits(self, most: int) -> "_Values":
         chance = mean(np.minimum(1.0, most / self.candidates))
@@ -80,11 +80,11 @@ class Ranks:
         better = [max(BASELINES, key=lambda name: float(values[name].sum())) for values, _ in kinds.values()]
         differences = [values[MODEL] - values[name] for (values, _), name in zip(kinds.values(), better, strict=True)]
         ps = sign_flips(np.stack(differences), self.unit)
-        found: Measures = {}
+        measured: Measures = {}
         for (kind, (values, chance)), name, p in zip(kinds.items(), better, ps, strict=True):
             others = {name: mean(value) for name, value in values.items() if name not in (MODEL, *BASELINES)}
-            found[kind] = Measure(mean(values[MODEL]), mean(values[name]), chance, len(self.unit), p, others, self.arrays())
-        return found
+            measured[kind] = Measure(mean(values[MODEL]), mean(values[name]), chance, len(self.unit), p, others, self.arrays())
+        return measured
 
 
 _Values = tuple[Mapping[str, NDArray[np.float64]], float]

@@ -87,18 +87,23 @@ def sentence_measures(held: HeldOut, floors: FittedFloors, most: int, advance: A
     """
     level = held.level(0)
     rows = spread(len(level), most)
-    vectors = held.encoded.vectors[0][rows]
-    decoded: list[DecodedRow] = []
-    for start in range(0, len(rows), ROWS):
-        part = decode_children(held.task, 0, vectors[start : start + ROWS])
-        decoded += part
-        advance(len(part))
-    predicted = [closed(row) for row in decoded]
+    predicted = decoded_sentences(held, rows, advance)
     measures: Measures = {}
     for suffix, chosen in _bins(level.children[rows]).items():
         by_name = sentence_measures_of(held, floors, rows[chosen], [predicted[row] for row in chosen])
         measures |= {name + suffix: measure for name, measure in by_name.items()}
     return measures, [] if has_bleu() else [NO_BLEU]
+
+
+def decoded_sentences(held: HeldOut, rows: Ints, advance: Advance) -> list[Ints]:
+    """The slots of some of the lowest rows, with their end marks, decoded from their own vectors. Each row is decoded once."""
+    unknown = np.array([row for row in rows.tolist() if row not in held.sentences], dtype=np.int64)
+    for start in range(0, len(unknown), ROWS):
+        chosen = unknown[start : start + ROWS]
+        decoded = decode_children(held.task, 0, held.encoded.vectors[0][chosen])
+        held.sentences.update(zip(chosen.tolist(), map(closed, decoded), strict=True))
+        advance(len(chosen))
+    return [held.sentences[row] for row in rows.tolist()]
 
 
 def has_bleu() -> bool:
