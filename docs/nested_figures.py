@@ -6,7 +6,7 @@ children of real novels.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -513,13 +513,37 @@ def schedule_table() -> str:
         (
             f"{stage.target_tokens:,}",
             f"{stage.units} chapters" if stage.units else f"{stage.budget:,} tokens",
+            f"{stage.optimizer}, β {stage.betas[0]:g} and {stage.betas[1]:g}, weight decay {stage.weight_decay:g}",
             f"{stage.lr:g}, {stage.warmup:.0%} warm-up, then {stage.schedule}",
+            ", ".join(f"× {factor:g}" for _, factor in stage.lr_scale) or "–",
             f"norm {stage.clip:g}",
         )
         for stage in run.stages
     ]
-    lines = list(zip(("tokens", "batch", "learning rate", "gradient clip"), *columns, strict=True))
+    names = ("tokens", "batch", "optimizer", "learning rate", "the same, for the tokens' table", "gradient clip")
+    lines = list(zip(names, *columns, strict=True))
     return table(("stage", *(f"`{role.name}`" for role in roles)), lines).replace(":-:", "---")
+
+
+def recipe_settings() -> dict[str, tuple[Any, Any]]:
+    """The settings of the recipe's model, task, view and tokenizer that differ from the default of their part, and this."""
+    run = agent("data")
+    changed = {}
+    for part, config in (("model", run.model), ("task", run.task), ("view", run.view), ("tokenizer", run.tokenizer)):
+        default = type(config)()
+        for field in fields(config):
+            values = getattr(config, field.name), getattr(default, field.name)
+            if values[0] != values[1]:
+                changed[f"{part}.{field.name}"] = values
+    return changed
+
+
+def recipe_table() -> str:
+    def shown(value: Any) -> str:
+        return f"`{json.dumps(value)}`".replace('"', "")
+
+    lines = [(f"`{name}`", shown(value), shown(default)) for name, (value, default) in recipe_settings().items()]
+    return table(("setting", "`ramify train agent`", "default, and `--joint`"), lines).replace(":-:", "---")
 
 
 # --- draws --------------------------------------------------------------------------------------------------------------
@@ -701,6 +725,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "evolved-blocks": blocks_table,
     "nested-sizes": sizes_table,
     "nested-schedule": schedule_table,
+    "nested-recipe": recipe_table,
     "nested-masks": masks_table,
     "coherence-law": law_table,
     "nested-cost": cost_table,

@@ -1,5 +1,7 @@
 """The page on nested documents: its pictures show the package's own rows, modules and counts."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from ramify.batching.document_batch import NUM_MARKS
 from ramify.batching.levels import DocumentRows, Levels
 from ramify.dataset import Store
 from ramify.nn.evolved import DecoderCell, EncoderCell
+from ramify.recipes.nested import agent
 
 PAGE = page_of("nested_documents")
 
@@ -32,6 +35,20 @@ def test_drawings_are_well_formed_and_inside_their_frames(figures):
 
 def test_named_tests_exist():
     check_named_tests(PAGE)
+
+
+def test_the_table_of_the_recipe_has_all_options_that_it_turns_on(figures):
+    head, _, *rows = cells(figures.recipe_table())
+    assert head == ["setting", "`ramify train agent`", "default, and `--joint`"]
+    shown = {name.strip("`"): (value, default) for name, value, default in rows}
+    run, joint = agent("data"), agent("data", joint=True)
+    assert shown["model.token_skip"] == ("`true`", "`false`")
+    assert shown["task.scores"] == (f"`{run.task.scores}`", "`plain`")
+    for part in ("model", "task", "view"):
+        config, by_default = asdict(getattr(run, part)), asdict(getattr(joint, part))
+        assert {name for name in config if config[name] != by_default[name]} == {
+            name.partition(".")[2] for name in shown if name.startswith(f"{part}.")
+        }
 
 
 # --- the worked example -------------------------------------------------------------------------------------------------

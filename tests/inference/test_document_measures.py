@@ -299,7 +299,7 @@ def test_hidden_children_are_predicted_and_compared_as_in_training():
         rows, places = probes(held, number, 10**6)
         vectors, centre = torch.from_numpy(held.encoded.vectors[number - 1]), own.centre(number).mean
         items, below = own.backbone.encoder(number).items(vectors), np.arange(held.level(number).num_below)
-        space, nodes = own.mlm_spaces[number - 1], np.arange(len(vectors))
+        space = own.mlm_spaces[number - 1]
         keys = held.keys(own.masked_similarity(number), number - 1)
         tfidf = masked_children._sibling_terms(held, number, targets)
         ranks = masked_children._ranks(held, number, targets, keys, tfidf, 10**6, 1, None)
@@ -318,7 +318,7 @@ def test_hidden_children_are_predicted_and_compared_as_in_training():
             chosen = masked_children.candidates_of(
                 held.pools[number - 1], targets.children[target], parents, 10**6, None, np.random.default_rng(0)
             )
-            assert set(chosen) <= set(nodes)
+            assert len(chosen) == ranks.candidates[target] - 1 > 0
             right = cosines[targets.children[target]]
             rank = 1 + (cosines[chosen] > right + 1e-6).sum()
             assert ranks.systems["model"][target] == pytest.approx(rank, abs=0.5)
@@ -333,7 +333,7 @@ def test_children_are_looked_for_by_the_scores_of_training():
     rows = np.flatnonzero(level.children)
     found = upper_measures(held, number, floors_of(held), 10**6, ignore)
     classes = space.classes(torch.from_numpy(pool.vectors) - own.centre(number).mean)
-    hits, decoder = [], own.decoder.level(number)
+    hits, written_children, decoder = [], 0, own.decoder.level(number)
     laid = decoder.all_places(1, torch.device("cpu"))
     for row in rows.tolist():
         vector = torch.from_numpy(held.encoded.vectors[number][[row]])
@@ -341,7 +341,10 @@ def test_children_are_looked_for_by_the_scores_of_training():
         (decoded,) = decode_children(own, number, vector.numpy(), pool.vectors)
         assert np.allclose(decoded.states, space.restore(states)[: len(decoded.states)].numpy(), atol=1e-5)
         scores = torch.cosine_similarity(states[:, None], classes[None], dim=2)
-        assert (scores.argmax(1)[: len(decoded.slots)].numpy() == decoded.slots - NUM_MARKS).all() or JOIN in decoded.slots
+        is_child = decoded.slots >= NUM_MARKS
+        written_children += is_child.sum()
+        best = scores.argmax(1)[: len(decoded.slots)].numpy()[is_child]
+        assert (pool.content[best] == pool.content[decoded.slots[is_child] - NUM_MARKS]).all()
         for place, child in enumerate(held.children_of(number, row).tolist()):
             others = pool.content != pool.content[child]
             written = place < len(decoded.queries)
@@ -349,6 +352,7 @@ def test_children_are_looked_for_by_the_scores_of_training():
             hits.append(written and above.sum() < 10)
     assert found["retrieval_recall_at_10"].value == pytest.approx(np.mean(hits), abs=1.5 / len(hits))
     assert 0 < np.mean(hits) < 1
+    assert written_children > len(rows)
 
 
 def test_terms_of_siblings_are_added_up():
@@ -415,6 +419,39 @@ def test_candidates_are_no_siblings_and_differ_in_content():
         few = masked_children.candidates_of(pool, child, parents, 7, None, random)
         assert len(set(few.tolist())) == 7
         assert set(few.tolist()) <= set(expected)
+
+
+def test_a_child_below_a_node_that_is_left_out_has_no_near_candidates():
+    held, _ = held_out(novels(3, paragraphs=12), input=LevelInput(overflow="truncate"))
+    parents, chapters = held.node_above(0, 1), held.node_above(0, 2)
+    left_out = np.flatnonzero((chapters < 0) & (parents >= 0))
+    assert len(left_out) > 10
+    random = np.random.default_rng(0)
+    for child in left_out.tolist():
+        assert not len(masked_children.candidates_of(held.pools[0], child, parents, 1000, chapters, random))
+    near = np.flatnonzero(chapters >= 0)
+    drawn = coherence._replacements(held, 1, np.arange(len(chapters)), chapters, 0)
+    assert (drawn[left_out] == -1).all()
+    assert (chapters[drawn[near]] == chapters[near])[drawn[near] >= 0].all()
+    assert (drawn[near] >= 0).any()
+
+
+def test_siblings_are_compared_less_the_mean_of_the_level():
+    held, _ = held_out(novels(6))
+    targets, pool = hidden_children(held, 1, 10**6, ignore), held.pools[0]
+    tfidf = masked_children._sibling_terms(held, 1, targets)
+    ranks = masked_children._ranks(held, 1, targets, pool.vectors, tfidf, 10**6, 1, None)
+    middle, parents = pool.vectors.mean(0), held.node_above(0, 1)
+    for target in range(0, len(targets.rows), 7):
+        child = targets.children[target]
+        chosen = masked_children.candidates_of(pool, child, parents, 10**6, None, np.random.default_rng(0))
+        vectors = torch.from_numpy(pool.vectors[[child, *chosen]] - middle)
+        cosines = torch.cosine_similarity(torch.from_numpy(targets.means[target] - middle), vectors).numpy()
+        rank = 1 + (cosines[1:] > cosines[0]).sum()
+        assert ranks.systems["centred"][target] == pytest.approx(rank, abs=1)
+    found = ranks.measures("mlm")["mlm_auroc"]
+    assert found.others.keys() == {"centred", "tfidf"}
+    assert found.others["centred"] != found.baseline
 
 
 def test_ranks_against_scikit_learn_and_plain_python():
@@ -523,6 +560,26 @@ def test_perfect_vectors_on_the_way_give_what_own_vectors_give(monkeypatch, numb
     for measure in found.values():
         assert measure.value == measure.others["own_vector"]
     assert found["decoded_exact_match"].count == 30
+
+
+def test_sentences_are_decoded_once_from_their_own_vectors(monkeypatch):
+    held, _ = held_out()
+    decoded = []
+
+    def counted(task, level, vectors, *bank):
+        decoded.append(len(vectors))
+        return decode_children(task, level, vectors, *bank)
+
+    monkeypatch.setattr(reconstruction, "decode_children", counted)
+    floors = floors_of(held)
+    found, _ = sentence_measures(held, floors, 30, ignore)
+    for number in (1, 2, 3):
+        own_vector = decoded_sentence_measures(held, number, floors, 30, ignore)["decoded_token_accuracy"].others["own_vector"]
+        assert own_vector == found["token_accuracy"].value
+    assert decoded == [30]
+    # Other sentences are added.
+    sentence_measures(held, floors, 10**6, ignore)
+    assert decoded == [30, len(held.level(0)) - 30]
 
 
 def test_sentences_are_decoded_step_by_step():
