@@ -44,10 +44,10 @@ def test_the_table_of_the_recipe_has_all_options_that_it_turns_on(figures):
     run, joint = agent("data"), agent("data", joint=True)
     assert shown["model.token_skip"] == ("`true`", "`false`")
     assert shown["task.scores"] == (f"`{run.task.scores}`", "`plain`")
-    for part in ("model", "task", "view"):
-        config, by_default = asdict(getattr(run, part)), asdict(getattr(joint, part))
+    for kind in ("model", "task", "view"):
+        config, by_default = asdict(getattr(run, kind)), asdict(getattr(joint, kind))
         assert {name for name in config if config[name] != by_default[name]} == {
-            name.partition(".")[2] for name in shown if name.startswith(f"{part}.")
+            name.partition(".")[2] for name in shown if name.startswith(f"{kind}.")
         }
 
 

@@ -21,7 +21,9 @@ finally:
 def test_too_few_queries_are_refused(tmp_path, monkeypatch):
     store = built(discussions(12, 8), tmp_path / "data", split=(0.0, 0.0, 1.0))
     asked = retrieval.relatives(store, retrieval.nodes_of(store, "test"), 20)
-    with pytest.raises(RamifyError, match=r"--queries 20 gives \d+ queries with a parent, .* 999 are needed. Set --queries to 1009"):
+    with pytest.raises(
+        RamifyError, match=r"--queries 20 gives \d+ queries with a parent, .* 999 are needed. Set --queries to 1009"
+    ):
         retrieval.check_candidates(asked, 20)
     # As many candidates as the smallest choice of other trees allows.
     fewest = min(len(kind.tree) - np.unique(kind.tree, return_counts=True)[1].max() for kind in asked.values())

@@ -51,8 +51,8 @@ def test_demo_prints_absolute_losses_beside_those_of_the_card(demo):
     measured = measure(task, store, "train", draws=1, caches=caches)
     lines = [" ".join(line.split()) for line in printed.splitlines()]
     dev, others = len(store.split("dev")), len(store.split("train"))
-    said = f"The cache has weight {caches['none']:g}, chosen on the {dev} trees that are held out above. On the other {others} trees:"
-    assert said in lines
+    chosen = f"The cache has weight {caches['none']:g}, chosen on the {dev} trees that are held out above."
+    assert f"{chosen} On the other {others} trees:" in lines
     for name, scores in (
         ("with ancestors", measured.scores["tree"]),
         ("without context", measured.scores["none"]),

@@ -9,9 +9,9 @@ import torch
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.metrics import roc_auc_score
 
-from fixtures import text, tokenizer
+from fixtures import tokenizer
 from fixtures.nested import EVERY_OPTION, FOUR_SIZES, novels, part, task, tree_of
-from ramify.batching.document_batch import CONT, EOS, JOIN, MASK, NUM_MARKS
+from ramify.batching.document_batch import CONT, EOS, MASK, NUM_MARKS
 from ramify.batching.views.documents import LevelInput
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError

@@ -153,5 +153,5 @@ def test_nodes_keep_their_level():
     model = documents()
     nodes = model.searched(letters(), "paragraph")
     assert len(model.index(nodes, level="paragraph")) == len(model.index(nodes))
-    with pytest.raises(RamifyError, match="level='sentence' is another than that of the nodes, 'paragraph'. Leave level out"):
+    with pytest.raises(RamifyError, match=r"level='sentence' is another than that of the nodes, 'paragraph'\. Leave"):
         model.index(nodes, level="sentence")

@@ -1,9 +1,8 @@
 """Two steps of every recipe at its own sizes, from the shipped sample to a model that loads."""
 
 import inspect
-import typing
-
 import re
+import typing
 
 import numpy as np
 import pytest

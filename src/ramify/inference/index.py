@@ -182,8 +182,8 @@ class SearchPipeline(Pipeline, ABC):
 
         The query is a text, which is one comment without ancestors, or one node of `level`; or the ids of a tree and its node,
         which is left out of the answer. `level` and `context` are those of the index by default. Vectors of two levels have no
-        cosine unless they are equally long, and seldom a meaningful one. Raises `RamifyError` for a text without tokens, and for
-        an index that another model made.
+        cosine unless they are equally long, and seldom a meaningful one. Raises `RamifyError` for a text without tokens, for k
+        below 1, and for an index that another model made.
         """
         if index.model != self.encoding:
             raise RamifyError(

@@ -129,8 +129,8 @@ def _check_stages(
         for option, (value, default) in stage_tokens.items():
             if value != default:
                 raise RamifyError(
-                    f"{option} {value} is for training in stages, and --joint has a single one. Set --target-tokens or --steps, "
-                    "or leave --joint out."
+                    f"{option} {value} is for training in stages, and --joint has a single one. Set --target-tokens or "
+                    "--steps, or leave --joint out."
                 )
         return
     if target_tokens:

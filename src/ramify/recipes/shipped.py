@@ -67,7 +67,8 @@ def shipped(data: Data, *, target_tokens: TargetTokens = 16_000_000, seed: Seed 
     """Train the small checkpoint of `ramify demo` again, on openly licensed discussions.
 
     It has 4.4 M parameters, 8.9 MB in half precision. Training takes about an hour and a quarter on one CPU thread (set
-    OMP_NUM_THREADS=1): 16 M tokens at 3,600 per second. The checkpoint's card gives the commands that build data/open, and the reason for the high mask rate.
+    OMP_NUM_THREADS=1): 16 M tokens at 3,600 per second. The checkpoint's card gives the commands that build data/open, and the
+    reason for the high mask rate.
 
     Example: ramify train shipped --data data/open --out runs/shipped --pack runs/shipped/packed
     """
