@@ -112,6 +112,19 @@ def test_each_stage_changes_its_parameters_alone(store, tmp_path):
     assert any(name.startswith("backbone.encoders.0.compressor.") for name in everything)
 
 
+def test_batches_of_units_are_accumulated(store, sentences, tmp_path):
+    """An update of two batches of two units reads what two updates of one batch read."""
+    tokens = {}
+    for steps, accumulate in ((2, 1), (1, 2)):
+        given = {"train.units": "2", "train.accumulate": str(accumulate), "train.evaluate_every": "0"}
+        given |= {key: SMALL[key] for key in ("view.whole_documents", "view.document_draws", "train.log_every")}
+        run = RECIPES["agent"](str(store.path), init=str(sentences), steps=steps, decoder_tokens=0, all_tokens=0)
+        out = tmp_path / f"{accumulate}"
+        execute(run.changed(given), out, cpu=True)
+        tokens[accumulate] = [record["target_tokens"] for record in read_metrics(out)]
+    assert tokens[2] == tokens[1][-1:] != tokens[1][:1]
+
+
 @pytest.mark.parametrize("after", [3, 6, 10])
 def test_stopped_and_resumed_runs_are_equal_to_the_bit(store, tmp_path, after):
     """In every stage, and with the vectors that are kept."""
