@@ -489,7 +489,7 @@ def test_targets_with_few_candidates_are_left_out():
         "baseline": None,
         "chance": None,
         "count": 0,
-        "others": {"tfidf": None},
+        "others": {"centred": None, "tfidf": None},
     }
 
 
