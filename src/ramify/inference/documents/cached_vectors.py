@@ -32,8 +32,10 @@ UNREAD: dict[str, Any] = {
     "decoder_length": "full",
     "decompressor": "projected",
     "sibling_product": False,
+    "compressor_skip": "none",
 }
-"""Settings without an effect on the vectors of evaluation, so that runs which differ in them share a file."""
+"""Settings without an effect on the vectors of evaluation, so that runs which differ in them share a file. The addition to the
+Compressor's vector is among the weights."""
 
 UNREAD_BY_TOKENS: dict[str, Any] = {"token_skip": False, "children_norm": False, "mark_scale": "unit", "position_scale": 1.0}
 """Settings without an effect on the Compressor's vectors of the lowest level."""
@@ -78,12 +80,12 @@ class FrozenVectors:
         """A hash of all that the vectors depend on. A row's content is that of all rows below it."""
         config, rows = self.agent.config, self.collator.rows.levels[self.level]
         modules = [f"encoders.{level}." for level in range(self.level + 1)]
-        added = f"encoders.{self.level}.token_skip."
+        unread = [f"encoders.{self.level}.token_skip.", *self._skips_without_effect()]
         weights = content_hash(
             {
                 name: tensor
                 for name, tensor in self.agent.state_dict().items()
-                if name.startswith(tuple(modules)) and not name.startswith(added)
+                if name.startswith(tuple(modules)) and not name.startswith(tuple(unread))
             }
         )
         settings = replace(
@@ -91,6 +93,11 @@ class FrozenVectors:
         )
         content = hashlib.sha256(rows.content.tobytes()).hexdigest()
         return hashlib.sha256(json.dumps([__version__, weights, repr(settings), content]).encode()).hexdigest()
+
+    def _skips_without_effect(self) -> list[str]:
+        """The modules that add zero to the vectors, and whose other weights depend on the seed alone."""
+        skips = ((level, self.agent.encoder(level).compressor_skip) for level in range(self.level + 1))
+        return [f"encoders.{level}.compressor_skip." for level, skip in skips if skip is not None and not skip.out.weight.any()]
 
     def _write(self, key: str, shape: tuple[int, int], folder: Path) -> None:
         vectors = open_memmap(folder / "vectors.npy", mode="w+", dtype=np.float32, shape=shape)
