@@ -18,9 +18,6 @@ class Sampler(ABC):
     The epoch and the position in it determine the rest, so `state()` holds these two numbers.
     """
 
-    divisible: bool = True
-    """Whether some examples of a micro-batch are a batch, too."""
-
     def __init__(self, *, world_size: int, rank: int) -> None:
         self.world_size = world_size
         self.rank = rank
@@ -54,10 +51,6 @@ class Sampler(ABC):
                 self.position += 1
                 yield steps[self.position - 1]
             self.epoch, self.position = self.epoch + 1, 0
-
-    def part(self, numbers: Numbers) -> Numbers:
-        """About a quarter of a micro-batch, but at least two of its examples; all of them if it cannot be divided."""
-        return numbers[:: min(4, max(1, len(numbers) // 2))] if self.divisible else numbers
 
     def state(self) -> dict[str, int]:
         return {"epoch": self.epoch, "position": self.position}
@@ -184,8 +177,6 @@ class Stream(Sampler):
     depend on the epoch. The task decides whether a state outlives the end of an epoch: it can see in the batch that a text
     begins.
     """
-
-    divisible = False
 
     def __init__(self, num_examples: int, streams: int, *, world_size: int = 1, rank: int = 0) -> None:
         super().__init__(world_size=world_size, rank=rank)

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ramify.batching.batch import AnyBatch
+from ramify.batching.samplers import Numbers
 from ramify.metrics.ranking import auroc
 from ramify.metrics.vectors import effective_rank, spread
 from ramify.models.base import State
@@ -139,6 +140,11 @@ def gradients_due(evaluation: int, updates: int, *, is_regular: bool, is_last: b
     stage was long enough to be judged.
     """
     return (is_regular and evaluation.bit_count() == 1) or (is_last and updates >= LEAST_UPDATES)
+
+
+def part_of(examples: Numbers) -> Numbers:
+    """About a quarter of a micro-batch, but at least two of its examples, from which gradients are read."""
+    return examples[:: min(4, max(1, len(examples) // 2))]
 
 
 def read_gradients(task: Task[Any], phases: Sequence[PhaseOptimizer], training: TrainingBatch) -> dict[str, float]:

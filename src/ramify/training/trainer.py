@@ -186,7 +186,8 @@ class Trainer:
                 evaluation = stage.evaluations(progress, sampler.epochs_done)
                 if meters.gradients_due(evaluation, updates, is_regular=due, is_last=done):
                     examples, epoch = chosen[0]
-                    few = sampler.part(examples)
+                    # A state belongs to all rows of a batch.
+                    few = meters.part_of(examples) if self.state is None else examples
                     batch, share = self._draw(stage, few, epoch, 0), len(few) / max(1, len(examples))
                     record |= self._read_gradients(phases, number, batch, share, state)
             record["progress"] = share
