@@ -119,7 +119,7 @@ def main(folder: Path) -> None:
         resumed = train(folder / f"killed-{upper}", upper, resume=True)
         found |= {f"resumed.{upper}.{name}": tensor for name, tensor in resumed.items()}
     found |= {f"staged.{name}": tensor for name, tensor in staged(folder / "staged").items()}
-    found |= {f"units.{name}": tensor for name, tensor in units(folder / "data", folder / "units").items()}
+    found |= {f"units.{name}": tensor for name, tensor in units(folder / "data" / "store", folder / "units").items()}
     save_file(found, folder / f"rank-{torch.distributed.get_rank()}.safetensors")
     torch.distributed.barrier()
 
