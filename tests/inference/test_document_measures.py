@@ -613,7 +613,7 @@ def test_intruders_come_from_other_documents(monkeypatch, marks):
     assert (pool.tree[shown] != pool.tree[own])[replaced].all()
     share = np.bincount(batch.child_row, replaced, minlength=len(rows)) / batch.counts
     with torch.no_grad():
-        guess = judge(1, held.items[1], slots, batch.rows, segments).numpy()
+        guess = judge(1, held.items[1], slots, batch.rows, segments)[0].numpy()
     assert found.value == pytest.approx(np.mean((guess - share) ** 2))
     by_marks = np.full(len(rows), 0.125)
     if marks == "seed":
