@@ -637,13 +637,13 @@ def test_the_marks_baseline_has_the_error_that_the_law_of_draws_gives():
 def test_intruders_come_from_other_documents(monkeypatch, marks):
     held, _ = held_out(novels(3, sentences=8), more=novels(1, seed=9), marks=marks)
     pool, seen = held.pools[0], []
-    judge = held.task.replaced_share
+    judge = held.task.replaced_children
 
     def judged(level, items, slots, rows, segments):
         seen.append((slots, segments))
         return judge(level, items, slots, rows, segments)
 
-    monkeypatch.setattr(held.task, "replaced_share", judged)
+    monkeypatch.setattr(held.task, "replaced_children", judged)
     found = intruder_measures(held, 1, 10**6, ignore)["coherence_mse.other_documents"]
     level = held.level(1)
     rows = np.flatnonzero(level.children >= coherence.LONG)
@@ -657,7 +657,7 @@ def test_intruders_come_from_other_documents(monkeypatch, marks):
     assert (pool.tree[shown] != pool.tree[own])[replaced].all()
     share = np.bincount(batch.child_row, replaced, minlength=len(rows)) / batch.counts
     with torch.no_grad():
-        guess = judge(1, held.items[1], slots, batch.rows, segments).numpy()
+        guess = judge(1, held.items[1], slots, batch.rows, segments)[0].numpy()
     assert found.value == pytest.approx(np.mean((guess - share) ** 2))
     by_marks = np.full(len(rows), 0.125)
     if marks == "seed":
