@@ -233,7 +233,9 @@ def test_a_level_without_examples_is_named(store, tmp_path, sentences):
     for init in ("", sentences):
         prepared = small(store, init, view__whole_documents="false").prepare(tmp_path / "none")
         (warning,) = prepared.warnings([])
-        assert warning.startswith("No example of training holds a document, so vectors of documents are those of fresh weights.")
+        assert warning.startswith(
+            "No example of training holds a document, so vectors of documents are those of fresh weights."
+        )
         assert "view.whole_documents=true" in warning
         assert not small(store, init).prepare(tmp_path / "none").warnings([])
 
@@ -267,7 +269,10 @@ def test_added_tokens_that_were_learned_stay_frozen(store, tmp_path, everything)
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"model.mark_scale": "unit"}, r"model\.mark_scale=unit changes the levels sentence, .* Set model\.mark_scale=root_dim"),
+        (
+            {"model.mark_scale": "unit"},
+            r"model\.mark_scale=unit changes the levels sentence, .* Set model\.mark_scale=root_dim",
+        ),
         ({"model.position_scale": "0.5"}, r"model\.position_scale=0\.5 changes .* trained with model\.position_scale=1\.0"),
         ({"task.head": "gelu"}, r"needs task\.head = 'deep' \(not 'gelu'\)\. Set these values"),
         ({"task.scores": "plain"}, r"needs task\.scores = 'cosine' \(not 'plain'\)"),

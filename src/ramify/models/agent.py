@@ -175,8 +175,8 @@ class AgentConfig(ModelConfig):
         return replace(saved, **{name: getattr(self, name) for name in (*RATES, *left_out)})
 
     def check_options(self, checkpoint: Checkpoint) -> None:
-        """Raise `RamifyError` if an option differs from the checkpoint's, and so changes levels that were trained. An option that
-        the checkpoint leaves out has no effect on the vectors of its lowest level."""
+        """Raise `RamifyError` if an option differs from the checkpoint's, and so changes levels that were trained. An option
+        that the checkpoint leaves out has no effect on the vectors of its lowest level."""
         saved = checkpoint.saved_as(self)
         for name in OPTIONS:
             value, trained = getattr(self, name), getattr(saved, name)

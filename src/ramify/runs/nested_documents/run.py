@@ -272,8 +272,8 @@ class NestedRun(LanguageModelRun):
         chunked = any(stage.units and role is Role.ALL for stage, role in zip(self.stages, roles, strict=True))
         if chunked and task.autoencoder and task.autoencoder_distance == "relative":
             raise RamifyError(
-                f"task.autoencoder_distance=relative is a ratio of means over all rows, but batches of train.units={number} are "
-                "learned in chunks. Set task.autoencoder_distance=squared, or train.units=0."
+                f"task.autoencoder_distance=relative is a ratio of means over all rows, but batches of train.units={number} "
+                "are learned in chunks. Set task.autoencoder_distance=squared, or train.units=0."
             )
 
     def _check_tokens(self, task: NestedAutoencoder, frozen: int) -> None:
