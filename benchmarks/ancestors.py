@@ -35,7 +35,7 @@ from experiments import Figures, Item, carry_out, copy_curve, found_in, print_pl
 from ramify.inference.evaluation import Scores, describe, gain, pool
 from ramify.metrics import DEPTH_BINS
 from ramify.training.metrics_log import read_metrics
-from raw_scores import add_keep, adding_runs, reads_runs
+from raw_scores import add_figures, add_keep, adding_runs, reads_runs
 from rows import current_commit, replace_rows
 from tables import in_full
 
@@ -340,16 +340,7 @@ def main(words: Sequence[str] | None = None) -> None:
     running.add_argument("--out", type=Path, required=True)
     running.add_argument("names", nargs="+")
     add_keep(commands, keep)
-    tables = commands.add_parser("table")
-    tables.set_defaults(call=table)
-    tables.add_argument("--out", type=Path, required=True)
-    tables.add_argument("--rows", type=Path, help="file of rows to write, benchmarks/results/ancestors.jsonl")
-    tables.add_argument("--commit", help="commit of the measurements (default: that of the checkout)")
-    tables.add_argument("--machine", default="B", help="key of the hardware in results/machines.toml")
-    pictures = commands.add_parser("picture")
-    pictures.set_defaults(call=picture)
-    pictures.add_argument("--out", type=Path, required=True)
-    pictures.add_argument("--svg", type=Path, required=True)
+    add_figures(commands, table, picture, rows="ancestors.jsonl", machine="B")
     arguments = parser.parse_args(words)
     arguments.call(arguments)
 

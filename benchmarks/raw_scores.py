@@ -104,6 +104,28 @@ def add_keep(commands: Any, call: Callable[[argparse.Namespace], None]) -> None:
     command.add_argument("--to", type=Path, required=True, help="table of their scores, benchmarks/scores/EXPERIMENT.parquet")
 
 
+def add_figures(
+    commands: Any,
+    table: Callable[[argparse.Namespace], None],
+    picture: Callable[[argparse.Namespace], None],
+    *,
+    rows: str,
+    machine: str,
+) -> argparse.ArgumentParser:
+    """Add the commands `table` and `picture` to those of a benchmark, whose rows lie in results/`rows`. Returns the first."""
+    tables = commands.add_parser("table")
+    tables.set_defaults(call=table)
+    tables.add_argument("--out", type=Path, required=True)
+    tables.add_argument("--rows", type=Path, help=f"file of rows to write, benchmarks/results/{rows}")
+    tables.add_argument("--commit", help="commit of the measurements (default: that of the checkout)")
+    tables.add_argument("--machine", default=machine, help="key of the hardware in results/machines.toml")
+    pictures = commands.add_parser("picture")
+    pictures.set_defaults(call=picture)
+    pictures.add_argument("--out", type=Path, required=True)
+    pictures.add_argument("--svg", type=Path, required=True)
+    return tables
+
+
 def _rows(file: Path) -> Iterator[dict[str, Any]]:
     place = {"run": file.parent.name, "file": file.name}
     if file.suffix != ARRAYS:

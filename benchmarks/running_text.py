@@ -34,7 +34,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from experiments import Figures, Item, carry_out, copy_curve, found_in, print_plan, score_command, train_command
-from raw_scores import add_keep, adding_runs, reads_runs
+from raw_scores import add_figures, add_keep, adding_runs, reads_runs
 from rows import current_commit, replace_rows
 from tables import in_full
 
@@ -1023,17 +1023,8 @@ def main(words: Sequence[str] | None = None) -> None:
     measuring.add_argument("--out", type=Path, required=True)
     measuring.add_argument("names", nargs="+")
     add_keep(commands, keep)
-    tables = commands.add_parser("table")
-    tables.set_defaults(call=table)
-    tables.add_argument("--out", type=Path, required=True)
-    tables.add_argument("--rows", type=Path, help="file of rows to write, benchmarks/results/xlnet.jsonl")
-    tables.add_argument("--commit", help="commit of the runs (default: that of the checkout)")
+    tables = add_figures(commands, table, picture, rows="xlnet.jsonl", machine="A")
     tables.add_argument("--measured", help="commit of the measurements of `measure` (default: that of the checkout)")
-    tables.add_argument("--machine", default="A", help="key of the hardware in results/machines.toml")
-    pictures = commands.add_parser("picture")
-    pictures.set_defaults(call=picture)
-    pictures.add_argument("--out", type=Path, required=True)
-    pictures.add_argument("--svg", type=Path, required=True)
     arguments = parser.parse_args(words)
     arguments.call(arguments)
 

@@ -37,7 +37,7 @@ from ramify.files import make_folder, write_text
 from ramify.inference.evaluation import Scores, describe, gain
 from ramify.sample import CHECKPOINT
 from ramify.training.metrics_log import read_metrics
-from raw_scores import add_keep, add_runs, reads_runs
+from raw_scores import add_figures, add_keep, add_runs, reads_runs
 from rows import current_commit, replace_rows
 from tables import in_full
 
@@ -255,16 +255,7 @@ def main(words: Sequence[str] | None = None) -> None:
     scoring.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     scoring.add_argument("models", nargs="+", metavar="NAME=FOLDER", help=f"saved models: {', '.join(MODELS)}")
     add_keep(commands, keep)
-    tables = commands.add_parser("table")
-    tables.set_defaults(call=table)
-    tables.add_argument("--out", type=Path, required=True)
-    tables.add_argument("--rows", type=Path, help="file of rows to write, benchmarks/results/ancestors.jsonl")
-    tables.add_argument("--commit", help="commit of the measurements (default: that of the checkout)")
-    tables.add_argument("--machine", default="B", help="key of the hardware in results/machines.toml")
-    pictures = commands.add_parser("picture")
-    pictures.set_defaults(call=picture)
-    pictures.add_argument("--out", type=Path, required=True)
-    pictures.add_argument("--svg", type=Path, required=True)
+    add_figures(commands, table, picture, rows="ancestors.jsonl", machine="B")
     shipping = commands.add_parser("ship")
     shipping.set_defaults(call=ship)
     shipping.add_argument("packed", type=Path)

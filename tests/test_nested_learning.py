@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fixtures import text
-from fixtures.nested import part, task, tree_of
+from fixtures.nested import FOUR_SIZES, part, task, tree_of
 from ramify.dataset.store import Store
 from ramify.inference.documents.evaluation import evaluate_documents
 from ramify.metrics.ranking import sign_flip
@@ -24,15 +24,6 @@ try:
 finally:
     sys.path.remove(str(BENCHMARKS))
 
-LEVELS = ("sentence", "paragraph", "chapter", "document")
-MODEL = {
-    "levels": LEVELS,
-    "dims": (8, 12, 16, 16, 16),
-    "max_children": (6, 5, 8, 6),
-    "encoder_cells": (1, 1, 1, 1),
-    "decoder_cells": (1, 1, 1, 1),
-}
-
 
 def novel(number):
     random = np.random.default_rng(number)
@@ -46,7 +37,7 @@ def runs(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs")
     store = Store.from_trees([novel(number) for number in range(6)])
     for seed, name in enumerate(("A-learn-0", "A-learn-1")):
-        own = task(MODEL, dtype=torch.float32)
+        own = task(FOUR_SIZES, dtype=torch.float32)
         with torch.no_grad():
             for parameter in own.parameters():
                 parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed)) * 0.1)

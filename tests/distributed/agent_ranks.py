@@ -10,8 +10,11 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from fixtures.nested import book, books, read, task
+from fixtures.nested import SMALL_RUN, book, books, read, task
 from ramify.batching.document_batch import DocumentBatch
+from ramify.inference.documents.cached_vectors import FrozenVectors
+from ramify.recipes import RECIPES
+from ramify.runs import execute
 from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.training.config import TrainConfig
 from ramify.training.stage import Stage
@@ -89,6 +92,23 @@ def staged(out: Path) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in own.state_dict().items()}
 
 
+def units(data: Path, out: Path) -> dict[str, Tensor]:
+    """The weights after all stages of a run on batches of units, one of which reads kept vectors, and the number of files of
+    vectors that this rank has written."""
+    written = torch.zeros((), dtype=torch.int64)
+    write = FrozenVectors._write
+
+    def counted(*given) -> None:
+        written.add_(1)
+        write(*given)
+
+    FrozenVectors._write = counted
+    settings = {"train.budget": "20", "train.units": "4", "train.evaluate_every": "0", "view.whole_documents": "true"}
+    prepared, progress = execute(RECIPES["agent"](str(data), steps=2).changed(SMALL_RUN | settings), out, cpu=True)
+    assert progress.step == 8
+    return {name: tensor.clone() for name, tensor in prepared.task.state_dict().items()} | {"written": written}
+
+
 def main(folder: Path) -> None:
     found = {f"gradients.{name}": tensor for name, tensor in gradients(folder / "still").items()}
     assert torch.distributed.get_world_size() == 2
@@ -99,6 +119,7 @@ def main(folder: Path) -> None:
         resumed = train(folder / f"killed-{upper}", upper, resume=True)
         found |= {f"resumed.{upper}.{name}": tensor for name, tensor in resumed.items()}
     found |= {f"staged.{name}": tensor for name, tensor in staged(folder / "staged").items()}
+    found |= {f"units.{name}": tensor for name, tensor in units(folder / "data" / "store", folder / "units").items()}
     save_file(found, folder / f"rank-{torch.distributed.get_rank()}.safetensors")
     torch.distributed.barrier()
 

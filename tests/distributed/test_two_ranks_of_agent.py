@@ -8,7 +8,8 @@ import torch
 from safetensors.torch import load_file
 from test_two_ranks import torchrun
 
-from fixtures.nested import losses, read, task
+from fixtures import built
+from fixtures.nested import books, losses, read, task
 from ramify.batching.samplers import TokenBudget
 from ramify.tasks.base import MAIN
 
@@ -16,6 +17,7 @@ from ramify.tasks.base import MAIN
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("agent")
+    built(books(16), folder / "data", split=(0.7, 0.2, 0.1))
     torchrun(Path(agent_ranks.__file__), folder)
     return [load_file(folder / f"rank-{rank}.safetensors") for rank in (0, 1)]
 
@@ -51,9 +53,14 @@ def test_killed_run_resumes_to_the_same_bits_on_two_ranks(ranks, upper):
         assert int(straight["queues.1.filled"]) > 0
 
 
-@pytest.mark.parametrize("kind", ["straight.detached", "straight.two_phase", "staged"])
+def test_one_rank_writes_the_vectors_that_both_read(ranks):
+    # Those of train and of dev.
+    assert [int(part(own, "units")["written"]) for own in ranks] == [2, 0]
+
+
+@pytest.mark.parametrize("kind", ["straight.detached", "straight.two_phase", "staged", "units"])
 def test_ranks_share_weights_and_queues(ranks, kind):
-    one, two = (part(own, kind) for own in ranks)
+    one, two = ({name: tensor for name, tensor in part(own, kind).items() if name != "written"} for own in ranks)
     assert one.keys() == two.keys()
     assert all(torch.equal(tensor, two[name]) for name, tensor in one.items())
     assert all(torch.isfinite(tensor.double()).all() for tensor in one.values())

@@ -10,7 +10,7 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.metrics import roc_auc_score
 
 from fixtures import text, tokenizer
-from fixtures.nested import EVERY_OPTION, part, task, tree_of
+from fixtures.nested import EVERY_OPTION, FOUR_SIZES, part, task, tree_of
 from ramify.batching.document_batch import CONT, EOS, JOIN, MASK, NUM_MARKS
 from ramify.batching.views.documents import LevelInput
 from ramify.dataset.store import Store
@@ -28,14 +28,7 @@ from ramify.inference.documents.ranks import Ranks
 from ramify.inference.documents.reconstruction import Written, sentence_measures, upper_measures
 from ramify.inference.documents.vectors import encode_documents, read_documents
 
-LEVELS = ("sentence", "paragraph", "chapter", "document")
-MODEL = {
-    "levels": LEVELS,
-    "dims": (8, 12, 16, 16, 16),
-    "max_children": (6, 5, 8, 6),
-    "encoder_cells": (1, 1, 1, 1),
-    "decoder_cells": (1, 1, 1, 1),
-}
+LEVELS = FOUR_SIZES["levels"]
 
 
 def novels(count=3, seed=0, chapters=2, paragraphs=4, sentences=4, words=9):
@@ -52,7 +45,7 @@ def novels(count=3, seed=0, chapters=2, paragraphs=4, sentences=4, words=9):
 
 
 def held_out(trees=None, more=None, input=None, **settings):
-    own = task(MODEL, input=input, dtype=torch.float32, **settings)
+    own = task(FOUR_SIZES, input=input, dtype=torch.float32, **settings)
     store = Store.from_trees(trees or novels())
     view, collator = read_documents(own.backbone, own.tokenizer, own.input, store, np.arange(store.num_trees))
     encoded = encode_documents(own.backbone, view, collator)
@@ -105,7 +98,7 @@ def test_probes_of_long_rows_are_fewer(monkeypatch):
 
 @pytest.mark.parametrize("padding", ["packed", "full"])
 def test_copies_of_rows_hold_the_probed_child_at_its_slot(padding):
-    own = task(MODEL | {"padding": padding}, dtype=torch.float32)
+    own = task(FOUR_SIZES | {"padding": padding}, dtype=torch.float32)
     store = Store.from_trees(novels())
     view, collator = read_documents(own.backbone, own.tokenizer, own.input, store, np.arange(3))
     held = HeldOut(own, collator, encode_documents(own.backbone, view, collator))
@@ -600,13 +593,13 @@ def test_the_marks_baseline_has_the_error_that_the_law_of_draws_gives():
 def test_intruders_come_from_other_documents(monkeypatch, marks):
     held, _ = held_out(novels(3, sentences=8), more=novels(1, seed=9), marks=marks)
     pool, seen = held.pools[0], []
-    judge = held.task.replaced_share
+    judge = held.task.replaced_children
 
     def judged(level, items, slots, rows, segments):
         seen.append((slots, segments))
         return judge(level, items, slots, rows, segments)
 
-    monkeypatch.setattr(held.task, "replaced_share", judged)
+    monkeypatch.setattr(held.task, "replaced_children", judged)
     found = intruder_measures(held, 1, 10**6, ignore)["coherence_mse.other_documents"]
     level = held.level(1)
     rows = np.flatnonzero(level.children >= coherence.LONG)
@@ -620,7 +613,7 @@ def test_intruders_come_from_other_documents(monkeypatch, marks):
     assert (pool.tree[shown] != pool.tree[own])[replaced].all()
     share = np.bincount(batch.child_row, replaced, minlength=len(rows)) / batch.counts
     with torch.no_grad():
-        guess = judge(1, held.items[1], slots, batch.rows, segments).numpy()
+        guess = judge(1, held.items[1], slots, batch.rows, segments)[0].numpy()
     assert found.value == pytest.approx(np.mean((guess - share) ** 2))
     by_marks = np.full(len(rows), 0.125)
     if marks == "seed":
@@ -731,7 +724,7 @@ def test_a_checker_that_knows_scores_one_and_one_that_does_not_one_half(monkeypa
 def test_losses_in_their_own_terms_do_not_depend_on_the_weights():
     held, view = held_out()
     other = HeldOut(
-        task(MODEL, dtype=torch.float32, mlm=0.0, coherence=7.0, vector_distance=3.0, per_class=True),
+        task(FOUR_SIZES, dtype=torch.float32, mlm=0.0, coherence=7.0, vector_distance=3.0, per_class=True),
         held.collator,
         held.encoded,
     )
@@ -751,7 +744,7 @@ def test_a_document_longer_than_a_batch_has_its_chapters_in_place():
     rows = held.level(3)
     start, stop = int(rows.spans[1]), int(rows.spans[2])
     batch, below = document_batch(held, view.unit, start, stop, 1, 2)
-    own = task(MODEL, dtype=torch.float32).eval()
+    own = task(FOUR_SIZES, dtype=torch.float32).eval()
     drawn = own.draw(batch, 3)
     with torch.no_grad():
         encoded = own.encode(drawn, 0, torch.from_numpy(held.encoded.vectors[view.unit][below]))
@@ -794,7 +787,7 @@ def test_counts_of_a_level():
     ids=str,
 )
 def test_every_measure_of_every_store_is_a_number_or_unknown(trees, settings, objective):
-    own = task(MODEL | settings, dtype=torch.float32, **objective)
+    own = task(FOUR_SIZES | settings, dtype=torch.float32, **objective)
     done = []
     found = evaluate_documents(own, Store.from_trees(trees), "all", rows=30, advance=done.append)
     assert sum(done) == num_steps(own)
@@ -810,7 +803,7 @@ def test_every_measure_of_every_store_is_a_number_or_unknown(trees, settings, ob
 
 
 def test_an_evaluation_is_the_same_twice():
-    own = task(MODEL, dtype=torch.float32)
+    own = task(FOUR_SIZES, dtype=torch.float32)
     store = Store.from_trees(novels(3))
     one, two = (evaluate_documents(own, store, "all", rows=20) for _ in range(2))
     assert {level: {name: each.to_json() for name, each in own.items()} for level, own in one.levels.items()} == {
@@ -819,7 +812,7 @@ def test_an_evaluation_is_the_same_twice():
 
 
 def test_chosen_levels_have_the_same_measures_as_all():
-    own = task(MODEL, dtype=torch.float32)
+    own = task(FOUR_SIZES, dtype=torch.float32)
     store = Store.from_trees(novels(3))
     whole = evaluate_documents(own, store, "all", rows=20).levels
     done = []
@@ -838,7 +831,7 @@ def test_chosen_levels_have_the_same_measures_as_all():
 
 
 def test_the_vectors_of_each_level_are_measured_as_they_are():
-    own = task(MODEL, dtype=torch.float32)
+    own = task(FOUR_SIZES, dtype=torch.float32)
     store = Store.from_trees(novels(3))
     found = evaluate_documents(own, store, "all", rows=5, levels=["chapter"]).levels["chapter"]
     view, collator = read_documents(own.backbone, own.tokenizer, own.input, store, np.arange(3))
@@ -851,4 +844,4 @@ def test_the_vectors_of_each_level_are_measured_as_they_are():
 
 def test_an_encoder_alone_is_refused():
     with pytest.raises(Exception, match="nothing to evaluate"):
-        evaluate_documents(task(MODEL, encoder_only=True), Store.from_trees(novels(1)), "all")
+        evaluate_documents(task(FOUR_SIZES, encoder_only=True), Store.from_trees(novels(1)), "all")

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 import ramify
 from fixtures import built
-from fixtures.nested import book, books, part, tree_of
+from fixtures.nested import SMALL_RUN, book, books, part, tree_of
 from ramify.errors import RamifyError
 from ramify.recipes import RECIPES
 from ramify.report import write_report
@@ -19,23 +19,12 @@ from ramify.runs import execute, kind_for, read_run
 from ramify.runs.nested_documents.run import NestedConfig, NestedDevConfig, NestedRun
 from ramify.training.metrics_log import read_metrics
 
-SMALL = {
-    "model.dims": "[8,12,16,16,16]",
-    "model.max_children": "[6,4,5,4]",
-    "model.encoder_cells": "[1,1,1,1]",
-    "model.decoder_cells": "[1,1,1,1]",
-    "model.num_heads": "2",
-    "tokenizer.vocab_size": "80",
-    # Unigram training is not repeatable.
-    "tokenizer.kind": "wordpiece",
+SMALL = SMALL_RUN | {
     "task.queue": "8",
-    "view.document_draws": "2",
     "train.steps": "6",
     "train.budget": "60",
-    "train.log_every": "1",
     "train.evaluate_every": "3",
     "train.checkpoint_every": "2",
-    "dev.tokens": "60",
 }
 LONG = [[5, 2], [3, 3, 3], [4, 4], [5, 5, 5], [12], [5, 5]]
 """A document with more tokens than a batch, even if every word is one token."""

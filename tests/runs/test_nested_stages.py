@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import ramify
 from fixtures import built
-from fixtures.nested import books, levels_of
+from fixtures.nested import SMALL_RUN, books, levels_of
 from ramify.batching.document_batch import Role
 from ramify.batching.levels import DocumentRows
 from ramify.batching.views.documents import Documents, LevelInput
@@ -24,23 +24,12 @@ from ramify.runs import execute
 from ramify.runs.nested_documents import stages
 from ramify.training.metrics_log import read_metrics
 
-SMALL = {
-    "model.dims": "[8,12,16,16,16]",
-    "model.max_children": "[6,4,5,4]",
-    "model.encoder_cells": "[1,1,1,1]",
-    "model.decoder_cells": "[1,1,1,1]",
-    "model.num_heads": "2",
-    "tokenizer.vocab_size": "80",
-    # Unigram training is not repeatable.
-    "tokenizer.kind": "wordpiece",
+SMALL = SMALL_RUN | {
     "view.whole_documents": "true",
-    "view.document_draws": "2",
     "train.budget": "20",
     "train.units": "4",
-    "train.log_every": "1",
     "train.evaluate_every": "2",
     "train.checkpoint_every": "1",
-    "dev.tokens": "60",
 }
 
 

@@ -9,7 +9,19 @@ import torch
 from torch.nn import functional as F
 
 from fixtures import tokenizer
-from fixtures.nested import EVERY_OPTION, batch_of, book, books, gradients, losses, part, read, rows_of, task, tree_of
+from fixtures.nested import (
+    EVERY_OPTION,
+    MIXED,
+    batch_of,
+    book,
+    encoded_levels,
+    filled,
+    gradients,
+    losses,
+    read,
+    rows_of,
+    task,
+)
 from ramify.batching.document_batch import BOS, CONT, EOS, NUM_MARKS
 from ramify.batching.views.documents import LevelInput
 from ramify.errors import RamifyError
@@ -24,12 +36,6 @@ from ramify.tasks.nested.config import NestedAutoencoderConfig
 from ramify.tasks.nested.task import LOSSES
 
 EXACT = {"rtol": 0, "atol": 1e-10}
-TREES = [
-    *books(3),
-    # A sentence occurs three times, an only child, an empty paragraph, and a sentence that is cut.
-    tree_of(part("paragraph", "aa ae", "ai", "aa ae"), part("paragraph", "aa ae"), part("paragraph"), name="e"),
-    book([[9, 2], [1]], seed=8, name="f"),
-]
 LONG = [book([[3], [2, 1], [4, 2], [2, 2, 8], [5]], seed=1), book([[1, 1], [6], [2]], seed=2, name="e")]
 FURTHER = {
     "plain": ({}, {}),
@@ -49,33 +55,12 @@ FURTHER = {
 }
 
 
-def drawn(own, trees=TREES, seed=3, **how):
+def drawn(own, trees=MIXED, seed=3, **how):
     return own.draw(batch_of(own, trees, **how), seed)
 
 
 def divisors(own, batch):
     return {name: count or 1.0 for name, count in own.counts(batch, MAIN).items()}
-
-
-def filled(own, trees=TREES, seed=77):
-    """The same task with queues that hold other vectors, some of them of contents that the batch has, too."""
-    batch = batch_of(own, trees)
-    generator = torch.Generator().manual_seed(seed)
-    for level in range(1, own.backbone.depth):
-        rows = batch.levels[level - 1]
-        vectors = torch.randn(len(rows.rows), own.backbone.config.dims[level], generator=generator, dtype=torch.float64)
-        own.queue(level).add(vectors, rows)
-    for centre in own.centres or ():
-        centre.mean.copy_(torch.randn(centre.mean.shape, generator=generator, dtype=torch.float64))
-    return own
-
-
-def encoded_levels(own, batch):
-    found, vectors = [], None
-    for number in range(len(batch.levels)):
-        found.append(own.encode(batch, number, vectors))
-        vectors = found[-1].parents
-    return found
 
 
 # --- reconstruction -----------------------------------------------------------------------------------------------------------
@@ -403,7 +388,7 @@ def test_documents_of_a_collection_are_masked_in_reading_order():
     expected = Classes(items, content).loss(hidden, draws.slots[draws.masked]).sum()
     torch.testing.assert_close(losses(own, batch)["mlm_document"], expected, **EXACT)
     # The draws of the other levels are those of a task without it, and a long document is no collection.
-    plain = task(mask_rate=0.5).draw(batch_of(own, TREES), 3)
+    plain = task(mask_rate=0.5).draw(batch_of(own, MIXED), 3)
     assert all(torch.equal(a.masked_slots, b.masked_slots) for a, b in zip(plain.draws, batch.draws, strict=True))
     apart = drawn(own, LONG, budget=9)
     assert apart.collection is None
@@ -464,8 +449,8 @@ def test_losses_of_batches_add_up():
     """Divided by the counts of both, the losses and gradients of two batches of sentences are those of one."""
     sizes = {"levels": ("sentence",), "dims": (8, 12), "max_children": (6,), "encoder_cells": (1,), "decoder_cells": (1,)}
     own = task(sizes, mask_rate=0.0, replacement_tokens="vocabulary").eval()
-    batch = own.draw(batch_of(own, TREES), 5)
-    view, collator = read(own, TREES)
+    batch = own.draw(batch_of(own, MIXED), 5)
+    view, collator = read(own, MIXED)
     halves = [collator([view.example(int(number)) for number in each]) for each in np.array_split(np.arange(len(view)), 2)]
     halves = [own.draw(half, 5) for half in halves]
     total = own.counts(batch, MAIN)
@@ -563,7 +548,7 @@ def test_gradients_of_every_loss_equal_finite_differences(cells, name):
     own = filled(task(model | {"cells": cells}, vector_distance=0.0, **changes)).eval()
     checked = set()
     # Every level has a marked child.
-    batch = drawn(own, TREES[2:], seed=6 if own.config.foreign else 3)
+    batch = drawn(own, MIXED[2:], seed=6 if own.config.foreign else 3)
     for _, loss, found, exact in derivatives(own, batch, {"all": list(own.parameters())}, torch.Generator().manual_seed(1)):
         assert found == pytest.approx(exact, rel=1e-6), loss
         assert abs(exact) > 1e-3, loss
@@ -575,7 +560,7 @@ def test_gradients_of_every_module_equal_finite_differences():
     """A loss moves the modules below it, and no other."""
     own = filled(task(vector_distance=0.0)).eval()
     moved: dict[str, set[str]] = {}
-    for key, loss, found, exact in derivatives(own, drawn(own, TREES[2:]), by_module(own), torch.Generator().manual_seed(1)):
+    for key, loss, found, exact in derivatives(own, drawn(own, MIXED[2:]), by_module(own), torch.Generator().manual_seed(1)):
         assert found == pytest.approx(exact, rel=1e-6, abs=1e-6), (key, loss)
         if exact:
             moved.setdefault(loss, set()).add(key)
@@ -598,7 +583,7 @@ def test_gradients_of_decoders_equal_finite_differences(changes):
     own = filled(task({"cells": "transformer"}, **changes)).eval()
     checked = 0
     for key, loss, found, exact in derivatives(
-        own, drawn(own, TREES[2:]), by_module(own, "decoder"), torch.Generator().manual_seed(1)
+        own, drawn(own, MIXED[2:]), by_module(own, "decoder"), torch.Generator().manual_seed(1)
     ):
         assert found == pytest.approx(exact, rel=1e-6, abs=1e-6), (key, loss)
         checked += abs(exact) > 1e-3
@@ -711,7 +696,7 @@ def test_losses_of_documents_in_parts_equal_those_of_one_graph():
 
 
 def test_queue_holds_the_newest_vectors_in_a_ring():
-    batch = batch_of(task(), TREES)
+    batch = batch_of(task(), MIXED)
     rows = batch.levels[0]
     queue = Queue(5, 2).double()
     assert len(queue) == 0
@@ -864,7 +849,7 @@ def test_a_plateau_is_watched_in_training_alone():
     batch = drawn(own)
     for each in (own.eval(), own.train()):
         each.updates = 4
-        for _ in each.losses(each.draw(batch_of(each, TREES), 1), dict.fromkeys(each.loss_names, 1.0), MAIN, None, None):
+        for _ in each.losses(each.draw(batch_of(each, MIXED), 1), dict.fromkeys(each.loss_names, 1.0), MAIN, None, None):
             pass
         assert int(each.watch.unlocked) == (2 if each.training else 1)
     assert own.active == (0, 1)

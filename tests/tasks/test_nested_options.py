@@ -7,7 +7,18 @@ import torch
 from torch.nn import functional as F
 
 from fixtures import tokenizer
-from fixtures.nested import EVERY_OPTION, batch_of, book, books, config, gradients, losses, part, task, tree_of
+from fixtures.nested import (
+    EVERY_OPTION,
+    MIXED,
+    batch_of,
+    book,
+    config,
+    encoded_levels,
+    filled,
+    gradients,
+    losses,
+    task,
+)
 from ramify.batching.document_batch import NUM_MARKS
 from ramify.batching.views.documents import LevelInput
 from ramify.hub import load_own_tensors, own_tensors
@@ -18,38 +29,11 @@ from ramify.tasks.nested.similarity import MOMENTUM, Centre
 from ramify.tasks.nested.task import NestedAutoencoder
 
 EXACT = {"rtol": 0, "atol": 1e-10}
-TREES = [
-    *books(3),
-    # A sentence that occurs three times, an only child, an empty paragraph, and a sentence that is cut.
-    tree_of(part("paragraph", "aa ae", "ai", "aa ae"), part("paragraph", "aa ae"), part("paragraph"), name="e"),
-    book([[9, 2], [1]], seed=8, name="f"),
-]
 MODULES = ("centres", "reconstruction_spaces", "mlm_spaces", "sibling_paths", "foreign_heads")
 
 
-def drawn(own, trees=TREES, seed=6):
+def drawn(own, trees=MIXED, seed=6):
     return own.draw(batch_of(own, trees), seed)
-
-
-def filled(own, seed=77):
-    """The same task with other vectors in its queues and other centres."""
-    batch, generator = batch_of(own, TREES), torch.Generator().manual_seed(seed)
-    for level in range(1, own.backbone.depth):
-        rows = batch.levels[level - 1]
-        vectors = torch.randn(len(rows.rows), own.backbone.config.dims[level], generator=generator, dtype=torch.float64)
-        own.queue(level).add(vectors, rows)
-    for centre in own.centres or ():
-        centre.mean.copy_(torch.randn(centre.mean.shape, generator=generator, dtype=torch.float64))
-        centre.batches.fill_(1)
-    return own
-
-
-def encoded_levels(own, batch):
-    encoded, vectors = [], None
-    for number in range(len(batch.levels)):
-        encoded.append(own.encode(batch, number, vectors))
-        vectors = encoded[-1].parents
-    return encoded
 
 
 def mapped(linear, x):
@@ -285,7 +269,7 @@ def test_foreign_children_are_judged_one_by_one():
             number, encoded.items, draws.replaced_slots, rows.rows, draws.segments, draws.marked
         )
         torch.testing.assert_close(logits, head(states[draws.marked]), **EXACT)
-        again = own.replaced_share(number, encoded.items, draws.replaced_slots, rows.rows, draws.segments)
+        again, _ = own.replaced_children(number, encoded.items, draws.replaced_slots, rows.rows, draws.segments)
         assert torch.equal(shares, again)
     assert both == {True, False}
     assert not built(foreign=1.0).foreign_heads[0].out.bias.any()
@@ -328,7 +312,7 @@ def test_options_that_are_off_build_nothing_and_move_no_weight():
 def test_gradients_through_the_mean_of_the_batch_equal_finite_differences(scores):
     """In training, the centre moves with the vectors."""
     own = filled(task({"cells": "transformer"}, **{**EVERY_OPTION, "scores": scores}, queue=0, vector_distance=0.0)).train()
-    batch = drawn(own, TREES[2:])
+    batch = drawn(own, MIXED[2:])
     parameters = list(own.parameters())
     generator = torch.Generator().manual_seed(1)
     ways = [torch.randn(each.shape, generator=generator, dtype=torch.float64) for each in parameters]
@@ -349,7 +333,7 @@ def test_gradients_through_the_mean_of_the_batch_equal_finite_differences(scores
 
 def test_the_way_back_has_exact_gradients():
     own = filled(task({"cells": "transformer"}, **EVERY_OPTION, vector_distance=0.7)).eval()
-    batch = drawn(own, TREES[2:])
+    batch = drawn(own, MIXED[2:])
     parameters = [parameter for name, parameter in own.named_parameters() if ".restore." in name]
     total = torch.stack(list(losses(own, batch).values())).sum()
     exact = torch.autograd.grad(total, parameters)

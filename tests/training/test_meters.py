@@ -41,8 +41,10 @@ from ramify.disentangle.data.logs import Logs
 from ramify.disentangle.data.pieces import format_message
 from ramify.disentangle.data.structure import ReplyStructure
 from ramify.disentangle.data.words import learn_vocabulary
+from ramify.inference import row_evaluation
 from ramify.inference.evaluation import masked_targets
-from ramify.inference.stream_evaluation import drawn_rows
+from ramify.inference.row_evaluation import evaluate_rows
+from ramify.inference.stream_evaluation import drawn_rows, evaluate_streams
 from ramify.nn.modes import generator_state
 from ramify.registry import TASKS
 from ramify.tasks.base import MAIN
@@ -50,7 +52,17 @@ from ramify.tasks.constants import Bernoulli, Frequencies, NoConstant, Several, 
 from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
 from ramify.training import meters
 from ramify.training.config import TrainConfig
-from ramify.training.meters import TrainingBatch, lines, problems, read_gradients, read_meters, separability
+from ramify.training.meters import (
+    MeterSums,
+    TrainingBatch,
+    gradients_due,
+    lines,
+    part_of,
+    problems,
+    read_gradients,
+    read_meters,
+    separability,
+)
 from ramify.training.phases import phase_optimizers
 from ramify.training.trainer import Stage, Trainer
 
@@ -286,6 +298,58 @@ def test_gradient_norms_are_those_of_each_loss_alone(case):
             buffer.copy_(buffers[buffer_name])
 
 
+@pytest.mark.parametrize(
+    ("evaluations", "read"),
+    [([50, 100, 150, 200, 250, 300, 350, 400], [50, 100, 200, 400]), ([50, 100, 150, 190], [50, 100]), ([150, 199], [150])],
+)
+def test_gradients_are_read_at_growing_distance(evaluations, read):
+    # The last evaluation of the last two is at the end of a stage alone.
+    every, last = evaluations[0], evaluations[-1]
+    due = [
+        updates
+        for updates in evaluations
+        if gradients_due(updates // every, updates, is_regular=updates % every == 0, is_last=updates == last)
+    ]
+    assert due == read
+
+
+def test_gradients_are_read_at_the_end_of_a_stage_that_is_judged():
+    assert gradients_due(0, 200, is_regular=False, is_last=True)
+    assert gradients_due(3, 200, is_regular=True, is_last=True)
+    assert not gradients_due(3, 200, is_regular=True, is_last=False)
+    assert not gradients_due(1, 200, is_regular=False, is_last=False)
+
+
+@pytest.mark.parametrize(("number", "kept"), [(0, 0), (1, 1), (2, 2), (3, 3), (5, 3), (8, 2), (9, 3), (40, 10)])
+def test_a_part_of_a_micro_batch(number, kept):
+    numbers = np.arange(number)
+    part = part_of(numbers)
+    assert len(part) == kept
+    assert set(part) <= set(numbers)
+
+
+def test_streams_are_read_in_the_pass_that_scores_them(monkeypatch):
+    task, view, passes = xlnet_task(), streams(), []
+    expected, plain = read_meters(task, drawn_rows(task, view)), evaluate_streams(task, view, draws=2)
+    predict = task.predict
+    monkeypatch.setattr(task, "predict", lambda *given: passes.append(given) or predict(*given))
+    sums = MeterSums(task)
+    assert evaluate_streams(task, view, draws=2, read=sums.add) == plain
+    assert len(passes) == 2 * view.per_stream
+    assert sums.meters() == pytest.approx(expected)
+
+
+def test_rows_are_read_in_the_pass_that_scores_them(monkeypatch):
+    task, (batch,) = pairs()
+    rows = np.arange(len(batch.targets))
+    monkeypatch.setattr(row_evaluation, "_batches", lambda *given: [replace(batch, output_positions=None, labels=None)])
+    monkeypatch.setattr(task, "mask", lambda *given: batch)
+    sums, view = MeterSums(task), object()
+    plain = evaluate_rows(task, view, None, rows, draws=2)
+    assert evaluate_rows(task, view, None, rows, draws=2, read=sums.add) == plain
+    assert sums.meters() == pytest.approx(read_meters(task, [batch]))
+
+
 # --- runs ---------------------------------------------------------------------------------------------------------------
 
 
@@ -310,9 +374,10 @@ def test_meters_change_nothing(tmp_path):
     assert equal(weights(with_), weights(without))
     read, plain = records(tmp_path / "with"), records(tmp_path / "without")
     assert [{key: record[key] for key in expected} for record, expected in zip(read, plain, strict=True)] == plain
-    last = read[-1]
-    for kind in ("value", "constant", "gradient"):
-        assert {f"{kind}_{name}" for name in ("masked_lm", "own_words", "reply_words")} <= last.keys()
+    last, names = read[-1], ("masked_lm", "own_words", "reply_words")
+    for kind in ("value", "constant"):
+        assert {f"{kind}_{name}" for name in names} <= last.keys()
+    assert {f"gradient_{name}" for name in names} <= read[2].keys()
     assert last["rank_context"] >= 1
     assert lines(last)[-1].startswith("vectors: masked token rank")
 

@@ -20,6 +20,7 @@ from ramify.inference.base import TOKENS
 from ramify.inference.common_footing import WINDOW, CommonFooting, FootingScores, LogProbabilities
 from ramify.models.base import decode_parts
 from ramify.nn import counter_rng
+from ramify.tasks.base import Readings
 from ramify.tasks.masked_lm import NEXT_SENTENCE, MaskedLM
 
 
@@ -73,8 +74,10 @@ def evaluate_rows(
     draws: int = 1,
     mask_rate: float | None = None,
     progress: Callable[[int], None] | None = None,
+    read: Callable[[Batch, Readings], None] | None = None,
 ) -> RowScores:
-    """Mask the rows `draws` times, seeded by their numbers, and score the predictions. `mask_rate=None` is that of training."""
+    """Mask the rows `draws` times, seeded by their numbers, and score the predictions. `mask_rate=None` is that of training.
+    `read` is given the masked rows of the first draw with their readings."""
     masked = following = Tallied()
     with task.evaluating():
         for batch in _batches(view, collator, rows):
@@ -85,6 +88,8 @@ def evaluate_rows(
                     states, labels = task.masked_states(hidden, part)
                     losses, best = task.head.measure(states, labels)
                     masked += Tallied(float(losses.double().sum()), int((best == labels).sum()), len(labels))
+                    if read is not None and draw == 0:
+                        read(part, task.target_readings(hidden, part, losses))
                     if task.next_head is not None and part.pair_labels is not None:
                         scores = task.next_scores(hidden, part)
                         loss = F.cross_entropy(scores, part.pair_labels, reduction="sum")
@@ -93,12 +98,6 @@ def evaluate_rows(
             if progress is not None:
                 progress(len(batch.targets))
     return RowScores(masked, following)
-
-
-def masked_rows(task: MaskedLM, view: TextRows, collator: RowCollator, rows: Ints) -> Iterator[Batch]:
-    """Batches of the rows with their first draw of masks."""
-    for batch in _batches(view, collator, rows):
-        yield _masked(task, batch.to(task.device), 0, None)
 
 
 def _masked(task: MaskedLM, batch: Batch, draw: int, mask_rate: float | None) -> Batch:

@@ -16,6 +16,7 @@ from ramify.inference.permutation import WordPipeline
 from ramify.inference.row_evaluation import Tallied
 from ramify.inference.streams import StreamPipeline
 from ramify.nn import counter_rng
+from ramify.tasks.base import Readings
 from ramify.tasks.stream_task import StreamTask
 
 LONG_ENOUGH = 4
@@ -45,10 +46,12 @@ def evaluate_streams(
     draws: int = 1,
     memory: int | None = None,
     progress: Callable[[int], None] | None = None,
+    read: Callable[[StreamBatch, Readings], None] | None = None,
 ) -> Tallied:
     """Draw targets `draws` times, seeded by the rows' numbers, and score them from the start of each stream on.
 
-    `rows` bounds the number of rows. `memory` replaces the model's number of remembered states per layer.
+    `rows` bounds the number of rows. `memory` replaces the model's number of remembered states per layer. `read` is
+    given the batches of the first draw with their readings.
     """
     total = Tallied()
     with task.evaluating():
@@ -60,6 +63,8 @@ def evaluate_streams(
                 labels = predicted.targets.labels.flatten()
                 losses, best = task.head.measure(predicted.states, labels)
                 total += Tallied(float(losses.double().sum()), int((best == labels).sum()), len(labels))
+                if read is not None and draw == 0:
+                    read(batch, task.target_readings(predicted, batch, losses))
                 if progress is not None:
                     progress(batch.num_targets)
     return total

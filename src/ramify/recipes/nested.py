@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from ramify.models.agent import AgentConfig
     from ramify.runs.nested_documents.run import NestedRun
     from ramify.runs.tokenizers import TokenizerConfig
+    from ramify.tasks.nested.config import NestedAutoencoderConfig
+    from ramify.training.config import TrainConfig
 
 Updates = Annotated[int, "Number of updates."]
 Limit = Annotated[int, "Stop after this many tokens, in place of --steps (0: after --steps)."]
@@ -50,8 +52,6 @@ def agent(
     from ramify.errors import RamifyError
     from ramify.models.agent import AgentConfig
     from ramify.runs.nested_documents.run import NestedConfig, NestedRun
-    from ramify.tasks.nested.config import NestedAutoencoderConfig
-    from ramify.training.config import TrainConfig
 
     if joint:
         return _run("agent", data, AgentConfig(), steps or JOINT_STEPS, target_tokens, init, tokenizer, seed)
@@ -60,55 +60,21 @@ def agent(
             f"--target-tokens {target_tokens} is for --joint. Set --above-tokens and the tokens of the other stages, or add "
             "--joint."
         )
-    # Chapters of many books make a batch, and vectors of the tokens' own table learn fast.
-    of_units = TrainConfig(
-        units=8,
-        budget=2048,
-        lr=2e-3,
-        warmup=0.05,
-        schedule="cosine",
-        betas=(0.9, 0.98),
-        clip=5.0,
-        lr_scale=((TOKEN_TABLE, 5.0),),
-        undecayed=(TOKEN_TABLE,),
-        evaluate_every=50,
-        checkpoint_every=100,
-    )
-    lowest = TrainConfig(budget=2048, lr=1e-3, warmup=0.05, schedule="cosine", betas=(0.9, 0.98))
-    stages = [(lowest, lowest_tokens)] if not init else []
-    stages += [(of_units, above_tokens), (lowest, decoder_tokens), (replace(of_units, lr=5e-4), all_tokens)]
     if all_tokens and not decoder_tokens:
         raise RamifyError(
             f"--decoder-tokens 0 leaves out the stage before that of --all-tokens {all_tokens}, which needs its decoder. Add "
             "--all-tokens 0, or set --decoder-tokens above 0."
         )
+    lowest, above, everything = _of_tokens(), _of_units(lr=2e-3), _of_units(lr=5e-4)
+    stages = [] if init else [(lowest, lowest_tokens)]
+    stages += [(above, above_tokens), (lowest, decoder_tokens), (everything, all_tokens)]
     while not stages[-1][1]:
         stages.pop()
     run = NestedRun(
         recipe="agent",
         data=data,
-        model=AgentConfig(
-            token_skip=True,
-            compressor_skip="gelu",
-            children_norm=True,
-            mark_scale="root_dim",
-            sibling_product=True,
-            decoder_length="predicted",
-            dropout=0.0,
-            attention_dropout=0.0,
-        ),
-        task=NestedAutoencoderConfig(
-            frozen="sentence",
-            queue=0,
-            scores="cosine",
-            balanced=False,
-            classes_detached=False,
-            classes="children",
-            head="deep",
-            sibling_path=True,
-            coherence=30.0,
-            foreign=5.0,
-        ),
+        model=_improved_model(),
+        task=_improved_task(),
         # An update from one whole document has candidates of that document alone, and undoes what many documents teach.
         view=NestedConfig(whole_documents=False),
         init=init,
@@ -117,6 +83,61 @@ def agent(
         seed=seed,
     )
     return run.sized(init)
+
+
+def _improved_model() -> "AgentConfig":
+    """The additions to the paper's model with which the levels above sentences learn."""
+    from ramify.models.agent import AgentConfig
+
+    return AgentConfig(
+        token_skip=True,
+        compressor_skip="gelu",
+        children_norm=True,
+        mark_scale="root_dim",
+        sibling_product=True,
+        decoder_length="predicted",
+        dropout=0.0,
+        attention_dropout=0.0,
+    )
+
+
+def _improved_task() -> "NestedAutoencoderConfig":
+    """The losses with which the levels above sentences learn, on sentences that stay as they are at first."""
+    from ramify.tasks.nested.config import NestedAutoencoderConfig
+
+    return NestedAutoencoderConfig(
+        frozen="sentence",
+        queue=0,
+        scores="cosine",
+        balanced=False,
+        classes_detached=False,
+        classes="children",
+        head="deep",
+        sibling_path=True,
+        coherence=30.0,
+        foreign=5.0,
+    )
+
+
+def _of_tokens() -> "TrainConfig":
+    """Batches of a number of tokens."""
+    from ramify.training.config import TrainConfig
+
+    return TrainConfig(budget=2048, lr=1e-3, warmup=0.05, schedule="cosine", betas=(0.9, 0.98))
+
+
+def _of_units(*, lr: float) -> "TrainConfig":
+    """Batches of chapters of many books. The vectors of the tokens' own table learn fast."""
+    return replace(
+        _of_tokens(),
+        units=8,
+        lr=lr,
+        clip=5.0,
+        lr_scale=((TOKEN_TABLE, 5.0),),
+        undecayed=(TOKEN_TABLE,),
+        evaluate_every=50,
+        checkpoint_every=100,
+    )
 
 
 TOKEN_TABLE = r"token_skip\.table"
@@ -155,24 +176,13 @@ def _run(
     seed: int,
 ) -> "NestedRun":
     from ramify.runs.nested_documents.run import NestedRun
-    from ramify.training.config import TrainConfig
 
     run = NestedRun(
         recipe=recipe,
         data=data,
         model=model,
         init=init,
-        stages=(
-            TrainConfig(
-                steps=0 if target_tokens else steps,
-                target_tokens=target_tokens,
-                budget=2048,
-                lr=1e-3,
-                warmup=0.05,
-                schedule="cosine",
-                betas=(0.9, 0.98),
-            ),
-        ),
+        stages=(replace(_of_tokens(), steps=0 if target_tokens else steps, target_tokens=target_tokens),),
         tokenizer=_tokenizer(tokenizer),
         seed=seed,
     )

@@ -405,20 +405,28 @@ class MaskedLM(Task[Batch]):
         if self.backbone.reads_context and not batch.null_context:
             context = encode_context(self.backbone, batch, limit)
         losses: dict[str, Tensor] = {}
-        states, rows = [], []
+        parts: dict[str, list[Tensor]] = {}
         for part, hidden in decode_parts(self.backbone, batch, limit, context):
-            for name, loss in self._target_losses(hidden, part, ones).items():
+            nats, _ = self.head.measure(*self.masked_states(hidden, part))
+            read = self.target_readings(hidden, part, nats)
+            for name, loss in read.losses.items():
                 losses[name] = losses.get(name, 0.0) + loss
-            states.append(self.masked_states(hidden, part)[0])
-            if self._predicts_next(part):
-                rows.append(self.backbone.vector(hidden.encoded(part)))
-        vectors = {"masked token": torch.cat(states)} if states else {}
-        if rows:
-            vectors["row"] = torch.cat(rows)
+            for name, part_vectors in read.vectors.items():
+                parts.setdefault(name, []).append(part_vectors)
+        vectors = {name: torch.cat(part_vectors) for name, part_vectors in parts.items()}
         if context is not None:
             vectors["context"] = context
             if self._teaches_vectors(batch):
                 losses |= self._vector_losses(context, batch, ones)
+        return Readings(losses, self._constants(batch), vectors)
+
+    def target_readings(self, hidden: Hidden, batch: Batch, nats: Float[Tensor, " masked"]) -> Readings:
+        """The readings of targets whose masked tokens have these losses. They leave out what vectors of nodes predict."""
+        weights = self._label_weights(batch, len(nats), nats.dtype)
+        losses = {MASKED_LM: (nats * weights).sum()} | self._next_loss(hidden, batch, 1.0)
+        vectors = {"masked token": self.masked_states(hidden, batch)[0]}
+        if self._predicts_next(batch):
+            vectors["row"] = self.backbone.vector(hidden.encoded(batch))
         return Readings(losses, self._constants(batch), vectors)
 
     def _constants(self, batch: Batch) -> dict[str, Constant]:
@@ -494,10 +502,14 @@ class MaskedLM(Task[Batch]):
     def _target_losses(self, hidden: Hidden, batch: Batch, divisors: Mapping[str, float]) -> dict[str, Tensor]:
         """The losses of the targets' masked tokens and second segments."""
         losses = {MASKED_LM: self._loss(*self.masked_states(hidden, batch), batch) * (1.0 / divisors[MASKED_LM])}
-        if self._predicts_next(batch) and batch.pair_labels is not None:
-            loss = F.cross_entropy(self.next_scores(hidden, batch), batch.pair_labels, reduction="sum")
-            losses[NEXT_SENTENCE] = loss * (self.config.next_sentence / divisors[NEXT_SENTENCE])
-        return losses
+        return losses | self._next_loss(hidden, batch, divisors.get(NEXT_SENTENCE, 1.0))
+
+    def _next_loss(self, hidden: Hidden, batch: Batch, divisor: float) -> dict[str, Tensor]:
+        """The loss of second segments; none for rows of one."""
+        if not self._predicts_next(batch) or batch.pair_labels is None:
+            return {}
+        loss = F.cross_entropy(self.next_scores(hidden, batch), batch.pair_labels, reduction="sum")
+        return {NEXT_SENTENCE: loss * (self.config.next_sentence / divisor)}
 
     def masked_states(self, hidden: Hidden, batch: Batch) -> tuple[Float[Tensor, "masked dim"], Int[Tensor, " masked"]]:
         """The states of a corrupted batch's masked tokens, and their labels."""

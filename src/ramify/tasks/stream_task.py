@@ -106,11 +106,17 @@ class StreamTask(Task[StreamBatch], ABC):
 
     def readings(self, batch: StreamBatch, phase: str, state: State | None, shared: Any) -> Readings:
         predicted = self.predict(batch, state)
-        losses = self._losses(predicted, batch, dict.fromkeys(self.counts(batch, phase), 1.0))
+        nats, _ = self.head.measure(predicted.states, predicted.targets.labels.flatten())
+        return self.target_readings(predicted, batch, nats)
+
+    def target_readings(self, predicted: Predicted, batch: StreamBatch, nats: Float[Tensor, " target"]) -> Readings:
+        """The readings of predictions with these losses."""
         labels, weights = predicted.targets.labels.flatten(), predicted.targets.weight.flatten()
+        further = self.further_constants(batch)
+        losses = {self.name: (nats * weights).sum()} | self.further_losses(predicted, batch, dict.fromkeys(further, 1.0))
         constants = {self.name: Frequencies.of(labels, weights, self.backbone.config.vocab_size)}
         vectors = {"predicted token": predicted.states[weights > 0]}
-        return Readings(losses, constants | self.further_constants(batch), vectors, predicted.state)
+        return Readings(losses, constants | further, vectors, predicted.state)
 
     def further_constants(self, batch: StreamBatch) -> dict[str, Constant]:
         """The best constant predictions of the further losses."""

@@ -13,11 +13,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ramify.batching.batch import AnyBatch
+from ramify.batching.samplers import Numbers
 from ramify.metrics.ranking import auroc
 from ramify.metrics.vectors import effective_rank, spread
 from ramify.models.base import State
 from ramify.nn.modes import untouched
-from ramify.tasks.base import Readings, Task
+from ramify.tasks.base import MAIN, Readings, Task
 from ramify.tasks.constants import Constant
 from ramify.training.phases import PhaseOptimizer, learn_only
 
@@ -59,34 +60,34 @@ def read_meters(task: Task[Any], batches: Iterable[AnyBatch]) -> dict[str, float
 
     A loss has the weight of training. Batches have the order in which a state goes from one to the next.
     """
-    totals = {phase.name: _Totals() for phase in task.phases}
+    sums = [MeterSums(task, phase.name) for phase in task.phases]
     with untouched(task, task.device), task.evaluating():
         for batch in batches:
             if not batch.num_targets:
                 continue
-            shared, states = None, {name: total.state for name, total in totals.items()}
-            for place, (phase, total) in enumerate(totals.items()):
-                if not place:
-                    shared = task.shared(batch, states[phase])
-                total.add(task.counts(batch, phase), task.readings(batch, phase, states[phase], shared))
+            shared = task.shared(batch, sums[0].state)
+            for phase in sums:
+                phase.add(batch, task.readings(batch, phase.phase, phase.state, shared))
     meters: dict[str, float] = {}
-    for place, (phase, total) in enumerate(totals.items()):
-        meters |= total.meters(f"_{phase}" if place else "")
+    for phase in sums:
+        meters |= phase.meters()
     return meters
 
 
-class _Totals:
-    """The sums of the readings of one phase."""
+class MeterSums:
+    """The sums of the readings of one phase, from which its meters follow."""
 
-    def __init__(self) -> None:
+    def __init__(self, task: Task[Any], phase: str = MAIN) -> None:
+        self.task = task
+        self.phase = phase
         self.losses: dict[str, float] = {}
         self.counts: dict[str, float] = {}
         self.constants: dict[str, Constant] = {}
         self.vectors: dict[str, list[Tensor]] = {}
         self.state: State | None = None
 
-    def add(self, counts: Mapping[str, float], readings: Readings) -> None:
-        self.state = readings.state
+    def add(self, batch: AnyBatch, readings: Readings) -> None:
+        self.state, counts = readings.state, self.task.counts(batch, self.phase)
         for name, loss in readings.losses.items():
             constant = readings.constants[name]
             self.losses[name] = self.losses.get(name, 0.0) + float(loss)
@@ -98,7 +99,9 @@ class _Totals:
             if room > 0:
                 kept.append(vectors[:room].float().cpu())
 
-    def meters(self, ending: str) -> dict[str, float]:
+    def meters(self) -> dict[str, float]:
+        """The meters by their names in a record. Those of phases after the first end with the name of the phase."""
+        ending = "" if self.phase == self.task.phases[0].name else f"_{self.phase}"
         meters: dict[str, float] = {}
         for name, count in self.counts.items():
             if count:
@@ -128,6 +131,20 @@ class TrainingBatch:
     divisors: Callable[[Mapping[str, float]], dict[str, float]]
     """The divisors of losses from their counts in the micro-batch."""
     autocast: Callable[[], AbstractContextManager[None]]
+
+
+def gradients_due(evaluation: int, updates: int, *, is_regular: bool, is_last: bool) -> bool:
+    """Whether gradients are read at an evaluation of a stage, after so many `updates` and regular evaluations.
+
+    Reading takes as long as several updates, so it is done at the regular evaluations 1, 2, 4, 8 …, and at the last one if the
+    stage was long enough to be judged.
+    """
+    return (is_regular and evaluation.bit_count() == 1) or (is_last and updates >= LEAST_UPDATES)
+
+
+def part_of(examples: Numbers) -> Numbers:
+    """About a quarter of a micro-batch, but at least two of its examples, from which gradients are read."""
+    return examples[:: min(4, max(1, len(examples) // 2))]
 
 
 def read_gradients(task: Task[Any], phases: Sequence[PhaseOptimizer], training: TrainingBatch) -> dict[str, float]:

@@ -92,6 +92,15 @@ class Stage(Generic[ViewT]):
             return is_due(step, every)
         return every > 0 and epochs // every > before // every
 
+    def evaluations(self, progress: Progress, epochs: float) -> int:
+        """The number of regular measurements of the stage so far, after this many `epochs`."""
+        every = self.config.evaluate_every
+        if every == 0:
+            return 0
+        if self.config.evaluate_unit == "updates":
+            return progress.step // every - progress.first_step // every
+        return int(epochs // every)
+
     def mean_step_weight(self, seed: int, world_size: int) -> float:
         """The mean weight of a step over the first epoch: the constant that divides the loss (W in the specification)."""
         # Updates continue across epochs, so an epoch may end within one. Only ranks wait for each other at its end.

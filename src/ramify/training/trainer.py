@@ -166,7 +166,8 @@ class Trainer:
                 phase.set_rate(share, progress.epoch)
             self.task.updates, self.task.share_done = progress.step, share
             with activity("first step") if progress.step == first else nullcontext():
-                batches = [self._draw(stage, next(micro_batches), sampler.epoch, micro) for micro in range(config.accumulate)]
+                chosen = [(next(micro_batches), sampler.epoch) for _ in range(config.accumulate)]
+                batches = [self._draw(stage, *examples, micro) for micro, examples in enumerate(chosen)]
                 state = self.state
                 record = self.train_step(phases, batches, self.step_weights[number])
             progress.step += 1
@@ -180,8 +181,15 @@ class Trainer:
             measured = stage.dev is not None and (due or done)
             if measured:
                 record |= self._evaluate(stage)
-                record |= self._read_gradients(phases, number, batches, state)
-                record[meters.UPDATES] = progress.step - progress.first_step
+                updates = progress.step - progress.first_step
+                record[meters.UPDATES] = updates
+                evaluation = stage.evaluations(progress, sampler.epochs_done)
+                if meters.gradients_due(evaluation, updates, is_regular=due, is_last=done):
+                    examples, epoch = chosen[0]
+                    # A state belongs to all rows of a batch.
+                    few = meters.part_of(examples) if self.state is None else examples
+                    batch, share = self._draw(stage, few, epoch, 0), len(few) / max(1, len(examples))
+                    record |= self._read_gradients(phases, number, batch, share, state)
             record["progress"] = share
             if measured:
                 self._warn_of_problems(record)
@@ -354,10 +362,11 @@ class Trainer:
         return scores
 
     def _read_gradients(
-        self, phases: list[PhaseOptimizer], number: int, batches: Sequence[AnyBatch], state: State | None
+        self, phases: list[PhaseOptimizer], number: int, batch: AnyBatch, share: float, state: State | None
     ) -> dict[str, float]:
-        """The meters of the first micro-batch of an update, which began with this state. The first rank reads them."""
-        batch, config = batches[0], self.stages[number].config
+        """The meters of this share of the first micro-batch of an update, which began with this state. The first rank reads
+        them."""
+        config = self.stages[number].config
         if not self.accelerator.is_main_process or not batch.num_targets:
             return {}
         # The weight of a step counts all micro-batches.
@@ -366,7 +375,9 @@ class Trainer:
             batch,
             state,
             seed=self._seed(FORWARD, 0),
-            divisors=lambda counts: {name: self._divisor(name, count, weight) for name, count in counts.items()},
+            divisors=lambda counts: {
+                name: self._divisor(name, count / share, weight) * share for name, count in counts.items()
+            },
             autocast=lambda: self.accelerator.autocast(),
         )
         return meters.read_gradients(self.task, phases, training)

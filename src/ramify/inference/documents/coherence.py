@@ -162,7 +162,7 @@ def intruder_measures(held: HeldOut, number: int, most: int, advance: Advance) -
         if task.config.marks != "none":
             marks = torch.zeros_like(shown).index_copy(0, batch.child_slot, torch.from_numpy(marked).to(task.device))
             told = np.bincount(row, marked, minlength=stop - start).astype(np.float64)
-        shares = task.replaced_share(number, held.items[number], shown, batch.rows, marks)
+        shares, _ = task.replaced_children(number, held.items[number], shown, batch.rows, marks)
         judged.add(shares.double().cpu().numpy(), drawn.share, told, batch.counts)
         advance(stop - start)
     return {"coherence_mse.other_documents": judged.measure()}

@@ -348,7 +348,7 @@ def drawn_measures(
                     labels = rows.slots.index_select(0, masked)
                     _, best = task.mlm_head.measure(task.masked_states(encoded, draws)[hidden], labels)
                     tokens.add(batch, masked.cpu().numpy(), best.cpu().numpy(), floors)
-                shares = task.replaced_share(level, encoded.items, draws.replaced_slots, rows.rows, draws.segments)
+                shares, _ = task.replaced_children(level, encoded.items, draws.replaced_slots, rows.rows, draws.segments)
                 marked = np.full(len(rows.counts), math.nan)
                 if draws.segments is not None:
                     is_marked = draws.segments.index_select(0, rows.child_slot).cpu().numpy()

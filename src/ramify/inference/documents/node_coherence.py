@@ -185,4 +185,5 @@ def _batch(
 def _shares(
     task: NestedAutoencoder, level: int, items: torch.Tensor, batch: LevelBatch, segments: torch.Tensor | None
 ) -> NDArray[np.float64]:
-    return task.replaced_share(level, items, batch.slots, batch.rows, segments).double().cpu().numpy()
+    shares, _ = task.replaced_children(level, items, batch.slots, batch.rows, segments)
+    return shares.double().cpu().numpy()

@@ -24,7 +24,7 @@ from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
 from ramify.inference.fill_mask import MaskFiller
-from ramify.inference.row_evaluation import evaluate_rows, masked_rows, spread_rows
+from ramify.inference.row_evaluation import evaluate_rows, spread_rows
 from ramify.models.bert import BertConfig
 from ramify.progress import activity
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
@@ -37,7 +37,7 @@ from ramify.runs.running_text import RowDevConfig, RunningTextRun
 from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.training.config import TrainConfig
-from ramify.training.meters import read_meters
+from ramify.training.meters import MeterSums
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage
 
@@ -116,11 +116,14 @@ class PreparedRows(PreparedLanguageModel):
         numbers = spread_rows(view, config.rows)
 
         def measure() -> dict[str, float]:
-            measured = evaluate_rows(task, view, collator, numbers, draws=config.draws, mask_rate=config.mask_rate)
+            sums = MeterSums(task)
+            measured = evaluate_rows(
+                task, view, collator, numbers, draws=config.draws, mask_rate=config.mask_rate, read=sums.add
+            )
             record = {"dev_loss": measured.masked.summary()["loss"]}
             if measured.next_sentence.count:
                 record[DEV_NEXT_SENTENCE] = measured.next_sentence.summary()["accuracy"]
-            return record | read_meters(task, masked_rows(task, view, collator, numbers))
+            return record | sums.meters()
 
         return measure
 

@@ -14,7 +14,7 @@ from ramify.batching.views.streams import StreamConfig, StreamInput, StreamRow, 
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
-from ramify.inference.stream_evaluation import drawn_rows, evaluate_streams, held_out_streams
+from ramify.inference.stream_evaluation import evaluate_streams, held_out_streams
 from ramify.inference.streams import StreamPipeline
 from ramify.models.base import StreamModelConfig
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
@@ -26,7 +26,7 @@ from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
 from ramify.tasks.permutation_lm import PermutationLMConfig
 from ramify.tasks.stream_task import StreamTask, StreamTaskConfig
 from ramify.tokenizer import Tokenizer
-from ramify.training.meters import read_meters
+from ramify.training.meters import MeterSums
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage, stream
 
@@ -76,8 +76,9 @@ class PreparedStreams(PreparedLanguageModel):
         view = held_out_streams(self.task, text, run.view, seed=run.seed)
 
         def measure() -> dict[str, float]:
-            loss = evaluate_streams(self.task, view, rows=config.rows, draws=config.draws).summary()["loss"]
-            return {"dev_loss": loss} | read_meters(self.task, drawn_rows(self.task, view, config.rows))
+            sums = MeterSums(self.task)
+            scores = evaluate_streams(self.task, view, rows=config.rows, draws=config.draws, read=sums.add)
+            return {"dev_loss": scores.summary()["loss"]} | sums.meters()
 
         return measure
 

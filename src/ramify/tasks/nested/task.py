@@ -549,17 +549,6 @@ class NestedAutoencoder(Task[DocumentBatch]):
         states = self.backbone.encoder(level).states(items, slots, rows)
         return self.predictor(level)(states, items, slots, rows, masked, centre)
 
-    def replaced_share(
-        self,
-        level: int,
-        items: Float[Tensor, "item dim"],
-        slots: Int[Tensor, " slot"],
-        rows: Rows,
-        segments: Int[Tensor, " slot"] | None,
-    ) -> Float[Tensor, " row"]:
-        """The share of replaced children that the checker of a level of children sees in each row."""
-        return self.replaced_children(level, items, slots, rows, segments, slots[:0])[0]
-
     def replaced_children(
         self,
         level: int,
@@ -567,14 +556,15 @@ class NestedAutoencoder(Task[DocumentBatch]):
         slots: Int[Tensor, " slot"],
         rows: Rows,
         segments: Int[Tensor, " slot"] | None,
-        probed: Int[Tensor, " probe"],
+        probed: Int[Tensor, " probe"] | None = None,
     ) -> tuple[Float[Tensor, " row"], Float[Tensor, " probe"] | None]:
-        """As `replaced_share`, and the log-odds that the children in the slots `probed` were replaced, which carry the second
-        segment vector; None if no head of the level has learned them."""
+        """The share of replaced children that the checker of a level of children sees in each row, and the log-odds that the
+        children in the slots `probed` were replaced, which carry the second segment vector; None without these, or if no head
+        of the level has learned them."""
         encoder = self.backbone.encoder(level)
         states = encoder.states(items, slots, rows, segments)
         shares = self.checkers[level](encoder.row_vectors(states, slots, rows))
-        if self.foreign_heads is None or level == 0:
+        if self.foreign_heads is None or level == 0 or probed is None:
             return shares, None
         return shares, self.foreign_heads[level - 1](states.index_select(0, probed))
 
