@@ -333,6 +333,18 @@ def test_an_option_that_a_checkpoint_leaves_out_may_be_on(name):
     assert wanted.adapted_to(saved) == replace(config(**ALL), dropout=0.3)
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_options_of_trained_levels_stay(name):
+    """They may be added to a model of its lowest level alone, whose vectors they do not change."""
+    plain, own = config(), config(**{name: ALL[name]})
+    alone, with_option = plain.with_levels(["sentence"]), own.with_levels(["sentence"])
+    own.check_options(Checkpoint("here", Path(), own))
+    own.check_options(Checkpoint("here", Path(), alone))
+    for wanted, saved in ((own, plain), (plain, own), (plain, with_option)):
+        with pytest.raises(RamifyError, match=rf"model\.{name}=.* which --init here has trained with model\.{name}="):
+            wanted.check_options(Checkpoint("here", Path(), saved))
+
+
 def test_a_backbone_starts_with_its_statistics(tmp_path):
     saved, own = fitted(ALL), task(ALL)
     save_tensors(tmp_path / "model.safetensors", own_tensors(saved))

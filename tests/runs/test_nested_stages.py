@@ -3,6 +3,8 @@
 import os
 import shutil
 import signal
+from contextlib import nullcontext
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,8 +14,10 @@ from safetensors.torch import load_file, save_file
 
 import ramify
 from fixtures import built
-from fixtures.nested import SMALL_RUN, books
+from fixtures.nested import SMALL_RUN, books, levels_of
 from ramify.batching.document_batch import Role
+from ramify.batching.levels import DocumentRows
+from ramify.batching.views.documents import Documents, LevelInput
 from ramify.errors import RamifyError
 from ramify.recipes import RECIPES
 from ramify.runs import execute
@@ -116,7 +120,7 @@ def test_batches_of_units_are_accumulated(store, sentences, tmp_path):
 @pytest.mark.parametrize("after", [3, 6, 10])
 def test_stopped_and_resumed_runs_are_equal_to_the_bit(store, tmp_path, after):
     """In every stage, and with the vectors that are kept."""
-    run = small(store, steps=3, train__evaluate_every="0", model__dropout="0.2")
+    run = small(store, steps=3, train__evaluate_every="0", model__dropout="0.2", task__queue="8")
     execute(run, tmp_path / "straight", cpu=True)
     out = tmp_path / "stopped"
 
@@ -195,6 +199,113 @@ def test_the_best_weights_are_those_of_the_last_stage(store, tmp_path):
     assert progress.best_step > 6
 
 
+def test_a_frozen_level_alone_has_a_queue(store, tmp_path):
+    """While the levels above learn."""
+    prepared, sizes = [], []
+
+    def keep(record):
+        task = prepared[0].task
+        sizes.append([len(task.queue(level)) for level in (1, 2)])
+
+    execute(small(store, steps=2, task__queue="8"), tmp_path / "run", cpu=True, begin=prepared.append, report=keep)
+    assert prepared[0].task.queue(1).vectors.any(), "it was filled"
+    assert sizes[:2] == [[0, 0]] * 2
+    assert [size[1] for size in sizes] == [0] * 8
+    assert 0 < sizes[2][0] <= sizes[3][0] == 8
+    assert sizes[4:] == [[0, 0]] * 4
+
+
+def test_rows_are_built_once(store, tmp_path, monkeypatch):
+    """For train and dev: those of the lowest level, and those of all levels."""
+    prepared, built_rows, of = small(store).prepare(tmp_path), [], DocumentRows.of
+
+    def counted(*arguments, **options):
+        built_rows.append(arguments)
+        return of(*arguments, **options)
+
+    monkeypatch.setattr(DocumentRows, "of", counted)
+    prepared.facts()
+    for number in range(4):
+        prepared.stage(number)
+    assert len(built_rows) == 4
+
+
+def test_a_level_without_examples_is_named(store, tmp_path, sentences):
+    for init in ("", sentences):
+        prepared = small(store, init, view__whole_documents="false").prepare(tmp_path / "none")
+        (warning,) = prepared.warnings([])
+        assert warning.startswith(
+            "No example of training holds a document, so vectors of documents are those of fresh weights."
+        )
+        assert "view.whole_documents=true" in warning
+        assert not small(store, init).prepare(tmp_path / "none").warnings([])
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    """A trained model of all levels with all options."""
+    folder = tmp_path_factory.mktemp("everything")
+    store = built(books(16), folder / "data", split=(0.7, 0.2, 0.1))
+    execute(small(store, steps=1), folder / "run", cpu=True)
+    return folder / "run"
+
+
+def test_added_tokens_that_were_learned_stay_frozen(store, tmp_path, everything):
+    """Below a frozen level above sentences."""
+    run = small(store, everything, steps=1, task__frozen="paragraph", train__lr_scale="[]", train__undecayed="[]")
+    prepared, _ = execute(run.changed({"view.whole_documents": "false"}), tmp_path / "run", cpu=True)
+    saved, later = (load_file(folder / "model.safetensors") for folder in (everything, tmp_path / "run"))
+    skips = [name for name in later if "token_skip" in name]
+    assert prepared.roles == (Role.ABOVE, Role.DECODER, Role.ALL)
+    assert len(skips) == 3
+    frozen = stages.frozen_parameters(prepared.task, Role.ABOVE, 2)
+    assert any("token_skip" in pattern for pattern in frozen)
+    for name in skips:
+        if "table" not in name:
+            assert torch.equal(later[name], saved[name])
+    # The document level came with the start.
+    assert not prepared.warnings([])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"model.mark_scale": "unit"},
+            r"model\.mark_scale=unit changes the levels sentence, .* Set model\.mark_scale=root_dim",
+        ),
+        ({"model.position_scale": "0.5"}, r"model\.position_scale=0\.5 changes .* trained with model\.position_scale=1\.0"),
+        ({"task.head": "gelu"}, r"needs task\.head = 'deep' \(not 'gelu'\)\. Set these values"),
+        ({"task.scores": "plain"}, r"needs task\.scores = 'cosine' \(not 'plain'\)"),
+        ({"task.classes": "all_marks"}, r"needs task\.classes = 'children' \(not 'all_marks'\)"),
+        ({"task.top": "collection"}, r"needs task\.top = 'none' \(not 'collection'\)"),
+        ({"task.checker_layers": "3"}, r"needs task\.checker_layers = 2 \(not 3\)"),
+    ],
+)
+def test_settings_of_trained_levels_stay(store, tmp_path, everything, settings, message):
+    with pytest.raises(RamifyError, match=message):
+        small(store, everything).changed(settings).prepare(tmp_path / "run")
+
+
+@pytest.mark.parametrize("setting", ["vocab_size=60", "kind=bpe", "lowercase=true"])
+def test_a_start_has_its_own_tokenizer(store, sentences, setting):
+    name, value = setting.split("=")
+    with pytest.raises(RamifyError, match=rf"--set tokenizer\.{setting} is for .* Leave tokenizer\.{name} out"):
+        small(store, sentences).changed({f"tokenizer.{name}": value})
+    with pytest.raises(RamifyError, match=rf"--set tokenizer\.{setting} is for"):
+        small(store).changed({f"tokenizer.{name}": value, "init": str(sentences)})
+
+
+@pytest.mark.parametrize(("budget", "is_refused"), [(10, True), (2000, False)])
+def test_batches_of_tokens_hold_two_documents_for_replaced_children(budget, is_refused):
+    """Two documents that fit into a batch together are not enough."""
+    run = RECIPES["agent"]("", joint=True).changed({"task.replacement": "other_document", "task.queue": "0"})
+    view = Documents(levels_of(books(12)), (6, 4, 5), LevelInput(), budget=budget, whole_documents=False)
+    config = replace(run.stages[0], budget=budget)
+    with pytest.raises(RamifyError, match=r"train\.budget=10 makes such batches") if is_refused else nullcontext():
+        run.check_replacement(view, config, 0)
+
+
 def test_roles():
     every = (Role.LOWEST, Role.ABOVE, Role.DECODER, Role.ALL)
     assert stages.roles(None, "", 3) == (Role.ALL,) * 3
@@ -231,11 +342,21 @@ def test_a_start_from_other_levels_is_refused(store, sentences):
     ("settings", "message"),
     [
         (
-            {"task__queue": "8"},
+            {"task__queue": "8", "task__frozen": "none"},
             r"task\.queue=8 adds candidates from earlier weights to batches of train\.units=4.*Set task\.queue=0",
         ),
         ({"train__units": "100"}, r"train\.units=100 is more than the \d+ units of the training documents"),
-        ({"task__replacement": "other_document"}, r"task\.replacement=other_document finds no other document"),
+        (
+            {"task__replacement": "other_document", "task__queue": "8"},
+            r"finds no other document .* and view\.whole_documents=true makes such batches",
+        ),
+        (
+            {"task__replacement": "other_document", "view__whole_documents": "false", "train__units": "1"},
+            r"finds no other document .* and train\.units=1 makes such batches.* train\.units to 3 or more",
+        ),
+        ({"task__autoencoder_distance": "relative"}, r"task\.autoencoder_distance=relative is a ratio .* train\.units=4"),
+        ({"task__frozen": "none"}, r"model\.token_skip=true with task\.frozen=none .* Set task\.frozen=sentence"),
+        ({"task__frozen": "paragraph"}, r"model\.token_skip=true with task\.frozen=paragraph .* Set task\.frozen=sentence"),
     ],
 )
 def test_settings_that_do_not_fit(store, tmp_path, settings, message):

@@ -128,6 +128,22 @@ def test_evaluation_of_chunks_has_the_losses_of_one_graph():
     assert set(sums[0]) <= set(own.loss_names)
 
 
+@pytest.mark.parametrize(
+    ("with_graph", "schedule", "times"), [(True, "joint", 2), (False, "joint", 1), (True, "staged", 1)], ids=str
+)
+def test_chunks_are_encoded_no_more_often_than_needed(with_graph, schedule, times):
+    """Twice for the gradient of the levels above, and once without a gradient or while the lowest level alone learns."""
+    own = task(queue=0, schedule=schedule, without=("mlm_token", "coherence_sentence")).train(with_graph)
+    view, collator = collator_of(own, chunked=True)
+    batch = own.draw(collator(units_of(view)), 3)
+    passes = []
+    own.backbone.encoder(0).states.register_forward_hook(lambda *_: passes.append(torch.is_grad_enabled()))
+    with torch.set_grad_enabled(with_graph):
+        named = gradients(own, batch) if with_graph else own.readings(batch, MAIN, None, None).losses
+    assert named
+    assert len(passes) == times * len(batch.parts)
+
+
 def vectors_of(own, view):
     """The Compressor's vectors of all sentences."""
     collator = DocumentCollator(view.rows, 0, 10_000)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -136,6 +136,27 @@ class Levels:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(level.name for level in self.levels)
+
+    @cached_property
+    def _lowest(self) -> "dict[int, Levels]":
+        return {len(self.levels): self}
+
+    def lowest(self, number: int) -> "Levels":
+        """The lowest levels alone."""
+        if number not in self._lowest:
+            self._lowest[number] = Levels(self.ids, self.levels[:number], self.flattened)
+        return self._lowest[number]
+
+    @cached_property
+    def _rows(self) -> "dict[Any, DocumentRows]":
+        return {}
+
+    def rows(self, longest: Sequence[int], overflow: Overflow, most_tokens: Sequence[int | None]) -> "DocumentRows":
+        """`DocumentRows.of` these levels, which is slow, and so computed once."""
+        key = (tuple(longest), overflow, tuple(most_tokens))
+        if key not in self._rows:
+            self._rows[key] = DocumentRows.of(self, longest, overflow, most_tokens=most_tokens)
+        return self._rows[key]
 
     @property
     def filled(self) -> dict[str, int]:

@@ -128,14 +128,12 @@ class Units(Sampler):
                 f"train.units={number} is more than the {counted(len(self.units), 'unit')} of the training documents. Lower "
                 "train.units, or set it to 0 for batches of train.budget tokens."
             )
-        counts = np.unique(self.trees, return_counts=True)[1]
-        batches = len(self.units) // number
-        least, needed = int(np.minimum(counts, batches).sum()) // batches, -(-number // 2)
+        least, needed = fewest_documents(self.trees, number), -(-number // 2)
         if least < needed:
             raise RamifyError(
                 f"train.units={number} needs units of {counted(needed, 'document')} in every batch, but the "
-                f"{counted(len(counts), 'training document')} can give units of {least} alone. Lower train.units, or set it to "
-                "0 for batches of train.budget tokens."
+                f"{counted(len(np.unique(self.trees)), 'training document')} can give units of {least} alone. Lower "
+                "train.units, or set it to 0 for batches of train.budget tokens."
             )
 
     def own_steps(self, epoch: int) -> list[Numbers]:
@@ -166,6 +164,13 @@ def dealt(trees: Numbers, number: int, random: np.random.Generator) -> list[Numb
     place = random.permutation(len(counts))
     order = np.lexsort((random.random(len(trees)), place[document], counts[document] < batches))
     return [order[start::batches] for start in range(batches)] if len(trees) else []
+
+
+def fewest_documents(trees: Numbers, number: int) -> int:
+    """The number of documents that every batch of `number` units holds at least, however they are `dealt`."""
+    batches = max(1, len(trees) // number)
+    counts = np.unique(trees, return_counts=True)[1]
+    return int(np.minimum(counts, batches).sum()) // batches
 
 
 class Stream(Sampler):

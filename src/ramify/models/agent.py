@@ -174,6 +174,20 @@ class AgentConfig(ModelConfig):
             )
         return replace(saved, **{name: getattr(self, name) for name in (*RATES, *left_out)})
 
+    def check_options(self, checkpoint: Checkpoint) -> None:
+        """Raise `RamifyError` if an option differs from the checkpoint's, and so changes levels that were trained. An option
+        that the checkpoint leaves out has no effect on the vectors of its lowest level."""
+        saved = checkpoint.saved_as(self)
+        for name in OPTIONS:
+            value, trained = getattr(self, name), getattr(saved, name)
+            if value != trained and (len(saved.levels) > 1 or trained != getattr(type(self), name)):
+                needed = f"model.{name}={str(trained).lower()}"
+                raise RamifyError(
+                    f"model.{name}={str(value).lower()} changes the levels {', '.join(saved.levels)}, which --init "
+                    f"{checkpoint.source} has trained with {needed}. Set {needed}, or start from a model of the lowest level "
+                    "alone that leaves the option out."
+                )
+
     def for_vocabulary(self, size: int) -> Self:
         return replace(self, vocab_size=size)
 

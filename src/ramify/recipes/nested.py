@@ -47,8 +47,8 @@ def agent(
 
     The data set holds documents, such as `ramify data build --format book` makes. The model has all levels of the data.
     Sentences are trained first, then the levels above on vectors of sentences that are computed once, then the sentences'
-    decoder on the vectors that these levels read, and at last all levels. The highest level learns from documents that fit into
-    a batch; longer ones need --set view.whole_documents=true. A million tokens of the second stage take about two CPU minutes,
+    decoder on the vectors that these levels read, and at last all levels. Examples are chapters, so the vectors of documents do
+    not learn; --set view.whole_documents=true adds documents. A million tokens of the second stage take about two CPU minutes,
     and of the other stages ten to forty.
 
     Example: ramify train agent --data data/books --init runs/sentences --out runs/agent

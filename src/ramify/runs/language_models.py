@@ -10,6 +10,7 @@ from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.models.base import ModelConfig
 from ramify.runs.base import Prepared, Run, evaluation_command
+from ramify.runs.tokenizers import TRAINED
 from ramify.tokenizer import Tokenizer
 from ramify.training.checkpoints import Progress
 
@@ -26,10 +27,16 @@ class PreparedLanguageModel(Prepared, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModelRun(Run, ABC):
-    """A run of a language model. `--set` may change all of its settings, and the data set determines none."""
+    """A run of a language model. The data set determines none of its settings."""
 
     def check_settings(self, settings: Mapping[str, str]) -> None:
-        return None
+        init = settings.get("init", self.init)
+        for key in (f"tokenizer.{name}" for name in TRAINED if init):
+            if key in settings:
+                raise RamifyError(
+                    f"--set {key}={settings[key]} is for a tokenizer that the run trains, but it takes that of --init {init}. "
+                    f"Leave {key} out."
+                )
 
     def adapt_to_data(self) -> Self:
         return self

@@ -19,6 +19,10 @@ TOKENIZER_BYTES = 64 * 2**20
 """Size of the uniform sample of the training split on which a tokenizer is trained."""
 
 
+TRAINED = ("kind", "vocab_size", "lowercase")
+"""Settings of a tokenizer that is trained."""
+
+
 @dataclass(frozen=True)
 class TokenizerConfig:
     """A tokenizer.json or its directory (`path`), or how to train one on the training split."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramify.batching.forest import Ints
-from ramify.batching.levels import DocumentRows, Levels, Overflow
+from ramify.batching.levels import Levels, Overflow
 from ramify.batching.views.base import UnitView
 from ramify.config import check_fields
 from ramify.errors import RamifyError
@@ -71,7 +71,7 @@ class Documents(UnitView[DocumentExample]):
         limits: list[int | None] = [None] * len(levels.levels)
         if has_documents:
             limits[self.unit] = input.unit_tokens
-        self.rows = DocumentRows.of(levels, longest, input.overflow, most_tokens=limits)
+        self.rows = levels.rows(longest, input.overflow, limits)
         self.budget = budget
         self.divided = divided
         self.examples = self._examples(has_documents and whole_documents)
@@ -106,6 +106,11 @@ class Documents(UnitView[DocumentExample]):
         """The first row of each document, and the row after its last one."""
         documents = self.rows.levels[-1]
         return documents.first_row.tolist(), (documents.first_row + documents.num_rows).tolist()
+
+    @property
+    def num_levels(self) -> int:
+        """The number of levels of which some example has nodes."""
+        return self.unit + 1 + any(example.document_start < example.document_stop for example in self.examples)
 
     @property
     def trees(self) -> Ints:

@@ -11,7 +11,9 @@ import torch
 
 from ramify import hub
 from ramify.batching.document_batch import DocumentCollator, Role
+from ramify.batching.forest import Ints
 from ramify.batching.levels import Divisions, Levels, kinds_of, level_names
+from ramify.batching.samplers import fewest_documents
 from ramify.batching.views.documents import Documents, LevelInput
 from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
@@ -26,7 +28,7 @@ from ramify.runs.language_models import LanguageModelRun, PreparedLanguageModel,
 from ramify.runs.nested_documents import report, scores, stages
 from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
 from ramify.tasks.nested.config import NestedAutoencoderConfig
-from ramify.tasks.nested.task import NestedAutoencoder
+from ramify.tasks.nested.task import MATCHING_ABOVE, NestedAutoencoder
 from ramify.tokenizer import Tokenizer
 from ramify.training.config import TrainConfig
 from ramify.training.meters import VALUE, losses_of, read_meters
@@ -42,7 +44,9 @@ class NestedConfig:
     """flatten: those levels of `model.levels` that the data has. level: all levels of the data, so that parts and books of a
     work are levels, too."""
     whole_documents: bool = True
-    """Whether a document that is longer than a batch is an example of its own, from which the highest level learns."""
+    """Whether documents are examples, from which the highest level learns. A document that is longer than a batch, and every
+    one with `train.units`, is an example beside its chapters. false: chapters alone are read, and the highest level does not
+    learn."""
     document_draws: int = 8
     """Copies of such a document in its batch, each with random draws of its own."""
 
@@ -75,6 +79,8 @@ class PreparedNested(PreparedLanguageModel):
     """The part of the model that learns in each stage."""
     frozen: int
     """The number of levels that are frozen in some stages."""
+    begun: int
+    """The number of levels with weights from `init`."""
 
     def stage(self, number: int) -> Stage[Documents]:
         role, config = self.roles[number], self.run.stages[number]
@@ -83,10 +89,12 @@ class PreparedNested(PreparedLanguageModel):
         freeze = (*config.freeze, *stages.frozen_parameters(self.task, role, self.frozen))
         config = replace(config, freeze=freeze)
         view, collator, vectors = self._data(self.levels, config, role)
-        self.run.check_replacement(view, config)
+        self.run.check_replacement(view, config, self.run.seed + number)
         dev, opened = self._dev_loss(config, role)
 
         def begin() -> None:
+            if self.frozen and role is not Role.ABOVE:
+                self.task.clear_queues()
             if vectors is not None:
                 self._fit_tokens(vectors.open())
             if opened is not None:
@@ -106,9 +114,7 @@ class PreparedNested(PreparedLanguageModel):
         self, levels: Levels, config: TrainConfig, role: Role
     ) -> tuple[Documents, DocumentCollator, FrozenVectors | None]:
         """Examples of documents for a stage, their collator, and the vectors that the collator reads, if any."""
-        if role in stages.ON_LOWEST:
-            levels = replace(levels, levels=levels.levels[: self.frozen])
-        view = self._view(levels, config)
+        view = self._view(levels, config, role)
         sizes = self.task.backbone.config
         padded = sizes.max_children if sizes.padding == "full" else None
         collator = DocumentCollator(
@@ -125,7 +131,9 @@ class PreparedNested(PreparedLanguageModel):
         vectors = FrozenVectors(self.task.backbone, collator, self.store, self.frozen - 1)
         return view, replace(collator, given=self.frozen, vectors=vectors), vectors
 
-    def _view(self, levels: Levels, config: TrainConfig) -> Documents:
+    def _view(self, levels: Levels, config: TrainConfig, role: Role) -> Documents:
+        if role in stages.ON_LOWEST:
+            levels = levels.lowest(self.frozen)
         return Documents(
             levels,
             self.task.backbone.config.max_children[: len(levels.levels)],
@@ -142,7 +150,7 @@ class PreparedNested(PreparedLanguageModel):
             skip.fit(torch.from_numpy(vectors).to(self.task.device))
 
     def facts(self) -> dict[str, Any]:
-        view = self._view(self.levels, self.run.stages[0])
+        view = self._view(self.levels, self.run.stages[0], Role.ALL)
         levels = {
             level.level.name: {
                 "nodes": len(level.level.node),
@@ -174,7 +182,15 @@ class PreparedNested(PreparedLanguageModel):
         return "; ".join([f"{counted(facts['tokens'], 'token')} in {nodes}", *notes, *left, *flat])
 
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
-        return []
+        learned = self.begun
+        for config, role in zip(self.run.stages, self.roles, strict=True):
+            if role is not Role.DECODER:
+                learned = max(learned, self._view(self.levels, config, role).num_levels)
+        return [
+            f"No example of training holds a {name}, so vectors of {name}s are those of fresh weights. Set "
+            "view.whole_documents=true, or leave the level out of model.levels."
+            for name in self.levels.names[learned:]
+        ]
 
     @cached_property
     def dev_levels(self) -> Levels | None:
@@ -223,12 +239,15 @@ class NestedRun(LanguageModelRun):
         if self.task.encoder_only:
             raise RamifyError("task.encoder_only=true leaves no loss to train. Leave it out.")
         roles = stages.roles(self.task.frozen, self.init, len(self.stages))
-        self._check_queue()
+        self._check_units(roles)
         store = training_store(self.data)
         names = self._levels(store)
-        begun = hub.checkpoint(self.init).model.levels if self.init else None
-        if begun is not None:
+        begun = None
+        if self.init:
+            checkpoint = hub.checkpoint(self.init)
+            begun = checkpoint.model.levels
             names = continued(begun, self.model.levels, names, self.init)
+            self.model.check_options(checkpoint)
         frozen = stages.frozen_levels(self.task.frozen, names, begun)
         tokenizer = tokenizer_of(self.tokenizer, self.init, store, out, seed=self.seed)
         tokenizer.require(("mask",), "agent")
@@ -237,30 +256,53 @@ class NestedRun(LanguageModelRun):
         levels = Levels.open(store, tokenizer, model.levels, store.split("train"))
         if not len(levels.ids):
             raise RamifyError(f"{self.data} has no text in its training documents. Choose other data.")
-        return PreparedNested(self, store, self._task(model, tokenizer, begun), levels, roles, frozen)
+        task = self._task(model, tokenizer, begun)
+        self._check_tokens(task, frozen)
+        return PreparedNested(self, store, task, levels, roles, frozen, len(begun or ()))
 
-    def _check_queue(self) -> None:
-        """Raise `RamifyError` for a queue beside batches of units: its vectors are of earlier weights, and easy to tell from
-        those of the batch."""
-        if self.task.queue and (number := max(stage.units for stage in self.stages)):
+    def _check_units(self, roles: Sequence[Role]) -> None:
+        """Raise `RamifyError` for settings that do not fit batches of units."""
+        task, number = self.task, max(stage.units for stage in self.stages)
+        if task.queue and number and task.frozen is None:
+            # Vectors of earlier weights are easy to tell from those of the batch.
             raise RamifyError(
-                f"task.queue={self.task.queue} adds candidates from earlier weights to batches of train.units={number}, which "
-                "have enough of their own. Set task.queue=0."
+                f"task.queue={task.queue} adds candidates from earlier weights to batches of train.units={number}, which "
+                "have enough of their own. Set task.queue=0, or task.frozen."
+            )
+        chunked = any(stage.units and role is Role.ALL for stage, role in zip(self.stages, roles, strict=True))
+        if chunked and task.autoencoder and task.autoencoder_distance == "relative":
+            raise RamifyError(
+                f"task.autoencoder_distance=relative is a ratio of means over all rows, but batches of train.units={number} "
+                "are learned in chunks. Set task.autoencoder_distance=squared, or train.units=0."
             )
 
-    def check_replacement(self, view: Documents, config: TrainConfig) -> None:
-        """Raise `RamifyError` if no batch of a stage holds a second document from which children could be replaced."""
-        if self.task.replacement != "other_document" or self.task.queue or len(view.rows.levels) == 1:
-            return
-        if config.units:
-            alone = bool(view.apart.any())
-        else:
-            costs = [view.costs[view.trees == tree].min() for tree in np.unique(view.trees)]
-            alone = sum(sorted(costs)[:2]) > config.budget or len(costs) < 2
-        if alone:
+    def _check_tokens(self, task: NestedAutoencoder, frozen: int) -> None:
+        """Raise `RamifyError` if tokens are added to vectors that no stage standardizes."""
+        skip = task.backbone.encoder(0).token_skip
+        if skip is not None and not skip.is_fitted and frozen != 1:
             raise RamifyError(
-                "task.replacement=other_document finds no other document in batches of a single one, and task.queue=0 holds "
-                "none. Set task.replacement=any, or view.whole_documents=false and train.units to 2 or more."
+                f"model.token_skip=true with task.frozen={self.task.frozen or 'none'} adds tokens to vectors that are not "
+                f"standardized: this happens when {task.names[1]} is frozen. Set task.frozen={task.names[1]}, or "
+                "model.token_skip=false, or start from a model (--init) that was trained so."
+            )
+
+    def check_replacement(self, view: Documents, config: TrainConfig, seed: int) -> None:
+        """Raise `RamifyError` if a batch of a stage holds a single document, so that no child could be replaced from another.
+        Batches of tokens are those of the first epoch, which the seed determines."""
+        queued = self.task.queue and self.task.frozen is None
+        if self.task.replacement != "other_document" or queued or len(view.rows.levels) == 1:
+            return
+        if view.apart.any():
+            cause = "view.whole_documents=true"
+        elif config.units:
+            cause = f"train.units={config.units}" if fewest_documents(view.trees, config.units) < 2 else ""
+        else:
+            batches = token_budget(view, config, seed).steps(0)
+            cause = f"train.budget={config.budget}" if _any_of_one_document(view.trees, batches) else ""
+        if cause:
+            raise RamifyError(
+                f"task.replacement=other_document finds no other document in batches of a single one, and {cause} makes such "
+                "batches. Set task.replacement=any, or view.whole_documents=false and train.units to 3 or more."
             )
 
     def _levels(self, store: Store) -> tuple[str, ...]:
@@ -281,6 +323,12 @@ class NestedRun(LanguageModelRun):
         backbone = model.build()
         task = NestedAutoencoder(backbone, tokenizer, self.input, self.task)
         if begun is not None:
+            saved = hub.saved_config(self.init)
+            assert saved is not None
+            above = MATCHING_ABOVE if len(begun) > 1 else ()
+            highest = ("top",) if len(begun) == backbone.depth else ()
+            task.matching = (*task.matching, *above, *highest)
+            hub.check_settings(task, saved, f"--init {self.init}")
             added = (name for name in hub.own_tensors(task) if task.level_of(name) >= len(begun))
             task.optional = (*task.optional, *added)
             hub.start_from(task, hub.checkpoint(self.init).tensors, self.init)
@@ -299,11 +347,18 @@ class NestedRun(LanguageModelRun):
         return report.parts(request)
 
 
+def _any_of_one_document(trees: Ints, batches: Sequence[Ints]) -> bool:
+    """Whether the examples of some batch are all of one document. `trees`: the document of each example."""
+    starts = np.cumsum([0, *map(len, batches)])[:-1]
+    documents = trees[np.concatenate(batches)]
+    return bool((np.minimum.reduceat(documents, starts) == np.maximum.reduceat(documents, starts)).any())
+
+
 def continued(begun: tuple[str, ...], wanted: tuple[str, ...], levels: tuple[str, ...], init: str) -> tuple[str, ...]:
     """The levels of a run that starts from a model with the levels `begun`: those, or more above them.
 
-    `wanted` are those of the model's settings, and `levels` those that the data has among them. Raises `RamifyError` if the
-    data lacks one.
+    `wanted` are those of the model's settings, and `levels` those that the data has among them. If a run adds no level, nodes
+    fill levels that the data lacks. Raises `RamifyError` if it adds some, and the data lacks one below them.
     """
     if begun == wanted:
         return begun

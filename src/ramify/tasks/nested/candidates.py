@@ -34,7 +34,8 @@ class CandidateSettings(Settings):
     per_class: bool = False
     """Whether losses above the tokens are divided by the logarithm of the number of classes, which depends on the batch."""
     queue: int = 1024
-    """The number of earlier vectors per level that are further classes in training, without a gradient."""
+    """The number of earlier vectors per level that are further classes in training, without a gradient. With a frozen level,
+    only that level has a queue, while the levels above learn."""
 
     def check_candidates(self) -> None:
         check_not_negative(self, "queue")
@@ -141,6 +142,10 @@ class Queue(nn.Module):
     def latest(self, dtype: torch.dtype) -> Float[Tensor, "vector dim"]:
         """The vectors that the queue holds now. Later ones do not change the copy."""
         return self.vectors[: len(self)].to(dtype, copy=True)
+
+    def clear(self) -> None:
+        self.filled.zero_()
+        self.next.zero_()
 
     @torch.no_grad()
     def add(self, vectors: Float[Tensor, "row dim"], rows: LevelBatch) -> None:

@@ -43,10 +43,8 @@ def draw_collection(documents: LevelBatch, places: int, config: MaskSettings, ra
 class MaskedDocuments:
     """The cross-entropy of every masked document, given the other documents of its row."""
 
-    config: MaskSettings
     encoder: CollectionEncoder
     predictor: ChildPredictor
-    vector_distance: float
 
     def value(
         self,
@@ -54,17 +52,14 @@ class MaskedDocuments:
         classes: Classes,
         centre: Float[Tensor, " dim"] | None,
         draws: CollectionDraws,
-        divisor: float,
+        scale: float,
     ) -> Float[Tensor, ""]:
-        """The weighted sum over all masked documents, divided by `divisor`."""
-        config, slots, rows = self.config, draws.masked_slots, draws.rows
+        """The weighted sum over all masked documents, times `scale`."""
+        slots, rows = draws.masked_slots, draws.rows
         states = self.encoder.states(items, slots, rows)
         predictions = self.predictor(states, items, slots, rows, draws.masked, centre)
-        labels = draws.slots.index_select(0, draws.masked)
-        weights = (config.mlm / divisor, self.vector_distance / divisor)
-        return self.predictor.loss(predictions, classes, labels, config.classes, *weights)
+        return self.predictor.loss(predictions, classes, draws.slots.index_select(0, draws.masked), scale)
 
     def constant(self, classes: Classes, draws: CollectionDraws) -> Constant:
         """The loss of the best constant prediction."""
-        config, labels = self.config, draws.slots.index_select(0, draws.masked)
-        return self.predictor.constant(classes, labels, config.classes, config.mlm, self.vector_distance)
+        return self.predictor.constant(classes, draws.slots.index_select(0, draws.masked))

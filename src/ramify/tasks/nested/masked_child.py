@@ -83,6 +83,11 @@ class ChildPredictor:
     """The map of the sibling path."""
     space: CosineSpace | None
     """The space of predictions, if scores are cosines."""
+    kind: ClassKind
+    """The candidates above the tokens."""
+    weight: float
+    distance_weight: float
+    """The weight of what the way back from the space learns."""
 
     def __call__(
         self,
@@ -111,32 +116,28 @@ class ChildPredictor:
         predictions: Float[Tensor, "masked dim"],
         classes: Classes,
         labels: Int[Tensor, " masked"],
-        kind: ClassKind,
-        weight: float,
-        distance_weight: float,
+        scale: float,
     ) -> Float[Tensor, ""]:
-        """The weighted sum over masked children above the tokens. The way back from a space of cosines learns beside it, with a
-        weight of its own."""
+        """The weighted sum over masked children above the tokens, times `scale`. The way back from a space of cosines learns
+        beside it."""
         right = labels
         chosen = classes
-        if kind == "children":
+        if self.kind == "children":
             chosen, right = classes.without_marks(), labels - NUM_MARKS
-        loss = chosen.loss(predictions, right, self.space).sum() * weight
-        if self.space is None or not distance_weight:
+        loss = chosen.loss(predictions, right, self.space).sum() * (self.weight * scale)
+        if self.space is None or not self.distance_weight:
             return loss
         vectors = F.embedding(labels, classes.vectors).detach()
         distance = relative_distance(vectors, self.space.restore(predictions.detach()))
-        return loss + distance * (distance_weight * len(labels))
+        return loss + distance * (self.distance_weight * scale * len(labels))
 
-    def constant(
-        self, classes: Classes, labels: Int[Tensor, " masked"], kind: ClassKind, weight: float, distance_weight: float
-    ) -> Several:
+    def constant(self, classes: Classes, labels: Int[Tensor, " masked"]) -> Several:
         """The loss of the best constant prediction, in the unit of `loss`."""
-        if kind == "children":
-            choice = classes.without_marks().constant(labels - NUM_MARKS, marks=0, weight=weight)
+        if self.kind == "children":
+            choice = classes.without_marks().constant(labels - NUM_MARKS, marks=0, weight=self.weight)
         else:
-            choice = classes.constant(labels, weight=weight)
-        distance = 0.0 if self.space is None else distance_weight
+            choice = classes.constant(labels, weight=self.weight)
+        distance = 0.0 if self.space is None else self.distance_weight
         return Several((choice, mean_distance(F.embedding(labels, classes.vectors), distance * len(labels))))
 
 
@@ -168,8 +169,6 @@ class MaskedChildren(LevelLoss):
     predictors: tuple[ChildPredictor, ...]
     """One predictor per level."""
     head: VocabularyHead
-    vector_distance: float
-    """The weight of what the way back from a space of cosines learns."""
 
     def count(self, rows: LevelBatch, draws: LevelDraws) -> float:
         return float(len(draws.masked))
@@ -184,13 +183,11 @@ class MaskedChildren(LevelLoss):
         if encoded.classes is None:
             weights = torch.ones(labels.shape, device=labels.device, dtype=precise(states.dtype))
             return self.head.loss(states, labels, weights) * (config.mlm * scale)
-        weights = (config.mlm * scale, self.vector_distance * scale)
-        return predictor.loss(states, encoded.classes, labels, config.classes, *weights)
+        return predictor.loss(states, encoded.classes, labels, scale)
 
     def constant(self, level: LevelPass) -> Constant:
         encoded, config = level.encoded, self.config
         labels = encoded.rows.slots.index_select(0, level.draws.masked)
         if encoded.classes is None:
             return Frequencies.of(labels, torch.full(labels.shape, config.mlm), len(self.head.bias))
-        predictor = self.predictors[encoded.level]
-        return predictor.constant(encoded.classes, labels, config.classes, config.mlm, self.vector_distance)
+        return self.predictors[encoded.level].constant(encoded.classes, labels)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,22 @@ FIRST_LEVELS = {
 """Lists of modules, and the level of children to which the first module of each belongs. The others follow in order."""
 
 
+@dataclass(frozen=True)
+class FirstPass:
+    """A part of a batch, encoded without a graph."""
+
+    before: Tensor
+    """The state of the random generator before the pass."""
+    vectors: Float[Tensor, "row dim"]
+    """Those of the highest rows."""
+    encoded: EncodedLevel | None
+    """The lowest level, if losses read it, and have no graph."""
+
+
+MATCHING_ABOVE = ("scores", "classes", "head", "ends")
+"""Settings of the losses above the tokens, with which the weights of their levels belong together."""
+
+
 class NestedAutoencoder(Task[DocumentBatch]):
     """Learn the vectors of every level. From every level above the tokens its children are reconstructed, and the share of its
     replaced children is judged; on every level below the highest, masked children are predicted from their siblings."""
@@ -71,6 +87,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
     """Nodes of other data, and the levels that learned in the course of another run."""
     optional = ("centres", "reconstruction_spaces", "mlm_spaces", "sibling_paths", "foreign_heads", "collection.states.norm")
     """Modules that depend on settings, and start without an effect or anew."""
+    matching = ("checker_layers", "checker_width")
     backbone: Agent
     config: NestedAutoencoderConfig
     input: LevelInput
@@ -147,9 +164,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
         config, is_predicted = self.config, self.backbone.config.decoder_length == "predicted"
         return (
             Reconstruction(config, self.reconstruction_head, self.ends, self.reconstruction_spaces),
-            MaskedChildren(
-                config, tuple(map(self.predictor, range(self.backbone.depth))), self.mlm_head, config.vector_distance
-            ),
+            MaskedChildren(config, tuple(map(self.predictor, range(self.backbone.depth))), self.mlm_head),
             Coherence(config, self.checkers),
             AutoencoderDistance(config, self.share_done),
             *((PredictedLength(config),) if is_predicted else ()),
@@ -239,10 +254,15 @@ class NestedAutoencoder(Task[DocumentBatch]):
         return draw_collection(batch.levels[-1], places, self.config, random).to(batch.device)
 
     def queue(self, level: int) -> Queue:
-        """The queue of a level above the tokens and below the highest."""
+        """The queue of a level above the tokens and below the highest. With a frozen level, only that level's queue is filled,
+        in batches of its vectors."""
         queue = self.queues[level - 1]
         assert isinstance(queue, Queue)
         return queue
+
+    def clear_queues(self) -> None:
+        for level in range(1, len(self.queues) + 1):
+            self.queue(level).clear()
 
     # --- one update --------------------------------------------------------------------------------------------------
 
@@ -291,24 +311,33 @@ class NestedAutoencoder(Task[DocumentBatch]):
             yield losses
             self._watch(losses)
             return
-        # Frozen levels have no gradient.
-        two_phase = (batch.chunks or self.config.upper == "two_phase") and self.active[0] < batch.lowest
-        drawn, vectors = [], []
-        with torch.no_grad():
-            for part in batch.parts:
-                drawn.append(generator_state(batch.device))
-                vectors.append(self.backbone(part).nodes[-1])
-        leaf = torch.cat(vectors).requires_grad_(two_phase)
-        sums = self.level_losses(batch, leaf, divisors, record)
-        if sums:
-            yield sums
-        for part, before, given in zip(batch.parts, drawn, grads_of(leaf, vectors), strict=True):
-            named = self._part_losses(part, before, given, divisors, record, learns=batch.chunks)
+        sums: dict[str, Tensor] = {}
+        for named in self._passes_of_parts(batch, divisors, record):
             if named:
                 yield named
             sums |= {name: sums.get(name, 0.0) + value.detach() for name, value in named.items()}
         if batch.chunks:
             self._watch(sums)
+
+    def _passes_of_parts(
+        self, batch: DocumentBatch, divisors: Mapping[str, float], record: LevelRecord | None
+    ) -> Iterator[dict[str, Tensor]]:
+        """The losses of each backward pass of a batch in parts."""
+        low, high = self.active
+        if high <= batch.lowest:
+            # No level reads the vectors of the parts.
+            for part in batch.parts:
+                yield self.level_losses(part, None, divisors, record)
+            return
+        # Frozen levels have no gradient.
+        two_phase = (batch.chunks or self.config.upper == "two_phase") and low < batch.lowest
+        learns = batch.chunks and low == 0
+        first = [self._first_pass(part, learns=learns) for part in batch.parts]
+        vectors = [one.vectors for one in first]
+        leaf = torch.cat(vectors).requires_grad_(two_phase)
+        yield self.level_losses(batch, leaf, divisors, record)
+        for part, one, given in zip(batch.parts, first, grads_of(leaf, vectors), strict=True):
+            yield self._part_losses(part, one, given, divisors, record, learns=learns)
 
     def _as_role(self, role: Role) -> AbstractContextManager[None]:
         """Prepare the encoders for batches from which a part of the model learns."""
@@ -320,26 +349,37 @@ class NestedAutoencoder(Task[DocumentBatch]):
             case Role.ALL | Role.ABOVE:
                 return nullcontext()
 
+    def _first_pass(self, part: DocumentBatch, *, learns: bool) -> FirstPass:
+        """Encode a part without a graph. `learns`: it has losses of its own."""
+        is_last = not torch.is_grad_enabled()
+        before = generator_state(part.device)
+        with torch.no_grad():
+            encoded = self.encode(part, 0, None) if learns else None
+            vectors = self.backbone(part).nodes[-1] if encoded is None else encoded.parents
+        return FirstPass(before, vectors, encoded if is_last else None)
+
     def _part_losses(
         self,
         part: DocumentBatch,
-        before: Tensor,
+        first: FirstPass,
         given: Tensor | None,
         divisors: Mapping[str, float],
         record: LevelRecord | None,
         *,
         learns: bool,
     ) -> dict[str, Tensor]:
-        """The losses of a part, which is encoded once more with the draws that follow the state `before`: those of its own, if
-        it `learns`, and the product with the gradient that its vectors are given."""
+        """The losses of a part: those of its own, if it `learns`, and the product with the gradient that its vectors are given.
+        It is encoded once more where losses have a graph."""
         losses: dict[str, Tensor] = {}
         if not learns and given is None:
             return losses
-        # The same dropout as in the first pass.
-        with restored_generator(self.device, before):
-            encoded = self.encode(part, 0, None) if learns else None
-            vectors = self.backbone(part).nodes[-1] if encoded is None else encoded.parents
-        if encoded is not None and self.active[0] == 0:
+        encoded, vectors = first.encoded, first.vectors
+        if encoded is None:
+            # The same dropout as in the first pass.
+            with restored_generator(self.device, first.before):
+                encoded = self.encode(part, 0, None) if learns else None
+                vectors = self.backbone(part).nodes[-1] if encoded is None else encoded.parents
+        if encoded is not None:
             losses |= self._encoded_losses(part, encoded, part.draws[0], divisors, record)
         if given is not None:
             losses["encoder"] = (vectors * given).sum()
@@ -388,6 +428,9 @@ class NestedAutoencoder(Task[DocumentBatch]):
         low, high = self.active
         losses: dict[str, Tensor] = {}
         fresh: list[tuple[Queue, Tensor, LevelBatch]] = []
+        is_queued = self.config.frozen is None
+        if batch.given and vectors is not None:
+            fresh.append((self.queue(batch.given), vectors, batch.levels[batch.given - 1]))
         for number, (rows, draws) in enumerate(zip(batch.levels[batch.given :], batch.draws, strict=True), batch.given):
             level = batch.lowest + number
             if level >= high:
@@ -399,7 +442,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
                     self._observe(level, vectors)
                 losses |= self._encoded_losses(batch, encoded, draws, divisors, record)
             vectors = encoded.parents
-            if level + 1 <= len(self.queues):
+            if is_queued and level + 1 <= len(self.queues):
                 fresh.append((self.queue(level + 1), vectors, rows))
         if high == self.backbone.depth and self._collection_name in divisors:
             losses |= self._collection_loss(batch, vectors, divisors, record)
@@ -436,10 +479,10 @@ class NestedAutoencoder(Task[DocumentBatch]):
         name, depth = self._collection_name, self.backbone.depth
         self._observe(depth, vectors)
         items, centre, classes = self._candidates(depth, self.collection.states.items(vectors), batch.levels[-1:])
-        loss = MaskedDocuments(self.config, self.collection, self.predictor(depth), self.config.vector_distance)
+        loss = MaskedDocuments(self.collection, self.predictor(depth))
         if record is not None:
             record.add_constant(name, loss.constant(classes, batch.collection))
-        return {name: loss.value(items, classes, centre, batch.collection, max(divisors[name], 1e-12))}
+        return {name: loss.value(items, classes, centre, batch.collection, 1.0 / max(divisors[name], 1e-12))}
 
     # --- one level ---------------------------------------------------------------------------------------------------
 
@@ -482,7 +525,8 @@ class NestedAutoencoder(Task[DocumentBatch]):
         siblings = self.sibling_paths[level - 1] if self.sibling_paths is not None and level > 0 else None
         assert isinstance(head, MaskedChildHead)
         assert siblings is None or isinstance(siblings, NearIdentity)
-        return ChildPredictor(head, siblings, space_of(self.mlm_spaces, level))
+        config, space = self.config, space_of(self.mlm_spaces, level)
+        return ChildPredictor(head, siblings, space, config.classes, config.mlm, config.vector_distance)
 
     def decode(self, encoded: EncodedLevel) -> DecodedLevel:
         """Decode vectors at the places of their true children and marks, as in training."""
