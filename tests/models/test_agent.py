@@ -13,7 +13,7 @@ from ramify.batching.document_batch import BOS, CONT, EOS, JOIN, MASK, NUM_MARKS
 from ramify.errors import RamifyError
 from ramify.inference.documents import decoding
 from ramify.inference.documents.decoding import ChildScores, decode_children, joined
-from ramify.models.agent import AgentConfig, CoherenceChecker, LevelDecoder, LevelEncoder
+from ramify.models.agent import AgentConfig, AgentDecoder, CoherenceChecker, LevelDecoder, LevelEncoder
 from ramify.nn.evolved import EvolvedDecoder, EvolvedEncoder
 from ramify.nn.linear import linear
 from ramify.nn.ragged import Rows
@@ -105,10 +105,11 @@ def vectors_of(level, count, own, seed=0):
     return torch.randn(count, own.backbone.config.dims[level + 1], generator=generator, dtype=torch.float64)
 
 
+@pytest.mark.parametrize("skip", [False, True], ids=["", "skip"])
 @pytest.mark.parametrize("decompressor", ["projected", "literal"])
 @torch.no_grad()
-def test_decompressor_reads_the_vector_at_every_place_and_nothing_else(decompressor):
-    own = task({"decompressor": decompressor})
+def test_decompressor_reads_the_vector_at_every_place_and_nothing_else(decompressor, skip):
+    own = task({"decompressor": decompressor, "decompressor_skip": skip})
     for level in range(3):
         decoder = own.decoder.level(level)
         vectors = vectors_of(level, 4, own)
@@ -117,14 +118,21 @@ def test_decompressor_reads_the_vector_at_every_place_and_nothing_else(decompres
         expected = []
         for vector, length in zip(vectors, lengths, strict=True):
             states = decoder.decompressor.lstm(vector.repeat(length, 1, 1).reshape(length, 1, -1))[0][:, 0]
-            expected.append(states if decoder.out is None else decoder.out(states))
+            states = states if decoder.out is None else decoder.out(states)
+            expected.append(states + decoder.skip.weight @ vector if skip else states)
         torch.testing.assert_close(found, torch.cat(expected), **EXACT)
         dim, vector = own.backbone.config.dims[level : level + 2]
         hidden = (vector if decompressor == "projected" else dim) // 2
         assert decoder.decompressor.lstm.hidden_size == hidden
         assert (decoder.out is None) == (decompressor == "literal")
-        if decompressor == "literal":
+        if decompressor == "literal" and not skip:
             assert found.abs().max() < 1
+
+
+def test_a_decoder_of_sentences_goes_on_as_it_is():
+    decoder = AgentDecoder(replace(task().backbone.config, decompressor_skip=True))
+    is_zero = [not decoder.level(level).skip.weight.any() for level in range(3)]
+    assert is_zero == [True, False, False]
 
 
 def reshaped(own, batch, number, lengths):

@@ -25,9 +25,11 @@ EXACT = {"rtol": 0, "atol": 1e-10}
 ALL = {
     "token_skip": True,
     "compressor_skip": "gelu",
+    "decompressor_skip": True,
     "children_norm": True,
     "mark_scale": "root_dim",
     "position_scale": 0.25,
+    "decoder_position_scale": 0.5,
     "sibling_product": True,
 }
 """Other values than the defaults of all options."""
@@ -226,6 +228,19 @@ def test_texts_have_the_vectors_of_their_rows(padding):
     assert (vectors - compressed).abs().max() > 0.1
 
 
+@pytest.mark.parametrize("decoder", ["parallel", "autoregressive"])
+@torch.no_grad()
+def test_positions_of_the_decoder_are_scaled_above_the_tokens(decoder):
+    own = task({"decoder_position_scale": 0.5, "decoder": decoder}).eval()
+    rows = Rows.build([3])
+    for level, scale in enumerate([1.0, 0.5, 0.5]):
+        read = own.decoder.level(level)
+        x = torch.randn(3, own.backbone.config.dims[level], dtype=torch.float64)
+        expected = read.decoder(x + read.positions(rows.positions) * scale, rows, x, rows)
+        states = read.parallel(x, rows) if decoder == "parallel" else read.after(x, rows, x, rows)
+        torch.testing.assert_close(states, expected, **EXACT)
+
+
 # --- gradients ----------------------------------------------------------------------------------------------------------------
 
 
@@ -260,6 +275,7 @@ def test_every_parameter_of_an_option_learns():
         "encoders.0.token_skip.table",
         *(f"encoders.{level}.compressor_skip.{name}" for level in range(3) for name in ("hidden", "out")),
         *(f"encoders.{level}.states.norm" for level in (1, 2)),
+        *(f"decoder.decoders.{level}.skip" for level in range(3)),
         "collection.states.norm",
     }
     for name in added:

@@ -119,7 +119,7 @@ def test_two_steps_of_each_stage_of_agent(tmp_path):
     store = built(books(20), tmp_path / "data", split=(0.6, 0.3, 0.1))
     settings = {"train.log_every": "1", "train.budget": "60", "tokenizer.vocab_size": "90"}
     run = RECIPES["agent"](str(store.path), steps=2).changed(settings)
-    assert tuple(stage.units for stage in run.stages) == (0, 8, 0, 8)
+    assert tuple(stage.units for stage in run.stages) == (0, 4, 0, 4)
     prepared, progress = execute(run, tmp_path / "run", cpu=True)
     assert progress.step == 8
     assert all(np.isfinite(record["loss"]) for record in read_metrics(tmp_path / "run"))

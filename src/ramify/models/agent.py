@@ -48,7 +48,16 @@ Skip = Literal["none", "linear", "gelu"]
 PER_LEVEL = ("dims", "max_children", "encoder_cells", "decoder_cells")
 """Settings with a size for each level."""
 
-OPTIONS = ("token_skip", "compressor_skip", "children_norm", "mark_scale", "position_scale", "sibling_product")
+OPTIONS = (
+    "token_skip",
+    "compressor_skip",
+    "decompressor_skip",
+    "children_norm",
+    "mark_scale",
+    "position_scale",
+    "decoder_position_scale",
+    "sibling_product",
+)
 """Settings of additions to the paper, which their defaults leave out."""
 
 
@@ -86,6 +95,8 @@ class AgentConfig(ModelConfig):
     compressor_skip: Skip = "none"
     """An addition to the Compressor's final states, from the mean over a row's children. linear: a map of the mean of their
     states. gelu: a map of the mean of hidden units."""
+    decompressor_skip: bool = False
+    """Whether a linear map of the vector is added to the Decompressor's output at every place."""
     children_norm: bool = False
     """Whether the vectors of children above the tokens pass a LayerNorm before the Encoder reads them."""
     mark_scale: Literal["unit", "root_dim"] = "unit"
@@ -93,6 +104,8 @@ class AgentConfig(ModelConfig):
     their dimension, which is the length of normalized children."""
     position_scale: float = 1.0
     """Factor of the Encoder's position vectors above the tokens. Sinusoidal ones have the length sqrt(dim / 2)."""
+    decoder_position_scale: float = 1.0
+    """Factor of the Decoder's position vectors above the tokens."""
     sibling_product: bool = False
     """Whether a child with the second segment vector is read together with its product with the mean of its siblings."""
     dropout: float = 0.1
@@ -120,8 +133,9 @@ class AgentConfig(ModelConfig):
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise RamifyError(f"model.{name} must be at least 0 and below 1, but is {getattr(self, name)}.")
-        if self.position_scale < 0:
-            raise RamifyError(f"model.position_scale must not be negative, but is {self.position_scale}.")
+        for name in ("position_scale", "decoder_position_scale"):
+            if getattr(self, name) < 0:
+                raise RamifyError(f"model.{name} must not be negative, but is {getattr(self, name)}.")
         if self.causal_cells and self.decoder == "autoregressive":
             raise RamifyError(
                 "model.causal_cells=true is for model.decoder=parallel. Leave it out: autoregressive cells are causal."
@@ -369,17 +383,23 @@ class LevelDecoder(nn.Module):
         self.decompressor = BiLSTM(vector, hidden)
         self.out = Linear(self.decompressor.out_dim, dim) if projected or self.decompressor.out_dim != dim else None
         self.positions = _positions(config, self.places, dim)
+        self.position_scale = config.decoder_position_scale if level else 1.0
         causal = self.autoregressive or config.causal_cells
         self.decoder = _decoder(config, dim, config.decoder_cells[level], causal=causal)
         self.length = Linear(vector, self.places) if config.decoder_length == "predicted" else None
         """Scores of 1 to `places` places."""
+        self.skip = Linear(vector, dim, bias=False) if config.decompressor_skip else None
+        if level == 0 and self.skip is not None:
+            # A decoder of sentences that was learned without it goes on as it is.
+            nn.init.zeros_(self.skip.weight)
 
     def decompress(self, vectors: Float[Tensor, "row vector"], rows: Rows) -> Float[Tensor, "slot dim"]:
         """The Decompressor reads a row's vector at every place, and nothing else."""
         number = torch.arange(len(rows), device=vectors.device)
         repeated = torch.repeat_interleave(number, rows.lengths, output_size=rows.total)
         x = self.decompressor(F.embedding(repeated, vectors), rows)
-        return x if self.out is None else self.out(x)
+        x = x if self.out is None else self.out(x)
+        return x if self.skip is None else x + F.embedding(repeated, self.skip(vectors))
 
     def all_places(self, count: int, device: torch.device) -> Rows:
         """Rows of every place that a node can have."""
@@ -387,7 +407,7 @@ class LevelDecoder(nn.Module):
 
     def parallel(self, decompressed: Float[Tensor, "slot dim"], rows: Rows) -> Float[Tensor, "slot dim"]:
         """Write all children at once. The decompressed rows are the decoder's input, and stand for an encoder's output."""
-        x = decompressed + self.positions(rows.positions)
+        x = decompressed + self.positions(rows.positions) * self.position_scale
         return self.decoder(dropout(x, self.dropout, self.training), rows, decompressed, rows)
 
     def after(
@@ -398,7 +418,7 @@ class LevelDecoder(nn.Module):
         decompressed_rows: Rows,
     ) -> Float[Tensor, "slot dim"]:
         """Write each child after the one before it, `previous`. The decompressed rows stand for an encoder's output."""
-        x = previous + self.positions(rows.positions)
+        x = previous + self.positions(rows.positions) * self.position_scale
         return self.decoder(dropout(x, self.dropout, self.training), rows, decompressed, decompressed_rows)
 
 

@@ -65,7 +65,7 @@ def agent(
     _check_stages(stage_tokens, joint=joint, target_tokens=target_tokens, starts_trained=bool(init))
     if joint:
         return _run("agent", data, AgentConfig(), steps or JOINT_STEPS, target_tokens, init, tokenizer, seed)
-    lowest, above, everything = _of_tokens(), _of_units(lr=2e-3), _of_units(lr=5e-4)
+    lowest, above, everything = _of_tokens(512), _of_units(lr=2e-3), _of_units(lr=5e-4)
     stages = [] if init else [(lowest, lowest_tokens)]
     stages += [(above, above_tokens), (lowest, decoder_tokens), (everything, all_tokens)]
     while not stages[-1][1]:
@@ -129,10 +129,13 @@ def _improved_model() -> "AgentConfig":
     from ramify.models.agent import AgentConfig
 
     return AgentConfig(
+        max_children=(SENTENCE_PLACES, *AgentConfig().max_children[1:]),
         token_skip=True,
-        compressor_skip="gelu",
+        compressor_skip="linear",
+        decompressor_skip=True,
         children_norm=True,
         mark_scale="root_dim",
+        decoder_position_scale=0.1,
         sibling_product=True,
         decoder_length="predicted",
         dropout=0.0,
@@ -158,18 +161,18 @@ def _improved_task() -> "NestedAutoencoderConfig":
     )
 
 
-def _of_tokens() -> "TrainConfig":
+def _of_tokens(budget: int = 2048) -> "TrainConfig":
     """Batches of a number of tokens."""
     from ramify.training.config import TrainConfig
 
-    return TrainConfig(budget=2048, lr=1e-3, warmup=0.05, schedule="cosine", betas=(0.9, 0.98))
+    return TrainConfig(budget=budget, lr=1e-3, warmup=0.05, schedule="cosine", betas=(0.9, 0.98))
 
 
 def _of_units(*, lr: float) -> "TrainConfig":
     """Batches of chapters of many books. The vectors of the tokens' own table learn fast."""
     return replace(
         _of_tokens(),
-        units=8,
+        units=4,
         lr=lr,
         clip=5.0,
         lr_scale=((TOKEN_TABLE, 5.0),),
@@ -178,6 +181,9 @@ def _of_units(*, lr: float) -> "TrainConfig":
         checkpoint_every=100,
     )
 
+
+SENTENCE_PLACES = 32
+"""Longer sentences are cut into several rows: a vector gives back few of the tokens of a long row."""
 
 TOKEN_TABLE = r"token_skip\.table"
 """Matches the name of the table of tokens' vectors that are added to a sentence's vector."""
@@ -201,7 +207,8 @@ def agent_sentence(
     from ramify.models.agent import AgentConfig
 
     model = AgentConfig().with_levels(("sentence",))
-    return _run("agent-sentence", data, replace(model, max_children=(32,)), steps, target_tokens, init, tokenizer, seed)
+    model = replace(model, max_children=(SENTENCE_PLACES,))
+    return _run("agent-sentence", data, model, steps, target_tokens, init, tokenizer, seed)
 
 
 def _run(

@@ -31,6 +31,8 @@ UNREAD: dict[str, Any] = {
     "causal_cells": False,
     "decoder_length": "full",
     "decompressor": "projected",
+    "decompressor_skip": False,
+    "decoder_position_scale": 1.0,
     "sibling_product": False,
     "compressor_skip": "none",
 }

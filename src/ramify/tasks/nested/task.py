@@ -116,7 +116,8 @@ class NestedAutoencoder(Task[DocumentBatch]):
         self.sibling_paths = self.foreign_heads = None
         if config.encoder_only:
             return
-        self.optional = (*self.optional, *(f"decoder.decoders.{level}.length" for level in range(depth)))
+        added = (f"decoder.decoders.{level}.{name}" for level in range(depth) for name in ("length", "skip"))
+        self.optional = (*self.optional, *added)
         # Fresh weights are drawn in this order.
         self.decoder = AgentDecoder(sizes)
         form, small = config.head, config.sibling_path
