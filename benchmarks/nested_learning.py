@@ -11,7 +11,9 @@ benchmarks/results/nested_learning.jsonl. Settings are chosen on dev.
 """
 
 import argparse
+import json
 import math
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,12 +50,15 @@ QUERIES = 2_500
 LEAST_CHILDREN = 3
 """Only children of rows with at least so many are looked for: a single sibling is no context."""
 
-ABOVE, SHORT, THAWED = 12_800_000, 6_000_000, 1_000_000
-"""Tokens of the runs that are reported, of those of the ablation, and of the last one, in which all levels learn."""
+ABOVE, REFIT, SHORT, THAWED = 12_800_000, 500_000, 6_000_000, 1_000_000
+"""Tokens of the runs that are reported and of their sentences' decoder, of the runs of the ablation, and of the last one, in
+which all levels learn."""
 
 WITHOUT = {
     "token-skip": "model.token_skip=false train.lr_scale=[] train.undecayed=[]",
     "compressor-skip": "model.compressor_skip=none",
+    "decompressor-skip": "model.decompressor_skip=false",
+    "short-positions": "model.decoder_position_scale=1",
     "sibling-path": "task.sibling_path=false",
     # Both settings keep vectors from collapsing that have no cosine scores.
     "cosine": "task.scores=plain task.balanced=true task.classes_detached=true",
@@ -62,10 +67,15 @@ WITHOUT = {
     "sibling-product": "model.sibling_product=false",
     "children-classes": "task.classes=all_marks",
     "norm-and-scales": "model.children_norm=false model.mark_scale=unit",
-    "units": "train.units=2 train.accumulate=4",
 }
-"""The options that are left out one by one, and the settings that leave them out. *units*: candidates come from two chapters,
-and updates from eight, as otherwise."""
+"""The options that are left out one by one, and the settings that leave them out."""
+
+OF_CHAPTERS = (
+    *(f"{kind}_chapter" for kind in ("reconstruction", "coherence", "autoencoder", "length")),
+    "mlm_paragraph",
+    "foreign_paragraph",
+)
+"""The losses of chapters, which the runs of the ablation leave out: options are judged by paragraphs."""
 
 
 def items() -> list[Item]:
@@ -90,15 +100,16 @@ def items() -> list[Item]:
                 "retrieval": f"{MEASURE} retrieval --run RUN --data DATA/books --minilm DATA/minilm --threads 1",
                 "author": f"{MEASURE} author --run RUN --data DATA/books --minilm DATA/minilm --threads 1",
             }
-        long = f"{above} --above-tokens {ABOVE} --all-tokens 0"
+        long = f"{above} --above-tokens {ABOVE} --decoder-tokens {REFIT} --all-tokens 0"
         plan_.append(Item(f"A-learn-{seed}", f"{long} --seed {seed}", 0.45, scores=scores))
-    # Upper levels alone: without the stage of the sentences' decoder.
+    # Without the stage of the sentences' decoder.
     short = f"{above} --above-tokens {SHORT} --decoder-tokens 0 --all-tokens 0"
+    short += f" --set {shlex.quote(f'task.without={json.dumps(OF_CHAPTERS)}')}"
     dev = {"dev": "ramify evaluate RUN --data DATA/books --split dev --levels paragraph --rows 1500 --json"}
-    plan_ += [Item(f"A-6M-{seed}", f"{short} --seed {seed}", 0.2, scores=dev) for seed in SEEDS]
+    plan_ += [Item(f"A-6M-{seed}", f"{short} --seed {seed}", 0.12, scores=dev) for seed in SEEDS]
     for name, settings in WITHOUT.items():
         changed = " ".join(f"--set {setting}" for setting in settings.split())
-        plan_.append(Item(f"A-without-{name}", f"{short} {changed}", 0.2, scores=dev))
+        plan_.append(Item(f"A-without-{name}", f"{short} {changed}", 0.12, scores=dev))
     thawed = f"agent --data DATA/books --init OUT/A-learn-0 --set task.frozen=null --set train.lr=5e-4 --above-tokens {THAWED}"
     thawed += " --decoder-tokens 0 --all-tokens 0"
     plan_.append(Item("A-thawed", thawed, 0.4, scores={"test": measures}))
@@ -347,7 +358,8 @@ ABLATED: Mapping[str, tuple[str, str]] = {
     "hidden sentence of the same chapter, first ten": ("sentence", "mlm_recall_at_10.nearby"),
     "intruder of the same book, AUROC": ("paragraph", "probing_auroc.same_document"),
 }
-"""The columns of the ablation: level and measure. Options are judged by the first and the third."""
+"""The columns of the ablation: level and measure. Options are judged by the first and the third, those of the decoder by the
+fifth."""
 
 
 def add_ablation(figures: Figures, out: Path) -> None:
