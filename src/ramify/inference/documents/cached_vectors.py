@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,10 @@ class FrozenVectors:
             config.with_levels(config.levels[: self.level + 1]), **UNREAD, **({} if self.level else UNREAD_BY_TOKENS)
         )
         content = hashlib.sha256(rows.content.tobytes()).hexdigest()
-        return hashlib.sha256(json.dumps([__version__, weights, repr(settings), content]).encode()).hexdigest()
+        # An option that a later version adds leaves the vectors of models without it as they are.
+        changed = [field.name for field in fields(settings) if getattr(settings, field.name) != field.default]
+        named = {name: getattr(settings, name) for name in changed}
+        return hashlib.sha256(json.dumps([__version__, weights, named, content]).encode()).hexdigest()
 
     def _skips_without_effect(self) -> list[str]:
         """The modules that add zero to the vectors, and whose other weights depend on the seed alone."""
