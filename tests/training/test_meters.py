@@ -137,6 +137,23 @@ def test_constants_have_the_weights_of_losses():
     assert totals[1] == pytest.approx(totals[0] * 0.5 / math.sqrt(plain.backbone.config.dims[1]))
 
 
+@pytest.mark.parametrize("share", [0.0, 5 / 6])
+def test_constants_follow_scheduled_weights(share):
+    """The weights of the losses of vectors fall to half in five sixths of the training."""
+    task = words_task(task={"vector_loss_schedule": "last_third"})
+    assert "own_words" in task.annealed
+    (batch,) = comments(task)[1]
+    task.share_done = share
+    with task.evaluating(), torch.no_grad():
+        readings = task.readings(batch, MAIN, None, None)
+    task.share_done = 0.0
+    with task.evaluating(), torch.no_grad():
+        first = task.readings(batch, MAIN, None, None)
+    factor = 1.0 if share == 0 else 0.5
+    assert float(readings.losses["own_words"]) == pytest.approx(factor * float(first.losses["own_words"]))
+    assert readings.constants["own_words"].total == pytest.approx(factor * first.constants["own_words"].total)
+
+
 # --- every task ---------------------------------------------------------------------------------------------------------
 
 
@@ -293,7 +310,8 @@ def test_gradient_norms_are_those_of_each_loss_alone(case):
                 if (other == name or other not in counts) and loss.requires_grad:
                     loss.backward(retain_graph=True)
         norm = math.sqrt(sum(float(p.grad.square().sum()) for p in task.parameters() if p.grad is not None))
-        assert found.get(f"gradient_{name}", 0.0) == pytest.approx(norm, rel=1e-5)
+        expected = 0.0 if name in task.annealed else norm
+        assert found.get(f"gradient_{name}", 0.0) == pytest.approx(expected, rel=1e-5)
         for buffer_name, buffer in task.named_buffers():
             buffer.copy_(buffers[buffer_name])
 
@@ -436,6 +454,15 @@ LEARNS = {
 )
 def test_problems(changes, causes):
     assert set(problems(LEARNS | changes)) == causes
+
+
+def test_causes_are_those_of_the_losses_own_vectors():
+    """A level that collapsed is no cause of what another level does not learn."""
+    level = {"value_mlm_page": 3.1, "constant_mlm_page": 3.0, "gradient_mlm_page": 1.0, "rank_page": 20.0, "spread_page": 0.7}
+    texts = problems(LEARNS | level | {"value_a": 3.1, "rank_page": 1.2})
+    assert "effective rank 1.2" in texts["constant_mlm_page"]
+    assert "effective rank" not in texts["constant_a"]
+    assert "Change train.lr" in texts["constant_a"]
 
 
 def test_losses_that_teach_nothing_are_not_judged():

@@ -149,6 +149,7 @@ class MaskedLM(Task[Batch]):
         super().__init__()
         self.config = config or MaskedLMConfig()
         self.divided_by = dict.fromkeys((MASKED_LM, NEXT_SENTENCE, *VECTOR_LOSSES), DIVISORS[self.config.loss_norm])
+        self.annealed = VECTOR_LOSSES if self.config.vector_loss_schedule == "last_third" else ()
         self.backbone = backbone
         self.tokenizer = tokenizer
         self.input = input or TextInput()
@@ -441,7 +442,7 @@ class MaskedLM(Task[Batch]):
         for name, head, bags in self._bags_by_loss():
             if head is not None:
                 words = bags(batch) if self._teaches_vectors(batch) else Bags(none, none, none.double())
-                constants[name] = Frequencies.of(words.piece, words.weight * getattr(config, name), size)
+                constants[name] = Frequencies.of(words.piece, words.weight * self.vector_loss_weight(name), size)
         return constants
 
     def _in_parts(self, batch: Batch) -> bool:

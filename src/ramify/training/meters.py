@@ -170,14 +170,14 @@ def read_gradients(task: Task[Any], phases: Sequence[PhaseOptimizer], training: 
 
 
 def _gradient_norms(task: Task[Any], phase: PhaseOptimizer, training: TrainingBatch, shared: Any) -> dict[str, float]:
-    """The norm of the gradient of each loss that has one.
+    """The norm of the gradient of each loss that has one, but for annealed ones.
 
     A loss of an objective with several backward passes needs all of them alone. The losses of a single pass share its graph.
     """
     parameters = list(phase.parameters.values())
     counts = task.counts(training.batch, phase.name)
     divisors = training.divisors(counts)
-    names = [name for name, count in counts.items() if count]
+    names = [name for name, count in counts.items() if count and name not in task.annealed]
     norms: dict[str, float] = {}
 
     def norm_of(named: Mapping[str, Tensor], name: str) -> None:
@@ -290,36 +290,45 @@ def problems(record: Mapping[str, Any]) -> dict[str, str]:
     updates = record[UPDATES]
     if updates < LEAST_UPDATES or record["progress"] < LEAST_SHARE:
         return {}
-    found: dict[str, str] = {}
-    cause = "Its rate may be too low or too high. Change train.lr, take a larger train.budget, or train longer."
-    for vector in vectors_of(record):
-        if vector.values.get(QUEUE, 0.0) > SEPARABLE:
-            cause = (
-                f"A direction tells new vectors of a {vector.name} from those of the queue (AUROC {vector.values[QUEUE]:.2f}). "
-                "Shorten the queue, or leave it out."
-            )
+    faults: dict[str, str] = {}
+    causes: dict[str, str] = {}
     for vector in vectors_of(record):
         if vector.values[RANK] < LEAST_RANK:
-            cause = (
+            causes[vector.name] = (
                 f"The vectors of each {vector.name} have effective rank {vector.values[RANK]:.1f} and lie "
                 f"{vector.values[SPREAD]:.0%} of their length from their mean, so they tell little apart: they have collapsed. "
                 "Lower train.lr, lengthen train.warmup, or raise the weight of the losses that need them apart."
             )
-            found[f"{RANK}_{vector.name}"] = f"After {updates} updates: {cause}"
-    learned = [loss for loss in losses_of(record) if GRADIENT in loss.values and loss.values[VALUE]]
+            faults[f"{RANK}_{vector.name}"] = f"After {updates} updates: {causes[vector.name]}"
+        elif vector.values.get(QUEUE, 0.0) > SEPARABLE:
+            causes[vector.name] = (
+                f"A direction tells new vectors of a {vector.name} from those of the queue (AUROC {vector.values[QUEUE]:.2f}). "
+                "Shorten the queue, or leave it out."
+            )
+    losses = losses_of(record)
+    learned = [loss for loss in losses if GRADIENT in loss.values and loss.values[VALUE]]
     for loss in learned:
         constant = loss.values.get(CONSTANT)
         if constant is not None and loss.values[VALUE] > (1 - LEAST_GAIN) * constant:
-            found[f"{CONSTANT}_{loss.name}"] = (
+            faults[f"{CONSTANT}_{loss.name}"] = (
                 f"{loss.name} is {loss.values[VALUE]:.4g} on dev after {updates} updates; the best constant prediction has "
-                f"{constant:.4g}, so it has learned next to nothing. {cause}"
+                f"{constant:.4g}, so it has learned next to nothing. {_cause(loss, losses, causes)}"
             )
     strongest = max(learned, key=lambda loss: loss.values[GRADIENT], default=None)
     for loss in learned:
         if strongest is not None and loss.values[GRADIENT] < LEAST_GRADIENT * strongest.values[GRADIENT]:
-            found[f"{GRADIENT}_{loss.name}"] = (
+            faults[f"{GRADIENT}_{loss.name}"] = (
                 f"The gradient of {loss.name} is {loss.values[GRADIENT] / strongest.values[GRADIENT]:.2g} times that of "
                 f"{strongest.name} after {updates} updates, so it teaches next to nothing. Raise its weight, or lower that of "
                 f"{strongest.name}."
             )
-    return found
+    return faults
+
+
+def _cause(loss: Meter, losses: Sequence[Meter], causes: Mapping[str, str]) -> str:
+    """The likely cause of a loss that learns nothing: the fault of the vectors whose name ends its own, or of vectors whose
+    name ends no loss."""
+    for name, cause in causes.items():
+        if loss.name.endswith(f"_{name}") or not any(other.name.endswith(f"_{name}") for other in losses):
+            return cause
+    return "Its rate may be too low or too high. Change train.lr, take a larger train.budget, or train longer."

@@ -142,6 +142,7 @@ class Trainer:
     def _run_stage(self, number: int, start: ResumePoint | None, log: MetricsLog, until: int | None) -> bool:
         """Take the steps of a stage, from its start or a checkpoint on. Returns False if training was stopped from outside."""
         stage, progress, config = self.stages[number], self.progress, self.stages[number].config
+        self.warned.clear()
         phases = self._phases(config)
         if stage.begin is not None:
             with self.accelerator.main_process_first():
@@ -383,7 +384,7 @@ class Trainer:
         return meters.read_gradients(self.task, phases, training)
 
     def _warn_of_problems(self, record: Mapping[str, Any]) -> None:
-        """Warn of the faults that the meters show, once per cause."""
+        """Warn of the faults that the meters show, once per cause and stage."""
         for cause, text in meters.problems(record).items():
             if cause not in self.warned:
                 self.warned.add(cause)

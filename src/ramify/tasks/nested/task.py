@@ -149,6 +149,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
             self.sibling_paths = nn.ModuleList(NearIdentity(dim) for dim in queued)
         if config.foreign:
             self.foreign_heads = nn.ModuleList(ForeignHead(dim) for dim in children)
+        self.annealed = tuple(AutoencoderDistance.name(name) for name in self.names[1:])
         if unknown := set(config.without) - set(self._all_names()):
             raise RamifyError(
                 f"task.without names no loss of this model: {', '.join(sorted(unknown))}. The losses are "
