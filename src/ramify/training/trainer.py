@@ -189,8 +189,8 @@ class Trainer:
                     examples, epoch = chosen[0]
                     # A state belongs to all rows of a batch.
                     few = meters.part_of(examples) if self.state is None else examples
-                    batch, share = self._draw(stage, few, epoch, 0), len(few) / max(1, len(examples))
-                    record |= self._read_gradients(phases, number, batch, share, state)
+                    part = len(few) / max(1, len(examples))
+                    record |= self._read_gradients(phases, number, self._draw(stage, few, epoch, 0), part, state)
             record["progress"] = share
             if measured:
                 self._warn_of_problems(record)
