@@ -30,10 +30,8 @@ from nested_runs import (
     MEASURE,
     NO_DROPOUT,
     SENTENCES,
-    add_author,
-    add_retrieval,
-    add_sick,
     add_table,
+    add_use,
     keep_items,
 )
 from ramify.inference.documents.coherence import error_difference
@@ -316,7 +314,7 @@ def table(arguments: argparse.Namespace) -> None:
     figures = Figures(arguments.commit or commit, arguments.measured or commit, arguments.machine, MEASURE)
     add_levels(figures, arguments.out)
     add_ablation(figures, arguments.out)
-    add_use(figures, arguments.out)
+    add_use(figures, arguments.out, _command, "nested-learn", ("A-sentences", "A-learn-0"), "A-learn-0")
     for row in figures.rows:
         print(f"{row.table:<22} {row.row:<60} {row.column:<26} {row.value} {row.unit} {row.note}")
     if arguments.rows is not None:
@@ -388,17 +386,6 @@ def add_ablation(figures: Figures, out: Path) -> None:
 def shown_value(column: str, measure: Mapping[str, Any]) -> float:
     """The value of a measure, or its ratio to the baseline in columns that say so."""
     return measure["value"] / measure["baseline"] if "/" in column else measure["value"]
-
-
-def add_use(figures: Figures, out: Path) -> None:
-    """Relatedness of sentences, hidden nodes beside MiniLM, and authors of nodes."""
-    for name in ("A-sentences", "A-learn-0"):
-        if sick := found_in(out / name, "sick"):
-            add_sick(figures, "nested-learn-sick", name, sick, _command(name, "sick"))
-    if retrieval := found_in(out / "A-learn-0", "retrieval"):
-        add_retrieval(figures, "nested-learn-retrieval", retrieval, _command("A-learn-0", "retrieval"))
-    if author := found_in(out / "A-learn-0", "author"):
-        add_author(figures, ("nested-learn-author", "nested-learn-growing"), author, _command("A-learn-0", "author"))
 
 
 def main(words: Sequence[str] | None = None) -> None:

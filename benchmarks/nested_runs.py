@@ -419,15 +419,23 @@ def add_author(figures: Figures, tables: tuple[str, str], found: Mapping[str, An
                 figures.add(of_runs, key.replace("_", " "), f"{size}", 100 * value, command, unit="%", digits=2)
 
 
+def add_use(
+    figures: Figures, out: Path, command: Callable[[str, str], str], start: str, of_sentences: Sequence[str], run: str
+) -> None:
+    """Relatedness of sentences of some runs; hidden nodes beside MiniLM and authors of nodes of one `run`. `command`: that of a
+    run's scores. `start`: of the names of the tables."""
+    for name in of_sentences:
+        if sick := found_in(out / name, "sick"):
+            add_sick(figures, f"{start}-sick", name, sick, command(name, "sick"))
+    if retrieval := found_in(out / run, "retrieval"):
+        add_retrieval(figures, f"{start}-retrieval", retrieval, command(run, "retrieval"))
+    if author := found_in(out / run, "author"):
+        add_author(figures, (f"{start}-author", f"{start}-growing"), author, command(run, "author"))
+
+
 def _add_use(figures: Figures, out: Path) -> None:
     """Relatedness of sentences, authors of nodes, and the depth of checkers."""
-    for name in ("A", "B", "C-base", "C-no-sentence-mlm"):
-        if found := found_in(out / name, "sick"):
-            add_sick(figures, "nested-sick", name, found, _command(name, "sick"))
-    if found := found_in(out / "B", "retrieval"):
-        add_retrieval(figures, "nested-retrieval", found, _command("B", "retrieval"))
-    if found := found_in(out / "B", "author"):
-        add_author(figures, ("nested-author", "nested-growing"), found, _command("B", "author"))
+    add_use(figures, out, _command, "nested", ("A", "B", "C-base", "C-no-sentence-mlm"), "B")
     if found := found_in(out / "B", "checker"):
         command = _command("B", "checker")
         for level, own in found.items():

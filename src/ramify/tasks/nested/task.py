@@ -70,7 +70,7 @@ class FirstPass:
     before: Tensor
     """The state of the random generator before the pass."""
     vectors: Float[Tensor, "row dim"]
-    """Those of the highest rows."""
+    """The vectors of the highest rows of the part."""
     encoded: EncodedLevel | None
     """The lowest level, if losses read it, and have no graph."""
 
