@@ -102,7 +102,7 @@ BRIEF = settings(train__log_every=1, train__evaluate_every=2, train__checkpoint_
 WORDS = "--tokenizer tokenizer/wordpiece/tokenizer.json"
 SIZES = {"model__dim": 16, "model__num_heads": 2, "model__ffn_dim": 32}
 TREES = f"{WORDS} {BRIEF} {settings(**SIZES, model__encoder_layers=1, model__decoder_layers=2, train__budget=300)}"
-BERTS = f"{WORDS} {BRIEF} {settings(**SIZES, model__num_layers=2, train__budget=300)}"
+BERTS = f"{WORDS} {BRIEF} {settings(**SIZES, model__num_layers=2, model__position='learned', train__budget=300)}"
 STREAMS = (
     f"--tokenizer tokenizer/capitals/tokenizer.json {BRIEF} "
     f"{settings(**SIZES, model__num_layers=2, model__memory=10, view__streams=2, dev__rows=8)} "

@@ -126,12 +126,12 @@ class Figures:
         p: float | None = None,
         note: str = "",
     ) -> None:
-        """`interval` has the keys low, high and p."""
+        """`interval` has the keys low and high, and p where it is a test against zero."""
 
         def short(number: float) -> Decimal:
             return Decimal(f"{number:.{digits}f}") + 0  # never −0
 
-        p = interval["p"] if interval is not None else p
+        p = interval.get("p") if interval is not None else p
         is_measured = bool(self.measuring) and command.startswith(self.measuring)
         self.rows.append(
             Row(

@@ -111,7 +111,7 @@ CASES = {
         "bert",
         "books",
         "wordpiece",
-        {"size": "base"},
+        {"size": "base", "published": True},
         {
             "tiny": _layers(64, 2, "num_layers") | {"train.budget": "512"},
             "small": _layers(256, 4, "num_layers") | {"model.vocab_size": "16384", "train.budget": "32768"},
@@ -133,7 +133,7 @@ CASES = {
         "agent",
         "books",
         "unigram",
-        {},
+        {"joint": True},
         {
             "tiny": {"model.dims": "[16, 16, 16, 16, 16]", "model.max_children": "[12, 4, 4, 4]", "train.budget": "512"},
             "small": {"train.budget": "8192"},

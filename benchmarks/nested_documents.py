@@ -1,6 +1,7 @@
 """Measure a model of nested documents: meaning of sentences, authors of paragraphs, depth of checkers,
 differences of vectors, and cost.
 
+    python benchmarks/nested_documents.py measures --run RUN --data STORE --items FILE.npz [--levels paragraph,chapter]
     python benchmarks/nested_documents.py sick --run RUN --sick DATA/sick [--minilm DIR]
     python benchmarks/nested_documents.py retrieval --run RUN --data STORE --minilm DIR
     python benchmarks/nested_documents.py author --run RUN --data STORE [--minilm DIR]
@@ -8,7 +9,8 @@ differences of vectors, and cost.
     python benchmarks/nested_documents.py spread --run RUN --data STORE
     python benchmarks/nested_documents.py cost --run RUN --data STORE
 
-Each prints one JSON object. `ramify evaluate` has the measures of reconstruction, masked children and coherence.
+Each prints one JSON object. `measures` prints that of `ramify evaluate --json` and writes the values of all queries to a file
+so that several models can be pooled.
 """
 
 import argparse
@@ -45,10 +47,11 @@ from ramify.batching.levels import DocumentRows, Levels
 from ramify.batching.views.documents import Documents
 from ramify.dataset.store import Store
 from ramify.inference.base import TOKENS
-from ramify.inference.documents.evaluation import held_out
+from ramify.inference.documents.evaluation import ROWS, DocumentScores, evaluate_documents, held_out
 from ramify.inference.documents.masked_children import hidden_children, measure_targets
 from ramify.inference.documents.measures import HeldOut
 from ramify.inference.documents.vectors import EncodedDocuments, encode_documents, read_documents
+from ramify.metrics import vectors as metrics
 from ramify.models.agent import AgentConfig, CoherenceChecker
 from ramify.nn.blocks import TransformerEncoder
 from ramify.nn.ragged import Rows, runs
@@ -111,6 +114,32 @@ def loaded(arguments: argparse.Namespace) -> NestedAutoencoder:
     return task.eval()
 
 
+# --- measures -------------------------------------------------------------------------------------------------------------
+
+
+def measures(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The measures of `ramify evaluate`, and a file with the value of every query of some of them (`items_of`)."""
+    levels = None if arguments.levels is None else arguments.levels.split(",")
+    store = Store.open(arguments.data)
+    scores = evaluate_documents(loaded(arguments), store, arguments.split, rows=arguments.rows, levels=levels)
+    np.savez(arguments.items, **items_of(scores))
+    return {
+        "levels": {level: {name: own.to_json() for name, own in by_name.items()} for level, by_name in scores.levels.items()}
+    }
+
+
+def items_of(scores: DocumentScores) -> dict[str, NDArray[Any]]:
+    """The arrays of ranks, judgements and errors behind measures: LEVEL/MEASURE/ARRAY. Measures that are computed from the same
+    ranks are named by their AUROC."""
+    return {
+        f"{level}/{name}/{array}": values
+        for level, by_name in scores.levels.items()
+        for name, measure in by_name.items()
+        if "three_or_more" not in name and ("auroc" in name or name.startswith("coherence_mse"))
+        for array, values in measure.items.items()
+    }
+
+
 # --- sick -----------------------------------------------------------------------------------------------------------------
 
 
@@ -157,12 +186,12 @@ def retrieval(arguments: argparse.Namespace) -> dict[str, Any]:
         theirs = replace(theirs, more=read_again(held, held.more, minilm, depth - 1))
     for number in range(1, depth):
         targets = hidden_children(held, number, arguments.rows, lambda count: None)
-        own = measure_targets(held, number, targets)
+        own = measure_targets(held, number, targets, held.keys(task.masked_similarity(number), number - 1))
         vectors = theirs.encoded.vectors[number - 1]
         families = [held.children_of(number, row) for row in targets.rows.tolist()]
         means = [vectors[family[family != child]].mean(0) for family, child in zip(families, targets.children.tolist())]
         table = np.stack(means) if means else np.zeros((0, vectors.shape[1]), dtype=np.float32)
-        beside = measure_targets(theirs, number, replace(targets, queries=table, means=table))
+        beside = measure_targets(theirs, number, replace(targets, queries=table, means=table), theirs.pools[number - 1].vectors)
         found[task.names[number]] = {
             name: each.to_json() | {"minilm": beside[name].to_json()["baseline"]} for name, each in own.items()
         }
@@ -317,7 +346,8 @@ def as_nodes(task: NestedAutoencoder, children: Vectors) -> Vectors:
         items = encoder.items(torch.from_numpy(part).flatten(0, 1))
         marks = len(items) - count * size
         slots = torch.cat([marks + torch.arange(count * size).view(count, size), torch.zeros(count, 1, dtype=torch.int64)], 1)
-        found.append(encoder.compress(encoder.states(items, slots.flatten(), rows), rows).numpy())
+        slots = slots.flatten()
+        found.append(encoder.row_vectors(encoder.states(items, slots, rows), slots, rows).numpy())
     return np.concatenate(found)
 
 
@@ -350,7 +380,7 @@ def drawn(task: NestedAutoencoder, store: Store, split: Any, tokens: int, seed: 
             for kind, value in zip(
                 kinds,
                 (
-                    encoder.compress(states, rows.rows).numpy(),
+                    encoder.row_vectors(states, draws.replaced_slots, rows.rows).numpy(),
                     draws.share.numpy(),
                     np.nan_to_num(marked / (2 * np.maximum(rows.counts, 1)), nan=0.125),
                     rows.counts,
@@ -403,23 +433,15 @@ def fitted(
 
 
 def spread(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The mean distance of a level's vectors from their mean, as a share of their mean length, and the effective rank of
-    these differences (Roy and Vetterli 2007)."""
+    """The spread and the effective rank of each level's vectors."""
     task, store = loaded(arguments), Store.open(arguments.data)
     trees = store.evaluation_trees(arguments.split)
     view, collator = read_documents(task.backbone, task.tokenizer, task.input, store, trees)
     encoded = encode_documents(task.backbone, view, collator)
-    found: dict[str, Any] = {}
-    for name, vectors in zip(task.backbone.config.levels, encoded.vectors, strict=True):
-        apart = vectors.astype(np.float64) - vectors.mean(0)
-        share = np.linalg.svd(apart, compute_uv=False) ** 2
-        share = share[share > 0] / share.sum()
-        found[name] = {
-            "rows": len(vectors),
-            "spread": float(np.linalg.norm(apart, axis=1).mean() / np.linalg.norm(vectors, axis=1).mean()),
-            "effective_rank": float(np.exp(-(share * np.log(share)).sum())) if len(share) else 0.0,
-        }
-    return found
+    return {
+        name: {"rows": len(vectors), "spread": metrics.spread(vectors), "effective_rank": metrics.effective_rank(vectors)}
+        for name, vectors in zip(task.backbone.config.levels, encoded.vectors, strict=True)
+    }
 
 
 # --- cost -----------------------------------------------------------------------------------------------------------------
@@ -558,6 +580,7 @@ def cost(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "measures": measures,
     "sick": sick,
     "retrieval": retrieval,
     "author": author,
@@ -582,7 +605,11 @@ def main() -> None:
             own.add_argument("--minilm", type=Path, required=name == "retrieval", help="the directory of all-MiniLM-L6-v2")
         add_options(own)
     sick_, author_, checker_, cost_ = (commands.choices[name] for name in ("sick", "author", "checker", "cost"))
-    retrieval_ = commands.choices["retrieval"]
+    retrieval_, measures_ = (commands.choices[name] for name in ("retrieval", "measures"))
+    measures_.add_argument("--split", default="test")
+    measures_.add_argument("--levels", help="levels that are measured, separated by commas (default: all)")
+    measures_.add_argument("--rows", type=int, default=ROWS, help="rows and queries per level and measure")
+    measures_.add_argument("--items", type=Path, required=True, help=".npz file for the value of every query")
     retrieval_.add_argument("--split", default="test")
     retrieval_.add_argument("--rows", type=int, default=1000, help="hidden nodes per level")
     sick_.add_argument("--sick", type=Path, default=data / "sick", help="the folder with SICK_train.txt and SICK_trial.txt")

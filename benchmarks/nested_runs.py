@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import Figures, Item, carry_out, copy_curve, found_in, print_plan, score_command, train_command
-from raw_scores import adding_runs, reads_runs
+from raw_scores import add_keep, adding_runs, reads_runs
 from rows import current_commit, replace_rows
 
 TEST = ("charles-dickens", "jane-austen", "leo-tolstoy")
@@ -184,16 +184,21 @@ def curve(arguments: argparse.Namespace) -> None:
 
 def keep(arguments: argparse.Namespace) -> None:
     """Add the scores and the dev losses of finished runs to a table, without the models."""
+    keep_items(items(), arguments.out, arguments.to)
+
+
+def keep_items(runs: Sequence[Item], out: Path, table_: Path) -> None:
+    """Add the scores, the curves and the queries (items.npz) of runs to a table."""
     levels = ("token", "sentence", "paragraph", "chapter", "document")
     losses = [f"dev_{kind}_{level}" for kind in ("reconstruction", "mlm", "coherence") for level in levels]
-    with adding_runs(arguments.to) as to:
-        for item in items():
-            source, target = arguments.out / item.name, to / item.name
+    with adding_runs(table_) as to:
+        for item in runs:
+            source, target = out / item.name, to / item.name
             copy_curve(source, target, ("step", "target_tokens", "loss", "dev_loss", *losses))
-            for label in (*item.scores, "curve"):
-                if (source / f"{label}.json").exists():
+            for name in (*(f"{label}.json" for label in (*item.scores, "curve")), "items.npz"):
+                if (source / name).exists():
                     target.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(source / f"{label}.json", target / f"{label}.json")
+                    shutil.copyfile(source / name, target / name)
 
 
 LENGTHS = {"1-5": "1–5", "6-10": "6–10", "11-20": "11–20", "21-31": "21–31", "": "all"}
@@ -382,36 +387,47 @@ def _add_cost(figures: Figures, out: Path) -> None:
     figures.add("nested-cost", row, "peak memory", found["novel"]["peak_mib"], command, unit="MiB", digits=0)
 
 
+def add_sick(figures: Figures, table_: str, row: str, found: Mapping[str, Any], command: str) -> None:
+    for key, value in found.items():
+        if key not in ("pairs", "sentences"):
+            figures.add(table_, row, key.replace("_", " "), value, command, unit="Spearman")
+
+
+def add_retrieval(figures: Figures, table_: str, found: Mapping[str, Any], command: str) -> None:
+    for level, own in found.items():
+        for name, measure in own.items() if level != "notes" else ():
+            if "recall_at_10" in name and measure["count"]:
+                values = {"AGENT": measure["value"], "siblings, own mean": measure["baseline"]}
+                values |= {key: measure.get("others", {}).get(key) for key in ("tfidf",)}
+                values |= {"siblings, MiniLM mean": measure["minilm"], "chance": measure["chance"]}
+                for column, value in values.items():
+                    if value is not None:
+                        row = f"{level}: {name.replace('_', ' ').replace('.', ', ')}"
+                        figures.add(table_, row, column, 100 * value, command, unit="%", digits=2)
+
+
+def add_author(figures: Figures, tables: tuple[str, str], found: Mapping[str, Any], command: str) -> None:
+    """Authors of nodes, and of runs of sentences, in a table each."""
+    of_nodes, of_runs = tables
+    for level in ("paragraph", "chapter"):
+        for key, value in found.get(level, {}).items():
+            if key != "nodes":
+                figures.add(of_nodes, level, key.replace("_", " "), 100 * value, command, unit="%", digits=2)
+    for size, own in found["growing_text"].items():
+        for key, value in own.items():
+            if isinstance(value, float):
+                figures.add(of_runs, key.replace("_", " "), f"{size}", 100 * value, command, unit="%", digits=2)
+
+
 def _add_use(figures: Figures, out: Path) -> None:
     """Relatedness of sentences, authors of nodes, and the depth of checkers."""
     for name in ("A", "B", "C-base", "C-no-sentence-mlm"):
         if found := found_in(out / name, "sick"):
-            command = _command(name, "sick")
-            for key, value in found.items():
-                if key not in ("pairs", "sentences"):
-                    figures.add("nested-sick", name, key.replace("_", " "), value, command, unit="Spearman")
+            add_sick(figures, "nested-sick", name, found, _command(name, "sick"))
     if found := found_in(out / "B", "retrieval"):
-        command = _command("B", "retrieval")
-        for level, own in found.items():
-            for name, measure in own.items() if level != "notes" else ():
-                if "recall_at_10" in name and measure["count"]:
-                    values = {"AGENT": measure["value"], "siblings, own mean": measure["baseline"]}
-                    values |= {key: measure.get("others", {}).get(key) for key in ("tfidf",)}
-                    values |= {"siblings, MiniLM mean": measure["minilm"], "chance": measure["chance"]}
-                    for column, value in values.items():
-                        if value is not None:
-                            row = f"{level}: {name.replace('_', ' ').replace('.', ', ')}"
-                            figures.add("nested-retrieval", row, column, 100 * value, command, unit="%", digits=2)
+        add_retrieval(figures, "nested-retrieval", found, _command("B", "retrieval"))
     if found := found_in(out / "B", "author"):
-        command = _command("B", "author")
-        for level in ("paragraph", "chapter"):
-            for key, value in found.get(level, {}).items():
-                if key != "nodes":
-                    figures.add("nested-author", level, key.replace("_", " "), 100 * value, command, unit="%", digits=2)
-        for size, own in found["growing_text"].items():
-            for key, value in own.items():
-                if isinstance(value, float):
-                    figures.add("nested-growing", key.replace("_", " "), f"{size}", 100 * value, command, unit="%", digits=2)
+        add_author(figures, ("nested-author", "nested-growing"), found, _command("B", "author"))
     if found := found_in(out / "B", "checker"):
         command = _command("B", "checker")
         for level, own in found.items():
@@ -497,10 +513,23 @@ def found_list(folder: Path, label: str) -> list[Mapping[str, Any]]:
     return json.loads(file.read_text()) if file.exists() else []
 
 
+def add_table(commands: Any, call: Callable[[argparse.Namespace], None]) -> None:
+    """Add the command `table` to those of a benchmark."""
+    command = commands.add_parser("table", help=(call.__doc__ or "").partition("\n")[0])
+    command.set_defaults(call=call)
+    command.add_argument("--out", type=Path, required=True, help="folder of the runs, or the table that `keep` wrote")
+    command.add_argument("--rows", type=Path, help="file of rows to write, benchmarks/results/EXPERIMENT.jsonl")
+    command.add_argument("--commit", help="commit of the runs (default: that of the checkout)")
+    command.add_argument("--measured", help="commit of the measurements (default: that of the checkout)")
+    command.add_argument("--machine", default="A", help="key of the hardware in results/machines.toml")
+
+
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    for function in (plan, prepare, run, curve, keep, table, picture):
+    add_keep(commands, keep)
+    add_table(commands, table)
+    for function in (plan, prepare, run, curve, picture):
         own = commands.add_parser(function.__name__, help=(function.__doc__ or "").partition("\n")[0])
         own.set_defaults(call=function)
         if function in (prepare, run, curve):
@@ -513,13 +542,6 @@ def main(words: Sequence[str] | None = None) -> None:
             own.add_argument("--books", type=Path, required=True, help="folder of Standard Ebooks")
         if function is curve:
             own.add_argument("--weights", type=Path, required=True, help="folder of STEP.safetensors")
-        if function is keep:
-            own.add_argument("--to", type=Path, required=True, help="table, benchmarks/scores/nested.parquet")
-        if function is table:
-            own.add_argument("--rows", type=Path, help="file of rows to write, benchmarks/results/nested.jsonl")
-            own.add_argument("--commit", help="commit of the runs (default: that of the checkout)")
-            own.add_argument("--measured", help="commit of the measurements (default: that of the checkout)")
-            own.add_argument("--machine", default="A", help="key of the hardware in results/machines.toml")
         if function is picture:
             own.add_argument("--svg", type=Path, required=True)
     arguments = parser.parse_args(words)

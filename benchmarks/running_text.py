@@ -3,6 +3,7 @@
     python benchmarks/running_text.py plan
     python benchmarks/running_text.py prepare --data DATA --books BOOKS --forum POSTS.jsonl.zst --reddit RS.zst RC.zst
     python benchmarks/running_text.py run --data DATA --out runs/running_text A-xlnet-1
+    python benchmarks/running_text.py time --data DATA
     python benchmarks/running_text.py measure --data DATA --out runs/running_text B-xlnet
     python benchmarks/running_text.py keep --out runs/running_text --to benchmarks/scores/running_text.parquet
     python benchmarks/running_text.py table --out benchmarks/scores/running_text.parquet --rows benchmarks/results/xlnet.jsonl
@@ -11,16 +12,20 @@
 `prepare` makes the data set DATA/text of books (a tree per chapter, books held out whole) and discussions, and the tokenizer of
 all models, DATA/tokenizer.json. `run` carries out the `ramify` commands of the plan, prints them, and skips those whose results
 are already there; the same command continues an interrupted run. The learning rate of each model is the one with the lowest dev
-loss among its runs of group L. `measure` takes the measurements that no `ramify` command offers. `keep` adds what `table` and
-`picture` read to a table.
+loss among its runs of group L or R. `time` times the first updates of experiment M and prints the core-hours of all. `measure`
+takes the measurements that no `ramify` command offers. `keep` adds what `table` and `picture` read to a table.
 """
 
 import argparse
 import hashlib
 import json
+import re
+import resource
+import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -52,8 +57,8 @@ MEMORIES = (0, 64, 128, 384)
 
 MODELS = {
     "xlnet": f"xlnet {STREAMS}",
-    "bert": f"bert {BUDGET}",
-    "roberta": f"roberta {BUDGET}",
+    "bert": f"bert --published {BUDGET}",
+    "roberta": f"roberta --published {BUDGET}",
     "forward": f"xlnet --order forward {STREAMS}",
 }
 """The models of experiment A, each with its own list of learning rates."""
@@ -67,6 +72,88 @@ ABLATION = {
     "next-segment": (f"xlnet --set task.next_segment=1 {STREAMS}", "xlnet"),
 }
 """Experiment E beside BERT and XLNet (K = 6) of A: the recipe, and the model whose learning rate it takes."""
+
+
+TAKE_OFF = 0.2
+"""Nats per masked token below the frequencies of pieces at which a model has left their plateau."""
+RELATIVE = {"model.position": "relative"}
+
+SEARCH: dict[str, dict[str, Any]] = {
+    "learned": {},
+    "sinusoidal": {"model.position": "sinusoidal"},
+    "relative": RELATIVE,
+    "relative-batch-512": RELATIVE | {"train.budget": 512},
+    "relative-batch-1024": RELATIVE | {"train.budget": 1024},
+    "relative-pre": RELATIVE | {"model.norm": "pre"},
+    "relative-masks-30": RELATIVE | {"task.max_predictions": "null", "task.mask_rate": 0.3},
+    "relative-masks-40": RELATIVE | {"task.max_predictions": "null", "task.mask_rate": 0.4},
+    "relative-rate-5e-4": RELATIVE | {"train.lr": "5e-4"},
+    "relative-rate-2e-3": RELATIVE | {"train.lr": "2e-3"},
+    "relative-warm-up-40": RELATIVE | {"train.warmup": 0.4},
+}
+"""Experiment T: which setting makes BERT leave the plateau soonest, one at a time. The rate is 1e-3 after a warm-up of 50 k
+tokens, and then constant, because the runs are the beginnings of longer ones. Masks of dev rows are the same in all runs."""
+
+
+def search_items() -> list[Item]:
+    """The runs of experiment T, with a dev loss after every 125 k tokens. Positions read 1 M tokens, other settings half of
+    it, which is enough to compare them with the beginning of T-relative."""
+    items = []
+    for name, changes in SEARCH.items():
+        between = SHORT * ROW_TOKENS // changes.get("train.budget", ROW_TOKENS) // 8
+        parts = 8 if name in ("learned", "sinusoidal", "relative") else 4
+        settings = {
+            "train.budget": ROW_TOKENS,
+            "train.lr": "1e-3",
+            "train.warmup": 0.4 / parts,
+            "train.schedule": "constant",
+            "train.evaluate_every": between,
+            "train.checkpoint_every": parts * between // 2,
+            "dev.rows": 256,
+            "dev.mask_rate": 0.15,
+        } | changes
+        words = " ".join(f"--set {key}={value}" for key, value in settings.items())
+        common = f"--data DATA/text --tokenizer DATA/tokenizer.json --seed 0 --steps {parts * between}"
+        items.append(Item(f"T-{name}", f"bert --published {common} {words}", 0.006 * parts))
+    return items
+
+
+LEARNED = {
+    "xlnet": (LONG, (0, 1), "xlnet --set model.memory=128 --set train.lr=1e-3"),
+    "bert": (LONG, (0, 1), f"bert {BUDGET} --set train.lr=RATE"),
+    "dae": (LONG, (0,), "xlnet --objective denoising --set model.memory=128 --set train.lr=RATE"),
+    "roberta": (2 * SHORT, (0,), f"roberta {BUDGET} --set train.lr=RATE"),
+    "forward": (2 * SHORT, (0,), f"xlnet --order forward {STREAMS} --set train.lr=1e-3"),
+}
+"""Experiment M, models that have left the plateau: updates of `ROW_TOKENS`, seeds and recipe of each. XLNet has the rate that
+group L chose; the new recipe of BERT, whose rate RoBERTa shares, and DAE have rates of their own, chosen by group R."""
+RATES_OF = {"bert": "bert", "dae": "dae", "roberta": "bert"}
+"""The model of group R whose rate a model of experiment M takes."""
+NEW_RATES = {"bert": ("5e-4", "1e-3", "2e-3"), "dae": RATES}
+
+
+def learned_items() -> list[Item]:
+    """The runs of group R, of 1 M tokens each, and of experiment M. All have a dev loss after every 500 k tokens or fewer."""
+    items = []
+
+    def add(name: str, recipe: str, updates: int, seed: int, between: int, **options: Any) -> None:
+        items.append(
+            Item(
+                name,
+                f"{recipe} --data DATA/text --tokenizer DATA/tokenizer.json --steps {updates} --seed {seed} "
+                f"--set train.evaluate_every={between} --set train.checkpoint_every=244 --set dev.rows=256",
+                0.05 * updates / SHORT,
+                **options,
+            )
+        )
+
+    for model, rates in NEW_RATES.items():
+        for rate in rates:
+            add(f"R-{model}-{rate}", LEARNED[model][2].replace("RATE", rate), SHORT, 0, 61)
+    for model, (updates, seeds, recipe) in LEARNED.items():
+        for seed in seeds:
+            add(f"M-{model}-{seed}", recipe, updates, seed, 244, rate_of=RATES_OF.get(model, ""), scores=_own(model))
+    return items
 
 
 def items() -> list[Item]:
@@ -102,7 +189,7 @@ def items() -> list[Item]:
         found.append(Item(f"B-{name}", f"{recipe} {common} {long} --set dev.rows=256", 0.4, model, scores))
     lm = f"xlnet-lm --set model.memory=96 {common} --steps {2 * SHORT} --seed 0 --set train.lr=RATE {dev}"
     found.append(Item("C-xlnet-lm", lm, 0.15, "xlnet", _own("xlnet-lm")))
-    return found
+    return found + search_items() + learned_items()
 
 
 def _own(model: str) -> dict[str, str]:
@@ -190,12 +277,62 @@ def _trees(store: Any, split: str) -> Iterator[Any]:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    carry_out(items(), arguments.names, arguments.data, arguments.out, lambda model: best_rate(arguments.out, model))
+    """Carry out runs of the plan."""
+    known = {item.name: item for item in items()}
+    for name in arguments.names:
+        carry_out(items(), [name], arguments.data, arguments.out, lambda _, item=known[name]: chosen_rate(arguments.out, item))
 
 
-def best_rate(out: Path, model: str) -> str:
+def best_rate(out: Path, model: str, rates: Sequence[str] = RATES, group: str = "L") -> str:
     """The learning rate with which a model reaches the lowest dev loss in its own terms."""
-    return min(RATES, key=lambda rate: min(dev_losses(out / f"L-{model}-{rate}").values()))
+    return min(rates, key=lambda rate: min(dev_losses(out / f"{group}-{model}-{rate}").values()))
+
+
+def chosen_rate(out: Path, item: Item) -> str:
+    """The learning rate that is filled in for an item; empty if it states its own."""
+    if not item.rate_of:
+        return ""
+    if item.name.startswith("M-"):
+        return best_rate(out, item.rate_of, NEW_RATES[item.rate_of], "R")
+    return best_rate(out, item.rate_of)
+
+
+TIMED_UPDATES = 10, 110
+
+
+def time_updates(arguments: argparse.Namespace) -> None:
+    """Time the first updates of each model of experiment M, and print the core-hours of all its runs and of group R.
+
+    CPU seconds of a short run are subtracted from those of a longer one, so the start does not count for every update.
+    """
+    total, timed = 0.0, {}
+    for item in learned_items():
+        recipe, updates = re.sub(r"--seed \d+|--steps \d+|--set train.lr=\S+", "", item.train), _updates(item)
+        kind = recipe.split(" --data")[0]
+        if kind not in timed:
+            few, many = (_cpu_seconds(f"{recipe} --steps {count}", arguments.data) for count in TIMED_UPDATES)
+            timed[kind] = few, (many - few) / (TIMED_UPDATES[1] - TIMED_UPDATES[0])
+        few, update = timed[kind]
+        hours = (few + update * (updates - TIMED_UPDATES[0])) / 3600
+        total += hours
+        print(f"{item.name}: {updates} updates of {update:.3f} s, {hours:.3f} core-hours", flush=True)
+    print(f"{total:.2f} core-hours of training in total")
+
+
+def _updates(item: Item) -> int:
+    (count,) = re.findall(r"--steps (\d+)", item.train)
+    return int(count)
+
+
+def _cpu_seconds(train: str, data: Path) -> float:
+    """CPU seconds of a training run, its start included."""
+    with tempfile.TemporaryDirectory() as folder:
+        item = Item("timed", train, 0.0)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = shlex.split(train_command(item, data, Path(folder), "1e-3"))
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def dev_losses(folder: Path) -> dict[int, float]:
@@ -219,8 +356,8 @@ TIMED = (128, 256, 512, 1024, 2048, 4096)
 GAINED = 20
 
 MEASURES = {
-    "context": [f"A-{model}-0" for model in MODELS] + ["B-xlnet", "B-dae", "B-bert"],
-    "new_york": ["B-xlnet", "B-dae", "B-bert"],
+    "context": [f"A-{model}-0" for model in MODELS] + ["B-xlnet", "B-dae", "B-bert"] + ["M-xlnet-0", "M-dae-0", "M-bert-0"],
+    "new_york": ["B-xlnet", "B-dae", "B-bert", "M-xlnet-0", "M-dae-0", "M-bert-0"],
     "left": ["A-forward-0"],
     "orders": ["C-xlnet-lm"],
     "memory": ["B-xlnet"],
@@ -240,13 +377,13 @@ def measure(arguments: argparse.Namespace) -> None:
     store = Store.open(arguments.data / "text")
     known = {item.name: item for item in items()}
     for name in arguments.names:
-        if name == "unigram":
-            (arguments.out / name).mkdir(exist_ok=True)
-            found = measure_unigram(store, Tokenizer.load(arguments.data / "tokenizer.json"))
+        if name in WITHOUT_CONTEXT:
+            (arguments.out / name).mkdir(parents=True, exist_ok=True)
+            found = WITHOUT_CONTEXT[name](store, Tokenizer.load(arguments.data / "tokenizer.json"))
             (arguments.out / name / "own.json").write_text(json.dumps(found))
             continue
         item = known[name]
-        rate = best_rate(arguments.out, item.rate_of)
+        rate = chosen_rate(arguments.out, item)
         model = ramify.load(arguments.out / (item.trained or name).replace("RATE", rate))
         for kind, names in MEASURES.items():
             file = arguments.out / name / f"{kind}.json"
@@ -264,11 +401,48 @@ def measure_unigram(store: Any, tokenizer: Any) -> dict[str, float]:
     from ramify.batching.running_text import RunningText
     from ramify.inference.common_footing import CommonFooting
 
-    counts = 1 + np.bincount(RunningText.open(store, tokenizer, "train").ids, minlength=tokenizer.vocab_size)
-    log_shares = np.log(counts / counts.sum())
+    log_shares = _log_shares(store, tokenizer)
     footing = CommonFooting.of(RunningText.open(store, tokenizer, "test"), tokenizer)
     scores = footing.measure(lambda rows, positions: log_shares[rows[np.arange(len(rows)), positions]])
     return {"per_byte": scores.per_byte, "per_token": scores.per_token}
+
+
+def measure_masked_unigram(store: Any, tokenizer: Any) -> dict[str, float]:
+    """The dev loss of the same frequencies, on the masked tokens on which experiment T measures BERT."""
+    import numpy as np
+    import torch
+
+    from ramify.batching.row_batch import RowCollator
+    from ramify.batching.running_text import RunningText
+    from ramify.batching.text_input import TextInput
+    from ramify.batching.views.packed import SentencePairs
+    from ramify.inference.row_evaluation import spread_rows
+    from ramify.models.bert import BertConfig
+    from ramify.nn import counter_rng
+    from ramify.tasks.masked_lm import MaskedLM
+
+    size = TextInput(max_tokens=128, context="none")
+    task = MaskedLM(BertConfig(tokenizer.vocab_size, dim=2, num_heads=1, num_layers=1).build(), tokenizer, size)
+    view = SentencePairs(RunningText.open(store, tokenizer, "dev"), tokenizer, size.max_tokens, layout=size.layout)
+    rows = [view.example(int(number)) for number in spread_rows(view, 256)]
+    batch = RowCollator(size.row_layout(tokenizer).frame, pairs=True)(rows)
+    masked = task.mask(batch, counter_rng.random_bits(torch.from_numpy(batch.source), 0))
+    assert masked.labels is not None
+    losses = -_log_shares(store, tokenizer)[masked.labels.numpy()]
+    return {"loss": float(np.mean(losses)), "count": len(losses)}
+
+
+WITHOUT_CONTEXT = {"unigram": measure_unigram, "masked-unigram": measure_masked_unigram}
+
+
+def _log_shares(store: Any, tokenizer: Any) -> Any:
+    """The logarithms of the shares of the pieces in the training split."""
+    import numpy as np
+
+    from ramify.batching.running_text import RunningText
+
+    counts = 1 + np.bincount(RunningText.open(store, tokenizer, "train").ids, minlength=tokenizer.vocab_size)
+    return np.log(counts / counts.sum())
 
 
 def measure_left(model: Any, store: Any, name: str) -> dict[str, float]:
@@ -544,7 +718,7 @@ def vars_of(interval: Any) -> dict[str, float]:
 def keep(arguments: argparse.Namespace) -> None:
     """Add the scores and the dev losses of finished runs to a table, without the models."""
     with adding_runs(arguments.to) as to:
-        for name in (*(item.name for item in items()), "unigram"):
+        for name in (*(item.name for item in items()), *WITHOUT_CONTEXT):
             source, target = arguments.out / name, to / name
             scores = sorted(source.glob("*.json"))
             scores = [file for file in scores if file.stem in ("own", *MEASURES) or file.stem.startswith("memory-")]
@@ -584,7 +758,17 @@ def table(arguments: argparse.Namespace) -> None:
     """Compute the figures of all results that are there, print them, and write them to the rows of a page."""
     commit, _ = current_commit()
     figures = Figures(arguments.commit or commit, arguments.measured or commit, arguments.machine, f"{MEASURE} ")
-    for add in (_add_rates, _add_footing, _add_context, _add_new_york, _add_orders, _add_memory, _add_ablation):
+    for add in (
+        _add_rates,
+        _add_footing,
+        _add_context,
+        _add_new_york,
+        _add_orders,
+        _add_memory,
+        _add_ablation,
+        _add_search,
+        _add_learned,
+    ):
         add(figures, arguments.out)
     for row in figures.rows:
         print(f"{row.table:<22} {row.row:<40} {row.column:<24} {in_full(row)}")
@@ -710,6 +894,38 @@ def _add_ablation(figures: Figures, out: Path) -> None:
             figures.add("running-ablation", title, "SDs from XLNet", away, TABLE, unit="", digits=1)
 
 
+def _add_search(figures: Figures, out: Path) -> None:
+    """Dev losses by tokens, and the tokens at the first dev loss that has left the plateau."""
+    plateau = found_in(out / "masked-unigram", "own")
+    if plateau is None:
+        return
+    figures.add("take-off", "frequencies of pieces", "0.25 M", plateau["loss"], f"{MEASURE} masked-unigram", digits=3)
+    for item in search_items():
+        if losses := list(dev_losses(out / item.name).values()):
+            command, row = train_command(item, Path("DATA"), Path("OUT"), ""), item.name.removeprefix("T-").replace("-", " ")
+            for column, number in (("0.25 M", 2), ("0.5 M", 4), ("1 M", 8)):
+                if len(losses) >= number:
+                    figures.add("take-off", row, column, losses[number - 1], command, digits=3)
+            if left := [number for number, loss in enumerate(losses, 1) if loss <= plateau["loss"] - TAKE_OFF]:
+                figures.add("take-off", row, "take-off", left[0] / 8, command, unit="M tokens", digits=3)
+
+
+def _add_learned(figures: Figures, out: Path) -> None:
+    """Own losses and the common footing of experiment M, with the spread over seeds."""
+    known = {item.name: item for item in learned_items()}
+    for model, (_, seeds, _) in LEARNED.items():
+        scores = {seed: found for seed in seeds if (found := found_in(out / f"M-{model}-{seed}", "own"))}
+        if not scores:
+            continue
+        command = score_command(known[f"M-{model}-0"], "own", Path("DATA"), Path("OUT")).replace(
+            f"M-{model}-0", f"M-{model}-SEED"
+        )
+        for column, key in (("own loss", "loss"), ("per byte", "per_byte"), ("per token", "per_token")):
+            values = [found[key] for found in scores.values()]
+            spread = stdev(values) if len(values) > 1 else None
+            figures.add("running-learned", TITLES[model], column, mean(values), command, seeds=list(scores), spread=spread)
+
+
 @reads_runs
 def picture(arguments: argparse.Namespace) -> None:
     """Plot dev losses during training, the loss by context length, and what earlier pieces of a span save."""
@@ -790,6 +1006,9 @@ def main(words: Sequence[str] | None = None) -> None:
     running.add_argument("--data", type=Path, required=True, help="folder that prepare wrote")
     running.add_argument("--out", type=Path, required=True)
     running.add_argument("names", nargs="+")
+    timing = commands.add_parser("time")
+    timing.set_defaults(call=time_updates)
+    timing.add_argument("--data", type=Path, required=True, help="folder that prepare wrote")
     measuring = commands.add_parser("measure")
     measuring.set_defaults(call=measure)
     measuring.add_argument("--data", type=Path, required=True)

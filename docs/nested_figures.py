@@ -31,6 +31,7 @@ from ramify.nn.blocks import TransformerEncoder
 from ramify.nn.evolved import DecoderCell, EncoderCell, first_heads
 from ramify.nn.ragged import Rows
 from ramify.recipes.nested import agent
+from ramify.runs.nested_documents import stages
 from ramify.tasks.nested.config import NestedAutoencoderConfig
 from ramify.tasks.nested.corruption import RowChildren, mask_children
 from ramify.tasks.nested.task import NestedAutoencoder
@@ -507,20 +508,18 @@ def sizes_table() -> str:
 
 def schedule_table() -> str:
     run = agent("data")
-    (stage,) = run.stages
-    task, tokens = run.task, run.tokenizer
-    lines = [
-        ("tokenizer", f"{tokens.kind}, {tokens.vocab_size:,} pieces, capitals {'lost' if tokens.lowercase else 'kept'}"),
-        ("updates", f"{stage.steps:,}, each of {stage.budget * stage.accumulate:,} tokens or one longer chapter"),
-        ("optimizer", f"{stage.optimizer}, β {stage.betas[0]:g} and {stage.betas[1]:g}, weight decay {stage.weight_decay:g}"),
-        ("learning rate", f"{stage.lr:g}, {stage.warmup:.0%} warm-up, then {stage.schedule}"),
-        ("gradient clip", f"norm {stage.clip:g}"),
-        ("dropout", f"{run.model.dropout:g}, and {run.model.attention_dropout:g} in attention"),
-        ("levels", f"`{task.schedule}`; long documents `{task.upper}`, with {run.view.document_draws} copies"),
-        ("queue", f"{task.queue:,} vectors per level"),
-        ("a chapter is cut at", f"{run.input.unit_tokens:,} tokens"),
+    roles = stages.roles(run.task.frozen, run.init, len(run.stages))
+    columns = [
+        (
+            f"{stage.target_tokens:,}",
+            f"{stage.units} chapters" if stage.units else f"{stage.budget:,} tokens",
+            f"{stage.lr:g}, {stage.warmup:.0%} warm-up, then {stage.schedule}",
+            f"norm {stage.clip:g}",
+        )
+        for stage in run.stages
     ]
-    return table(("setting", "default"), lines).replace(":-:", "---")
+    lines = list(zip(("tokens", "batch", "learning rate", "gradient clip"), *columns, strict=True))
+    return table(("stage", *(f"`{role.name}`" for role in roles)), lines).replace(":-:", "---")
 
 
 # --- draws --------------------------------------------------------------------------------------------------------------
@@ -611,13 +610,14 @@ def level_costs() -> list[Cost]:
 def level_cost(encoder: LevelEncoder, decoder: LevelDecoder, children: Sequence[int]) -> Cost:
     rows = Rows.build(row_lengths(children)).to("meta")
     x = torch.zeros(rows.total, encoder.table.embedding_dim, device="meta")
-    vectors = encoder.compress(x, rows)
+    slots = torch.zeros(rows.total, dtype=torch.int64, device="meta")
+    vectors = encoder.compress(x, slots, rows)
     laid = decoder.all_places(len(rows), vectors.device)
     return Cost(
         rows=len(rows),
         places=rows.total,
         encoder=multiply_adds(lambda: encoder.states.encoder(x, rows)),
-        compressor=multiply_adds(lambda: encoder.compress(x, rows)),
+        compressor=multiply_adds(lambda: encoder.compress(x, slots, rows)),
         decoder=multiply_adds(lambda: decoder.parallel(decoder.decompress(vectors, laid), laid)),
     )
 

@@ -45,6 +45,10 @@ def links(**config):
     return ReplyLinking(backbone, words, ChatInput(), LinkConfig(**config))
 
 
+def free(task):
+    return (*task.fresh, *task.optional, *(f"backbone.{name}" for name in task.backbone.optional))
+
+
 STARTS = {
     "words from plain": (plain, words_task),
     "plain from words": (words_task, plain),
@@ -56,6 +60,7 @@ STARTS = {
     "none from segments": (lambda: permutation(next_segment=1.0), permutation),
     "masks from segments": (lambda: permutation(next_segment=1.0), denoising),
     "agent": (agent, agent),
+    "options of agent from none": (agent, lambda: agent(model={"token_skip": True, "compressor_skip": "gelu"})),
     "links from fitted": (lambda: links(num_candidates=4, reranker_dim=8), links),
 }
 
@@ -73,7 +78,7 @@ def test_declared_tensors_alone_begin_anew(name):
     for key, tensor in own_tensors(task).items():
         anew = belongs(key, task.fresh) or key not in saved
         assert torch.equal(tensor, before[key] if anew else saved[key]), key
-        assert not anew or belongs(key, (*task.fresh, *task.optional))
+        assert not anew or belongs(key, free(task))
 
 
 def test_queues_begin_anew():
@@ -89,7 +94,7 @@ def test_queues_begin_anew():
 def test_all_other_tensors_must_fit(name):
     make_saved, make = STARTS[name]
     saved = own_tensors(make_saved())
-    needed = next(key for key in saved if not belongs(key, (*make().fresh, *make().optional)))
+    needed = next(key for key in saved if not belongs(key, free(make())))
     with pytest.raises(RamifyError, match=f"here does not fit this model: missing {needed}"):
         start_from(make(), {key: tensor for key, tensor in saved.items() if key != needed}, "here")
     with pytest.raises(RamifyError, match=r"not expected headlong\.weight"):

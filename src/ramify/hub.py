@@ -20,7 +20,7 @@ from ramify.models.hf_adapter import PortableModel
 from ramify.nn.pooling import Pooling
 from ramify.registry import HF_FORMS, MODELS, TASKS, HFForm, TaskKind, model_name, task_name
 from ramify.tasks.base import Task, belongs
-from ramify.tensors import load_strictly, load_tensors, save_tensors
+from ramify.tensors import load_strictly, load_tensors, owned, save_tensors
 from ramify.tokenizer import LAYOUTS, Tokenizer
 from ramify.version import __version__
 
@@ -32,13 +32,13 @@ Kind = TypeVar("Kind")
 
 
 def own_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return every parameter and persistent buffer once, under its first name. Tied weights have several names."""
-    return {name: tensor.detach().contiguous() for name, tensor in _owned(model).items()}
+    """The values of every parameter and persistent buffer (`tensors.owned`)."""
+    return {name: tensor.detach().contiguous() for name, tensor in owned(model).items()}
 
 
 def load_own_tensors(model: nn.Module, tensors: Mapping[str, Tensor], where: str | Path) -> None:
     """Copy tensors into the parameters and persistent buffers. Raises if any is missing, left over or of another shape."""
-    load_strictly(_owned(model), tensors, where)
+    load_strictly(owned(model), tensors, where)
 
 
 def check_settings(task: Task[Any], saved: "Saved", where: str | Path) -> None:
@@ -49,22 +49,18 @@ def check_settings(task: Task[Any], saved: "Saved", where: str | Path) -> None:
 
 def start_from(task: Task[Any], tensors: Mapping[str, Tensor], where: str | Path) -> None:
     """Let a new task start from the tensors of a saved one. The task says which of them begin anew (`Task.fresh`), and which a
-    saved task may lack or have in addition (`Task.optional`). Raises if others are missing, left over or of another shape."""
+    saved task may lack or have in addition (`Task.optional`, and those of its backbone). Raises if others are missing, left
+    over or of another shape."""
     current = own_tensors(task)
-    free = (*task.fresh, *task.optional)
+    optional = (*task.optional, *(BACKBONE + name for name in task.backbone.optional))
+    free = (*task.fresh, *optional)
     new = {name: tensor for name, tensor in current.items() if belongs(name, free)}
     kept = {
         name: tensor
         for name, tensor in tensors.items()
-        if not belongs(name, task.fresh) and (name in current or not belongs(name, task.optional))
+        if not belongs(name, task.fresh) and (name in current or not belongs(name, optional))
     }
     load_own_tensors(task, new | kept, where)
-
-
-def _owned(model: nn.Module) -> dict[str, Tensor]:
-    kept = model.state_dict(keep_vars=True).keys()
-    buffers = {name: buffer for name, buffer in model.named_buffers() if name in kept}
-    return dict(model.named_parameters()) | buffers
 
 
 def save(pipeline: Pipeline, directory: str | Path, *, card: str | None = None, dtype: torch.dtype | None = None) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from ramify.errors import RamifyError
 from ramify.files import replacing
@@ -28,6 +28,13 @@ def save_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
             save_file({key: value.contiguous() for key, value in tensors.items()}, scratch, {"format": "pt"})
         except SafetensorError as error:
             raise RamifyError(f"cannot write {file}: {error}. Free some space, or choose another path.") from None
+
+
+def owned(model: nn.Module) -> dict[str, Tensor]:
+    """Every parameter and persistent buffer once, under its first name. Tied weights have several names."""
+    kept = model.state_dict(keep_vars=True).keys()
+    buffers = {name: buffer for name, buffer in model.named_buffers() if name in kept}
+    return dict(model.named_parameters()) | buffers
 
 
 def content_hash(tensors: Mapping[str, Tensor]) -> str:

@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 import ramify
 from ramify import RamifyError, cli
 from ramify.cli import app
-from ramify.cli.demo import _sparkline, saving
+from ramify.cli.demo import _sparkline, card_results, saving
 from ramify.dataset.store import Store
 from ramify.inference.evaluation import gain
-from ramify.inference.held_out import measure
+from ramify.inference.held_out import cache_weights, measure
 from ramify.metrics import Interval
 from ramify.readers.jsonl import read_jsonl
 from ramify.sample import CHECKPOINT, DISCUSSIONS
@@ -40,6 +40,19 @@ def test_demo_prints_the_gain_of_the_checkpoint(demo):
         found = gain(measured.scores["tree"], measured.scores[other])["all"]
         assert f"{found.value:+.4f} (95 % interval {found.low:+.4f} to {found.high:+.4f}" in printed
     assert f"{measured.scores['tree'].count.sum():,} masked tokens in 40 trees" in printed
+
+
+def test_demo_prints_absolute_losses_beside_those_of_the_card(demo):
+    out, printed = demo
+    task, store = ramify.load(CHECKPOINT).task, Store.open(out / "data")
+    caches = cache_weights(task, store, ("none",))
+    measured = measure(task, store, "all", draws=1, caches=caches)
+    assert f"without context, cache of ancestors' words {measured.cached['none'].summary()['loss']:.4f}" in printed
+    assert f"weight {caches['none']:g}" in printed
+    _, *rows = card_results()
+    assert rows[1][1] in (CHECKPOINT / "README.md").read_text("utf-8")
+    lines = [" ".join(line.split()) for line in printed.splitlines()]
+    assert all(" ".join(row) in lines for row in rows)
 
 
 def test_an_interval_that_holds_zero_is_said():

@@ -69,7 +69,7 @@ def letters(tmp_path_factory):
 @pytest.fixture(scope="session")
 def agent(letters, tmp_path_factory):
     out = tmp_path_factory.mktemp("agent") / "run"
-    err = call("train", "agent", "--data", letters.path, "--out", out, "--steps", 2, *SET).stderr
+    err = call("train", "agent", "--joint", "--data", letters.path, "--out", out, "--steps", 2, *SET).stderr
     assert {"training the tokenizer …", "encoding texts …", "reading levels …", "first step …"} <= {*err.splitlines()}
     return out
 
@@ -94,6 +94,59 @@ def test_no_encoder_alone_is_trained(letters, tmp_path):
     assert "task.encoder_only=true leaves no loss" in refusal(
         *("train", "agent", "--data", letters.path, "--out", tmp_path / "run", "--set", "task.encoder_only=true")
     )
+
+
+@pytest.fixture(scope="session")
+def sentences(letters, tmp_path_factory):
+    out = tmp_path_factory.mktemp("agent-sentence") / "run"
+    sizes = ("model.dims=[8,12]", "model.max_children=[12]", "model.encoder_cells=[1]", "model.num_heads=2")
+    shared = [f"--set={size}" for size in (*sizes, "train.budget=64", "tokenizer.vocab_size=90", "tokenizer.kind=wordpiece")]
+    call("train", "agent-sentence", "--data", letters.path, "--out", out, "--steps", 1, *shared)
+    return out
+
+
+def test_training_starts_from_sentences(letters, sentences, tmp_path):
+    settings = ("model.dims=[8,12,16,20,20]", "train.units=2", "train.budget=64")
+    call(
+        *("train", "agent", "--data", letters.path, "--init", sentences, "--out", tmp_path / "run", "--steps", 1),
+        *(f"--set={setting}" for setting in settings),
+    )
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert tuple(record["run"]["model"]["levels"]) == LEVELS
+    assert record["run"]["model"]["max_children"][0] == 12
+    assert len(record["run"]["stages"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["task.frozen=paragraph"], "task.frozen=paragraph is no level of the model in --init, which has sentence."),
+        (["task.frozen=document"], "task.frozen=document is the highest level"),
+        (["task.frozen=verse"], "task.frozen=verse is no level of the model. Its levels are sentence, paragraph"),
+        (["model.dims=[16,12,16,20,20]"], "does not fit this model: of another shape"),
+        (["train.units=1000"], "train.units=1000 is more than the"),
+        (["task.queue=4"], "task.queue=4 adds candidates from earlier weights"),
+        (["task.replacement=other_document"], "task.replacement=other_document finds no other document"),
+    ],
+)
+def test_training_from_sentences_refuses(letters, sentences, tmp_path, settings, message):
+    small = ("model.dims=[8,12,16,20,20]", "train.units=2", *settings)
+    given = [f"--set={setting}" for setting in small]
+    words = ("train", "agent", "--data", letters.path, "--init", sentences, "--out", tmp_path / "run", *given)
+    assert message in refusal(*words)
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_another_tokenizer_than_that_of_the_start_is_refused(letters, agent, sentences, tmp_path):
+    words = ("train", "agent", "--data", letters.path, "--init", sentences, "--out", tmp_path / "run")
+    assert "has its own tokenizer" in refusal(*words, "--tokenizer", agent)
+
+
+def test_units_are_for_documents(letters, tmp_path):
+    words = ("train", "xlnet-lm", "--data", letters.path, "--out", tmp_path / "run", "--steps", 1)
+    small = ("train.units=4", "tokenizer.vocab_size=90", "tokenizer.kind=wordpiece")
+    given = [f"--set={setting}" for setting in small]
+    assert "train.units=4 applies to runs on nested documents alone. Set train.units=0." in refusal(*words, *given)
 
 
 # --- embed ----------------------------------------------------------------------------------------------------------------
@@ -242,7 +295,7 @@ def test_nearest_reads_vectors_from_a_file(agent, letters, level, tmp_path, monk
     data = ("--data", letters.path, "--level", level)
     call("embed", agent, *data, "--out", tmp_path / "v.parquet", "--with", "text")
     expected = answer("nearest", agent, *data, "--query", "The rope broke.")
-    monkeypatch.setattr(pipeline, "index_documents", None)
+    monkeypatch.setattr(pipeline.AnyDocumentPipeline, "vectors_of", None)
     found = answer("nearest", agent, *data, "--query", "The rope broke.", "--vectors", tmp_path / "v.parquet")
     for own, other in zip(found["nearest"], expected["nearest"], strict=True):
         assert own == other | {"score": pytest.approx(other["score"], abs=1e-6)}
@@ -270,9 +323,9 @@ def test_nearest_refuses_vectors_of_something_else(agent, letters, tmp_path):
     pq.write_table(table.drop_columns("vector"), file)
     assert "is not a complete Parquet file" in refused(*paragraph)
     pq.write_table(table.replace_schema_metadata(None), file)
-    assert "is not a complete Parquet file of the vectors of documents" in refused(*paragraph)
+    assert "is not a complete Parquet file of vectors" in refused(*paragraph)
     file.write_text("no table")
-    assert "is not a complete Parquet file of the vectors of documents" in refused(*paragraph)
+    assert "is not a complete Parquet file of vectors" in refused(*paragraph)
     file.unlink()
     assert "is no file" in refused(*paragraph)
     lines = tmp_path / "letters.jsonl"
@@ -290,7 +343,7 @@ def test_nearest_refuses(agent, letters):
     assert "no chapter, but a sentence" in refusal(
         "nearest", agent, *data, "--level", "chapter", "--node", "1.1.1", "--tree", "harbour-1"
     )
-    assert "--query holds no text" in refusal("nearest", agent, *data, "--query", "  ")
+    assert "the query '  ' holds no text" in refusal("nearest", agent, *data, "--query", "  ")
 
 
 # --- bad input ------------------------------------------------------------------------------------------------------------
@@ -378,10 +431,13 @@ def test_a_missing_file_is_named(agent, tmp_path, monkeypatch, capsys):
 
 def test_the_next_command_names_a_split_with_documents(tmp_path, monkeypatch):
     data = built([letter("harbour", LETTERS["harbour"])], tmp_path / "d").path
-    err = call("train", "agent", "--data", data, "--out", tmp_path / "run", "--steps", 1, *SET).stderr
+    err = call("train", "agent", "--joint", "--data", data, "--out", tmp_path / "run", "--steps", 1, *SET).stderr
     command = re.search(r"next: ramify (.*)", err)[1].split()
     assert command[-2:] == ["--split", "all"]
     assert "1 document of" in call(*command, "--rows", 4).stdout
+    levels = answer(*command, "--rows", 4, "--levels", "paragraph, chapter")["levels"]
+    assert [level for level, measures in levels.items() if measures] == ["sentence", "paragraph", "chapter"]
+    assert "levels=verse names verse, which the model does not have" in refusal(*command, "--levels", "verse")
 
 
 def test_other_inputs_are_refused(agent, letters, text, tmp_path):

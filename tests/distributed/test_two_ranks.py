@@ -147,7 +147,7 @@ def test_train_from_the_command_line(straight):
     assert json.loads((straight / "run.json").read_text())["environment"]["processes"] == 2
     logged = read_metrics(straight)
     assert [record["step"] for record in logged] == list(range(1, 41))
-    assert ramify.load(straight).verbs == ("embed", "fill_mask", "score", "attention")
+    assert ramify.load(straight).verbs == ("embed", "fill_mask", "score", "attention", "nearest")
 
 
 def test_interrupt_stops_all_ranks_after_the_same_step(store, tmp_path):

@@ -7,19 +7,24 @@ import numpy as np
 import pytest
 import torch
 from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.metrics import roc_auc_score
 
 from fixtures import text, tokenizer
-from fixtures.nested import part, task, tree_of
-from ramify.batching.document_batch import CONT, EOS, MASK, NUM_MARKS
+from fixtures.nested import EVERY_OPTION, part, task, tree_of
+from ramify.batching.document_batch import CONT, EOS, JOIN, MASK, NUM_MARKS
 from ramify.batching.views.documents import LevelInput
 from ramify.dataset.store import Store
-from ramify.inference.documents import coherence, evaluation, masked_children, measures, reconstruction
-from ramify.inference.documents.coherence import JudgedRows, probing_measures
-from ramify.inference.documents.decoding import DecodedRow
+from ramify.errors import RamifyError
+from ramify.inference.documents import coherence, decoded_text, evaluation, masked_children, measures, reconstruction
+from ramify.inference.documents.coherence import JudgedRows, intruder_measures, probing_measures
+from ramify.inference.documents.decoded_text import decoded_sentence_measures
+from ramify.inference.documents.decoding import DecodedRow, decode_children
 from ramify.inference.documents.evaluation import counts_of, document_batch, drawn_measures, evaluate_documents, num_steps
 from ramify.inference.documents.floors import Floors, NGrams, fitted_on_others
 from ramify.inference.documents.masked_children import hidden_children, masked_child_measures
 from ramify.inference.documents.measures import HeldOut, copies, probes, spread, term_counts
+from ramify.inference.documents.members import member_measures
+from ramify.inference.documents.ranks import Ranks
 from ramify.inference.documents.reconstruction import Written, sentence_measures, upper_measures
 from ramify.inference.documents.vectors import encode_documents, read_documents
 
@@ -58,6 +63,8 @@ def held_out(trees=None, more=None, input=None, **settings):
             own.backbone, *read_documents(own.backbone, own.tokenizer, own.input, second, np.arange(second.num_trees))
         )
     own.eval()
+    for centre in own.centres or ():
+        centre.mean.normal_(generator=torch.Generator().manual_seed(5))
     return HeldOut(own, collator, encoded, others), view
 
 
@@ -210,7 +217,7 @@ def perfect(held, number, rows):
         states = np.zeros((len(slots), held.task.backbone.config.dims[number]), dtype=np.float32)
         if vectors is not None:
             states[:-1][is_child] = vectors[slots[:-1][is_child] - NUM_MARKS]
-        return DecodedRow(np.where(is_child, slots[:-1] - first, slots[:-1]), bool(slots[-1] == CONT), True, states)
+        return DecodedRow(np.where(is_child, slots[:-1] - first, slots[:-1]), bool(slots[-1] == CONT), True, states, states)
 
     return [decoded(slots, start) for slots, start in zip(held.true_slots(number, rows), first.tolist())]
 
@@ -257,7 +264,8 @@ def test_a_decoder_of_the_vectors_themselves_retrieves_them(monkeypatch):
 
 def test_a_decoder_that_ends_at_once_has_no_child_right(monkeypatch):
     held, _ = held_out()
-    none = DecodedRow(np.zeros(0, dtype=np.int64), False, True, np.zeros((1, 12), dtype=np.float32))
+    states = np.zeros((1, 12), dtype=np.float32)
+    none = DecodedRow(np.zeros(0, dtype=np.int64), False, True, states, states)
     monkeypatch.setattr(reconstruction, "decode_children", lambda *given: [none for _ in given[2]])
     found, _ = sentence_measures(held, floors_of(held), 10**6, ignore)
     assert found["token_accuracy"].value == found["exact_match"].value == found["right_ends"].value == found["bleu"].value == 0
@@ -301,6 +309,68 @@ def test_hidden_children_are_predicted_from_their_row_alone():
                 assert np.allclose(targets.means[each], held.encoded.vectors[number - 1][siblings].mean(0), atol=1e-6)
 
 
+@torch.no_grad()
+def test_hidden_children_are_predicted_and_compared_as_in_training():
+    """With every option: the visible siblings are added, and candidates are compared by the cosines of their class map."""
+    held, _ = held_out(**EVERY_OPTION)
+    own = held.task
+    for number in (1, 2, 3):
+        targets = hidden_children(held, number, 10**6, ignore)
+        rows, places = probes(held, number, 10**6)
+        vectors, centre = torch.from_numpy(held.encoded.vectors[number - 1]), own.centre(number).mean
+        items, below = own.backbone.encoder(number).items(vectors), np.arange(held.level(number).num_below)
+        space, nodes = own.mlm_spaces[number - 1], np.arange(len(vectors))
+        keys = held.keys(own.masked_similarity(number), number - 1)
+        tfidf = masked_children._sibling_terms(held, number, targets)
+        ranks = masked_children._ranks(held, number, targets, keys, tfidf, 10**6, 1, None)
+        assert len(ranks.unit) == len(rows)
+        parents = held.node_above(number - 1, 1)
+        for target in spread(len(rows), 6).tolist():
+            batch = held.collator.level(number, rows[target : target + 1], below, below)
+            slot = int(batch.child_slot[places[target]])
+            slots = batch.slots.clone().index_fill_(0, torch.tensor([slot]), MASK)
+            family = held.children_of(number, int(rows[target]))
+            siblings = vectors[np.delete(family, places[target])] - centre
+            state = own.backbone.encoder(number).states(items, slots, batch.rows)[[slot]]
+            path = siblings.sum(0, keepdim=True) / math.sqrt(len(siblings))
+            prediction = own.mlm_heads[number](state) + own.sibling_paths[number - 1](path)
+            cosines = torch.cosine_similarity(prediction, space.classes(vectors - centre)).numpy()
+            chosen = masked_children.candidates_of(
+                held.pools[number - 1], targets.children[target], parents, 10**6, None, np.random.default_rng(0)
+            )
+            assert set(chosen) <= set(nodes)
+            right = cosines[targets.children[target]]
+            rank = 1 + (cosines[chosen] > right + 1e-6).sum()
+            assert ranks.systems["model"][target] == pytest.approx(rank, abs=0.5)
+
+
+@torch.no_grad()
+def test_children_are_looked_for_by_the_scores_of_training():
+    """Decoded vectors are the way back from the decoder's states, which are compared by cosines."""
+    held, _ = held_out(**EVERY_OPTION)
+    own, number = held.task, 1
+    level, pool, space = held.level(number), held.pools[number - 1], own.reconstruction_spaces[number - 1]
+    rows = np.flatnonzero(level.children)
+    found = upper_measures(held, number, floors_of(held), 10**6, ignore)
+    classes = space.classes(torch.from_numpy(pool.vectors) - own.centre(number).mean)
+    hits, decoder = [], own.decoder.level(number)
+    laid = decoder.all_places(1, torch.device("cpu"))
+    for row in rows.tolist():
+        vector = torch.from_numpy(held.encoded.vectors[number][[row]])
+        states = decoder.parallel(decoder.decompress(vector, laid), laid)
+        (decoded,) = decode_children(own, number, vector.numpy(), pool.vectors)
+        assert np.allclose(decoded.states, space.restore(states)[: len(decoded.states)].numpy(), atol=1e-5)
+        scores = torch.cosine_similarity(states[:, None], classes[None], dim=2)
+        assert (scores.argmax(1)[: len(decoded.slots)].numpy() == decoded.slots - NUM_MARKS).all() or JOIN in decoded.slots
+        for place, child in enumerate(held.children_of(number, row).tolist()):
+            others = pool.content != pool.content[child]
+            written = place < len(decoded.queries)
+            above = (scores[place] > scores[place, child]).numpy() & others
+            hits.append(written and above.sum() < 10)
+    assert found["retrieval_recall_at_10"].value == pytest.approx(np.mean(hits), abs=1.5 / len(hits))
+    assert 0 < np.mean(hits) < 1
+
+
 def test_terms_of_siblings_are_added_up():
     held, _ = held_out(more=novels(1, seed=4))
     for number in (1, 2, 3):
@@ -327,12 +397,12 @@ def test_the_vectors_themselves_are_found_and_random_ones_by_chance(monkeypatch,
     monkeypatch.setattr(masked_children, "hidden_children", lambda *arguments: own)
     sizes = {"others": 60, "nearby": 12, "fewest": 12}
     found = masked_child_measures(held, number, 10**6, ignore, **sizes)
-    assert {name for name in found if "." not in name} == {"mlm_recall_at_10", "mlm_accuracy"}
+    assert {name for name in found if "." not in name} == {"mlm_recall_at_10", "mlm_accuracy", "mlm_auroc"}
     for name, measure in found.items():
         assert measure.value == 1
         assert 0 <= measure.baseline <= 1
         size = 13 if "nearby" in name else 61
-        assert measure.chance == pytest.approx((10 if "recall" in name else 1) / size)
+        assert measure.chance == pytest.approx(0.5 if "auroc" in name else (10 if "recall" in name else 1) / size)
     several = (own.siblings >= 3).sum()
     assert found["mlm_accuracy"].count == len(own.rows) > several == found["mlm_accuracy.three_or_more"].count
     random = np.random.default_rng(0)
@@ -349,22 +419,48 @@ def test_candidates_are_no_siblings_and_differ_in_content():
     pool, random = held.pools[0], np.random.default_rng(0)
     parents, chapters = held.node_above(0, 1), held.node_above(0, 2)
     for child in range(0, len(held.level(0)), 5):
-        away = masked_children._candidates(pool, child, parents, 1000, None, random)
+        away = masked_children.candidates_of(pool, child, parents, 1000, None, random)
         expected = [
             row
             for row in range(len(pool.tree))
             if pool.tree[row] != pool.tree[child] and pool.content[row] != pool.content[child]
         ]
         assert away.tolist() == expected
-        near = masked_children._candidates(pool, child, parents, 1000, chapters, random)
+        near = masked_children.candidates_of(pool, child, parents, 1000, chapters, random)
         assert near.tolist() == [
             row
             for row in range(len(chapters))
             if chapters[row] == chapters[child] and parents[row] != parents[child] and pool.content[row] != pool.content[child]
         ]
-        few = masked_children._candidates(pool, child, parents, 7, None, random)
+        few = masked_children.candidates_of(pool, child, parents, 7, None, random)
         assert len(set(few.tolist())) == 7
         assert set(few.tolist()) <= set(expected)
+
+
+def test_ranks_against_scikit_learn_and_plain_python():
+    held, _ = held_out(novels(6))
+    targets = hidden_children(held, 1, 10**6, ignore)
+    tfidf = masked_children._sibling_terms(held, 1, targets)
+    ranks = masked_children._ranks(held, 1, targets, held.pools[0].vectors, tfidf, 60, 20, None)
+    found = ranks.measures("mlm")
+    pool, random = held.pools[0], measures.generator(0, 1, 0)
+    vectors, parents = pool.vectors, held.node_above(0, 1)
+    areas, hits = [], []
+    for child, query, siblings in zip(targets.children.tolist(), targets.queries, targets.siblings.tolist()):
+        others = masked_children.candidates_of(pool, child, parents, 60, None, random)
+        scores = vectors[[child, *others]] @ query
+        areas.append(roc_auc_score([1] + [0] * len(others), scores))
+        hits.append((siblings, (scores[1:] > scores[0]).sum() + (scores[1:] == scores[0]).sum() / 2 < 10))
+    assert found["mlm_auroc"].value == pytest.approx(np.mean(areas))
+    assert found["mlm_recall_at_10"].value == np.mean([hit for _, hit in hits])
+    assert found["mlm_recall_at_10.three_or_more"].value == np.mean([hit for siblings, hit in hits if siblings >= 3])
+    assert found["mlm_auroc"].chance == 0.5
+    # Two models: the queries of a row stay one unit, so equal models give no smaller p than one.
+    again = Ranks.of(found["mlm_auroc"].items)
+    twice = Ranks.pooled([ranks, again]).first(10)
+    assert twice.value == ranks.first(10).value
+    assert twice.count == 2 * len(ranks.unit)
+    assert twice.p == ranks.first(10).p
 
 
 def test_targets_with_few_candidates_are_left_out():
@@ -378,6 +474,98 @@ def test_targets_with_few_candidates_are_left_out():
         "count": 0,
         "others": {"tfidf": None},
     }
+
+
+# --- members --------------------------------------------------------------------------------------------------------------
+
+
+def true_children(held, number):
+    rows = np.flatnonzero(held.level(number).children)
+    return {row: held.pools[number - 1].vectors[held.children_of(number, row)] for row in rows.tolist()}
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_members_are_found_by_their_vectors_at_any_place_and_by_chance_otherwise(number):
+    held, _ = held_out(novels(6))
+    for pool in held.pools:
+        pool.vectors[:] /= np.linalg.norm(pool.vectors, axis=1, keepdims=True)
+    sizes = {"others": 60, "nearby": 12, "fewest": 4}
+    right = {row: vectors[::-1].copy() for row, vectors in true_children(held, number).items()}
+    for name, measure in member_measures(held, number, right, 10**6, **sizes).items():
+        assert measure.value == 1, name
+        assert measure.value >= measure.baseline >= measure.chance - 0.2
+    nothing = {row: vectors[:0] for row, vectors in right.items()}
+    found = member_measures(held, number, nothing, 10**6, **sizes)
+    assert found["member_auroc"].value == 0.5
+    assert found["member_recall_at_10"].value == 0
+    several = sum(len(vectors) for vectors in right.values() if len(vectors) > 1)
+    assert found["member_auroc"].count == several
+    assert member_measures(held, number, right, 7, **sizes)["member_auroc"].count == 7
+
+
+def test_a_candidate_of_a_node_has_its_best_reconstruction_score():
+    held, _ = held_out(novels(6))
+    pool, parents = held.pools[0], held.node_above(0, 1)
+    rows = np.flatnonzero(held.level(1).children)
+    made = decode_children(held.task, 1, held.encoded.vectors[1][rows], pool.vectors)
+    decoded = {
+        row: each.queries[: len(each.slots)][each.slots >= NUM_MARKS] for row, each in zip(rows.tolist(), made, strict=True)
+    }
+    found = member_measures(held, 1, decoded, 10**6, others=60, fewest=20)["member_auroc"]
+    random, areas = measures.generator(0, 1, 0, 3), []
+    for row in rows.tolist():
+        family = held.children_of(1, row).tolist()
+        for child in family if len(family) > 1 else []:
+            others = masked_children.candidates_of(pool, child, parents, 60, None, random)
+            others = [each for each in others.tolist() if pool.content[each] not in pool.content[family]]
+            best = [max((state @ pool.vectors[each] for state in decoded[row]), default=0) for each in (child, *others)]
+            areas.append(roc_auc_score([1] + [0] * len(others), best))
+    assert found.value == pytest.approx(np.mean(areas), abs=1e-6)
+
+
+# --- sentences through all levels -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_perfect_vectors_on_the_way_give_what_own_vectors_give(monkeypatch, number):
+    held, _ = held_out()
+    by_vector = {tuple(vector): row for level in held.encoded.vectors[1:] for row, vector in enumerate(level.tolist())}
+
+    def decoded(task, level, vectors, known=None):
+        if level == 0:
+            return decode_children(task, level, vectors, known)
+        rows = np.array([by_vector[tuple(vector)] for vector in vectors.tolist()])
+        return perfect(held, level, rows)
+
+    monkeypatch.setattr(decoded_text, "decode_children", decoded)
+    found = decoded_sentence_measures(held, number, floors_of(held), 30, ignore)
+    assert set(found) == {f"decoded_{name}" for name in ("token_accuracy", "exact_match", "right_ends", "bleu")}
+    for measure in found.values():
+        assert measure.value == measure.others["own_vector"]
+    assert found["decoded_exact_match"].count == 30
+
+
+def test_sentences_are_decoded_step_by_step():
+    held, _ = held_out()
+    rows = np.arange(len(held.level(0)))
+    found = decoded_text.decoded_vectors(held, 2, rows)
+    above, level = held.parents, held.encoded.vectors
+    written = 0
+    for row in rows.tolist():
+        paragraph, chapter = above[0][row], above[1][above[0][row]]
+        vector = level[2][chapter]
+        for number, top, child in ((2, chapter, paragraph), (1, paragraph, row)):
+            (true,) = held.true_slots(number, np.array([top]))
+            place = true.tolist().index(NUM_MARKS + child)
+            (made,) = decode_children(held.task, number, vector[None], level[number - 1])
+            vector = made.states[place] if place < len(made.slots) and made.slots[place] >= NUM_MARKS else None
+            if vector is None:
+                break
+        assert (vector is None) == (found[row] is None)
+        if vector is not None:
+            written += 1
+            assert np.allclose(vector, found[row], atol=1e-5)
+    assert written > 0
 
 
 # --- coherence ------------------------------------------------------------------------------------------------------------
@@ -409,6 +597,40 @@ def test_the_marks_baseline_has_the_error_that_the_law_of_draws_gives():
 
 
 @pytest.mark.parametrize("marks", ["seed", "none"])
+def test_intruders_come_from_other_documents(monkeypatch, marks):
+    held, _ = held_out(novels(3, sentences=8), more=novels(1, seed=9), marks=marks)
+    pool, seen = held.pools[0], []
+    judge = held.task.replaced_share
+
+    def judged(level, items, slots, rows, segments):
+        seen.append((slots, segments))
+        return judge(level, items, slots, rows, segments)
+
+    monkeypatch.setattr(held.task, "replaced_share", judged)
+    found = intruder_measures(held, 1, 10**6, ignore)["coherence_mse.other_documents"]
+    level = held.level(1)
+    rows = np.flatnonzero(level.children >= coherence.LONG)
+    assert found.count == len(rows) > 0
+    below = np.arange(level.num_below)
+    batch = held.collator.level(1, rows, below, below)
+    ((slots, segments),) = seen
+    shown, own = ((each[batch.child_slot] - NUM_MARKS).numpy() for each in (slots, batch.slots))
+    replaced = shown != own
+    assert replaced.any()
+    assert (pool.tree[shown] != pool.tree[own])[replaced].all()
+    share = np.bincount(batch.child_row, replaced, minlength=len(rows)) / batch.counts
+    with torch.no_grad():
+        guess = judge(1, held.items[1], slots, batch.rows, segments).numpy()
+    assert found.value == pytest.approx(np.mean((guess - share) ** 2))
+    by_marks = np.full(len(rows), 0.125)
+    if marks == "seed":
+        marked = segments[batch.child_slot].numpy()
+        assert (marked >= replaced).all()
+        by_marks = np.bincount(batch.child_row, marked, minlength=len(rows)) / (2 * batch.counts)
+    assert found.baseline == pytest.approx(np.mean((by_marks - share) ** 2))
+
+
+@pytest.mark.parametrize("marks", ["seed", "none"])
 def test_probed_children_are_judged_as_one_row_alone(marks):
     held, _ = held_out(marks=marks)
     own = held.task
@@ -418,7 +640,7 @@ def test_probed_children_are_judged_as_one_row_alone(marks):
             numbers = coherence._numbers(held, number, rows, children)
             chosen = coherence._replacements(held, number, numbers, None, 0)
             assert (chosen >= 0).all()
-            whole = [coherence.scores_of(held, number, rows, children, each, ignore) for each in (None, chosen)]
+            whole = [coherence.scores_of(held, number, rows, children, each, ignore)[""] for each in (None, chosen)]
             encoder = own.backbone.encoder(number)
             below = np.arange(held.level(number).num_below if number else 0)
             for item, (row, child) in enumerate(zip(rows.tolist(), children.tolist())):
@@ -430,8 +652,38 @@ def test_probed_children_are_judged_as_one_row_alone(marks):
                     segments = torch.zeros_like(slots)
                     segments[slot] = 1
                     states = encoder.states(held.items[number], slots, batch.rows, None if marks == "none" else segments)
-                    share = float(own.checkers[number](encoder.compress(states, batch.rows))[0])
+                    share = float(own.checkers[number](encoder.row_vectors(states, slots, batch.rows))[0])
                     assert whole[number_][item] == pytest.approx(share * int(batch.counts[0]), abs=1e-5)
+
+
+@torch.no_grad()
+def test_probed_children_are_judged_by_the_head_of_foreign_children():
+    held, _ = held_out(foreign=1.0)
+    own = held.task
+    for number in (1, 2, 3):
+        rows, children = probes(held, number, 7)
+        found = coherence.scores_of(held, number, rows, children, None, ignore)
+        below = np.arange(held.level(number).num_below)
+        for item, (row, child) in enumerate(zip(rows.tolist(), children.tolist())):
+            batch = held.collator.level(number, np.array([row]), below, below)
+            slot = int(batch.child_slot[child])
+            segments = torch.zeros_like(batch.slots).index_fill_(0, torch.tensor([slot]), 1)
+            states = own.backbone.encoder(number).states(held.items[number], batch.slots, batch.rows, segments)
+            assert found[".foreign"][item] == pytest.approx(float(own.foreign_heads[number - 1](states[[slot]])), abs=1e-5)
+        names = set(probing_measures(held, number, floors_of(held), 50, ignore))
+        checked = {"probing_auroc"} | ({"probing_auroc.nearby"} if number < 3 else set())
+        assert names == checked | {f"{name}.foreign" for name in checked}
+    assert set(coherence.scores_of(held, 0, *probes(held, 0, 7), None, ignore)) == {""}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("split", "share"), [((0.0, 0.0, 1.0), 0.0), ((0.5, 0.0, 0.5), 0.5), ((1.0, 0.0, 0.0), 1.0)])
+def test_tokens_that_are_shown_unchanged_do_not_count_as_predicted(split, share):
+    held, view = held_out(mask_rate=0.5, mask_split=split)
+    found = drawn_measures(held, view, floors_of(held), ignore)["token"]
+    counted, drawn = found["mlm_accuracy"].count, found["mlm_loss"].count
+    assert counted == pytest.approx(share * drawn, abs=0.12 * drawn * (0 < share < 1))
+    assert drawn > 50
 
 
 def test_replacements_come_from_the_right_place():
@@ -446,11 +698,12 @@ def test_replacements_come_from_the_right_place():
         assert (pool.tree[away] != pool.tree[own])[known].all()
         assert (pool.content[away] != pool.content[own])[known].all()
         nodes, parents = held.node_above(number - 1, 2), held.node_above(number - 1, 1)
-        near = coherence._replacements(held, number, own, nodes, 1)
-        known = near >= 0
-        assert known.any()
-        assert (nodes[near] == nodes[own])[known].all()
-        assert (parents[near] != parents[own])[known].all()
+        for place, shared in enumerate((nodes, held.level(number - 1).tree), 1):
+            near = coherence._replacements(held, number, own, shared, place)
+            known = near >= 0
+            assert known.any()
+            assert (shared[near] == shared[own])[known].all()
+            assert (parents[near] != parents[own])[known].all()
 
 
 @pytest.mark.parametrize(("sharp", "expected"), [(True, 1.0), (False, 0.5)])
@@ -458,12 +711,13 @@ def test_a_checker_that_knows_scores_one_and_one_that_does_not_one_half(monkeypa
     held, _ = held_out()
 
     def scores(held, number, rows, children, chosen, advance):
-        return np.full(len(rows), float(sharp and chosen is not None))
+        return {"": np.full(len(rows), float(sharp and chosen is not None))}
 
     monkeypatch.setattr(coherence, "scores_of", scores)
     for number in range(4):
         found = probing_measures(held, number, floors_of(held), 50, ignore)
-        assert set(found) == {"probing_auroc"} | ({"probing_auroc.nearby"} if number in (1, 2) else set())
+        choices = {1: ["", ".nearby", ".same_document"], 2: ["", ".nearby"]}.get(number, [""])
+        assert list(found) == [f"probing_auroc{choice}" for choice in choices]
         for measure in found.values():
             assert measure.value == expected
             assert measure.count > 0
@@ -534,6 +788,7 @@ def test_counts_of_a_level():
         ({}, {}),
         ({"decoder": "autoregressive"}, {"ends": "logistic", "top": "collection"}),
         ({"decoder_length": "predicted", "padding": "full"}, {"marks": "none"}),
+        ({"decoder": "autoregressive"}, {**EVERY_OPTION, "ends": "logistic", "top": "collection"}),
     ],
     ids=str,
 )
@@ -560,6 +815,37 @@ def test_an_evaluation_is_the_same_twice():
     assert {level: {name: each.to_json() for name, each in own.items()} for level, own in one.levels.items()} == {
         level: {name: each.to_json() for name, each in own.items()} for level, own in two.levels.items()
     }
+
+
+def test_chosen_levels_have_the_same_measures_as_all():
+    own = task(MODEL, dtype=torch.float32)
+    store = Store.from_trees(novels(3))
+    whole = evaluate_documents(own, store, "all", rows=20).levels
+    done = []
+    some = evaluate_documents(own, store, "all", rows=20, levels=["paragraph"], advance=done.append).levels
+    assert sum(done) == num_steps(own)
+    assert [level for level, by_name in some.items() if by_name] == ["sentence", "paragraph"]
+    assert {name.partition("_")[0] for name in some["sentence"]} == {"mlm"}
+    assert {"member_auroc", "decoded_bleu", "probing_auroc", "coherence_mse.other_documents", "effective_rank"} <= set(
+        some["paragraph"]
+    )
+    for level, by_name in some.items():
+        for name, measure in by_name.items():
+            assert measure.to_json() == whole[level][name].to_json(), (level, name)
+    with pytest.raises(RamifyError, match="levels=page names page, which the model does not have"):
+        evaluate_documents(own, store, "all", levels=["page"])
+
+
+def test_the_vectors_of_each_level_are_measured_as_they_are():
+    own = task(MODEL, dtype=torch.float32)
+    store = Store.from_trees(novels(3))
+    found = evaluate_documents(own, store, "all", rows=5, levels=["chapter"]).levels["chapter"]
+    view, collator = read_documents(own.backbone, own.tokenizer, own.input, store, np.arange(3))
+    vectors = encode_documents(own.backbone, view, collator).vectors[2]
+    squares = np.linalg.svd(vectors - vectors.mean(0), compute_uv=False).astype(float) ** 2
+    shares = squares[squares > 1e-9] / squares.sum()
+    assert found["effective_rank"].value == pytest.approx(np.exp(-(shares * np.log(shares)).sum()), rel=1e-3)
+    assert found["effective_rank"].count == found["spread"].count == len(vectors)
 
 
 def test_an_encoder_alone_is_refused():

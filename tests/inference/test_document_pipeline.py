@@ -244,9 +244,10 @@ def script(monkeypatch, *steps):
         assert len(rows) == len(vectors)
         assert (candidates is None) == (level == 0)
         dim = task.backbone.config.dims[level]
+        states = [np.zeros((len(row), dim), np.float32) for row in rows]
         return [
-            DecodedRow(np.array(row[:-1], np.int64), row[-1] == CONT, True, np.zeros((len(row), dim), np.float32))
-            for row in rows
+            DecodedRow(np.array(row[:-1], np.int64), row[-1] == CONT, True, zeros, zeros)
+            for row, zeros in zip(rows, states, strict=True)
         ]
 
     monkeypatch.setattr(node_reconstruction, "decode_children", decode)
@@ -327,7 +328,7 @@ def by_probing(model, text):
         segments = torch.zeros_like(slots)
         segments[place] = 1
         with torch.no_grad():
-            vector = level.compress(level.states(level.items(None), slots, rows, segments), rows)
+            vector = level.row_vectors(level.states(level.items(None), slots, rows, segments), slots, rows)
             found.append(1 - min(1.0, len(ids) * float(model.task.checkers[0](vector))))
     return found
 
@@ -395,7 +396,8 @@ def test_without_marks_nodes_are_judged_in_one_pass():
     slots = torch.tensor(spelled(model, "The rope broke."))
     rows = Rows.build([len(slots)])
     with torch.no_grad():
-        share = model.task.checkers[0](level.compress(level.states(level.items(None), slots, rows), rows))
+        vector = level.row_vectors(level.states(level.items(None), slots, rows), slots, rows)
+        share = model.task.checkers[0](vector)
     assert node.score == pytest.approx(1 - float(share), abs=1e-6)
 
 
@@ -436,15 +438,15 @@ def test_nearest_nodes(model):
 def test_nodes_that_an_index_lacks(model):
     index = model.index(letters(), level="paragraph")
     with pytest.raises(RamifyError, match="no paragraph, but a sentence"):
-        index.place("1.1.1", "harbour")
+        index.nodes.place("1.1.1", "harbour")
     with pytest.raises(RamifyError, match="in 3 trees, such as 'harbour' and 'garden'"):
-        index.place("1.1")
+        index.nodes.place("1.1")
     with pytest.raises(RamifyError, match="vectors of length 12"):
         model.nearest("Ann.", index, level="sentence")
     note = Node("Fin.", (0,), id="9")
     index = model.index([Tree((*letters()[0].nodes, note), id="harbour")], level="paragraph")
     with pytest.raises(RamifyError, match="no paragraph, but a node without a kind"):
-        index.place("9")
+        index.nodes.place("9")
 
 
 # --- saved models ---------------------------------------------------------------------------------------------------------

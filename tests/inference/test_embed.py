@@ -154,7 +154,7 @@ def test_embedding_leaves_the_model_unchanged():
 
 def test_supported_verbs_are_listed():
     model = MaskFiller(tree_task())
-    assert model.verbs == ("embed", "fill_mask", "score", "attention")
+    assert model.verbs == ("embed", "fill_mask", "score", "attention", "nearest")
     for name in ("disentangle", "generate"):
         with pytest.raises(CannotError, match=f"this MaskFiller has no {name}; it can embed, fill_mask, score"):
             getattr(model, name)

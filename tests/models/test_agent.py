@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fixtures import tokenizer
-from fixtures.nested import SIZES, batch_of, book, books, config, rows_of, task
+from fixtures.nested import EVERY_OPTION, SIZES, batch_of, book, books, config, rows_of, task
 from ramify.batching.document_batch import BOS, CONT, EOS, JOIN, MASK, NUM_MARKS, PAD
 from ramify.errors import RamifyError
 from ramify.inference.documents import decoding
@@ -91,7 +91,7 @@ def test_the_order_and_the_end_of_a_row_matter():
         slots = torch.tensor([*(NUM_MARKS + token for token in tokens), end])
         encoder = own.backbone.encoder(0)
         rows = Rows.build([len(slots)])
-        return encoder.compress(encoder.states(encoder.items(None), slots, rows), rows)
+        return encoder.row_vectors(encoder.states(encoder.items(None), slots, rows), slots, rows)
 
     for other in (vector(words[::-1], EOS), vector(words, CONT), vector(words[:1], EOS), vector([], EOS)):
         assert (vector(words, EOS) - other).abs().max() > 1e-3
@@ -269,13 +269,14 @@ def candidates(own, level, count=7):
     return None if level == 0 else np.random.default_rng(3).normal(size=(count, own.backbone.config.dims[level])).astype("f4")
 
 
+@pytest.mark.parametrize("changes", [{}, EVERY_OPTION], ids=["plain", "every option"])
 @pytest.mark.parametrize("ends", ["class", "logistic"])
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("level", [0, 1, 2])
 @torch.no_grad()
-def test_decoded_rows_are_those_of_teacher_forcing_on_their_own_output(name, level, ends):
+def test_decoded_rows_are_those_of_teacher_forcing_on_their_own_output(name, level, ends, changes):
     """The model is given what it wrote as the true children, and gives the same states and the same best children."""
-    own = single(task(VARIANTS[name], ends=ends))
+    own = single(task(VARIANTS[name], ends=ends, **changes))
     vectors = vectors_of(level, 9, own).float()
     known = candidates(own, level)
     decoder, encoder = own.decoder.level(level), own.backbone.encoder(level)
@@ -293,14 +294,14 @@ def test_decoded_rows_are_those_of_teacher_forcing_on_their_own_output(name, lev
         written = torch.from_numpy(row.states)
         if decoder.autoregressive:
             fed = torch.nn.functional.embedding(torch.from_numpy(row.slots), scores.table) * encoder.scale
-            # Above the tokens, the raw vector is fed back, not that of the best candidate.
+            # Above the tokens, the decoded vector is fed back, not that of the best candidate.
             fed = fed if level == 0 else written[: len(row.slots)]
             start = scores.table[BOS][None] * encoder.scale
             previous = torch.cat([start, fed])[: len(written)]
             states = decoder.after(previous, Rows.build([len(written)]), decompressed, laid)
         else:
             states = decoder.parallel(decompressed, laid)[: len(written)]
-        torch.testing.assert_close(states, written, rtol=0, atol=1e-5)
+        torch.testing.assert_close(own.restored_children(level, states), written, rtol=0, atol=1e-5)
         table = scores(states)
         if decoder.length is None:
             best = table.argmax(1)

@@ -55,6 +55,8 @@ PIPELINES: dict[str, Callable[[], Pipeline]] = {
         for pooling in ("mean", "cls", "pooler")
     },
     "bert, pre-norm": lambda: MaskFiller(bert_task(norm="pre", pooling="attn")),
+    "bert, relative": lambda: MaskFiller(bert_task(position="relative", pooling="pooler", norm="pre")),
+    "albert, relative": lambda: MaskFiller(bert_task(position="relative", shared_layers=True, task={"head": "bert"})),
     "albert": lambda: MaskFiller(bert_task(shared_layers=True, num_layers=3, embedding_dim=4, task={"head": "bert"})),
     "tree-mlm": lambda: MaskFiller(tree_task()),
     "tree-mlm, cls": lambda: MaskFiller(tree_task(pooling="cls", share_embeddings=False, norm="pre")),
@@ -64,6 +66,7 @@ PIPELINES: dict[str, Callable[[], Pipeline]] = {
     "agent": agent_pipeline,
     "agent, transformer": lambda: agent_pipeline(cells="transformer"),
     "agent, full": lambda: agent_pipeline(padding="full"),
+    "agent, skips": lambda: agent_pipeline(token_skip=True, compressor_skip="gelu"),
 }
 
 

@@ -13,6 +13,7 @@ from ramify.batching.text_input import TextInput
 TASKS = {
     "bert": lambda: bert_task(),
     "albert": lambda: bert_task(shared_layers=True),
+    "relative": lambda: bert_task(position="relative"),
     "context in the row": lambda: bert_task(input=TextInput(max_tokens=32, concatenate=64)),
     "tree": lambda: tree_task(norm="pre"),
     "output attention": lambda: words_task(context_position="distance"),

@@ -1,9 +1,12 @@
 """Relative attention against loops over pairs: the shift of positions, chosen queries, segments, and the gradient."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 
 from fixtures.streams import code, plain_attention
+from ramify.nn.ragged import Rows
 from ramify.nn.relative import Queries, RelativeAttention, shifted, sinusoids
 
 EXACT = {"rtol": 0, "atol": 1e-10}
@@ -107,6 +110,38 @@ def test_attention_is_the_sum_over_pairs(segmented, memory):
     # The recorded weights add up to 1, or to 0 where nothing is visible.
     sums = torch.cat(record, 2).sum(-1)
     torch.testing.assert_close(sums, mask.any(-1)[:, None].expand_as(sums).double(), **EXACT)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_attention_among_rows_is_the_sum_over_pairs(asked):
+    """Rows of unequal lengths, some of them empty, with all queries or with some of each row, with gradients."""
+    own, lengths = module(segmented=False), [0, 3, 8, 8, 1, 15, 9, 0]
+    torch.manual_seed(1)
+    rows = q_rows = Rows.build(lengths)
+    x = drawn(rows.total, DIM, learned=True)
+    index = torch.arange(rows.total)
+    if asked:
+        counts = [0, 2, 0, 3, 1, 4, 0, 0]
+        places = [torch.randperm(length)[:count].sort().values for length, count in zip(lengths, counts, strict=True)]
+        index = torch.cat([start + place for start, place in zip(rows.offsets[:-1], places, strict=True)])
+        q_rows = Rows.build(counts, keys=rows.keys)
+    codes = sinusoids(torch.arange(14, -15, -1, dtype=torch.float64), DIM)
+    record = []
+    found = own.among(x[index], x, q_rows, rows, codes, rows.positions[index], record=record)
+    ends, expected = rows.offsets.tolist(), torch.zeros(rows.total, DIM, dtype=torch.float64)
+    for start, stop in pairwise(ends):
+        places = torch.arange(stop - start)
+        alone = plain_attention(own, x[start:stop], x[start:stop], places[:, None] - places, torch.tensor(True))
+        expected = torch.cat([expected[:start], alone, expected[stop:]])
+    torch.testing.assert_close(found, expected[index], **EXACT)
+    inputs, upstream = (x, *own.parameters()), torch.randn_like(found)
+    left, right = (torch.autograd.grad(each, inputs, upstream) for each in (found, expected[index]))
+    for name, ours, theirs in zip(("x", *dict(own.named_parameters())), left, right, strict=True):
+        torch.testing.assert_close(ours, theirs, **EXACT, msg=name)
+    shapes = zip(q_rows.host_lengths.tolist(), lengths, strict=True)
+    assert [weights.shape for weights in record] == [(HEADS, queries, keys) for queries, keys in shapes]
+    for weights in record:
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:2], dtype=torch.float64), **EXACT)
 
 
 def test_without_positions_the_score_is_that_of_the_content():

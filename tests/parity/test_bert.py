@@ -142,16 +142,32 @@ def test_export_without_a_hugging_face_form_is_refused(tmp_path, options):
         hub.export_hugging_face(MaskFiller(tree_task(task={"head": "bert"})), tmp_path)
 
 
-def test_export_of_pre_norm_is_refused(tmp_path):
-    with pytest.raises(RamifyError, match="post-norm"):
-        hub.export_hugging_face(MaskFiller(bert_task(task={"head": "bert"}, norm="pre")), tmp_path)
+@pytest.mark.parametrize(
+    ("settings", "named", "remedy"),
+    [
+        ({"norm": "pre"}, "model.norm=pre has no Hugging Face form: its BERT has post-norm", "model.norm=post"),
+        ({"position": "sinusoidal"}, "model.position=sinusoidal has no Hugging Face form", "model.position=learned"),
+        ({"position": "relative"}, "model.position=relative has no Hugging Face form", "model.position=learned"),
+        (
+            {"position": "relative", "shared_layers": True, "embedding_dim": 4},
+            "model.position=relative and model.shared_layers=true and model.embedding_dim=4 have no Hugging Face form",
+            "model.position=learned and model.shared_layers=false and model.embedding_dim=null",
+        ),
+    ],
+)
+def test_export_of_settings_that_bert_lacks_is_refused(tmp_path, settings, named, remedy):
+    with pytest.raises(RamifyError) as refused:
+        hub.export_hugging_face(MaskFiller(bert_task(task={"head": "bert"}, **settings)), tmp_path)
+    assert str(refused.value).startswith(named)
+    assert f"Train a model with {remedy} (ramify train bert --published)." in str(refused.value)
+    assert not list(tmp_path.iterdir())
 
 
 def test_encoder_without_a_head_embeds(tmp_path, batch):
     theirs = saved(tmp_path, "BertModel")
     own = ramify.load(tmp_path)
     assert isinstance(own, Embedder)
-    assert own.verbs == ("embed", "attention")
+    assert own.verbs == ("embed", "attention", "nearest")
     tree = discussion([-1, 0, 0], lengths=[4, 7, 1])
     found = own.embed(tree)
     for node, vector in zip(tree.nodes, found):

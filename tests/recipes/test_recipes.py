@@ -98,7 +98,8 @@ ON_BOOKS = {"agent": ("sentence", "paragraph", "document"), "agent-sentence": ("
 def test_two_steps_on_books(tmp_path, recipe):
     store = built(books(20), tmp_path / "data", split=(0.6, 0.3, 0.1))
     settings = {"train.steps": "2", "train.target_tokens": "0", "train.log_every": "1", "train.budget": "60"}
-    run = RECIPES[recipe](str(store.path)).changed(settings | {"tokenizer.vocab_size": "90"})
+    how = {"joint": True} if recipe == "agent" else {}
+    run = RECIPES[recipe](str(store.path), **how).changed(settings | {"tokenizer.vocab_size": "90"})
     prepared, progress = execute(run, tmp_path / "run", cpu=True)
     assert progress.step == 2
     first, second = read_metrics(tmp_path / "run")
@@ -111,6 +112,31 @@ def test_two_steps_on_books(tmp_path, recipe):
     assert guess - 0.5 < first["reconstruction_sentence"] < guess + 3
     assert np.isfinite(second["dev_loss"])
     assert ramify.load(tmp_path / "run").backbone.config == sizes
+
+
+def test_two_steps_of_each_stage_of_agent(tmp_path):
+    store = built(books(20), tmp_path / "data", split=(0.6, 0.3, 0.1))
+    settings = {"train.log_every": "1", "train.budget": "60", "tokenizer.vocab_size": "90"}
+    run = RECIPES["agent"](str(store.path), steps=2).changed(settings)
+    assert tuple(stage.units for stage in run.stages) == (0, 8, 0, 8)
+    prepared, progress = execute(run, tmp_path / "run", cpu=True)
+    assert progress.step == 8
+    assert all(np.isfinite(record["loss"]) for record in read_metrics(tmp_path / "run"))
+    assert ramify.load(tmp_path / "run").backbone.config == prepared.task.backbone.config
+
+
+def test_stages_of_agent_last_as_many_tokens_as_asked():
+    def tokens(**given):
+        return [stage.target_tokens for stage in RECIPES["agent"]("somewhere", **given).stages]
+
+    asked = {"lowest_tokens": 1, "above_tokens": 2, "decoder_tokens": 3}
+    assert tokens(**asked, all_tokens=4) == [1, 2, 3, 4]
+    assert tokens(**asked, all_tokens=0) == [1, 2, 3]
+    assert [stage.steps for stage in RECIPES["agent"]("somewhere", steps=7).stages] == [7] * 4
+    (joint,) = RECIPES["agent"]("somewhere", joint=True).stages
+    assert (joint.steps, joint.target_tokens, joint.units) == (2000, 0, 0)
+    with pytest.raises(RamifyError, match=r"--target-tokens 5 is for --joint\. Set --above-tokens"):
+        RECIPES["agent"]("somewhere", target_tokens=5)
 
 
 @pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe not in (*ON_CHATS, *ON_BOOKS)])

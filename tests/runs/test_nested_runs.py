@@ -53,7 +53,8 @@ def store(tmp_path_factory):
 
 def small(store, recipe="agent", **settings):
     changed = {key.replace("__", "."): value for key, value in settings.items()}
-    return RECIPES[recipe](str(store.path)).changed({**SMALL, **changed})
+    how = {"joint": True} if recipe == "agent" else {}
+    return RECIPES[recipe](str(store.path), **how).changed({**SMALL, **changed})
 
 
 def test_execution(store, tmp_path):
@@ -170,7 +171,7 @@ def test_staged_runs_train_on_long_documents(store, tmp_path, freeze, upper):
 
 def test_a_run_starts_from_another(store, tmp_path):
     execute(small(store), tmp_path / "first", cpu=True)
-    second = RECIPES["agent"](str(store.path), init=str(tmp_path / "first"))
+    second = RECIPES["agent"](str(store.path), joint=True, init=str(tmp_path / "first"))
     first = ramify.load(tmp_path / "first")
     assert second.model.dims == first.backbone.config.dims
     prepared = second.prepare(tmp_path / "none")
@@ -187,7 +188,7 @@ STAGED = {"task.schedule": "staged", "task.plateau": "0.01", "task.unlock_steps"
 @pytest.mark.parametrize(("before", "after"), [({}, STAGED), (STAGED, {}), (STAGED, STAGED)])
 def test_levels_of_a_run_from_another_begin_with_the_lowest(store, tmp_path, before, after):
     execute(small(store, **before), tmp_path / "first", cpu=True)
-    second = RECIPES["agent"](str(store.path), init=str(tmp_path / "first")).changed(after)
+    second = RECIPES["agent"](str(store.path), joint=True, init=str(tmp_path / "first")).changed(after)
     task = second.prepare(tmp_path / "none").task.train()
     assert task.active == ((0, 1) if after else (0, 3))
 

@@ -59,7 +59,7 @@ def store(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(store, tmp_path_factory):
     out = tmp_path_factory.mktemp("run") / "run"
-    execute(RECIPES["agent"](str(store.path)).changed(SMALL), out)
+    execute(RECIPES["agent"](str(store.path), joint=True).changed(SMALL), out)
     return out
 
 

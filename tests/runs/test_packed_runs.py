@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ from ramify.recipes import RECIPES
 from ramify.report import write_report
 from ramify.runs import execute, kind_for, read_run
 from ramify.runs.packed_text.run import PackedTextRun
+from ramify.tasks.masked_lm import MaskedLMConfig
+from ramify.training.config import TrainConfig
 from ramify.training.metrics_log import read_metrics
 
 WORDS = [
@@ -194,6 +197,40 @@ def test_a_run_starts_from_another(store, tmp_path):
     assert comments.prepare(tmp_path / "none").task.next_head is None
 
 
+def test_dev_masks_may_have_a_rate_of_their_own(store, tmp_path):
+    """The dev losses of untrained models are equal, whatever the rate of training."""
+
+    def dev_loss(name, **settings):
+        execute(small(store, "roberta", train__lr="0", model__dropout="0", **settings), tmp_path / name, cpu=True)
+        return read_metrics(tmp_path / name)[-1]["dev_loss"]
+
+    few, many = (dev_loss(f"own-{rate}", task__mask_rate=rate) for rate in ("0.15", "0.5"))
+    assert few != many
+    assert [dev_loss(f"dev-{rate}", task__mask_rate=rate, dev__mask_rate="0.15") for rate in ("0.15", "0.5")] == [few, few]
+
+
+@pytest.mark.parametrize("position", ["sinusoidal", "relative"])
+def test_positions_train_and_resume_to_the_bit(store, tmp_path, position):
+    run = small(store, "bert", model__position=position, model__dropout="0.1")
+    execute(run, tmp_path / "straight", cpu=True)
+
+    def interrupt(record):
+        if record["step"] == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    execute(run, tmp_path / "stopped", cpu=True, report=interrupt)
+    execute(run, tmp_path / "stopped", cpu=True, resume=True)
+    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("straight", "stopped"))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert not any("positions" in name for name in before)
+    # A model of other positions does not start from it.
+    other = RECIPES["bert"](str(store.path), init=str(tmp_path / "straight"), max_tokens=32)
+    other = other.changed({"model.position": "learned"})
+    with pytest.raises(RamifyError, match=rf"needs model\.position = '{position}' \(not 'learned'\)"):
+        other.prepare(tmp_path / "none")
+
+
 @pytest.mark.parametrize("parts", [{"model__embedding_dim": "8", "model__shared_layers": "true", "model__num_layers": "3"}])
 def test_albert_trains(store, tmp_path, parts):
     prepared, _ = execute(small(store, "bert", **parts), tmp_path / "run", cpu=True)
@@ -252,6 +289,36 @@ def test_published_schedules():
     assert (roberta.task.max_predictions, roberta.task.next_sentence, roberta.tokenizer.kind) == (None, 0.0, "bpe")
 
 
+LAYERS = {"small": (128, 2, 2, 512), "base": (256, 4, 4, 1024)}
+RATES = {"small": 1e-3, "base": 5e-4}
+
+
+@pytest.mark.parametrize("size", LAYERS)
+def test_published_recipes(size):
+    """Every setting of the published training, which one flag restores at the sizes for little text."""
+    sizes = dict(zip(("dim", "num_layers", "num_heads", "ffn_dim"), LAYERS[size], strict=True))
+    stage = TrainConfig(steps=2000, budget=4096, lr=RATES[size], warmup=0.1, betas=(0.9, 0.999))
+    bert, roberta = (RECIPES[name]("data", size=size, published=True) for name in ("bert", "roberta"))
+    assert bert.model == BertConfig(**sizes, norm="post", position="learned", pooling="pooler", max_tokens=128)
+    losses = {"head": "bert", "comment_loss": "token", "loss_norm": "tokens", "mask_rate": 0.15}
+    assert bert.task == MaskedLMConfig(**losses, next_sentence=1.0, max_predictions=20)
+    assert bert.stages == (stage,)
+    assert roberta.model == BertConfig(**sizes, norm="post", position="learned", type_vocab_size=0, max_tokens=128, eps=1e-5)
+    assert roberta.task == MaskedLMConfig(**losses)
+    assert roberta.stages == (replace(stage, betas=(0.9, 0.98)),)
+
+
+@pytest.mark.parametrize("recipe", ["bert", "roberta"])
+def test_small_sizes_read_distances(recipe):
+    """The default differs from the published training in nothing else."""
+    for size in LAYERS:
+        own, published = (RECIPES[recipe]("data", size=size, published=flag) for flag in (False, True))
+        assert own == replace(published, model=replace(published.model, position="relative"))
+    assert RECIPES[recipe]("data", size="paper") == RECIPES[recipe]("data", size="paper", published=True)
+    comments = RECIPES["bert"]("data", rows="comments")
+    assert comments.model.position == "learned"
+
+
 # --- refusals -----------------------------------------------------------------------------------------------------------------
 
 
@@ -268,6 +335,7 @@ def test_concatenation_needs_comments():
         ("roberta", {"task__next_sentence": "1"}, r"task\.next_sentence=1\.0 needs rows of two segments"),
         ("bert", {"input__context": "tree"}, r"input\.context=tree and input\.concatenate=0 belong to comments"),
         ("bert", {"model__type_vocab_size": "1"}, r"model\.type_vocab_size=1 has no type for the second segment"),
+        ("bert", {"dev__mask_rate": "0"}, r"dev\.mask_rate must be above 0 and at most 1, but is 0\.0"),
         ("bert", {"dev__rows": "0"}, r"dev\.rows=0 and dev\.draws=1 must both be at least 1"),
         ("bert", {"task__max_predictions": "few"}, r"--set task\.max_predictions=few is not a whole number"),
     ],

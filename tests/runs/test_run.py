@@ -158,6 +158,8 @@ CHANGES = {
         "dev.rows": "20",
     },
     "packed-text": {
+        "model.position": "relative",
+        "dev.mask_rate": "0.2",
         "task.mask_unit": "span",
         "task.max_predictions": "null",
         "model.embedding_dim": "64",
@@ -261,6 +263,11 @@ def small(store, recipe="tree-mlm", tokenizer_path=None, **settings):
     run = RECIPES[recipe](str(store.path), max_tokens=32, tokenizer=tokenizer_path or "", **PAPER[recipe])
     sizes = SIZES[recipe] | ({} if tokenizer_path else {"tokenizer.vocab_size": "90"})
     return run.changed({**SMALL, **sizes, **{key.replace("__", "."): value for key, value in settings.items()}})
+
+
+def test_streams_have_no_mask_rate_on_dev():
+    with pytest.raises(RamifyError, match=r"dev\.mask_rate=0\.15 belongs to masked language models.* Leave dev\.mask_rate out"):
+        RECIPES["xlnet"]("somewhere").changed({"dev.mask_rate": "0.15"})
 
 
 def test_leftovers_of_another_run_are_refused(store, tmp_path):
@@ -773,7 +780,7 @@ def test_data_without_dev_trees_trains_to_the_end(tmp_path):
     _, progress = execute(small(store), tmp_path / "run", cpu=True)
     assert (progress.step, progress.best_step) == (6, None)
     assert not (tmp_path / "run" / "best.safetensors").exists()
-    assert ramify.load(tmp_path / "run").verbs == ("embed", "fill_mask", "score", "attention")
+    assert ramify.load(tmp_path / "run").verbs == ("embed", "fill_mask", "score", "attention", "nearest")
 
 
 def test_finished_run_loads_without_its_data(tmp_path):

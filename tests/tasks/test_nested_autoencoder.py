@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from fixtures import tokenizer
-from fixtures.nested import batch_of, book, books, gradients, losses, part, read, rows_of, task, tree_of
+from fixtures.nested import EVERY_OPTION, batch_of, book, books, gradients, losses, part, read, rows_of, task, tree_of
 from ramify.batching.document_batch import BOS, CONT, EOS, NUM_MARKS
 from ramify.batching.views.documents import LevelInput
 from ramify.errors import RamifyError
@@ -40,6 +40,11 @@ FURTHER = {
     "full": ({"padding": "full"}, {"marks": "none", "label_smoothing": 0.1}),
     "logistic ends": ({}, {"ends": "logistic"}),
     "collection": ({}, {"top": "collection"}),
+    "every option": ({}, EVERY_OPTION),
+    "cosine, collection": (
+        {"decoder": "autoregressive"},
+        {"scores": "cosine", "ends": "logistic", "head": "devlin", "sibling_path": True, "top": "collection"},
+    ),
     "odd": ({"dims": (8, 12, 16, 15), "positions": "learned"}, {}),
 }
 
@@ -60,6 +65,8 @@ def filled(own, trees=TREES, seed=77):
         rows = batch.levels[level - 1]
         vectors = torch.randn(len(rows.rows), own.backbone.config.dims[level], generator=generator, dtype=torch.float64)
         own.queue(level).add(vectors, rows)
+    for centre in own.centres or ():
+        centre.mean.copy_(torch.randn(centre.mean.shape, generator=generator, dtype=torch.float64))
     return own
 
 
@@ -253,7 +260,7 @@ def test_coherence_is_the_squared_error_of_the_share(marks):
         level, draws = batch.levels[number], batch.draws[number]
         encoder, encoded = own.backbone.encoder(number), encoded_levels(own, batch)[number]
         states = encoder.states(encoded.items, draws.replaced_slots, level.rows, draws.segments)
-        judged = own.checkers[number](encoder.compress(states, level.rows))
+        judged = own.checkers[number](encoder.row_vectors(states, draws.replaced_slots, level.rows))
         has_children = torch.from_numpy(level.counts > 0)
         expected = (judged - draws.share)[has_children].square().sum()
         torch.testing.assert_close(found[f"coherence_{name}"], expected, **EXACT)
@@ -262,14 +269,16 @@ def test_coherence_is_the_squared_error_of_the_share(marks):
     assert (batch.levels[1].counts == 0).any()
 
 
-def test_a_row_without_marks_has_its_own_vector():
+@pytest.mark.parametrize("changes", [{}, EVERY_OPTION], ids=["plain", "every option"])
+def test_a_row_without_marks_has_its_own_vector(changes):
     """P = 0: no child is marked, and the checker reads the vector of the encoder."""
-    own = task().eval()
+    own = task(**changes).eval()
     batch = drawn(own)
     for number in range(3):
         level, draws = batch.levels[number], batch.draws[number]
         encoded, encoder = encoded_levels(own, batch)[number], own.backbone.encoder(number)
-        again = encoder.compress(encoder.states(encoded.items, draws.replaced_slots, level.rows, draws.segments), level.rows)
+        states = encoder.states(encoded.items, draws.replaced_slots, level.rows, draws.segments)
+        again = encoder.row_vectors(states, draws.replaced_slots, level.rows)
         is_marked = torch.zeros(len(level.rows), dtype=torch.bool)
         is_marked[level.child_row[draws.segments[level.child_slot] == 1]] = True
         torch.testing.assert_close(again[~is_marked], encoded.parents[~is_marked], **EXACT)
@@ -420,15 +429,16 @@ def test_names_of_losses(name):
         for lower, upper in zip(own.names, own.names[1:], strict=False)
         for kind in kinds
     }
-    expected |= {"mlm_document"} if name == "collection" else set()
+    expected |= {"mlm_document"} if name.endswith("collection") else set()
+    expected |= {"foreign_sentence", "foreign_paragraph"} if name == "every option" else set()
     assert set(own.loss_names) == set(own.counts(batch, MAIN)) == set(found) == expected
     assert len(own.loss_names) == len(expected)
     assert all(torch.isfinite(loss) for loss in found.values())
 
 
 def test_reports_know_every_loss_in_the_order_in_which_they_run():
-    assert tuple(map(type, task({"decoder_length": "predicted"}).per_level)) == LOSSES
-    assert tuple(map(type, task().per_level)) == LOSSES[:-1]
+    assert tuple(map(type, task({"decoder_length": "predicted"}, foreign=1.0).per_level)) == LOSSES
+    assert tuple(map(type, task().per_level)) == LOSSES[:-2]
 
 
 def test_counts_are_what_losses_are_divided_by():
@@ -552,9 +562,9 @@ def test_gradients_of_every_loss_equal_finite_differences(cells, name):
     model, changes = FURTHER[name]
     own = filled(task(model | {"cells": cells}, vector_distance=0.0, **changes)).eval()
     checked = set()
-    for _, loss, found, exact in derivatives(
-        own, drawn(own, TREES[2:]), {"all": list(own.parameters())}, torch.Generator().manual_seed(1)
-    ):
+    # Every level has a marked child.
+    batch = drawn(own, TREES[2:], seed=6 if own.config.foreign else 3)
+    for _, loss, found, exact in derivatives(own, batch, {"all": list(own.parameters())}, torch.Generator().manual_seed(1)):
         assert found == pytest.approx(exact, rel=1e-6), loss
         assert abs(exact) > 1e-3, loss
         checked.add(loss)
@@ -617,13 +627,15 @@ def test_detached_vectors_learn_nothing_from_being_classes_or_targets():
     assert found["detached"] == found["distance"] == 0.0
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-@pytest.mark.parametrize("overflow", ["cut", "pack"])
-def test_two_phases_have_the_one_graph_gradient(dropout, overflow):
+@pytest.mark.parametrize(
+    ("dropout", "overflow", "changes"),
+    [(0.0, "cut", {}), (0.0, "pack", {}), (0.3, "cut", {}), (0.3, "pack", EVERY_OPTION)],
+    ids=str,
+)
+def test_two_phases_have_the_one_graph_gradient(dropout, overflow, changes):
     """All parameters, with the same dropout in both passes."""
-    own = filled(
-        task({"dropout": dropout, "attention_dropout": dropout}, LevelInput(overflow=overflow), upper="two_phase"), LONG
-    ).train()
+    model = {"dropout": dropout, "attention_dropout": dropout}
+    own = filled(task(model, LevelInput(overflow=overflow), upper="two_phase", **changes), LONG).train()
     batch = drawn(own, LONG, budget=9, document_draws=2)
     assert len(batch.parts) > 3
     own_divisors = divisors(own, batch)
@@ -877,6 +889,7 @@ def test_a_plateau_is_watched_in_training_alone():
                 "autoencoder",
                 "vector_distance",
                 "queue",
+                "foreign",
                 "unlock_steps",
                 "plateau",
             )
@@ -890,6 +903,10 @@ def test_a_plateau_is_watched_in_training_alone():
         ({"mask_split": (1.2, -0.1, -0.1)}, r"task\.mask_split=.* is not three shares that add up to 1"),
         ({"checker_layers": -1}, r"task\.checker_layers=-1 must be at least 0"),
         ({"checker_width": 0.0}, r"task\.checker_width=0 above 0"),
+        (
+            {"foreign": 5.0, "marks": "none"},
+            r"task\.foreign=5 asks of marked children .* Set task\.marks=seed, or task\.foreign=0",
+        ),
     ],
     ids=str,
 )
@@ -904,7 +921,9 @@ def test_logistic_ends_of_packed_rows_are_refused():
 
 
 @pytest.mark.ill_typed
-@pytest.mark.parametrize("changes", [{"upper": "both"}, {"mask_split": (0.5, 0.5)}, {"marks": "all"}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{"upper": "both"}, {"mask_split": (0.5, 0.5)}, {"marks": "all"}, {"head": "bert"}], ids=str
+)
 def test_settings_of_another_type_are_refused(changes):
     with pytest.raises(RamifyError, match=rf"task\.{next(iter(changes))}"):
         NestedAutoencoderConfig(**changes)

@@ -69,6 +69,17 @@ def test_optimizers_are_those_of_torch(name):
     torch.testing.assert_close(list(own.parameters()), list(plain.parameters()), rtol=1e-12, atol=0.0)
 
 
+def test_parameters_that_match_a_pattern_are_not_decayed():
+    own, plain = layer(), layer()
+    phase = optimizer_of(own, config_of("adamw", undecayed=("^wei",)))
+    assert [group["weight_decay"] for group in phase.optimizer.param_groups] == [0.0]
+    reference = PLAIN["adamw"]([{"params": list(plain.parameters()), "weight_decay": 0.0}])
+    for number in range(2):
+        step(own, phase.optimizer, number)
+        step(plain, reference, number)
+    torch.testing.assert_close(list(own.parameters()), list(plain.parameters()), rtol=1e-12, atol=0.0)
+
+
 def test_published_adam_of_bert():
     """`AdamWeightDecayOptimizer` of the published code: no correction of the moments, and decay beside the gradient."""
     own, by_hand = layer(), layer()

@@ -428,9 +428,9 @@ def test_weight_decay_excludes_vectors(tmp_path, data):
         torch.testing.assert_close(after, before[name] * factor, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("setting", ["freeze", "lr_scale"])
+@pytest.mark.parametrize("setting", ["freeze", "lr_scale", "undecayed"])
 def test_patterns_that_match_nothing_are_refused(tmp_path, data, setting):
-    value = ("wings",) if setting == "freeze" else (("wings", 0.1),)
+    value = (("wings", 0.1),) if setting == "lr_scale" else ("wings",)
     with pytest.raises(RamifyError, match="matches the pattern 'wings'"):
         run(tmp_path, data, replace(SHORT, **{setting: value}))
 

@@ -1,7 +1,8 @@
 """Batches of nested documents: the rows of every level on flat axes, one pass per level over all nodes of all documents."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from enum import Enum, auto
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -22,6 +23,19 @@ EOS, CONT, JOIN, PAD, BOS, MASK = range(6)
 NUM_MARKS = 6
 """The marks of a level: the end of a row, the end of a row whose node continues in the next row, the border between packed
 nodes, padding, the start of a row that a decoder writes, and a masked child. They precede the children in the level's table."""
+
+
+class Role(Enum):
+    """The part of a model that learns from a batch. `runs/nested_documents/stages.py` says when."""
+
+    ALL = auto()
+    """Every level that the batch has."""
+    LOWEST = auto()
+    """Frozen levels alone, before they are frozen."""
+    ABOVE = auto()
+    """The levels above the frozen ones, from given vectors."""
+    DECODER = auto()
+    """The decoder of the batch's highest level alone. Encoders are in evaluation mode."""
 
 
 Part = TypeVar("Part", bound=Movable)
@@ -84,6 +98,8 @@ class LevelDraws(Movable):
     """The content of each slot where masked children are hidden."""
     masked: Int[Tensor, " masked"]
     """The slots of the masked children."""
+    marked: Int[Tensor, " marked"]
+    """The slots of the children with the second segment vector. If the model is not told, there are none."""
     replaced_slots: Int[Tensor, " slot"]
     """The content of each slot where some children are replaced."""
     segments: Int[Tensor, " slot"] | None
@@ -92,6 +108,10 @@ class LevelDraws(Movable):
     """The share of each row's children that were replaced."""
     checked: Int[Tensor, " checked"]
     """The rows that have children."""
+
+    def hides(self, rows: LevelBatch) -> Bool[Tensor, " masked"]:
+        """Whether each masked child of these rows is hidden: some are shown unchanged."""
+        return torch.ne(self.masked_slots, rows.slots).index_select(0, self.masked)
 
     def to(self, device: torch.device | str) -> "LevelDraws":
         return moved(self, device)
@@ -115,7 +135,8 @@ class DocumentBatch(AnyBatch):
     """The rows of every level, from the lowest. The children of the lowest rows are tokens.
 
     If there are `parts`, the children of the lowest rows are the vectors of the parts' highest rows, one part after the other:
-    these documents are too long for the graph of a whole document.
+    the graph of all would be too large. The parts have losses of their own if they are `chunks`: rows of the lowest level that
+    occur nowhere else. Otherwise they are the units of a whole document, which are examples, too.
     """
 
     levels: tuple[LevelBatch, ...]
@@ -124,7 +145,13 @@ class DocumentBatch(AnyBatch):
     parts: tuple["DocumentBatch", ...]
     num_tokens: int
     draws: tuple[LevelDraws, ...] = ()
-    """The random draws for each level, after corruption."""
+    """The random draws for each level that is encoded, after corruption."""
+    chunks: bool = False
+    role: Role = Role.ALL
+    given: int = 0
+    """The number of the lowest levels that are not encoded, because `vectors` holds the vectors of the highest of them."""
+    vectors: Float[Tensor, "row dim"] | None = None
+    """The Compressor's vectors of the rows of the highest level that is not encoded."""
     collection: CollectionDraws | None = None
     """The documents as rows, if the objective reads them so."""
 
@@ -138,7 +165,12 @@ class DocumentBatch(AnyBatch):
 
     @property
     def num_target_tokens(self) -> int:
-        return 0 if self.parts else self.num_tokens
+        return 0 if self.parts and not self.chunks else self.num_tokens
+
+    @property
+    def first(self) -> int:
+        """The lowest level of children of which the batch has losses."""
+        return 0 if self.chunks else self.lowest + self.given
 
     def to(self, device: torch.device | str) -> "DocumentBatch":
         return replace(
@@ -146,6 +178,7 @@ class DocumentBatch(AnyBatch):
             levels=tuple(level.to(device) for level in self.levels),
             parts=tuple(part.to(device) for part in self.parts),
             draws=tuple(draw.to(device) for draw in self.draws),
+            vectors=None if self.vectors is None else self.vectors.to(device),
             collection=None if self.collection is None else self.collection.to(device),
         )
 
@@ -170,6 +203,13 @@ class DocumentCollator:
     """The number of copies of a document that is encoded part by part. Each has random draws of its own."""
     padded: tuple[int, ...] | None = None
     """The length to which rows of each level are padded; None: rows are not padded."""
+    chunked: bool = False
+    """Whether the lowest level is encoded in parts of at most `budget` tokens, with losses of their own."""
+    role: Role = Role.ALL
+    given: int = 0
+    """The number of the lowest levels that are not encoded."""
+    vectors: Callable[[Ints], NDArray[np.float32]] | None = field(default=None, compare=False)
+    """Reads the vectors of rows of the highest level that is not encoded."""
 
     @cached_property
     def held_tokens(self) -> Ints:
@@ -188,22 +228,50 @@ class DocumentCollator:
             return self._apart(sorted(examples, key=lambda example: example.start))
         ordered = sorted(examples, key=lambda example: example.start)
         units = _joined((example.start, example.stop) for example in ordered)
-        return self.batch(units, _joined((example.document_start, example.document_stop) for example in ordered))
+        documents = _joined((example.document_start, example.document_stop) for example in ordered)
+        return self.batch(units, documents, chunked=self.chunked)
 
-    def batch(self, units: Ints, documents: Ints) -> DocumentBatch:
+    def batch(self, units: Ints, documents: Ints, *, chunked: bool = False) -> DocumentBatch:
         """Rows of the unit's level and all rows below, and the rows of documents whose units are all among them. Both are in
         ascending order."""
         below = [units]
         for level in reversed(self.rows.levels[1 : self.unit + 1]):
             below.append(ranges(level.spans[below[-1]], level.spans[below[-1] + 1]))
         numbers = below[::-1] + ([documents] if len(documents) else [])
+        num_tokens = int(self.held_tokens[units].sum())
         levels: list[LevelBatch] = []
+        parts: tuple[DocumentBatch, ...] = ()
         chosen, rank = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        for level, wanted in enumerate(numbers):
+        if chunked and len(numbers) > 1:
+            chosen = numbers[0]
+            parts, rank = self._chunks(chosen)
+        for level, wanted in list(enumerate(numbers))[len(parts) > 0 :]:
             levels.append(self.level(level, wanted, chosen, rank))
             # Rows are sorted by length, so the number of a row in the batch is its rank.
             chosen, rank = wanted, inverse(np.searchsorted(wanted, levels[-1].source))
-        return DocumentBatch(tuple(levels), 0, (), int(self.held_tokens[units].sum()))
+        vectors = None
+        if self.vectors is not None:
+            vectors = torch.from_numpy(self.vectors(levels[self.given - 1].source))
+        return DocumentBatch(
+            levels=tuple(levels),
+            lowest=int(bool(parts)),
+            parts=parts,
+            num_tokens=num_tokens,
+            chunks=bool(parts),
+            role=self.role,
+            given=self.given,
+            vectors=vectors,
+        )
+
+    def _chunks(self, rows: Ints) -> tuple[tuple[DocumentBatch, ...], Ints]:
+        """Rows of the lowest level in parts, and the number of each row among those of all parts."""
+        tokens = self.rows.levels[0].children[rows]
+        parts, rank, none = [], np.empty(len(rows), dtype=np.int64), np.zeros(0, dtype=np.int64)
+        for start, stop in runs(tokens, self.budget):
+            level = self.level(0, rows[start:stop], none, none)
+            rank[start:stop] = start + inverse(np.searchsorted(rows[start:stop], level.source))
+            parts.append(DocumentBatch((level,), 0, (), int(tokens[start:stop].sum())))
+        return tuple(parts), rank
 
     def _apart(self, examples: Sequence[DocumentExample]) -> DocumentBatch:
         units = _joined((example.start, example.stop) for example in examples)
@@ -215,7 +283,7 @@ class DocumentCollator:
             parts.append(part)
         documents = _joined((example.document_start, example.document_stop) for example in examples)
         top = self.level(self.unit + 1, np.repeat(documents, self.document_draws), units, rank)
-        return DocumentBatch((top,), self.unit + 1, tuple(parts), int(tokens.sum()))
+        return DocumentBatch((top,), self.unit + 1, tuple(parts), int(tokens.sum()), role=self.role)
 
     def level(self, number: int, wanted: Ints, below: Ints, rank: Ints) -> LevelBatch:
         """The rows with these numbers, sorted by length.

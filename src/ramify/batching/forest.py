@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,11 @@ Overflow = Literal["truncate", "chain"]
 Ints = NDArray[np.int64]
 Divide = Callable[[str], list[str]]
 """A division of texts into parts. Its name is part of the name of the folder with their token ids."""
+
+Computed = TypeVar("Computed")
+
+DONE = "done.json"
+"""The file that marks a folder of `computed_once` as complete."""
 
 COUNTED = 1 << 24
 """Number of tokens that are counted at a time."""
@@ -177,11 +183,22 @@ def token_cache(store: Store, tokenizer: Tokenizer, divide: Divide | None = None
         return Tokenized(ids.astype(np.uint32), np.concatenate([[0], np.cumsum(lengths)]), counts)
     by = "" if divide is None else f"-{divide.__name__}"
     name = f"{TOKENS}{store.hash[:16]}-{tokenizer.hash}{by}"
-    places = [store.path, *_user_cache()]
+    return computed_once(store.path, name, "token ids", partial(_tokenize, store, tokenizer, divide), _read)
+
+
+def computed_once(
+    folder: Path, name: str, what: str, write: Callable[[Path], None], read: Callable[[Path], Computed]
+) -> Computed:
+    """Read a folder of this name in `folder`, or in the user's cache folder if that is not writable. If neither has it, `write`
+    fills it first, under another name.
+
+    `what` names the content in messages. Raises `RamifyError` if neither folder is writable, or the content is damaged.
+    """
+    places = [folder, *_user_cache()]
     for place in places:
-        if (place / name / "done.json").exists():
+        if (place / name / DONE).exists():
             try:
-                return _read(place / name)
+                return read(place / name)
             except (OSError, ValueError, EOFError) as error:
                 raise RamifyError(f"{place / name} is damaged ({error}). Remove this folder; it is then rebuilt.") from None
     for place in places:
@@ -190,9 +207,19 @@ def token_cache(store: Store, tokenizer: Tokenizer, divide: Divide | None = None
                 scratch = stack.enter_context(scratch_folder(place / name))
             except OSError:
                 continue
-            return _tokenize(store, tokenizer, divide, scratch, place / name)
+            try:
+                write(scratch)
+            except OSError as error:
+                raise RamifyError(
+                    f"{place / name}: {what} could not be written ({error.strerror}). Free disk space or make the folder "
+                    "writable."
+                ) from None
+            # Another process may already have written the same content.
+            with suppress(OSError):
+                os.replace(scratch, place / name)
+            return read(place / name)
     raise RamifyError(
-        f"token ids cannot be stored, because {' and '.join(map(str, places))} cannot be written. Set XDG_CACHE_HOME to a "
+        f"{what} cannot be stored, because {' and '.join(map(str, places))} cannot be written. Set XDG_CACHE_HOME to a "
         "writable folder."
     )
 
@@ -208,33 +235,24 @@ def _read(folder: Path) -> Tokenized:
     return Tokenized(ids, np.load(folder / "starts.npy"), np.load(folder / "counts.npy"))
 
 
-def _tokenize(store: Store, tokenizer: Tokenizer, divide: Divide | None, scratch: Path, final: Path) -> Tokenized:
+def _tokenize(store: Store, tokenizer: Tokenizer, divide: Divide | None, folder: Path) -> None:
     dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.uint32)
     lengths, counts = [], []
-    try:
-        with open(scratch / "ids.raw", "wb") as raw, activity("encoding texts", store.num_nodes) as advance:
-            for texts in store.text_batches():
-                parts = [[text] if divide is None else divide(text) for text in texts]
-                ids, part_lengths = tokenizer.encode_batch([part for divided in parts for part in divided])
-                raw.write(ids.astype(dtype).tobytes())
-                lengths.append(part_lengths)
-                counts += map(len, parts)
-                advance(len(texts))
-        starts = np.concatenate([[0], np.cumsum(np.concatenate(lengths) if lengths else [])]).astype(np.int64)
-        flat = np.memmap(scratch / "ids.raw", dtype=dtype, mode="r") if starts[-1] else np.zeros(0, dtype)
-        np.save(scratch / "ids.npy", flat)
-        np.save(scratch / "starts.npy", starts)
-        np.save(scratch / "counts.npy", np.array(counts, dtype=np.int64))
-        (scratch / "ids.raw").unlink()
-        (scratch / "done.json").write_text(json.dumps({"tokens": int(starts[-1]), "dtype": dtype.name}))
-    except OSError as error:
-        raise RamifyError(
-            f"{final}: token ids could not be written ({error.strerror}). Free disk space or make the folder writable."
-        ) from None
-    # Another process may already have written the same content.
-    with suppress(OSError):
-        os.replace(scratch, final)
-    return _read(final)
+    with open(folder / "ids.raw", "wb") as raw, activity("encoding texts", store.num_nodes) as advance:
+        for texts in store.text_batches():
+            parts = [[text] if divide is None else divide(text) for text in texts]
+            ids, part_lengths = tokenizer.encode_batch([part for divided in parts for part in divided])
+            raw.write(ids.astype(dtype).tobytes())
+            lengths.append(part_lengths)
+            counts += map(len, parts)
+            advance(len(texts))
+    starts = np.concatenate([[0], np.cumsum(np.concatenate(lengths) if lengths else [])]).astype(np.int64)
+    flat = np.memmap(folder / "ids.raw", dtype=dtype, mode="r") if starts[-1] else np.zeros(0, dtype)
+    np.save(folder / "ids.npy", flat)
+    np.save(folder / "starts.npy", starts)
+    np.save(folder / "counts.npy", np.array(counts, dtype=np.int64))
+    (folder / "ids.raw").unlink()
+    (folder / DONE).write_text(json.dumps({"tokens": int(starts[-1]), "dtype": dtype.name}))
 
 
 def node_seeds(store: Store, nodes: Sequence[int] | Ints) -> Ints:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 
 Numbers = NDArray[np.int64]
 """Numbers of examples."""
@@ -103,6 +103,69 @@ class TokenBudget(Sampler):
         rank_steps = steps[self.rank :: self.world_size]
         rounds = -(-len(steps) // self.world_size)
         return rank_steps + [np.zeros(0, dtype=np.int64)] * (rounds - len(rank_steps))
+
+
+class Units(Sampler):
+    """Makes every micro-batch of units of many documents, and visits each unit once per epoch.
+
+    A micro-batch has `number` units, or a few more if the units cannot be divided equally. They are from at least half as many
+    documents. Examples that stand apart are micro-batches of their own. Every rank has as many of both kinds as any other, and all ranks
+    have the same kind at the same time; where one is missing, a micro-batch is empty.
+    """
+
+    def __init__(
+        self, trees: Numbers, apart: NDArray[np.bool_], number: int, *, seed: int, world_size: int = 1, rank: int = 0
+    ) -> None:
+        """`trees`: the document of each example. Raises `RamifyError` if there are too few units or documents."""
+        super().__init__(world_size=world_size, rank=rank)
+        self.units = np.flatnonzero(~apart)
+        self.apart = np.flatnonzero(apart)
+        self.trees = trees[self.units]
+        self.number = number
+        self.seed = seed
+        if len(self.units) < number:
+            raise RamifyError(
+                f"train.units={number} is more than the {counted(len(self.units), 'unit')} of the training documents. Lower "
+                "train.units, or set it to 0 for batches of train.budget tokens."
+            )
+        counts = np.unique(self.trees, return_counts=True)[1]
+        batches = len(self.units) // number
+        least, needed = int(np.minimum(counts, batches).sum()) // batches, -(-number // 2)
+        if least < needed:
+            raise RamifyError(
+                f"train.units={number} needs units of {counted(needed, 'document')} in every batch, but the "
+                f"{counted(len(counts), 'training document')} can give units of {least} alone. Lower train.units, or set it to "
+                "0 for batches of train.budget tokens."
+            )
+
+    def own_steps(self, epoch: int) -> list[Numbers]:
+        random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
+        batches = [self.units[places] for places in dealt(self.trees, self.number, random)]
+        rounds = [
+            *self._rounds_of(batches, random),
+            *self._rounds_of([self.apart[[n]] for n in range(len(self.apart))], random),
+        ]
+        return [rounds[place][self.rank] for place in random.permutation(len(rounds))]
+
+    def _rounds_of(self, steps: list[Numbers], random: np.random.Generator) -> Iterator[list[Numbers]]:
+        """Steps in random order, one of each rank at a time."""
+        order = [steps[place] for place in random.permutation(len(steps))]
+        order += [np.zeros(0, dtype=np.int64)] * (-len(order) % self.world_size)
+        for start in range(0, len(order), self.world_size):
+            yield order[start : start + self.world_size]
+
+
+def dealt(trees: Numbers, number: int, random: np.random.Generator) -> list[Numbers]:
+    """Divide units at random into batches of `number` units, or a few more, of as many documents as possible.
+
+    Units of one document follow each other, and are dealt to the batches in turn. Documents with a unit for every batch come
+    first. So no batch holds units of fewer documents than any division into as many batches could guarantee.
+    """
+    batches = max(1, len(trees) // number)
+    _, document, counts = np.unique(trees, return_inverse=True, return_counts=True)
+    place = random.permutation(len(counts))
+    order = np.lexsort((random.random(len(trees)), place[document], counts[document] < batches))
+    return [order[start::batches] for start in range(batches)] if len(trees) else []
 
 
 class Stream(Sampler):

@@ -177,16 +177,16 @@ def _evaluate(store: "Store", draws: int) -> tuple["MaskedLM", "Measured"]:
         print(saving(NAMES[other], gain(measured.scores["tree"], measured.scores[other])["all"]))
     print()
     _say(BESIDE)
-    for measure_name, value in card_results():
-        print(f"   {measure_name:<64} {value}")
+    for name, *values in card_results():
+        print(f"   {name:<64} {'  '.join(values)}")
     return task, measured
 
 
-def card_results() -> list[tuple[str, str]]:
-    """The measures and values of the held-out results on the card of the shipped checkpoint."""
+def card_results() -> list[list[str]]:
+    """The cells of the held-out results on the card of the shipped checkpoint, without the line below the head."""
     _, _, results = (CHECKPOINT / "README.md").read_text("utf-8").partition("## Held-out results")
-    rows = [line.strip("| ").split(" | ") for line in results.splitlines() if line.startswith("| ")]
-    return [(measure, value) for measure, value in rows[2:]]
+    head, _, *lines = (line for line in results.splitlines() if line.startswith("|"))
+    return [line.replace("**", "").strip("| ").split(" | ") for line in (head, *lines)]
 
 
 def saving(other: str, saved: "Interval") -> str:

@@ -52,6 +52,13 @@ Rows = Annotated[
         "and measure (default: 2,000).",
     ),
 ]
+Levels = Annotated[
+    str | None,
+    typer.Option(
+        help="Models of documents: only these levels, separated by commas, such as paragraph,chapter, with their hidden "
+        "children. Default: all."
+    ),
+]
 CarriedMemory = Annotated[
     int | None, typer.Option(min=0, help="Models of running text: states per layer to remember. Default: as in training.")
 ]
@@ -154,6 +161,7 @@ def run(
     mask_rate: MaskRate = None,
     comments: Comments = None,
     rows: Rows = None,
+    levels: Levels = None,
     memory: CarriedMemory = None,
     against: Against = None,
     cache: Cache = False,
@@ -192,6 +200,7 @@ def run(
         "mask_rate": mask_rate,
         "comments": comments,
         "rows": rows,
+        "levels": None if levels is None else tuple(name.strip() for name in levels.split(",")),
         "memory": memory,
         "save": save,
         "against": against,

@@ -39,7 +39,9 @@ COUNTED = (
 TREES_FILE = "trees.arrow"
 TOKENS = "tokens-"
 """The prefix of folders with token ids, which are kept next to the files of a store."""
-OWN_FILES = (INFO_FILE, TREES_FILE, "nodes-*.arrow", f"{TOKENS}*", f".{TOKENS}*")
+VECTORS = "vectors-"
+"""The prefix of folders with vectors of a frozen level, which are kept there, too."""
+OWN_FILES = (INFO_FILE, TREES_FILE, "nodes-*.arrow", *(f"{dot}{name}*" for name in (TOKENS, VECTORS) for dot in ("", ".")))
 """Patterns of all file names that Ramify writes into the folder of a store."""
 
 NODES = pa.schema(

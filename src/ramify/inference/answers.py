@@ -316,18 +316,22 @@ class Coherence(Record):
 
 @dataclass(frozen=True)
 class Neighbour(Record):
+    optional = ("author",)
     tree: str
     id: str
     score: float
     """The cosine of the vectors."""
     text: str
+    author: str | None = None
 
 
 @dataclass(frozen=True)
 class Nearest(Record):
-    """The answer of `nearest`: nodes of a level, the nearest first."""
+    """The answer of `nearest`: comments, or nodes of a level, the nearest first."""
 
-    level: str
+    optional = ("level",)
+    level: str | None
+    """None for comments."""
     nearest: tuple[Neighbour, ...]
 
 

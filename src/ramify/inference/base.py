@@ -72,6 +72,15 @@ def lacking(pipeline: Pipeline, verb: str, given: Mapping[str, Any]) -> Iterator
             yield option, value
 
 
+def check_options(pipeline: Pipeline, verb: str, given: Mapping[str, Any]) -> None:
+    """Raise `RamifyError` for an option that the verb has for other models only."""
+    for option, value in lacking(pipeline, verb, given):
+        raise RamifyError(
+            f"{option.name}={value!r} needs {option.needs}, but this is {with_article(type(pipeline).__name__)}. Leave "
+            f"{option.name} out."
+        )
+
+
 def verb(method: Callable[..., Any]) -> Callable[..., Any]:
     """Make a method of a pipeline a verb of `VERBS`, which takes one item or a list, and gives one answer or a list of them.
 
@@ -87,11 +96,7 @@ def verb(method: Callable[..., Any]) -> Callable[..., Any]:
         bound = signature.bind(*args, **options)
         pipeline, declared = args[0], VERBS[name]
         item: Any = bound.arguments.get(first)
-        for option, value in lacking(pipeline, name, bound.arguments):
-            raise RamifyError(
-                f"{option.name}={value!r} needs {option.needs}, but this is {with_article(type(pipeline).__name__)}. Leave "
-                f"{option.name} out."
-            )
+        check_options(pipeline, name, bound.arguments)
         if declared.answer is Array or declared.together or first not in bound.arguments:
             return method(*args, **options)
         others = {name: value for name, value in bound.arguments.items() if name != first}

@@ -1,7 +1,7 @@
 """A vector for every node of a tree, from its text alone or with its ancestors."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -22,10 +22,11 @@ from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.inference.answers import Attention, NodeAttention
 from ramify.inference.attention import AttentionRequest, node_attention
-from ramify.inference.base import TOKENS, Pipeline, verb
+from ramify.inference.base import TOKENS, check_options, verb
+from ramify.inference.index import SearchedNodes, SearchPipeline
 from ramify.inference.mask_query import NodeInContext, chosen_node
 from ramify.inference.rows import row_vectors
-from ramify.inference.texts import read_texts
+from ramify.inference.texts import Texts, read_texts
 from ramify.inference.verbs import READS_COMMENTS
 from ramify.models.base import Backbone, decode_parts, parts_of
 from ramify.nn.modes import evaluating
@@ -37,7 +38,7 @@ NODES = 1 << 18
 """Number of nodes that are laid out at a time."""
 
 
-class EmbeddingPipeline(Pipeline, ABC):
+class EmbeddingPipeline(SearchPipeline, ABC):
     """A pipeline of a model that reads the texts of trees. Every such model can embed."""
 
     abilities: ClassVar[tuple[str, ...]] = (READS_COMMENTS,)
@@ -70,7 +71,7 @@ class EmbeddingPipeline(Pipeline, ABC):
         frame, or in each `tree` if this column is named. Raises `RamifyError` for other types.
         """
         texts = read_texts(data, "embed", text=text, id=id, parent=parent, tree=tree)
-        trees = [Tree((Node(item),)) if isinstance(item, str) else item for item in texts.items]
+        trees = _as_trees(texts)
         if not any(map(len, trees)):
             return np.zeros((0, self.dim), dtype=np.float32)
         forest = self.forest(trees)
@@ -93,16 +94,7 @@ class EmbeddingPipeline(Pipeline, ABC):
         self, forest: Forest, *, context: Literal["tree", "none"] | None = None, tokens: int = TOKENS
     ) -> Iterator[tuple[Ints, Float[NDArray, "node dim"]]]:
         """Yield nodes of the store and their vectors, batch by batch."""
-        if context not in (None, "tree", "none"):
-            raise RamifyError(
-                f"context={context} is not a context of embed: a vector is of a node with its ancestors (tree) or of its text "
-                "alone (none). Set context to tree or none, or leave it out."
-            )
-        if context == "tree" and not self.backbone.reads_context:
-            raise RamifyError(
-                f"context=tree needs a model that reads ancestors; {type(self.backbone).__name__} embeds texts alone. Set "
-                "context=none."
-            )
+        self._check_context(context)
         with evaluating(self.module):
             for source, vectors in self.vector_batches(forest, context, tokens):
                 # The parts of a chained text share one vector, their mean.
@@ -114,11 +106,52 @@ class EmbeddingPipeline(Pipeline, ABC):
                     total = nn.functional.normalize(total, dim=1)
                 yield nodes, total.cpu().numpy()
 
+    def searched(self, data: Store | Iterable[Tree | str], level: str | None = None) -> SearchedNodes:
+        check_options(self, "nearest", {"level": level})
+        store = data if isinstance(data, Store) else Store.from_trees(_as_trees(read_texts(data, "index")))
+        numbers = np.arange(store.num_nodes)
+        return SearchedNodes(store, numbers[~store.is_placeholder(numbers)], None, lambda tree, node: tree.nodes[node].text)
+
+    def vectors_of(
+        self, nodes: SearchedNodes, context: Literal["tree", "none"] | None, progress: Callable[[int], None] | None
+    ) -> Float[NDArray, "node dim"]:
+        vectors = np.zeros((nodes.store.num_nodes, self.dim), dtype=np.float32)
+        for numbers, batch in self.embed_batches(self.forest(nodes.store), context=context):
+            vectors[numbers] = batch
+            if progress is not None:
+                progress(len(numbers))
+        return vectors[nodes.node]
+
+    def options_of_vectors(self, level: str | None, context: Literal["tree", "none"] | None) -> dict[str, str]:
+        self._check_context(context)
+        return {"context": self.context_read(context)}
+
+    def _check_context(self, context: str | None) -> None:
+        if context not in (None, "tree", "none"):
+            raise RamifyError(
+                f"context={context} is not a context of embed: a vector is of a node with its ancestors (tree) or of its text "
+                "alone (none). Set context to tree or none, or leave it out."
+            )
+        if context == "tree" and not self.backbone.reads_context:
+            raise RamifyError(
+                f"context=tree needs a model that reads ancestors; {type(self.backbone).__name__} embeds texts alone. Set "
+                "context=none."
+            )
+
+    @abstractmethod
+    def context_read(self, context: Literal["tree", "none"] | None) -> Context:
+        """The context that a vector reads. None: as in training."""
+
     @abstractmethod
     def vector_batches(
         self, forest: Forest, context: Literal["tree", "none"] | None, tokens: int
     ) -> Iterator[tuple[Ints, Float[Tensor, "row dim"]]]:
         """Yield nodes of the forest and the vectors of their texts, in batches of about `tokens` tokens."""
+
+
+def _as_trees(texts: Texts) -> list[Tree]:
+    """A text is a tree of one node."""
+    return [Tree((Node(item),)) if isinstance(item, str) else item for item in texts.items]
 
 
 class TextPipeline(EmbeddingPipeline, ABC):
@@ -176,20 +209,20 @@ class ContextPipeline(TextPipeline, ABC):
         ids = self.tokenizer.encode(tree.nodes[text.node].text, masks=True)
         return NodeAttention(*text.head, wanted.of(node_attention(self.backbone, text, ids)))
 
+    def context_read(self, context: Literal["tree", "none"] | None) -> Context:
+        if not self.backbone.reads_context:
+            return "none"
+        trained = "tree" if self.input.context in FOREIGN else self.input.context
+        return trained if context is None or (trained in BLIND and context == "none") else context
+
     def vector_batches(
         self, forest: Forest, context: Literal["tree", "none"] | None, tokens: int
     ) -> Iterator[tuple[Ints, Float[Tensor, "row dim"]]]:
         """Yield nodes of the forest and their vectors, with whole trees in each batch."""
-        reads = self.backbone.reads_context
-        # By default, nodes read the context of training. Without context, their vectors come from the encoder, unless the model
-        # was trained without context: its encoder then received no gradient.
-        trained = "tree" if self.input.context in FOREIGN else self.input.context
-        blind = trained in BLIND
-        if not reads:
-            chosen: Context = "none"
-        else:
-            chosen = trained if context is None or (blind and context == "none") else context
-        alone = reads and chosen == "none" and not blind
+        chosen = self.context_read(context)
+        # Without context, vectors come from the encoder, unless the model was trained without context: its encoder then
+        # received no gradient.
+        alone = self.backbone.reads_context and chosen == "none" and self.input.context not in BLIND
         input = replace(self.input, context=chosen, concatenate=0)
         collate = Collator(forest, self.tokenizer, input)
         for examples in _in_steps(forest, input, tokens):
@@ -224,7 +257,7 @@ def _in_steps(forest: Forest, input: TextInput, tokens: int) -> Iterator[list[Ex
 class Embedder(ContextPipeline):
     """Vectors from a backbone without a trained task, such as one from a sentence-transformers directory."""
 
-    verbs = ("embed", "attention")
+    verbs = ("embed", "attention", "nearest")
     usage = ("model.embed(trees)",)
 
     def __init__(self, backbone: Backbone, tokenizer: Tokenizer, input: TextInput, *, normalize: bool = False) -> None:

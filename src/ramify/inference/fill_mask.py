@@ -97,7 +97,7 @@ class FillingPipeline(TextPipeline, ABC):
 class MaskFiller(ContextPipeline, FillingPipeline, ScoringPipeline):
     """A trained masked language model, which fills masks, scores texts and embeds them."""
 
-    verbs = ("embed", "fill_mask", "score", "attention")
+    verbs = ("embed", "fill_mask", "score", "attention", "nearest")
     usage = (
         'model.fill_mask(tree, node="id")  # a ramify.Tree whose node holds [MASK], or a text without a node',
         "model.embed(trees)",

@@ -108,7 +108,7 @@ class DenoisingPipeline(WordPipeline):
     """A masked language model of running text."""
 
     task: DenoisingLM
-    verbs = ("embed", "fill_mask", "attention")
+    verbs = ("embed", "fill_mask", "attention", "nearest")
     usage = ('model.fill_mask("Some [MASK] text.").masks[0].tokens', 'model.embed("Some text.")')
 
     def __init__(self, task: DenoisingLM) -> None:
@@ -134,7 +134,7 @@ class PermutationPipeline(WordPipeline, ScoringPipeline, GeneratingPipeline):
     """A permutation language model, which also scores texts under factorization orders and generates text."""
 
     task: PermutationLM
-    verbs = ("score", "generate", "fill_mask", "embed", "attention")
+    verbs = ("score", "generate", "fill_mask", "embed", "attention", "nearest")
     abilities = (*WordPipeline.abilities, ORDERS)
     usage = ('model.score("Some text.", order="forward").log_likelihood', 'model.generate("Some", tokens=20, seed=0).text')
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Forest, Ints
+from ramify.batching.text_input import Context
 from ramify.batching.views.streams import StreamInput
 from ramify.dataset.store import Store
 from ramify.inference.embed import EmbeddingPipeline
@@ -41,6 +42,9 @@ class StreamPipeline(EmbeddingPipeline, ABC):
     def forest(self, data: Store | Iterable[Tree]) -> Forest:
         store = data if isinstance(data, Store) else Store.from_trees(data)
         return Forest.open(store, self.tokenizer, self.input.row_tokens, layout="xlnet")
+
+    def context_read(self, context: Literal["tree", "none"] | None) -> Context:
+        return "none"
 
     def vector_batches(
         self, forest: Forest, context: Literal["tree", "none"] | None, tokens: int

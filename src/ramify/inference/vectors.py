@@ -1,5 +1,6 @@
 """Vectors of whole corpora, streamed to a file."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
@@ -15,6 +16,7 @@ from ramify.dataset.tables import rows_of, schema_of
 from ramify.errors import RamifyError
 from ramify.files import STANDARD, replacing
 from ramify.inference.embed import EmbeddingPipeline
+from ramify.inference.index import MADE_OF
 from ramify.readers.jsonl import read_jsonl
 
 BESIDE = ("split", "parent", "depth", "author", "time", "kind", "label", "text")
@@ -41,13 +43,15 @@ def write_vectors(
     """Write a vector for every node of a built data set, or of a JSON lines file of trees, in their order.
 
     Placeholder roots, which no input held, have no vector. Parquet has the columns tree, id, those of `beside` (keys of
-    `tables.TYPES`) and vector; npy holds the matrix, and `OUT.ids.tsv` beside it has the other columns, without their names.
-    Returns the numbers of vectors, of placeholders, of texts, and of texts and tokens that were cut.
+    `tables.TYPES`) and vector, and records hashes of the model and of the data set; npy holds the matrix, and `OUT.ids.tsv`
+    beside it has the other columns, without their names. Returns the numbers of vectors, of placeholders, of texts, and of
+    texts and tokens that were cut.
     """
     check_output(data, out, kind, beside)
     names = ["tree", "id", *dict.fromkeys(beside)]
     totals = {"vectors": 0, "placeholders": 0, "texts": 0, "texts_over": 0, "tokens_over": 0}
-    with vector_file(out, kind, model.dim, schema_of(names)) as sink:
+    made_of = {MADE_OF: json.dumps(model.made_of(Store.open(data) if data.is_dir() else None, None, context))}
+    with vector_file(out, kind, model.dim, schema_of(names), metadata=made_of) as sink:
         for store in _stores(data):
             forest = model.forest(store)
             for count in ("texts", "texts_over", "tokens_over"):

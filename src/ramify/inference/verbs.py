@@ -3,7 +3,7 @@
 This module imports neither torch nor NumPy, so that `ramify --help` answers at once.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Literal
 
@@ -94,6 +94,13 @@ CONTEXT = Option(
     None,
     "Context of the node. Default: as in training.",
 )
+CONTEXT_OF_COMMENT = Option(
+    "context",
+    Literal["tree", "none"] | None,
+    None,
+    "Context of a comment: its ancestors (tree) or nothing (none). Default: as in training.",
+    needs=READS_COMMENTS,
+)
 LEVEL = Option(
     "level",
     str | None,
@@ -121,13 +128,7 @@ VERBS: dict[str, Verb] = {
                 "Models of nested documents: the level whose nodes are embedded, such as sentence or chapter.",
                 needs=LEVELS,
             ),
-            Option(
-                "context",
-                Literal["tree", "none"] | None,
-                None,
-                "Context of a comment: its ancestors (tree) or nothing (none). Default: as in training.",
-                needs=READS_COMMENTS,
-            ),
+            CONTEXT_OF_COMMENT,
         ),
         Array,
     ),
@@ -232,9 +233,13 @@ VERBS: dict[str, Verb] = {
     ),
     "nearest": Verb(
         "find nearest nodes",
-        "a model of nested documents (`ramify train agent`)",
+        "a model of texts, comments or documents",
         Takes.QUERY,
-        (LEVEL, Option("k", int, 10, "Number of nodes.", flag="-k", least=1)),
+        (
+            replace(LEVEL, help=f"Models of nested documents: {LEVEL.help}", needs=LEVELS),
+            CONTEXT_OF_COMMENT,
+            Option("k", int, 10, "Number of nodes.", flag="-k", least=1),
+        ),
         Nearest,
     ),
     "disentangle": Verb(

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import NDArray
 
 from ramify.metrics.intervals import Interval, interval
@@ -66,15 +67,27 @@ def sign_flip(differences: Floats, units: NDArray[np.int64], *, resamples: int =
 
     Each resample flips the signs of whole units. The value is at least 1 / (resamples + 1); NaN without differences.
     """
-    if not len(differences):
-        return float("nan")
+    return sign_flips(differences[None], units, resamples=resamples, seed=seed)[0]
+
+
+def sign_flips(
+    differences: Float[NDArray[np.floating[Any]], "measure item"],
+    units: NDArray[np.int64],
+    *,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> list[float]:
+    """As `sign_flip`, for several measures of the same items. They share the flips, which take most of the time."""
+    count, items = differences.shape
+    if not items:
+        return [float("nan")] * count
     _, unit = np.unique(units, return_inverse=True)
-    sums = np.bincount(unit, differences)
-    observed = abs(sums.sum())
+    sums = np.stack([np.bincount(unit, row) for row in differences], 1)
+    total = sums.sum(0)
     random = np.random.Generator(np.random.Philox(key=seed))
-    at_least = 0
+    at_least = np.zeros(count, dtype=np.int64)
     block = max(1, 2**22 // len(sums))
     for start in range(0, resamples, block):
-        signs = random.integers(2, size=(min(block, resamples - start), len(sums))) * 2.0 - 1.0
-        at_least += int((np.abs(signs @ sums) >= observed - 1e-9).sum())
-    return (at_least + 1) / (resamples + 1)
+        kept = random.integers(2, size=(min(block, resamples - start), len(sums))).astype(np.float64)
+        at_least += (np.abs(2 * (kept @ sums) - total) >= np.abs(total) - 1e-9).sum(0)
+    return ((at_least + 1) / (resamples + 1)).tolist()

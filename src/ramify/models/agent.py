@@ -6,14 +6,15 @@ the objective.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -22,7 +23,7 @@ from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.levels import USUAL
 from ramify.config import check_fields
 from ramify.errors import RamifyError
-from ramify.models.base import AnyBackbone, Checkpoint, Encoded, Encodes, ModelConfig, Read, kept_positions
+from ramify.models.base import RATES, AnyBackbone, Checkpoint, Encoded, Encodes, ModelConfig, Read, kept_positions
 from ramify.nn.attention import AttentionRecord, LayerWeights
 from ramify.nn.blocks import (
     LayerPrefixes,
@@ -37,10 +38,18 @@ from ramify.nn.dropout import dropout
 from ramify.nn.embeddings import Position, PositionTable
 from ramify.nn.evolved import EvolvedDecoder, EvolvedEncoder, first_heads
 from ramify.nn.linear import Linear
+from ramify.nn.pooling import on_tokens, row_means, row_sums
 from ramify.nn.ragged import Rows
 from ramify.nn.recurrent import BiLSTM, final_states
 
 Cells = Literal["evolved", "transformer"]
+Skip = Literal["none", "linear", "gelu"]
+
+PER_LEVEL = ("dims", "max_children", "encoder_cells", "decoder_cells")
+"""Settings with a size for each level."""
+
+OPTIONS = ("token_skip", "compressor_skip", "children_norm", "mark_scale", "position_scale", "sibling_product")
+"""Settings of additions to the paper, which their defaults leave out."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,20 @@ class AgentConfig(ModelConfig):
     number of places; training uses the true one."""
     decompressor: Literal["projected", "literal"] = "projected"
     """projected: an LSTM as wide as the vector, and a linear map. literal: an LSTM as wide as a child, without a map."""
+    token_skip: bool = False
+    """Whether the vector of a row of tokens is standardized, and vectors of its tokens from a table of their own are added."""
+    compressor_skip: Skip = "none"
+    """An addition to the Compressor's final states, from the mean over a row's children. linear: a map of the mean of their
+    states. gelu: a map of the mean of hidden units."""
+    children_norm: bool = False
+    """Whether the vectors of children above the tokens pass a LayerNorm before the Encoder reads them."""
+    mark_scale: Literal["unit", "root_dim"] = "unit"
+    """Length of fresh mark and segment vectors above the tokens, as the Encoder reads them: about 1, or the square root of
+    their dimension, which is the length of normalized children."""
+    position_scale: float = 1.0
+    """Factor of the Encoder's position vectors above the tokens. Sinusoidal ones have the length sqrt(dim / 2)."""
+    sibling_product: bool = False
+    """Whether a child with the second segment vector is read together with its product with the mean of its siblings."""
     dropout: float = 0.1
     attention_dropout: float = 0.1
 
@@ -97,6 +120,8 @@ class AgentConfig(ModelConfig):
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise RamifyError(f"model.{name} must be at least 0 and below 1, but is {getattr(self, name)}.")
+        if self.position_scale < 0:
+            raise RamifyError(f"model.position_scale must not be negative, but is {self.position_scale}.")
         if self.causal_cells and self.decoder == "autoregressive":
             raise RamifyError(
                 "model.causal_cells=true is for model.decoder=parallel. Leave it out: autoregressive cells are causal."
@@ -133,8 +158,21 @@ class AgentConfig(ModelConfig):
         )
 
     def adapted_to(self, checkpoint: Checkpoint) -> Self:
+        """These settings with those of a checkpoint. An option that the checkpoint leaves out may be on here, and levels above
+        its own are fresh."""
         saved = checkpoint.saved_as(self)
-        return replace(saved, dropout=self.dropout, attention_dropout=self.attention_dropout)
+        defaults = {field.name: field.default for field in fields(self)}
+        left_out = [name for name in OPTIONS if getattr(saved, name) == defaults[name]]
+        known, number = saved.levels, len(saved.levels)
+        if len(self.levels) > number and self.levels[:number] == known:
+            sizes = {name: (*getattr(saved, name), *getattr(self, name)[len(getattr(saved, name)) :]) for name in PER_LEVEL}
+            saved = replace(saved, levels=self.levels, decoder_length=self.decoder_length, **sizes)
+        elif known[: len(self.levels)] != self.levels and not set(known) <= set(self.levels):
+            raise RamifyError(
+                f"init={checkpoint.source} has the levels {', '.join(known)}, but the model has {', '.join(self.levels)}. "
+                "Start from a model whose levels are the lowest of these."
+            )
+        return replace(saved, **{name: getattr(self, name) for name in (*RATES, *left_out)})
 
     def for_vocabulary(self, size: int) -> Self:
         return replace(self, vocab_size=size)
@@ -159,6 +197,10 @@ class RowStates(nn.Module):
         self.dropout = config.dropout
         # Tokens have unit variance, as in Vaswani et al. 2017. Vectors are LSTM states, and already have a scale.
         self.scale = math.sqrt(dim) if num_tokens else 1.0
+        above = num_tokens == 0
+        self.mark_scale = math.sqrt(dim) if above and config.mark_scale == "root_dim" else 1.0
+        self.position_scale = config.position_scale if above else 1.0
+        self.sibling_product = config.sibling_product
         self.table = nn.Embedding(NUM_MARKS + num_tokens, dim)
         """The marks and, on level 0, the tokens."""
         self.segments = nn.Parameter(torch.empty(2, dim))
@@ -166,6 +208,7 @@ class RowStates(nn.Module):
         self.encoder = _encoder(config, dim, num_cells)
         nn.init.normal_(self.table.weight, std=dim**-0.5)
         nn.init.normal_(self.segments, std=dim**-0.5)
+        self.norm = nn.LayerNorm(dim) if above and config.children_norm else None
 
     def items(self, vectors: Float[Tensor, "child dim"] | None) -> Float[Tensor, "item dim"]:
         """All that a slot of a row can hold: the marks, and the tokens or the vectors of the level's nodes."""
@@ -182,9 +225,71 @@ class RowStates(nn.Module):
     ) -> Float[Tensor, "slot dim"]:
         """The contextual states of the slots. `segments`: 1 for a child with the second segment vector; None: none has it. See
         `RowEncoder` for `record` and `states`."""
-        x = F.embedding(slots, items) * self.scale + self.positions(rows.positions)
-        x = x + (self.segments[0] if segments is None else F.embedding(segments, self.segments))
+        x = F.embedding(slots, items) * self.scale
+        is_child = holds_child(slots)
+        if self.norm is not None or self.mark_scale != 1.0:
+            x = torch.where(is_child[:, None], x if self.norm is None else self.norm(x), x * self.mark_scale)
+        if self.sibling_product and segments is not None:
+            product = x * siblings_mean(x, is_child, rows)
+            x = torch.where(segments[:, None] == 1, x + product, x)
+        x = x + self.positions(rows.positions) * self.position_scale
+        table = self.segments * self.mark_scale
+        x = x + (table[0] if segments is None else F.embedding(segments, table))
         return self.encoder(dropout(x, self.dropout, self.training), rows, record, states)
+
+
+class CompressorSkip(nn.Module):
+    """An addition to the Compressor's vector, from the mean over the children of a row: a way around the LSTM. A row without
+    children has the zero vector."""
+
+    def __init__(self, kind: Skip, dim: int, out: int) -> None:
+        super().__init__()
+        self.hidden = Linear(dim, out) if kind == "gelu" else None
+        self.out = Linear(out if kind == "gelu" else dim, out, bias=False)
+
+    def forward(
+        self, states: Float[Tensor, "slot dim"], is_child: Bool[Tensor, " slot"], rows: Rows
+    ) -> Float[Tensor, "row out"]:
+        units = states if self.hidden is None else F.gelu(self.hidden(states))
+        return self.out(row_means(units, is_child, rows))
+
+
+class TokenSkip(nn.Module):
+    """The words of a sentence beside its vector, which says little about its topic: the vector is standardized, and the sum of
+    the tokens' vectors, divided by the root of their number, is added."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, vocab_size: int, dim: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(vocab_size, dim)
+        """Vectors of unit variance. Weight decay would shrink those of rare tokens (`TrainConfig.undecayed`)."""
+        self.register_buffer("mean", torch.zeros(dim))
+        self.register_buffer("std", torch.ones(dim))
+
+    @torch.no_grad()
+    def fit(self, vectors: Float[Tensor, "row dim"]) -> None:
+        """Standardize vectors from now on by the means and standard deviations of these, which the Compressor made. A constant
+        dimension keeps its scale."""
+        parts = vectors.split(1 << 14)
+        mean = torch.stack([part.double().sum(0) for part in parts]).sum(0) / len(vectors)
+        squares = torch.stack([(part.double() - mean).square().sum(0) for part in parts])
+        std = (squares.sum(0) / len(vectors)).sqrt()
+        self.mean.copy_(mean)
+        # The spread of a constant is a rounding error.
+        self.std.copy_(torch.where(std > mean.abs() * 1e-6, std, 1.0))
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether vectors are standardized."""
+        return bool(self.mean.any()) or bool((self.std != 1).any())
+
+    def forward(self, vectors: Float[Tensor, "row dim"], slots: Int[Tensor, " slot"], rows: Rows) -> Float[Tensor, "row dim"]:
+        is_token = holds_child(slots)
+        tokens = F.embedding((slots - NUM_MARKS).clamp(min=0), self.table.weight) * is_token[:, None]
+        number = row_sums(is_token[:, None].to(tokens.dtype), rows)
+        return (vectors - self.mean) / self.std + row_sums(tokens, rows) / number.clamp(min=1).sqrt()
 
 
 class LevelEncoder(nn.Module):
@@ -197,6 +302,12 @@ class LevelEncoder(nn.Module):
         self.states = RowStates(config, dim, config.encoder_cells[level], config.max_children[level], tokens)
         self.compressor = BiLSTM(dim, max(1, out // 2))
         self.out = None if out % 2 == 0 else Linear(self.compressor.out_dim, out)
+        skip = config.compressor_skip
+        self.compressor_skip = None if skip == "none" else CompressorSkip(skip, dim, out)
+        if level == 0 and self.compressor_skip is not None:
+            # Sentences that were learned without it keep their vectors.
+            nn.init.zeros_(self.compressor_skip.out.weight)
+        self.token_skip = TokenSkip(tokens, out) if level == 0 and config.token_skip else None
 
     @property
     def table(self) -> nn.Embedding:
@@ -211,10 +322,23 @@ class LevelEncoder(nn.Module):
         """All that a slot of a row can hold: the marks, and the tokens or the vectors of the level's nodes."""
         return self.states.items(vectors)
 
-    def compress(self, states: Float[Tensor, "slot dim"], rows: Rows) -> Float[Tensor, "row out"]:
-        """The final states of both directions of the Compressor."""
+    def row_vectors(
+        self, states: Float[Tensor, "slot dim"], slots: Int[Tensor, " slot"], rows: Rows
+    ) -> Float[Tensor, "row out"]:
+        """The vectors of rows, as children of the level above, from the states of their slots."""
+        return self.with_tokens(self.compress(states, slots, rows), slots, rows)
+
+    def compress(self, states: Float[Tensor, "slot dim"], slots: Int[Tensor, " slot"], rows: Rows) -> Float[Tensor, "row out"]:
+        """The Compressor's vectors of rows: the final states of both directions. A cache of a frozen level holds these."""
         final = final_states(self.compressor(states, rows), rows)
-        return final if self.out is None else self.out(final)
+        vectors = final if self.out is None else self.out(final)
+        return vectors if self.compressor_skip is None else vectors + self.compressor_skip(states, holds_child(slots), rows)
+
+    def with_tokens(
+        self, vectors: Float[Tensor, "row out"], slots: Int[Tensor, " slot"], rows: Rows
+    ) -> Float[Tensor, "row out"]:
+        """The vectors of rows, as children of the level above, from those of the Compressor."""
+        return vectors if self.token_skip is None else self.token_skip(vectors, slots, rows)
 
 
 class LevelDecoder(nn.Module):
@@ -306,6 +430,8 @@ class Agent(AnyBackbone, Encodes):
         super().__init__()
         self.config = config
         self.encoders = nn.ModuleList(LevelEncoder(config, level) for level in range(len(config.levels)))
+        options = ("compressor_skip", "token_skip", "states.norm")
+        self.optional = tuple(f"encoders.{level}.{name}" for level in range(self.depth) for name in options)
 
     @property
     def out_dim(self) -> int:
@@ -345,52 +471,79 @@ class Agent(AnyBackbone, Encodes):
         states = "encoders.0.states."
         layers = under(f"{states}encoder.", self.encoder(0).states.encoder.layer_prefixes())
         embedding = (f"{states}table.", f"{states}segments", f"{states}positions.")
-        return (embedding, *layers[:-1], (*layers[-1], "encoders.0.compressor.", "encoders.0.out."))
+        vector = [f"encoders.0.{name}." for name in ("compressor", "out", "compressor_skip", "token_skip")]
+        return (embedding, *layers[:-1], (*layers[-1], *vector))
 
     def encode_rows(
         self, rows: EncoderInput, *, layers: bool = False, read: Read = "all", record: AttentionRecord | None = None
     ) -> Encoded:
         """With `model.padding=full`, rows are filled up to `max_tokens`, and their padding counts among their tokens."""
-        encoder, vocab = self.encoder(0), self.config.vocab_size
-        slots, layout = torch.where(rows.ids < vocab, rows.ids + NUM_MARKS, rows.ids - vocab), rows.rows
+        encoder, ids, layout = self.encoder(0), rows.ids, rows.rows
         if self.config.padding == "full":
-            slots, layout = self._filled(slots, layout)
+            ids, layout = self._filled(ids, layout)
         kept = kept_positions(layout, layout, layers=layers, read=read)
         weights = None if record is None else record.setdefault("encoder", [])
         states: States = []
+        slots = self._slots(ids)
         x = encoder.states(encoder.items(None), slots, layout, record=weights, states=states if layers else None)
         if kept is None:
-            return Encoded(layout, (*states, x))
-        return Encoded(kept.rows, (x.index_select(0, kept.index),))
+            return Encoded(layout, (*states, x), ids)
+        return Encoded(kept.rows, (x.index_select(0, kept.index),), ids.index_select(0, kept.index))
 
     def vector(self, encoded: Encoded) -> Float[Tensor, "row vector_dim"]:
-        vectors = self.encoder(0).compress(encoded.last, encoded.rows)
+        assert encoded.ids is not None, "encode_rows keeps the ids"
+        vectors = self.encoder(0).row_vectors(encoded.last, self._slots(encoded.ids), encoded.rows)
         if encoded.rows.host_lengths.min(initial=1) > 0:
             return vectors
         return vectors.masked_fill((encoded.rows.lengths == 0)[:, None], 0.0)
 
-    def _filled(self, slots: Int[Tensor, " slot"], rows: Rows) -> tuple[Int[Tensor, " place"], Rows]:
-        """The slots of rows that padding fills up. A row without tokens stays empty."""
+    def _slots(self, ids: Int[Tensor, " slot"]) -> Int[Tensor, " slot"]:
+        """The slots of level 0 that hold these ids: marks come first there, and last among the ids."""
+        vocab = self.config.vocab_size
+        return torch.where(ids < vocab, ids + NUM_MARKS, ids - vocab)
+
+    def _filled(self, ids: Int[Tensor, " slot"], rows: Rows) -> tuple[Int[Tensor, " place"], Rows]:
+        """The ids of rows that padding fills up. A row without tokens stays empty."""
         lengths = np.where(rows.host_lengths > 0, np.maximum(rows.host_lengths, self.max_tokens), 0)
         if np.array_equal(lengths, rows.host_lengths):
-            return slots, rows
-        filled = Rows.build(lengths).to(slots.device)
+            return ids, rows
+        filled = Rows.build(lengths).to(ids.device)
         starts = torch.repeat_interleave(filled.offsets[:-1].long(), rows.lengths, output_size=rows.total)
-        return slots.new_full((filled.total,), PAD).index_copy(0, starts + rows.positions, slots), filled
+        padding = ids.new_full((filled.total,), self.config.vocab_size + PAD)
+        return padding.index_copy(0, starts + rows.positions, ids), filled
 
     def encode(self, level: int, vectors: Tensor | None, rows: LevelBatch) -> Float[Tensor, "row out"]:
         """The vectors of rows whose children are tokens, or have these vectors."""
         encoder = self.encoder(level)
-        return encoder.compress(encoder.states(encoder.items(vectors), rows.slots, rows.rows), rows.rows)
+        states = encoder.states(encoder.items(vectors), rows.slots, rows.rows)
+        return encoder.row_vectors(states, rows.slots, rows.rows)
+
+    @contextmanager
+    def without_tokens(self) -> Iterator[None]:
+        """Leave out the addition of tokens to the vectors of the lowest level inside this context."""
+        encoder = self.encoder(0)
+        skip, encoder.token_skip = encoder.token_skip, None
+        try:
+            yield
+        finally:
+            encoder.token_skip = skip
+
+    def given(self, batch: DocumentBatch) -> Tensor | None:
+        """The vectors of the highest rows that are not encoded, as children of the level above; None if all are encoded."""
+        if batch.vectors is None:
+            return None
+        rows = batch.levels[batch.given - 1]
+        return self.encoder(batch.lowest + batch.given - 1).with_tokens(batch.vectors, rows.slots, rows.rows)
 
     def forward(self, batch: DocumentBatch) -> DocumentHidden:
-        """The vectors of all rows. A batch with parts has those of the parts' highest rows first."""
-        vectors = None
-        nodes = []
+        """The vectors of all rows. A batch with parts has those of the parts' highest rows first, and a batch with given
+        vectors those of the rows that are not encoded."""
+        vectors = self.given(batch)
+        nodes = [] if vectors is None else [vectors]
         if batch.parts:
             vectors = torch.cat([self(part).nodes[-1] for part in batch.parts])
             nodes.append(vectors)
-        for level, rows in enumerate(batch.levels, batch.lowest):
+        for level, rows in enumerate(batch.levels[batch.given :], batch.lowest + batch.given):
             vectors = self.encode(level, vectors, rows)
             nodes.append(vectors)
         return DocumentHidden(tuple(nodes))
@@ -407,6 +560,19 @@ class AgentDecoder(nn.Module):
         decoder = self.decoders[level]
         assert isinstance(decoder, LevelDecoder)
         return decoder
+
+
+def holds_child(slots: Int[Tensor, " slot"]) -> Bool[Tensor, " slot"]:
+    """Whether a slot holds a child: marks come first among the items."""
+    return slots >= NUM_MARKS
+
+
+def siblings_mean(x: Float[Tensor, "slot dim"], is_child: Bool[Tensor, " slot"], rows: Rows) -> Float[Tensor, "slot dim"]:
+    """The mean of the other children of a slot's row; zeros if there are none."""
+    children = x * is_child[:, None]
+    number = row_sums(is_child[:, None].to(x.dtype), rows)
+    others = on_tokens(row_sums(children, rows), rows) - children
+    return others / (on_tokens(number, rows) - 1).clamp(min=1)
 
 
 def _positions(config: AgentConfig, places: int, dim: int) -> PositionTable:

@@ -24,7 +24,7 @@ from ramify.nn.blocks import Activation, LayerPrefixes, OutputPositions
 from ramify.nn.cache import Cache
 from ramify.nn.pooling import Pooling
 from ramify.nn.ragged import Rows, keep_eager, runs
-from ramify.tensors import load_strictly
+from ramify.tensors import load_strictly, owned
 
 State = Mapping[str, Tensor]
 """The detached tensors that the next batch of the same rows continues from (memories, caches)."""
@@ -102,6 +102,8 @@ class Encoded:
     """The layout of the kept tokens."""
     layers: tuple[Float[Tensor, "_kept _dim"], ...]
     """The states after the last layer alone, or the embedding and the states after every layer. Widths may differ."""
+    ids: Int[Tensor, " _kept"] | None = None
+    """The kept tokens, if `Encodes.vector` reads more of them than their states."""
 
     @property
     def last(self) -> Float[Tensor, "_kept _dim"]:
@@ -188,6 +190,8 @@ class AnyBackbone(nn.Module, ABC):
     """Names of the methods that training calls."""
     records_attention: bool = False
     """Whether `forward` takes an `AttentionRecord` as `record`, to which it adds its weights."""
+    optional: tuple[str, ...] = ()
+    """Names of modules that settings add. A saved model without them may start one that has them (see `Task.optional`)."""
 
     @property
     @abstractmethod
@@ -383,7 +387,7 @@ class Checkpoint:
         own_settings = {name: value for name, value in vars(config).items() if name in free}
         hf.require(config, vars(self.saved_as(config)) | own_settings, self.source)
         tensors = {name.removeprefix(BACKBONE): tensor for name, tensor in self.tensors.items() if name.startswith(BACKBONE)}
-        load_strictly(dict(backbone.named_parameters()), tensors, self.source)
+        load_strictly(owned(backbone), tensors, self.source)
 
 
 def encode_context(backbone: Backbone, batch: Batch, limit: int) -> Float[Tensor, "node dim"]:

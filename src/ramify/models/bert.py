@@ -3,9 +3,11 @@
 RoBERTa, DistilBERT and ALBERT (Lan et al. 2020) are the same encoder with other settings; their checkpoints are read, too.
 """
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -32,7 +34,7 @@ from ramify.models.bert_family import FamilyTensors
 from ramify.models.hf_adapter import ForeignFiles, HFAdapter, PortableModel
 from ramify.nn.attention import AttentionRecord
 from ramify.nn.blocks import Activation, LayerPrefixes, Norm, Stack, States, under
-from ramify.nn.embeddings import Embeddings, Position, init_weights
+from ramify.nn.embeddings import Embeddings, init_weights
 from ramify.nn.pooling import Pool, Pooling
 from ramify.tensors import load_strictly
 
@@ -56,7 +58,9 @@ class BertConfig(TextModelConfig):
     activation: Activation = "gelu"
     norm: Norm = "post"
     max_tokens: int = 128
-    position: Position = "learned"
+    position: Literal["learned", "sinusoidal", "relative"] = "learned"
+    """learned, sinusoidal: a vector of each position is added to the embeddings. relative: attention scores the distances of
+    tokens, as in Transformer-XL and XLNet."""
     type_vocab_size: int = 2
     pooling: Pooling = "mean"
     scale_embedding: bool = False
@@ -108,7 +112,7 @@ class Bert(Backbone):
         self.embeddings = Embeddings(
             self.embedding,
             config.max_tokens,
-            position=config.position,
+            position=None if config.position == "relative" else config.position,
             type_vocab_size=config.type_vocab_size,
             scale=config.scale_embedding,
             norm=config.embedding_norm,
@@ -127,6 +131,7 @@ class Bert(Backbone):
             attention_dropout=config.attention_dropout,
             activation=config.activation,
             shared=config.shared_layers,
+            relative=config.position == "relative",
         )
         self.pool = Pool(config.pooling, config.dim)
         init_weights(self)
@@ -266,18 +271,29 @@ class BertAdapter(HFAdapter[BertConfig]):
 ADAPTER = BertAdapter()
 
 
+WRITTEN = {
+    "norm": "post",
+    "position": "learned",
+    "scale_embedding": False,
+    "embedding_norm": True,
+    "shared_layers": False,
+    "embedding_dim": None,
+}
+"""The only values of some settings that a BERT of Hugging Face has."""
+
+
+def _settings(values: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Settings as the command line takes them."""
+    given = ((name, values[name]) for name in names)
+    return " and ".join(f"model.{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in given)
+
+
 def config_to_hf(config: BertConfig) -> dict[str, Any]:
-    if config.norm != "post" or config.position != "learned" or config.scale_embedding or not config.embedding_norm:
+    if other := [name for name, needed in WRITTEN.items() if getattr(config, name) != needed]:
         raise RamifyError(
-            f"model.norm={config.norm}, model.position={config.position}, model.scale_embedding="
-            f"{str(config.scale_embedding).lower()} and model.embedding_norm={str(config.embedding_norm).lower()} have no "
-            "Hugging Face form, whose BERT has post-norm layers, learned positions, and embeddings that are normalized but not "
-            "scaled. Train a model with norm=post, position=learned, scale_embedding=false and embedding_norm=true."
-        )
-    if config.shared_layers or config.embedding_dim is not None:
-        raise RamifyError(
-            f"model.shared_layers={str(config.shared_layers).lower()} and model.embedding_dim={config.embedding_dim} have no "
-            "form as a BERT of Hugging Face. Train a model with shared_layers=false and embedding_dim=null."
+            f"{_settings(vars(config), other)} {'have' if len(other) > 1 else 'has'} no Hugging Face form: its BERT has "
+            "post-norm layers of their own weights, learned positions, and embeddings of the model's width that are normalized "
+            f"but not scaled. Train a model with {_settings(WRITTEN, other)} (ramify train bert --published)."
         )
     if not config.type_vocab_size:
         raise RamifyError(

@@ -36,7 +36,7 @@ from ramify.nn.dropout import add_dropout, dropout
 from ramify.nn.linear import Linear
 from ramify.nn.pooling import Pool
 from ramify.nn.ragged import unpad
-from ramify.nn.relative import Keys, Queries, RelativeAttention, sinusoids
+from ramify.nn.relative import Keys, Queries, RelativeAttention, distance_codes, sinusoids
 from ramify.tensors import load_strictly
 
 SEGMENTS = 3
@@ -430,10 +430,7 @@ class XLNet(StreamBackbone):
         self, greatest: int, least: int, signs: Sequence[int], like: Tensor
     ) -> Float[Tensor, "direction distance dim"]:
         """The codes of the distances from `greatest` down to `least`."""
-        distances = torch.arange(greatest, least - 1, -1, dtype=torch.float64, device=like.device)
-        if self.config.max_distance is not None:
-            distances = distances.clamp(-self.config.max_distance, self.config.max_distance)
-        codes = torch.stack([sinusoids(sign * distances, self.config.dim) for sign in signs]).to(like.dtype)
+        codes = distance_codes(greatest, least, self.config.dim, like, signs=signs, limit=self.config.max_distance)
         return dropout(codes, self.config.dropout, self.training)
 
     def _absolute(self, batch: StreamBatch, like: Tensor) -> Float[Tensor, "row query dim"]:

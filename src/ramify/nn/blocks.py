@@ -15,9 +15,10 @@ from torch.nn import functional as F
 
 from ramify.errors import RamifyError
 from ramify.nn.attention import Allowed, LayerWeights, Order, Weights, attend
-from ramify.nn.dropout import add_dropout
+from ramify.nn.dropout import add_dropout, dropout
 from ramify.nn.linear import Linear, linear
 from ramify.nn.ragged import Rows, with_equal_groups
+from ramify.nn.relative import RelativeAttention, distance_codes
 
 Activation = Literal["relu", "gelu", "gelu_tanh"]
 Norm = Literal["post", "pre"]
@@ -134,12 +135,18 @@ class Layer(nn.Module):
         norm: Norm = "post",
         eps: float = 1e-12,
         cross: bool = False,
+        relative: bool = False,
     ) -> None:
+        """`relative`: self-attention reads the distances of tokens (Dai et al. 2019, section 3.3)."""
         super().__init__()
         self.norm = norm
         self.dropout = dropout
         self.activation = ACTIVATIONS[activation]
-        self.attention = Attention(dim, num_heads, attention_dropout)
+        self.attention = (
+            RelativeAttention(dim, num_heads, attention_dropout, segmented=False)
+            if relative
+            else Attention(dim, num_heads, attention_dropout)
+        )
         self.attention_norm = nn.LayerNorm(dim, eps)
         self.cross = Attention(dim, num_heads, attention_dropout) if cross else None
         self.cross_norm = nn.LayerNorm(dim, eps) if cross else None
@@ -155,15 +162,25 @@ class Layer(nn.Module):
         output_positions: OutputPositions | None = None,
         allowed: Allowed | None = None,
         record: LayerWeights | None = None,
+        codes: Float[Tensor, "distance dim"] | None = None,
     ) -> Float[Tensor, "position dim"]:
-        """`record` receives the weights of self-attention (`self`), and of cross-attention if there is a context (`cross`)."""
+        """`record` receives the weights of self-attention (`self`), and of cross-attention if there is a context (`cross`).
+        `codes` are those of the distances, if self-attention reads them."""
         keys = self.attention_norm(x) if self.norm == "pre" else x
         queries, q_rows = keys, rows
         if output_positions is not None:
             x, queries = x.index_select(0, output_positions.index), keys.index_select(0, output_positions.index)
             q_rows = output_positions.rows
         weights = None if record is None else record.setdefault("self", [])
-        x = self._join(x, self.attention(queries, keys, q_rows, rows, allowed, weights), self.attention_norm)
+        if isinstance(self.attention, Attention):
+            mixed = self.attention(queries, keys, q_rows, rows, allowed, weights)
+        else:
+            assert codes is not None, "relative attention needs the codes of distances"
+            positions = rows.positions
+            if output_positions is not None:
+                positions = positions.index_select(0, output_positions.index)
+            mixed = self.attention.among(queries, keys, q_rows, rows, codes, positions, allowed, weights)
+        x = self._join(x, mixed, self.attention_norm)
         if self.cross is not None and self.cross_norm is not None and context is not None:
             cross_rows = context.q_rows if output_positions is None else output_positions.cross_rows
             queries = self.cross_norm(x) if self.norm == "pre" else x
@@ -190,13 +207,18 @@ class Stack(nn.Module):
         *,
         norm: Norm = "post",
         eps: float = 1e-12,
+        dropout: float = 0.1,
         shared: bool = False,
+        relative: bool = False,
         **layer,
     ) -> None:
         super().__init__()
+        self.relative = relative
+        self.dropout = dropout
         self.repeats = num_layers if shared else 1
         self.layers = nn.ModuleList(
-            Layer(dim, num_heads, ffn_dim, norm=norm, eps=eps, **layer) for _ in range(num_layers // self.repeats)
+            Layer(dim, num_heads, ffn_dim, norm=norm, eps=eps, dropout=dropout, relative=relative, **layer)
+            for _ in range(num_layers // self.repeats)
         )
         self.final_norm = nn.LayerNorm(dim, eps) if norm == "pre" else None
 
@@ -213,15 +235,22 @@ class Stack(nn.Module):
         """`allowed` limits which tokens of a row attend to which. It cannot be combined with `output_positions`. The weights of
         every layer are appended to `record`, and the input of every layer to `states`. Neither changes the result."""
         layers = [layer for layer in self.layers for _ in range(self.repeats)]
+        codes = self._codes(rows, x) if self.relative else None
         last = len(layers) - 1
         for number, layer in enumerate(layers):
             if states is not None:
                 states.append(x)
             recorded: LayerWeights | None = None if record is None else {}
-            x = layer(x, rows, context, output_positions if number == last else None, allowed, recorded)
+            x = layer(x, rows, context, output_positions if number == last else None, allowed, recorded, codes)
             if record is not None and recorded is not None:
                 record.append(recorded)
         return x if self.final_norm is None else self.final_norm(x)
+
+    def _codes(self, rows: Rows, like: Float[Tensor, "total dim"]) -> Float[Tensor, "distance dim"]:
+        """The codes of all distances in the longest row, downwards, with the dropout of the layers."""
+        farthest = max(rows.max_length, 1) - 1
+        (codes,) = distance_codes(farthest, -farthest, like.shape[1], like)
+        return dropout(codes, self.dropout, self.training)
 
     def layer_prefixes(self) -> LayerPrefixes:
         """The beginnings of the names of each layer's parameters. A shared layer belongs to the first of its places."""

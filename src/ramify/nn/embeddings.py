@@ -41,7 +41,8 @@ class PositionTable(nn.Module):
 class Embeddings(nn.Module):
     """Token plus position (plus segment) vectors, optional LayerNorm, and dropout. `tokens` may be shared with a head.
 
-    With `dim`, a linear map brings the vectors to this width (Lan et al. 2020, section 3.1).
+    `position=None` adds no position vectors. With `dim`, a linear map brings the vectors to this width (Lan et al. 2020,
+    section 3.1).
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Embeddings(nn.Module):
         tokens: nn.Embedding,
         max_tokens: int,
         *,
-        position: Position = "learned",
+        position: Position | None = "learned",
         type_vocab_size: int = 0,
         scale: bool = False,
         norm: bool = True,
@@ -60,7 +61,7 @@ class Embeddings(nn.Module):
         super().__init__()
         width = tokens.embedding_dim
         self.tokens = tokens
-        self.positions = PositionTable(max_tokens, width, position)
+        self.positions = None if position is None else PositionTable(max_tokens, width, position)
         self.types = nn.Embedding(type_vocab_size, width) if type_vocab_size else None
         self.norm = nn.LayerNorm(width, eps) if norm else None
         self.projection = None if dim is None else Linear(width, dim)
@@ -76,7 +77,8 @@ class Embeddings(nn.Module):
         x = self.tokens(ids)
         if self.scale != 1.0:
             x = x * self.scale
-        x = x + self.positions(positions)
+        if self.positions is not None:
+            x = x + self.positions(positions)
         if self.types is not None:
             x = x + (self.types(type_ids) if type_ids is not None else self.types.weight[0])
         if self.norm is not None:

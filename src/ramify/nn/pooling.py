@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from ramify.nn.ragged import Rows
@@ -39,11 +39,25 @@ class Pool(nn.Module):
         if self.hidden is not None and self.score is not None:
             scores = self.score(torch.tanh(self.hidden(x)))
             highest = torch.segment_reduce(scores.detach(), "max", lengths=rows.lengths, axis=0, unsafe=True)
-            weights = torch.exp(scores - self._spread(highest, rows))
+            weights = torch.exp(scores - on_tokens(highest, rows))
             total = torch.segment_reduce(weights, "sum", lengths=rows.lengths, axis=0, unsafe=True)
             return torch.segment_reduce(x * weights, "sum", lengths=rows.lengths, axis=0, unsafe=True) / total
         return torch.segment_reduce(x, self.kind, lengths=rows.lengths, axis=0, unsafe=True)
 
-    @staticmethod
-    def _spread(x: Tensor, rows: Rows) -> Tensor:
-        return torch.repeat_interleave(x, rows.lengths, dim=0, output_size=rows.total)
+
+def on_tokens(x: Float[Tensor, "row dim"], rows: Rows) -> Float[Tensor, "total dim"]:
+    """The vector of each token's row."""
+    return torch.repeat_interleave(x, rows.lengths, dim=0, output_size=rows.total)
+
+
+def row_sums(x: Float[Tensor, "total dim"], rows: Rows) -> Float[Tensor, "row dim"]:
+    """The sum over the tokens of each row; zeros for a row without tokens."""
+    if rows.total == 0:
+        return x.new_zeros(len(rows), x.shape[1])
+    return torch.segment_reduce(x, "sum", lengths=rows.lengths, axis=0, unsafe=True)
+
+
+def row_means(x: Float[Tensor, "total dim"], chosen: Bool[Tensor, " total"], rows: Rows) -> Float[Tensor, "row dim"]:
+    """The mean over the chosen tokens of each row; zeros for a row without any."""
+    weight = chosen[:, None].to(x.dtype)
+    return row_sums(x * weight, rows) / row_sums(weight, rows).clamp(min=1)

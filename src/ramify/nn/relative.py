@@ -1,8 +1,10 @@
 """Attention with relative positions (Dai et al. 2019, section 3.3) and relative segments (Yang et al. 2019, section 2.5).
 
-All rows have equal length. The keys of a row are its memory and then its own tokens, so token i is key `memory + i`. The score
-of a query and a key is the sum of three dot products, over the root of the head size: content (q + u)·k, position (q + v)·r of
-their distance, and segment (q + w)·s of whether their segments are equal.
+The score of a query and a key is the sum of three dot products, over the root of the head size: content (q + u)·k, position
+(q + v)·r of their distance, and segment (q + w)·s of whether their segments are equal.
+
+`forward` reads rows of equal length. The keys of a row are its memory and then its own tokens, so token i is key `memory + i`.
+`among` reads rows on the flat axis, without memory and segments.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,8 +15,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from ramify.nn.attention import Block, mix, weights
+from ramify.nn.attention import Allowed, Block, Weights, attend, mix, weights
 from ramify.nn.linear import Linear
+from ramify.nn.ragged import Rows, by_group, eager, pad
 
 
 def sinusoids(distances: Float[Tensor, " distance"], dim: int) -> Float[Tensor, "distance dim"]:
@@ -22,6 +25,17 @@ def sinusoids(distances: Float[Tensor, " distance"], dim: int) -> Float[Tensor, 
     frequencies = 10_000.0 ** (-torch.arange(0, dim, 2, dtype=distances.dtype, device=distances.device) / dim)
     angles = distances[:, None] * frequencies
     return torch.cat([angles.sin(), angles.cos()], 1)
+
+
+def distance_codes(
+    greatest: int, least: int, dim: int, like: Tensor, *, signs: Sequence[int] = (1,), limit: int | None = None
+) -> Float[Tensor, "direction distance {dim}"]:
+    """The codes of the distances from `greatest` down to `least`, multiplied by each of `signs`. Distances beyond `limit` count
+    as this one."""
+    distances = torch.arange(greatest, least - 1, -1, dtype=torch.float64, device=like.device)
+    if limit is not None:
+        distances = distances.clamp(-limit, limit)
+    return torch.stack([sinusoids(sign * distances, dim) for sign in signs]).to(like.dtype)
 
 
 @dataclass(frozen=True)
@@ -62,8 +76,8 @@ class Keys:
 class RelativeAttention(nn.Module):
     """Multi-head attention with relative positions and segments. Its linear maps have no bias."""
 
-    def __init__(self, dim: int, num_heads: int, dropout: float, *, relative: bool = True) -> None:
-        """Without `relative`, the score is that of the content alone."""
+    def __init__(self, dim: int, num_heads: int, dropout: float, *, relative: bool = True, segmented: bool = True) -> None:
+        """Without `relative`, the score is that of the content alone. Without `segmented`, it has no part for segments."""
         super().__init__()
         self.num_heads = num_heads
         self.size = dim // num_heads
@@ -72,9 +86,9 @@ class RelativeAttention(nn.Module):
         self.key_value = Linear(dim, 2 * dim, bias=False)
         self.out = Linear(dim, dim, bias=False)
         self.distance = Linear(dim, dim, bias=False) if relative else None
-        self.biases = nn.Parameter(torch.empty(3, num_heads, self.size)) if relative else None
+        self.biases = nn.Parameter(torch.zeros(2 + segmented, num_heads, self.size)) if relative else None
         """u, v and w, which are added to the queries of content, position and segment."""
-        self.segments = nn.Parameter(torch.empty(2, num_heads, self.size)) if relative else None
+        self.segments = nn.Parameter(torch.zeros(2, num_heads, self.size)) if relative and segmented else None
         """The keys of the same and of another segment."""
 
     def keys(
@@ -123,14 +137,41 @@ class RelativeAttention(nn.Module):
         joined = mixed[0] if len(mixed) == 1 else torch.cat(mixed, 2)
         return self.out(joined.transpose(1, 2).reshape(-1, dim)).view(num_rows, num_queries, dim)
 
+    def among(
+        self,
+        x: Float[Tensor, "query dim"],
+        keys: Float[Tensor, "key dim"],
+        q_rows: Rows,
+        k_rows: Rows,
+        codes: Float[Tensor, "distance dim"],
+        positions: Int[Tensor, " query"],
+        allowed: Allowed | None = None,
+        record: Weights | None = None,
+    ) -> Float[Tensor, "query dim"]:
+        """Attend from each token of row i of `x` to the tokens of row i of `keys` (see `attend`).
+
+        `codes` are those of all distances in the longest row, downwards. `positions` are the queries' places in their rows.
+        """
+        assert self.biases is not None, "positions are not relative"
+        assert self.segments is None, "segments need rows of equal length"
+        query = self.query(x).unflatten(-1, (self.num_heads, -1))
+        key_value = self.key_value(keys).unflatten(-1, (2, self.num_heads, -1))
+        (table,) = self.coded(codes[None])
+        dropout = self.dropout if self.training else 0.0
+        content, position = (query + bias.to(query.dtype) for bias in self.biases)
+        mixed = _attend_with_distances(
+            content, position, key_value, q_rows, k_rows, table, positions, dropout=dropout, allowed=allowed, record=record
+        )
+        return self.out(mixed.flatten(-2))
+
     def _scored(
         self, query: Float[Tensor, "row head query size"], keys: Keys, part: Queries
     ) -> tuple[Block, Float[Tensor, "row head query key"] | None]:
         """The block of a part's queries, and the scores of their positions."""
         key, value = keys.key[:, :, : part.num_keys], keys.value[:, :, : part.num_keys]
-        if keys.codes is None or self.biases is None or self.segments is None:
+        if keys.codes is None or self.biases is None:
             return Block(query, key, value, part.mask, may_be_blind=True), None
-        content, position, segment = self.biases[:, :, None]
+        content, position, *segment = self.biases[:, :, None]
         # The distance of the last query to the first key is the greatest, and comes first.
         first = keys.num_tokens - part.stop
         codes = keys.codes[:, :, first : first + part.stop - part.start + part.num_keys - 1]
@@ -138,16 +179,54 @@ class RelativeAttention(nn.Module):
         if part.positions is None:
             bias = shifted(scores, part.num_keys)
         else:
-            index = (part.stop - 1 - part.positions)[:, None, :, None] + torch.arange(part.num_keys, device=scores.device)
-            bias = scores.gather(3, index.expand(-1, self.num_heads, -1, -1))
-        if part.segments is None or keys.segments is None:
+            bias = _taken(scores, part.num_keys, part.stop - 1 - part.positions)
+        if part.segments is None or keys.segments is None or self.segments is None:
             return Block(query + content, key, value, part.mask, may_be_blind=True), bias
         # The segment is part of the dot product: a key shows its segment, and a query what its own segment is worth. A softmax
         # does not change if all keys' scores change alike, so only the difference of the two segment keys counts.
-        worth = ((query + segment) * (self.segments[0] - self.segments[1])[:, None]).sum(-1, keepdim=True)
+        worth = ((query + segment[0]) * (self.segments[0] - self.segments[1])[:, None]).sum(-1, keepdim=True)
         query = torch.cat([query + content, worth * part.segments[:, None]], -1)
         shown = keys.segments[:, None, : part.num_keys].expand(-1, self.num_heads, -1, -1)
         return Block(query, torch.cat([key, shown], -1), value, part.mask, may_be_blind=True), bias
+
+
+@eager
+def _attend_with_distances(
+    content: Float[Tensor, "query head size"],
+    position: Float[Tensor, "query head size"],
+    kv: Float[Tensor, "key 2 head size"],
+    q_rows: Rows,
+    k_rows: Rows,
+    codes: Float[Tensor, "head distance size"],
+    positions: Int[Tensor, " query"],
+    *,
+    dropout: float,
+    allowed: Allowed | None,
+    record: Weights | None,
+) -> Float[Tensor, "query head size"]:
+    """Attend with the queries `content`. The queries `position` score the distances."""
+    queries = by_group(pad(position, q_rows), q_rows)
+    places = by_group(positions.index_select(0, q_rows.padded), q_rows)
+    middle, scale = codes.shape[1] // 2, position.shape[-1] ** -0.5
+
+    def bias(number: int) -> Float[Tensor, "row head query key"]:
+        length = k_rows.groups[number].length
+        within = codes[:, middle - length + 1 : middle + length]
+        scores = (queries[number].transpose(1, 2) * scale) @ within.transpose(-1, -2)
+        if q_rows is k_rows:
+            return shifted(scores, length)
+        # Padding may have the position of a token in a longer row.
+        return _taken(scores, length, (length - 1 - places[number]).clamp(min=0))
+
+    return attend(content, kv, q_rows, k_rows, dropout=dropout, allowed=allowed, bias=bias, record=record)
+
+
+def _taken(
+    scores: Float[Tensor, "row head query distance"], num_keys: int, first: Int[Tensor, "row query"]
+) -> Float[Tensor, "row head query {num_keys}"]:
+    """The scores of keys from the scores of distances, which begin in column `first` of each query."""
+    index = first[:, None, :, None] + torch.arange(num_keys, device=scores.device)
+    return scores.gather(3, index.expand(-1, scores.shape[1], -1, -1))
 
 
 def shifted(scores: Float[Tensor, "row head query distance"], num_keys: int) -> Float[Tensor, "row head query {num_keys}"]:

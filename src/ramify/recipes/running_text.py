@@ -1,4 +1,7 @@
-"""Masked language models as published, on running text of any data set with texts: BERT and RoBERTa."""
+"""Masked language models on running text of any data set with texts: BERT and RoBERTa.
+
+They train as published, or with the positions that learn soonest on little text.
+"""
 
 import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -15,6 +18,9 @@ Size = Literal["small", "base", "paper"]
 Length = Annotated[int | None, "Length of a row in tokens, special tokens included. Default: that of --size."]
 Updates = Annotated[int | None, "Number of updates. Default: that of --size."]
 Limit = Annotated[int, "Stop after this many tokens of rows or comments, in place of --steps (0: after --steps)."]
+Published = Annotated[
+    bool, "Train as published, with learned positions, which learn later than relative ones. --size paper always does."
+]
 SIZE_HELP = "small: 2 layers of 128. base: 4 layers of 256. paper: 12 layers of 768 and the published schedule."
 
 
@@ -33,6 +39,9 @@ class Sizes(NamedTuple):
     lr: float
     warmup: float
     attention_dropout: float
+    position: Literal["learned", "sinusoidal", "relative"] = "learned"
+    norm: Literal["post", "pre"] = "post"
+    mask_rate: float = 0.15
 
     def model(self, **settings: Any) -> "BertConfig":
         """The published proportions: heads of 64 and feed-forward layers four times as wide."""
@@ -44,6 +53,8 @@ class Sizes(NamedTuple):
             num_heads=self.dim // 64,
             ffn_dim=4 * self.dim,
             attention_dropout=self.attention_dropout,
+            position=self.position,
+            norm=self.norm,
             **settings,
         )
 
@@ -65,6 +76,13 @@ ROBERTA: dict[Size, Sizes] = {
     "paper": Sizes(768, 12, 50_265, 512, 512, 500_000, 256 * 512, 32, 7e-4, warmup=0.048, attention_dropout=0.1),
 }
 
+SOONER: dict[Size, Sizes] = {"small": SMALL._replace(position="relative"), "base": BASE._replace(position="relative")}
+"""Leave the plateau of word frequencies soonest. The page of results gives the search."""
+
+
+def _sizes(published_sizes: dict[Size, Sizes], size: Size, published: bool) -> Sizes:
+    return published_sizes[size] if published or size == "paper" else SOONER[size]
+
 
 def bert(
     data: Data,
@@ -82,6 +100,7 @@ def bert(
     concatenate: Annotated[
         int, "With --rows comments: prepend the ancestors' texts to each comment, up to this many tokens in all (0: none)."
     ] = 0,
+    published: Published = False,
     seed: Seed = 0,
 ) -> "Run":
     """BERT (Devlin et al. 2019): masked words and the next sentence, on rows of running text.
@@ -104,7 +123,7 @@ def bert(
     from ramify.runs.tokenizers import TokenizerConfig
     from ramify.tasks.masked_lm import MaskedLMConfig
 
-    sizes = BERT[size or "small"]
+    sizes = _sizes(BERT, size or "small", published)
     longest = sizes.max_tokens if max_tokens is None else max_tokens
     run = PackedTextRun(
         recipe="bert",
@@ -115,8 +134,9 @@ def bert(
             comment_loss="token",
             loss_norm="tokens",
             next_sentence=1.0,
+            mask_rate=sizes.mask_rate,
             # The published caps: 20 in 128 tokens, 77 in 512.
-            max_predictions=math.ceil(0.15 * longest),
+            max_predictions=math.ceil(sizes.mask_rate * longest),
         ),
         input=TextInput(max_tokens=longest, context="none"),
         rows="pairs",
@@ -141,6 +161,7 @@ def roberta(
     init: Init = "",
     tokenizer: TokenizerPath = "",
     max_tokens: Length = None,
+    published: Published = False,
     seed: Seed = 0,
 ) -> "Run":
     """RoBERTa (Liu et al. 2019): BERT on rows of full sentences, with new masks in every epoch and no next-sentence loss.
@@ -156,13 +177,13 @@ def roberta(
     from ramify.runs.tokenizers import TokenizerConfig
     from ramify.tasks.masked_lm import MaskedLMConfig
 
-    sizes = ROBERTA[size]
+    sizes = _sizes(ROBERTA, size, published)
     longest = sizes.max_tokens if max_tokens is None else max_tokens
     run = PackedTextRun(
         recipe="roberta",
         data=data,
         model=sizes.model(max_tokens=sizes.positions if max_tokens is None else max_tokens, type_vocab_size=0, eps=1e-5),
-        task=MaskedLMConfig(head="bert", comment_loss="token", loss_norm="tokens"),
+        task=MaskedLMConfig(head="bert", comment_loss="token", loss_norm="tokens", mask_rate=sizes.mask_rate),
         input=TextInput(max_tokens=longest, context="none"),
         rows="sentences",
         packing=PackConfig(cross_documents=rows == "sentences"),

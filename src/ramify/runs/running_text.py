@@ -18,11 +18,16 @@ class RowDevConfig:
 
     rows: int = 256
     draws: int = 1
+    mask_rate: float | None = None
+    """Share of masked tokens, so that models trained with different rates compare; null: `task.mask_rate`. Only masked language
+    models have it."""
 
     def __post_init__(self) -> None:
         check_fields(self, "dev.")
         if self.rows < 1 or self.draws < 1:
             raise RamifyError(f"dev.rows={self.rows} and dev.draws={self.draws} must both be at least 1.")
+        if self.mask_rate is not None and not 0 < self.mask_rate <= 1:
+            raise RamifyError(f"dev.mask_rate must be above 0 and at most 1, but is {self.mask_rate}.")
 
 
 @dataclass(frozen=True, kw_only=True)

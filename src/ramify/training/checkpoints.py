@@ -58,8 +58,10 @@ class Progress:
     """The step at which this stage began; `first_tokens` is the number of target tokens before it."""
     first_tokens: int = 0
 
-    def begin_stage(self, number: int) -> None:
-        """Move to the start of a stage."""
+    def begin_stage(self, number: int, *, comparable: bool = True) -> None:
+        """Move to the start of a stage. `comparable`: whether its dev values are compared with those of the stages before."""
+        if not comparable:
+            self.best = self.best_step = self.best_checksum = None
         self.stage, self.epoch, self.position, self.bad = number, 0, 0, 0
         self.first_step, self.first_tokens = self.step, self.target_tokens
 

@@ -54,6 +54,9 @@ class TrainConfig(OptimizerSettings, ScheduleSettings):
     predicted comments alone, so that models with different contexts see the same comments at the same step. targets: predicted
     comments."""
     budget_unit: Literal["tokens", "target_tokens", "targets"] = "tokens"
+    units: int = 0
+    """Number of units (chapters, or other nodes of the level below the document) of a micro-batch of nested documents, from at
+    least half as many documents. `budget` then bounds the tokens of one graph. 0: `budget` decides how much a batch holds."""
     accumulate: int = 1
     """Number of micro-batches per update and rank."""
     lr: float = 5e-4
@@ -69,6 +72,8 @@ class TrainConfig(OptimizerSettings, ScheduleSettings):
     optimizer: str = "adamw"
     """Weight decay is decoupled from the gradient in adamw, and added to the gradient in the others."""
     weight_decay: float = 0.01
+    undecayed: tuple[str, ...] = ()
+    """Regular expressions. Parameters whose name matches one are not decayed, and neither are vectors (biases, LayerNorms)."""
     betas: tuple[float, float] = (0.9, 0.98)
     bias_correction: bool = True
     """Whether adamw corrects its moments, which start at zero. false: as in the published BERT."""
@@ -115,6 +120,7 @@ class TrainConfig(OptimizerSettings, ScheduleSettings):
             "evaluate_every",
             "checkpoint_every",
             "patience",
+            "units",
             "lr",
             "clip",
             "weight_decay",
@@ -213,7 +219,12 @@ def learns(config: TrainConfig, name: str) -> bool:
 
 def check_patterns(config: TrainConfig, names: Sequence[str], learnable: Collection[str]) -> None:
     """Raise if a pattern of a stage is no regular expression or matches no parameter, or if no learnable parameter is left."""
-    for field, patterns in {"freeze": config.freeze, "lr_scale": [pattern for pattern, _ in config.lr_scale]}.items():
+    patterns_of = {
+        "freeze": config.freeze,
+        "lr_scale": [pattern for pattern, _ in config.lr_scale],
+        "undecayed": config.undecayed,
+    }
+    for field, patterns in patterns_of.items():
         for pattern in patterns:
             try:
                 matches = any(re.search(pattern, name) for name in names)

@@ -21,6 +21,7 @@ class OptimizerSettings(ABC):
     lr: float
     lr_scale: tuple[tuple[str, float], ...]
     weight_decay: float
+    undecayed: tuple[str, ...]
     betas: tuple[float, float]
     bias_correction: bool
     rho: float
@@ -65,7 +66,8 @@ def make_optimizer(config: OptimizerSettings, parameters: list[tuple[str, nn.Par
     groups: dict[tuple[float, float], list[tuple[str, nn.Parameter]]] = {}
     for name, parameter in parameters:
         # Vectors (biases, LayerNorms) are not decayed.
-        decay = config.weight_decay if parameter.ndim > 1 else 0.0
+        is_decayed = parameter.ndim > 1 and not any(re.search(pattern, name) for pattern in config.undecayed)
+        decay = config.weight_decay if is_decayed else 0.0
         scale = math.prod(factor for pattern, factor in config.lr_scale if re.search(pattern, name))
         groups.setdefault((decay, scale), []).append((name, parameter))
     settings = [{"params": group, "weight_decay": decay, "scale": scale} for (decay, scale), group in groups.items()]

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ramify.batching.batch import AnyBatch
-from ramify.batching.samplers import Sampler, Stream, TokenBudget
-from ramify.batching.views.base import View
+from ramify.batching.samplers import Sampler, Stream, TokenBudget, Units
+from ramify.batching.views.base import UnitView, View
 from ramify.errors import RamifyError
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.tasks.base import Task
@@ -20,6 +20,11 @@ def token_budget(view: View[Any], config: TrainConfig, seed: int, world_size: in
     """Examples in random order, in micro-batches filled up to `train.budget`."""
     costs = {"tokens": view.costs, "target_tokens": view.target_tokens, "targets": view.sizes}[config.budget_unit]
     return TokenBudget(costs, config.budget, seed=seed, world_size=world_size, rank=rank)
+
+
+def units(view: UnitView[Any], config: TrainConfig, seed: int, world_size: int = 1, rank: int = 0) -> Units:
+    """Batches of `train.units` units of many documents."""
+    return Units(view.trees, view.apart, config.units, seed=seed, world_size=world_size, rank=rank)
 
 
 def stream(streams: int) -> "MakeSampler[View[Any]]":
@@ -55,6 +60,11 @@ class Stage(Generic[ViewT]):
     metric: Metric = DEV_LOSS
     """The measure that chooses the best weights."""
     make_sampler: MakeSampler[ViewT] = token_budget
+    begin: Callable[[], None] | None = None
+    """Prepares what depends on the weights with which the stage starts. Every process calls it, the first one before all
+    others, and also when the stage is resumed."""
+    comparable: bool = True
+    """Whether the measure means the same as in the stage before. If not, the best weights are chosen anew."""
 
     def sampler(self, seed: int, world_size: int, rank: int = 0) -> Sampler:
         """The order of the stage's examples."""
@@ -94,6 +104,8 @@ def check_stages(task: Task[Any], stages: Sequence[Stage[Any]], learnable: Colle
     names = [name for name, _ in task.named_parameters()]
     check_owners(f"{type(task).__name__}.frozen", task.frozen, names)
     for stage in stages:
+        if stage.config.units and stage.make_sampler is not units:
+            raise RamifyError(f"train.units={stage.config.units} applies to runs on nested documents alone. Set train.units=0.")
         check_patterns(stage.config, names, learnable)
         learning = [name for name in names if name in learnable and learns(stage.config, name)]
         parameters_by_phase(task.phases, stage.config, names, learning)

@@ -140,8 +140,11 @@ class Trainer:
         """Take the steps of a stage, from its start or a checkpoint on. Returns False if training was stopped from outside."""
         stage, progress, config = self.stages[number], self.progress, self.stages[number].config
         phases = self._phases(config)
+        if stage.begin is not None:
+            with self.accelerator.main_process_first():
+                stage.begin()
         if start is None:
-            progress.begin_stage(number)
+            progress.begin_stage(number, comparable=stage.comparable)
             self.state = None
         else:
             load_moments(phases, start.moments, start.path / checkpoints.MOMENTS)

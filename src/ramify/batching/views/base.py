@@ -57,3 +57,17 @@ class View(ABC, Generic[ExampleT]):
 
     def __len__(self) -> int:
         return len(self.costs)
+
+
+class UnitView(View[ExampleT], ABC):
+    """Examples of documents, most of which are units, such as chapters."""
+
+    @property
+    @abstractmethod
+    def trees(self) -> Ints:
+        """The document of each example."""
+
+    @property
+    @abstractmethod
+    def apart(self) -> NDArray[np.bool_]:
+        """Whether each example is no unit, but needs a batch of its own."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ramify.batching.forest import Ints
 from ramify.batching.levels import DocumentRows, Levels, Overflow
-from ramify.batching.views.base import View
+from ramify.batching.views.base import UnitView
 from ramify.config import check_fields
 from ramify.errors import RamifyError
 from ramify.tree import DOCUMENT
@@ -47,7 +47,7 @@ class DocumentExample:
     apart: bool
 
 
-class Documents(View[DocumentExample]):
+class Documents(UnitView[DocumentExample]):
     """Complete rows of the unit's level, which is the one below the document, or else the highest.
 
     A document that fits into a batch is one example. Each unit of a longer document is an example of its own, and the document
@@ -55,9 +55,17 @@ class Documents(View[DocumentExample]):
     """
 
     def __init__(
-        self, levels: Levels, longest: Sequence[int], input: LevelInput, *, budget: int, whole_documents: bool = True
+        self,
+        levels: Levels,
+        longest: Sequence[int],
+        input: LevelInput,
+        *,
+        budget: int,
+        whole_documents: bool = True,
+        divided: bool = False,
     ) -> None:
-        """`budget`: the tokens of a batch. Without `whole_documents`, the level of documents is not read."""
+        """`budget`: the tokens of a batch. Without `whole_documents`, the level of documents is not read. `divided`: a document
+        that fits into a batch is divided into its units, too."""
         has_documents = levels.levels[-1].name == DOCUMENT and len(levels.levels) > 1
         self.unit = len(levels.levels) - 2 if has_documents else len(levels.levels) - 1
         limits: list[int | None] = [None] * len(levels.levels)
@@ -65,11 +73,15 @@ class Documents(View[DocumentExample]):
             limits[self.unit] = input.unit_tokens
         self.rows = DocumentRows.of(levels, longest, input.overflow, most_tokens=limits)
         self.budget = budget
+        self.divided = divided
         self.examples = self._examples(has_documents and whole_documents)
         ends = np.concatenate([[0], np.cumsum(self.rows.held_tokens(self.unit))])
         start = np.array([example.start for example in self.examples], dtype=np.int64)
         stop = np.array([example.stop for example in self.examples], dtype=np.int64)
         self._tokens = ends[stop] - ends[start]
+        # A document without text has no unit.
+        tree = self.rows.levels[self.unit].tree
+        self._trees = np.append(tree, -1)[np.where(start < stop, start, len(tree))]
         self._apart = np.array([example.apart for example in self.examples], dtype=bool)
 
     def _examples(self, has_documents: bool) -> list[DocumentExample]:
@@ -81,7 +93,9 @@ class Documents(View[DocumentExample]):
         ends = np.concatenate([[0], np.cumsum(self.rows.held_tokens(self.unit))])
         for row, continues in zip(*self._documents(), strict=True):
             start, stop = int(documents.spans[row]), int(documents.spans[continues])
-            if ends[stop] - ends[start] <= self.budget:
+            if self.divided and start == stop:
+                continue
+            if not self.divided and ends[stop] - ends[start] <= self.budget:
                 examples.append(DocumentExample(start, stop, row, continues, False))
             else:
                 examples += [DocumentExample(unit, unit + 1, row, row, False) for unit in range(start, stop)]
@@ -92,6 +106,14 @@ class Documents(View[DocumentExample]):
         """The first row of each document, and the row after its last one."""
         documents = self.rows.levels[-1]
         return documents.first_row.tolist(), (documents.first_row + documents.num_rows).tolist()
+
+    @property
+    def trees(self) -> Ints:
+        return self._trees
+
+    @property
+    def apart(self) -> NDArray[np.bool_]:
+        return self._apart
 
     @property
     def costs(self) -> Ints:

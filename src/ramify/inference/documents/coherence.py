@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,11 +11,24 @@ from numpy.typing import NDArray
 from ramify.batching.document_batch import BOS, NUM_MARKS
 from ramify.batching.forest import Ints
 from ramify.inference.documents.floors import FittedFloors
-from ramify.inference.documents.measures import Advance, HeldOut, Measure, Measures, copies, generator, mean, probes
+from ramify.inference.documents.measures import (
+    BATCH_SLOTS,
+    PROBED_SLOTS,
+    Advance,
+    HeldOut,
+    Measure,
+    Measures,
+    copies,
+    generator,
+    mean,
+    probes,
+    spread,
+)
 from ramify.metrics.intervals import bootstrap_ratio
 from ramify.metrics.ranking import auroc, bootstrap_auroc
 from ramify.models.agent import EXPECTED_SHARE
-from ramify.tasks.nested.corruption import RETRIES
+from ramify.nn.ragged import runs
+from ramify.tasks.nested.corruption import RETRIES, Pool, RowChildren, replace_children
 
 LONG = 4
 """The mean squared error is measured on rows with at least so many children."""
@@ -49,8 +63,15 @@ class JudgedRows:
         constant = (EXPECTED_SHARE - share) ** 2
         guess = np.where(np.isnan(marked), EXPECTED_SHARE, marked / (2 * np.maximum(counts, 1)))
         errors, by_marks = (predicted - share) ** 2, (guess - share) ** 2
-        p = bootstrap_ratio(np.asarray(errors - by_marks, dtype=np.float64), np.ones(len(errors), dtype=np.int64)).p
-        return Measure(mean(errors), mean(by_marks), mean(constant), len(errors), p)
+        p = error_difference(errors, by_marks, np.arange(len(errors)))
+        items = {"error": errors, "by_marks": by_marks}
+        return Measure(mean(errors), mean(by_marks), mean(constant), len(errors), p, items=items)
+
+
+def error_difference(errors: NDArray[Any], others: NDArray[Any], units: Ints) -> float:
+    """The p-value of the difference of two systems' mean errors, by a bootstrap over units."""
+    _, unit = np.unique(units, return_inverse=True)
+    return bootstrap_ratio(np.bincount(unit, errors - others), np.bincount(unit)).p
 
 
 @dataclass(frozen=True)
@@ -70,17 +91,22 @@ class Judged:
             simple = auroc(self.simple_replaced, self.simple_kept)
         chance = 0.5 if len(self.row) else math.nan
         p = bootstrap_auroc(self.replaced, self.kept, self.row).p
-        return Measure(value, simple, chance, len(self.row), p)
+        items = {"unit": self.row, "kept": self.kept, "replaced": self.replaced}
+        items |= {"simple_kept": self.simple_kept, "simple_replaced": self.simple_replaced}
+        return Measure(value, simple, chance, len(self.row), p, items=items)
 
 
 def sources(held: HeldOut, number: int) -> dict[str, Ints | None]:
-    """The restriction on replacements, by the name of the measure: a replacement shares this with its child. None: there is no
-    restriction."""
-    restrictions: dict[str, Ints | None] = {"probing_auroc": None}
-    nearby = None if number == 0 else held.node_above(number - 1, 2)
+    """What a replacement shares with its child, by the choice of replacements. None: it is of another document."""
+    shared: dict[str, Ints | None] = {"": None}
+    if number == 0:
+        return shared
+    nearby, tree = held.node_above(number - 1, 2), held.level(number - 1).tree
     if nearby is not None:
-        restrictions["probing_auroc.nearby"] = nearby
-    return restrictions
+        shared[".nearby"] = nearby
+    if number + 1 < len(held.rows.levels) and (nearby is None or len(np.unique(nearby)) > len(np.unique(tree))):
+        shared[".same_document"] = tree
+    return shared
 
 
 @torch.no_grad()
@@ -88,14 +114,15 @@ def probing_measures(held: HeldOut, number: int, floors: FittedFloors, most: int
     """The AUROC of replaced against kept children, judged one by one.
 
     At most `most` children of rows with at least two are judged twice: as they are, and replaced. In both copies the child
-    alone carries the mark. Tokens are replaced by other tokens of the documents; longer nodes by nodes of other documents, and
-    in `.nearby` by nodes of the same node two levels above with another parent.
+    alone carries the mark. Tokens are replaced by other tokens of the documents; longer nodes by nodes of other documents, in
+    `.nearby` by nodes of the same node two levels above with another parent, and in `.same_document` by nodes of the same
+    document with another parent. The checker judges; in `.foreign`, the head of foreign children does, if there is one.
     """
     rows, children = probes(held, number, most)
     numbers = _numbers(held, number, rows, children)
     kept = scores_of(held, number, rows, children, None, advance)
     measures: Measures = {}
-    for place, (name, nodes) in enumerate(sources(held, number).items()):
+    for place, (choice, nodes) in enumerate(sources(held, number).items()):
         chosen = _replacements(held, number, numbers, nodes, place)
         known = np.flatnonzero(chosen >= 0)
         some = (rows[known], children[known])
@@ -104,8 +131,41 @@ def probing_measures(held: HeldOut, number: int, floors: FittedFloors, most: int
             simple = _by_pairs(held, floors, *some, numbers[known], chosen[known])
         else:
             simple = _by_siblings(held, number, *some, numbers[known], chosen[known])
-        measures[name] = Judged(rows[known], kept[known], replaced, *simple).measure()
+        for system, scores in replaced.items():
+            judged = Judged(rows[known], kept[system][known], scores, *simple)
+            measures[f"probing_auroc{choice}{system}"] = judged.measure()
     return measures
+
+
+@torch.no_grad()
+def intruder_measures(held: HeldOut, number: int, most: int, advance: Advance) -> Measures:
+    """The checker's error on at most `most` rows with at least four children above the tokens, with the draws of training and
+    replacements from other documents.
+
+    In the batches of training such replacements are as rare as other documents.
+    """
+    task, level, pool = held.task, held.level(number), held.pools[number - 1]
+    random, judged = generator(held.seed, number, 0, 4), JudgedRows()
+    slots = held.collator.num_slots(number)
+    long = np.flatnonzero(level.children >= LONG)
+    rows = long[spread(len(long), min(most, max(1, PROBED_SLOTS * len(long) // max(1, int(slots[long].sum())))))]
+    every, below = np.arange(len(pool.tree)), np.arange(level.num_below)
+    replacements = Pool(every, pool.content, every, pool.tree)
+    for start, stop in runs(slots[rows], BATCH_SLOTS):
+        batch = held.collator.level(number, rows[start:stop], below, below)
+        child, row = batch.children.numpy(), batch.child_row.numpy()
+        originals = Pool(child, pool.content[child], row, pool.tree[child])
+        drawn = replace_children(RowChildren(child, row, batch.counts), originals, replacements, "other_document", random)
+        batch, marked = batch.to(task.device), drawn.marked.astype(np.int64)
+        shown = batch.slots.index_copy(0, batch.child_slot, torch.from_numpy(NUM_MARKS + drawn.shown).to(task.device))
+        marks, told = None, np.full(stop - start, math.nan)
+        if task.config.marks != "none":
+            marks = torch.zeros_like(shown).index_copy(0, batch.child_slot, torch.from_numpy(marked).to(task.device))
+            told = np.bincount(row, marked, minlength=stop - start)
+        shares = task.replaced_share(number, held.items[number], shown, batch.rows, marks)
+        judged.add(shares.double().cpu().numpy(), drawn.share, told, batch.counts)
+        advance(stop - start)
+    return {"coherence_mse.other_documents": judged.measure()}
 
 
 def _numbers(held: HeldOut, number: int, rows: Ints, children: Ints) -> Ints:
@@ -142,25 +202,33 @@ def _replacements(held: HeldOut, number: int, numbers: Ints, nodes: Ints | None,
     return chosen
 
 
+CHECKER, FOREIGN = "", ".foreign"
+"""The systems that judge children, as endings of the names of measures."""
+
+
 def scores_of(
     held: HeldOut, number: int, rows: Ints, children: Ints, chosen: Ints | None, advance: Advance
-) -> NDArray[np.float64]:
-    """The number of replaced children that the checker sees when a child is marked alone, as it is or replaced.
+) -> dict[str, NDArray[np.float64]]:
+    """The scores of children, each marked alone, as it is or replaced, by the system that judges them.
 
-    This is about 1 for a child that was replaced. It is not limited to 1, which would only make scores equal.
+    The checker's score is the number of replaced children that it sees, which is about 1 for a child that was replaced. It is
+    not limited to 1, which would only make scores equal. The score of the head of foreign children is its log-odds.
     """
     task, items = held.task, held.items[number]
     counts = held.level(number).children[rows]
-    scores = np.zeros(len(rows))
+    systems = (CHECKER,) if task.foreign_heads is None or number == 0 else (CHECKER, FOREIGN)
+    scores = {system: np.zeros(len(rows)) for system in systems}
     for part in copies(held, number, rows, children):
         slots = part.batch.slots
         if chosen is not None:
             drawn = torch.from_numpy(NUM_MARKS + chosen[part.start : part.stop]).to(task.device)
             slots = slots.index_copy(0, part.slot, drawn)
         marks = None if task.config.marks == "none" else torch.zeros_like(slots).index_fill(0, part.slot, 1)
-        shares = task.replaced_share(number, items, slots, part.batch.rows, marks)
+        shares, foreign = task.replaced_children(number, items, slots, part.batch.rows, marks, part.slot)
         share = shares.index_select(0, part.row).double().cpu().numpy()
-        scores[part.start : part.stop] = share * counts[part.start : part.stop]
+        scores[CHECKER][part.start : part.stop] = share * counts[part.start : part.stop]
+        if foreign is not None:
+            scores[FOREIGN][part.start : part.stop] = foreign.double().cpu().numpy()
         advance(part.stop - part.start)
     return scores
 

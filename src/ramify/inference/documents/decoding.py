@@ -35,7 +35,9 @@ class DecodedRow:
     ended: bool
     """Whether the row ends before its last place."""
     states: NDArray[np.float32]
-    """The decoder's vector at each of these places, and at the end mark if there is one."""
+    """The vector of the level at each of these places, and at the end mark if there is one. Of tokens, the decoder's state."""
+    queries: NDArray[np.float32]
+    """The query at each of these places: its dot products with the keys of candidates are their scores."""
 
 
 class ChildScores:
@@ -45,6 +47,8 @@ class ChildScores:
         """`candidates`: the vectors among which children are chosen; None for level 0, whose candidates are all tokens."""
         table = task.backbone.encoder(level).items(candidates)
         self.table = table
+        self.similarity = task.child_similarity(level)
+        self.keys = self.similarity.keys(table)
         self.end_slots = torch.tensor(ENDS, device=table.device)
         self.bias = task.reconstruction_head.bias if level == 0 else None
         allowed = torch.ones(len(table), dtype=torch.bool, device=table.device)
@@ -76,7 +80,7 @@ class ChildScores:
         return torch.cat([scores(part).argmax(1) for part in states.split(step)])
 
     def _candidates(self, states: Float[Tensor, "place dim"]) -> Float[Tensor, "place candidate"]:
-        return linear(states, self.table, self.bias).float().masked_fill_(~self.allowed, -math.inf)
+        return linear(self.similarity.queries(states), self.keys, self.bias).float().masked_fill_(~self.allowed, -math.inf)
 
     def __call__(self, states: Float[Tensor, "place dim"]) -> Float[Tensor, "place candidate"]:
         """The scores of all candidates. Those of many places over a large vocabulary fill gigabytes."""
@@ -94,7 +98,7 @@ class ChildScores:
             scores = self.ends(states, self.table)
         else:
             bias = None if self.bias is None else self.bias[list(ENDS)]
-            scores = linear(states, self.table[list(ENDS)], bias)
+            scores = linear(self.similarity.queries(states), self.keys[list(ENDS)], bias)
         return self.end_slots.index_select(0, scores.argmax(1))
 
 
@@ -138,21 +142,25 @@ def _decode(task: NestedAutoencoder, level: int, vectors: Float[Tensor, "row dim
         last = laid.offsets[1:].long() - 1
         slots = scores.children(states).index_copy(0, last, scores.last(states.index_select(0, last)))
     starts = np.cumsum(laid.host_lengths)[:-1]
-    rows = zip(np.split(slots.cpu().numpy(), starts), np.split(states.float().cpu().numpy(), starts), strict=True)
-    return [_row(row_slots, row_states, decoder.length is not None) for row_slots, row_states in rows]
+    matrices = (task.restored_children(level, states), scores.similarity.queries(states))
+    vectors_, queries = (np.split(matrix.float().cpu().numpy(), starts) for matrix in matrices)
+    rows = zip(np.split(slots.cpu().numpy(), starts), vectors_, queries, strict=True)
+    return [_row(*row, fixed=decoder.length is not None) for row in rows]
 
 
-def _row(slots: NDArray[np.int64], states: NDArray[np.float32], fixed: bool) -> DecodedRow:
+def _row(slots: NDArray[np.int64], vectors: NDArray[np.float32], queries: NDArray[np.float32], *, fixed: bool) -> DecodedRow:
     ends = np.flatnonzero(np.isin(slots, ENDS))
     end = len(slots) - 1 if fixed else int(ends[0]) if len(ends) else len(slots)
     ended = end < len(slots)
-    return DecodedRow(slots[:end], ended and int(slots[end]) == CONT, ended, states[: end + 1])
+    continues = ended and int(slots[end]) == CONT
+    return DecodedRow(slots[:end], continues, ended, vectors[: end + 1], queries[: end + 1])
 
 
 def _one_by_one(
     task: NestedAutoencoder, level: int, decompressed: Float[Tensor, "key dim"], laid: Rows, scores: ChildScores
 ) -> Float[Tensor, "place dim"]:
-    """Decode place after place. Tokens are fed back as their embeddings, vectors above them as they are."""
+    """Decode place after place. Tokens are fed back as their embeddings, and states above them as the vectors that they stand
+    for."""
     encoder, decoder = task.backbone.encoder(level), task.decoder.level(level)
     lengths = laid.host_lengths
     places = int(lengths.max(initial=0))
@@ -167,7 +175,7 @@ def _one_by_one(
             best = scores.best(out[:, -1]) if decoder.length is None else scores.children(out[:, -1])
             fed = F.embedding(best, scores.table) * encoder.scale
         else:
-            fed = out[:, -1]
+            fed = task.restored_children(level, out[:, -1])
         previous = torch.cat([previous, fed[:, None]], 1)
     every = torch.stack(states, 1) if states else decompressed.new_zeros(len(lengths), 0, decompressed.shape[1])
     inside = torch.from_numpy(np.flatnonzero(np.arange(places) < lengths[:, None])).to(device)

@@ -1,9 +1,10 @@
 """Held-out losses and measures of models of nested documents, with fixed draws."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -12,15 +13,18 @@ from torch import Tensor
 from ramify.batching.document_batch import DocumentBatch, DocumentCollator
 from ramify.batching.forest import Ints, token_cache
 from ramify.batching.levels import DocumentRows, LevelRows, Levels
+from ramify.batching.samplers import dealt
 from ramify.batching.views.documents import Documents
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
-from ramify.inference.documents.coherence import JudgedRows, probing_measures
+from ramify.inference.documents.coherence import JudgedRows, intruder_measures, probing_measures
+from ramify.inference.documents.decoded_text import decoded_sentence_measures
 from ramify.inference.documents.floors import FittedFloors, before, fitted_on_others, fitted_on_training
 from ramify.inference.documents.masked_children import masked_child_measures
 from ramify.inference.documents.measures import Advance, HeldOut, Measure, Measures, counted_nodes, spread
 from ramify.inference.documents.reconstruction import sentence_measures, upper_measures
-from ramify.inference.documents.vectors import encode_documents, read_documents
+from ramify.inference.documents.vectors import Vectors, encode_documents, read_documents
+from ramify.metrics import vectors as vector_metrics
 from ramify.nn.ragged import inverse, runs
 from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tokenizer import UnknownTokens
@@ -55,22 +59,39 @@ def held_out_losses(
     budget: int,
     *,
     examples: Ints | None = None,
+    units: int = 0,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, float]:
-    """The mean of every loss over the examples of a view (None: all), each weighted as in training."""
+    """The mean of every loss over the examples of a view (None: all), each weighted as in training. A batch holds up to
+    `budget` tokens, or else so many `units` of different documents (0: the budget decides)."""
     chosen = np.arange(len(view)) if examples is None else examples
-    sums = LossSums()
+    sums, done = LossSums(), 0
     with task.evaluating():
-        for start, stop in runs(view.costs[chosen], budget):
-            batch = collator([view.example(int(number)) for number in chosen[start:stop]]).to(task.device)
-            batch = task.draw(batch, seed + start)
-            ones = dict.fromkeys(task.counts(batch, "main"), 1.0)
-            for losses, _ in task.losses(batch, ones, "main", None, None):
-                sums.add(task.counts(batch, "main"), losses)
+        for numbers in _batches(view, chosen, budget, units, seed):
+            batch = collator([view.example(int(number)) for number in numbers]).to(task.device)
+            batch = task.draw(batch, seed + done)
+            done += len(numbers)
+            counts = task.counts(batch, "main")
+            totals: dict[str, Tensor] = {}
+            for losses, _ in task.losses(batch, dict.fromkeys(counts, 1.0), "main", None, None):
+                totals |= {name: totals.get(name, 0.0) + loss for name, loss in losses.items()}
+            sums.add(counts, totals)
             if progress is not None:
-                progress(stop - start)
+                progress(len(numbers))
     return sums.means()
+
+
+def _batches(view: Documents, chosen: Ints, budget: int, units: int, seed: int) -> Iterator[Ints]:
+    """The examples of each batch."""
+    if not units:
+        yield from (chosen[start:stop] for start, stop in runs(view.costs[chosen], budget))
+        return
+    whole = view.apart[chosen]
+    divided = chosen[~whole]
+    random = np.random.Generator(np.random.Philox(key=seed))
+    yield from (divided[places] for places in dealt(view.trees[divided], units, random))
+    yield from (chosen[place : place + 1] for place in np.flatnonzero(whole))
 
 
 class LossSums:
@@ -107,46 +128,59 @@ def evaluate_documents(
     *,
     rows: int = ROWS,
     most_tokens: int | None = None,
+    levels: Sequence[str] | None = None,
     seed: int = 0,
     advance: Advance | None = None,
 ) -> DocumentScores:
     """Measure a model on the documents of a split: `num_steps` steps of progress, at most `rows` rows per level and measure.
 
-    `most_tokens`: only the first documents, up to about so many tokens, but at least two.
-    Raises `RamifyError` if the split has no documents, or the model is an encoder alone.
+    `most_tokens`: only the first documents, up to about so many tokens, but at least two. `levels`: only the nodes of these
+    levels (None: all), with their vectors and with their children, which belong to the level below. Without the lowest level,
+    nothing is measured with the draws of training, because those begin with tokens.
+    Raises `RamifyError` if the split has no documents, the model lacks one of the levels, or the model is an encoder alone.
     """
     if task.config.encoder_only:
         raise RamifyError(
             "The model is an encoder without decoder, heads and checkers, so it has nothing to evaluate. Evaluate the run that "
             "it was taken from."
         )
+    names = task.names
+    measured = names[1:] if levels is None else levels
+    if unknown := [name for name in measured if name not in names[1:]]:
+        raise RamifyError(
+            f"levels={','.join(measured)} names {', '.join(unknown)}, which the model does not have. Choose among "
+            f"{', '.join(names[1:])}."
+        )
     trees = store.evaluation_trees(split)
     if most_tokens is not None:
         trees = first_documents(store, task, trees, most_tokens)
-    names, depth = task.names, task.backbone.depth
     steps = Steps(advance or (lambda count: None))
     held, view, notes = held_out(task, store, split, trees, seed=seed, progress=steps.of)
     floors = fitted_floors(task, store, split, view.rows)
     notes.append(f"Baselines that read no vector are fitted on {floors.source}.")
     by_level: dict[str, Measures] = {name: {} for name in names}
     with task.evaluating(), torch.no_grad():
-        tokens = max(1, round(DRAWN_TOKENS * min(1.0, rows / ROWS)))
-        drawn = drawn_measures(held, view, floors, steps.of(tokens), most_tokens=tokens)
-        for name, measures in drawn.items():
-            by_level[name] |= measures
-        for number in range(depth):
-            name, child, row_steps = names[number + 1], names[number], steps.of(rows)
+        if names[1] in measured:
+            tokens = max(1, round(DRAWN_TOKENS * min(1.0, rows / ROWS)))
+            drawn = drawn_measures(held, view, floors, steps.of(tokens), most_tokens=tokens)
+            for name, measures in drawn.items():
+                by_level[name] |= measures
+        for number, (child, name) in enumerate(pairwise(names)):
+            if name not in measured:
+                continue
             if number == 0:
-                measures, remarks = sentence_measures(held, floors, rows, row_steps)
+                measures, remarks = sentence_measures(held, floors, rows, steps.of(rows))
                 by_level[name] |= measures
                 notes += remarks
             else:
-                by_level[name] |= upper_measures(held, number, floors, rows, row_steps)
+                by_level[name] |= upper_measures(held, number, floors, rows, steps.of(rows))
+                by_level[name] |= decoded_sentence_measures(held, number, floors, rows, steps.of(rows))
                 by_level[child] |= masked_child_measures(held, number, rows, steps.of(rows))
             by_level[name] |= probing_measures(held, number, floors, rows, steps.of(4 * rows))
-    for number in range(depth):
-        by_level[names[number + 1]] |= counts_of(held.level(number))
-    steps.finish()
+            if number > 0:
+                by_level[name] |= intruder_measures(held, number, rows, lambda count: None)
+            by_level[name] |= vector_measures(held.encoded.vectors[number]) | counts_of(held.level(number))
+    steps.finish(num_steps(task))
     return DocumentScores(by_level, notes, len(trees), task.tokenizer.unknown(view.rows.ids))
 
 
@@ -188,7 +222,7 @@ def first_documents(store: Store, task: NestedAutoencoder, trees: Ints, most_tok
 
 def num_steps(task: NestedAutoencoder) -> int:
     """The steps of progress of an evaluation."""
-    return PARTS * (1 + 3 * task.backbone.depth)
+    return PARTS * 4 * task.backbone.depth
 
 
 class Steps:
@@ -201,7 +235,7 @@ class Steps:
 
     def of(self, total: int) -> Advance:
         """Begin a stage of about so many items, which completes the one before."""
-        self.finish()
+        self.finish(PARTS * self.stages)
         start, self.stages = self.done, self.stages + 1
         seen = 0
 
@@ -214,10 +248,10 @@ class Steps:
 
         return advance
 
-    def finish(self) -> None:
-        """Complete all stages that began."""
-        self.advance(PARTS * self.stages - self.done)
-        self.done = PARTS * self.stages
+    def finish(self, reached: int) -> None:
+        """Complete the stages before so many steps."""
+        self.advance(reached - self.done)
+        self.done = reached
 
 
 def fitted_floors(task: NestedAutoencoder, store: Store, split: Split, rows: DocumentRows) -> FittedFloors:
@@ -231,6 +265,15 @@ def fitted_floors(task: NestedAutoencoder, store: Store, split: Split, rows: Doc
     train = train[spread(len(train), max(1, round(len(train) * min(1.0, FITTED_TOKENS / max(1, tokens)))))]
     fitted = DocumentRows.of(Levels.open(store, task.tokenizer, sizes.levels, train), sizes.max_children, task.input.overflow)
     return fitted_on_training(fitted, FITTED_TOKENS, size, len(rows.levels[0]))
+
+
+def vector_measures(vectors: Vectors) -> Measures:
+    """How much the vectors of a level differ."""
+    count = len(vectors)
+    return {
+        "spread": Measure(vector_metrics.spread(vectors), math.nan, math.nan, count),
+        "effective_rank": Measure(vector_metrics.effective_rank(vectors), math.nan, math.nan, count),
+    }
 
 
 def counts_of(level: LevelRows) -> Measures:
@@ -256,6 +299,7 @@ def in_own_terms(task: NestedAutoencoder) -> Iterator[None]:
     config = task.config
     task.config = replace(
         config,
+        foreign=1.0 if config.foreign else 0.0,
         **dict.fromkeys(("reconstruction", "mlm", "coherence", "autoencoder"), 1.0),
         **dict.fromkeys(("vector_distance", "label_smoothing"), 0.0),
         per_class=False,
@@ -317,10 +361,12 @@ def drawn_measures(
                 level = batch.lowest + place
                 encoded = task.encode(batch, place, children)
                 if level == 0:
-                    states = task.masked_states(encoded, draws)
-                    labels = rows.slots.index_select(0, draws.masked)
-                    _, best = task.mlm_head.measure(states, labels)
-                    tokens.add(batch, draws.masked.cpu().numpy(), best.cpu().numpy(), floors)
+                    # A token that is shown unchanged needs no prediction.
+                    hidden = draws.hides(rows)
+                    masked = draws.masked[hidden]
+                    labels = rows.slots.index_select(0, masked)
+                    _, best = task.mlm_head.measure(task.masked_states(encoded, draws)[hidden], labels)
+                    tokens.add(batch, masked.cpu().numpy(), best.cpu().numpy(), floors)
                 shares = task.replaced_share(level, encoded.items, draws.replaced_slots, rows.rows, draws.segments)
                 marked = np.full(len(rows.counts), math.nan)
                 if draws.segments is not None:

@@ -1,6 +1,5 @@
 """Measures of masked children: the hidden child of a node is looked for among other nodes."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +9,9 @@ from scipy.sparse import csr_matrix
 
 from ramify.batching.document_batch import MASK
 from ramify.batching.forest import Ints
-from ramify.inference.documents.measures import Advance, HeldOut, Measure, Measures, RowPool, copies, generator, mean, probes
-from ramify.metrics.ranking import rank, sign_flip
+from ramify.inference.documents.measures import Advance, HeldOut, Measures, RowPool, copies, generator, probes
+from ramify.inference.documents.ranks import BASELINES, MODEL, Ranks
+from ramify.metrics.ranking import rank
 
 OTHERS = 999
 """Candidates from other documents, beside the right one."""
@@ -22,7 +22,7 @@ NEARBY = 99
 FEWEST = 20
 """A target with fewer candidates is left out: ten of them would be most."""
 
-RECALL = 10
+SYSTEMS = (MODEL, *BASELINES, "tfidf")
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Targets:
     siblings: Ints
     """The number of children of each target's parent."""
     queries: NDArray[np.float32]
-    """The output of the head of masked children for each target."""
+    """The query of each target, from its prediction: dot products with the keys of candidates are their scores."""
     means: NDArray[np.float32]
     """The mean of the vectors of each target's siblings."""
 
@@ -46,12 +46,12 @@ def hidden_children(held: HeldOut, number: int, most: int, advance: Advance) -> 
     """Hide at most `most` children of rows with at least two, each in a copy of its row, and predict their vectors."""
     task = held.task
     rows, places = probes(held, number, most)
-    encoder, items = task.backbone.encoder(number), held.items[number]
+    items, similarity = held.items[number], task.masked_similarity(number)
     queries = np.zeros((len(rows), items.shape[1]), dtype=np.float32)
     for part in copies(held, number, rows, places):
         slots = part.batch.slots.index_fill(0, part.slot, MASK)
-        states = encoder.states(items, slots, part.batch.rows).index_select(0, part.slot)
-        queries[part.start : part.stop] = task.mlm_heads[number](states).float().cpu().numpy()
+        predictions = task.masked_predictions(number, items, slots, part.batch.rows, part.slot)
+        queries[part.start : part.stop] = similarity.queries(predictions).float().cpu().numpy()
         advance(part.stop - part.start)
     vectors = held.encoded.vectors[number - 1]
     children, means = np.zeros(len(rows), dtype=np.int64), np.zeros_like(queries)
@@ -72,28 +72,33 @@ def masked_child_measures(
     nearby: int = NEARBY,
     fewest: int = FEWEST,
 ) -> Measures:
-    """Recall at 10 and accuracy of hidden children among candidates from other documents, and among near ones.
+    """Recall at 10, AUROC and accuracy of hidden children among candidates from other documents, and among near ones.
 
     Candidates with the content of the target are left out, and so are its siblings. The baseline is the mean of the siblings'
     vectors, by dot product or cosine, whichever has the higher recall.
     """
     targets = hidden_children(held, number, most, advance)
-    return measure_targets(held, number, targets, others=others, nearby=nearby, fewest=fewest)
+    keys = held.keys(held.task.masked_similarity(number), number - 1)
+    return measure_targets(held, number, targets, keys, others=others, nearby=nearby, fewest=fewest)
 
 
 def measure_targets(
-    held: HeldOut, number: int, targets: Targets, *, others: int = OTHERS, nearby: int = NEARBY, fewest: int = FEWEST
+    held: HeldOut,
+    number: int,
+    targets: Targets,
+    keys: NDArray[np.float32],
+    *,
+    others: int = OTHERS,
+    nearby: int = NEARBY,
+    fewest: int = FEWEST,
 ) -> Measures:
-    """The measures of hidden children, given a vector for each."""
+    """The measures of hidden children, given the query of each and the keys of all rows of their level."""
     tfidf = _sibling_terms(held, number, targets)
     measures: Measures = {}
     for name, size, nodes in (("", others, None), (".nearby", nearby, held.node_above(number - 1, 2))):
         if name and nodes is None:
             continue
-        table = _ranks(held, number, targets, tfidf, size, fewest, nodes)
-        measures |= _summary(table, targets, name)
-        several = targets.siblings >= 3
-        measures |= _summary(np.where(several[:, None], table, math.nan), targets, f"{name}.three_or_more")
+        measures |= _ranks(held, number, targets, keys, tfidf, size, fewest, nodes).measures("mlm", name)
     return measures
 
 
@@ -110,13 +115,17 @@ def _sibling_terms(held: HeldOut, number: int, targets: Targets) -> csr_matrix:
     return sums
 
 
-SYSTEMS = ("model", "dot", "cosine", "tfidf")
-
-
 def _ranks(
-    held: HeldOut, number: int, targets: Targets, tfidf: csr_matrix, size: int, fewest: int, nodes: Ints | None
-) -> NDArray[np.float64]:
-    """The rank of each target by each system, and the number of candidates; NaN for targets with too few candidates.
+    held: HeldOut,
+    number: int,
+    targets: Targets,
+    keys: NDArray[np.float32],
+    tfidf: csr_matrix,
+    size: int,
+    fewest: int,
+    nodes: Ints | None,
+) -> Ranks:
+    """The rank of each target by each system. Targets with too few candidates are left out.
 
     `nodes`: candidates share this number with the target. None: they are from other documents.
     """
@@ -124,25 +133,29 @@ def _ranks(
     lengths = np.linalg.norm(pool.vectors, axis=1).clip(1e-12)
     parents = held.node_above(number - 1, 1)
     assert parents is not None
-    table = np.full((len(targets.rows), len(SYSTEMS) + 1), math.nan)
+    known: list[int] = []
+    table: list[tuple[float, ...]] = []
     for target, child in enumerate(targets.children.tolist()):
-        chosen = _candidates(pool, child, parents, size, nodes, random)
+        chosen = candidates_of(pool, child, parents, size, nodes, random)
         if len(chosen) < fewest:
             continue
         chosen = np.concatenate([[child], chosen])
         vectors = pool.vectors[chosen]
         mean_scores = vectors @ targets.means[target]
         scores = (
-            vectors @ targets.queries[target],
+            keys[chosen] @ targets.queries[target],
             mean_scores,
             mean_scores / lengths[chosen],
             (pool.tfidf[chosen] @ tfidf[target].T).toarray()[:, 0],
         )
-        table[target] = [*(rank(float(system_scores[0]), system_scores[1:]) for system_scores in scores), len(chosen)]
-    return table
+        known.append(target)
+        table.append((*(rank(float(system_scores[0]), system_scores[1:]) for system_scores in scores), len(chosen)))
+    columns = np.array(table, dtype=np.float64).reshape(-1, len(SYSTEMS) + 1).T
+    systems = dict(zip(SYSTEMS, columns, strict=False))
+    return Ranks(targets.rows[known], targets.siblings[known], columns[-1].astype(np.int64), systems)
 
 
-def _candidates(
+def candidates_of(
     pool: RowPool,
     child: int,
     parents: Ints,
@@ -150,30 +163,13 @@ def _candidates(
     nodes: Ints | None,
     random: np.random.Generator,
 ) -> Ints:
-    """Random rows that differ from a child in content and are no siblings of it."""
+    """Random rows that differ from a child in content and are no siblings of it.
+
+    `nodes`: they share this number with the child. None: they are from other documents.
+    """
     if nodes is None:
         fits = np.flatnonzero((pool.tree != pool.tree[child]) & (pool.content != pool.content[child]))
     else:
         same = np.flatnonzero((nodes == nodes[child]) & (parents != parents[child]))
         fits = same[pool.content[same] != pool.content[child]]
     return random.choice(fits, size, replace=False, shuffle=False) if len(fits) > size else fits
-
-
-def _summary(table: NDArray[np.float64], targets: Targets, suffix: str) -> Measures:
-    known = np.flatnonzero(~np.isnan(table[:, 0]))
-    table, unit = table[known], targets.rows[known]
-    candidates = table[:, -1]
-    measures: Measures = {}
-    for name, most in ((f"mlm_recall_at_{RECALL}", RECALL), ("mlm_accuracy", 1)):
-        hits = {system: (table[:, place] <= most).astype(np.float64) for place, system in enumerate(SYSTEMS)}
-        # Chosen on the targets themselves, in favour of the baseline.
-        better = max(("dot", "cosine"), key=lambda system: float(hits[system].sum()))
-        measures[name + suffix] = Measure(
-            mean(hits["model"]),
-            mean(hits[better]),
-            mean(np.minimum(1.0, most / candidates)),
-            len(known),
-            sign_flip(hits["model"] - hits[better], unit),
-            {"tfidf": mean(hits["tfidf"])},
-        )
-    return measures

@@ -1,7 +1,7 @@
 """The parts that all measures of nested documents share: their values, the held-out vectors, and copies of rows to probe."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,7 @@ from ramify.batching.forest import Ints, ranges
 from ramify.batching.levels import DocumentRows, LevelRows
 from ramify.inference.documents.vectors import EncodedDocuments
 from ramify.nn.ragged import runs
+from ramify.tasks.nested.similarity import Similarity
 from ramify.tasks.nested.task import NestedAutoencoder
 
 Advance = Callable[[int], None]
@@ -42,6 +43,9 @@ class Measure:
     """The p-value of the difference from the baseline, or of an AUROC from 1/2."""
     others: dict[str, float] = field(default_factory=dict)
     """Further baselines, by name."""
+    items: Mapping[str, NDArray[Any]] = field(default_factory=dict, compare=False, repr=False)
+    """The values of every item from which the measure comes, by name, so that those of several models can be pooled. Not part
+    of the JSON."""
 
     def to_json(self) -> dict[str, Any]:
         record: dict[str, Any] = {"value": self.value, "baseline": self.baseline, "chance": self.chance}
@@ -167,6 +171,12 @@ class HeldOut:
         for level in self.rows.levels:
             nodes.append(np.arange(len(level)) if level.num_packed else level.row_node)
         return nodes
+
+    @torch.no_grad()
+    def keys(self, similarity: Similarity, number: int) -> NDArray[np.float32]:
+        """The keys of the pool's rows of a level: their dot products with queries are the rows' scores."""
+        vectors = self.pools[number].vectors
+        return similarity.keys(torch.from_numpy(vectors).to(self.task.device)).cpu().numpy()
 
     def node_above(self, number: int, distance: int) -> Ints | None:
         """The node so many levels above each row of a level, -1 if truncation leaves it out; None if there is no such level."""

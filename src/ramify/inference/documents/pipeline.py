@@ -3,7 +3,6 @@
 from abc import ABC
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -14,13 +13,13 @@ from ramify.batching.levels import check_documents
 from ramify.dataset.frames import ArrowStream
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
-from ramify.inference.answers import ChildCoherence, Coherence, Nearest, NodeCoherence, ReconstructedNode, Reconstruction
-from ramify.inference.base import Pipeline, verb
-from ramify.inference.documents.index import DocumentIndex, index_documents, read_index
+from ramify.inference.answers import ChildCoherence, Coherence, NodeCoherence, ReconstructedNode, Reconstruction
+from ramify.inference.base import verb
 from ramify.inference.documents.node_coherence import DocumentCoherence, judge
 from ramify.inference.documents.node_reconstruction import Reconstructions, as_text, reconstruct, token_accuracy
 from ramify.inference.documents.text import as_document, texts_of_nodes
 from ramify.inference.documents.vectors import encode_nodes, in_groups
+from ramify.inference.index import SearchedNodes, SearchPipeline
 from ramify.inference.texts import Texts, read_texts
 from ramify.inference.verbs import LEVELS
 from ramify.models.agent import Agent
@@ -28,7 +27,7 @@ from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tree import DOCUMENT, Tree
 
 
-class AnyDocumentPipeline(Pipeline, ABC):
+class AnyDocumentPipeline(SearchPipeline, ABC):
     """A model that turns each sentence, paragraph, chapter and document into a vector."""
 
     abilities: ClassVar[tuple[str, ...]] = (LEVELS,)
@@ -87,41 +86,31 @@ class AnyDocumentPipeline(Pipeline, ABC):
             vectors.append(encoded.vectors[encoded.nodes.stored | is_text[encoded.nodes.tree]])
         return np.concatenate(vectors)
 
-    def index(
-        self,
-        data: Store | Iterable[Tree],
-        *,
-        level: str | None = None,
-        vectors: str | Path | None = None,
-        progress: Callable[[int], None] | None = None,
-    ) -> DocumentIndex:
-        """The vectors of all nodes of a level of a data set, for `nearest`. They stay in memory. None: the lowest level.
+    def searched(self, data: Store | Iterable[Tree | str], level: str | None = None) -> SearchedNodes:
+        name = self.levels[0] if level is None else level
+        self.level_number(name)
+        if isinstance(data, Store):
+            store = data
+            check_documents(store)
+        else:
+            store = self._store(read_texts(data, "index"), 0)[0]
+        kinds = store.column("kind", np.arange(store.num_nodes)).to_pylist()
+        numbers = np.flatnonzero([kind == name for kind in kinds])
+        return SearchedNodes(store, numbers, name, lambda tree, node: next(texts_of_nodes(tree, [node])))
 
-        `vectors` is a file that `ramify embed --level` wrote for this model and data set; without it, all nodes are encoded.
-        """
-        store = data if isinstance(data, Store) else self._store(read_texts(data, "index"), 0)[0]
-        number = self.level_number(self.levels[0] if level is None else level)
-        if vectors is not None:
-            return read_index(self.task, store, number, Path(vectors))
-        return index_documents(self.task, store, number, progress)
+    def vectors_of(
+        self, nodes: SearchedNodes, context: Literal["tree", "none"] | None, progress: Callable[[int], None] | None
+    ) -> Float[NDArray, "node dim"]:
+        assert nodes.level is not None
+        number = self.level_number(nodes.level)
+        vectors = []
+        for trees in in_groups(nodes.store):
+            encoded = encode_nodes(self.backbone, self.tokenizer, self.input, nodes.store, trees, number, progress)
+            vectors.append(encoded.vectors[encoded.nodes.stored])
+        return np.concatenate(vectors)
 
-    @verb
-    def nearest(self, query: str | tuple[str, str], index: DocumentIndex, *, k: int = 10, level: str | None = None) -> Nearest:
-        """The k nodes of an index whose vectors have the greatest cosine with that of a query.
-
-        The query is a text, which is one node of `level` (None: that of the index), or the ids of a tree and its node, which is
-        left out of the answer. Vectors of two levels have no cosine unless they are equally long, and seldom a meaningful one.
-        """
-        if not isinstance(query, str):
-            place = index.place(query[1], query[0])
-            return index.nearest(index.vectors[place], k, place)
-        vector = self.embed(query, level=index.level if level is None else level)[0]
-        if len(vector) != index.vectors.shape[1]:
-            raise RamifyError(
-                f"level={level} has vectors of length {len(vector)}, and the index, of level {index.level}, of "
-                f"{index.vectors.shape[1]}. Leave level out."
-            )
-        return index.nearest(vector, k)
+    def options_of_vectors(self, level: str | None, context: Literal["tree", "none"] | None) -> dict[str, str]:
+        return {"level": self.levels[0] if level is None else level}
 
     def _store(self, texts: Texts, level: int, names: Sequence[str] | None = None) -> tuple[Store, NDArray[np.bool_]]:
         """The documents, and whether each is a text, which is a node of a level. `names`: the levels; None: the model's."""

@@ -12,6 +12,7 @@ from ramify.batching.forest import Ints
 from ramify.inference.documents.decoding import ROWS, DecodedRow, decode_children
 from ramify.inference.documents.floors import FittedFloors
 from ramify.inference.documents.measures import Advance, HeldOut, Measure, Measures, mean, spread
+from ramify.inference.documents.members import member_measures
 from ramify.metrics.ranking import rank, sign_flip
 
 BINS = ((1, 5), (6, 10), (11, 20), (21, 31), (32, 63), (64, 127))
@@ -49,9 +50,6 @@ class Written:
         pairs = zip(self.true, self.predicted, strict=True)
         return np.array([first_end(one) == first_end(other) for one, other in pairs], dtype=bool)
 
-    def some(self, chosen: Ints) -> "Written":
-        return Written([self.true[row] for row in chosen], [self.predicted[row] for row in chosen])
-
     def accuracy(self) -> float:
         return float(self.right.sum() / self.lengths.sum()) if self.lengths.sum() else math.nan
 
@@ -79,6 +77,9 @@ def corpus_bleu(texts: Sequence[str], references: Sequence[str]) -> float:
     return float(sacrebleu.corpus_bleu(list(texts), [list(references)], force=True).score)
 
 
+NO_BLEU = "BLEU is left out, because sacrebleu is not installed (pip install sacrebleu)."
+
+
 def sentence_measures(held: HeldOut, floors: FittedFloors, most: int, advance: Advance) -> tuple[Measures, list[str]]:
     """Tokens from the vectors of at most `most` of the lowest rows, and notes for the reader.
 
@@ -92,24 +93,34 @@ def sentence_measures(held: HeldOut, floors: FittedFloors, most: int, advance: A
         part = decode_children(held.task, 0, vectors[start : start + ROWS])
         decoded += part
         advance(len(part))
-    true = held.true_slots(0, rows)
-    row_floors = [floors.of(row) for row in rows.tolist()]
-    by_model = Written(true, [closed(row) for row in decoded])
-    by_trigram = Written(true, [floor.trigram(slots) for floor, slots in zip(row_floors, true, strict=True)])
-    by_place = Written(true, [floor.by_place for floor in row_floors])
-    common = Written(true, [np.full(len(slots), floor.commonest) for floor, slots in zip(row_floors, true, strict=True)])
-    usual = np.array([floor.lengths[0] for floor in row_floors], dtype=np.int64) == level.children[rows]
-    text: Callable[[Ints], str] | None = _text(held)
-    notes = []
+    predicted = [closed(row) for row in decoded]
+    measures: Measures = {}
+    for suffix, chosen in _bins(level.children[rows]).items():
+        by_name = sentence_measures_of(held, floors, rows[chosen], [predicted[row] for row in chosen])
+        measures |= {name + suffix: measure for name, measure in by_name.items()}
+    return measures, [] if has_bleu() else [NO_BLEU]
+
+
+def has_bleu() -> bool:
+    """Whether BLEU can be computed."""
     try:
         corpus_bleu(["a"], ["a"])
     except ImportError:
-        text, notes = None, ["BLEU is left out, because sacrebleu is not installed (pip install sacrebleu)."]
-    measures: Measures = {}
-    for name, chosen in _bins(level.children[rows]).items():
-        systems = [system.some(chosen) for system in (by_model, by_trigram, by_place, common)]
-        measures |= {measure + name: value for measure, value in _of_rows(systems, usual[chosen], text).items()}
-    return measures, notes
+        return False
+    return True
+
+
+def sentence_measures_of(held: HeldOut, floors: FittedFloors, rows: Ints, predicted: Sequence[Ints]) -> Measures:
+    """The tokens that were written for some of the lowest rows, which are in ascending order, beside baselines that read none
+    of their vectors. A written row holds its end mark, if it has one."""
+    true = held.true_slots(0, rows)
+    row_floors = [floors.of(row) for row in rows.tolist()]
+    by_model = Written(true, predicted)
+    by_trigram = Written(true, [floor.trigram(slots) for floor, slots in zip(row_floors, true, strict=True)])
+    by_place = Written(true, [floor.by_place for floor in row_floors])
+    common = Written(true, [np.full(len(slots), floor.commonest) for floor, slots in zip(row_floors, true, strict=True)])
+    usual = np.array([floor.lengths[0] for floor in row_floors], dtype=np.int64) == held.level(0).children[rows]
+    return _of_rows((by_model, by_trigram, by_place, common), usual, _text(held) if has_bleu() else None)
 
 
 def _bins(lengths: Ints) -> dict[str, Ints]:
@@ -123,7 +134,7 @@ def _bins(lengths: Ints) -> dict[str, Ints]:
     return bins
 
 
-def _of_rows(systems: list[Written], usual: NDArray[np.bool_], text: Callable[[Ints], str] | None) -> Measures:
+def _of_rows(systems: Sequence[Written], usual: NDArray[np.bool_], text: Callable[[Ints], str] | None) -> Measures:
     model, trigram, place, common = systems
     count = len(model.true)
     measures = {
@@ -173,7 +184,9 @@ class _Decoded:
     """The share of candidates that are right for each child."""
     common: NDArray[np.bool_]
     """Whether each child has the commonest content of the document."""
-    states: NDArray[np.float32]
+    queries: NDArray[np.float32]
+    is_child: NDArray[np.bool_]
+    """Whether each place before the predicted end holds a child, and no mark."""
 
 
 def upper_measures(held: HeldOut, number: int, floors: FittedFloors, most: int, advance: Advance) -> Measures:
@@ -198,7 +211,8 @@ def upper_measures(held: HeldOut, number: int, floors: FittedFloors, most: int, 
         "child_accuracy": Measure(mean(joined["right"]), mean(joined["common"]), mean(joined["odds"]), len(joined["right"])),
         "right_ends": Measure(mean(ends), mean(usual), 1 / places, len(ends)),
     }
-    return measures | _retrieval(held, number, decoded)
+    written = {row.row: row.queries[: len(row.is_child)][row.is_child] for row in decoded}
+    return measures | _retrieval(held, number, decoded) | member_measures(held, number, written, most)
 
 
 def _of_document(held: HeldOut, number: int, rows: Ints, tree: int, advance: Advance) -> list[_Decoded]:
@@ -227,14 +241,15 @@ def _of_document(held: HeldOut, number: int, rows: Ints, tree: int, advance: Adv
             right = is_child & (content[np.where(is_child, written - NUM_MARKS, 0)] == wanted)
             odds = copies[np.searchsorted(known, wanted)] / len(content)
             end = first_end(closed(made)) == first_end(slots)
-            decoded_rows.append(_Decoded(row, children, place, right, end, odds, wanted == commonest, made.states))
+            common = wanted == commonest
+            decoded_rows.append(_Decoded(row, children, place, right, end, odds, common, made.queries, made.slots >= NUM_MARKS))
         advance(len(chosen))
     return decoded_rows
 
 
 def _retrieval(held: HeldOut, number: int, decoded: list[_Decoded]) -> Measures:
     """Each true child among the nodes of its level in all documents, by its place's decoded vector."""
-    pool = held.pools[number - 1]
+    pool, keys = held.pools[number - 1], held.keys(held.task.child_similarity(number), number - 1)
     total = sum(len(decoded_row.children) for decoded_row in decoded)
     chosen = np.zeros(total, dtype=bool)
     chosen[spread(total, RETRIEVED)] = True
@@ -251,8 +266,8 @@ def _retrieval(held: HeldOut, number: int, decoded: list[_Decoded]) -> Measures:
             if not len(others):
                 continue
             model_rank = 1.0 + len(others)
-            if place < len(decoded_row.states):
-                scores = pool.vectors @ decoded_row.states[place]
+            if place < len(decoded_row.queries):
+                scores = keys @ decoded_row.queries[place]
                 model_rank = rank(float(scores[child]), scores[others])
             ranks.append((model_rank, rank(float(fixed[child]), fixed[others]), len(others), decoded_row.row))
     table = np.array(ranks, dtype=np.float64).reshape(-1, 4)

@@ -12,9 +12,9 @@ import pyarrow as pa
 from ramify.dataset.store import Store
 from ramify.dataset.tables import rows_of, schema_of
 from ramify.errors import RamifyError
-from ramify.inference.documents.index import MADE_OF
 from ramify.inference.documents.pipeline import AnyDocumentPipeline
-from ramify.inference.documents.vectors import NODES, encode_nodes, encoding_hash, in_groups
+from ramify.inference.documents.vectors import NODES, encode_nodes, in_groups
+from ramify.inference.index import MADE_OF
 from ramify.inference.vectors import Kind, check_output, vector_file
 from ramify.readers.jsonl import read_jsonl
 from ramify.tree import Tree
@@ -52,17 +52,15 @@ def write_level(
 
     The columns are tree, id, level, those of `beside`, vector and pieces, the number of rows into which a node was cut. `npy`
     holds the matrix, and `OUT.ids.tsv` beside it has the other columns, without their names. Parquet records hashes of the
-    model and of the data set, which `read_index` compares. `advance` receives numbers of tokens. Memory holds one document, or
-    some short ones. Raises `RamifyError` if no document has the level.
+    model and of the data set, which `SearchPipeline.index` compares. `advance` receives numbers of tokens. Memory holds one
+    document, or some short ones. Raises `RamifyError` if no document has the level.
     """
     check_output(data, out, kind, beside)
     number = model.level_number(level)
     names = ["tree", "id", *dict.fromkeys(beside)]
     before = schema_of(names).insert(2, pa.field("level", pa.string()))
     after = pa.schema([("pieces", pa.int32())])
-    made_of = {"model": encoding_hash(model.backbone, model.tokenizer, model.input), "level": level}
-    if data.is_dir():
-        made_of["data"] = Store.open(data).hash
+    made_of = model.made_of(Store.open(data) if data.is_dir() else None, level, None)
     totals = Totals()
     with vector_file(out, kind, model.dim_of(level), before, after, {MADE_OF: json.dumps(made_of)}) as sink:
         for store in _stores(data):

@@ -1,7 +1,5 @@
 """Vectors of the nodes of documents, level by level, without a graph."""
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -20,9 +18,7 @@ from ramify.inference.rows import row_vectors
 from ramify.models.agent import Agent
 from ramify.nn.modes import evaluating
 from ramify.nn.ragged import runs
-from ramify.tensors import content_hash
 from ramify.tokenizer import Tokenizer
-from ramify.version import __version__
 
 Vectors = Float[NDArray, "_row _dim"]
 
@@ -168,13 +164,6 @@ def encode_nodes(
         num_unknown=tokenizer.unknown(levels.ids).count,
         flattened=levels.flattened,
     )
-
-
-def encoding_hash(agent: Agent, tokenizer: Tokenizer, input: LevelInput) -> str:
-    """A hash of everything but the documents that their vectors depend on."""
-    weights = content_hash(agent.state_dict())
-    settings = [__version__, repr(agent.config), repr(input), tokenizer.hash, weights]
-    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 
 
 def in_groups(store: Store) -> Iterator[Ints]:

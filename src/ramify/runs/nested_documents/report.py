@@ -32,6 +32,7 @@ MEASURES = {
     "coherence_loss": "share of replaced, squared error",
     "autoencoder_loss": "Decompressor's output, squared error",
     "length_loss": "number of children, nats",
+    "foreign_loss": "marked child replaced or kept, nats",
     "token_accuracy": "tokens right, by place",
     "exact_match": "rows right as a whole",
     "right_ends": "ends right",
@@ -39,10 +40,20 @@ MEASURES = {
     "child_accuracy": "children right, by place",
     "retrieval_recall_at_10": "child among the first 10, from the vector",
     "retrieval_auroc": "nodes ranked below the child, from the vector",
+    "member_recall_at_10": "child among the first 10 candidates, from the vector, at any place",
+    "member_accuracy": "child first, from the vector, at any place",
+    "member_auroc": "candidates ranked below the child, from the vector, at any place",
+    "decoded_token_accuracy": "tokens right, by place, decoded through all levels",
+    "decoded_exact_match": "sentences right as a whole, decoded through all levels",
+    "decoded_right_ends": "ends of sentences right, decoded through all levels",
+    "decoded_bleu": "BLEU-4 of sentences decoded through all levels",
     "mlm_recall_at_10": "hidden node among the first 10",
     "mlm_accuracy": "hidden node first",
+    "mlm_auroc": "candidates ranked below the hidden node",
     "coherence_mse": "share of replaced, squared error, 4 and more children",
     "probing_auroc": "replaced against kept child, AUROC",
+    "spread": "distance of vectors from their mean, share of their length",
+    "effective_rank": "effective rank of the vectors",
     "duplicates": "rows with the content of another one",
     "only_children": "rows with a single child",
     "empty": "rows without children",
@@ -54,6 +65,9 @@ MEASURES = {
 
 CHOICES = {
     "nearby": "nearby",
+    "same_document": "same document",
+    "other_documents": "other documents",
+    "foreign": "child by child",
     "three_or_more": "3 and more siblings",
 }
 

@@ -12,7 +12,7 @@ from ramify.inference.documents.pipeline import DocumentPipeline
 from ramify.nn.precision import autocast
 from ramify.runs.base import Evaluation, check_options, no_progress
 
-OPTIONS = ("rows", "precision", "progress")
+OPTIONS = ("rows", "levels", "precision", "progress")
 
 COUNTS = ("duplicates", "only_children", "empty", "cut", "packed", "children_left_out")
 """Measures whose value is a number of nodes."""
@@ -84,7 +84,9 @@ def evaluate(
     """
     check_options(options, OPTIONS, source, "a model of documents")
     bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
-    rows = options.get("rows", ROWS)
+    rows, levels = options.get("rows", ROWS), options.get("levels")
     with bar(num_steps(pipeline.task)) as step, autocast(pipeline.device, precision):
-        scores = evaluate_documents(pipeline.task, store, split, rows=rows, most_tokens=most_tokens, advance=advance or step)
+        scores = evaluate_documents(
+            pipeline.task, store, split, rows=rows, most_tokens=most_tokens, levels=levels, advance=advance or step
+        )
     return NestedEvaluation(scores, unknown_pieces=scores.unknown)

@@ -115,7 +115,7 @@ class PreparedRows(PreparedLanguageModel):
         numbers = spread_rows(view, config.rows)
 
         def measure() -> dict[str, float]:
-            measured = evaluate_rows(task, view, collator, numbers, draws=config.draws)
+            measured = evaluate_rows(task, view, collator, numbers, draws=config.draws, mask_rate=config.mask_rate)
             record = {"dev_loss": measured.masked.summary()["loss"]}
             if measured.next_sentence.count:
                 record[DEV_NEXT_SENTENCE] = measured.next_sentence.summary()["accuracy"]

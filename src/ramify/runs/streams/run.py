@@ -93,6 +93,14 @@ class StreamRun(RunningTextRun):
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     dev: RowDevConfig = field(default_factory=RowDevConfig)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dev.mask_rate is not None:
+            raise RamifyError(
+                f"dev.mask_rate={self.dev.mask_rate} belongs to masked language models; the objective of this run draws its "
+                "targets itself. Leave dev.mask_rate out."
+            )
+
     def notes(self) -> list[str]:
         if not (self.task.predicts_all_in_orders and self.input.overlap):
             return []

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -41,6 +42,8 @@ class EncodedLevel:
     """The marks, and the tokens or the children's vectors with those of the queue."""
     classes: Classes | None
     """The candidates above the tokens. Tokens have a vocabulary."""
+    centre: Float[Tensor, " dim"] | None
+    """The mean of the children's vectors, if scores are cosines or masked children are predicted along the sibling path."""
     states: Float[Tensor, "slot dim"]
     parents: Float[Tensor, "row parent"]
 
@@ -71,6 +74,12 @@ class LevelPass:
     decoded: DecodedLevel
     draws: LevelDraws
 
+    @cached_property
+    def replaced_states(self) -> Float[Tensor, "slot dim"]:
+        """The states of the slots where some children are replaced: one pass for all losses that read them."""
+        encoded, draws = self.encoded, self.draws
+        return encoded.encoder.states(encoded.items, draws.replaced_slots, encoded.rows.rows, draws.segments)
+
 
 class LevelLoss(ABC):
     """A loss of one level of children. Its fields are the settings and modules that it reads."""
@@ -81,6 +90,10 @@ class LevelLoss(ABC):
     unit: ClassVar[str]
     of_children: ClassVar[bool] = False
     """Whether the children's level completes its name, and not that of their parents."""
+    of_decoder: ClassVar[bool] = False
+    """Whether a decoder alone can learn from it, given vectors that stay as they are."""
+    above_tokens: ClassVar[bool] = False
+    """Whether tokens have no such loss."""
 
     @classmethod
     def name(cls, level: str) -> str:

@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ramify.batching.document_batch import NUM_MARKS, LevelBatch
-from ramify.nn.linear import linear
 from ramify.tasks.nested.settings import Settings, check_not_negative
+from ramify.tasks.nested.similarity import Cosines, CosineSpace, DotProducts, Similarity
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,12 @@ class CandidateSettings(Settings):
     balanced: bool = True
     """Whether losses above the tokens are divided by √d, the root of the length of their vectors. Embeddings of tokens have the
     variance 1/d. Vectors of higher levels are longer, so that without this the gradient of the levels above outweighs that of
-    the tokens."""
-    scores: Literal["plain", "scaled"] = "plain"
+    the tokens. Cosines have no length to make up for: set false with scores=cosine."""
+    scores: Literal["plain", "scaled", "cosine"] = "plain"
     """The scores of candidates above the tokens. plain: dot products, as in the paper. scaled: dot products divided by √d,
-    which bounds how certain a prediction can be."""
+    which bounds how certain a prediction can be. cosine: cosines of states and mapped, centred candidates, divided by a
+    temperature; reconstruction and masked children learn a map and the logarithm of a temperature each. Decoding then needs
+    vector_distance above 0, which teaches the way back from states to vectors."""
     per_class: bool = False
     """Whether losses above the tokens are divided by the logarithm of the number of classes, which depends on the batch."""
     queue: int = 1024
@@ -44,18 +46,29 @@ class Classes:
     vectors: Float[Tensor, "class dim"]
     content: Int[Tensor, " class"]
     scale: float = 1.0
-    """The factor of all scores."""
+    """The factor of all dot products."""
     weight: float = 1.0
     """The factor of all losses."""
     per_class: bool = False
     """Whether losses are divided by the logarithm of the number of classes."""
+    centre: Float[Tensor, " dim"] | None = None
+    """The mean of the level's vectors, if scores are cosines."""
 
     def without_marks(self) -> "Classes":
         return replace(self, vectors=self.vectors[NUM_MARKS:], content=self.content[NUM_MARKS:])
 
-    def loss(self, states: Float[Tensor, "position dim"], labels: Int[Tensor, " position"]) -> Float[Tensor, " position"]:
-        """The weighted negative log-probability of any class with the content of the label: duplicates are all right."""
-        scores = linear(states * self.scale, self.vectors)
+    def similarity(self, space: CosineSpace | None) -> Similarity:
+        if space is None:
+            return DotProducts(self.scale)
+        assert self.centre is not None
+        return Cosines(space, self.centre)
+
+    def loss(
+        self, states: Float[Tensor, "position dim"], labels: Int[Tensor, " position"], space: CosineSpace | None = None
+    ) -> Float[Tensor, " position"]:
+        """The weighted negative log-probability of any class with the content of the label: duplicates are all right.
+        `space`: that of the states, if scores are cosines."""
+        scores = self.similarity(space).scores(states, self.vectors)
         scores = scores.to(precise(scores.dtype))
         right = self.content[None] == self.content.index_select(0, labels)[:, None]
         losses = torch.logsumexp(scores, 1) - torch.logsumexp(scores.masked_fill(~right, -math.inf), 1)
@@ -67,24 +80,28 @@ def candidates(
     items: Float[Tensor, "item dim"],
     below: Sequence[LevelBatch],
     queue: "Queue",
+    centre: Float[Tensor, " dim"] | None,
     config: CandidateSettings,
     *,
     training: bool,
 ) -> Classes:
     """The candidates among `items`: the marks, the vectors of the rows `below` and, in training, those of the queue. They were
-    made by the weights of earlier updates."""
+    made by the weights of earlier updates. `centre`: the mean of the level's vectors, if one is used."""
     queued = len(queue)
     marks = torch.arange(NUM_MARKS, device=items.device)
     content = torch.cat([marks, *(rows.content for rows in below), queue.content[:queued]])
     if not training:
         items, content = items[: len(items) - queued], content[: len(content) - queued]
     narrow = items.shape[1] ** -0.5
+    if config.classes_detached:
+        items, centre = items.detach(), None if centre is None else centre.detach()
     return Classes(
-        items.detach() if config.classes_detached else items,
+        items,
         content,
         scale=narrow if config.scores == "scaled" else 1.0,
         weight=narrow if config.balanced else 1.0,
         per_class=config.per_class,
+        centre=centre,
     )
 
 

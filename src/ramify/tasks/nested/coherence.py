@@ -3,14 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ramify.batching.document_batch import LevelBatch, LevelDraws
 from ramify.errors import RamifyError
-from ramify.models.agent import LevelEncoder
-from ramify.nn.ragged import Rows
 from ramify.tasks.nested.base import LevelLoss, LevelPass
 from ramify.tasks.nested.corruption import Source
 from ramify.tasks.nested.settings import LossWeights
@@ -58,25 +56,7 @@ class Coherence(LevelLoss):
         encoded, draws = level.encoded, level.draws
         if not len(draws.checked):
             return None
-        shares = replaced_share(
-            encoded.encoder,
-            self.checkers[encoded.level],
-            encoded.items,
-            draws.replaced_slots,
-            encoded.rows.rows,
-            draws.segments,
-        ).index_select(0, draws.checked)
+        vectors = encoded.encoder.row_vectors(level.replaced_states, draws.replaced_slots, encoded.rows.rows)
+        shares = self.checkers[encoded.level](vectors).index_select(0, draws.checked)
         right = draws.share.index_select(0, draws.checked).to(shares.dtype)
         return F.mse_loss(shares, right, reduction="sum") * (self.config.coherence * scale)
-
-
-def replaced_share(
-    encoder: LevelEncoder,
-    checker: nn.Module,
-    items: Float[Tensor, "item dim"],
-    slots: Int[Tensor, " slot"],
-    rows: Rows,
-    segments: Int[Tensor, " slot"] | None,
-) -> Float[Tensor, " row"]:
-    """The share of each row's children that were replaced, as a checker estimates it."""
-    return checker(encoder.compress(encoder.states(items, slots, rows, segments), rows))

@@ -12,7 +12,7 @@ from ramify.models.agent import CollectionEncoder
 from ramify.nn.ragged import Rows
 from ramify.tasks.nested.candidates import Classes
 from ramify.tasks.nested.corruption import RowChildren, mask_children
-from ramify.tasks.nested.masked_child import MaskedChildHead, MaskSettings
+from ramify.tasks.nested.masked_child import ChildPredictor, MaskSettings
 
 
 def draw_collection(documents: LevelBatch, places: int, config: MaskSettings, random: np.random.Generator) -> CollectionDraws:
@@ -44,12 +44,21 @@ class MaskedDocuments:
 
     config: MaskSettings
     encoder: CollectionEncoder
-    head: MaskedChildHead
+    predictor: ChildPredictor
+    vector_distance: float
 
     def value(
-        self, items: Float[Tensor, "item dim"], classes: Classes, draws: CollectionDraws, divisor: float
+        self,
+        items: Float[Tensor, "item dim"],
+        classes: Classes,
+        centre: Float[Tensor, " dim"] | None,
+        draws: CollectionDraws,
+        divisor: float,
     ) -> Float[Tensor, ""]:
         """The weighted sum over all masked documents, divided by `divisor`."""
-        states = self.encoder.states(items, draws.masked_slots, draws.rows).index_select(0, draws.masked)
+        config, slots, rows = self.config, draws.masked_slots, draws.rows
+        states = self.encoder.states(items, slots, rows)
+        predictions = self.predictor(states, items, slots, rows, draws.masked, centre)
         labels = draws.slots.index_select(0, draws.masked)
-        return classes.loss(self.head(states), labels).sum() * (self.config.mlm / divisor)
+        weights = (config.mlm / divisor, self.vector_distance / divisor)
+        return self.predictor.loss(predictions, classes, labels, config.classes, *weights)

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ramify.config import check_fields
+from ramify.errors import RamifyError
 from ramify.tasks.nested.autoencoder import AutoencoderSettings
 from ramify.tasks.nested.candidates import CandidateSettings
 from ramify.tasks.nested.coherence import CoherenceSettings
+from ramify.tasks.nested.foreign import ForeignSettings
 from ramify.tasks.nested.masked_child import MaskSettings
 from ramify.tasks.nested.reconstruction import ReconstructionSettings
 from ramify.tasks.nested.settings import check_not_negative
@@ -15,6 +17,7 @@ from ramify.tasks.nested.settings import check_not_negative
 @dataclass(frozen=True)
 class NestedAutoencoderConfig(
     # Saved files and tables list the settings of the last of these classes first.
+    ForeignSettings,
     CoherenceSettings,
     MaskSettings,
     CandidateSettings,
@@ -41,6 +44,9 @@ class NestedAutoencoderConfig(
     looked at)."""
     freeze_below: bool = False
     """Whether a level stops learning when the next one begins (with staged)."""
+    frozen: str | None = None
+    """A level that is trained before the levels above, and whose vectors these then read: it does not learn with them, and
+    neither do the levels below. null: all levels learn together. The stages of the run say when it learns again."""
     encoder_only: bool = False
     """Whether the model has neither decoder nor heads, so that it embeds and does not train."""
 
@@ -52,4 +58,10 @@ class NestedAutoencoderConfig(
         self.check_candidates()
         self.check_masks()
         self.check_checkers()
+        self.check_foreign()
+        if self.foreign and self.marks == "none":
+            raise RamifyError(
+                f"task.foreign={self.foreign:g} asks of marked children whether they were replaced, but with task.marks=none "
+                "there are none. Set task.marks=seed, or task.foreign=0."
+            )
         check_not_negative(self, "unlock_steps", "plateau")

@@ -46,6 +46,7 @@ class LevelDrawer:
         return LevelDraws(
             masked_slots=slots.index_copy(0, chosen, torch.from_numpy(masked.shown)),
             masked=chosen,
+            marked=child_slot[:0] if config.marks == "none" else child_slot[torch.from_numpy(replaced.marked)],
             replaced_slots=slots.index_copy(0, child_slot, torch.from_numpy(NUM_MARKS + replaced.shown)),
             segments=None if config.marks == "none" else segments,
             share=torch.from_numpy(replaced.share),
@@ -64,9 +65,10 @@ class LevelDrawer:
             return tokens, Pool(self.choices, self.choices, none, none)
         content = np.concatenate([part.content.cpu().numpy() for part in batch.below(number)])
         nodes = Pool(children.child, content[children.child], children.row, tree)
-        if not batch.parts:
+        if (batch.chunks or not batch.parts) and self.config.replacement != "other_document":
             return nodes, nodes
-        # A long document is alone in its batch, so that chapters of other documents come from the queue.
+        # A long document is alone in its batch, so that chapters of other documents come from the queue. Other batches may hold
+        # parts of a single document, too.
         further = len(queue)
         kept = slice(0, further)
         return nodes, Pool(

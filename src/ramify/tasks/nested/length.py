@@ -19,6 +19,7 @@ class PredictedLength(LevelLoss):
     kind = "length"
     title = "Number of children from a vector"
     unit = "nats per node"
+    of_decoder = True
 
     config: LossWeights
 

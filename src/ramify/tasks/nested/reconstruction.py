@@ -13,6 +13,7 @@ from ramify.nn.linear import linear
 from ramify.tasks.nested.base import EncodedLevel, LevelLoss, LevelPass, relative_distance
 from ramify.tasks.nested.candidates import Classes, precise
 from ramify.tasks.nested.settings import LossWeights, check_not_negative, check_shares
+from ramify.tasks.nested.similarity import space_of
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class ReconstructionSettings(LossWeights):
 
     vector_distance: float = 0.1
     """Weight of the relative distance between a child's vector and its reconstruction, above the tokens. The scores of the
-    reconstruction fix neither length nor direction."""
+    reconstruction fix neither length nor direction. With scores=cosine, the distance is that of the way back from a decoded or
+    predicted state, and teaches this way alone."""
     label_smoothing: float = 0.0
     """Label smoothing of reconstructed tokens; Vaswani et al. 2017 take 0.1."""
 
@@ -51,11 +53,14 @@ class Reconstruction(LevelLoss):
     kind = "reconstruction"
     title = "Reconstruction: children from a vector"
     unit = "nats per place"
+    of_decoder = True
 
     config: ReconstructionSettings
     head: VocabularyHead
     ends: nn.ModuleList | None
     """`EndScores` of each level above the tokens, if the end marks are no candidates."""
+    spaces: nn.ModuleList | None
+    """`CosineSpace` of each level above the tokens, if scores are cosines."""
 
     def count(self, rows: LevelBatch, draws: LevelDraws) -> float:
         return float(rows.lengths.sum())
@@ -92,17 +97,20 @@ class Reconstruction(LevelLoss):
         labels: Int[Tensor, " position"],
     ) -> Float[Tensor, ""]:
         config, places = self.config, encoded.rows.child_place
+        space = space_of(self.spaces, encoded.level)
         if self.ends is None:
-            loss = classes.loss(states, labels).sum()
+            loss = classes.loss(states, labels, space).sum()
         else:
             children, right = states.index_select(0, places), labels.index_select(0, places)
-            loss = classes.without_marks().loss(children, right - NUM_MARKS).sum()
+            loss = classes.without_marks().loss(children, right - NUM_MARKS, space).sum()
             ends = self.ends[encoded.level - 1](states, encoded.items)
             wanted = torch.stack([labels == EOS, labels == CONT], 1).to(ends.dtype)
             loss = loss + F.binary_cross_entropy_with_logits(ends, wanted, reduction="sum") / 2
         loss = loss * config.reconstruction
         if config.vector_distance and len(places):
             vectors = F.embedding(labels.index_select(0, places), encoded.items).detach()
-            distance = relative_distance(vectors, states.index_select(0, places))
+            children = states.index_select(0, places)
+            children = children if space is None else space.restore(children.detach())
+            distance = relative_distance(vectors, children)
             loss = loss + distance * (config.vector_distance * len(labels))
         return loss

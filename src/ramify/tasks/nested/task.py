@@ -1,6 +1,7 @@
 """The objective of nested documents: which losses each level has, and the order in which they run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -9,32 +10,55 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ramify.batching.document_batch import EMPTY, CollectionDraws, DocumentBatch, LevelBatch, LevelDraws
+from ramify.batching.document_batch import EMPTY, NUM_MARKS, CollectionDraws, DocumentBatch, LevelBatch, LevelDraws, Role
 from ramify.batching.views.documents import LevelInput
 from ramify.errors import RamifyError
 from ramify.models.agent import Agent, AgentDecoder, CoherenceChecker, CollectionEncoder
 from ramify.models.base import State
 from ramify.nn.blocks import check_heads
 from ramify.nn.heads import VocabularyHead
-from ramify.nn.modes import generator_state, restored_generator
+from ramify.nn.modes import evaluating, generator_state, restored_generator
 from ramify.nn.ragged import Rows
-from ramify.tasks.base import Losses, Task
+from ramify.tasks.base import Losses, Task, belongs
 from ramify.tasks.nested.autoencoder import AutoencoderDistance
 from ramify.tasks.nested.base import DecodedLevel, EncodedLevel, LevelLoss, LevelPass
 from ramify.tasks.nested.candidates import Classes, Queue, candidates
-from ramify.tasks.nested.coherence import Coherence, replaced_share
+from ramify.tasks.nested.coherence import Coherence
 from ramify.tasks.nested.collection import MaskedDocuments, draw_collection
 from ramify.tasks.nested.config import NestedAutoencoderConfig
 from ramify.tasks.nested.draws import LevelDrawer
+from ramify.tasks.nested.foreign import ForeignChildren, ForeignHead
 from ramify.tasks.nested.length import PredictedLength
-from ramify.tasks.nested.masked_child import MaskedChildHead, MaskedChildren
+from ramify.tasks.nested.masked_child import ChildPredictor, MaskedChildHead, MaskedChildren
 from ramify.tasks.nested.reconstruction import EndScores, Reconstruction
 from ramify.tasks.nested.schedule import PlateauWatch
+from ramify.tasks.nested.similarity import Centre, Cosines, CosineSpace, DotProducts, NearIdentity, Similarity, space_of
 from ramify.tasks.spans import random_pieces
 from ramify.tokenizer import Tokenizer
 
-LOSSES: tuple[type[LevelLoss], ...] = (Reconstruction, MaskedChildren, Coherence, AutoencoderDistance, PredictedLength)
+LOSSES: tuple[type[LevelLoss], ...] = (
+    Reconstruction,
+    MaskedChildren,
+    Coherence,
+    AutoencoderDistance,
+    PredictedLength,
+    ForeignChildren,
+)
 """The losses that a level of children may have."""
+
+
+FIRST_LEVELS = {
+    "backbone.encoders": 0,
+    "decoder.decoders": 0,
+    "mlm_heads": 0,
+    "checkers": 0,
+    "ends": 1,
+    "reconstruction_spaces": 1,
+    "mlm_spaces": 1,
+    "sibling_paths": 1,
+    "foreign_heads": 1,
+}
+"""Lists of modules, and the level of children to which the first module of each belongs. The others follow in order."""
 
 
 class NestedAutoencoder(Task[DocumentBatch]):
@@ -43,6 +67,8 @@ class NestedAutoencoder(Task[DocumentBatch]):
 
     fresh = ("queues", "watch")
     """Nodes of other data, and the levels that learned in the course of another run."""
+    optional = ("centres", "reconstruction_spaces", "mlm_spaces", "sibling_paths", "foreign_heads", "collection.states.norm")
+    """Modules that depend on settings, and start without an effect or anew."""
     backbone: Agent
     config: NestedAutoencoderConfig
     input: LevelInput
@@ -60,14 +86,24 @@ class NestedAutoencoder(Task[DocumentBatch]):
             raise RamifyError(
                 "task.ends=logistic predicts no mark between packed nodes. Set input.overflow=cut, or task.ends=class."
             )
+        if sizes.sibling_product and config.marks == "none":
+            raise RamifyError(
+                "model.sibling_product=true changes children that carry the second segment vector, and task.marks=none leaves "
+                "none. Set task.marks=seed, or model.sibling_product=false."
+            )
         self.choices = random_pieces(tokenizer, tokenizer.vocab_size, special=False)
         """The token ids that a random token may be."""
-        self.collection = None
+        self.collection = self.centres = self.reconstruction_spaces = self.mlm_spaces = None
+        self.sibling_paths = self.foreign_heads = None
         if config.encoder_only:
             return
+        self.optional = (*self.optional, *(f"decoder.decoders.{level}.length" for level in range(depth)))
         # Fresh weights are drawn in this order.
         self.decoder = AgentDecoder(sizes)
-        self.mlm_heads = nn.ModuleList(MaskedChildHead(sizes.dims[level]) for level in range(depth))
+        form, small = config.head, config.sibling_path
+        self.mlm_heads = nn.ModuleList(
+            MaskedChildHead(sizes.dims[level], form if level else "gelu", small=small) for level in range(depth)
+        )
         self.checkers = nn.ModuleList(
             CoherenceChecker(dim, config.checker_layers, round(config.checker_width * dim)) for dim in sizes.dims[1:]
         )
@@ -80,9 +116,19 @@ class NestedAutoencoder(Task[DocumentBatch]):
         if config.top == "collection":
             check_heads(sizes.dims[-1], sizes.num_heads)
             self.collection = CollectionEncoder(sizes)
-            self.mlm_heads.append(MaskedChildHead(sizes.dims[-1]))
+            self.mlm_heads.append(MaskedChildHead(sizes.dims[-1], form, small=small))
         if config.schedule == "staged" and config.plateau:
             self.watch = PlateauWatch()
+        children = sizes.dims[1:-1]
+        if config.scores == "cosine" or config.sibling_path:
+            self.centres = nn.ModuleList(Centre(dim) for dim in queued)
+        if config.scores == "cosine":
+            self.reconstruction_spaces = nn.ModuleList(CosineSpace(dim) for dim in children)
+            self.mlm_spaces = nn.ModuleList(CosineSpace(dim) for dim in queued)
+        if config.sibling_path:
+            self.sibling_paths = nn.ModuleList(NearIdentity(dim) for dim in queued)
+        if config.foreign:
+            self.foreign_heads = nn.ModuleList(ForeignHead(dim) for dim in children)
         if unknown := set(config.without) - set(self._all_names()):
             raise RamifyError(
                 f"task.without names no loss of this model: {', '.join(sorted(unknown))}. The losses are "
@@ -98,11 +144,14 @@ class NestedAutoencoder(Task[DocumentBatch]):
             return ()
         config, is_predicted = self.config, self.backbone.config.decoder_length == "predicted"
         return (
-            Reconstruction(config, self.reconstruction_head, self.ends),
-            MaskedChildren(config, self.mlm_heads, self.mlm_head),
+            Reconstruction(config, self.reconstruction_head, self.ends, self.reconstruction_spaces),
+            MaskedChildren(
+                config, tuple(map(self.predictor, range(self.backbone.depth))), self.mlm_head, config.vector_distance
+            ),
             Coherence(config, self.checkers),
             AutoencoderDistance(config, self.share_done),
             *((PredictedLength(config),) if is_predicted else ()),
+            *((ForeignChildren(config, self.foreign_heads),) if self.foreign_heads is not None else ()),
         )
 
     @property
@@ -117,15 +166,41 @@ class NestedAutoencoder(Task[DocumentBatch]):
     def _named(self, level: int) -> dict[str, LevelLoss]:
         """The losses of one level of children, by name."""
         child, parent = self.names[level], self.names[level + 1]
-        return {loss.name(child if loss.of_children else parent): loss for loss in self.per_level}
+        losses = (loss for loss in self.per_level if level > 0 or not loss.above_tokens)
+        return {loss.name(child if loss.of_children else parent): loss for loss in losses}
 
     def _computed(self, level: int) -> dict[str, LevelLoss]:
         """The losses of one level of children that are computed, by name."""
         return {name: loss for name, loss in self._named(level).items() if name not in self.config.without}
 
+    def _losses_of(self, batch: DocumentBatch, level: int) -> dict[str, LevelLoss]:
+        """The losses of one level of children that a batch has, by name."""
+        losses = self._computed(level)
+        if batch.role is not Role.DECODER:
+            return losses
+        is_highest = level + 1 == batch.lowest + len(batch.levels)
+        return {name: loss for name, loss in losses.items() if loss.of_decoder and is_highest}
+
     @property
     def _collection_name(self) -> str:
         return MaskedChildren.name(self.names[-1])
+
+    # --- parameters --------------------------------------------------------------------------------------------------
+
+    def level_of(self, name: str) -> int:
+        """The level of children to which a parameter or buffer belongs."""
+        for modules, first in FIRST_LEVELS.items():
+            if belongs(name, (modules,)):
+                return first + int(name.removeprefix(f"{modules}.").partition(".")[0])
+        return self.backbone.depth if belongs(name, ("collection",)) else 0
+
+    def adds_tokens(self, name: str) -> bool:
+        """Whether a parameter adds tokens to the vectors that the Compressor of the lowest level made."""
+        return belongs(name, ("backbone.encoders.0.token_skip",))
+
+    def decodes(self, name: str) -> bool:
+        """Whether a parameter turns vectors into scores of their children."""
+        return belongs(name, ("decoder", "reconstruction_head", "ends", "reconstruction_spaces"))
 
     # --- draws -------------------------------------------------------------------------------------------------------
 
@@ -136,18 +211,23 @@ class NestedAutoencoder(Task[DocumentBatch]):
     def draw(self, batch: DocumentBatch, seed: int) -> DocumentBatch:
         """The batch with masked and replaced children, which the seed determines. It is empty if none of its levels learns."""
         low, high = self.active
-        if batch.lowest >= high or batch.lowest + len(batch.levels) <= low:
+        if batch.first >= min(high, batch.lowest + len(batch.levels)) or batch.lowest + len(batch.levels) <= low:
             return EMPTY
         random = np.random.Generator(np.random.Philox(key=seed))
-        drawer = LevelDrawer(self.config, self.tokenizer, self.choices)
-        draws: list[LevelDraws] = []
-        for number in range(len(batch.levels)):
-            level = batch.lowest + number
-            draws.append(drawer.draw(batch, number, self.queue(level) if level else None, random))
-        drawn = replace(batch, draws=tuple(draw.to(batch.device) for draw in draws))
+        drawn = replace(batch, draws=self._draw_levels(batch, random))
+        if batch.chunks:
+            drawn = replace(drawn, parts=tuple(replace(part, draws=self._draw_levels(part, random)) for part in batch.parts))
         if self.collection is None:
             return drawn
         return replace(drawn, collection=self._draw_collection(batch, random))
+
+    def _draw_levels(self, batch: DocumentBatch, random: np.random.Generator) -> tuple[LevelDraws, ...]:
+        drawer = LevelDrawer(self.config, self.tokenizer, self.choices)
+        draws: list[LevelDraws] = []
+        for number in range(batch.given, len(batch.levels)):
+            level = batch.lowest + number
+            draws.append(drawer.draw(batch, number, self.queue(level) if level else None, random))
+        return tuple(draw.to(batch.device) for draw in draws)
 
     def _draw_collection(self, batch: DocumentBatch, random: np.random.Generator) -> CollectionDraws | None:
         """The documents of a batch with masks. The copies of a long document are no collection."""
@@ -180,9 +260,14 @@ class NestedAutoencoder(Task[DocumentBatch]):
         low, high = self.active
         for level in range(self.backbone.depth):
             number = level - batch.lowest
-            learns = 0 <= number < len(batch.levels) and low <= level < high
+            learns = batch.given <= number < len(batch.levels) and low <= level < high
+            counted = self._losses_of(batch, level) if learns else {}
             for name, loss in self._computed(level).items():
-                counts[name] = loss.count(batch.levels[number], batch.draws[number]) if learns else 0.0
+                draws = batch.draws[number - batch.given] if name in counted else None
+                counts[name] = 0.0 if draws is None else loss.count(batch.levels[number], draws)
+        for part in batch.parts if batch.chunks else ():
+            for name, count in self.counts(part, phase).items():
+                counts[name] = counts.get(name, 0.0) + count
         if self._collection_name in self.loss_names:
             draws = batch.collection if high == self.backbone.depth else None
             counts[self._collection_name] = 0.0 if draws is None else float(len(draws.masked))
@@ -192,28 +277,57 @@ class NestedAutoencoder(Task[DocumentBatch]):
         self, batch: DocumentBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any
     ) -> Losses:
         if not batch.parts:
-            losses = self.level_losses(batch, None, divisors)
+            with self._as_role(batch.role):
+                losses = self.level_losses(batch, self.backbone.given(batch), divisors)
             yield losses, None
             self._watch(losses)
             return
         # Frozen levels have no gradient.
-        two_phase = self.config.upper == "two_phase" and self.active[0] < batch.lowest
+        two_phase = (batch.chunks or self.config.upper == "two_phase") and self.active[0] < batch.lowest
         drawn, vectors = [], []
         with torch.no_grad():
             for part in batch.parts:
                 drawn.append(generator_state(batch.device))
                 vectors.append(self.backbone(part).nodes[-1])
         leaf = torch.cat(vectors).requires_grad_(two_phase)
-        yield self.level_losses(batch, leaf, divisors), None
-        if not two_phase or leaf.grad is None:
-            return
-        start = 0
-        for part, before in zip(batch.parts, drawn, strict=True):
-            # The same dropout as in the first pass.
-            with restored_generator(batch.device, before):
-                again = self.backbone(part).nodes[-1]
-            yield {"encoder": (again * leaf.grad[start : start + len(again)]).sum()}, None
-            start += len(again)
+        sums = self.level_losses(batch, leaf, divisors)
+        if sums:
+            yield sums, None
+        for part, before, given in zip(batch.parts, drawn, grads_of(leaf, vectors), strict=True):
+            named = self._part_losses(part, before, given, divisors, learns=batch.chunks)
+            if named:
+                yield named, None
+            sums |= {name: sums.get(name, 0.0) + value.detach() for name, value in named.items()}
+        if batch.chunks:
+            self._watch(sums)
+
+    def _as_role(self, role: Role) -> AbstractContextManager[None]:
+        """Prepare the encoders for batches from which a part of the model learns."""
+        match role:
+            case Role.DECODER:
+                return evaluating(self.backbone)
+            case Role.LOWEST:
+                return self.backbone.without_tokens()
+            case Role.ALL | Role.ABOVE:
+                return nullcontext()
+
+    def _part_losses(
+        self, part: DocumentBatch, before: Tensor, given: Tensor | None, divisors: Mapping[str, float], *, learns: bool
+    ) -> dict[str, Tensor]:
+        """The losses of a part, which is encoded once more with the draws that follow the state `before`: those of its own, if
+        it `learns`, and the product with the gradient that its vectors are given."""
+        losses: dict[str, Tensor] = {}
+        if not learns and given is None:
+            return losses
+        # The same dropout as in the first pass.
+        with restored_generator(self.device, before):
+            encoded = self.encode(part, 0, None) if learns else None
+            vectors = self.backbone(part).nodes[-1] if encoded is None else encoded.parents
+        if encoded is not None and self.active[0] == 0:
+            losses |= self._encoded_losses(part, encoded, part.draws[0], divisors)
+        if given is not None:
+            losses["encoder"] = (vectors * given).sum()
+        return losses
 
     def _watch(self, losses: Mapping[str, Tensor]) -> None:
         """Let the next level begin, if the losses of the highest one say so."""
@@ -229,17 +343,16 @@ class NestedAutoencoder(Task[DocumentBatch]):
         low, high = self.active
         losses: dict[str, Tensor] = {}
         fresh: list[tuple[Queue, Tensor, LevelBatch]] = []
-        for number, (rows, draws) in enumerate(zip(batch.levels, batch.draws, strict=True)):
+        for number, (rows, draws) in enumerate(zip(batch.levels[batch.given :], batch.draws, strict=True), batch.given):
             level = batch.lowest + number
             if level >= high:
                 break
             with torch.set_grad_enabled(torch.is_grad_enabled() and level >= low):
                 encoded = self.encode(batch, number, vectors)
             if level >= low:
-                read = LevelPass(encoded, self.decode(encoded), draws)
-                for name, loss in self._computed(level).items():
-                    value = loss.value(read, 1.0 / max(divisors[name], 1e-12))
-                    losses |= {} if value is None else {name: value}
+                if batch.role is not Role.DECODER:
+                    self._observe(level, vectors)
+                losses |= self._encoded_losses(batch, encoded, draws, divisors)
             vectors = encoded.parents
             if level + 1 <= len(self.queues):
                 fresh.append((self.queue(level + 1), vectors, rows))
@@ -251,6 +364,17 @@ class NestedAutoencoder(Task[DocumentBatch]):
                 queue.add(newest, rows)
         return losses
 
+    def _encoded_losses(
+        self, batch: DocumentBatch, encoded: EncodedLevel, draws: LevelDraws, divisors: Mapping[str, float]
+    ) -> dict[str, Tensor]:
+        """The losses of one level of a batch."""
+        wanted = self._losses_of(batch, encoded.level)
+        if not wanted:
+            return {}
+        read = LevelPass(encoded, self.decode(encoded), draws)
+        values = {name: loss.value(read, 1.0 / max(divisors[name], 1e-12)) for name, loss in wanted.items()}
+        return {name: value for name, value in values.items() if value is not None}
+
     def _collection_loss(
         self, batch: DocumentBatch, vectors: Tensor | None, divisors: Mapping[str, float]
     ) -> dict[str, Tensor]:
@@ -258,11 +382,10 @@ class NestedAutoencoder(Task[DocumentBatch]):
         if self.collection is None or batch.collection is None:
             return {}
         depth, name = self.backbone.depth, self._collection_name
-        items, classes = self._candidates(depth, self.collection.states.items(vectors), batch.levels[-1:])
-        head = self.mlm_heads[depth]
-        assert isinstance(head, MaskedChildHead)
-        loss = MaskedDocuments(self.config, self.collection, head)
-        return {name: loss.value(items, classes, batch.collection, max(divisors[name], 1e-12))}
+        self._observe(depth, vectors)
+        items, centre, classes = self._candidates(depth, self.collection.states.items(vectors), batch.levels[-1:])
+        loss = MaskedDocuments(self.config, self.collection, self.predictor(depth), self.config.vector_distance)
+        return {name: loss.value(items, classes, centre, batch.collection, max(divisors[name], 1e-12))}
 
     # --- one level ---------------------------------------------------------------------------------------------------
 
@@ -270,28 +393,63 @@ class NestedAutoencoder(Task[DocumentBatch]):
         """Encode the rows of one of the batch's levels, whose children have these vectors."""
         level, rows = batch.lowest + number, batch.levels[number]
         encoder = self.backbone.encoder(level)
-        items, classes = encoder.items(vectors), None
+        items, centre, classes = encoder.items(vectors), None, None
         if level > 0:
-            items, classes = self._candidates(level, items, batch.below(number))
+            items, centre, classes = self._candidates(level, items, batch.below(number))
         states = encoder.states(items, rows.slots, rows.rows)
-        return EncodedLevel(level, encoder, rows, items, classes, states, encoder.compress(states, rows.rows))
+        parents = encoder.row_vectors(states, rows.slots, rows.rows)
+        return EncodedLevel(level, encoder, rows, items, classes, centre, states, parents)
 
     def _candidates(
         self, level: int, items: Float[Tensor, "item dim"], below: Sequence[LevelBatch]
-    ) -> tuple[Float[Tensor, "more dim"], Classes]:
-        """The items with the vectors of the level's queue, because a replaced chapter of a long document may come from it, and
-        the candidates among them."""
+    ) -> tuple[Float[Tensor, "more dim"], Float[Tensor, " dim"] | None, Classes]:
+        """The items with the vectors of the level's queue, because a replaced chapter of a long document may come from it, the
+        centre of those of the batch, and the candidates among all."""
         queue = self.queue(level)
+        centre = None if self.centres is None else self.centre(level)(items[NUM_MARKS:])
         items = torch.cat([items, queue.latest(items.dtype)])
-        return items, candidates(items, below, queue, self.config, training=self.training)
+        return items, centre, candidates(items, below, queue, centre, self.config, training=self.training)
+
+    def _observe(self, level: int, vectors: Float[Tensor, "child dim"] | None) -> None:
+        """Take the vectors of a level of children into their running mean, in training."""
+        if self.training and self.centres is not None and level > 0 and vectors is not None:
+            self.centre(level).observe(vectors)
+
+    def centre(self, level: int) -> Centre:
+        """The mean of the vectors of a level above the tokens."""
+        assert self.centres is not None
+        centre = self.centres[level - 1]
+        assert isinstance(centre, Centre)
+        return centre
+
+    def predictor(self, level: int) -> ChildPredictor:
+        """The prediction of masked children of a level, tokens included."""
+        head = self.mlm_heads[level]
+        siblings = self.sibling_paths[level - 1] if self.sibling_paths is not None and level > 0 else None
+        assert isinstance(head, MaskedChildHead)
+        assert siblings is None or isinstance(siblings, NearIdentity)
+        return ChildPredictor(head, siblings, space_of(self.mlm_spaces, level))
 
     def decode(self, encoded: EncodedLevel) -> DecodedLevel:
         """Decode vectors at the places of their true children and marks, as in training."""
         return encoded.decode(self.decoder.level(encoded.level))
 
     def masked_states(self, encoded: EncodedLevel, draws: LevelDraws) -> Float[Tensor, "masked dim"]:
-        """The outputs of the head of masked children, which are compared with the level's items."""
-        return MaskedChildren(self.config, self.mlm_heads, self.mlm_head).states(encoded, draws)
+        """The predictions of masked children, which are compared with the level's items."""
+        return self.predictor(encoded.level).of_level(encoded, draws)
+
+    def masked_predictions(
+        self,
+        level: int,
+        items: Float[Tensor, "item dim"],
+        slots: Int[Tensor, " slot"],
+        rows: Rows,
+        masked: Int[Tensor, " masked"],
+    ) -> Float[Tensor, "masked dim"]:
+        """As `masked_states`, outside training: predictions for the slots `masked` of rows that show `slots`."""
+        centre = None if self.centres is None or level == 0 else self.centre(level).mean
+        states = self.backbone.encoder(level).states(items, slots, rows)
+        return self.predictor(level)(states, items, slots, rows, masked, centre)
 
     def replaced_share(
         self,
@@ -302,4 +460,55 @@ class NestedAutoencoder(Task[DocumentBatch]):
         segments: Int[Tensor, " slot"] | None,
     ) -> Float[Tensor, " row"]:
         """The share of replaced children that the checker of a level of children sees in each row."""
-        return replaced_share(self.backbone.encoder(level), self.checkers[level], items, slots, rows, segments)
+        return self.replaced_children(level, items, slots, rows, segments, slots[:0])[0]
+
+    def replaced_children(
+        self,
+        level: int,
+        items: Float[Tensor, "item dim"],
+        slots: Int[Tensor, " slot"],
+        rows: Rows,
+        segments: Int[Tensor, " slot"] | None,
+        probed: Int[Tensor, " probe"],
+    ) -> tuple[Float[Tensor, " row"], Float[Tensor, " probe"] | None]:
+        """As `replaced_share`, and the log-odds that the children in the slots `probed` were replaced, which carry the second
+        segment vector; None if no head of the level has learned them."""
+        encoder = self.backbone.encoder(level)
+        states = encoder.states(items, slots, rows, segments)
+        shares = self.checkers[level](encoder.row_vectors(states, slots, rows))
+        if self.foreign_heads is None or level == 0:
+            return shares, None
+        return shares, self.foreign_heads[level - 1](states.index_select(0, probed))
+
+    # --- scores, and the way back to vectors ---------------------------------------------------------------------------
+
+    def child_similarity(self, level: int) -> Similarity:
+        """The scores of candidates for the decoder's states on a level of children, outside training."""
+        return self._similarity(space_of(self.reconstruction_spaces, level), level)
+
+    def masked_similarity(self, level: int) -> Similarity:
+        """The scores of candidates for predictions of masked children of a level, outside training."""
+        return self._similarity(space_of(self.mlm_spaces, level), level)
+
+    def _similarity(self, space: CosineSpace | None, level: int) -> Similarity:
+        return DotProducts() if space is None else Cosines(space, self.centre(level).mean)
+
+    def restored_children(self, level: int, states: Float[Tensor, "place dim"]) -> Float[Tensor, "place dim"]:
+        """The vectors of a level of children for which the decoder's states stand. They are the states, unless scores are
+        cosines (`CosineSpace`)."""
+        return _restored(space_of(self.reconstruction_spaces, level), states)
+
+    def restored_masked(self, level: int, states: Float[Tensor, "masked dim"]) -> Float[Tensor, "masked dim"]:
+        """As `restored_children`, for predictions of masked children."""
+        return _restored(space_of(self.mlm_spaces, level), states)
+
+
+def _restored(space: CosineSpace | None, states: Float[Tensor, "place dim"]) -> Float[Tensor, "place dim"]:
+    return states if space is None else space.restore(states)
+
+
+def grads_of(leaf: Float[Tensor, "row dim"], parts: Sequence[Tensor]) -> Iterator[Tensor | None]:
+    """The gradient of each part's rows of a leaf, one part after the other; None where the leaf has none."""
+    ends = np.cumsum([len(part) for part in parts]).tolist()
+    for part, end in zip(parts, ends, strict=True):
+        yield None if leaf.grad is None else leaf.grad[end - len(part) : end]
