@@ -51,7 +51,9 @@ where they do not fit the grammar of the gap.
 
 The model was trained with 30 % of the tokens masked, which teaches more in a short training (Wettig et al. 2023, "Should You
 Mask 15 % in Masked Language Modeling?", EACL). All results, here and in the demo, use BERT's 15 %. The weights were chosen by
-the loss on the dev trees of these sets, with the right ancestors. SCHEDULES The other settings are those of the recipe `tree-mlm`.
+the loss on the dev trees of these sets, with the right ancestors. Neither the mask rate nor the two losses of vectors
+fall towards the end of training: with 4 M tokens, dev losses were 5.657 nats as it is, 5.657 with losses that fall, and 5.660
+if the mask rate falls, too. The other settings are those of the recipe `tree-mlm`.
 
     ramify data build stackexchange --format stackexchange --out data/stackexchange
     ramify data build oasst/en_100_tree.jsonl --format oasst --out data/oasst
