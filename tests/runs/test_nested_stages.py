@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 import ramify
 from fixtures import built
 from fixtures.nested import SMALL_RUN, books, levels_of, novels
-from ramify.batching.document_batch import Role
+from ramify.batching.document_batch import DocumentCollator, Role
 from ramify.batching.levels import DocumentRows
 from ramify.batching.views.documents import Documents, LevelInput
 from ramify.dataset.store import Store
@@ -423,24 +423,24 @@ def test_vectors_from_those_of_the_level_below_are_those_from_texts(chapters, tm
     with torch.no_grad():
         for parameter in agent.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.1)
-    (collator,) = {prepared.stage(2).collator}
-    store = Store.from_trees([])
-    sentences = FrozenVectors(agent, collator, store, 0)
+    collator, in_memory = prepared.stage(2).collator, Store.from_trees(novels(1))
+    assert isinstance(collator, DocumentCollator)
+
+    def vectors(level, below=None):
+        return FrozenVectors(agent, collator, in_memory, level, below=below)
+
+    sentences, of_texts = vectors(0), vectors(1)
     prepared._fit_tokens(1, sentences.open())
-    texts = FrozenVectors(agent, collator, store, 1)
-    given = FrozenVectors(agent, collator, store, 1, below=FrozenVectors(agent, collator, store, 0))
-    expected = texts.open()
+    expected = of_texts.open()
     handle = agent.encoder(0).states.register_forward_hook(lambda *passed: encoded.append(passed))
-    again = FrozenVectors(agent, collator, store, 1, below=sentences).open()
-    handle.remove()
+    paragraphs = vectors(1, sentences)
+    np.testing.assert_allclose(paragraphs.open(), expected, rtol=1e-5, atol=1e-6)
     assert not encoded
-    np.testing.assert_allclose(again, expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(given.open(), expected, rtol=1e-5, atol=1e-6)
-    assert given._key() == texts._key()
-    chapter = FrozenVectors(agent, collator, store, 2, below=given)
-    np.testing.assert_allclose(
-        chapter.open(), FrozenVectors(agent, collator, store, 2).open(), rtol=1e-5, atol=1e-6
-    )
+    assert paragraphs._key() == of_texts._key()
+    of_chapters = vectors(2, paragraphs).open()
+    assert not encoded
+    handle.remove()
+    np.testing.assert_allclose(of_chapters, vectors(2).open(), rtol=1e-5, atol=1e-6)
 
 
 def test_a_start_from_paragraphs_reads_their_vectors(chapters, tmp_path):
@@ -520,7 +520,10 @@ def test_a_start_from_other_levels_is_refused(store, sentences):
             r"finds no other document .* and train\.units=1 makes such batches.* train\.units to 3 or more",
         ),
         ({"task__autoencoder_distance": "relative"}, r"task\.autoencoder_distance=relative is a ratio .* train\.units=4"),
-        ({"task__frozen": "none", "task__above": "together"}, r"model\.token_skip=true with task\.frozen=none .* Set task\.frozen=sentence"),
+        (
+            {"task__frozen": "none", "task__above": "together"},
+            r"model\.token_skip=true with task\.frozen=none .* Set task\.frozen=sentence",
+        ),
         ({"task__frozen": "paragraph"}, r"model\.token_skip=true with task\.frozen=paragraph .* Set task\.frozen=sentence"),
     ],
 )

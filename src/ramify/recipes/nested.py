@@ -20,7 +20,9 @@ StageUpdates = Annotated[int, "Number of updates of every stage, in place of tok
 Joint = Annotated[bool, "Train all levels together from the start, with the losses of the paper."]
 JointLimit = Annotated[int, "With --joint: stop after this many tokens (0: after --steps, or 2,000 updates)."]
 LowestTokens = Annotated[int, "Tokens of the first stage: sentences alone. --init replaces it."]
-AboveTokens = Annotated[int, "Tokens of the stage of each level above sentences, on vectors of the level below that are computed once."]
+AboveTokens = Annotated[
+    int, "Tokens of the stage of each level above sentences, on vectors of the level below that are computed once."
+]
 DecoderTokens = Annotated[int, "Tokens of the stage of the sentences' decoder (0: leave it out, with the last stage)."]
 AllTokens = Annotated[int, "Tokens of the last stage, in which all levels learn (0: leave it out)."]
 

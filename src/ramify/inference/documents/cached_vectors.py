@@ -61,8 +61,8 @@ class FrozenVectors:
         *,
         below: "FrozenVectors | None" = None,
     ) -> None:
-        """`collator`: makes rows of the documents. `level`: that of the children of the frozen level's rows. `below`: the vectors
-        of these children, from which those of the level are computed; without them, texts are encoded."""
+        """`collator`: makes rows of the documents. `level`: that of the children of the frozen level's rows. `below`: the
+        vectors of these children, from which those of the level are computed; without them, texts are encoded."""
         self.agent = agent
         given = 0 if below is None else level
         self.collator = DocumentCollator(collator.rows, level, TOKENS, padded=collator.padded, given=given, vectors=below)

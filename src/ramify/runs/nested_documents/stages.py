@@ -4,8 +4,8 @@ Without `task.frozen`, all levels learn in every stage. With it, the stages are,
 
 - `LOWEST`: the frozen level and those below learn, from batches of `train.budget` tokens without the levels above.
 - `ABOVE`: the levels above learn, and the vectors of tokens that are added to the frozen level's. They read the frozen level's
-  vectors, which are computed once. With `task.above=in_turn`, this is one stage for each level above, from the lowest: the level
-  reads the vectors of the one below, which is then frozen, too. Documents learn beside their units, in the last of these stages.
+  vectors, which are computed once. With `task.above=in_turn`, this is one stage for each level above, from the lowest: it reads
+  the vectors of the level below, which is then frozen, too. Documents learn beside their units, in the last of these stages.
 - `DECODER`: the decoder of the frozen level learns, on the vectors that the levels above now read, from batches as of `LOWEST`.
 - `ALL`: all levels learn from texts.
 
@@ -54,8 +54,8 @@ def roles(frozen: str | None, init: str, number: int) -> tuple[Role, ...]:
 
 
 def scopes(role: Role, frozen: int, levels: Sequence[str], *, in_turn: bool) -> tuple[Scope, ...]:
-    """The stages with a role. `frozen`: the number of levels that `task.frozen` freezes. `in_turn`: whether each level above has
-    a stage of its own."""
+    """The stages with a role. `frozen`: the number of levels that `task.frozen` freezes. `in_turn`: whether each level above
+    has a stage of its own."""
     depth = len(levels)
     if role in ON_LOWEST:
         return (Scope(role, frozen, frozen),)
