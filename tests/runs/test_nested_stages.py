@@ -396,6 +396,15 @@ def test_paragraphs_in_turn_equal_those_that_learn_without_the_losses_of_chapter
         assert torch.equal(weights[0][name], weights[1][name]), name
 
 
+@pytest.mark.parametrize(("factor", "chapters_"), [("1", 2), ("2", 4), ("100", 20)])
+def test_batches_of_higher_levels_hold_more_units(chapters, tmp_path, factor, chapters_):
+    """As many as the data can fill."""
+    run = small(chapters, train__units="2", view__units_factor=factor)
+    prepared = run.prepare(tmp_path)
+    numbers = [prepared.stage(number).config.units for number in range(len(prepared.scopes))]
+    assert numbers == [0, 2, chapters_, 0, 2]
+
+
 @pytest.mark.parametrize("after", [5, 6, 8, 10])
 def test_runs_in_turn_resume_to_the_bit(chapters, tmp_path, after):
     """On both sides of the border of two levels."""

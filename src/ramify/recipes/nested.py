@@ -79,7 +79,7 @@ def agent(
         model=_improved_model(),
         task=_improved_task(),
         # An update from one whole document has candidates of that document alone, and undoes what many documents teach.
-        view=NestedConfig(whole_documents=False),
+        view=NestedConfig(whole_documents=False, units_factor=4),
         init=init,
         stages=tuple(replace(stage, steps=steps, target_tokens=0 if steps else tokens) for stage, tokens in stages),
         tokenizer=_tokenizer(tokenizer),

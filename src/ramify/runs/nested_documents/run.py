@@ -13,7 +13,7 @@ from ramify import hub
 from ramify.batching.document_batch import DocumentCollator, Role
 from ramify.batching.forest import Ints
 from ramify.batching.levels import Divisions, Levels, kinds_of, level_names
-from ramify.batching.samplers import fewest_documents
+from ramify.batching.samplers import fewest_documents, fillable
 from ramify.batching.views.documents import Documents, LevelInput
 from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
@@ -47,13 +47,17 @@ class NestedConfig:
     """Whether documents are examples, from which the highest level learns. A document that is longer than a batch, and every
     one with `train.units`, is an example beside its chapters. false: chapters alone are read, and the highest level does not
     learn."""
+    units_factor: int = 1
+    """With task.above=in_turn, batches of the second level above the frozen one hold this many times `train.units`, those of the
+    third again as many times more, and so on, as far as the data can fill them: a unit has few nodes of a high level."""
     document_draws: int = 8
     """Copies of such a document in its batch, each with random draws of its own."""
 
     def __post_init__(self) -> None:
         check_fields(self, "view.")
-        if self.document_draws < 1:
-            raise RamifyError(f"view.document_draws must be at least 1, but is {self.document_draws}.")
+        for name in ("units_factor", "document_draws"):
+            if getattr(self, name) < 1:
+                raise RamifyError(f"view.{name} must be at least 1, but is {getattr(self, name)}.")
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,9 @@ class PreparedNested(PreparedLanguageModel):
         freeze = (*config.freeze, *stages.frozen_parameters(self.task, scope))
         config = replace(config, freeze=freeze)
         view, collator, vectors = self._data(self.levels, config, scope)
+        if scope.role is Role.ABOVE and config.units:
+            wanted = config.units * self.run.view.units_factor ** (scope.frozen - self.frozen)
+            config = replace(config, units=fillable(view.trees[~view.apart], wanted, config.units))
         self.run.check_replacement(view, config, self.run.seed + number)
         dev, opened = self._dev_loss(config, scope)
 
