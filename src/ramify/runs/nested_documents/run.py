@@ -48,8 +48,8 @@ class NestedConfig:
     one with `train.units`, is an example beside its chapters. false: chapters alone are read, and the highest level does not
     learn."""
     units_factor: int = 1
-    """With task.above=in_turn, batches of the second level above the frozen one hold this many times `train.units`, those of the
-    third again as many times more, and so on, as far as the data can fill them: a unit has few nodes of a high level."""
+    """With task.above=in_turn, batches of the second level above the frozen one hold this many times `train.units`, those of
+    the third again as many times more, and so on, as far as the data can fill them: a unit has few nodes of a high level."""
     document_draws: int = 8
     """Copies of such a document in its batch, each with random draws of its own."""
 
