@@ -48,9 +48,8 @@ QUERIES = 2_500
 LEAST_CHILDREN = 3
 """Only children of rows with at least so many are looked for: a single sibling is no context."""
 
-ABOVE, REFIT, SHORT, THAWED = 12_800_000, 500_000, 6_000_000, 1_000_000
-"""Tokens of the runs that are reported and of their sentences' decoder, of the runs of the ablation, and of the last one, in
-which all levels learn."""
+ABOVE, REFIT, THAWED = 6_000_000, 500_000, 1_000_000
+"""Tokens of each level above sentences, of the sentences' decoder, and of the last run, in which all levels learn."""
 
 WITHOUT = {
     "token-skip": "model.token_skip=false train.lr_scale=[] train.undecayed=[]",
@@ -101,15 +100,15 @@ def items() -> list[Item]:
         long = f"{above} --above-tokens {ABOVE} --decoder-tokens {REFIT} --all-tokens 0"
         plan_.append(Item(f"A-learn-{seed}", f"{long} --seed {seed}", 0.45, scores=scores))
     # Without the stage of the sentences' decoder.
-    short = f"{above} --above-tokens {SHORT} --decoder-tokens 0 --all-tokens 0"
-    short += f" --set {shlex.quote(f'task.without={json.dumps(OF_CHAPTERS)}')}"
+    short = f"{above} --above-tokens {ABOVE} --decoder-tokens 0 --all-tokens 0"
+    short += f" --set task.above=together --set {shlex.quote(f'task.without={json.dumps(OF_CHAPTERS)}')}"
     dev = {"dev": "ramify evaluate RUN --data DATA/books --split dev --levels paragraph --rows 1500 --json"}
     plan_ += [Item(f"A-6M-{seed}", f"{short} --seed {seed}", 0.12, scores=dev) for seed in SEEDS]
     for name, settings in WITHOUT.items():
         changed = " ".join(f"--set {setting}" for setting in settings.split())
         plan_.append(Item(f"A-without-{name}", f"{short} {changed}", 0.12, scores=dev))
-    thawed = f"agent --data DATA/books --init OUT/A-learn-0 --set task.frozen=null --set train.lr=5e-4 --above-tokens {THAWED}"
-    thawed += " --decoder-tokens 0 --all-tokens 0"
+    thawed = "agent --data DATA/books --init OUT/A-learn-0 --set task.frozen=null --set task.above=together"
+    thawed += f" --set train.lr=5e-4 --above-tokens {THAWED} --decoder-tokens 0 --all-tokens 0"
     plan_.append(Item("A-thawed", thawed, 0.4, scores={"test": measures}))
     return plan_
 

@@ -49,6 +49,9 @@ def test_the_plan_has_three_seeds_and_leaves_out_options_one_by_one(capsys):
     shown = capsys.readouterr().out
     for words in ("--seed 2 --out OUT/A-learn-2", "--set task.foreign=0 --out OUT/A-without-foreign", "--split dev"):
         assert words in shown
+    for item in nested_learning.items():
+        is_short = item.name.startswith(("A-6M", "A-without"))
+        assert ("--set task.above=together" in item.train) == (is_short or item.name == "A-thawed")
     names = [item.name for item in nested_learning.items()]
     assert len(names) == len(set(names)) == 1 + 2 * 3 + len(nested_learning.WITHOUT) + 1
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramify.batching.samplers import Units
+from ramify.batching.samplers import Units, fillable
 from ramify.errors import RamifyError
 
 DOCUMENTS = st.lists(st.integers(1, 12), min_size=1, max_size=12)
@@ -83,3 +83,11 @@ def test_epochs_differ():
 def test_units_beyond_the_data(sizes, number, message):
     with pytest.raises(RamifyError, match=message):
         Units(*examples(sizes), number, seed=0)
+
+
+@given(DOCUMENTS, st.integers(1, 24), st.integers(1, 4))
+def test_no_more_units_fill_batches(sizes, number, least):
+    trees = np.repeat(np.arange(len(sizes)), sizes)
+    most = fillable(trees, number, least)
+    fits = [some for some in range(1, min(number, len(trees)) + 1) if 2 * most_documents(sizes, some) >= some]
+    assert most == max([least, *fits])

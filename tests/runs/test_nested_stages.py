@@ -1,5 +1,6 @@
 """Runs with a frozen level: stages, vectors that are computed once, batches of units, starts from models of lower levels."""
 
+import json
 import os
 import shutil
 import signal
@@ -14,11 +15,13 @@ from safetensors.torch import load_file, save_file
 
 import ramify
 from fixtures import built
-from fixtures.nested import SMALL_RUN, books, levels_of
-from ramify.batching.document_batch import Role
+from fixtures.nested import SMALL_RUN, books, levels_of, novels
+from ramify.batching.document_batch import DocumentCollator, Role
 from ramify.batching.levels import DocumentRows
 from ramify.batching.views.documents import Documents, LevelInput
+from ramify.dataset.store import Store
 from ramify.errors import RamifyError
+from ramify.inference.documents.cached_vectors import FrozenVectors
 from ramify.recipes import RECIPES
 from ramify.runs import execute
 from ramify.runs.nested_documents import stages
@@ -62,10 +65,14 @@ def moved(before, after):
     return {name for name in after if name not in before or not torch.equal(before[name], after[name])}
 
 
+def roles_of(prepared):
+    return [scope.role for scope in prepared.scopes]
+
+
 def test_each_stage_teaches_its_part(store, tmp_path):
     run, out = small(store), tmp_path / "run"
     prepared, progress = execute(run, out, cpu=True)
-    assert prepared.roles == (Role.LOWEST, Role.ABOVE, Role.DECODER, Role.ALL)
+    assert roles_of(prepared) == [Role.LOWEST, Role.ABOVE, Role.DECODER, Role.ALL]
     assert progress.step == 8
     metrics = read_metrics(out)
     names = set(prepared.task.loss_names)
@@ -183,7 +190,7 @@ def test_a_start_from_sentences(store, tmp_path, sentences):
     run = small(store, sentences)
     assert (run.model.dims[:2], run.model.max_children[0], run.model.token_skip) == ((8, 12), 6, True)
     prepared = run.prepare(tmp_path / "none")
-    assert prepared.roles == (Role.ABOVE, Role.DECODER, Role.ALL)
+    assert roles_of(prepared) == [Role.ABOVE, Role.DECODER, Role.ALL]
     saved = load_file(sentences / "model.safetensors")
     own = prepared.task.state_dict()
     assert all(torch.equal(own[name], tensor) for name, tensor in saved.items())
@@ -258,9 +265,9 @@ def test_added_tokens_that_were_learned_stay_frozen(store, tmp_path, everything)
     prepared, _ = execute(run.changed({"view.whole_documents": "false"}), tmp_path / "run", cpu=True)
     saved, later = (load_file(folder / "model.safetensors") for folder in (everything, tmp_path / "run"))
     skips = [name for name in later if "token_skip" in name]
-    assert prepared.roles == (Role.ABOVE, Role.DECODER, Role.ALL)
+    assert roles_of(prepared) == [Role.ABOVE, Role.DECODER, Role.ALL]
     assert len(skips) == 3
-    frozen = stages.frozen_parameters(prepared.task, Role.ABOVE, 2)
+    frozen = stages.frozen_parameters(prepared.task, prepared.scopes[0])
     assert any("token_skip" in pattern for pattern in frozen)
     for name in skips:
         if "table" not in name:
@@ -318,6 +325,159 @@ def test_roles():
         stages.roles("sentence", "somewhere", 4)
 
 
+# --- one level after the other ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def chapters(tmp_path_factory):
+    """A data set of documents with chapters."""
+    return built(novels(16), tmp_path_factory.mktemp("chapters") / "data", split=(0.7, 0.2, 0.1))
+
+
+OF_CHAPTERS = [f"{kind}_chapter" for kind in ("reconstruction", "coherence", "autoencoder", "length")]
+OF_CHAPTERS += ["mlm_paragraph", "foreign_paragraph"]
+
+
+@pytest.mark.parametrize("whole_documents", ["false", "true"])
+def test_levels_learn_in_turn(chapters, tmp_path, whole_documents):
+    """Each in a stage of its own, on vectors of the level below. Documents learn beside chapters, if they are examples."""
+    run = small(chapters, train__weight_decay="0.5", train__checkpoint_every="2", view__whole_documents=whole_documents)
+    out, weights, prepared = tmp_path / "run", [], []
+
+    def keep(record):
+        if record["step"] % 2 == 0 and record["step"]:
+            weights.append({name: tensor.clone() for name, tensor in prepared[0].task.state_dict().items()})
+
+    _, progress = execute(run, out, cpu=True, begin=prepared.append, report=keep)
+    scopes, task = prepared[0].scopes, prepared[0].task
+    assert [(scope.role, scope.frozen, scope.held) for scope in scopes] == [
+        (Role.LOWEST, 1, 1),
+        (Role.ABOVE, 1, 2),
+        (Role.ABOVE, 2, 4),
+        (Role.DECODER, 1, 1),
+        (Role.ALL, 1, 4),
+    ]
+    assert len(run.stages) == 4
+    assert progress.step == 10
+    paragraphs, chapters_, decoder, _ = (moved(*pair) for pair in pairwise(weights))
+    skip = {name for name in paragraphs if task.adds_tokens(name)}
+    assert len(skip) == 3
+    assert {task.level_of(name) for name in paragraphs - skip} == {1}
+    documents = {3} if whole_documents == "true" else set()
+    assert {task.level_of(name) for name in chapters_} == {2} | documents
+    assert {task.level_of(name) for name in decoder} == {0}
+    metrics, names = read_metrics(out), task.loss_names
+    computed = [{name for record in metrics[start : start + 2] for name in names if record.get(name)} for start in (2, 4)]
+    measured = [{name for name in names if f"dev_{name}" in metrics[step]} for step in (3, 5)]
+    of_paragraphs = {name.replace("paragraph", "sentence").replace("chapter", "paragraph") for name in OF_CHAPTERS}
+    assert (computed[0], measured[0]) == (of_paragraphs, of_paragraphs)
+    of_documents = {name for name in names if name.endswith("document")} | {"mlm_chapter", "foreign_chapter"}
+    assert {*OF_CHAPTERS} <= measured[1] <= {*OF_CHAPTERS} | (of_documents if documents else set())
+    assert computed[1] <= measured[1]
+
+
+def test_paragraphs_in_turn_equal_those_that_learn_without_the_losses_of_chapters(chapters, tmp_path):
+    """To the bit."""
+    weights = []
+    for above in ("in_turn", "together"):
+        without = json.dumps(OF_CHAPTERS if above == "together" else [])
+        run = small(chapters, steps=3, view__whole_documents="false", task__above=above, task__without=without)
+        prepared = []
+
+        def keep(record, prepared=prepared):
+            if record["step"] == 6:
+                weights.append({name: tensor.clone() for name, tensor in prepared[0].task.state_dict().items()})
+
+        execute(replace(run, stages=run.stages[:2]), tmp_path / above, cpu=True, begin=prepared.append, report=keep)
+    task = prepared[0].task
+    of_paragraphs = [name for name in weights[0] if task.level_of(name) < 2]
+    assert {task.level_of(name) for name in of_paragraphs} == {0, 1}
+    for name in of_paragraphs:
+        assert torch.equal(weights[0][name], weights[1][name]), name
+
+
+@pytest.mark.parametrize(("factor", "chapters_"), [("1", 2), ("2", 4), ("100", 20)])
+def test_batches_of_higher_levels_hold_more_units(chapters, tmp_path, factor, chapters_):
+    """As many as the data can fill."""
+    run = small(chapters, train__units="2", view__units_factor=factor)
+    prepared = run.prepare(tmp_path)
+    numbers = [prepared.stage(number).config.units for number in range(len(prepared.scopes))]
+    assert numbers == [0, 2, chapters_, 0, 2]
+
+
+@pytest.mark.parametrize("after", [5, 6, 8, 10])
+def test_runs_in_turn_resume_to_the_bit(chapters, tmp_path, after):
+    """On both sides of the border of two levels."""
+    run = small(chapters, steps=3, train__evaluate_every="0", model__dropout="0.2", task__queue="8")
+    run = run.changed({"view.whole_documents": "false"})
+    execute(run, tmp_path / "straight", cpu=True)
+    out = tmp_path / "stopped"
+
+    def interrupt(record):
+        if record["step"] == after:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    _, progress = execute(run, out, cpu=True, report=interrupt)
+    assert after <= progress.step < 15
+    execute(run, out, cpu=True, resume=True)
+    before, again = (load_file(folder / "model.safetensors") for folder in (tmp_path / "straight", out))
+    assert not moved(before, again)
+
+
+@pytest.mark.parametrize("padding", ["packed", "full"])
+def test_vectors_from_those_of_the_level_below_are_those_from_texts(chapters, tmp_path, padding):
+    """The former do not encode sentences again, and share the name of the latter."""
+    prepared = small(chapters, steps=1, view__whole_documents="false", model__padding=padding).prepare(tmp_path)
+    agent, encoded = prepared.task.backbone, []
+    with torch.no_grad():
+        for parameter in agent.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.1)
+    collator, in_memory = prepared.stage(2).collator, Store.from_trees(novels(1))
+    assert isinstance(collator, DocumentCollator)
+
+    def vectors(level, below=None):
+        return FrozenVectors(agent, collator, in_memory, level, below=below)
+
+    sentences, of_texts = vectors(0), vectors(1)
+    prepared._fit_tokens(1, sentences.open())
+    expected = of_texts.open()
+    handle = agent.encoder(0).states.register_forward_hook(lambda *passed: encoded.append(passed))
+    paragraphs = vectors(1, sentences)
+    np.testing.assert_allclose(paragraphs.open(), expected, rtol=1e-5, atol=1e-6)
+    assert not encoded
+    assert paragraphs._key() == of_texts._key()
+    of_chapters = vectors(2, paragraphs).open()
+    assert not encoded
+    handle.remove()
+    np.testing.assert_allclose(of_chapters, vectors(2).open(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_start_from_paragraphs_reads_their_vectors(chapters, tmp_path):
+    """Which are computed from texts."""
+    run = small(chapters, steps=1, view__whole_documents="false")
+    execute(run, tmp_path / "first", cpu=True)
+    later = small(chapters, tmp_path / "first", steps=1, task__frozen="paragraph", view__whole_documents="false")
+    prepared, progress = execute(later, tmp_path / "second", cpu=True)
+    assert roles_of(prepared) == [Role.ABOVE, Role.DECODER, Role.ALL]
+    assert prepared.scopes[0] == stages.Scope(Role.ABOVE, 2, 4)
+    assert progress.step == 3
+
+
+def test_scopes():
+    def above(frozen, *levels, in_turn=True):
+        return [(scope.frozen, scope.held) for scope in stages.scopes(Role.ABOVE, frozen, levels, in_turn=in_turn)]
+
+    book = ("sentence", "paragraph", "chapter", "document")
+    assert above(1, *book) == [(1, 2), (2, 4)]
+    assert above(1, *book, in_turn=False) == [(1, 4)]
+    assert above(2, *book) == [(2, 4)]
+    assert above(3, *book) == [(3, 4)], "documents alone"
+    assert above(1, "sentence", "paragraph", "document") == [(1, 3)]
+    assert above(1, "sentence", "paragraph", "chapter") == [(1, 2), (2, 3)]
+    assert above(1, "sentence", "document") == [(1, 2)]
+    assert above(1, *book[:3], "part", "document") == [(1, 2), (2, 3), (3, 5)]
+
+
 # --- refusals -----------------------------------------------------------------------------------------------------------------
 
 
@@ -334,6 +494,18 @@ def test_levels_that_cannot_be_frozen(frozen, init_levels, message):
         stages.frozen_levels(frozen, ("sentence", "paragraph", "document"), init_levels)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"task.frozen": "none"}, r"task\.above=in_turn .* task\.frozen=none freezes none\. Set task\.frozen, or task\.above"),
+        ({"task.schedule": "staged"}, r"task\.schedule=staged lets .* Set task\.schedule=joint, or task\.above=together"),
+    ],
+)
+def test_levels_in_turn_need_a_frozen_one_and_no_schedule(settings, message):
+    with pytest.raises(RamifyError, match=message):
+        RECIPES["agent"]("somewhere").changed(settings)
+
+
 def test_a_start_from_other_levels_is_refused(store, sentences):
     run = RECIPES["agent"](str(store.path))
     with pytest.raises(RamifyError, match=r"has the levels sentence, but the model has line, document\. Start from"):
@@ -344,7 +516,7 @@ def test_a_start_from_other_levels_is_refused(store, sentences):
     ("settings", "message"),
     [
         (
-            {"task__queue": "8", "task__frozen": "none"},
+            {"task__queue": "8", "task__frozen": "none", "task__above": "together"},
             r"task\.queue=8 adds candidates from earlier weights to batches of train\.units=4.*Set task\.queue=0",
         ),
         ({"train__units": "100"}, r"train\.units=100 is more than the \d+ units of the training documents"),
@@ -357,7 +529,10 @@ def test_a_start_from_other_levels_is_refused(store, sentences):
             r"finds no other document .* and train\.units=1 makes such batches.* train\.units to 3 or more",
         ),
         ({"task__autoencoder_distance": "relative"}, r"task\.autoencoder_distance=relative is a ratio .* train\.units=4"),
-        ({"task__frozen": "none"}, r"model\.token_skip=true with task\.frozen=none .* Set task\.frozen=sentence"),
+        (
+            {"task__frozen": "none", "task__above": "together"},
+            r"model\.token_skip=true with task\.frozen=none .* Set task\.frozen=sentence",
+        ),
         ({"task__frozen": "paragraph"}, r"model\.token_skip=true with task\.frozen=paragraph .* Set task\.frozen=sentence"),
     ],
 )

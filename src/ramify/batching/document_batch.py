@@ -33,7 +33,7 @@ class Role(Enum):
     LOWEST = auto()
     """Frozen levels alone, before they are frozen."""
     ABOVE = auto()
-    """The levels above the frozen ones, from given vectors."""
+    """Levels above the frozen ones, from given vectors."""
     DECODER = auto()
     """The decoder of the batch's highest level alone. Encoders are in evaluation mode."""
 
@@ -206,6 +206,8 @@ class DocumentCollator:
     chunked: bool = False
     """Whether the lowest level is encoded in parts of at most `budget` tokens, with losses of their own."""
     role: Role = Role.ALL
+    held: int | None = None
+    """The number of the lowest levels that a batch holds; None: all."""
     given: int = 0
     """The number of the lowest levels that are not encoded."""
     vectors: Callable[[Ints], NDArray[np.float32]] | None = field(default=None, compare=False)
@@ -237,7 +239,7 @@ class DocumentCollator:
         below = [units]
         for level in reversed(self.rows.levels[1 : self.unit + 1]):
             below.append(ranges(level.spans[below[-1]], level.spans[below[-1] + 1]))
-        numbers = below[::-1] + ([documents] if len(documents) else [])
+        numbers = (below[::-1] + ([documents] if len(documents) else []))[: self.held]
         num_tokens = int(self.held_tokens[units].sum())
         levels: list[LevelBatch] = []
         parts: tuple[DocumentBatch, ...] = ()

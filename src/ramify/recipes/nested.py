@@ -20,7 +20,9 @@ StageUpdates = Annotated[int, "Number of updates of every stage, in place of tok
 Joint = Annotated[bool, "Train all levels together from the start, with the losses of the paper."]
 JointLimit = Annotated[int, "With --joint: stop after this many tokens (0: after --steps, or 2,000 updates)."]
 LowestTokens = Annotated[int, "Tokens of the first stage: sentences alone. --init replaces it."]
-AboveTokens = Annotated[int, "Tokens of the stage of the levels above, on vectors of sentences that are computed once."]
+AboveTokens = Annotated[
+    int, "Tokens of the stage of each level above sentences, on vectors of the level below that are computed once."
+]
 DecoderTokens = Annotated[int, "Tokens of the stage of the sentences' decoder (0: leave it out, with the last stage)."]
 AllTokens = Annotated[int, "Tokens of the last stage, in which all levels learn (0: leave it out)."]
 
@@ -46,10 +48,11 @@ def agent(
     """AGENT (Rozental et al. 2019): a vector for every sentence, paragraph, chapter and document that can be decoded again.
 
     The data set holds documents, such as `ramify data build --format book` makes. The model has all levels of the data.
-    Sentences are trained first, then the levels above on vectors of sentences that are computed once, then the sentences'
-    decoder on the vectors that these levels read, and at last all levels. Examples are chapters, so the vectors of documents do
-    not learn; --set view.whole_documents=true adds documents. A million tokens of the second stage take about two CPU minutes,
-    and of the other stages ten to forty.
+    Sentences are trained first, then each level above in a stage of its own, on vectors of the level below that are computed
+    once, then the sentences' decoder on the vectors that these levels read, and at last all levels. --set task.above=together
+    trains the levels above in one stage. Examples are chapters, so the vectors of documents do not learn;
+    --set view.whole_documents=true adds documents to the last of these stages. A million tokens of a level above take about two
+    CPU minutes, and of the other stages ten to forty.
 
     Example: ramify train agent --data data/books --init runs/sentences --out runs/agent
     """
@@ -76,7 +79,7 @@ def agent(
         model=_improved_model(),
         task=_improved_task(),
         # An update from one whole document has candidates of that document alone, and undoes what many documents teach.
-        view=NestedConfig(whole_documents=False),
+        view=NestedConfig(whole_documents=False, units_factor=4),
         init=init,
         stages=tuple(replace(stage, steps=steps, target_tokens=0 if steps else tokens) for stage, tokens in stages),
         tokenizer=_tokenizer(tokenizer),
@@ -144,11 +147,12 @@ def _improved_model() -> "AgentConfig":
 
 
 def _improved_task() -> "NestedAutoencoderConfig":
-    """The losses with which the levels above sentences learn, on sentences that stay as they are at first."""
+    """The losses with which the levels above sentences learn, one after the other, on levels that stay as they are at first."""
     from ramify.tasks.nested.config import NestedAutoencoderConfig
 
     return NestedAutoencoderConfig(
         frozen="sentence",
+        above="in_turn",
         queue=0,
         scores="cosine",
         balanced=False,

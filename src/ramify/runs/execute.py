@@ -116,7 +116,7 @@ def _execute(
     prepared = run.prepare(out)
     # A stage may run the model, e.g. to encode messages with a frozen encoder, so the model moves to its device first.
     task = prepared.task.to("cpu" if cpu else own_device())
-    stages = [prepared.stage(number) for number in range(len(run.stages))]
+    stages = [prepared.stage(number) for number in range(len(prepared.run.stages))]
     trainer = Trainer(task, stages, out, seed=run.seed, report=report, cpu=cpu)
     here = environment() | {"processes": trainer.accelerator.num_processes}
     if before is not None:

@@ -47,6 +47,16 @@ class DocumentExample:
     apart: bool
 
 
+def unit_level(names: Sequence[str]) -> int:
+    """The number of the unit's level among levels with these names: the one below the document, or else the highest."""
+    return len(names) - 1 - has_documents(names)
+
+
+def has_documents(names: Sequence[str]) -> bool:
+    """Whether the highest of levels with these names is that of documents."""
+    return names[-1] == DOCUMENT and len(names) > 1
+
+
 class Documents(UnitView[DocumentExample]):
     """Complete rows of the unit's level, which is the one below the document, or else the highest.
 
@@ -66,15 +76,14 @@ class Documents(UnitView[DocumentExample]):
     ) -> None:
         """`budget`: the tokens of a batch. Without `whole_documents`, the level of documents is not read. `divided`: a document
         that fits into a batch is divided into its units, too."""
-        has_documents = levels.levels[-1].name == DOCUMENT and len(levels.levels) > 1
-        self.unit = len(levels.levels) - 2 if has_documents else len(levels.levels) - 1
+        self.unit = unit_level(levels.names)
         limits: list[int | None] = [None] * len(levels.levels)
-        if has_documents:
+        if has_documents(levels.names):
             limits[self.unit] = input.unit_tokens
         self.rows = levels.rows(longest, input.overflow, limits)
         self.budget = budget
         self.divided = divided
-        self.examples = self._examples(has_documents and whole_documents)
+        self.examples = self._examples(has_documents(levels.names) and whole_documents)
         ends = np.concatenate([[0], np.cumsum(self.rows.held_tokens(self.unit))])
         start = np.array([example.start for example in self.examples], dtype=np.int64)
         stop = np.array([example.stop for example in self.examples], dtype=np.int64)
@@ -84,9 +93,9 @@ class Documents(UnitView[DocumentExample]):
         self._trees = np.append(tree, -1)[np.where(start < stop, start, len(tree))]
         self._apart = np.array([example.apart for example in self.examples], dtype=bool)
 
-    def _examples(self, has_documents: bool) -> list[DocumentExample]:
+    def _examples(self, whole_documents: bool) -> list[DocumentExample]:
         units = self.rows.levels[self.unit]
-        if not has_documents:
+        if not whole_documents:
             return [DocumentExample(row, row + 1, 0, 0, False) for row in range(len(units))]
         documents = self.rows.levels[-1]
         examples: list[DocumentExample] = []

@@ -52,12 +52,23 @@ class FrozenVectors:
     So runs share them, and a run never reads those of other data or another model. A store in memory keeps them in memory.
     """
 
-    def __init__(self, agent: Agent, collator: DocumentCollator, store: Store, level: int) -> None:
-        """`collator`: makes rows of the documents. `level`: that of the children of the frozen level's rows."""
+    def __init__(
+        self,
+        agent: Agent,
+        collator: DocumentCollator,
+        store: Store,
+        level: int,
+        *,
+        below: "FrozenVectors | None" = None,
+    ) -> None:
+        """`collator`: makes rows of the documents. `level`: that of the children of the frozen level's rows. `below`: the
+        vectors of these children, from which those of the level are computed; without them, texts are encoded."""
         self.agent = agent
-        self.collator = DocumentCollator(collator.rows, level, TOKENS, padded=collator.padded)
+        given = 0 if below is None else level
+        self.collator = DocumentCollator(collator.rows, level, TOKENS, padded=collator.padded, given=given, vectors=below)
         self.store = store
         self.level = level
+        self.below = below
         self.vectors: CachedVectors | None = None
 
     def open(self) -> CachedVectors:
@@ -112,16 +123,18 @@ class FrozenVectors:
 
     @torch.no_grad()
     def _compute(self, vectors: CachedVectors) -> None:
+        if self.below is not None:
+            self.below.open()
         device, none = next(self.agent.parameters()).device, np.zeros(0, dtype=np.int64)
         name = self.agent.config.levels[self.level]
         with evaluating(self.agent), activity(f"encoding {name}s", len(vectors)) as advance:
             for start, stop in runs(np.maximum(self.collator.held_tokens, 1), TOKENS):
                 batch = self.collator.batch(np.arange(start, stop), none).to(device)
-                below = None
-                for level, rows in enumerate(batch.levels[:-1]):
-                    below = self.agent.encode(level, below, rows)
+                children = self.agent.given(batch)
+                for level, rows in enumerate(batch.levels[batch.given : -1], batch.given):
+                    children = self.agent.encode(level, children, rows)
                 encoder, rows = self.agent.encoder(self.level), batch.levels[-1]
-                states = encoder.states(encoder.items(below), rows.slots, rows.rows)
+                states = encoder.states(encoder.items(children), rows.slots, rows.rows)
                 vectors[rows.source] = encoder.compress(states, rows.slots, rows.rows).float().cpu().numpy()
                 advance(stop - start)
 

@@ -13,7 +13,7 @@ from ramify import hub
 from ramify.batching.document_batch import DocumentCollator, Role
 from ramify.batching.forest import Ints
 from ramify.batching.levels import Divisions, Levels, kinds_of, level_names
-from ramify.batching.samplers import fewest_documents
+from ramify.batching.samplers import fewest_documents, fillable
 from ramify.batching.views.documents import Documents, LevelInput
 from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
@@ -47,13 +47,17 @@ class NestedConfig:
     """Whether documents are examples, from which the highest level learns. A document that is longer than a batch, and every
     one with `train.units`, is an example beside its chapters. false: chapters alone are read, and the highest level does not
     learn."""
+    units_factor: int = 1
+    """With task.above=in_turn, batches of the second level above the frozen one hold this many times `train.units`, those of
+    the third again as many times more, and so on, as far as the data can fill them: a unit has few nodes of a high level."""
     document_draws: int = 8
     """Copies of such a document in its batch, each with random draws of its own."""
 
     def __post_init__(self) -> None:
         check_fields(self, "view.")
-        if self.document_draws < 1:
-            raise RamifyError(f"view.document_draws must be at least 1, but is {self.document_draws}.")
+        for name in ("units_factor", "document_draws"):
+            if getattr(self, name) < 1:
+                raise RamifyError(f"view.{name} must be at least 1, but is {getattr(self, name)}.")
 
 
 @dataclass(frozen=True)
@@ -73,9 +77,10 @@ class PreparedNested(PreparedLanguageModel):
     """A run with its documents, for training and dev scores."""
 
     run: "NestedRun"
+    """The run with the settings of each stage: those of `ABOVE` are there once for each of its stages."""
     task: NestedAutoencoder
     levels: Levels
-    roles: tuple[Role, ...]
+    scopes: tuple[stages.Scope, ...]
     """The part of the model that learns in each stage."""
     frozen: int
     """The number of levels that are frozen in some stages."""
@@ -83,20 +88,23 @@ class PreparedNested(PreparedLanguageModel):
     """The number of levels with weights from `init`."""
 
     def stage(self, number: int) -> Stage[Documents]:
-        role, config = self.roles[number], self.run.stages[number]
-        if role in stages.ON_LOWEST:
+        scope, config = self.scopes[number], self.run.stages[number]
+        if scope.role in stages.ON_LOWEST:
             config = replace(config, units=0)
-        freeze = (*config.freeze, *stages.frozen_parameters(self.task, role, self.frozen))
+        freeze = (*config.freeze, *stages.frozen_parameters(self.task, scope))
         config = replace(config, freeze=freeze)
-        view, collator, vectors = self._data(self.levels, config, role)
+        view, collator, vectors = self._data(self.levels, config, scope)
+        if scope.role is Role.ABOVE and config.units:
+            wanted = config.units * self.run.view.units_factor ** (scope.frozen - self.frozen)
+            config = replace(config, units=fillable(view.trees[~view.apart], wanted, config.units))
         self.run.check_replacement(view, config, self.run.seed + number)
-        dev, opened = self._dev_loss(config, role)
+        dev, opened = self._dev_loss(config, scope)
 
         def begin() -> None:
-            if self.frozen and role is not Role.ABOVE:
+            if self.frozen and scope.role is not Role.ABOVE:
                 self.task.clear_queues()
             if vectors is not None:
-                self._fit_tokens(vectors.open())
+                self._fit_tokens(scope.frozen, vectors.open())
             if opened is not None:
                 opened.open()
 
@@ -107,14 +115,14 @@ class PreparedNested(PreparedLanguageModel):
             dev,
             make_sampler=units if config.units else token_budget,
             begin=begin,
-            comparable=number == 0 or role is self.roles[number - 1],
+            comparable=number == 0 or scope == self.scopes[number - 1],
         )
 
     def _data(
-        self, levels: Levels, config: TrainConfig, role: Role
+        self, levels: Levels, config: TrainConfig, scope: stages.Scope
     ) -> tuple[Documents, DocumentCollator, FrozenVectors | None]:
         """Examples of documents for a stage, their collator, and the vectors that the collator reads, if any."""
-        view = self._view(levels, config, role)
+        view = self._view(levels, config, scope)
         sizes = self.task.backbone.config
         padded = sizes.max_children if sizes.padding == "full" else None
         collator = DocumentCollator(
@@ -123,34 +131,39 @@ class PreparedNested(PreparedLanguageModel):
             config.budget,
             self.run.view.document_draws,
             padded,
-            chunked=bool(config.units) and role is Role.ALL,
-            role=role,
+            chunked=bool(config.units) and scope.role is Role.ALL,
+            role=scope.role,
+            held=scope.held,
         )
-        if role is not Role.ABOVE:
+        if scope.role is not Role.ABOVE:
             return view, collator, None
         vectors = FrozenVectors(self.task.backbone, collator, self.store, self.frozen - 1)
-        return view, replace(collator, given=self.frozen, vectors=vectors), vectors
+        for level in range(self.frozen, scope.frozen):
+            vectors = FrozenVectors(self.task.backbone, collator, self.store, level, below=vectors)
+        return view, replace(collator, given=scope.frozen, vectors=vectors), vectors
 
-    def _view(self, levels: Levels, config: TrainConfig, role: Role) -> Documents:
-        if role in stages.ON_LOWEST:
-            levels = levels.lowest(self.frozen)
+    def _view(self, levels: Levels, config: TrainConfig, scope: stages.Scope) -> Documents:
+        if scope.role in stages.ON_LOWEST:
+            levels = levels.lowest(scope.held)
         return Documents(
             levels,
             self.task.backbone.config.max_children[: len(levels.levels)],
             self.task.input,
             budget=config.budget,
-            whole_documents=self.run.view.whole_documents,
+            whole_documents=self.run.view.whole_documents and scope.held == len(levels.levels),
             divided=bool(config.units),
         )
 
-    def _fit_tokens(self, vectors: CachedVectors) -> None:
-        """Standardize the frozen level's vectors before tokens are added, unless the model has learned with tokens before."""
-        skip = self.task.backbone.encoder(self.frozen - 1).token_skip
+    def _fit_tokens(self, frozen: int, vectors: CachedVectors) -> None:
+        """Standardize the vectors of the highest of some frozen levels before tokens are added, unless the model has learned
+        with tokens before."""
+        skip = self.task.backbone.encoder(frozen - 1).token_skip
         if skip is not None and not skip.is_fitted:
             skip.fit(torch.from_numpy(vectors).to(self.task.device))
 
     def facts(self) -> dict[str, Any]:
-        view = self._view(self.levels, self.run.stages[0], Role.ALL)
+        everything = stages.Scope(Role.ALL, self.frozen, len(self.levels.levels))
+        view = self._view(self.levels, self.run.stages[0], everything)
         levels = {
             level.level.name: {
                 "nodes": len(level.level.node),
@@ -183,9 +196,9 @@ class PreparedNested(PreparedLanguageModel):
 
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         learned = self.begun
-        for config, role in zip(self.run.stages, self.roles, strict=True):
-            if role is not Role.DECODER:
-                learned = max(learned, self._view(self.levels, config, role).num_levels)
+        for config, scope in zip(self.run.stages, self.scopes, strict=True):
+            if scope.role is not Role.DECODER:
+                learned = max(learned, min(scope.held, self._view(self.levels, config, scope).num_levels))
         return [
             f"No example of training holds a {name}, so vectors of {name}s are those of fresh weights. Set "
             "view.whole_documents=true, or leave the level out of model.levels."
@@ -198,11 +211,13 @@ class PreparedNested(PreparedLanguageModel):
         trees = self.store.split("dev")
         return Levels.open(self.store, self.task.tokenizer, self.levels.names, trees) if len(trees) else None
 
-    def _dev_loss(self, config: TrainConfig, role: Role) -> tuple[Callable[[], dict[str, float]] | None, FrozenVectors | None]:
+    def _dev_loss(
+        self, config: TrainConfig, scope: stages.Scope
+    ) -> tuple[Callable[[], dict[str, float]] | None, FrozenVectors | None]:
         """The measure on the dev split, and the vectors that it reads, if any; None if the split has no documents."""
         if self.dev_levels is None:
             return None, None
-        view, collator, vectors = self._data(self.dev_levels, config, role)
+        view, collator, vectors = self._data(self.dev_levels, config, scope)
         # Spread evenly over the split, so that every book has a part in it.
         share = min(1.0, self.run.dev.tokens / max(1, int(view.target_tokens.sum())))
         chosen = np.unique(np.linspace(0, len(view) - 1, max(1, round(share * len(view)))).astype(np.int64))
@@ -258,7 +273,15 @@ class NestedRun(LanguageModelRun):
             raise RamifyError(f"{self.data} has no text in its training documents. Choose other data.")
         task = self._task(model, tokenizer, begun)
         self._check_tokens(task, frozen)
-        return PreparedNested(self, store, task, levels, roles, frozen, len(begun or ()))
+        in_turn = self.task.above == "in_turn"
+        pairs = [
+            (config, scope)
+            for config, role in zip(self.stages, roles, strict=True)
+            for scope in stages.scopes(role, frozen, names, in_turn=in_turn)
+        ]
+        run = replace(self, stages=tuple(config for config, _ in pairs))
+        scopes = tuple(scope for _, scope in pairs)
+        return PreparedNested(run, store, task, levels, scopes, frozen, len(begun or ()))
 
     def _check_units(self, roles: Sequence[Role]) -> None:
         """Raise `RamifyError` for settings that do not fit batches of units."""

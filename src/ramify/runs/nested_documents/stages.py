@@ -4,17 +4,21 @@ Without `task.frozen`, all levels learn in every stage. With it, the stages are,
 
 - `LOWEST`: the frozen level and those below learn, from batches of `train.budget` tokens without the levels above.
 - `ABOVE`: the levels above learn, and the vectors of tokens that are added to the frozen level's. They read the frozen level's
-  vectors, which are computed once.
+  vectors, which are computed once. With `task.above=in_turn`, this is one stage for each level above, from the lowest: it reads
+  the vectors of the level below, which is then frozen, too. Documents learn beside their units, in the last of these stages.
 - `DECODER`: the decoder of the frozen level learns, on the vectors that the levels above now read, from batches as of `LOWEST`.
 - `ALL`: all levels learn from texts.
 
-A run that starts from a saved model (`init`) leaves out the first. A run with fewer stages leaves out the last ones.
+A run that starts from a saved model (`init`) leaves out the first. A run with fewer stages leaves out the last ones. A run's
+settings of `ABOVE` apply to each of its stages.
 """
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ramify.batching.document_batch import Role
+from ramify.batching.views.documents import unit_level
 from ramify.errors import RamifyError, counted
 from ramify.tasks.nested.task import NestedAutoencoder
 
@@ -24,8 +28,19 @@ ON_LOWEST = (Role.LOWEST, Role.DECODER)
 """Roles whose batches hold the frozen level and those below alone."""
 
 
+@dataclass(frozen=True)
+class Scope:
+    """The part of the model that learns in a stage, and the levels that its batches hold."""
+
+    role: Role
+    frozen: int
+    """The number of the lowest levels that are frozen in `ABOVE`, or learn alone in `LOWEST`."""
+    held: int
+    """The number of the lowest levels that batches hold."""
+
+
 def roles(frozen: str | None, init: str, number: int) -> tuple[Role, ...]:
-    """The role of each of a run's stages. Raises `RamifyError` if there are more stages than roles."""
+    """The role of each of a run's settings of stages. Raises `RamifyError` if there are more settings than roles."""
     if frozen is None:
         return (Role.ALL,) * number
     sequence = SEQUENCE[1:] if init else SEQUENCE
@@ -36,6 +51,18 @@ def roles(frozen: str | None, init: str, number: int) -> tuple[Role, ...]:
             "or set task.frozen=none."
         )
     return sequence[:number]
+
+
+def scopes(role: Role, frozen: int, levels: Sequence[str], *, in_turn: bool) -> tuple[Scope, ...]:
+    """The stages with a role. `frozen`: the number of levels that `task.frozen` freezes. `in_turn`: whether each level above
+    has a stage of its own."""
+    depth = len(levels)
+    if role in ON_LOWEST:
+        return (Scope(role, frozen, frozen),)
+    if role is Role.ALL or not in_turn:
+        return (Scope(role, frozen, depth),)
+    highest = max(frozen, unit_level(levels))
+    return (*(Scope(role, level, level + 1) for level in range(frozen, highest)), Scope(role, highest, depth))
 
 
 def frozen_levels(frozen: str | None, levels: Sequence[str], init_levels: Sequence[str] | None) -> int:
@@ -57,20 +84,21 @@ def frozen_levels(frozen: str | None, levels: Sequence[str], init_levels: Sequen
     return levels.index(frozen) + 1
 
 
-def frozen_parameters(task: NestedAutoencoder, role: Role, frozen: int) -> tuple[str, ...]:
-    """Patterns of the parameters that do not learn in a stage, for `train.freeze`. `frozen`: the number of frozen levels."""
+def frozen_parameters(task: NestedAutoencoder, scope: Scope) -> tuple[str, ...]:
+    """Patterns of the parameters that do not learn in a stage, for `train.freeze`."""
     names = [name for name, _ in task.named_parameters()]
-    return tuple(f"^{re.escape(name)}$" for name in names if not _learns(task, role, frozen, name))
+    return tuple(f"^{re.escape(name)}$" for name in names if not _learns(task, scope, name))
 
 
-def _learns(task: NestedAutoencoder, role: Role, frozen: int, name: str) -> bool:
-    level = task.level_of(name)
-    match role:
+def _learns(task: NestedAutoencoder, scope: Scope, name: str) -> bool:
+    # Documents that are read as a collection belong to the level after the highest.
+    level = min(task.level_of(name), task.backbone.depth - 1)
+    match scope.role:
         case Role.ALL:
             return True
         case Role.LOWEST:
-            return level < frozen and not task.adds_tokens(name)
+            return level < scope.frozen and not task.adds_tokens(name)
         case Role.ABOVE:
-            return level >= frozen or (frozen == 1 and task.adds_tokens(name))
+            return scope.frozen <= level < scope.held or (scope.frozen == 1 and task.adds_tokens(name))
         case Role.DECODER:
-            return level == frozen - 1 and task.decodes(name)
+            return level == scope.frozen - 1 and task.decodes(name)

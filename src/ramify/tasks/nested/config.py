@@ -47,6 +47,9 @@ class NestedAutoencoderConfig(
     frozen: str | None = None
     """A level that is trained before the levels above, and whose vectors these then read: it does not learn with them, and
     neither do the levels below. null: all levels learn together. The stages of the run say when it learns again."""
+    above: Literal["together", "in_turn"] = "together"
+    """The levels above the frozen one. together: they learn in one stage. in_turn: each learns in a stage of its own, from the
+    lowest, on vectors of the level below, which is then frozen, too."""
     encoder_only: bool = False
     """Whether the model has neither decoder nor heads, so that it embeds and does not train."""
 
@@ -65,3 +68,13 @@ class NestedAutoencoderConfig(
                 "there are none. Set task.marks=seed, or task.foreign=0."
             )
         check_not_negative(self, "unlock_steps", "plateau")
+        if self.above == "in_turn" and self.frozen is None:
+            raise RamifyError(
+                "task.above=in_turn trains each level on frozen vectors of the level below, and task.frozen=none freezes none. "
+                "Set task.frozen, or task.above=together."
+            )
+        if self.above == "in_turn" and self.schedule == "staged":
+            raise RamifyError(
+                "task.schedule=staged lets levels begin within a stage, and with task.above=in_turn each has a stage of its "
+                "own. Set task.schedule=joint, or task.above=together."
+            )
