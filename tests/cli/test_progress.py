@@ -140,6 +140,24 @@ def test_a_log_file_has_a_line_for_each_activity(capsys, clock):
     ]
 
 
+def test_a_further_stage_has_activities_and_a_pace_of_its_own(capsys, clock):
+    """Its first share may be larger than the first of the stage before."""
+    with progress_display(stages=2) as report:
+        for step in range(1, 101):
+            clock.now += 1
+            report(RECORD | {"step": step, "progress": step / 100})
+        with activity("encoding paragraphs"):
+            clock.now += 600
+        for step in (1, 2):
+            clock.now += 5
+            report(RECORD | {"step": 100 + step, "progress": step * 0.2})
+    assert capsys.readouterr().err.splitlines()[-3:] == [
+        "encoding paragraphs …",
+        "step     101   20%  loss 1.5000  0 tokens/s",
+        "step     102   40%  loss 1.5000  0 tokens/s  15 s of this stage left",
+    ]
+
+
 def test_a_terminal_shows_activities_and_then_steps(capsys, clock, terminal):
     """The time left follows from the steps after the first, which takes ten minutes here."""
     with progress_display(stages=2) as report:

@@ -341,7 +341,8 @@ OF_CHAPTERS += ["mlm_paragraph", "foreign_paragraph"]
 @pytest.mark.parametrize("whole_documents", ["false", "true"])
 def test_levels_learn_in_turn(chapters, tmp_path, whole_documents):
     """Each in a stage of its own, on vectors of the level below. Documents learn beside chapters, if they are examples."""
-    run = small(chapters, train__weight_decay="0.5", train__checkpoint_every="2", view__whole_documents=whole_documents)
+    run = small(chapters, train__weight_decay="0.5", train__checkpoint_every="2", view__units_factor="1")
+    run = run.changed({"view.whole_documents": whole_documents})
     out, weights, prepared = tmp_path / "run", [], []
 
     def keep(record):

@@ -29,13 +29,15 @@ class TimeLeft:
 
     def __init__(self) -> None:
         self._start: tuple[float, float] | None = None
+        self._last = 0.0
 
     def estimate(self, share: float) -> str:
         """The time left in words, now that this share is done; "" while there is no pace. A smaller share than before starts
         again."""
         now = time.monotonic()
-        if self._start is None or share < self._start[1]:
+        if self._start is None or share < self._last:
             self._start = (now, share)
+        self._last = share
         began, first = self._start
         return in_words((now - began) * (1 - share) / (share - first)) if first < share < 1 else ""
 
@@ -82,11 +84,11 @@ def bar(name: str, total: int | None) -> Iterator[Advance]:
 
 
 class TrainingDisplay(Display):
-    """The activities before the first step of training, and then the steps."""
+    """The activities before the first step of each stage of training, and its steps."""
 
     @abstractmethod
     def report(self, record: Mapping[str, Any]) -> None:
-        """Show a step. Activities are not shown from now on."""
+        """Show a step. Activities are not shown from now on, until the stage is over and another follows."""
 
 
 @contextmanager
@@ -119,10 +121,12 @@ class _Lines(TrainingDisplay):
         self._speed = _Speed()
         self._passed = 0
         """The number of `MARKS` that the training has passed."""
+        self._within = False
+        """Whether the steps of a stage have begun, and more are to come."""
 
     @contextmanager
     def activity(self, name: str, total: int | None) -> Iterator[Advance]:
-        if self._passed:
+        if self._within:
             yield lambda count: None
             return
         print(f"{name} …", file=sys.stderr, flush=True)
@@ -131,6 +135,7 @@ class _Lines(TrainingDisplay):
 
     def report(self, record: Mapping[str, Any]) -> None:
         share = record["progress"]
+        self._within = share < 1 or not self._of_stage
         left, speed = self._left.estimate(share), self._speed.after(record)
         passed = sum(mark <= share for mark in MARKS)
         if passed != self._passed or record["metric"] in record:
@@ -148,10 +153,12 @@ class _Rows(TrainingDisplay):
         self._speed = _Speed()
         self._steps: Any = None
         """The row of the steps."""
+        self._within = False
+        """Whether the steps of a stage have begun, and more are to come."""
 
     @contextmanager
     def activity(self, name: str, total: int | None) -> Iterator[Advance]:
-        if self._steps is not None:
+        if self._within:
             yield lambda count: None
             return
         row = self._rows.add_task(name, total=total, left="", line="")
@@ -174,6 +181,7 @@ class _Rows(TrainingDisplay):
 
     def report(self, record: Mapping[str, Any]) -> None:
         share = record["progress"]
+        self._within = share < 1 or not self._of_stage
         left = self._left.estimate(share)
         line = f"{_measured(record)}  {self._speed.after(record)}"
         if self._steps is None:
