@@ -2,7 +2,7 @@
 
     python benchmarks/shipped.py score --data DATA --out runs/shipped shipped=RUN/packed bert=RUN paper=FOLDER additions=FOLDER
     python benchmarks/shipped.py keep --out runs/shipped --to benchmarks/scores/shipped.parquet
-    python benchmarks/shipped.py table --out benchmarks/scores/shipped.parquet --rows benchmarks/results/ancestors.jsonl
+    python benchmarks/shipped.py table --out benchmarks/scores/shipped.parquet --rows benchmarks/results/shipped.jsonl
     python benchmarks/shipped.py picture --out benchmarks/scores/shipped.parquet --svg benchmarks/pictures/shipped.svg
     python benchmarks/shipped.py ship RUN/packed
 
@@ -284,7 +284,7 @@ def main(words: Sequence[str] | None = None) -> None:
     scoring.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     scoring.add_argument("models", nargs="+", metavar="NAME=FOLDER", help=f"saved models: {', '.join(MODELS)}")
     add_keep(commands, keep)
-    add_figures(commands, table, picture, rows="ancestors.jsonl", machine="B")
+    add_figures(commands, table, picture, rows="shipped.jsonl", machine="B")
     shipping = commands.add_parser("ship")
     shipping.set_defaults(call=ship)
     shipping.add_argument("packed", type=Path)
