@@ -21,7 +21,7 @@ from tokenizers import models, pre_tokenizers
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from ramify.batching.document_batch import CONT, EOS, JOIN, NUM_MARKS, DocumentCollator
+from ramify.batching.document_batch import CONT, EOS, JOIN, NUM_MARKS, DocumentCollator, Role
 from ramify.batching.levels import Divisions, DocumentRows, Levels, Overflow, level_names
 from ramify.batching.views.documents import LevelInput
 from ramify.dataset import Store
@@ -507,22 +507,31 @@ def sizes_table() -> str:
 
 
 def schedule_table() -> str:
-    run = agent("data")
+    run, levels = agent("data"), DEFAULT.levels
+    frozen = stages.frozen_levels(run.task.frozen, levels, None)
     roles = stages.roles(run.task.frozen, run.init, len(run.stages))
+    scopes = [
+        (stage, scope)
+        for stage, role in zip(run.stages, roles, strict=True)
+        for scope in stages.scopes(role, frozen, levels, in_turn=run.task.above == "in_turn")
+    ]
     columns = [
         (
             f"{stage.target_tokens:,}",
-            f"{stage.units} chapters" if stage.units else f"{stage.budget:,} tokens",
+            f"{stage.units * run.view.units_factor ** (scope.frozen - frozen)} chapters"
+            if scope.role in (Role.ABOVE, Role.ALL)
+            else f"{stage.budget:,} tokens",
             f"{stage.optimizer}, β {stage.betas[0]:g} and {stage.betas[1]:g}, weight decay {stage.weight_decay:g}",
             f"{stage.lr:g}, {stage.warmup:.0%} warm-up, then {stage.schedule}",
             ", ".join(f"× {factor:g}" for _, factor in stage.lr_scale) or "–",
             f"norm {stage.clip:g}",
         )
-        for stage in run.stages
+        for stage, scope in scopes
     ]
     names = ("tokens", "batch", "optimizer", "learning rate", "the same, for the tokens' table", "gradient clip")
     lines = list(zip(names, *columns, strict=True))
-    return table(("stage", *(f"`{role.name}`" for role in roles)), lines).replace(":-:", "---")
+    heads = [f"`{scope.role.name}`" + (f": {levels[scope.frozen]}s" if scope.role is Role.ABOVE else "") for _, scope in scopes]
+    return table(("stage", *heads), lines).replace(":-:", "---")
 
 
 def recipe_settings() -> dict[str, tuple[Any, Any]]:

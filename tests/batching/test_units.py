@@ -85,9 +85,12 @@ def test_units_beyond_the_data(sizes, number, message):
         Units(*examples(sizes), number, seed=0)
 
 
-@given(DOCUMENTS, st.integers(1, 24), st.integers(1, 4))
-def test_no_more_units_fill_batches(sizes, number, least):
+@given(DOCUMENTS, st.integers(1, 24))
+def test_no_more_units_fill_batches(sizes, number):
     trees = np.repeat(np.arange(len(sizes)), sizes)
-    most = fillable(trees, number, least)
-    fits = [some for some in range(1, min(number, len(trees)) + 1) if 2 * most_documents(sizes, some) >= some]
-    assert most == max([least, *fits])
+    apart = np.zeros(len(trees), dtype=bool)
+    most = fillable(trees, number, 1)
+    Units(trees, apart, most, seed=0)
+    for more in range(most + 1, number + 1):
+        with pytest.raises(RamifyError, match=rf"train\.units={more} "):
+            Units(trees, apart, more, seed=0)

@@ -20,6 +20,7 @@ RECORD = {
     "metric": "dev_loss",
     "parts": [],
     "meters": [],
+    "stages": 1,
 }
 
 
@@ -142,15 +143,15 @@ def test_a_log_file_has_a_line_for_each_activity(capsys, clock):
 
 def test_a_further_stage_has_activities_and_a_pace_of_its_own(capsys, clock):
     """Its first share may be larger than the first of the stage before."""
-    with progress_display(stages=2) as report:
+    with progress_display() as report:
         for step in range(1, 101):
             clock.now += 1
-            report(RECORD | {"step": step, "progress": step / 100})
+            report(RECORD | {"step": step, "progress": step / 100, "stages": 2})
         with activity("encoding paragraphs"):
             clock.now += 600
         for step in (1, 2):
             clock.now += 5
-            report(RECORD | {"step": 100 + step, "progress": step * 0.2})
+            report(RECORD | {"step": 100 + step, "progress": step * 0.2, "stages": 2})
     assert capsys.readouterr().err.splitlines()[-3:] == [
         "encoding paragraphs …",
         "step     101   20%  loss 1.5000  0 tokens/s",
@@ -160,7 +161,7 @@ def test_a_further_stage_has_activities_and_a_pace_of_its_own(capsys, clock):
 
 def test_a_terminal_shows_activities_and_then_steps(capsys, clock, terminal):
     """The time left follows from the steps after the first, which takes ten minutes here."""
-    with progress_display(stages=2) as report:
+    with progress_display() as report:
         with activity("encoding texts", 200) as advance:
             advance(0)
             for _ in range(2):
@@ -172,7 +173,7 @@ def test_a_terminal_shows_activities_and_then_steps(capsys, clock, terminal):
             clock.now += 600
         report(RECORD)
         clock.now += 2
-        report(RECORD | {"step": 2, "progress": 0.2, "dev_loss": 2.0, "target_tokens": 300, "seconds": 3.0})
+        report(RECORD | {"step": 2, "progress": 0.2, "dev_loss": 2.0, "target_tokens": 300, "seconds": 3.0, "stages": 2})
     shown = rows(capsys.readouterr().err)
     assert [line.partition(" 0:00")[0] for line in shown[-3:-1]] == ["encoding texts 100%", "first step 100%"]
     assert shown[-1].startswith("step 2 20%")

@@ -115,7 +115,7 @@ def test_mean_of_checkpoints_is_saved(ramify, recipe, tmp_path):
 
 def test_progress_shows_the_metric_that_chooses_the_weights(capsys):
     record = {"step": 20, "progress": 0.25, "loss": 1.5, "seconds": 1.0, "target_tokens": 100, "metric": "dev_link_f1"}
-    record["parts"] = record["meters"] = []
+    record |= {"parts": [], "meters": [], "stages": 1}
     with progress_display() as report:
         report(record | {"dev_link_f1": 71.25, "dev_loss": 0.5})
         report(record)
@@ -131,8 +131,8 @@ def clock(monkeypatch):
 
 
 def test_time_left_is_shown_without_a_terminal(capsys, clock):
-    record = {"loss": 1.5, "seconds": 1.0, "target_tokens": 100, "metric": "dev_loss", "parts": [], "meters": []}
-    with progress_display(stages=2) as report:
+    record = {"loss": 1.5, "seconds": 1.0, "target_tokens": 100, "metric": "dev_loss", "parts": [], "meters": [], "stages": 2}
+    with progress_display() as report:
         # A resumed run begins where it was stopped; a new stage begins at zero.
         for step, share in ((500, 0.5), (505, 0.505), (600, 0.6), (1000, 1.0), (1001, 0.001), (1011, 0.011)):
             report(record | {"step": step, "progress": share})

@@ -404,6 +404,8 @@ def test_batches_of_higher_levels_hold_more_units(chapters, tmp_path, factor, ch
     prepared = run.prepare(tmp_path)
     numbers = [prepared.stage(number).config.units for number in range(len(prepared.scopes))]
     assert numbers == [0, 2, chapters_, 0, 2]
+    assert [part["units"] for part in prepared.facts()["parts"]] == numbers
+    assert (f"batches of {chapters_} chapters while chapters learn" in prepared.reads()) == (chapters_ > 2)
 
 
 @pytest.mark.parametrize("after", [5, 6, 8, 10])

@@ -92,7 +92,7 @@ class TrainingDisplay(Display):
 
 
 @contextmanager
-def progress_display(*, enabled: bool = True, stages: int = 1) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+def progress_display(*, enabled: bool = True) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """Show the activities of the work in the block, and the records of steps that the yielded function takes.
 
     A terminal has a bar for each. Elsewhere, each activity has a line, and so have steps at the `MARKS` and evaluations.
@@ -102,21 +102,20 @@ def progress_display(*, enabled: bool = True, stages: int = 1) -> Iterator[Calla
     if not enabled:
         yield lambda record: None
         return
-    console, of_stage = Console(stderr=True), " of this stage" if stages > 1 else ""
+    console = Console(stderr=True)
     if not console.is_terminal:
-        plain = _Lines(of_stage)
+        plain = _Lines()
         with shown_on(plain):
             yield plain.report
         return
     with _rows(console) as rows:
-        terminal = _Rows(rows, of_stage)
+        terminal = _Rows(rows)
         with shown_on(terminal):
             yield terminal.report
 
 
 class _Lines(TrainingDisplay):
-    def __init__(self, of_stage: str) -> None:
-        self._of_stage = of_stage
+    def __init__(self) -> None:
         self._left = TimeLeft()
         self._speed = _Speed()
         self._passed = 0
@@ -135,20 +134,19 @@ class _Lines(TrainingDisplay):
 
     def report(self, record: Mapping[str, Any]) -> None:
         share = record["progress"]
-        self._within = share < 1 or not self._of_stage
+        self._within = share < 1 or record["stages"] == 1
         left, speed = self._left.estimate(share), self._speed.after(record)
         passed = sum(mark <= share for mark in MARKS)
         if passed != self._passed or record["metric"] in record:
             self._passed = passed
-            ending = left and f"  {left}{self._of_stage} left"
+            ending = left and f"  {_left(left, record)}"
             line = f"step {record['step']:>7}  {share:>4.0%}  {_measured(record)}  {speed}{ending}"
             print("\n    ".join([line, *record["meters"]]), file=sys.stderr, flush=True)
 
 
 class _Rows(TrainingDisplay):
-    def __init__(self, rows: "Progress", of_stage: str) -> None:
+    def __init__(self, rows: "Progress") -> None:
         self._rows = rows
-        self._of_stage = of_stage
         self._left = TimeLeft()
         self._speed = _Speed()
         self._steps: Any = None
@@ -181,7 +179,7 @@ class _Rows(TrainingDisplay):
 
     def report(self, record: Mapping[str, Any]) -> None:
         share = record["progress"]
-        self._within = share < 1 or not self._of_stage
+        self._within = share < 1 or record["stages"] == 1
         left = self._left.estimate(share)
         line = f"{_measured(record)}  {self._speed.after(record)}"
         if self._steps is None:
@@ -190,7 +188,7 @@ class _Rows(TrainingDisplay):
             self._steps,
             description=f"step {record['step']}",
             completed=share,
-            left=left and f"{left}{self._of_stage} left",
+            left=left and _left(left, record),
             line=line,
         )
         if record["meters"]:
@@ -216,6 +214,10 @@ class _Speed:
         before = self._recent[0] if len(self._recent) > 1 else (0.0, 0.0)
         tokens, seconds = (end - start for start, end in zip(before, self._recent[-1], strict=True))
         return f"{tokens / max(1e-9, seconds):,.0f} tokens/s"
+
+
+def _left(time_left: str, record: Mapping[str, Any]) -> str:
+    return f"{time_left}{' of this stage' if record['stages'] > 1 else ''} left"
 
 
 def _measured(record: Mapping[str, Any]) -> str:

@@ -175,7 +175,7 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> bo
     main = int(os.environ.get("RANK", "0")) == 0
     if main:
         _warn(run.notes())
-    with progress_display(enabled=main, stages=len(run.stages)) as report:
+    with progress_display(enabled=main) as report:
         prepared, progress = execute(run, out, resume=resume, begin=_say_what_is_read, report=report)
     if not main:
         return False

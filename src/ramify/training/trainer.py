@@ -199,7 +199,8 @@ class Trainer:
             # The last step of a stopped run is logged, so that its report shows the state that was printed.
             if is_due(progress.step, config.log_every) or done or measured or self.stopped:
                 log.write(record)
-            self.report(record | {"metric": stage.metric.name, "parts": self.parts, "meters": meters.lines(record)})
+            shown = {"metric": stage.metric.name, "stages": len(self.stages)}
+            self.report(record | shown | {"parts": self.parts, "meters": meters.lines(record)})
             if is_due(progress.step, config.checkpoint_every) or stage.is_over(progress, sampler) or self.stopped:
                 self._save(phases)
             if self.stopped:

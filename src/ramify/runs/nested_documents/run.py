@@ -14,7 +14,7 @@ from ramify.batching.document_batch import DocumentCollator, Role
 from ramify.batching.forest import Ints
 from ramify.batching.levels import Divisions, Levels, kinds_of, level_names
 from ramify.batching.samplers import fewest_documents, fillable
-from ramify.batching.views.documents import Documents, LevelInput
+from ramify.batching.views.documents import Documents, LevelInput, unit_level
 from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
@@ -94,9 +94,7 @@ class PreparedNested(PreparedLanguageModel):
         freeze = (*config.freeze, *stages.frozen_parameters(self.task, scope))
         config = replace(config, freeze=freeze)
         view, collator, vectors = self._data(self.levels, config, scope)
-        if scope.role is Role.ABOVE and config.units:
-            wanted = config.units * self.run.view.units_factor ** (scope.frozen - self.frozen)
-            config = replace(config, units=fillable(view.trees[~view.apart], wanted, config.units))
+        config = replace(config, units=self._units(config, scope, view))
         self.run.check_replacement(view, config, self.run.seed + number)
         dev, opened = self._dev_loss(config, scope)
 
@@ -117,6 +115,13 @@ class PreparedNested(PreparedLanguageModel):
             begin=begin,
             comparable=number == 0 or scope == self.scopes[number - 1],
         )
+
+    def _units(self, config: TrainConfig, scope: stages.Scope, view: Documents) -> int:
+        """The number of units of a stage's batches."""
+        if scope.role is not Role.ABOVE or not config.units:
+            return config.units
+        wanted = config.units * self.run.view.units_factor ** (scope.frozen - self.frozen)
+        return fillable(view.trees[~view.apart], wanted, config.units)
 
     def _data(
         self, levels: Levels, config: TrainConfig, scope: stages.Scope
@@ -175,7 +180,15 @@ class PreparedNested(PreparedLanguageModel):
             }
             for level in view.rows.levels
         }
-        return {"levels": levels, "tokens": len(self.levels.ids), "flattened": self.levels.flattened}
+        parts = [
+            {
+                "role": scope.role.name.lower(),
+                "levels": self.levels.names[scope.frozen if scope.role is Role.ABOVE else 0 : scope.held],
+                "units": 0 if scope.role in stages.ON_LOWEST else self._units(config, scope, view),
+            }
+            for config, scope in zip(self.run.stages, self.scopes, strict=True)
+        ]
+        return {"levels": levels, "tokens": len(self.levels.ids), "flattened": self.levels.flattened, "parts": parts}
 
     def reads(self) -> str:
         facts = self.facts()
@@ -191,14 +204,20 @@ class PreparedNested(PreparedLanguageModel):
             for name, level in facts["levels"].items()
             if level["children_left_out"]
         ]
+        unit = self.levels.names[unit_level(self.levels.names)]
+        larger = [
+            f"batches of {counted(part['units'], unit)} while {part['levels'][0]}s learn"
+            for part, config in zip(facts["parts"], self.run.stages, strict=True)
+            if part["units"] > config.units
+        ]
         flat = [f"{counted(count, kind)} flattened" for kind, count in facts["flattened"].items()]
-        return "; ".join([f"{counted(facts['tokens'], 'token')} in {nodes}", *notes, *left, *flat])
+        return "; ".join([f"{counted(facts['tokens'], 'token')} in {nodes}", *notes, *left, *flat, *larger])
 
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         learned = self.begun
         for config, scope in zip(self.run.stages, self.scopes, strict=True):
             if scope.role is not Role.DECODER:
-                learned = max(learned, min(scope.held, self._view(self.levels, config, scope).num_levels))
+                learned = max(learned, self._view(self.levels, config, scope).num_levels)
         return [
             f"No example of training holds a {name}, so vectors of {name}s are those of fresh weights. Set "
             "view.whole_documents=true, or leave the level out of model.levels."

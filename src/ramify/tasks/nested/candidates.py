@@ -35,7 +35,7 @@ class CandidateSettings(Settings):
     """Whether losses above the tokens are divided by the logarithm of the number of classes, which depends on the batch."""
     queue: int = 1024
     """The number of earlier vectors per level that are further classes in training, without a gradient. With a frozen level,
-    only that level has a queue, while the levels above learn."""
+    only the vectors that the stage is given have a queue, while levels above learn."""
 
     def check_candidates(self) -> None:
         check_not_negative(self, "queue")
