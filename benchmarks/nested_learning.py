@@ -98,7 +98,7 @@ def items() -> list[Item]:
                 "author": f"{MEASURE} author --run RUN --data DATA/books --minilm DATA/minilm --threads 1",
             }
         long = f"{above} --above-tokens {ABOVE} --decoder-tokens {REFIT} --all-tokens 0"
-        plan_.append(Item(f"A-learn-{seed}", f"{long} --seed {seed}", 0.45, scores=scores))
+        plan_.append(Item(f"A-learn-{seed}", f"{long} --seed {seed}", 0.35, scores=scores))
     # Without the stage of the sentences' decoder.
     short = f"{above} --above-tokens {ABOVE} --decoder-tokens 0 --all-tokens 0"
     short += f" --set task.above=together --set {shlex.quote(f'task.without={json.dumps(OF_CHAPTERS)}')}"
