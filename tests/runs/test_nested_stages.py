@@ -124,26 +124,31 @@ def test_batches_of_units_are_accumulated(store, sentences, tmp_path):
     assert tokens[2] == tokens[1][-1:] != tokens[1][:1]
 
 
-@pytest.mark.parametrize("after", [3, 6, 10])
-def test_stopped_and_resumed_runs_are_equal_to_the_bit(store, tmp_path, after):
-    """In every stage, and with the vectors that are kept."""
-    run = small(store, steps=3, train__evaluate_every="0", model__dropout="0.2", task__queue="8")
-    execute(run, tmp_path / "straight", cpu=True)
-    out = tmp_path / "stopped"
+def check_resumed(run, folder, after, steps):
+    """A run that is stopped after a step and resumed has the weights and the losses of one that takes all steps at once."""
+    straight, stopped = folder / "straight", folder / "stopped"
+    execute(run, straight, cpu=True)
 
     def interrupt(record):
         if record["step"] == after:
             os.kill(os.getpid(), signal.SIGINT)
 
-    _, progress = execute(run, out, cpu=True, report=interrupt)
-    assert after <= progress.step < 12
-    execute(run, out, cpu=True, resume=True)
-    before, again = (load_file(folder / "model.safetensors") for folder in (tmp_path / "straight", out))
+    _, progress = execute(run, stopped, cpu=True, report=interrupt)
+    assert after <= progress.step < steps
+    execute(run, stopped, cpu=True, resume=True)
+    before, again = (load_file(out / "model.safetensors") for out in (straight, stopped))
     assert before.keys() == again.keys()
     assert not moved(before, again)
-    losses = [[record["loss"] for record in read_metrics(folder)] for folder in (tmp_path / "straight", out)]
+    losses = [[record["loss"] for record in read_metrics(out)] for out in (straight, stopped)]
     assert losses[0] == losses[1]
-    assert len(losses[0]) == 12
+    assert len(losses[0]) == steps
+
+
+@pytest.mark.parametrize("after", [3, 6, 10])
+def test_stopped_and_resumed_runs_are_equal_to_the_bit(store, tmp_path, after):
+    """In every stage, and with the vectors that are kept."""
+    run = small(store, steps=3, train__evaluate_every="0", model__dropout="0.2", task__queue="8")
+    check_resumed(run, tmp_path, after, 12)
 
 
 def kept(store):
@@ -413,18 +418,7 @@ def test_runs_in_turn_resume_to_the_bit(chapters, tmp_path, after):
     """On both sides of the border of two levels."""
     run = small(chapters, steps=3, train__evaluate_every="0", model__dropout="0.2", task__queue="8")
     run = run.changed({"view.whole_documents": "false"})
-    execute(run, tmp_path / "straight", cpu=True)
-    out = tmp_path / "stopped"
-
-    def interrupt(record):
-        if record["step"] == after:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    _, progress = execute(run, out, cpu=True, report=interrupt)
-    assert after <= progress.step < 15
-    execute(run, out, cpu=True, resume=True)
-    before, again = (load_file(folder / "model.safetensors") for folder in (tmp_path / "straight", out))
-    assert not moved(before, again)
+    check_resumed(run, tmp_path, after, 15)
 
 
 @pytest.mark.parametrize("padding", ["packed", "full"])
