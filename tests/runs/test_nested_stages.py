@@ -356,12 +356,12 @@ def test_levels_learn_in_turn(chapters, tmp_path, whole_documents):
 
     _, progress = execute(run, out, cpu=True, begin=prepared.append, report=keep)
     scopes, task = prepared[0].scopes, prepared[0].task
-    assert [(scope.role, scope.frozen, scope.held) for scope in scopes] == [
-        (Role.LOWEST, 1, 1),
+    assert [(scope.role, scope.first, scope.end) for scope in scopes] == [
+        (Role.LOWEST, 0, 1),
         (Role.ABOVE, 1, 2),
         (Role.ABOVE, 2, 4),
-        (Role.DECODER, 1, 1),
-        (Role.ALL, 1, 4),
+        (Role.DECODER, 0, 1),
+        (Role.ALL, 0, 4),
     ]
     assert len(run.stages) == 4
     assert progress.step == 10
@@ -450,19 +450,28 @@ def test_vectors_from_those_of_the_level_below_are_those_from_texts(chapters, tm
 
 
 def test_a_start_from_paragraphs_reads_their_vectors(chapters, tmp_path):
-    """Which are computed from texts."""
+    """They are computed from texts, with the weights of the start, which stay as they are while chapters learn."""
     run = small(chapters, steps=1, view__whole_documents="false")
     execute(run, tmp_path / "first", cpu=True)
     later = small(chapters, tmp_path / "first", steps=1, task__frozen="paragraph", view__whole_documents="false")
-    prepared, progress = execute(later, tmp_path / "second", cpu=True)
-    assert roles_of(prepared) == [Role.ABOVE, Role.DECODER, Role.ALL]
-    assert prepared.scopes[0] == stages.Scope(Role.ABOVE, 2, 4)
-    assert progress.step == 3
+    stage = later.prepare(tmp_path / "none").stage(0)
+    assert isinstance(stage.collator, DocumentCollator)
+    vectors = stage.collator.vectors
+    assert isinstance(vectors, FrozenVectors)
+    assert (vectors.level, vectors.below) == (1, None)
+    trained = ramify.load(str(tmp_path / "first")).task.backbone
+    expected = FrozenVectors(trained, stage.collator, Store.from_trees(novels(1)), 1)
+    np.testing.assert_allclose(vectors.open(), expected.open(), rtol=1e-5, atol=1e-6)
+    prepared, progress = execute(replace(later, stages=later.stages[:1]), tmp_path / "second", cpu=True)
+    assert prepared.scopes == (stages.Scope(Role.ABOVE, 2, 4),)
+    assert progress.step == 1
+    saved, learned = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "second"))
+    assert {prepared.task.level_of(name) for name in moved(saved, learned)} == {2}
 
 
 def test_scopes():
     def above(frozen, *levels, in_turn=True):
-        return [(scope.frozen, scope.held) for scope in stages.scopes(Role.ABOVE, frozen, levels, in_turn=in_turn)]
+        return [(scope.first, scope.end) for scope in stages.scopes(Role.ABOVE, frozen, levels, in_turn=in_turn)]
 
     book = ("sentence", "paragraph", "chapter", "document")
     assert above(1, *book) == [(1, 2), (2, 4)]

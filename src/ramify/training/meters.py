@@ -36,7 +36,10 @@ LEAST_VECTORS = 16
 """Fewer vectors have no rank: it would be bounded by their number."""
 
 LEAST_UPDATES, LEAST_SHARE = 200, 0.1
-"""The updates and the share of a stage before which nothing is judged."""
+"""The updates and the share of a stage before which nothing is judged, unless the stage is over."""
+
+LEAST_OVERALL = 50
+"""The updates that a whole stage needs to be judged at its end."""
 
 LEAST_GAIN = 0.01
 """A loss that is not below its constant by this share of it has learned next to nothing."""
@@ -139,7 +142,12 @@ def gradients_due(evaluation: int, updates: int, *, is_regular: bool, is_last: b
     Reading takes as long as several updates, so it is done at the regular evaluations 1, 2, 4, 8 …, and at the last one if the
     stage was long enough to be judged.
     """
-    return (is_regular and evaluation.bit_count() == 1) or (is_last and updates >= LEAST_UPDATES)
+    return (is_regular and evaluation.bit_count() == 1) or (is_last and is_judged(updates, 1.0))
+
+
+def is_judged(updates: int, share: float) -> bool:
+    """Whether faults are told from a beginning, after so many updates and this share of a stage."""
+    return share >= LEAST_SHARE and updates >= (LEAST_UPDATES if share < 1.0 else LEAST_OVERALL)
 
 
 def part_of(examples: Numbers) -> Numbers:
@@ -288,7 +296,7 @@ def problems(record: Mapping[str, Any]) -> dict[str, str]:
     A loss that is 0 or that teaches no parameter is not judged. Nothing is judged early in a stage.
     """
     updates = record[UPDATES]
-    if updates < LEAST_UPDATES or record["progress"] < LEAST_SHARE:
+    if not is_judged(updates, record["progress"]):
         return {}
     faults: dict[str, str] = {}
     causes: dict[str, str] = {}

@@ -102,7 +102,7 @@ class PreparedNested(PreparedLanguageModel):
             if self.frozen and scope.role is not Role.ABOVE:
                 self.task.clear_queues()
             if vectors is not None:
-                self._fit_tokens(scope.frozen, vectors.open())
+                self._fit_tokens(scope.first, vectors.open())
             if opened is not None:
                 opened.open()
 
@@ -120,7 +120,7 @@ class PreparedNested(PreparedLanguageModel):
         """The number of units of a stage's batches."""
         if scope.role is not Role.ABOVE or not config.units:
             return config.units
-        wanted = config.units * self.run.view.units_factor ** (scope.frozen - self.frozen)
+        wanted = config.units * self.run.view.units_factor ** (scope.first - self.frozen)
         return fillable(view.trees[~view.apart], wanted, config.units)
 
     def _data(
@@ -138,24 +138,24 @@ class PreparedNested(PreparedLanguageModel):
             padded,
             chunked=bool(config.units) and scope.role is Role.ALL,
             role=scope.role,
-            held=scope.held,
+            depth=scope.end,
         )
         if scope.role is not Role.ABOVE:
             return view, collator, None
         vectors = FrozenVectors(self.task.backbone, collator, self.store, self.frozen - 1)
-        for level in range(self.frozen, scope.frozen):
+        for level in range(self.frozen, scope.first):
             vectors = FrozenVectors(self.task.backbone, collator, self.store, level, below=vectors)
-        return view, replace(collator, given=scope.frozen, vectors=vectors), vectors
+        return view, replace(collator, given=scope.first, vectors=vectors), vectors
 
     def _view(self, levels: Levels, config: TrainConfig, scope: stages.Scope) -> Documents:
         if scope.role in stages.ON_LOWEST:
-            levels = levels.lowest(scope.held)
+            levels = levels.lowest(scope.end)
         return Documents(
             levels,
             self.task.backbone.config.max_children[: len(levels.levels)],
             self.task.input,
             budget=config.budget,
-            whole_documents=self.run.view.whole_documents and scope.held == len(levels.levels),
+            whole_documents=self.run.view.whole_documents and scope.end == len(levels.levels),
             divided=bool(config.units),
         )
 
@@ -167,7 +167,7 @@ class PreparedNested(PreparedLanguageModel):
             skip.fit(torch.from_numpy(vectors).to(self.task.device))
 
     def facts(self) -> dict[str, Any]:
-        everything = stages.Scope(Role.ALL, self.frozen, len(self.levels.levels))
+        everything = stages.Scope(Role.ALL, 0, len(self.levels.levels))
         view = self._view(self.levels, self.run.stages[0], everything)
         levels = {
             level.level.name: {
@@ -183,7 +183,7 @@ class PreparedNested(PreparedLanguageModel):
         parts = [
             {
                 "role": scope.role.name.lower(),
-                "levels": self.levels.names[scope.frozen if scope.role is Role.ABOVE else 0 : scope.held],
+                "levels": self.levels.names[scope.levels],
                 "units": 0 if scope.role in stages.ON_LOWEST else self._units(config, scope, view),
             }
             for config, scope in zip(self.run.stages, self.scopes, strict=True)
