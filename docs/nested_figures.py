@@ -518,9 +518,9 @@ def schedule_table() -> str:
     columns = [
         (
             f"{stage.target_tokens:,}",
-            f"{stage.units * run.view.units_factor ** (scope.first - frozen)} chapters"
-            if scope.role in (Role.ABOVE, Role.ALL)
-            else f"{stage.budget:,} tokens",
+            f"{stage.budget:,} tokens"
+            if scope.role in stages.ON_LOWEST
+            else f"{stage.units * run.view.units_factor ** scope.later(frozen)} chapters",
             f"{stage.optimizer}, β {stage.betas[0]:g} and {stage.betas[1]:g}, weight decay {stage.weight_decay:g}",
             f"{stage.lr:g}, {stage.warmup:.0%} warm-up, then {stage.schedule}",
             ", ".join(f"× {factor:g}" for _, factor in stage.lr_scale) or "–",

@@ -330,7 +330,7 @@ def test_gradients_are_read_at_growing_distance(evaluations, read):
     assert due == read
 
 
-def test_gradients_are_read_at_the_end_of_a_stage_that_is_judged():
+def test_gradients_are_read_at_the_end_of_a_stage_that_is_long_enough():
     assert gradients_due(0, 200, is_regular=False, is_last=True)
     assert gradients_due(3, 200, is_regular=True, is_last=True)
     assert not gradients_due(3, 200, is_regular=True, is_last=False)

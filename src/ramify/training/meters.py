@@ -142,11 +142,11 @@ def gradients_due(evaluation: int, updates: int, *, is_regular: bool, is_last: b
     Reading takes as long as several updates, so it is done at the regular evaluations 1, 2, 4, 8 …, and at the last one if the
     stage was long enough to be judged.
     """
-    return (is_regular and evaluation.bit_count() == 1) or (is_last and is_judged(updates, 1.0))
+    return (is_regular and evaluation.bit_count() == 1) or (is_last and may_warn(updates, 1.0))
 
 
-def is_judged(updates: int, share: float) -> bool:
-    """Whether faults are told from a beginning, after so many updates and this share of a stage."""
+def may_warn(updates: int, share: float) -> bool:
+    """Whether so many updates and this share of a stage are enough to warn of faults."""
     return share >= LEAST_SHARE and updates >= (LEAST_UPDATES if share < 1.0 else LEAST_OVERALL)
 
 
@@ -239,7 +239,7 @@ def _clear(parameters: Iterable[Tensor]) -> None:
 
 def separability(one: Float[Tensor, "row dim"], other: Float[Tensor, "other dim"]) -> float:
     """AUROC of the direction from the mean of the other vectors to the mean of the first, taken from every second vector and
-    measured on the rest: 1/2 if nothing linear tells them apart."""
+    measured on the rest: 1/2 if no direction separates them."""
     one, other = one.double(), other.double()
     direction = one[::2].mean(0) - other[::2].mean(0)
     return auroc((one[1::2] @ direction).cpu().numpy(), (other[1::2] @ direction).cpu().numpy())
@@ -296,7 +296,7 @@ def problems(record: Mapping[str, Any]) -> dict[str, str]:
     A loss that is 0 or that teaches no parameter is not judged. Nothing is judged early in a stage.
     """
     updates = record[UPDATES]
-    if not is_judged(updates, record["progress"]):
+    if not may_warn(updates, record["progress"]):
         return {}
     faults: dict[str, str] = {}
     causes: dict[str, str] = {}
@@ -304,8 +304,8 @@ def problems(record: Mapping[str, Any]) -> dict[str, str]:
         if vector.values[RANK] < LEAST_RANK:
             causes[vector.name] = (
                 f"The vectors of each {vector.name} have effective rank {vector.values[RANK]:.1f} and lie "
-                f"{vector.values[SPREAD]:.0%} of their length from their mean, so they tell little apart: they have collapsed. "
-                "Lower train.lr, lengthen train.warmup, or raise the weight of the losses that need them apart."
+                f"{vector.values[SPREAD]:.0%} of their length from their mean, so they hardly differ: they have collapsed. "
+                "Lower train.lr, lengthen train.warmup, or raise the weight of the losses that need different vectors."
             )
             faults[f"{RANK}_{vector.name}"] = f"After {updates} updates: {causes[vector.name]}"
         elif vector.values.get(QUEUE, 0.0) > SEPARABLE:

@@ -41,6 +41,10 @@ class Scope:
         """The levels that learn, of all levels of a model."""
         return slice(self.first, self.end)
 
+    def later(self, frozen: int) -> int:
+        """The number of stages of `ABOVE` before this one. `frozen`: the number of levels that `task.frozen` freezes."""
+        return self.first - frozen if self.role is Role.ABOVE else 0
+
 
 def roles(frozen: str | None, init: str, number: int) -> tuple[Role, ...]:
     """The role of each of a run's settings of stages. Raises `RamifyError` if there are more settings than roles."""
