@@ -104,7 +104,8 @@ def units(data: Path, out: Path) -> dict[str, Tensor]:
 
     FrozenVectors._write = counted
     settings = {"train.budget": "20", "train.units": "4", "train.evaluate_every": "0", "view.whole_documents": "true"}
-    prepared, progress = execute(RECIPES["agent"](str(data), steps=2, all_tokens=1).changed(SMALL_RUN | settings), out, cpu=True)
+    run = RECIPES["agent"](str(data), steps=2, all_tokens=1).changed(SMALL_RUN | settings)
+    prepared, progress = execute(run, out, cpu=True)
     assert progress.step == 10
     return {name: tensor.clone() for name, tensor in prepared.task.state_dict().items()} | {"written": written}
 

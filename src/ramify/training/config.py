@@ -232,8 +232,9 @@ def check_patterns(config: TrainConfig, names: Sequence[str], learnable: Collect
                 raise RamifyError(f"train.{field}: {pattern!r} is not a regular expression ({error}). Correct it.") from None
             if not matches:
                 raise RamifyError(
-                    f"train.{field}: no parameter matches the pattern {pattern!r}. Correct it, or set train.{field}=[] if it is "
-                    f"the recipe's and its part of the model is left out; parameters have names such as {', '.join(names[:3])}."
+                    f"train.{field}: no parameter matches the pattern {pattern!r}. Correct it, or set train.{field}=[] if it "
+                    "is the recipe's and its part of the model is left out; parameters have names such as "
+                    f"{', '.join(names[:3])}."
                 )
     if not any(learns(config, name) for name in learnable):
         raise RamifyError(f"train.freeze: the patterns {list(config.freeze)} leave no parameter that could learn. Remove one.")

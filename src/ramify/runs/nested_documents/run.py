@@ -230,8 +230,8 @@ class PreparedNested(PreparedLanguageModel):
             return []
         name = self.levels.names[self.frozen - 1]
         return [
-            f"The run ends before the stage in which the decoder of {name}s learns their vectors, so decoded text is worthless. "
-            "Train that stage, too, if text is to be decoded (--decoder-tokens)."
+            f"The run ends before the stage in which the decoder of {name}s learns their vectors, so decoded text is "
+            "worthless. Train that stage, too, if text is to be decoded (--decoder-tokens)."
         ]
 
     @cached_property
