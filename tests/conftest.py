@@ -1,6 +1,7 @@
 """Fixtures for all tests: the published data sets (tests skip where they are absent), and the option `--shapes`."""
 
 import os
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -47,11 +48,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@cache
+def _is_listed(path: Path) -> bool:
+    place = path.relative_to(Path(__file__).parent)
+    return any(place.is_relative_to(each) for each in COMPUTE_TENSORS)
+
+
 def _computes_tensors(item: pytest.Item) -> bool:
     """Whether the test belongs to the part that runs with `--shapes`."""
-    place = item.path.relative_to(Path(__file__).parent)
-    listed = any(place.is_relative_to(each) for each in COMPUTE_TENSORS)
-    return listed and item.get_closest_marker("ill_typed") is None and not any(name in item.name for name in SWEEPS)
+    return _is_listed(item.path) and item.get_closest_marker("ill_typed") is None and not any(name in item.name for name in SWEEPS)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -60,6 +65,12 @@ def pytest_configure(config: pytest.Config) -> None:
         from jaxtyping import install_import_hook
 
         install_import_hook("ramify", "shapes.checked")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Part `tensors` need not import the other files."""
+    left_out = config.getoption("--part") == "tensors" and collection_path.suffix == ".py" and not _is_listed(collection_path)
+    return True if left_out else None
 
 
 def _skip_without_a_device(items: list[pytest.Item]) -> None:
@@ -74,9 +85,11 @@ def _skip_without_a_device(items: list[pytest.Item]) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if part := config.getoption("--part"):
-        chosen = [item for item in items if _computes_tensors(item) == (part == "tensors")]
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
-        items[:] = chosen
+        parts: dict[bool, list[pytest.Item]] = {True: [], False: []}
+        for item in items:
+            parts[_computes_tensors(item)].append(item)
+        config.hook.pytest_deselected(items=parts[part != "tensors"])
+        items[:] = parts[part == "tensors"]
     if config.getoption("--shapes"):
         for item in items:
             if item.get_closest_marker("ill_typed"):
