@@ -9,8 +9,9 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test check gpu docs clean
 
+# A shorter demo: make demo DEMO="--steps 20 --draws 1"
 demo: $(VENV)/.core
-	$(VENV)/bin/ramify demo --out runs/demo
+	$(VENV)/bin/ramify demo --out runs/demo $(DEMO)
 
 # A file of tests stays with one process: what it sets up is set up once.
 PYTEST := $(VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
