@@ -303,10 +303,10 @@ def large(store):
     return ["train", "tree-mlm", "--data", store.path, "--steps", STEPS, *changes]
 
 
-def test_killed_run_resumes_to_the_same_bits(start, run_separately, large, tmp_path):
+def test_killed_run_resumes_to_the_same_bits(start, ramify, large, tmp_path):
     """Killed between two checkpoints, resumed, asked to stop, and resumed again."""
     straight, killed = tmp_path / "straight", tmp_path / "killed"
-    status, _, err = run_separately(*large, "--out", straight)
+    status, _, err = ramify(*large, "--out", straight)
     assert status == 0, err
     for number, step, ended in ((signal.SIGKILL, 4, -signal.SIGKILL), (signal.SIGTERM, 7, 130)):
         process = start(*large, "--out", killed, "--resume")
@@ -319,7 +319,7 @@ def test_killed_run_resumes_to_the_same_bits(start, run_separately, large, tmp_p
         assert step <= len(read_metrics(killed)) < STEPS
         assert not (killed / "config.json").exists()
     assert "continue with the same command and --resume" in err
-    status, _, err = run_separately(*large, "--out", killed, "--resume")
+    status, _, err = ramify(*large, "--out", killed, "--resume")
     assert status == 0, err
     assert equal(killed / "model.safetensors", straight / "model.safetensors")
     assert equal(killed / "best.safetensors", straight / "best.safetensors")
