@@ -56,7 +56,8 @@ def _is_listed(path: Path) -> bool:
 
 def _computes_tensors(item: pytest.Item) -> bool:
     """Whether the test belongs to the part that runs with `--shapes`."""
-    return _is_listed(item.path) and item.get_closest_marker("ill_typed") is None and not any(name in item.name for name in SWEEPS)
+    is_listed = _is_listed(item.path)
+    return is_listed and item.get_closest_marker("ill_typed") is None and not any(name in item.name for name in SWEEPS)
 
 
 def pytest_configure(config: pytest.Config) -> None:
