@@ -38,6 +38,19 @@ SWEEPS = (
 )
 """Parts of names of tests that compare values over many sizes, whose shapes other tests check: they run without `--shapes`."""
 
+LONGEST = (
+    "test_readme.py",
+    "readers/test_chat_log.py",
+    "runs/test_nested_stages.py",
+    "recipes/test_recipes.py",
+    "training/test_trainer.py",
+    "distributed/test_two_ranks.py",
+    "disentangle/test_streaming.py",
+    "cli/test_training.py",
+    "cli/test_demo.py",
+)
+"""Files with the most work. They come first: one that came last would leave the other process without work."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shapes", action="store_true", help="check every array's shape and type as signatures state them")
@@ -96,9 +109,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker("ill_typed"):
                 item.add_marker(pytest.mark.skip(reason="--shapes refuses the call before we can"))
     _skip_without_a_device([item for item in items if item.get_closest_marker("cuda")])
-    # A file with minutes of work that came last would leave the other process without work.
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    root = Path(__file__).parent
+    rank = {root / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
 
 
 @pytest.fixture(scope="session")
