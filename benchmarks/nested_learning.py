@@ -48,7 +48,7 @@ QUERIES = 2_500
 LEAST_CHILDREN = 3
 """Only children of rows with at least so many are looked for: a single sibling is no context."""
 
-ABOVE, REFIT, THAWED = 6_000_000, 500_000, 1_000_000
+ABOVE, REFIT, THAWED = 6_000_000, 500_000, 300_000
 """Tokens of each level above sentences, of the sentences' decoder, and of the last run, in which all levels learn."""
 
 WITHOUT = {
@@ -109,7 +109,7 @@ def items() -> list[Item]:
         plan_.append(Item(f"A-without-{name}", f"{short} {changed}", 0.12, scores=dev))
     thawed = "agent --data DATA/books --init OUT/A-learn-0 --set task.frozen=null --set task.above=together"
     thawed += f" --set train.lr=5e-4 --above-tokens {THAWED} --decoder-tokens 0 --all-tokens 0"
-    plan_.append(Item("A-thawed", thawed, 0.4, scores={"test": measures}))
+    plan_.append(Item("A-thawed", thawed, 0.15, scores=dev))
     return plan_
 
 
@@ -325,12 +325,12 @@ def _command(name: str, label: str) -> str:
 
 
 def add_levels(figures: Figures, out: Path) -> None:
-    """All figures of each level, with the seeds pooled, and of the thawed model."""
-    for names, table_ in (([f"A-learn-{seed}" for seed in SEEDS], "nested-learn"), (["A-thawed"], "nested-thawed")):
-        seeds = Seeds.finished(out, names)
-        for level in CHILD if len(seeds) else ():
-            for line in lines(seeds, level):
-                add_line(figures, f"{table_}-{level}", level, line, _command(names[0], "test"), range(len(seeds)))
+    """All figures of each level, with the seeds pooled."""
+    names = [f"A-learn-{seed}" for seed in SEEDS]
+    seeds = Seeds.finished(out, names)
+    for level in CHILD if len(seeds) else ():
+        for line in lines(seeds, level):
+            add_line(figures, f"nested-learn-{level}", level, line, _command(names[0], "test"), range(len(seeds)))
 
 
 def add_line(figures: Figures, table_: str, level: str, line: Line, command: str, seeds: Sequence[int]) -> None:
@@ -360,11 +360,13 @@ fifth."""
 
 
 def add_ablation(figures: Figures, out: Path) -> None:
-    """The measures of each run that leaves an option out on dev, below the mean and the spread of the runs with all of them."""
+    """The measures on dev of each run that leaves an option out, and of the one in which all levels learn at last, below the
+    mean and the spread of the runs with all options."""
     base = Seeds.finished(out, [f"A-6M-{seed}" for seed in SEEDS], "dev")
     runs = [("all options", base, "A-6M-0")]
     for name in WITHOUT:
         runs.append((f"without {name}", Seeds.finished(out, [f"A-without-{name}"], "dev"), f"A-without-{name}"))
+    runs.append(("then all levels together", Seeds.finished(out, ["A-thawed"], "dev"), "A-thawed"))
     for row, seeds, first in runs:
         for column, (level, name) in ABLATED.items():
             values = [shown_value(column, measure) for measure in seeds.values(level, name)]

@@ -518,9 +518,9 @@ def schedule_table() -> str:
     columns = [
         (
             f"{stage.target_tokens:,}",
-            f"{stage.units * run.view.units_factor ** (scope.frozen - frozen)} chapters"
-            if scope.role in (Role.ABOVE, Role.ALL)
-            else f"{stage.budget:,} tokens",
+            f"{stage.budget:,} tokens"
+            if scope.role in stages.ON_LOWEST
+            else f"{stage.units * run.view.units_factor ** scope.later(frozen)} chapters",
             f"{stage.optimizer}, β {stage.betas[0]:g} and {stage.betas[1]:g}, weight decay {stage.weight_decay:g}",
             f"{stage.lr:g}, {stage.warmup:.0%} warm-up, then {stage.schedule}",
             ", ".join(f"× {factor:g}" for _, factor in stage.lr_scale) or "–",
@@ -530,7 +530,7 @@ def schedule_table() -> str:
     ]
     names = ("tokens", "batch", "optimizer", "learning rate", "the same, for the tokens' table", "gradient clip")
     lines = list(zip(names, *columns, strict=True))
-    heads = [f"`{scope.role.name}`" + (f": {levels[scope.frozen]}s" if scope.role is Role.ABOVE else "") for _, scope in scopes]
+    heads = [f"`{scope.role.name}`" + (f": {levels[scope.first]}s" if scope.role is Role.ABOVE else "") for _, scope in scopes]
     return table(("stage", *heads), lines).replace(":-:", "---")
 
 

@@ -90,7 +90,7 @@ def staged(out: Path) -> dict[str, Tensor]:
 
 
 def units(data: Path, out: Path) -> dict[str, Tensor]:
-    """The weights after all stages of a run on batches of units, one of which reads kept vectors, and the number of files of
+    """The weights after all stages of a run on batches of units, two of which read kept vectors, and the number of files of
     vectors that this rank has written."""
     written = torch.zeros((), dtype=torch.int64)
     write = FrozenVectors._write
@@ -101,8 +101,9 @@ def units(data: Path, out: Path) -> dict[str, Tensor]:
 
     FrozenVectors._write = counted
     settings = {"train.budget": "20", "train.units": "4", "train.evaluate_every": "0", "view.whole_documents": "true"}
-    prepared, progress = execute(RECIPES["agent"](str(data), steps=2).changed(SMALL_RUN | settings), out, cpu=True)
-    assert progress.step == 8
+    run = RECIPES["agent"](str(data), steps=2, all_tokens=1).changed(SMALL_RUN | settings)
+    prepared, progress = execute(run, out, cpu=True)
+    assert progress.step == 10
     return {name: tensor.clone() for name, tensor in prepared.task.state_dict().items()} | {"written": written}
 
 

@@ -7,7 +7,7 @@ from ranks import on_two_ranks
 from safetensors.torch import load_file
 
 from fixtures import built
-from fixtures.nested import books, losses, read, task
+from fixtures.nested import losses, novels, read, task
 from ramify.batching.samplers import TokenBudget
 from ramify.tasks.base import MAIN
 
@@ -15,7 +15,7 @@ from ramify.tasks.base import MAIN
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("agent")
-    built(books(16), folder / "data", split=(0.7, 0.2, 0.1))
+    built(novels(16), folder / "data", split=(0.7, 0.2, 0.1))
     on_two_ranks(folder, agent_ranks.main, folder)
     return [load_file(folder / f"rank-{rank}.safetensors") for rank in (0, 1)]
 
@@ -52,8 +52,8 @@ def test_killed_run_resumes_to_the_same_bits_on_two_ranks(ranks, upper):
 
 
 def test_one_rank_writes_the_vectors_that_both_read(ranks):
-    # Those of train and of dev.
-    assert [int(part(own, "units")["written"]) for own in ranks] == [2, 0]
+    # Those of sentences and of paragraphs, of train and of dev.
+    assert [int(part(own, "units")["written"]) for own in ranks] == [4, 0]
 
 
 @pytest.mark.parametrize("kind", ["straight.detached", "straight.two_phase", "staged", "units"])

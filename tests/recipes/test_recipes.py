@@ -119,7 +119,7 @@ def test_two_steps_on_books(tmp_path, recipe):
 def test_two_steps_of_each_stage_of_agent(tmp_path):
     store = built(books(20), tmp_path / "data", split=(0.6, 0.3, 0.1))
     settings = {"train.log_every": "1", "train.budget": "60", "tokenizer.vocab_size": "90"}
-    run = RECIPES["agent"](str(store.path), steps=2).changed(settings)
+    run = RECIPES["agent"](str(store.path), steps=2, all_tokens=1).changed(settings)
     assert tuple(stage.units for stage in run.stages) == (0, 4, 0, 4)
     prepared, progress = execute(run, tmp_path / "run", cpu=True)
     assert progress.step == 8
@@ -134,7 +134,8 @@ def test_stages_of_agent_last_as_many_tokens_as_asked():
     asked = {"lowest_tokens": 1, "above_tokens": 2, "decoder_tokens": 3}
     assert tokens(**asked, all_tokens=4) == [1, 2, 3, 4]
     assert tokens(**asked, all_tokens=0) == [1, 2, 3]
-    assert [stage.steps for stage in RECIPES["agent"]("somewhere", steps=7).stages] == [7] * 4
+    assert [stage.steps for stage in RECIPES["agent"]("somewhere", steps=7).stages] == [7] * 3
+    assert [stage.steps for stage in RECIPES["agent"]("somewhere", steps=7, all_tokens=1).stages] == [7] * 4
     (joint,) = RECIPES["agent"]("somewhere", joint=True).stages
     assert (joint.steps, joint.target_tokens, joint.units) == (2000, 0, 0)
     with pytest.raises(RamifyError, match=r"--target-tokens 5 is for --joint\. Set --above-tokens"):
@@ -145,9 +146,13 @@ def test_stages_of_agent_last_as_many_tokens_as_asked():
     ("given", "message"),
     [
         (dict.fromkeys(("lowest_tokens", "above_tokens", "decoder_tokens", "all_tokens"), 0), "--lowest-tokens 0 leaves out"),
+        (
+            {"lowest_tokens": 5, "init": "there"},
+            "--lowest-tokens 5 is for the stage of sentences, which --init replaces. Leave",
+        ),
         ({"lowest_tokens": 0}, "--lowest-tokens 0 leaves out the sentences, whose vectors all later stages read. Set it above"),
         ({"above_tokens": 0, "decoder_tokens": 0, "all_tokens": 0}, "--above-tokens 0 leaves out the levels above"),
-        ({"decoder_tokens": 0}, "--decoder-tokens 0 leaves out the stage before that of --all-tokens 1000000"),
+        ({"decoder_tokens": 0, "all_tokens": 9}, "--decoder-tokens 0 leaves out the stage before that of --all-tokens 9"),
         ({"all_tokens": -5}, "--all-tokens -5 is below 0"),
         ({"joint": True, "above_tokens": 5}, "--above-tokens 5 is for training in stages, and --joint has a single one."),
     ],

@@ -58,7 +58,8 @@ def small(store, init="", *, steps=2, **settings):
     given = {**SMALL, **{key.replace("__", "."): value for key, value in settings.items()}}
     if init:
         given = {key: value for key, value in given.items() if not key.startswith(("model.", "tokenizer."))}
-    return RECIPES["agent"](str(store.path), init=str(init) if init else "", steps=steps).changed(given)
+    run = RECIPES["agent"](str(store.path), init=str(init) if init else "", steps=steps, all_tokens=1)
+    return run.changed(given)
 
 
 def moved(before, after):
@@ -83,9 +84,9 @@ def test_each_stage_teaches_its_part(store, tmp_path):
         nonzero = {name for name in names if record.get(name)}
         expected = (of_tokens, names - of_tokens, {"reconstruction_sentence", "length_sentence"}, names)[stage]
         assert nonzero <= expected
-        assert nonzero or stage == 1
+        assert nonzero
     assert all(np.isfinite(record["loss"]) for record in metrics)
-    assert any(record["mlm_sentence"] for record in metrics[2:4])
+    assert all(first["targets"] < second["targets"] for first, second in pairwise(metrics))
     model = ramify.load(out)
     assert model.task.config.frozen == "sentence"
     assert model.backbone.encoder(0).token_skip.is_fitted
@@ -365,12 +366,12 @@ def test_levels_learn_in_turn(chapters, tmp_path, whole_documents):
 
     _, progress = execute(run, out, cpu=True, begin=prepared.append, report=keep)
     scopes, task = prepared[0].scopes, prepared[0].task
-    assert [(scope.role, scope.frozen, scope.held) for scope in scopes] == [
-        (Role.LOWEST, 1, 1),
+    assert [(scope.role, scope.first, scope.end) for scope in scopes] == [
+        (Role.LOWEST, 0, 1),
         (Role.ABOVE, 1, 2),
         (Role.ABOVE, 2, 4),
-        (Role.DECODER, 1, 1),
-        (Role.ALL, 1, 4),
+        (Role.DECODER, 0, 1),
+        (Role.ALL, 0, 4),
     ]
     assert len(run.stages) == 4
     assert progress.step == 10
@@ -413,8 +414,9 @@ def test_paragraphs_in_turn_equal_those_that_learn_without_the_losses_of_chapter
 
 @pytest.mark.parametrize(("factor", "chapters_"), [("1", 2), ("2", 4), ("100", 20)])
 def test_batches_of_higher_levels_hold_more_units(chapters, tmp_path, factor, chapters_):
-    """As many as the data can fill."""
+    """As many as the data can fill. Stages of sentences have none, as in the recipe."""
     run = small(chapters, train__units="2", view__units_factor=factor)
+    run = run.changed({"stages.0.units": "0", "stages.2.units": "0"})
     prepared = run.prepare(tmp_path)
     numbers = [prepared.stage(number).config.units for number in range(len(prepared.scopes))]
     assert numbers == [0, 2, chapters_, 0, 2]
@@ -459,19 +461,28 @@ def test_vectors_from_those_of_the_level_below_are_those_from_texts(chapters, tm
 
 
 def test_a_start_from_paragraphs_reads_their_vectors(chapters, tmp_path):
-    """Which are computed from texts."""
+    """They are computed from texts, with the weights of the start, which stay as they are while chapters learn."""
     run = small(chapters, steps=1, view__whole_documents="false")
     execute(run, tmp_path / "first", cpu=True)
     later = small(chapters, tmp_path / "first", steps=1, task__frozen="paragraph", view__whole_documents="false")
-    prepared, progress = execute(later, tmp_path / "second", cpu=True)
-    assert roles_of(prepared) == [Role.ABOVE, Role.DECODER, Role.ALL]
-    assert prepared.scopes[0] == stages.Scope(Role.ABOVE, 2, 4)
-    assert progress.step == 3
+    stage = later.prepare(tmp_path / "none").stage(0)
+    assert isinstance(stage.collator, DocumentCollator)
+    vectors = stage.collator.vectors
+    assert isinstance(vectors, FrozenVectors)
+    assert (vectors.level, vectors.below) == (1, None)
+    trained = ramify.load(str(tmp_path / "first")).task.backbone
+    expected = FrozenVectors(trained, stage.collator, Store.from_trees(novels(1)), 1)
+    np.testing.assert_allclose(vectors.open(), expected.open(), rtol=1e-5, atol=1e-6)
+    prepared, progress = execute(replace(later, stages=later.stages[:1]), tmp_path / "second", cpu=True)
+    assert prepared.scopes == (stages.Scope(Role.ABOVE, 2, 4),)
+    assert progress.step == 1
+    saved, learned = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "second"))
+    assert {prepared.task.level_of(name) for name in moved(saved, learned)} == {2}
 
 
 def test_scopes():
     def above(frozen, *levels, in_turn=True):
-        return [(scope.frozen, scope.held) for scope in stages.scopes(Role.ABOVE, frozen, levels, in_turn=in_turn)]
+        return [(scope.first, scope.end) for scope in stages.scopes(Role.ABOVE, frozen, levels, in_turn=in_turn)]
 
     book = ("sentence", "paragraph", "chapter", "document")
     assert above(1, *book) == [(1, 2), (2, 4)]
@@ -504,12 +515,38 @@ def test_levels_that_cannot_be_frozen(frozen, init_levels, message):
     ("settings", "message"),
     [
         ({"task.frozen": "none"}, r"task\.above=in_turn .* task\.frozen=none freezes none\. Set task\.frozen, or task\.above"),
-        ({"task.schedule": "staged"}, r"task\.schedule=staged lets .* Set task\.schedule=joint, or task\.above=together"),
+        ({"task.schedule": "staged"}, r"task\.schedule=staged lets .* Set task\.schedule=joint, or task\.frozen=none"),
+        ({"task.schedule": "staged", "task.above": "together"}, r"task\.schedule=staged lets .* but task\.frozen=sentence"),
+        ({"task.above": "together", "view.units_factor": "2"}, r"view\.units_factor=2 enlarges .* Set task\.above=in_turn"),
+        ({"train.units": "0", "view.units_factor": "2"}, r"view\.units_factor=2 enlarges .* and train\.units, or leave it out"),
     ],
 )
-def test_levels_in_turn_need_a_frozen_one_and_no_schedule(settings, message):
+def test_levels_in_turn_need_a_frozen_one_no_schedule_and_units(settings, message):
     with pytest.raises(RamifyError, match=message):
         RECIPES["agent"]("somewhere").changed(settings)
+
+
+def test_a_run_without_the_stage_of_the_decoder_warns(store, tmp_path, sentences):
+    def warned(number):
+        run = small(store, sentences, steps=1)
+        prepared = replace(run, stages=run.stages[:number]).prepare(tmp_path)
+        return [text for text in prepared.warnings([]) if "decoder of sentences" in text]
+
+    (text,) = warned(1)
+    assert "before the stage in which the decoder of sentences learns their vectors" in text
+    assert not warned(2)
+
+
+def test_no_level_is_added_above_a_collection(store, tmp_path):
+    settings = {"task__frozen": "null", "task__above": "together", "task__top": "collection", "model__token_skip": "false"}
+    run = small(store, steps=1, **settings, train__lr_scale="[]", train__undecayed="[]")
+    sizes = {"dims": "[8,12,16]", "max_children": "[6,4]", "encoder_cells": "[1,1]", "decoder_cells": "[1,1]"}
+    sizes |= {"levels": '["sentence","paragraph"]'}
+    lower = run.changed({f"model.{name}": size for name, size in sizes.items()})
+    execute(replace(lower, stages=lower.stages[:1]), tmp_path / "lower", cpu=True)
+    message = r"reads as a collection \(task\.top=collection\), so it cannot start a model with more levels"
+    with pytest.raises(RamifyError, match=message):
+        run.changed({"init": str(tmp_path / "lower")}).prepare(tmp_path / "none")
 
 
 def test_a_start_from_other_levels_is_refused(store, sentences):

@@ -50,7 +50,6 @@ from ramify.registry import TASKS
 from ramify.tasks.base import MAIN
 from ramify.tasks.constants import Bernoulli, Frequencies, NoConstant, Several, SquaredError
 from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
-from ramify.training import meters
 from ramify.training.config import TrainConfig
 from ramify.training.meters import (
     MeterSums,
@@ -318,7 +317,7 @@ def test_gradient_norms_are_those_of_each_loss_alone(case):
 
 @pytest.mark.parametrize(
     ("evaluations", "read"),
-    [([50, 100, 150, 200, 250, 300, 350, 400], [50, 100, 200, 400]), ([50, 100, 150, 190], [50, 100]), ([150, 199], [150])],
+    [([50, 100, 150, 200, 250, 300, 350, 400], [50, 100, 200, 400]), ([50, 100, 150, 190], [50, 100, 190]), ([20, 49], [20])],
 )
 def test_gradients_are_read_at_growing_distance(evaluations, read):
     # The last evaluation of the last two is at the end of a stage alone.
@@ -331,7 +330,7 @@ def test_gradients_are_read_at_growing_distance(evaluations, read):
     assert due == read
 
 
-def test_gradients_are_read_at_the_end_of_a_stage_that_is_judged():
+def test_gradients_are_read_at_the_end_of_a_stage_that_is_long_enough():
     assert gradients_due(0, 200, is_regular=False, is_last=True)
     assert gradients_due(3, 200, is_regular=True, is_last=True)
     assert not gradients_due(3, 200, is_regular=True, is_last=False)
@@ -448,6 +447,8 @@ LEARNS = {
         ({"gradient_b": 0.001}, {"gradient_b"}),
         ({"gradient_b": 0.001, "value_b": 0.0}, set()),
         ({"value_a": 3.1, "stage_updates": 199}, set()),
+        ({"value_a": 3.1, "stage_updates": 199, "progress": 1.0}, {"constant_a"}),
+        ({"value_a": 3.1, "stage_updates": 49, "progress": 1.0}, set()),
         ({"value_a": 3.1, "progress": 0.09}, set()),
     ],
     ids=str,
@@ -478,8 +479,8 @@ def test_warnings_name_loss_constant_cause_and_remedy():
 
 
 @pytest.mark.parametrize("collapsed", [True, False])
-def test_warnings_of_runs(tmp_path, capfd, monkeypatch, collapsed):
-    monkeypatch.setattr(meters, "LEAST_UPDATES", 30)
+def test_warnings_of_runs(tmp_path, capfd, collapsed):
+    """Also of a short one, at its end."""
     texts = Texts(32, 1, 6)
     # Texts of one letter each can be learned.
     texts.letters[:] = texts.letters[:, :1]

@@ -206,7 +206,7 @@ class DocumentCollator:
     chunked: bool = False
     """Whether the lowest level is encoded in parts of at most `budget` tokens, with losses of their own."""
     role: Role = Role.ALL
-    held: int | None = None
+    depth: int | None = None
     """The number of the lowest levels that a batch holds; None: all."""
     given: int = 0
     """The number of the lowest levels that are not encoded."""
@@ -239,7 +239,7 @@ class DocumentCollator:
         below = [units]
         for level in reversed(self.rows.levels[1 : self.unit + 1]):
             below.append(ranges(level.spans[below[-1]], level.spans[below[-1] + 1]))
-        numbers = (below[::-1] + ([documents] if len(documents) else []))[: self.held]
+        numbers = (below[::-1] + ([documents] if len(documents) else []))[: self.depth]
         num_tokens = int(self.held_tokens[units].sum())
         levels: list[LevelBatch] = []
         parts: tuple[DocumentBatch, ...] = ()

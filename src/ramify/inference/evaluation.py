@@ -119,11 +119,13 @@ def batches(view: Discussions, collator: Collator, tokens: int) -> Iterator[Any]
         yield collator([view.example(int(number)) for number in numbers])
 
 
-def masked_targets(task: MaskedLM, view: Discussions, collator: Collator, tokens: int = 16_384) -> Iterator[Batch]:
-    """Batches of all examples of a view with their first draw of masks."""
+def masked_targets(
+    task: MaskedLM, view: Discussions, collator: Collator, tokens: int = 16_384, *, mask_rate: float | None = None
+) -> Iterator[Batch]:
+    """Batches of all examples of a view with their first draw of masks. `mask_rate`: None for that of the task."""
     for batch in batches(view, collator, tokens):
         seeds = counter_rng.random_bits(_seeds(view.forest, batch), 0)
-        yield task.mask(batch.to(task.device), seeds.to(task.device))
+        yield task.mask(batch.to(task.device), seeds.to(task.device), mask_rate)
 
 
 def _seeds(forest: Forest, batch: Batch) -> Int[Tensor, " target"]:

@@ -23,12 +23,14 @@ LowestTokens = Annotated[int, "Tokens of the first stage: sentences alone. --ini
 AboveTokens = Annotated[
     int, "Tokens of the stage of each level above sentences, on vectors of the level below that are computed once."
 ]
-DecoderTokens = Annotated[int, "Tokens of the stage of the sentences' decoder (0: leave it out, with the last stage)."]
-AllTokens = Annotated[int, "Tokens of the last stage, in which all levels learn (0: leave it out)."]
+DecoderTokens = Annotated[
+    int, "Tokens of the stage of the sentences' decoder (0: leave it out, with the last stage; no text can be decoded then)."
+]
+AllTokens = Annotated[int, "Tokens of a last stage, in which all levels learn from texts (0: leave it out)."]
 
 JOINT_STEPS = 2000
-LOWEST, ABOVE, DECODER, ALL = 4_000_000, 12_000_000, 1_000_000, 1_000_000
-"""Tokens of the stages by default."""
+LOWEST, ABOVE, DECODER, ALL = 4_000_000, 12_000_000, 1_000_000, 0
+"""Tokens of the stages by default. On dev novels, levels that learned in turn gained nothing from learning together at last."""
 
 
 def agent(
@@ -49,10 +51,10 @@ def agent(
 
     The data set holds documents, such as `ramify data build --format book` makes. The model has all levels of the data.
     Sentences are trained first, then each level above in a stage of its own, on vectors of the level below that are computed
-    once, then the sentences' decoder on the vectors that these levels read, and at last all levels. --set task.above=together
-    trains the levels above in one stage. Examples are chapters, so the vectors of documents do not learn;
-    --set view.whole_documents=true adds documents to the last of these stages. A million tokens of a level above take about two
-    CPU minutes, and of the other stages ten to forty.
+    once, then the sentences' decoder on the vectors that these levels read. With --all-tokens, all levels learn together at
+    last, which has not helped so far (docs/nested_documents.md). --set task.above=together trains the levels above in one
+    stage. Examples are chapters, so the vectors of documents do not learn; --set view.whole_documents=true adds documents to
+    the last of these stages. Stages of levels above read tokens many times as fast as the others.
 
     Example: ramify train agent --data data/books --init runs/sentences --out runs/agent
     """
@@ -110,6 +112,11 @@ def _check_stages(
     for option, value in tokens.items():
         if value < 0:
             raise RamifyError(f"{option} {value} is below 0. Set a number of tokens.")
+    lowest, default = stage_tokens["--lowest-tokens"]
+    if starts_trained and lowest != default:
+        raise RamifyError(
+            f"--lowest-tokens {lowest} is for the stage of sentences, which --init replaces. Leave one of the two out."
+        )
     if not tokens["--lowest-tokens"] and not starts_trained:
         raise RamifyError(
             "--lowest-tokens 0 leaves out the sentences, whose vectors all later stages read. Set it above 0, or start from "

@@ -232,7 +232,8 @@ def check_patterns(config: TrainConfig, names: Sequence[str], learnable: Collect
                 raise RamifyError(f"train.{field}: {pattern!r} is not a regular expression ({error}). Correct it.") from None
             if not matches:
                 raise RamifyError(
-                    f"train.{field}: no parameter matches the pattern {pattern!r}. Correct it; parameters have names such as "
+                    f"train.{field}: no parameter matches the pattern {pattern!r}. Correct it, or set train.{field}=[] if it "
+                    "is the recipe's and its part of the model is left out; parameters have names such as "
                     f"{', '.join(names[:3])}."
                 )
     if not any(learns(config, name) for name in learnable):

@@ -36,7 +36,10 @@ LEAST_VECTORS = 16
 """Fewer vectors have no rank: it would be bounded by their number."""
 
 LEAST_UPDATES, LEAST_SHARE = 200, 0.1
-"""The updates and the share of a stage before which nothing is judged."""
+"""The updates and the share of a stage before which nothing is judged, unless the stage is over."""
+
+LEAST_OVERALL = 50
+"""The updates that a whole stage needs to be judged at its end."""
 
 LEAST_GAIN = 0.01
 """A loss that is not below its constant by this share of it has learned next to nothing."""
@@ -139,7 +142,12 @@ def gradients_due(evaluation: int, updates: int, *, is_regular: bool, is_last: b
     Reading takes as long as several updates, so it is done at the regular evaluations 1, 2, 4, 8 …, and at the last one if the
     stage was long enough to be judged.
     """
-    return (is_regular and evaluation.bit_count() == 1) or (is_last and updates >= LEAST_UPDATES)
+    return (is_regular and evaluation.bit_count() == 1) or (is_last and may_warn(updates, 1.0))
+
+
+def may_warn(updates: int, share: float) -> bool:
+    """Whether so many updates and this share of a stage are enough to warn of faults."""
+    return share >= LEAST_SHARE and updates >= (LEAST_UPDATES if share < 1.0 else LEAST_OVERALL)
 
 
 def part_of(examples: Numbers) -> Numbers:
@@ -231,7 +239,7 @@ def _clear(parameters: Iterable[Tensor]) -> None:
 
 def separability(one: Float[Tensor, "row dim"], other: Float[Tensor, "other dim"]) -> float:
     """AUROC of the direction from the mean of the other vectors to the mean of the first, taken from every second vector and
-    measured on the rest: 1/2 if nothing linear tells them apart."""
+    measured on the rest: 1/2 if no direction separates them."""
     one, other = one.double(), other.double()
     direction = one[::2].mean(0) - other[::2].mean(0)
     return auroc((one[1::2] @ direction).cpu().numpy(), (other[1::2] @ direction).cpu().numpy())
@@ -288,7 +296,7 @@ def problems(record: Mapping[str, Any]) -> dict[str, str]:
     A loss that is 0 or that teaches no parameter is not judged. Nothing is judged early in a stage.
     """
     updates = record[UPDATES]
-    if updates < LEAST_UPDATES or record["progress"] < LEAST_SHARE:
+    if not may_warn(updates, record["progress"]):
         return {}
     faults: dict[str, str] = {}
     causes: dict[str, str] = {}
@@ -296,8 +304,8 @@ def problems(record: Mapping[str, Any]) -> dict[str, str]:
         if vector.values[RANK] < LEAST_RANK:
             causes[vector.name] = (
                 f"The vectors of each {vector.name} have effective rank {vector.values[RANK]:.1f} and lie "
-                f"{vector.values[SPREAD]:.0%} of their length from their mean, so they tell little apart: they have collapsed. "
-                "Lower train.lr, lengthen train.warmup, or raise the weight of the losses that need them apart."
+                f"{vector.values[SPREAD]:.0%} of their length from their mean, so they hardly differ: they have collapsed. "
+                "Lower train.lr, lengthen train.warmup, or raise the weight of the losses that need different vectors."
             )
             faults[f"{RANK}_{vector.name}"] = f"After {updates} updates: {causes[vector.name]}"
         elif vector.values.get(QUEUE, 0.0) > SEPARABLE:

@@ -115,7 +115,7 @@ class PreparedDiscussions(PreparedLanguageModel):
                 for name, view in views.items()
             }
             record = {name: context_scores.summary()["loss"] for name, context_scores in measured.items()}
-            record |= read_meters(task, masked_targets(task, *few))
+            record |= read_meters(task, masked_targets(task, *few, mask_rate=config.mask_rate or None))
             spread = context_spread(task, *views["dev_loss"])
             return record if spread is None else record | {"context_spread": spread}
 

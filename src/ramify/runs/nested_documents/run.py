@@ -89,8 +89,6 @@ class PreparedNested(PreparedLanguageModel):
 
     def stage(self, number: int) -> Stage[Documents]:
         scope, config = self.scopes[number], self.run.stages[number]
-        if scope.role in stages.ON_LOWEST:
-            config = replace(config, units=0)
         freeze = (*config.freeze, *stages.frozen_parameters(self.task, scope))
         config = replace(config, freeze=freeze)
         view, collator, vectors = self._data(self.levels, config, scope)
@@ -102,7 +100,7 @@ class PreparedNested(PreparedLanguageModel):
             if self.frozen and scope.role is not Role.ABOVE:
                 self.task.clear_queues()
             if vectors is not None:
-                self._fit_tokens(scope.frozen, vectors.open())
+                self._fit_tokens(scope.first, vectors.open())
             if opened is not None:
                 opened.open()
 
@@ -118,10 +116,11 @@ class PreparedNested(PreparedLanguageModel):
 
     def _units(self, config: TrainConfig, scope: stages.Scope, view: Documents) -> int:
         """The number of units of a stage's batches."""
-        if scope.role is not Role.ABOVE or not config.units:
-            return config.units
-        wanted = config.units * self.run.view.units_factor ** (scope.frozen - self.frozen)
-        return fillable(view.trees[~view.apart], wanted, config.units)
+        if scope.role in stages.ON_LOWEST:
+            return 0
+        later = scope.later(self.frozen)
+        wanted = config.units * self.run.view.units_factor**later
+        return fillable(view.trees[~view.apart], wanted, config.units) if later else config.units
 
     def _data(
         self, levels: Levels, config: TrainConfig, scope: stages.Scope
@@ -138,25 +137,25 @@ class PreparedNested(PreparedLanguageModel):
             padded,
             chunked=bool(config.units) and scope.role is Role.ALL,
             role=scope.role,
-            held=scope.held,
+            depth=scope.end,
         )
         if scope.role is not Role.ABOVE:
             return view, collator, None
         vectors = FrozenVectors(self.task.backbone, collator, self.store, self.frozen - 1)
-        for level in range(self.frozen, scope.frozen):
+        for level in range(self.frozen, scope.first):
             vectors = FrozenVectors(self.task.backbone, collator, self.store, level, below=vectors)
-        return view, replace(collator, given=scope.frozen, vectors=vectors), vectors
+        return view, replace(collator, given=scope.first, vectors=vectors), vectors
 
     def _view(self, levels: Levels, config: TrainConfig, scope: stages.Scope) -> Documents:
         if scope.role in stages.ON_LOWEST:
-            levels = levels.lowest(scope.held)
+            levels = levels.lowest(scope.end)
         return Documents(
             levels,
             self.task.backbone.config.max_children[: len(levels.levels)],
             self.task.input,
             budget=config.budget,
-            whole_documents=self.run.view.whole_documents and scope.held == len(levels.levels),
-            divided=bool(config.units),
+            whole_documents=self.run.view.whole_documents and scope.end == len(levels.levels),
+            divided=bool(config.units) and scope.role not in stages.ON_LOWEST,
         )
 
     def _fit_tokens(self, frozen: int, vectors: CachedVectors) -> None:
@@ -167,7 +166,7 @@ class PreparedNested(PreparedLanguageModel):
             skip.fit(torch.from_numpy(vectors).to(self.task.device))
 
     def facts(self) -> dict[str, Any]:
-        everything = stages.Scope(Role.ALL, self.frozen, len(self.levels.levels))
+        everything = stages.Scope(Role.ALL, 0, len(self.levels.levels))
         view = self._view(self.levels, self.run.stages[0], everything)
         levels = {
             level.level.name: {
@@ -183,8 +182,8 @@ class PreparedNested(PreparedLanguageModel):
         parts = [
             {
                 "role": scope.role.name.lower(),
-                "levels": self.levels.names[scope.frozen if scope.role is Role.ABOVE else 0 : scope.held],
-                "units": 0 if scope.role in stages.ON_LOWEST else self._units(config, scope, view),
+                "levels": self.levels.names[scope.levels],
+                "units": self._units(config, scope, self._view(self.levels, config, scope)),
             }
             for config, scope in zip(self.run.stages, self.scopes, strict=True)
         ]
@@ -218,10 +217,21 @@ class PreparedNested(PreparedLanguageModel):
         for config, scope in zip(self.run.stages, self.scopes, strict=True):
             if scope.role is not Role.DECODER:
                 learned = max(learned, self._view(self.levels, config, scope).num_levels)
-        return [
+        fresh = [
             f"No example of training holds a {name}, so vectors of {name}s are those of fresh weights. Set "
             "view.whole_documents=true, or leave the level out of model.levels."
             for name in self.levels.names[learned:]
+        ]
+        return [*fresh, *self._without_decoder()]
+
+    def _without_decoder(self) -> list[str]:
+        """A warning if the lowest frozen level's decoder has not learned the vectors that the levels above read."""
+        if not self.frozen or self.scopes[-1].role is not Role.ABOVE:
+            return []
+        name = self.levels.names[self.frozen - 1]
+        return [
+            f"The run ends before the stage in which the decoder of {name}s learns their vectors, so decoded text is "
+            "worthless. Train that stage, too, if text is to be decoded (--decoder-tokens)."
         ]
 
     @cached_property
@@ -262,6 +272,16 @@ class NestedRun(LanguageModelRun):
     view: NestedConfig = field(default_factory=NestedConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     dev: NestedDevConfig = field(default_factory=NestedDevConfig)
+
+    def changed(self, settings: Mapping[str, str]) -> Self:
+        run = super().changed(settings)
+        in_turn = run.task.above == "in_turn" and any(stage.units for stage in run.stages)
+        if "view.units_factor" in settings and not in_turn:
+            raise RamifyError(
+                f"view.units_factor={settings['view.units_factor']} enlarges batches of train.units where each level has a "
+                "stage of its own. Set task.above=in_turn and train.units, or leave it out."
+            )
+        return run
 
     def notes(self) -> list[str]:
         store = Store.open(self.data)
@@ -367,6 +387,11 @@ class NestedRun(LanguageModelRun):
         if begun is not None:
             saved = hub.saved_config(self.init)
             assert saved is not None
+            if saved.parts["task"].top == "collection" and len(begun) < backbone.depth:
+                raise RamifyError(
+                    f"--init {self.init} has no level above its {begun[-1]}s, which it reads as a collection "
+                    "(task.top=collection), so it cannot start a model with more levels. Start from a model with task.top=none."
+                )
             above = MATCHING_ABOVE if len(begun) > 1 else ()
             highest = ("top",) if len(begun) == backbone.depth else ()
             task.matching = (*task.matching, *above, *highest)

@@ -30,13 +30,20 @@ ON_LOWEST = (Role.LOWEST, Role.DECODER)
 
 @dataclass(frozen=True)
 class Scope:
-    """The part of the model that learns in a stage, and the levels that its batches hold."""
+    """The levels that learn in a stage, counted from the lowest: `first` to `end` - 1. Its batches hold those below `end`."""
 
     role: Role
-    frozen: int
-    """The number of the lowest levels that are frozen in `ABOVE`, or learn alone in `LOWEST`."""
-    held: int
-    """The number of the lowest levels that batches hold."""
+    first: int
+    end: int
+
+    @property
+    def levels(self) -> slice:
+        """The levels that learn, of all levels of a model."""
+        return slice(self.first, self.end)
+
+    def later(self, frozen: int) -> int:
+        """The number of stages of `ABOVE` before this one. `frozen`: the number of levels that `task.frozen` freezes."""
+        return self.first - frozen if self.role is Role.ABOVE else 0
 
 
 def roles(frozen: str | None, init: str, number: int) -> tuple[Role, ...]:
@@ -57,12 +64,16 @@ def scopes(role: Role, frozen: int, levels: Sequence[str], *, in_turn: bool) -> 
     """The stages with a role. `frozen`: the number of levels that `task.frozen` freezes. `in_turn`: whether each level above
     has a stage of its own."""
     depth = len(levels)
-    if role in ON_LOWEST:
-        return (Scope(role, frozen, frozen),)
-    if role is Role.ALL or not in_turn:
-        return (Scope(role, frozen, depth),)
-    highest = max(frozen, unit_level(levels))
-    return (*(Scope(role, level, level + 1) for level in range(frozen, highest)), Scope(role, highest, depth))
+    match role:
+        case Role.ALL:
+            return (Scope(role, 0, depth),)
+        case Role.LOWEST:
+            return (Scope(role, 0, frozen),)
+        case Role.DECODER:
+            return (Scope(role, frozen - 1, frozen),)
+        case Role.ABOVE:
+            highest = max(frozen, unit_level(levels)) if in_turn else frozen
+            return (*(Scope(role, level, level + 1) for level in range(frozen, highest)), Scope(role, highest, depth))
 
 
 def frozen_levels(frozen: str | None, levels: Sequence[str], init_levels: Sequence[str] | None) -> int:
@@ -93,12 +104,13 @@ def frozen_parameters(task: NestedAutoencoder, scope: Scope) -> tuple[str, ...]:
 def _learns(task: NestedAutoencoder, scope: Scope, name: str) -> bool:
     # Documents that are read as a collection belong to the level after the highest.
     level = min(task.level_of(name), task.backbone.depth - 1)
+    learns = scope.first <= level < scope.end
     match scope.role:
         case Role.ALL:
-            return True
+            return learns
         case Role.LOWEST:
-            return level < scope.frozen and not task.adds_tokens(name)
+            return learns and not task.adds_tokens(name)
         case Role.ABOVE:
-            return scope.frozen <= level < scope.held or (scope.frozen == 1 and task.adds_tokens(name))
+            return learns or (scope.first == 1 and task.adds_tokens(name))
         case Role.DECODER:
-            return level == scope.frozen - 1 and task.decodes(name)
+            return learns and task.decodes(name)

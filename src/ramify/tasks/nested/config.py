@@ -73,8 +73,8 @@ class NestedAutoencoderConfig(
                 "task.above=in_turn trains each level on frozen vectors of the level below, and task.frozen=none freezes none. "
                 "Set task.frozen, or task.above=together."
             )
-        if self.above == "in_turn" and self.schedule == "staged":
+        if self.frozen is not None and self.schedule == "staged":
             raise RamifyError(
-                "task.schedule=staged lets levels begin within a stage, and with task.above=in_turn each has a stage of its "
-                "own. Set task.schedule=joint, or task.above=together."
+                f"task.schedule=staged lets levels begin within a stage, but task.frozen={self.frozen} teaches some levels in "
+                "stages of their own. Set task.schedule=joint, or task.frozen=none with task.above=together."
             )
