@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ramify.batching.batch import Batch, select_positions
 from ramify.batching.encoder_input import EncoderInput
+from ramify.batching.pair_batch import PairBatch
 from ramify.batching.stream_batch import StreamBatch
 from ramify.batching.text_input import Context, TextInput
 from ramify.config import check_fields
@@ -266,8 +267,14 @@ class Continues(ABC):
     """The ability of a body to read sequences token by token. A task turns its states into scores (`tasks.base.Decodes`)."""
 
     @abstractmethod
-    def read_prompts(self, prompts: EncoderInput) -> tuple[Float[Tensor, "sequence dim"], Cache]:
-        """Read prompts in one pass, and compute the state from which the token behind each is predicted."""
+    def read_prompts(
+        self, prompts: EncoderInput, source: EncoderInput | None = None
+    ) -> tuple[Float[Tensor, "sequence dim"], Cache]:
+        """Read prompts in one pass, and compute the state from which the token behind each is predicted.
+
+        `source` holds the texts that an encoder-decoder reads, row i for row i of `prompts`. Raises `RamifyError` if the body
+        needs a source and gets none, or the other way round.
+        """
 
     @abstractmethod
     def read_tokens(self, ids: Int[Tensor, " sequence"], cache: Cache) -> tuple[Float[Tensor, "sequence dim"], Cache]:
@@ -287,6 +294,31 @@ class StreamBackbone(AnyBackbone, Encodes, Continues):
         """Compute the states of the batch's tokens and targets, or those of the targets alone.
 
         `state` is that of the batch before.
+        """
+
+
+class GenerativeBackbone(AnyBackbone, Encodes, Continues):
+    """A body that predicts texts token by token, from their own beginnings, and from a source if it reads one.
+
+    As `Encodes`, it gives the states of its encoder, or those of its decoder if it has no encoder.
+    """
+
+    @property
+    @abstractmethod
+    def reads_source(self) -> bool:
+        """Whether every text is predicted from a source."""
+
+    @property
+    @abstractmethod
+    def tied_embedding(self) -> nn.Embedding:
+        """The token embedding that a head may share its weights with."""
+
+    @abstractmethod
+    def forward(self, batch: PairBatch, record: AttentionRecord | None = None) -> Float[Tensor, "total dim"]:
+        """Compute the state of each token of `batch.target`, from which the next one is predicted. It does not depend on later
+        tokens.
+
+        The weights of attention are added to `record`, if the body has any.
         """
 
 
@@ -350,6 +382,14 @@ class StreamModelConfig(ModelConfig):
 
     @abstractmethod
     def build(self) -> StreamBackbone:
+        """A model of these sizes, with fresh weights."""
+
+
+class GenerativeModelConfig(ModelConfig):
+    """The settings of a model that predicts texts token by token."""
+
+    @abstractmethod
+    def build(self) -> GenerativeBackbone:
         """A model of these sizes, with fresh weights."""
 
 

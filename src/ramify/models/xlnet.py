@@ -361,7 +361,11 @@ class XLNet(StreamBackbone):
 
     # --- generation: the forward order, without memory or segments -----------------------------------------------------
 
-    def read_prompts(self, prompts: EncoderInput) -> tuple[Float[Tensor, "sequence dim"], XLNetCache]:
+    def read_prompts(
+        self, prompts: EncoderInput, source: EncoderInput | None = None
+    ) -> tuple[Float[Tensor, "sequence dim"], XLNetCache]:
+        if source is not None:
+            raise RamifyError("source needs an encoder-decoder; XLNet reads prompts alone. Leave it out.")
         rows = prompts.rows
         # Prompts end in the same column. Of empty prompts alone, one column remains, which nobody reads.
         columns = max(1, rows.max_length)

@@ -123,11 +123,7 @@ class PermutationLM(StreamTask, Decodes):
     def start(
         self, prompts: EncoderInput, *, source: EncoderInput | None = None
     ) -> tuple[Float[Tensor, "sequence vocab"], Cache]:
-        if source is not None:
-            raise RamifyError(
-                "source needs an encoder-decoder; a permutation language model reads prompts alone. Leave it out."
-            )
-        states, cache = self.backbone.read_prompts(prompts)
+        states, cache = self.backbone.read_prompts(prompts, source)
         return self.head(states), cache
 
     def step(self, ids: Int[Tensor, " sequence"], cache: Cache) -> tuple[Float[Tensor, "sequence vocab"], Cache]:

@@ -1,0 +1,94 @@
+"""Predict every token of a text from those before it, and from a source if the model reads one: causal language modelling
+(Radford et al. 2018) and sequence-to-sequence learning (Vaswani et al. 2017, section 5)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ramify.batching.encoder_input import EncoderInput
+from ramify.batching.pair_batch import PairBatch
+from ramify.batching.views.pairs import PairInput
+from ramify.config import check_fields
+from ramify.errors import RamifyError
+from ramify.models.base import GenerativeBackbone, State
+from ramify.nn.cache import Cache
+from ramify.nn.heads import VocabularyHead
+from ramify.tasks.base import Decodes, Losses, Readings, Task
+from ramify.tasks.constants import Frequencies
+from ramify.tokenizer import Tokenizer
+
+NEXT_TOKEN = "next_token"
+"""The name of the loss."""
+
+
+@dataclass(frozen=True)
+class NextTokenConfig:
+    """Every token of a text, and its end, is predicted from the tokens before it."""
+
+    tie_weights: bool = True
+    """Whether the output map is the token embedding of the decoder."""
+    label_smoothing: float = 0.0
+    """The share of the target distribution that is spread evenly over the vocabulary (Szegedy et al. 2016, section 7). Training
+    alone smooths; held-out losses do not."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "task.")
+        if not 0 <= self.label_smoothing < 1:
+            raise RamifyError(f"task.label_smoothing must be at least 0 and below 1, but is {self.label_smoothing:g}.")
+
+
+class NextTokenLM(Task[PairBatch], Decodes):
+    """Predict every token of a text from those before it, and from a source if the model reads one."""
+
+    main_loss = NEXT_TOKEN
+    matching = ("tie_weights",)
+    backbone: GenerativeBackbone
+    config: NextTokenConfig
+    input: PairInput
+
+    def __init__(self, backbone: GenerativeBackbone, tokenizer: Tokenizer, input: PairInput, config: NextTokenConfig) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.tokenizer = tokenizer
+        self.input = input
+        self.config = config
+        self.head = VocabularyHead(
+            backbone.out_dim,
+            backbone.config.vocab_size,
+            embedding=backbone.tied_embedding if config.tie_weights else None,
+        )
+
+    def corrupt(self, batch: PairBatch, generator: torch.Generator) -> PairBatch:
+        return batch
+
+    def counts(self, batch: PairBatch, phase: str) -> dict[str, float]:
+        return {NEXT_TOKEN: float(batch.target.rows.total)}
+
+    def losses(self, batch: PairBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any) -> Losses:
+        states = self.backbone(batch)
+        weights = states.new_full((len(states),), 1 / divisors[NEXT_TOKEN])
+        yield {NEXT_TOKEN: self.head.loss(states, batch.labels, weights, smoothing=self.config.label_smoothing)}, None
+
+    def measure(self, batch: PairBatch) -> tuple[Float[Tensor, " total"], Float[Tensor, " total"]]:
+        """The negative log-likelihood of each token in nats, without smoothing, and whether it is the likeliest."""
+        return self.head.measure(self.backbone(batch), batch.labels)
+
+    def readings(self, batch: PairBatch, phase: str, state: State | None, shared: Any) -> Readings:
+        states = self.backbone(batch)
+        nats, _ = self.head.measure(states, batch.labels)
+        constant = Frequencies.of(batch.labels, torch.ones_like(nats), self.backbone.config.vocab_size)
+        return Readings({NEXT_TOKEN: nats.sum()}, {NEXT_TOKEN: constant}, {"predicted token": states})
+
+    def start(
+        self, prompts: EncoderInput, *, source: EncoderInput | None = None
+    ) -> tuple[Float[Tensor, "sequence vocab"], Cache]:
+        states, cache = self.backbone.read_prompts(prompts, source)
+        return self.head(states), cache
+
+    def step(self, ids: Int[Tensor, " sequence"], cache: Cache) -> tuple[Float[Tensor, "sequence vocab"], Cache]:
+        states, cache = self.backbone.read_tokens(ids, cache)
+        return self.head(states), cache
