@@ -1,6 +1,10 @@
-"""The Transformer (Vaswani et al. 2017): an encoder and a decoder that reads it, or a decoder alone (Radford et al. 2018)."""
+"""The Transformer (Vaswani et al. 2017): an encoder and a decoder that reads it, or a decoder alone (Radford et al. 2018);
+and the Hugging Face form of GPT-2."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -10,6 +14,7 @@ from torch import Tensor, nn
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.pair_batch import PairBatch
 from ramify.errors import RamifyError, counted
+from ramify.models import hf
 from ramify.models.base import (
     RATES,
     Checkpoint,
@@ -20,12 +25,14 @@ from ramify.models.base import (
     check_config,
     kept_positions,
 )
+from ramify.models.hf_adapter import ForeignFiles, HFAdapter, PortableModel
 from ramify.nn.attention import AttentionRecord
 from ramify.nn.blocks import Activation, ContextVectors, LayerPrefixes, Norm, Stack, States, causal_mask, under
 from ramify.nn.cache import Cache, KeyValueCache
 from ramify.nn.embeddings import Embeddings, Position, PositionTable
 from ramify.nn.pooling import Pool
 from ramify.nn.ragged import right_aligned
+from ramify.tensors import load_strictly
 
 AttentionScale = Literal["root", "none"]
 
@@ -71,9 +78,15 @@ class TransformerConfig(GenerativeModelConfig):
         return replace(self, vocab_size=size)
 
     def adapted_to(self, checkpoint: Checkpoint) -> "TransformerConfig":
-        return checkpoint.saved_as(self)
+        if checkpoint.model is None:
+            return replace(ADAPTER.read_config(checkpoint.directory), **{name: getattr(self, name) for name in RATES})
+        return checkpoint.saved_as(self, "a GPT-2 checkpoint in Hugging Face's form")
 
     def initialize(self, backbone: "Transformer", checkpoint: Checkpoint) -> None:
+        if checkpoint.model is None:
+            hf.require(self, vars(self.adapted_to(checkpoint)), checkpoint.source)
+            load_strictly(backbone.state_dict(), ADAPTER.read(checkpoint, self).backbone, checkpoint.source)
+            return
         checkpoint.fill(backbone, self, RATES)
 
 
@@ -271,3 +284,175 @@ class Transformer(GenerativeBackbone):
         x = self.target_embeddings(ids.flatten(), cache.positions(count).flatten())
         x = self.decoder.read_next(x, cache)
         return x.view(*ids.shape, self.config.dim)[:, -1], cache
+
+
+# --- Hugging Face: GPT-2 (Radford et al. 2019) ------------------------------------------------------------------------
+
+MODEL_TYPE = "gpt2"
+
+SIZES = {
+    "vocab_size": "vocab_size",
+    "n_embd": "dim",
+    "n_head": "num_heads",
+    "n_layer": "decoder_layers",
+    "n_positions": "max_tokens",
+}
+
+NEEDED = {
+    "scale_attn_weights": (True, "leaves scores as they are"),
+    "scale_attn_by_inverse_layer_idx": (False, "divides the scores of each layer by its number"),
+    "add_cross_attention": (False, "adds a source, which no GPT-2 is trained with"),
+}
+"""The only supported values of some settings, and the effect of any other."""
+
+FORM = {
+    "encoder_layers": 0,
+    "norm": "pre",
+    "final_norm": False,
+    "position": "learned",
+    "scale_embedding": False,
+    "attention_scale": "root",
+}
+"""The settings that make a Transformer a GPT-2. A pre-norm stack ends with a LayerNorm anyway."""
+
+LAYER_KEYS = {
+    "attention_norm": "ln_1",
+    "attention.out": "attn.c_proj",
+    "ffn_norm": "ln_2",
+    "ffn_in": "mlp.c_fc",
+    "ffn_out": "mlp.c_proj",
+}
+ATTENTION_KEY = "attn.c_attn"
+"""Queries, keys and values in one map."""
+
+
+class GPT2Adapter(HFAdapter[TransformerConfig]):
+    """Reads and writes `GPT2LMHeadModel`."""
+
+    @property
+    def model(self) -> type[TransformerConfig]:
+        return TransformerConfig
+
+    def read_config(self, directory: Path) -> TransformerConfig:
+        theirs, path = hf.read_config(directory), directory / hf.CONFIG
+        if theirs.get("model_type") != MODEL_TYPE:
+            raise RamifyError(f"{path}: model_type={theirs.get('model_type')!r} is not gpt2. Choose another checkpoint.")
+        if missing := [name for name in SIZES if type(theirs.get(name)) is not int]:
+            raise RamifyError(
+                f"{path}: {', '.join(missing)} must be whole numbers, so the checkpoint is not complete. Download it again."
+            )
+        hf.check_settings(path, theirs, NEEDED, "GPT-2")
+        return TransformerConfig(
+            **{ours: theirs[name] for name, ours in SIZES.items()},
+            **FORM,
+            ffn_dim=theirs.get("n_inner") or 4 * theirs["n_embd"],
+            dropout=theirs.get("resid_pdrop", 0.1),
+            attention_dropout=theirs.get("attn_pdrop", 0.1),
+            activation=hf.activation(theirs.get("activation_function", "gelu_new")),
+            eps=theirs.get("layer_norm_epsilon", 1e-5),
+        )
+
+    def read(self, checkpoint: Checkpoint, config: TransformerConfig) -> PortableModel[TransformerConfig]:
+        backbone, output = _from_gpt2(checkpoint.tensors, config, checkpoint.source)
+        tied = torch.equal(output, backbone["embedding.weight"])
+        # GPT-2's output map has no bias.
+        heads = {"head.bias": output.new_zeros(len(output))} | ({} if tied else {"head.weight": output})
+        return PortableModel(config, backbone, heads, {"tie_weights": tied}, {"max_tokens": config.max_tokens})
+
+    def write(self, model: PortableModel[TransformerConfig]) -> ForeignFiles:
+        config = model.config
+        if other := [name for name, needed in FORM.items() if getattr(config, name) != needed]:
+            given, needed = (
+                " and ".join(f"model.{name}={json.dumps(value[name]).strip(chr(34))}" for name in other)
+                for value in (vars(config), FORM)
+            )
+            raise RamifyError(f"{given} has no Hugging Face form, which is that of GPT-2. Train a model with {needed}.")
+        if not model.task["tie_weights"]:
+            raise RamifyError(
+                "task.tie_weights=false has no Hugging Face form, whose output map is the token embedding. Train a model with "
+                "task.tie_weights=true."
+            )
+        if model.heads["head.bias"].any():
+            raise RamifyError(
+                "the output map has a bias, and GPT-2's has none, so this model has no Hugging Face form. Save it in Ramify's form."
+            )
+        settings = {
+            "architectures": ["GPT2LMHeadModel"],
+            "model_type": MODEL_TYPE,
+            **{name: getattr(config, ours) for name, ours in SIZES.items()},
+            "n_inner": config.ffn_dim,
+            "activation_function": hf.activation_to_hf(config.activation),
+            "resid_pdrop": config.dropout,
+            "embd_pdrop": config.dropout,
+            "attn_pdrop": config.attention_dropout,
+            "layer_norm_epsilon": config.eps,
+        }
+        tensors = _to_gpt2(model.backbone, config)
+        return ForeignFiles(settings, tensors, "plain", {"model_max_length": config.max_tokens})
+
+
+ADAPTER = GPT2Adapter()
+
+
+def _names(config: TransformerConfig) -> dict[str, str]:
+    """Ramify's names of the parameters that both forms have, and GPT-2's."""
+    names = {
+        "embedding.weight": "wte.weight",
+        "target_embeddings.positions.weight": "wpe.weight",
+        **{f"decoder.final_norm.{kind}": f"ln_f.{kind}" for kind in ("weight", "bias")},
+    }
+    for number in range(config.decoder_layers):
+        for ours, theirs in LAYER_KEYS.items():
+            for kind in ("weight", "bias"):
+                names[f"decoder.layers.{number}.{ours}.{kind}"] = f"h.{number}.{theirs}.{kind}"
+    return names
+
+
+def _turned(name: str, tensor: Tensor) -> Tensor:
+    """A parameter in the other form: GPT-2's linear maps are stored the other way round."""
+    return tensor.t() if name.startswith("h.") and tensor.dim() == 2 else tensor
+
+
+def _from_gpt2(
+    theirs: Mapping[str, Tensor], config: TransformerConfig, source: str | Path
+) -> tuple[dict[str, Tensor], Float[Tensor, "vocab dim"]]:
+    """The backbone's tensors under Ramify's names, and the output map. Raises `RamifyError` for missing and surplus tensors."""
+    prefix = "transformer."
+    # Published checkpoints hold the causal mask of every layer, and have no prefix.
+    left = {name.removeprefix(prefix): name for name in theirs if not name.endswith((".attn.bias", ".attn.masked_bias"))}
+    names = _names(config)
+    joint = {number: f"h.{number}.{ATTENTION_KEY}" for number in range(config.decoder_layers)}
+    expected = {*names.values(), *(f"{name}.{kind}" for name in joint.values() for kind in ("weight", "bias"))}
+    problems = [
+        f"{problem} {hf.listed(sorted(listed))}"
+        for problem, listed in (
+            ("holds no tensor", expected - left.keys()),
+            ("also holds", {left[name] for name in left.keys() - expected - {"lm_head.weight"}}),
+        )
+        if listed
+    ]
+    if problems:
+        raise RamifyError(
+            f"the checkpoint {source} {' and '.join(problems)}, so it is not the GPT-2 that its config.json describes. "
+            "Download it again, or choose another one."
+        )
+    tensors = {name: theirs[there] for name, there in left.items()}
+    ours = {name: _turned(there, tensors[there]) for name, there in names.items()}
+    ours["target_embeddings.tokens.weight"] = ours["embedding.weight"]
+    for number, name in joint.items():
+        for kind in ("weight", "bias"):
+            query, *key_value = _turned(f"{name}.{kind}", tensors[f"{name}.{kind}"]).chunk(3)
+            ours[f"decoder.layers.{number}.attention.query.{kind}"] = query
+            ours[f"decoder.layers.{number}.attention.key_value.{kind}"] = torch.cat(key_value)
+    output = tensors.get("lm_head.weight", ours["embedding.weight"])
+    return {name: tensor.contiguous() for name, tensor in ours.items()}, output
+
+
+def _to_gpt2(ours: Mapping[str, Tensor], config: TransformerConfig) -> dict[str, Tensor]:
+    theirs = {there: _turned(there, ours[name]) for name, there in _names(config).items()}
+    for number in range(config.decoder_layers):
+        for kind in ("weight", "bias"):
+            parts = [ours[f"decoder.layers.{number}.attention.{name}.{kind}"] for name in ("query", "key_value")]
+            name = f"h.{number}.{ATTENTION_KEY}.{kind}"
+            theirs[name] = _turned(name, torch.cat(parts))
+    return {f"transformer.{name}": tensor.contiguous() for name, tensor in theirs.items()}
