@@ -27,11 +27,12 @@ from ramify.models.base import (
 )
 from ramify.models.hf_adapter import ForeignFiles, HFAdapter, PortableModel
 from ramify.nn.attention import AttentionRecord
-from ramify.nn.blocks import Activation, ContextVectors, LayerPrefixes, Norm, Stack, States, causal_mask, under
+from ramify.nn.blocks import Activation, ContextVectors, LayerPrefixes, Norm, NormKind, Stack, States, causal_mask, under
 from ramify.nn.cache import Cache, KeyValueCache
-from ramify.nn.embeddings import Embeddings, Position, PositionTable
+from ramify.nn.embeddings import Embeddings, PositionTable
 from ramify.nn.pooling import Pool
 from ramify.nn.ragged import right_aligned
+from ramify.nn.relative import DistanceScores
 from ramify.tensors import load_strictly
 
 AttentionScale = Literal["root", "none"]
@@ -57,7 +58,13 @@ class TransformerConfig(GenerativeModelConfig):
     """The place of each LayerNorm: behind the residual, as in the paper, or before the sublayer, as in GPT-2."""
     final_norm: bool = False
     """Whether both stacks end with a LayerNorm, as in `torch.nn.Transformer`. Those of norm=pre always do."""
-    position: Position = "sinusoidal"
+    position: Literal["learned", "sinusoidal", "relative"] = "sinusoidal"
+    """learned, sinusoidal: a vector of each position is added to the embeddings. relative: a learned score of each distance is
+    added to those of self-attention, as in T5."""
+    distance_buckets: int = 32
+    """Number of scores of distances per head. Great distances share them. Only position=relative has them."""
+    max_distance: int = 128
+    """Distances from this one on share a score."""
     scale_embedding: bool = True
     """Whether token vectors are multiplied by the root of `dim` (section 3.4)."""
     share_embeddings: bool = True
@@ -67,9 +74,20 @@ class TransformerConfig(GenerativeModelConfig):
     max_tokens: int = 512
     """Maximum length of a source, and of a target, in tokens."""
     eps: float = 1e-5
+    norm_kind: NormKind = "layer"
+    """rms: every LayerNorm is a root mean square norm, as in T5."""
+    bias: bool = True
+    """Whether linear maps have a bias. Those of T5 have none."""
+    scale_states: bool = False
+    """Whether the decoder's states are divided by the root of `dim`, as in T5."""
 
     def __post_init__(self) -> None:
-        check_config(self, encoder_layers=0)
+        check_config(self, encoder_layers=0, distance_buckets=4)
+        if self.max_distance <= self.distance_buckets // 2:
+            raise RamifyError(
+                f"model.max_distance={self.max_distance} must be greater than half of model.distance_buckets="
+                f"{self.distance_buckets}, because the smallest distances have a bucket each. Raise model.max_distance."
+            )
 
     def build(self) -> "Transformer":
         return Transformer(self)
@@ -109,14 +127,15 @@ class Transformer(GenerativeBackbone):
         if config.encoder_layers:
             tokens = self.embedding if config.share_embeddings else nn.Embedding(config.vocab_size, config.dim)
             self.source_embeddings = self._embeddings(tokens)
-            self.encoder = self._stack(config.encoder_layers, cross=False)
+            self.encoder = self._stack(config.encoder_layers, causal=False)
         self.target_embeddings = self._embeddings(self.embedding)
-        self.decoder = self._stack(config.decoder_layers, cross=config.encoder_layers > 0)
+        self.decoder = self._stack(config.decoder_layers, causal=True)
         self.pool = Pool("mean", config.dim)
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
-                nn.init.zeros_(module.bias)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Embedding) or (
                 isinstance(module, PositionTable) and isinstance(module.weight, nn.Parameter)
             ):
@@ -127,14 +146,17 @@ class Transformer(GenerativeBackbone):
         return Embeddings(
             tokens,
             config.max_tokens,
-            position=config.position,
+            position=None if config.position == "relative" else config.position,
             scale=config.scale_embedding,
             norm=False,
             dropout=config.dropout,
         )
 
-    def _stack(self, num_layers: int, *, cross: bool) -> Stack:
+    def _stack(self, num_layers: int, *, causal: bool) -> Stack:
         config = self.config
+        distances = None
+        if config.position == "relative":
+            distances = DistanceScores(config.num_heads, config.distance_buckets, config.max_distance, causal=causal)
         return Stack(
             num_layers,
             config.dim,
@@ -146,8 +168,11 @@ class Transformer(GenerativeBackbone):
             final_norm=config.final_norm,
             attention_dropout=config.attention_dropout,
             activation=config.activation,
-            cross=cross,
+            cross=causal and config.encoder_layers > 0,
             scale=None if config.attention_scale == "root" else 1.0,
+            norm_kind=config.norm_kind,
+            bias=config.bias,
+            distances=distances,
         )
 
     @property
@@ -223,7 +248,10 @@ class Transformer(GenerativeBackbone):
             context = ContextVectors.of_rows(source.last, source.rows, rows)
         weights = None if record is None else record.setdefault("decoder", [])
         x = self._embed(batch.target, self.target_embeddings, "text")
-        return self.decoder(x, rows, context, allowed=causal_mask(rows), record=weights)
+        return self._scaled(self.decoder(x, rows, context, allowed=causal_mask(rows), record=weights))
+
+    def _scaled(self, states: Float[Tensor, "token dim"]) -> Float[Tensor, "token dim"]:
+        return states * self.config.dim**-0.5 if self.config.scale_states else states
 
     def _embed(self, rows: EncoderInput, embeddings: Embeddings, kind: str) -> Float[Tensor, "total dim"]:
         self._check_length(rows.rows.max_length, kind)
@@ -283,7 +311,7 @@ class Transformer(GenerativeBackbone):
         self._check_length(cache.columns + count, "text")
         x = self.target_embeddings(ids.flatten(), cache.positions(count).flatten())
         x = self.decoder.read_next(x, cache)
-        return x.view(*ids.shape, self.config.dim)[:, -1], cache
+        return self._scaled(x.view(*ids.shape, self.config.dim)[:, -1]), cache
 
 
 # --- Hugging Face: GPT-2 (Radford et al. 2019) ------------------------------------------------------------------------
@@ -374,7 +402,7 @@ class GPT2Adapter(HFAdapter[TransformerConfig]):
             )
         if model.heads["head.bias"].any():
             raise RamifyError(
-                "the output map has a bias, and GPT-2's has none, so this model has no Hugging Face form. Save it in Ramify's form."
+                "the output map has a bias, but GPT-2's has none, so this model has no Hugging Face form. Save it in Ramify's."
             )
         settings = {
             "architectures": ["GPT2LMHeadModel"],
