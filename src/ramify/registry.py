@@ -6,6 +6,7 @@ from typing import Any
 
 from ramify.batching.text_input import TextInput
 from ramify.batching.views.documents import LevelInput
+from ramify.batching.views.pairs import PairInput
 from ramify.batching.views.streams import StreamInput
 from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.inference.disentangler import Disentangler
@@ -20,6 +21,7 @@ from ramify.inference.documents.pipeline import document_pipeline
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.permutation import DenoisingPipeline, PermutationPipeline
+from ramify.inference.translate import next_token_pipeline
 from ramify.models import bert, xlnet
 from ramify.models.agent import AgentConfig
 from ramify.models.base import AnyBackbone, ModelConfig
@@ -32,6 +34,7 @@ from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tasks.nested.config import NestedAutoencoderConfig
 from ramify.tasks.nested.task import NestedAutoencoder
+from ramify.tasks.next_token import NextTokenConfig, NextTokenLM
 from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
 from ramify.tokenizer import Tokenizer
 
@@ -78,6 +81,7 @@ TASKS = {
     "denoising-lm": TaskKind(DenoisingLMConfig, DenoisingLM, StreamInput, DenoisingPipeline),
     "masked-lm": TaskKind(MaskedLMConfig, MaskedLM, TextInput, MaskFiller),
     "nested-autoencoder": TaskKind(NestedAutoencoderConfig, NestedAutoencoder, LevelInput, document_pipeline),
+    "next-token": TaskKind(NextTokenConfig, NextTokenLM, PairInput, next_token_pipeline),
     "permutation-lm": TaskKind(PermutationLMConfig, PermutationLM, StreamInput, PermutationPipeline),
     "reply-to": TaskKind(LinkConfig, ReplyLinking, ChatInput, Disentangler, {"decoding": DecodingConfig}),
 }

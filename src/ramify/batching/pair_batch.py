@@ -23,6 +23,12 @@ class Pair:
     target: Ids
     source: Ids | None = None
     """None: the target is predicted from its own beginning alone."""
+    ends: bool = True
+    """Whether the text ends where the target does. If not, no end is predicted, and the last token is not read."""
+
+    @property
+    def num_predicted(self) -> int:
+        return len(self.target) + self.ends
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,7 @@ class PairBatch(AnyBatch):
     target: EncoderInput
     """A beginning token and the tokens of each text."""
     labels: Int[Tensor, " total"]
-    """The token after each token of `target`: those of the text, and at last the end token."""
+    """The token after each token of `target`: those of the text, and at last the end token if the text ends."""
     source: EncoderInput | None
     """Row i belongs to row i of `target`, so its rows are in no order of length."""
 
@@ -64,11 +70,11 @@ class PairCollator:
         sources = [pair.source for pair in pairs if pair.source is not None]
         if sources and len(sources) < len(pairs):
             raise ValueError(f"{len(pairs) - len(sources)} of {len(pairs)} pairs have no source")
-        lengths = np.array([len(ids) + 1 for ids in targets], dtype=np.int64)
+        lengths = np.array([pair.num_predicted for pair in pairs], dtype=np.int64)
         source_lengths = np.array([len(ids) + 1 for ids in sources] or np.zeros_like(lengths), dtype=np.int64)
         order = np.lexsort((length_key(source_lengths), length_key(lengths)))
-        read = [part for place in order for part in ([self.begin], targets[place])]
-        labels = [part for place in order for part in (targets[place], [self.end])]
+        read = [part for place in order for part in ([self.begin], targets[place][: lengths[place] - 1])]
+        labels = [part for place in order for part in (targets[place], [self.end] * pairs[place].ends)]
         return PairBatch(
             target=EncoderInput.of_rows(_flat(read), Rows.build(lengths[order])),
             labels=_flat(labels),
