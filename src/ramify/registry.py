@@ -27,6 +27,7 @@ from ramify.models.agent import AgentConfig
 from ramify.models.base import AnyBackbone, ModelConfig
 from ramify.models.bert import BertConfig
 from ramify.models.hf_adapter import HFAdapter
+from ramify.models.transformer import TransformerConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.models.xlnet import XLNetConfig
 from ramify.tasks.base import Task
@@ -46,6 +47,7 @@ MODELS: dict[str, type[ModelConfig]] = {
     "esim": ESIMConfig,
     "feature-model": FeatureModelConfig,
     "mht": MHTConfig,
+    "transformer": TransformerConfig,
     "tree-mlm": TreeMLMConfig,
     "xlnet": XLNetConfig,
 }
