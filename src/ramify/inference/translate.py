@@ -2,27 +2,41 @@
 
 from abc import ABC
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import nn
 
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Ints
+from ramify.batching.pair_batch import Pair
 from ramify.batching.views.pairs import PairInput
 from ramify.errors import RamifyError, counted
 from ramify.inference.answers import Translation, TranslationHypothesis
+from ramify.inference.attention import spelled
 from ramify.inference.base import TOKENS, Pipeline, verb
 from ramify.inference.generate import GeneratingPipeline
 from ramify.inference.search import Beam, Hypothesis, Limits, beam_search
 from ramify.inference.texts import read_texts
 from ramify.models.base import GenerativeBackbone
+from ramify.nn.attention import AttentionRecord
 from ramify.nn.modes import evaluating
 from ramify.nn.ragged import runs
 from ramify.tasks.next_token import NextTokenLM
 
 EXTRA_TOKENS = 50
 """The number of tokens by which a translation may be longer than its source (Vaswani et al. 2017, section 6.1)."""
+
+
+class SourceWeights(NamedTuple):
+    """Attention of predicted tokens to the tokens of a source."""
+
+    queries: tuple[str, ...]
+    keys: tuple[str, ...]
+    weights: Float[NDArray, "query key"]
 
 
 class NextTokenPipeline(Pipeline, ABC):
@@ -100,6 +114,25 @@ class Translator(NextTokenPipeline):
             if progress is not None:
                 progress(len(chosen))
         return best
+
+    def source_attention(self, source: Ints, translation: str) -> SourceWeights | None:
+        """The weights from each token of a translation, and its end, to the tokens of its source; None if the model has none.
+
+        They are those of the last layer, averaged over its heads.
+        """
+        if not self.backbone.records_attention:
+            return None
+        record: AttentionRecord = {}
+        batch = self.task.collator([Pair(np.array(self.tokenizer.encode(translation), dtype=np.int64), source)])
+        assert batch.source is not None
+        with torch.no_grad(), evaluating(self.module):
+            self.backbone(batch.to(self.device), record=record)
+        cross = [layer["cross"] for layers in record.values() for layer in layers if "cross" in layer]
+        if not cross:
+            return None
+        weights = cross[-1][0].double().mean(0).cpu().numpy()
+        queries, keys = (tuple(spelled(self.tokenizer, ids)) for ids in (batch.labels, batch.source.ids))
+        return SourceWeights(queries, keys, weights)
 
     def _check_lengths(self, lengths: Ints) -> None:
         longest = self.backbone.max_tokens

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ramify.batching.views.pairs import Pairs
+from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.next_token_evaluation import spread_examples
 from ramify.inference.search import Beam
@@ -11,11 +12,14 @@ from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.curves import TITLE, Metrics, dev_line, no_curves, smoothing, train_line
 from ramify.runs.generative.scores import GenerativeEvaluation, evaluate, held_out
 from ramify.runs.running_text_report import report_parts
-from ramify.runs.sections import Cell, Chart, Charts, Section, Spans, Strong, Table, chosen_on_dev
+from ramify.runs.sections import Cell, Chart, Charts, Section, Spans, Strong, Table, WeightMap, chosen_on_dev
 from ramify.tasks.next_token import NextTokenLM
 
 EXAMPLES = 10
 """Translations that a report shows."""
+
+MAPS = 3
+"""Translations whose attention it shows."""
 
 
 def parts(request: ReportRequest) -> ReportParts:
@@ -30,7 +34,7 @@ def parts(request: ReportRequest) -> ReportParts:
             section, headline = scores(request.split, evaluation)
             sections.append(section)
             if isinstance(model, Translator):
-                sections += [examples(model, request)]
+                sections += translated(model, store, request.split)
         except RamifyError as error:
             missing = str(error)
     purpose = "predicts texts token by token"
@@ -66,18 +70,26 @@ def scores(split: str, evaluation: GenerativeEvaluation) -> tuple[Section, Spans
     )
 
 
-def examples(model: Translator, request: ReportRequest) -> Section:
-    """Translations of some sources, evenly spaced over the split, beside the references."""
-    assert request.store is not None
-    view = held_out(model.task, request.store, request.split)
+def translated(model: Translator, store: Store, split: Split) -> list[Section]:
+    """Translations of some sources, evenly spaced over the split, and the attention of the first of them to their sources."""
+    view = held_out(model.task, store, split)
     assert isinstance(view, Pairs)
     numbers = spread_examples(view, EXAMPLES)
-    sources, references = (request.store.texts(nodes[numbers]) for nodes in (view.parent, view.child))
-    all_sources = view.sources()
-    best = model.translations([all_sources[number] for number in numbers.tolist()], Beam())
-    rows = tuple(
-        (Cell(source), Cell(hypotheses[0].text), Cell(reference))
-        for source, hypotheses, reference in zip(sources, best, references, strict=True)
+    sources, references = (store.texts(nodes[numbers]) for nodes in (view.parent, view.child))
+    ids = [view.example(number).source for number in numbers.tolist()]
+    best = [hypotheses[0].text for hypotheses in model.translations(ids, Beam())]
+    rows = tuple(tuple(map(Cell, texts)) for texts in zip(sources, best, references, strict=True))
+    lead = f"{counted(len(rows), 'pair')}, evenly spaced over the {split} split. The beam keeps {Beam.width} hypotheses."
+    shown = Section("Examples", (Table(("source", "translation", "reference"), rows),), (lead,))
+    maps = [
+        WeightMap(text, table.queries, table.keys, table.weights)
+        for text, source in zip(best[:MAPS], ids)
+        if (table := model.source_attention(source, text)) is not None
+    ]
+    if not maps:
+        return [shown]
+    lead = (
+        "Each row is a predicted token, and its shades are the weights of the tokens of the source, from which it was predicted: "
+        "those of the last layer, averaged over its heads."
     )
-    lead = f"{counted(len(rows), 'pair')}, evenly spaced over the {request.split} split. The beam keeps {Beam.width} hypotheses."
-    return Section("Examples", (Table(("source", "translation", "reference"), rows),), (lead,))
+    return [shown, Section("Attention to the source", tuple(maps), (lead,))]
