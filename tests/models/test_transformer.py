@@ -23,6 +23,18 @@ FORMS = {
     "pre-norm": replace(SMALL, norm="pre", position="learned", share_embeddings=False, activation="gelu"),
     "unscaled": replace(SMALL, attention_scale="none", final_norm=True),
     "decoder": replace(SMALL, encoder_layers=0),
+    "relative": replace(
+        SMALL,
+        norm="pre",
+        position="relative",
+        norm_kind="rms",
+        bias=False,
+        scale_states=True,
+        attention_scale="none",
+        distance_buckets=8,
+        max_distance=9,
+    ),
+    "decoder, relative": replace(SMALL, encoder_layers=0, position="relative", distance_buckets=4, max_distance=6),
     "decoder, pre-norm": replace(SMALL, encoder_layers=0, norm="pre", position="learned", scale_embedding=False),
 }
 SOURCES = [[3, 4, 5], [6], [7, 8, 9, 10, 11, 12, 3, 4, 5, 6, 7], [4, 4]]

@@ -106,7 +106,7 @@ def test_encoder_and_decoder_of_torch(form):
     torch.testing.assert_close(model(batch), expected, rtol=0, atol=1e-10)
     if form == "final":
         whole = nn.Transformer(16, 4, 2, 3, 24, 0.0, batch_first=True, dtype=torch.float64).eval()
-        whole.encoder.enable_nested_tensor = False
+        whole.encoder.use_nested_tensor = False
         whole.encoder.load_state_dict(encoder.state_dict())
         whole.decoder.load_state_dict(decoder.state_dict())
         joined = whole(x, y, src_key_padding_mask=source_padding, **masks)

@@ -14,15 +14,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ramify.errors import RamifyError
-from ramify.nn.attention import Allowed, Block, LayerWeights, Order, Weights, attend, mix
+from ramify.nn.attention import Allowed, Bias, Block, LayerWeights, Order, Weights, attend, mix
 from ramify.nn.cache import KeyValueCache, SourceKeys
 from ramify.nn.dropout import add_dropout, dropout
 from ramify.nn.linear import Linear, linear
 from ramify.nn.ragged import Rows, with_equal_groups
-from ramify.nn.relative import RelativeAttention, distance_codes
+from ramify.nn.relative import DistanceScores, RelativeAttention, distance_codes
 
 Activation = Literal["relu", "gelu", "gelu_tanh"]
 Norm = Literal["post", "pre"]
+NormKind = Literal["layer", "rms"]
 States = list[Float[Tensor, "_token dim"]]
 LayerPrefixes = tuple[tuple[str, ...], ...]
 """The beginnings of the names of parameters, layer by layer."""
@@ -32,6 +33,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
 }
+
+
+NORMS: dict[str, Callable[[int, float], nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
+"""Norms by name: LayerNorm (Ba et al. 2016), and without its mean and bias (Zhang and Sennrich 2019)."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +97,9 @@ class Attention(nn.Module):
         k_rows: Rows,
         allowed: Allowed | None = None,
         record: Weights | None = None,
+        bias: Bias | None = None,
     ) -> Float[Tensor, "query dim"]:
-        return self._attend(x, self.key_value(keys), q_rows, k_rows, allowed, record)
+        return self._attend(x, self.key_value(keys), q_rows, k_rows, allowed, record, bias)
 
     def read(
         self, x: Float[Tensor, "query dim"], context: "ContextVectors", q_rows: Rows, record: Weights | None = None
@@ -123,10 +129,11 @@ class Attention(nn.Module):
         k_rows: Rows,
         allowed: Allowed | None = None,
         record: Weights | None = None,
+        bias: Bias | None = None,
     ) -> Tensor:
         q = self.query(x).unflatten(-1, (self.num_heads, -1))
         kv = kv.unflatten(-1, (2, self.num_heads, -1))
-        mixed = attend(q, kv, q_rows, k_rows, dropout=self._rate, allowed=allowed, scale=self.scale, record=record)
+        mixed = attend(q, kv, q_rows, k_rows, dropout=self._rate, allowed=allowed, bias=bias, scale=self.scale, record=record)
         return self.out(mixed.flatten(-2))
 
     @property
@@ -145,13 +152,14 @@ class Attention(nn.Module):
         cache: KeyValueCache,
         layer: int,
         mask: Bool[Tensor, "sequence 1 token column"] | None,
+        bias: Float[Tensor, "1 head token column"] | None = None,
     ) -> Float[Tensor, "query dim"]:
         """Attend from the next tokens of each sequence to those in a layer of the cache, to which they are added."""
         query = self._by_sequence(self.query(x), len(cache.begins))
         new = self._by_sequence(self.key_value(x), len(cache.begins)).unflatten(2, (2, self.num_heads))
         key, value = cache.append(layer, new.permute(2, 0, 3, 1, 4))
         block = Block(query.transpose(1, 2), key, value, mask, may_be_blind=mask is not None)
-        return self.out(mix(block, None, self.scale, self._rate).transpose(1, 2).reshape(x.shape))
+        return self.out(mix(block, bias, self.scale, self._rate).transpose(1, 2).reshape(x.shape))
 
     def read_sources(self, x: Float[Tensor, "query dim"], sources: SourceKeys, layer: int) -> Float[Tensor, "query dim"]:
         """Attend from the next tokens of each sequence to the source that it reads."""
@@ -181,6 +189,8 @@ class Layer(nn.Module):
         cross: bool = False,
         relative: bool = False,
         scale: float | None = None,
+        norm_kind: NormKind = "layer",
+        bias: bool = True,
     ) -> None:
         """`relative`: self-attention reads the distances of tokens (Dai et al. 2019, section 3.3). It is scaled by the root,
         whatever the `scale` of other attention."""
@@ -191,14 +201,14 @@ class Layer(nn.Module):
         self.attention = (
             RelativeAttention(dim, num_heads, attention_dropout, segmented=False)
             if relative
-            else Attention(dim, num_heads, attention_dropout, scale=scale)
+            else Attention(dim, num_heads, attention_dropout, bias=bias, scale=scale)
         )
-        self.attention_norm = nn.LayerNorm(dim, eps)
-        self.cross = Attention(dim, num_heads, attention_dropout, scale=scale) if cross else None
-        self.cross_norm = nn.LayerNorm(dim, eps) if cross else None
-        self.ffn_in = Linear(dim, ffn_dim)
-        self.ffn_out = Linear(ffn_dim, dim)
-        self.ffn_norm = nn.LayerNorm(dim, eps)
+        self.attention_norm = NORMS[norm_kind](dim, eps)
+        self.cross = Attention(dim, num_heads, attention_dropout, bias=bias, scale=scale) if cross else None
+        self.cross_norm = NORMS[norm_kind](dim, eps) if cross else None
+        self.ffn_in = Linear(dim, ffn_dim, bias=bias)
+        self.ffn_out = Linear(ffn_dim, dim, bias=bias)
+        self.ffn_norm = NORMS[norm_kind](dim, eps)
 
     def forward(
         self,
@@ -209,9 +219,10 @@ class Layer(nn.Module):
         allowed: Allowed | None = None,
         record: LayerWeights | None = None,
         codes: Float[Tensor, "distance dim"] | None = None,
+        bias: Bias | None = None,
     ) -> Float[Tensor, "position dim"]:
         """`record` receives the weights of self-attention (`self`), and of cross-attention if there is a context (`cross`).
-        `codes` are those of the distances, if self-attention reads them."""
+        `codes` are those of the distances, if self-attention reads them. `bias` is added to the scores of self-attention."""
         keys = self.attention_norm(x) if self.norm == "pre" else x
         queries, q_rows = keys, rows
         if output_positions is not None:
@@ -219,7 +230,7 @@ class Layer(nn.Module):
             q_rows = output_positions.rows
         weights = None if record is None else record.setdefault("self", [])
         if isinstance(self.attention, Attention):
-            mixed = self.attention(queries, keys, q_rows, rows, allowed, weights)
+            mixed = self.attention(queries, keys, q_rows, rows, allowed, weights, bias)
         else:
             assert codes is not None, "relative attention needs the codes of distances"
             positions = rows.positions
@@ -240,11 +251,12 @@ class Layer(nn.Module):
         cache: KeyValueCache,
         layer: int,
         mask: Bool[Tensor, "sequence 1 _token column"] | None,
+        bias: Float[Tensor, "1 head _token column"] | None,
     ) -> Float[Tensor, "token dim"]:
         """The states of the next tokens of each sequence of a cache, row after row."""
         assert isinstance(self.attention, Attention), "relative attention has caches of its own"
         queries = self.attention_norm(x) if self.norm == "pre" else x
-        x = self._join(x, self.attention.read_next(queries, cache, layer, mask), self.attention_norm)
+        x = self._join(x, self.attention.read_next(queries, cache, layer, mask, bias), self.attention_norm)
         if self.cross is not None and self.cross_norm is not None and cache.sources is not None:
             queries = self.cross_norm(x) if self.norm == "pre" else x
             x = self._join(x, self.cross.read_sources(queries, cache.sources, layer), self.cross_norm)
@@ -254,14 +266,14 @@ class Layer(nn.Module):
         hidden = self.ffn_in(self.ffn_norm(x) if self.norm == "pre" else x)
         return self._join(x, self.ffn_out(self.activation(hidden)), self.ffn_norm)
 
-    def _join(self, residual: Tensor, x: Tensor, norm: nn.LayerNorm) -> Tensor:
+    def _join(self, residual: Tensor, x: Tensor, norm: nn.Module) -> Tensor:
         joined = add_dropout(residual, x, self.dropout, self.training)
         return norm(joined) if self.norm == "post" else joined
 
 
 class Stack(nn.Module):
     """A sequence of layers, or one layer applied `num_layers` times if `shared` (Lan et al. 2020). A pre-norm stack ends with a
-    LayerNorm, and another one if `final_norm`."""
+    LayerNorm, and another one if `final_norm`. `distances` adds the scores of distances to those of self-attention."""
 
     def __init__(
         self,
@@ -276,6 +288,8 @@ class Stack(nn.Module):
         shared: bool = False,
         relative: bool = False,
         final_norm: bool = False,
+        norm_kind: NormKind = "layer",
+        distances: DistanceScores | None = None,
         **layer,
     ) -> None:
         super().__init__()
@@ -283,10 +297,11 @@ class Stack(nn.Module):
         self.dropout = dropout
         self.repeats = num_layers if shared else 1
         self.layers = nn.ModuleList(
-            Layer(dim, num_heads, ffn_dim, norm=norm, eps=eps, dropout=dropout, relative=relative, **layer)
+            Layer(dim, num_heads, ffn_dim, norm=norm, eps=eps, dropout=dropout, relative=relative, norm_kind=norm_kind, **layer)
             for _ in range(num_layers // self.repeats)
         )
-        self.final_norm = nn.LayerNorm(dim, eps) if norm == "pre" or final_norm else None
+        self.final_norm = NORMS[norm_kind](dim, eps) if norm == "pre" or final_norm else None
+        self.distances = distances
 
     def forward(
         self,
@@ -302,12 +317,16 @@ class Stack(nn.Module):
         every layer are appended to `record`, and the input of every layer to `states`. Neither changes the result."""
         layers = self._applied
         codes = self._codes(rows, x) if self.relative else None
+        bias = None if self.distances is None else self.distances.of_rows(rows, rows, rows.positions)
         last = len(layers) - 1
         for number, layer in enumerate(layers):
             if states is not None:
                 states.append(x)
             recorded: LayerWeights | None = None if record is None else {}
-            x = layer(x, rows, context, output_positions if number == last else None, allowed, recorded, codes)
+            kept = output_positions if number == last else None
+            if kept is not None and self.distances is not None:
+                bias = self.distances.of_rows(kept.rows, rows, rows.positions.index_select(0, kept.index))
+            x = layer(x, rows, context, kept, allowed, recorded, codes, bias)
             if record is not None and recorded is not None:
                 record.append(recorded)
         return x if self.final_norm is None else self.final_norm(x)
@@ -324,9 +343,11 @@ class Stack(nn.Module):
     def read_next(self, x: Float[Tensor, "token dim"], cache: KeyValueCache) -> Float[Tensor, "token dim"]:
         """The states of the next tokens of each sequence of a cache, row after row. They are added to the cache."""
         count = len(x) // max(1, len(cache.begins))
-        mask = cache.visible(count, cache.columns + count)
+        columns = torch.arange(cache.columns + count, device=x.device)
+        mask = cache.visible(count, len(columns))
+        bias = None if self.distances is None else self.distances(columns - columns[cache.columns :, None])[None]
         for number, layer in enumerate(self._applied):
-            x = layer.read_next(x, cache, number, mask)
+            x = layer.read_next(x, cache, number, mask, bias)
         return x if self.final_norm is None else self.final_norm(x)
 
     def _codes(self, rows: Rows, like: Float[Tensor, "total dim"]) -> Float[Tensor, "distance dim"]:
@@ -339,6 +360,8 @@ class Stack(nn.Module):
         """The beginnings of the names of each layer's parameters. A shared layer belongs to the first of its places."""
         places = [(number, place) for number in range(len(self.layers)) for place in range(self.repeats)]
         layers = [() if place else (f"layers.{number}.",) for number, place in places]
+        if self.distances is not None:
+            layers[0] = (*layers[0], "distances.")
         return (*layers[:-1], layers[-1] if self.final_norm is None else (*layers[-1], "final_norm."))
 
 
