@@ -299,7 +299,6 @@ class Seq2Seq(GenerativeBackbone):
     """
 
     config: Seq2SeqConfig
-    records_attention = True
     embedding: nn.Embedding
     source_embedding: nn.Embedding | None
     encoder: Recurrent | None
@@ -311,6 +310,7 @@ class Seq2Seq(GenerativeBackbone):
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
         self.config = config
+        self.records_attention = config.attention != "none"
         dim, hidden = config.dim, config.hidden
         self.embedding = _embedding(config.vocab_size, dim)
         self.source_embedding = self.encoder = self.start_hidden = self.start_cell = None
