@@ -27,6 +27,7 @@ from ramify.models.agent import AgentConfig
 from ramify.models.base import AnyBackbone, ModelConfig
 from ramify.models.bert import BertConfig
 from ramify.models.hf_adapter import HFAdapter
+from ramify.models.recurrent import RecurrentConfig, Seq2SeqConfig
 from ramify.models.transformer import TransformerConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.models.xlnet import XLNetConfig
@@ -47,6 +48,8 @@ MODELS: dict[str, type[ModelConfig]] = {
     "esim": ESIMConfig,
     "feature-model": FeatureModelConfig,
     "mht": MHTConfig,
+    "recurrent": RecurrentConfig,
+    "seq2seq": Seq2SeqConfig,
     "transformer": TransformerConfig,
     "tree-mlm": TreeMLMConfig,
     "xlnet": XLNetConfig,

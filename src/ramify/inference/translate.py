@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import nn
 
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Ints
@@ -17,8 +16,9 @@ from ramify.batching.views.pairs import PairInput
 from ramify.errors import RamifyError, counted
 from ramify.inference.answers import Translation, TranslationHypothesis
 from ramify.inference.attention import spelled
-from ramify.inference.base import TOKENS, Pipeline, verb
+from ramify.inference.base import TOKENS, verb
 from ramify.inference.generate import GeneratingPipeline
+from ramify.inference.lone_texts import LoneTextPipeline
 from ramify.inference.search import Beam, Hypothesis, Limits, beam_search
 from ramify.inference.texts import read_texts
 from ramify.models.base import GenerativeBackbone
@@ -39,7 +39,7 @@ class SourceWeights(NamedTuple):
     weights: Float[NDArray, "query key"]
 
 
-class NextTokenPipeline(Pipeline, ABC):
+class NextTokenPipeline(LoneTextPipeline, ABC):
     """A model that predicts every token of a text from those before it."""
 
     task: NextTokenLM
@@ -47,18 +47,19 @@ class NextTokenPipeline(Pipeline, ABC):
     input: PairInput
 
     @property
-    def module(self) -> nn.Module:
-        return self.task
+    def max_tokens(self) -> int:
+        return self.input.max_source_tokens if self.backbone.reads_source else self.input.max_tokens
 
-    def parts(self) -> dict[str, Any]:
-        return {"task": self.task.config, "input": self.input}
+    @property
+    def room(self) -> int:
+        return self.max_tokens - self.layout.num_special
 
 
 class Translator(NextTokenPipeline):
     """A model that predicts a text from another one: its translation, or a reply to it."""
 
-    verbs = ("translate",)
-    usage = ('model.translate("Some text.").translations[0].text',)
+    verbs = ("translate", "embed", "nearest")
+    usage = ('model.translate("Some text.").translations[0].text', 'model.embed("Some text.")')
 
     def __init__(self, task: NextTokenLM) -> None:
         self.task = task
@@ -169,8 +170,8 @@ class Translator(NextTokenPipeline):
 class TextGenerator(NextTokenPipeline, GeneratingPipeline):
     """A model that continues texts."""
 
-    verbs = ("generate",)
-    usage = ('model.generate("Some", tokens=20, seed=0).text',)
+    verbs = ("generate", "embed", "nearest")
+    usage = ('model.generate("Some", tokens=20, seed=0).text', 'model.embed("Some text.")')
 
     def __init__(self, task: NextTokenLM) -> None:
         self.task = task

@@ -35,8 +35,8 @@ class PairInput:
     def __post_init__(self) -> None:
         check_fields(self, "input.")
         for name in ("max_tokens", "max_source_tokens"):
-            if getattr(self, name) < 2:
-                raise RamifyError(f"input.{name} must be at least 2, a token and the end, but is {getattr(self, name)}.")
+            if getattr(self, name) < 3:
+                raise RamifyError(f"input.{name} must be at least 3, a token and its marks, but is {getattr(self, name)}.")
 
 
 @dataclass(frozen=True)
