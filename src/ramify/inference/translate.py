@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Ints
-from ramify.batching.pair_batch import Pair
-from ramify.batching.views.pairs import PairInput
+from ramify.batching.views.pairs import Pair, PairInput
 from ramify.errors import RamifyError, counted
 from ramify.inference.answers import Translation, TranslationHypothesis
 from ramify.inference.attention import spelled
@@ -79,16 +78,16 @@ class Translator(NextTokenPipeline):
     ) -> Translation | list[Translation]:
         """Translate a text, or a list of texts, by beam search. A beam of 1 always takes the likeliest token.
 
-        The `n_best` translations are ordered by log p / ((5 + length) / 6)^`length_penalty`, where the length counts the end. They
-        have at most `EXTRA_TOKENS` tokens more than the source. A source without tokens has no translation. Raises `RamifyError`
-        for a source that is longer than the model reads.
+        The `n_best` translations are ordered by log p / ((5 + length) / 6)^`length_penalty`, where the length counts the end.
+        They have at most `EXTRA_TOKENS` tokens more than the source. A source without tokens has no translation. Raises
+        `RamifyError` for a source that is longer than the model reads.
         """
         texts = _sources(source)
         vocabulary = self.backbone.config.vocab_size
         if beam >= vocabulary:
             raise RamifyError(
-                f"beam={beam} must be below the size of the vocabulary, {vocabulary:,}, because a text has no more first tokens. "
-                "Choose a small number, such as 4."
+                f"beam={beam} must be below the size of the vocabulary, {vocabulary:,}, because a text has no more first "
+                "tokens. Choose a small number, such as 4."
             )
         ids = [np.array(self.tokenizer.encode(text), dtype=np.int64) for text in texts]
         self._check_lengths(np.array([len(tokens) for tokens in ids], dtype=np.int64))
@@ -140,8 +139,8 @@ class Translator(NextTokenPipeline):
         if longest is not None and (over := np.flatnonzero(lengths >= longest)).size:
             number = int(over[0])
             raise RamifyError(
-                f"source {number + 1} has {counted(int(lengths[number]), 'token')}, but this model reads at most {longest - 1} and "
-                "the end. Shorten or divide it, for example into sentences."
+                f"source {number + 1} has {counted(int(lengths[number]), 'token')}, but this model reads at most {longest - 1} "
+                "and the end. Shorten or divide it, for example into sentences."
             )
 
     def _search(self, sources: Sequence[Ints], beam: Beam) -> list[list[Hypothesis]]:

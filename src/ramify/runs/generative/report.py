@@ -89,7 +89,7 @@ def translated(model: Translator, store: Store, split: Split) -> list[Section]:
     if not maps:
         return [shown]
     lead = (
-        "Each row is a predicted token, and its shades are the weights of the tokens of the source, from which it was predicted: "
-        "those of the last layer, averaged over its heads."
+        "Each row is a predicted token. Its shades are the weights of the source's tokens in the last layer, averaged over the "
+        "heads."
     )
     return [shown, Section("Attention to the source", tuple(maps), (lead,))]
