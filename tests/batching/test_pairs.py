@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fixtures import discussion, tokenizer
-from ramify.batching.pair_batch import Pair, PairCollator
-from ramify.batching.views.pairs import PairInput, Pairs, TextRows
+from ramify.batching.pair_batch import PairCollator
+from ramify.batching.views.pairs import Pair, PairInput, Pairs, TextRows
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.tree import Node, Tree
@@ -64,9 +64,9 @@ def test_rows_of_running_text_hold_every_token_once_and_the_ends_of_documents():
     view = TextRows(Store.from_trees(trees), WORDS, "all", PairInput(max_tokens=12))
     rows = [view.example(number) for number in range(len(view))]
     assert all(row.num_predicted == tokens <= 12 for row, tokens in zip(rows, view.target_tokens, strict=True))
-    labels = [PairCollator(BEGIN, END)([row]).labels.tolist() for row in rows]
-    words = [[token for node in tree.nodes for token in ids(node.text)] for tree in trees]
-    assert sum(labels, []) == sum(([*text, END] for text in words), [])
+    labels = [token for row in rows for token in PairCollator(BEGIN, END)([row]).labels.tolist()]
+    texts = [[node.text for node in tree.nodes] for tree in trees]
+    assert labels == [token for words in texts for token in [*ids(" ".join(words)), END]]
 
 
 def test_a_batch_shows_what_follows_each_token():

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from fixtures import bare_rows, tokenizer
-from ramify.batching.pair_batch import Pair, PairCollator
+from ramify.batching.pair_batch import PairCollator
 from ramify.batching.text_input import TextInput
-from ramify.batching.views.pairs import PairInput
+from ramify.batching.views.pairs import Pair, PairInput
 from ramify.errors import RamifyError
 from ramify.inference.embed import Embedder
 from ramify.inference.search import GREEDY, Beam, Limits, beam_search, collect, sample

@@ -204,7 +204,7 @@ def test_questions_that_cannot_be_answered(trained):
         model.translate("ba", n_best=5)
     with pytest.raises(RamifyError, match=r"source 2 has 600 tokens, but this model reads at most 511 and the end"):
         model.translate(["ba", "ba " * 600])
-    with pytest.raises(CannotError, match="has no fill_mask; it can translate"):
+    with pytest.raises(CannotError, match="has no fill_mask; it can translate, embed, nearest"):
         model.fill_mask("ba [MASK]")
 
 

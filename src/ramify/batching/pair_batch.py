@@ -6,29 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Int
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ramify.batching.batch import AnyBatch
 from ramify.batching.encoder_input import EncoderInput
+from ramify.batching.forest import Ints
+from ramify.batching.views.pairs import Pair
 from ramify.nn.ragged import Rows, length_key
-
-Ids = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A text that is predicted, and the text that it is predicted from, without special tokens."""
-
-    target: Ids
-    source: Ids | None = None
-    """None: the target is predicted from its own beginning alone."""
-    ends: bool = True
-    """Whether the text ends where the target does. If not, no end is predicted, and the last token is not read."""
-
-    @property
-    def num_predicted(self) -> int:
-        return len(self.target) + self.ends
 
 
 @dataclass(frozen=True)
@@ -81,11 +65,11 @@ class PairCollator:
             source=self.sources([sources[place] for place in order]) if sources else None,
         )
 
-    def sources(self, texts: Sequence[Ids]) -> EncoderInput:
+    def sources(self, texts: Sequence[Ints]) -> EncoderInput:
         """The rows that an encoder reads, in the order of the texts."""
         rows = Rows.build(np.array([len(ids) + 1 for ids in texts], dtype=np.int64))
         return EncoderInput.of_rows(_flat([part for ids in texts for part in (ids, [self.end])]), rows)
 
 
-def _flat(parts: Sequence[Ids | list[int]]) -> Int[Tensor, " total"]:
+def _flat(parts: Sequence[Ints | list[int]]) -> Int[Tensor, " total"]:
     return torch.from_numpy(np.concatenate([np.zeros(0, dtype=np.int64), *parts]).astype(np.int64))

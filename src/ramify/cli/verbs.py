@@ -97,9 +97,7 @@ INPUTS = {
     Takes.SOURCE: Input(
         {
             "file": (
-                Annotated[
-                    Path | None, typer.Argument(help="A file with one text per line, compressed or not; - reads stdin.")
-                ],
+                Annotated[Path | None, typer.Argument(help="A file with one text per line, compressed or not; - reads stdin.")],
                 None,
             ),
             "text": (

@@ -62,9 +62,7 @@ def sacrebleu() -> Any:
     try:
         import sacrebleu
     except ImportError:
-        raise RamifyError(
-            "BLEU needs sacrebleu, which is not installed. Install it: pip install \"ramify[translate]\""
-        ) from None
+        raise RamifyError('BLEU needs sacrebleu, which is not installed. Install it: pip install "ramify[translate]"') from None
     return sacrebleu
 
 

@@ -8,17 +8,16 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import nn
 
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Ints
-from ramify.batching.pair_batch import Pair
-from ramify.batching.views.pairs import PairInput
+from ramify.batching.views.pairs import Pair, PairInput
 from ramify.errors import RamifyError, counted
 from ramify.inference.answers import Translation, TranslationHypothesis
 from ramify.inference.attention import spelled
-from ramify.inference.base import TOKENS, Pipeline, verb
+from ramify.inference.base import TOKENS, verb
 from ramify.inference.generate import GeneratingPipeline
+from ramify.inference.lone_texts import LoneTextPipeline
 from ramify.inference.search import Beam, Hypothesis, Limits, beam_search
 from ramify.inference.texts import read_texts
 from ramify.models.base import GenerativeBackbone
@@ -39,7 +38,7 @@ class SourceWeights(NamedTuple):
     weights: Float[NDArray, "query key"]
 
 
-class NextTokenPipeline(Pipeline, ABC):
+class NextTokenPipeline(LoneTextPipeline, ABC):
     """A model that predicts every token of a text from those before it."""
 
     task: NextTokenLM
@@ -47,18 +46,19 @@ class NextTokenPipeline(Pipeline, ABC):
     input: PairInput
 
     @property
-    def module(self) -> nn.Module:
-        return self.task
+    def max_tokens(self) -> int:
+        return self.input.max_source_tokens if self.backbone.reads_source else self.input.max_tokens
 
-    def parts(self) -> dict[str, Any]:
-        return {"task": self.task.config, "input": self.input}
+    @property
+    def room(self) -> int:
+        return self.max_tokens - self.layout.num_special
 
 
 class Translator(NextTokenPipeline):
     """A model that predicts a text from another one: its translation, or a reply to it."""
 
-    verbs = ("translate",)
-    usage = ('model.translate("Some text.").translations[0].text',)
+    verbs = ("translate", "embed", "nearest")
+    usage = ('model.translate("Some text.").translations[0].text', 'model.embed("Some text.")')
 
     def __init__(self, task: NextTokenLM) -> None:
         self.task = task
@@ -78,16 +78,16 @@ class Translator(NextTokenPipeline):
     ) -> Translation | list[Translation]:
         """Translate a text, or a list of texts, by beam search. A beam of 1 always takes the likeliest token.
 
-        The `n_best` translations are ordered by log p / ((5 + length) / 6)^`length_penalty`, where the length counts the end. They
-        have at most `EXTRA_TOKENS` tokens more than the source. A source without tokens has no translation. Raises `RamifyError`
-        for a source that is longer than the model reads.
+        The `n_best` translations are ordered by log p / ((5 + length) / 6)^`length_penalty`, where the length counts the end.
+        They have at most `EXTRA_TOKENS` tokens more than the source. A source without tokens has no translation. Raises
+        `RamifyError` for a source that is longer than the model reads.
         """
         texts = _sources(source)
         vocabulary = self.backbone.config.vocab_size
         if beam >= vocabulary:
             raise RamifyError(
-                f"beam={beam} must be below the size of the vocabulary, {vocabulary:,}, because a text has no more first tokens. "
-                "Choose a small number, such as 4."
+                f"beam={beam} must be below the size of the vocabulary, {vocabulary:,}, because a text has no more first "
+                "tokens. Choose a small number, such as 4."
             )
         ids = [np.array(self.tokenizer.encode(text), dtype=np.int64) for text in texts]
         self._check_lengths(np.array([len(tokens) for tokens in ids], dtype=np.int64))
@@ -139,8 +139,8 @@ class Translator(NextTokenPipeline):
         if longest is not None and (over := np.flatnonzero(lengths >= longest)).size:
             number = int(over[0])
             raise RamifyError(
-                f"source {number + 1} has {counted(int(lengths[number]), 'token')}, but this model reads at most {longest - 1} and "
-                "the end. Shorten or divide it, for example into sentences."
+                f"source {number + 1} has {counted(int(lengths[number]), 'token')}, but this model reads at most {longest - 1} "
+                "and the end. Shorten or divide it, for example into sentences."
             )
 
     def _search(self, sources: Sequence[Ints], beam: Beam) -> list[list[Hypothesis]]:
@@ -169,8 +169,8 @@ class Translator(NextTokenPipeline):
 class TextGenerator(NextTokenPipeline, GeneratingPipeline):
     """A model that continues texts."""
 
-    verbs = ("generate",)
-    usage = ('model.generate("Some", tokens=20, seed=0).text',)
+    verbs = ("generate", "embed", "nearest")
+    usage = ('model.generate("Some", tokens=20, seed=0).text', 'model.embed("Some text.")')
 
     def __init__(self, task: NextTokenLM) -> None:
         self.task = task

@@ -41,9 +41,9 @@ def read(
     """Read pairs of files in the given order: the first file holds the sources of the second, and so on.
 
     `train`, `val` and `test` are the splits of the files whose names hold such a word (or dev, valid, …): train, dev, test, or
-    shares, which divides the pairs as if the names said nothing. `encoding` is as in the format text. White space around a text
-    is removed. A pair with an empty side is left out and counted. Raises `RamifyError` for an odd number of files, for two files
-    whose names say different splits, and for two files with unequal numbers of lines.
+    shares, which divides the pairs as if the names said nothing. `encoding` is as in the format text. White space around a
+    text is removed. A pair with an empty side is left out and counted. Raises `RamifyError` for an odd number of files, for two
+    files whose names say different splits, and for two files with unequal numbers of lines.
     """
     splits = {"train": train, "dev": val, "test": test}
     for name, split in zip(("train", "val", "test"), splits.values(), strict=True):
@@ -93,9 +93,7 @@ def _split(source: Path, target: Path) -> str | None:
     return splits[0]
 
 
-def _trees(
-    source: Path, target: Path, name: str, meta: dict[str, str], encoding: str, counts: ReadCounts
-) -> Iterator[Tree]:
+def _trees(source: Path, target: Path, name: str, meta: dict[str, str], encoding: str, counts: ReadCounts) -> Iterator[Tree]:
     """The pairs of two files. All lines of the longer file are counted for the message."""
     number = [0, 0]
     for texts in zip_longest(lines_of(source, counts, encoding), lines_of(target, counts, encoding)):
@@ -113,6 +111,6 @@ def _trees(
         yield Tree(nodes, f"{encodable(name)}/{number[0]:010d}", meta)
     if number[0] != number[1]:
         raise RamifyError(
-            f"{source} has {counted(number[0], 'line')}, but {target} has {number[1]:,}. Line by line, each file must translate "
-            "the other. Check that both belong together and are complete."
+            f"{source} has {counted(number[0], 'line')}, but {target} has {number[1]:,}. Line by line, each file must "
+            "translate the other. Check that both belong together and are complete."
         )

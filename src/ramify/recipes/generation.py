@@ -3,7 +3,7 @@
 The defaults are small models for a laptop. `--published` trains the base model of Vaswani et al. 2017.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ramify.recipes.options import Data, ModelInit, Seed, TokenizerPath
 
@@ -70,7 +70,10 @@ def transformer(
 def seq2seq(
     data: Data,
     *,
-    attention: Annotated[bool, "Without it, the decoder knows the source by the encoder's last states alone."] = True,
+    attention: Annotated[
+        Literal["dot", "none"],
+        "dot: the decoder attends to the source's states. none: it knows of the source what the encoder's last states hold.",
+    ] = "dot",
     steps: SmallUpdates = 5000,
     init: ModelInit = "",
     tokenizer: TokenizerPath = "",

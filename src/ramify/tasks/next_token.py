@@ -76,14 +76,11 @@ class NextTokenLM(Task[PairBatch], Decodes):
         weights = states.new_full((len(states),), 1 / divisors[NEXT_TOKEN])
         yield {NEXT_TOKEN: self.head.loss(states, batch.labels, weights, smoothing=self.config.label_smoothing)}, None
 
-
     def readings(self, batch: PairBatch, phase: str, state: State | None, shared: Any) -> Readings:
         states = self.backbone(batch)
         return self.target_readings(batch, states, self.head.measure(states, batch.labels)[0])
 
-    def target_readings(
-        self, batch: PairBatch, states: Float[Tensor, "total dim"], nats: Float[Tensor, " total"]
-    ) -> Readings:
+    def target_readings(self, batch: PairBatch, states: Float[Tensor, "total dim"], nats: Float[Tensor, " total"]) -> Readings:
         """The readings of a batch whose states and losses are known. The losses are those without smoothing."""
         constant = Frequencies.of(batch.labels, torch.ones_like(nats), self.backbone.config.vocab_size)
         return Readings({NEXT_TOKEN: nats.sum()}, {NEXT_TOKEN: constant}, {"predicted token": states})

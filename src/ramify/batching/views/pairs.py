@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramify.batching.forest import Ints, ranges, token_cache
-from ramify.batching.pair_batch import Pair
 from ramify.batching.running_text import RunningText
 from ramify.batching.views.base import View
 from ramify.batching.views.packed import PackConfig, pack
@@ -27,16 +26,31 @@ class PairInput:
     max_source_tokens: int = 128
     """Tokens of the longest source, its end included."""
     long: Literal["leave_out", "truncate"] = "leave_out"
-    """Pairs with a longer text. leave_out: nothing is learned from them. truncate: the last tokens of the text are left out, and
-    a truncated target has no end. Held-out losses always truncate."""
+    """Pairs with a longer text. leave_out: nothing is learned from them. truncate: the last tokens of the text are left out,
+    and a truncated target has no end. Held-out losses always truncate."""
     layout: TextLayout = "t5"
     """The special tokens around a text whose vector is asked for: those after a source, or around a predicted text."""
 
     def __post_init__(self) -> None:
         check_fields(self, "input.")
         for name in ("max_tokens", "max_source_tokens"):
-            if getattr(self, name) < 2:
-                raise RamifyError(f"input.{name} must be at least 2, a token and the end, but is {getattr(self, name)}.")
+            if getattr(self, name) < 3:
+                raise RamifyError(f"input.{name} must be at least 3, a token and its marks, but is {getattr(self, name)}.")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A text that is predicted, and the text that it is predicted from, without special tokens."""
+
+    target: Ints
+    source: Ints | None = None
+    """None: the target is predicted from its own beginning alone."""
+    ends: bool = True
+    """Whether the text ends where the target does. If not, no end is predicted, and the last token is not read."""
+
+    @property
+    def num_predicted(self) -> int:
+        return len(self.target) + self.ends
 
 
 @dataclass(frozen=True)
@@ -135,8 +149,8 @@ def _no_pairs(store: Store, split: Split, pairs: int, long: int, input: PairInpu
     name = store.path or "the data"
     if long:
         return (
-            f"input.max_tokens={input.max_tokens} and input.max_source_tokens={input.max_source_tokens} leave out all pairs of the "
-            f"split {split!r} of {name}. Raise them, or set input.long=truncate."
+            f"input.max_tokens={input.max_tokens} and input.max_source_tokens={input.max_source_tokens} leave out all pairs of "
+            f"the split {split!r} of {name}. Raise them, or set input.long=truncate."
         )
     if pairs:
         return f"{name} has no pair of the split {split!r} in which both texts have words. Choose other data."

@@ -7,7 +7,7 @@ from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.next_token_evaluation import spread_examples
 from ramify.inference.search import Beam
-from ramify.inference.translate import Translator
+from ramify.inference.translate import NextTokenPipeline, Translator
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.curves import TITLE, Metrics, dev_line, no_curves, smoothing, train_line
 from ramify.runs.generative.scores import GenerativeEvaluation, evaluate, held_out
@@ -28,7 +28,7 @@ def parts(request: ReportRequest) -> ReportParts:
     headline: Spans = ()
     missing = ""
     model, store = request.pipeline, request.store
-    if model is not None and store is not None:
+    if isinstance(model, NextTokenPipeline) and store is not None:
         try:
             evaluation = evaluate(model, str(store.path), store, request.split, {})
             section, headline = scores(request.split, evaluation)
@@ -76,7 +76,8 @@ def translated(model: Translator, store: Store, split: Split) -> list[Section]:
     assert isinstance(view, Pairs)
     numbers = spread_examples(view, EXAMPLES)
     sources, references = (store.texts(nodes[numbers]) for nodes in (view.parent, view.child))
-    ids = [view.example(number).source for number in numbers.tolist()]
+    all_sources = view.sources()
+    ids = [all_sources[number] for number in numbers.tolist()]
     best = [hypotheses[0].text for hypotheses in model.translations(ids, Beam())]
     rows = tuple(tuple(map(Cell, texts)) for texts in zip(sources, best, references, strict=True))
     lead = f"{counted(len(rows), 'pair')}, evenly spaced over the {split} split. The beam keeps {Beam.width} hypotheses."
@@ -89,7 +90,7 @@ def translated(model: Translator, store: Store, split: Split) -> list[Section]:
     if not maps:
         return [shown]
     lead = (
-        "Each row is a predicted token, and its shades are the weights of the tokens of the source, from which it was predicted: "
-        "those of the last layer, averaged over its heads."
+        "Each row is a predicted token. Its shades are the weights of the source's tokens in the last layer, averaged over the "
+        "heads."
     )
     return [shown, Section("Attention to the source", tuple(maps), (lead,))]

@@ -94,8 +94,8 @@ class PreparedGenerative(PreparedLanguageModel):
 class GenerativeRun(LanguageModelRun):
     """A model that predicts every token of a text from those before it.
 
-    A model that reads sources learns from all pairs of a text and the text that it answers or translates. Others learn from rows
-    of running text.
+    A model that reads sources learns from all pairs of a text and the text that it answers or translates. Others learn from
+    rows of running text.
     """
 
     name: ClassVar[str] = "generative"
@@ -130,8 +130,8 @@ class GenerativeRun(LanguageModelRun):
         for name, tokens in read.items():
             if longest is not None and tokens > longest:
                 raise RamifyError(
-                    f"input.{name}={tokens} is more than the {longest} tokens that the model reads. Lower input.{name}, or choose "
-                    "a model that reads longer texts."
+                    f"input.{name}={tokens} is more than the {longest} tokens that the model reads. Lower input.{name}, or "
+                    "choose a model that reads longer texts."
                 )
         if not self.init:
             return NextTokenLM(backbone, tokenizer, self.input, self.task)
