@@ -506,6 +506,7 @@ LAYOUTS: dict[str, TextLayout] = {"agent": "agent", "xlnet": "xlnet", "gru": "pl
 SMALL = {
     "dim": 16,
     "dims": (16,) * 5,
+    "hidden": 16,
     **dict.fromkeys(("num_heads", "num_layers", "encoder_layers", "decoder_layers"), 2),
     "ffn_dim": 32,
     "dropout": 0.0,

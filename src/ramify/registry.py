@@ -6,6 +6,7 @@ from typing import Any
 
 from ramify.batching.text_input import TextInput
 from ramify.batching.views.documents import LevelInput
+from ramify.batching.views.pairs import PairInput
 from ramify.batching.views.streams import StreamInput
 from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.inference.disentangler import Disentangler
@@ -20,11 +21,13 @@ from ramify.inference.documents.pipeline import document_pipeline
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.permutation import DenoisingPipeline, PermutationPipeline
+from ramify.inference.translate import next_token_pipeline
 from ramify.models import bert, xlnet
 from ramify.models.agent import AgentConfig
 from ramify.models.base import AnyBackbone, ModelConfig
 from ramify.models.bert import BertConfig
 from ramify.models.hf_adapter import HFAdapter
+from ramify.models.recurrent import RecurrentConfig, Seq2SeqConfig
 from ramify.models.transformer import TransformerConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.models.xlnet import XLNetConfig
@@ -33,6 +36,7 @@ from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tasks.nested.config import NestedAutoencoderConfig
 from ramify.tasks.nested.task import NestedAutoencoder
+from ramify.tasks.next_token import NextTokenConfig, NextTokenLM
 from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
 from ramify.tokenizer import Tokenizer
 
@@ -44,6 +48,8 @@ MODELS: dict[str, type[ModelConfig]] = {
     "esim": ESIMConfig,
     "feature-model": FeatureModelConfig,
     "mht": MHTConfig,
+    "recurrent": RecurrentConfig,
+    "seq2seq": Seq2SeqConfig,
     "transformer": TransformerConfig,
     "tree-mlm": TreeMLMConfig,
     "xlnet": XLNetConfig,
@@ -80,6 +86,7 @@ TASKS = {
     "denoising-lm": TaskKind(DenoisingLMConfig, DenoisingLM, StreamInput, DenoisingPipeline),
     "masked-lm": TaskKind(MaskedLMConfig, MaskedLM, TextInput, MaskFiller),
     "nested-autoencoder": TaskKind(NestedAutoencoderConfig, NestedAutoencoder, LevelInput, document_pipeline),
+    "next-token": TaskKind(NextTokenConfig, NextTokenLM, PairInput, next_token_pipeline),
     "permutation-lm": TaskKind(PermutationLMConfig, PermutationLM, StreamInput, PermutationPipeline),
     "reply-to": TaskKind(LinkConfig, ReplyLinking, ChatInput, Disentangler, {"decoding": DecodingConfig}),
 }

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from fixtures import bare_rows
-from ramify.batching.pair_batch import Pair, PairCollator
+from ramify.batching.pair_batch import PairCollator
+from ramify.batching.views.pairs import Pair
 from ramify.errors import RamifyError
 from ramify.models.transformer import Transformer, TransformerConfig
 from ramify.nn.embeddings import sinusoids

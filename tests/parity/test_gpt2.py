@@ -8,7 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fixtures import bare_rows
-from ramify.batching.pair_batch import Pair, PairCollator
+from ramify.batching.pair_batch import PairCollator
+from ramify.batching.views.pairs import Pair
 from ramify.errors import RamifyError
 from ramify.inference.search import GREEDY, Beam, Limits, beam_search, collect, sample
 from ramify.models.base import Checkpoint

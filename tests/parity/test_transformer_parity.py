@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from fixtures import bare_rows
-from ramify.batching.pair_batch import Pair, PairCollator
+from ramify.batching.pair_batch import PairCollator
+from ramify.batching.views.pairs import Pair
 from ramify.models.transformer import TransformerConfig
 
 SIZES = {"vocab_size": 13, "dim": 16, "num_heads": 4, "ffn_dim": 24, "encoder_layers": 2, "decoder_layers": 3, "dropout": 0.0}

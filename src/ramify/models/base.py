@@ -23,7 +23,6 @@ from ramify.models import hf
 from ramify.nn.attention import AttentionRecord
 from ramify.nn.blocks import Activation, LayerPrefixes, OutputPositions
 from ramify.nn.cache import Cache
-from ramify.nn.pooling import Pooling
 from ramify.nn.ragged import Rows, keep_eager, runs
 from ramify.tensors import load_strictly, owned
 
@@ -352,8 +351,6 @@ class TextModelConfig(ModelConfig):
     """Maximum length of a row, in tokens."""
     activation: Activation
     """Activation of feed-forward layers, and of a head that has a dense layer."""
-    pooling: Pooling
-    """The pooling of a row's states into one vector."""
     eps: float
     """Epsilon of every LayerNorm, including that of the head."""
 

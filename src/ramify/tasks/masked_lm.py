@@ -195,11 +195,12 @@ class MaskedLM(Task[Batch]):
             self.register_buffer("word_weight", words)
 
     def _next_sentence_head(self) -> nn.Linear:
-        config = self.backbone.config
-        if self.backbone.reads_context or config.pooling != "pooler":
+        # Not every model has this setting.
+        pooling = vars(self.backbone.config).get("pooling", "none")
+        if self.backbone.reads_context or pooling != "pooler":
             raise RamifyError(
                 f"task.next_sentence={self.config.next_sentence} needs a bert with model.pooling=pooler, whose vector of the "
-                f"first token predicts the label; this {type(self.backbone).__name__} has model.pooling={config.pooling}. Set "
+                f"first token predicts the label; this {type(self.backbone).__name__} has model.pooling={pooling}. Set "
                 "model.pooling=pooler, or task.next_sentence=0."
             )
         head = nn.Linear(self.backbone.out_dim, 2)
