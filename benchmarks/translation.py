@@ -3,8 +3,6 @@
     python benchmarks/translation.py prepare --source MULTI30K --out DATA
     python benchmarks/translation.py plan
     python benchmarks/translation.py run --data DATA --out OUT transformer-0 seq2seq-0
-    python benchmarks/translation.py keep --out OUT --to benchmarks/scores/translation.parquet
-    python benchmarks/translation.py table --out benchmarks/scores/translation.parquet [--rows ROWS.jsonl]
 
 MULTI30K holds {train,val}.{en,de}.gz. `prepare` makes dev of the 1,000 training pairs with the least hash, and test of the val
 files, which are scored once. `run` carries out the commands of the plan and skips those whose results are already there; the same
@@ -28,7 +26,7 @@ DEV = 1_000
 SIDES = ("en", "de")
 
 MODELS = {
-    "transformer": ("transformer", 2_600, 0.67),
+    "transformer": ("transformer --set train.precision=bf16", 2_000, 0.67),
     "seq2seq": ("seq2seq", 4_000, 0.42),
     "without-attention": ("seq2seq --no-attention", 4_000, 0.42),
 }
@@ -37,7 +35,9 @@ MODELS = {
 
 def items() -> list[Item]:
     """All runs, in the order in which they are to be carried out."""
-    data = "--data DATA/captions --set tokenizer.vocab_size=4096 --set train.evaluate_every=200 --set train.checkpoint_every=100"
+    data = (
+        "--data DATA/captions --set tokenizer.vocab_size=4096 --set train.evaluate_every=200 --set train.checkpoint_every=100"
+    )
     test = "ramify evaluate RUN --data DATA/captions --split test --json"
     scores = {"dev": test.replace("test", "dev"), "test": test, "greedy": f"{test} --beam 1"}
     return [
@@ -50,7 +50,7 @@ def items() -> list[Item]:
 def prepare(arguments: argparse.Namespace) -> None:
     """Write the pairs of each split as files, and build the data set."""
     pairs = {split: read(arguments.source, split) for split in ("train", "val")}
-    order = sorted(range(len(pairs["train"])), key=lambda place: hashlib.sha256("\t".join(pairs["train"][place]).encode()).digest())
+    order = sorted(range(len(pairs["train"])), key=lambda place: hash_of(pairs["train"][place]))
     dev = {*order[:DEV]}
     splits = {
         "train": [pair for place, pair in enumerate(pairs["train"]) if place not in dev],
@@ -65,6 +65,10 @@ def prepare(arguments: argparse.Namespace) -> None:
             write_text(files[-1], "".join(f"{pair[side]}\n" for pair in lines))
     command = ["ramify", "data", "build", *map(str, files), "--format", "parallel", "--out", str(arguments.out / "captions")]
     subprocess.run(command, check=True)
+
+
+def hash_of(pair: tuple[str, str]) -> bytes:
+    return hashlib.sha256("\t".join(pair).encode()).digest()
 
 
 def read(source: Path, split: str) -> list[tuple[str, str]]:

@@ -23,19 +23,26 @@ from ramify.training.metrics_log import read_metrics
 
 LEARNING = {
     "model.dim": "64",
-    "model.num_heads": "4",
-    "model.ffn_dim": "128",
     "model.dropout": "0",
-    "model.position": "learned",
     "task.label_smoothing": "0",
-    "train.steps": "400",
-    "train.budget": "1000",
-    "train.lr": "5e-3",
+    "tokenizer.kind": "wordpiece",
+    "tokenizer.vocab_size": "60",
+    "train.budget": "800",
     "train.schedule": "linear",
     "train.evaluate_every": "0",
     "train.checkpoint_every": "0",
 }
-"""Settings with which the toy tasks are learned in seconds."""
+"""Settings with which toy tasks are learned in seconds, with those of each model."""
+TRANSFORMER = {
+    "model.num_heads": "4",
+    "model.ffn_dim": "128",
+    "model.encoder_layers": "1",
+    "model.decoder_layers": "1",
+    "model.position": "learned",
+    "train.steps": "250",
+    "train.lr": "6e-3",
+}
+SEQ2SEQ = {"model.hidden": "64", "train.steps": "200", "train.lr": "1e-2"}
 
 
 def reverse(words):
@@ -43,7 +50,11 @@ def reverse(words):
 
 
 def run_of(recipe, store, **settings):
-    return RECIPES[recipe](str(store.path)).changed(TINY | settings)
+    run = RECIPES[recipe](str(store.path))
+    fitting = {key: value for key, value in TINY.items() if not key.startswith("model.") or hasattr(run.model, key[6:])}
+    if recipe == "gpt":
+        del fitting["model.encoder_layers"]
+    return run.changed(fitting | settings)
 
 
 @pytest.fixture(scope="module")
@@ -58,18 +69,24 @@ def trained(store, tmp_path_factory):
     return out
 
 
-@pytest.mark.parametrize("change", [list, reverse], ids=["copy", "reverse"])
-def test_a_toy_task_is_learned_wholly(tmp_path, change):
-    store = parallel_store(tmp_path, pairs(1600, change), (0.9, 0.05, 0.05))
-    prepared, _ = execute(run_of("transformer", store, **LEARNING), tmp_path / "run", cpu=True)
+@pytest.mark.parametrize(
+    ("recipe", "settings", "change"),
+    [("transformer", TRANSFORMER, list), ("transformer", TRANSFORMER, reverse), ("seq2seq", SEQ2SEQ, reverse)],
+    ids=["transformer-copy", "transformer-reverse", "seq2seq-reverse"],
+)
+def test_a_toy_task_is_learned_wholly(tmp_path, recipe, settings, change):
+    store = parallel_store(tmp_path, pairs(1200, change, longest=4), (0.9, 0.05, 0.05))
+    run = RECIPES[recipe](str(store.path)).changed(LEARNING | settings)
+    prepared, _ = execute(run, tmp_path / "run", cpu=True)
     model = prepared.pipeline()
     trees = [store.tree(int(tree)) for tree in store.split("test")]
     answers = model.translate([tree.nodes[0].text for tree in trees], beam=1)
     assert [answer.translations[0].text for answer in answers] == [tree.nodes[1].text for tree in trees]
 
 
-def test_a_killed_run_resumes_to_the_same_bits(store, tmp_path):
-    run = run_of("transformer", store, **{"model.dropout": "0.1"})
+@pytest.mark.parametrize("recipe", ["transformer", "seq2seq", "gpt"])
+def test_a_killed_run_resumes_to_the_same_bits(store, tmp_path, recipe):
+    run = run_of(recipe, store, **{"model.dropout": "0.1"})
     execute(run, tmp_path / "straight", cpu=True)
 
     def interrupt(record):
@@ -153,8 +170,7 @@ def test_replies_are_pairs(tmp_path):
 
 
 def test_gpt_learns_from_texts_and_generates(tmp_path, store):
-    settings = {key: value for key, value in TINY.items() if key != "model.encoder_layers"}
-    run = RECIPES["gpt"](str(store.path)).changed(settings | {"model.max_tokens": "128"})
+    run = run_of("gpt", store, **{"model.max_tokens": "128"})
     prepared, progress = execute(run, tmp_path / "run", cpu=True)
     assert progress.best is not None
     assert "tokens to predict, in" in prepared.reads()

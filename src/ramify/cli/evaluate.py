@@ -42,13 +42,17 @@ Draws = Annotated[
 MaskRate = Annotated[float | None, typer.Option(help="Share of masked tokens. Default: as in training.")]
 Comments = Annotated[
     int | None,
-    typer.Option(min=1, help="Masked language models: only the first trees that hold so many comments. Default: all."),
+    typer.Option(
+        min=1,
+        help="Masked language models: only the first trees that hold so many comments. Models that translate: so many pairs, "
+        "evenly spaced. Default: all.",
+    ),
 ]
 Rows = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Models of running text with memory: about so many rows only (default: all). Models of documents: rows per level "
+        help="Models of running text that predict the next token, or have memory: so many rows only (default: all). Models of documents: rows per level "
         "and measure (default: 2,000).",
     ),
 ]

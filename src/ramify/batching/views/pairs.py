@@ -131,9 +131,10 @@ class Pairs(GenerativeView):
             ends=bool(self._ends[number]),
         )
 
-    def sources(self) -> list[Ints]:
-        """The tokens of every source."""
-        return [self._text(node, length) for node, length in zip(self.parent.tolist(), self._source.tolist(), strict=True)]
+    def sources(self, numbers: Ints) -> list[Ints]:
+        """The tokens of the sources of some examples."""
+        nodes, lengths = self.parent[numbers].tolist(), self._source[numbers].tolist()
+        return [self._text(node, length) for node, length in zip(nodes, lengths, strict=True)]
 
     def unknown(self, tokenizer: Tokenizer) -> UnknownTokens:
         # A text that several texts answer is read once for each.

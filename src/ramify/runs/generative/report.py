@@ -30,7 +30,8 @@ def parts(request: ReportRequest) -> ReportParts:
     model, store = request.pipeline, request.store
     if isinstance(model, NextTokenPipeline) and store is not None:
         try:
-            evaluation = evaluate(model, str(store.path), store, request.split, {})
+            limit = {"comments" if isinstance(model, Translator) else "rows": request.comments} if request.comments else {}
+            evaluation = evaluate(model, str(store.path), store, request.split, limit)
             section, headline = scores(request.split, evaluation)
             sections.append(section)
             if isinstance(model, Translator):
@@ -76,8 +77,7 @@ def translated(model: Translator, store: Store, split: Split) -> list[Section]:
     assert isinstance(view, Pairs)
     numbers = spread_examples(view, EXAMPLES)
     sources, references = (store.texts(nodes[numbers]) for nodes in (view.parent, view.child))
-    all_sources = view.sources()
-    ids = [all_sources[number] for number in numbers.tolist()]
+    ids = view.sources(numbers)
     best = [hypotheses[0].text for hypotheses in model.translations(ids, Beam())]
     rows = tuple(tuple(map(Cell, texts)) for texts in zip(sources, best, references, strict=True))
     lead = f"{counted(len(rows), 'pair')}, evenly spaced over the {split} split. The beam keeps {Beam.width} hypotheses."

@@ -9,7 +9,7 @@ import numpy as np
 from ramify.batching.views.pairs import GenerativeView, Pairs, generative_view
 from ramify.dataset.store import Split, Store
 from ramify.errors import counted
-from ramify.inference.next_token_evaluation import BleuScores, bleu_scores, evaluate_next_tokens, sacrebleu
+from ramify.inference.next_token_evaluation import BleuScores, bleu_scores, evaluate_next_tokens, sacrebleu, spread_examples
 from ramify.inference.row_evaluation import Tallied
 from ramify.inference.search import Beam
 from ramify.inference.translate import NextTokenPipeline, Translator
@@ -17,8 +17,10 @@ from ramify.nn.precision import autocast
 from ramify.runs.base import Evaluation, check_options, no_progress
 from ramify.tasks.next_token import NextTokenLM
 
-OPTIONS = ("precision", "progress")
-TRANSLATOR_OPTIONS = (*OPTIONS, "beam")
+SHARED_OPTIONS = ("precision", "progress")
+OPTIONS = {True: ("comments", "beam", *SHARED_OPTIONS), False: ("rows", *SHARED_OPTIONS)}
+"""The options of an evaluation, by whether the model translates. `comments` or `rows` limits it to so many pairs or rows,
+evenly spaced over the split."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class GenerativeEvaluation(Evaluation):
     examples: int
     """Pairs, or rows of running text."""
     truncated: int
-    """Pairs with a text that the loss, or the translation, reads only in part."""
+    """Pairs of the split with a text that is read only in part."""
 
     @property
     def loss(self) -> float:
@@ -66,24 +68,24 @@ def held_out(task: NextTokenLM, store: Store, split: Split) -> GenerativeView:
 def evaluate(
     model: NextTokenPipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]
 ) -> GenerativeEvaluation:
-    """Score a model on a split. Options: `OPTIONS`, and the width of the `beam` if it translates.
+    """Score a model on a split. Options: `OPTIONS`.
 
     Raises `RamifyError` before any work if a translator is scored without sacrebleu.
     """
     translates = isinstance(model, Translator)
     what = "a model that reads sources" if translates else "a model of running text"
-    check_options(options, TRANSLATOR_OPTIONS if translates else OPTIONS, source, what)
+    check_options(options, OPTIONS[translates], source, what)
     if translates:
         sacrebleu()
     view = held_out(model.task, store, split)
     bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
-    passes = 2 if translates else 1
-    with bar(len(view) * passes) as advance, autocast(model.device, precision):
-        scores = evaluate_next_tokens(model.task, view, np.arange(len(view)), progress=advance)
+    numbers = spread_examples(view, options.get("comments" if translates else "rows", len(view)))
+    with bar(len(numbers) * (2 if translates else 1)) as advance, autocast(model.device, precision):
+        scores = evaluate_next_tokens(model.task, view, numbers, progress=advance)
         bleu = None
         if isinstance(model, Translator) and isinstance(view, Pairs):
-            sources, references = store.texts(view.parent), store.texts(view.child)
-            translations = model.translations(view.sources(), Beam(options.get("beam", Beam.width)), progress=advance)
+            sources, references = store.texts(view.parent[numbers]), store.texts(view.child[numbers])
+            translations = model.translations(view.sources(numbers), Beam(options.get("beam", Beam.width)), progress=advance)
             best = [hypotheses[0].text for hypotheses in translations]
             bleu = bleu_scores(best, sources, references)
-    return GenerativeEvaluation(scores, bleu, len(view), view.counts.long, unknown_pieces=view.unknown(model.tokenizer))
+    return GenerativeEvaluation(scores, bleu, len(numbers), view.counts.long, unknown_pieces=view.unknown(model.tokenizer))
