@@ -333,7 +333,7 @@ def test_saved_and_in_hugging_face_form(model, tokenizer, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "gpt2"}, "gpt2"),
+        ({"model_type": "gptj"}, "gptj"),
         ({"attn_type": "uni"}, "attn_type='uni' is not supported"),
         ({"d_model": "16"}, "d_model must be whole numbers"),
         ({"n_layer": 3}, "theirs holds no tensor 'transformer.layer.2"),

@@ -306,3 +306,19 @@ def test_keys_and_values_grow_and_follow_their_sequences():
     assert cache.visible(2, 33) is None
     grow(2)
     assert cache.visible(2, 36).shape == (1, 1, 2, 36)
+
+
+@pytest.mark.parametrize("vocab", [63, 200, 1000])
+@pytest.mark.parametrize("tied", [False, True])
+def test_beam_search_ranks_a_large_vocabulary(vocab, tied):
+    """Every step of a beam that is as wide as its continuations is that of a full ranking; forbidden tokens never appear."""
+    scores = np.random.default_rng(vocab).normal(scale=3, size=(vocab + 1, vocab))
+    decoder = Pairs(scores.round() if tied else scores)
+    table = decoder.scores.log_softmax(1)
+    for limits in (Limits((0,)), Limits((5,), tuple(range(7, vocab)))):
+        (found,) = beam_search(decoder, bare_rows([[]]), Beam(4, 4, 0.0), limits, maximums=[1])
+        first = table[-1].index_fill(0, torch.tensor(limits.forbidden, dtype=torch.int64), -math.inf)
+        expected = sorted(enumerate(first.tolist()), key=lambda pair: (-pair[1], pair[0]))
+        stops, others = ([pair for pair in expected[:8] if (pair[0] in limits.stop) == stop] for stop in (True, False))
+        best = sorted((stops if stops and expected.index(stops[0]) < 4 else []) + others[:4], key=lambda pair: -pair[1])[:4]
+        np.testing.assert_allclose([each.log_probability for each in found], [total for _, total in best], rtol=0, atol=1e-12)

@@ -208,7 +208,7 @@ def test_other_pooling_of_a_checkpoint_with_a_pooler(tmp_path, pooling):
 # --- refusals -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "message"), [("electra", "model_type='electra' is not one of"), ("gpt2", "gpt2")])
+@pytest.mark.parametrize(("kind", "message"), [("electra", "model_type='electra' is not one of"), ("gptj", "gptj")])
 def test_other_architectures_are_refused(tmp_path, kind, message):
     saved(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
@@ -217,13 +217,13 @@ def test_other_architectures_are_refused(tmp_path, kind, message):
         ramify.load(tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["gpt2", ["bert"]])
+@pytest.mark.parametrize("kind", ["gptj", ["bert"]])
 def test_the_families_that_can_be_loaded_are_listed(tmp_path, kind):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
-    message = re.escape(f"model_type={kind!r} is not one of albert, bert, distilbert, roberta, xlnet, whose")
+    message = re.escape(f"model_type={kind!r} is not one of {', '.join(HF_FORMS)}, whose")
     with pytest.raises(RamifyError, match=message):
         ramify.load(tmp_path)
-    assert [*HF_FORMS] == ["albert", "bert", "distilbert", "roberta", "xlnet"]
+    assert [*HF_FORMS] == ["albert", "bert", "distilbert", "gpt2", "roberta", "t5", "xlnet"]
 
 
 def test_missing_pooler_is_named(tmp_path):

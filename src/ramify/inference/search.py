@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from ramify.batching.encoder_input import EncoderInput
 from ramify.config import check_fields, check_seed
@@ -319,7 +320,7 @@ class _Choices:
     def of(cls, scores: Float[Tensor, "sequence vocab"], limits: Limits, done: int, width: int) -> "_Choices":
         log_probabilities = scores.double().log_softmax(1)
         # Scores are ranked in their own precision, which is faster.
-        highest, tokens = limits.allowed(scores, done).topk(min(width + 1, scores.shape[1]), dim=1)
+        highest, tokens = _highest(limits.allowed(scores, done), min(width + 1, scores.shape[1]))
         certain = torch.ones(len(scores), dtype=torch.bool)
         if highest.shape[1] > width:
             last, next_one = highest[:, width - 1], highest[:, width]
@@ -343,6 +344,31 @@ class _Choices:
         ]
         continuations.sort(key=lambda continuation: (-continuation[0], *continuation[1:]))
         return continuations[: self.width]
+
+
+BLOCK = 64
+"""Number of tokens whose maximum is compared first."""
+
+
+def _highest(
+    scores: Float[Tensor, "sequence vocab"], count: int
+) -> tuple[Float[Tensor, "sequence {count}"], Int[Tensor, "sequence {count}"]]:
+    """The `count` highest scores of each sequence, highest first, and their tokens.
+
+    They are among the `count` blocks of tokens with the highest maximums, so a large vocabulary is not sorted.
+    """
+    vocab = scores.shape[1]
+    blocks = -(-vocab // BLOCK)
+    if blocks <= count:
+        highest, tokens = scores.topk(count, dim=1)
+        return highest, tokens
+    table = F.pad(scores, (0, blocks * BLOCK - vocab), value=-math.inf).view(len(scores), blocks, BLOCK)
+    chosen = table.amax(2).topk(count, dim=1).indices
+    within = table.gather(1, chosen[:, :, None].expand(-1, -1, BLOCK)).flatten(1)
+    highest, places = within.topk(count, dim=1)
+    tokens = chosen.gather(1, places // BLOCK) * BLOCK + places % BLOCK
+    # Where few tokens may follow, filling is among the highest, with a score of −∞.
+    return highest, tokens.clamp(max=vocab - 1)
 
 
 def best_continuations(totals: Float[Tensor, "beam choice"], width: int) -> list[Continuation]:

@@ -75,6 +75,10 @@ class ContextVectors:
         """Row i of `readers` attends to the vectors of row i of `rows`."""
         return cls(vectors, None, *with_equal_groups(readers, rows))
 
+    def by_key(self, x: Float[Tensor, "node *feature"]) -> Float[Tensor, "key *feature"]:
+        """What is computed of each vector, for every row that attends to it."""
+        return x if self.index is None else x.index_select(0, self.index)
+
 
 class Attention(nn.Module):
     """Multi-head attention with one projection for keys and values. Scores are `scale · q·k`; None: 1/√size, with the size of a
@@ -109,9 +113,7 @@ class Attention(nn.Module):
         Each node vector is projected once and then gathered for every row that attends to it. Because the projection is linear,
         pair vectors are projected separately and added."""
         vectors = context.vectors if context.node_positions is None else context.vectors + context.node_positions
-        kv = self.key_value(vectors)
-        if context.index is not None:
-            kv = kv.index_select(0, context.index)
+        kv = context.by_key(self.key_value(vectors))
         if context.pair_vectors is not None and context.pair_index is not None:
             kv = kv + linear(context.pair_vectors, self.key_value.weight).index_select(0, context.pair_index)
         mixed = self._attend(x, kv, q_rows, context.k_rows, record=record)
@@ -164,7 +166,8 @@ class Attention(nn.Module):
     def read_sources(self, x: Float[Tensor, "query dim"], sources: SourceKeys, layer: int) -> Float[Tensor, "query dim"]:
         """Attend from the next tokens of each sequence to the source that it reads."""
         queries = sources.queries(self._by_sequence(self.query(x), len(sources.sources)))
-        block = Block(queries, *sources.layers[layer], sources.visible, may_be_blind=False)
+        key, value = sources.layers[layer]
+        block = Block(queries, key, value, sources.visible, may_be_blind=False)
         return self.out(sources.results(mix(block, None, self.scale, self._rate)).reshape(x.shape))
 
     def _by_sequence(self, x: Float[Tensor, "query dims"], sequences: int) -> Float[Tensor, "{sequences} token heads size"]:
@@ -359,7 +362,7 @@ class Stack(nn.Module):
     def layer_prefixes(self) -> LayerPrefixes:
         """The beginnings of the names of each layer's parameters. A shared layer belongs to the first of its places."""
         places = [(number, place) for number in range(len(self.layers)) for place in range(self.repeats)]
-        layers = [() if place else (f"layers.{number}.",) for number, place in places]
+        layers: list[tuple[str, ...]] = [() if place else (f"layers.{number}.",) for number, place in places]
         if self.distances is not None:
             layers[0] = (*layers[0], "distances.")
         return (*layers[:-1], layers[-1] if self.final_norm is None else (*layers[-1], "final_norm."))

@@ -23,7 +23,10 @@ class Cache(ABC):
 
     @abstractmethod
     def reorder(self, index: Int[Tensor, " kept"]) -> Self:
-        """The cache of other sequences: `index` may repeat sequences (beams) and leave some out (ended ones)."""
+        """The cache of other sequences: `index` may repeat sequences (beams) and leave some out (ended ones).
+
+        The given cache is used up.
+        """
 
 
 class KeyValueCache(Cache):
@@ -91,6 +94,8 @@ class _Growing:
     def __init__(self) -> None:
         self.length = 0
         self._table: Tensor | None = None
+        self._spare: Tensor | None = None
+        """A table that is no longer read. New memory for every order of the sequences would take longer than the copy."""
 
     def append(self, new: Float[Tensor, "2 sequence head token size"]) -> Float[Tensor, "2 sequence head column size"]:
         length = self.length + new.shape[3]
@@ -109,7 +114,10 @@ class _Growing:
         if self._table is not None:
             kept.length = self.length - first
             two, _, heads, _, size = self._table.shape
-            kept._table = self._table.new_empty(two, len(index), heads, with_room(kept.length), size)
+            spare = self._spare
+            if spare is None or spare.shape[1] != len(index) or spare.shape[3] <= kept.length:
+                spare = self._table.new_empty(two, len(index), heads, with_room(kept.length), size)
+            kept._table, kept._spare = spare, self._table
             torch.index_select(self._table[:, :, :, first : self.length], 1, index, out=kept._table[:, :, :, : kept.length])
         return kept
 
