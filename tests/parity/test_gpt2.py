@@ -14,7 +14,7 @@ from ramify.errors import RamifyError
 from ramify.inference.search import GREEDY, Beam, Limits, beam_search, collect, sample
 from ramify.models.base import Checkpoint
 from ramify.models.hf import write
-from ramify.models.transformer import ADAPTER, TransformerConfig
+from ramify.models.transformer import GPT2, TransformerConfig
 from ramify.nn.linear import linear
 from ramify.tasks.base import Decodes
 from ramify.tensors import load_strictly
@@ -40,7 +40,7 @@ def saved(folder, **changes):
 def loaded(folder):
     """Our model of a directory, and the output map."""
     checkpoint = Checkpoint(str(folder), folder, None)
-    portable = ADAPTER.read(checkpoint, ADAPTER.read_config(folder))
+    portable = GPT2.read(checkpoint, GPT2.read_config(folder))
     model = portable.config.build().eval()
     load_strictly(model.state_dict(), portable.backbone, folder)
     output = portable.backbone["embedding.weight"] if portable.task["tie_weights"] else portable.heads["head.weight"]
@@ -105,7 +105,7 @@ def test_texts_are_continued_as_by_transformers(tmp_path):
 def test_exported_models_are_read_by_transformers(tmp_path):
     saved(tmp_path / "theirs")
     model, output, portable = loaded(tmp_path / "theirs")
-    files = ADAPTER.write(portable)
+    files = GPT2.write(portable)
     write(tmp_path / "ours", files.config, files.tensors)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours").double().eval()
     ids = torch.tensor([[END, *TEXTS[2]]])
@@ -115,11 +115,11 @@ def test_exported_models_are_read_by_transformers(tmp_path):
     with pytest.raises(
         RamifyError, match=r"model\.norm=post and model\.scale_embedding=true has no Hugging Face form.*norm=pre"
     ):
-        ADAPTER.write(other)
-    with pytest.raises(RamifyError, match=r"the output map has a bias"):
-        ADAPTER.write(replace(portable, heads={"head.bias": torch.ones(31)}))
+        GPT2.write(other)
+    with pytest.raises(RamifyError, match=r"the output map has a bias, but that of gpt2 has none"):
+        GPT2.write(replace(portable, heads={"head.bias": torch.ones(31)}))
     with pytest.raises(RamifyError, match=r"task\.tie_weights=false has no Hugging Face form"):
-        ADAPTER.write(replace(portable, task={"tie_weights": False}))
+        GPT2.write(replace(portable, task={"tie_weights": False}))
 
 
 def test_published_files_without_a_prefix_and_with_masks(tmp_path):
@@ -162,4 +162,4 @@ def test_refused_checkpoints(tmp_path):
     ):
         (tmp_path / "config.json").write_text(json.dumps(settings | changes))
         with pytest.raises(RamifyError, match=message):
-            ADAPTER.read_config(tmp_path)
+            GPT2.read_config(tmp_path)

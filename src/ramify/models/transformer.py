@@ -1,11 +1,12 @@
 """The Transformer (Vaswani et al. 2017): an encoder and a decoder that reads it, or a decoder alone (Radford et al. 2018);
-and the Hugging Face form of GPT-2."""
+and the Hugging Face forms of GPT-2 and T5."""
 
 import json
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -34,6 +35,7 @@ from ramify.nn.pooling import Pool
 from ramify.nn.ragged import right_aligned
 from ramify.nn.relative import DistanceScores
 from ramify.tensors import load_strictly
+from ramify.tokenizer import Layout
 
 AttentionScale = Literal["root", "none"]
 
@@ -97,13 +99,14 @@ class TransformerConfig(GenerativeModelConfig):
 
     def adapted_to(self, checkpoint: Checkpoint) -> "TransformerConfig":
         if checkpoint.model is None:
-            return replace(ADAPTER.read_config(checkpoint.directory), **{name: getattr(self, name) for name in RATES})
-        return checkpoint.saved_as(self, "a GPT-2 checkpoint in Hugging Face's form")
+            adapter = _adapter(checkpoint)
+            return replace(adapter.read_config(checkpoint.directory), **{name: getattr(self, name) for name in RATES})
+        return checkpoint.saved_as(self, "a GPT-2 or T5 checkpoint in Hugging Face's form")
 
     def initialize(self, backbone: "Transformer", checkpoint: Checkpoint) -> None:
         if checkpoint.model is None:
             hf.require(self, vars(self.adapted_to(checkpoint)), checkpoint.source)
-            load_strictly(backbone.state_dict(), ADAPTER.read(checkpoint, self).backbone, checkpoint.source)
+            load_strictly(backbone.state_dict(), _adapter(checkpoint).read(checkpoint, self).backbone, checkpoint.source)
             return
         checkpoint.fill(backbone, self, RATES)
 
@@ -314,48 +317,47 @@ class Transformer(GenerativeBackbone):
         return self._scaled(x.view(*ids.shape, self.config.dim)[:, -1]), cache
 
 
-# --- Hugging Face: GPT-2 (Radford et al. 2019) ------------------------------------------------------------------------
+# --- Hugging Face: GPT-2 (Radford et al. 2019) and T5 (Raffel et al. 2020) --------------------------------------------
 
-MODEL_TYPE = "gpt2"
+Names = tuple[str, ...]
 
-SIZES = {
-    "vocab_size": "vocab_size",
-    "n_embd": "dim",
-    "n_head": "num_heads",
-    "n_layer": "decoder_layers",
-    "n_positions": "max_tokens",
-}
+WEIGHT, BOTH = ("weight",), ("weight", "bias")
 
-NEEDED = {
-    "scale_attn_weights": (True, "leaves scores as they are"),
-    "scale_attn_by_inverse_layer_idx": (False, "divides the scores of each layer by its number"),
-    "add_cross_attention": (False, "adds a source, which no GPT-2 is trained with"),
-}
-"""The only supported values of some settings, and the effect of any other."""
-
-FORM = {
-    "encoder_layers": 0,
-    "norm": "pre",
-    "final_norm": False,
-    "position": "learned",
-    "scale_embedding": False,
-    "attention_scale": "root",
-}
-"""The settings that make a Transformer a GPT-2. A pre-norm stack ends with a LayerNorm anyway."""
-
-LAYER_KEYS = {
-    "attention_norm": "ln_1",
-    "attention.out": "attn.c_proj",
-    "ffn_norm": "ln_2",
-    "ffn_in": "mlp.c_fc",
-    "ffn_out": "mlp.c_proj",
-}
-ATTENTION_KEY = "attn.c_attn"
-"""Queries, keys and values in one map."""
+OUTPUT = "lm_head.weight"
+"""The output map. It is left out, or a copy of the token embedding, if the two are tied."""
 
 
-class GPT2Adapter(HFAdapter[TransformerConfig]):
-    """Reads and writes `GPT2LMHeadModel`."""
+class TransformerAdapter(HFAdapter[TransformerConfig]):
+    """A Hugging Face form of a Transformer with a head that predicts words."""
+
+    model_type: str
+    architecture: str
+    sizes: ClassVar[Mapping[str, str]]
+    """Hugging Face's names of whole numbers that a config must state, and Ramify's."""
+    needed: ClassVar[Mapping[str, tuple[Any, str]]]
+    """The only supported values of some settings of Hugging Face, and the effect of any other."""
+    form: ClassVar[Mapping[str, Any]]
+    """The settings of all Transformers of this form."""
+    prefix: str
+    """That of all names of tensors but the output map's; checkpoints may leave it out."""
+    unread: Names
+    """The ends of names of tensors that checkpoints hold in vain."""
+    turned: bool
+    """Whether linear maps are stored the other way round."""
+    layout: Layout
+    """The special tokens around a text."""
+
+    @abstractmethod
+    def settings_from(self, theirs: Mapping[str, Any]) -> dict[str, Any]:
+        """Ramify's settings beside the sizes and those of the form."""
+
+    @abstractmethod
+    def settings_to(self, config: TransformerConfig) -> dict[str, Any]:
+        """Hugging Face's settings beside the sizes."""
+
+    @abstractmethod
+    def names(self, config: TransformerConfig) -> list[tuple[Names, Names]]:
+        """Ramify's names of tensors and Hugging Face's. Those on both sides are parts of the same matrix or vector."""
 
     @property
     def model(self) -> type[TransformerConfig]:
@@ -363,38 +365,35 @@ class GPT2Adapter(HFAdapter[TransformerConfig]):
 
     def read_config(self, directory: Path) -> TransformerConfig:
         theirs, path = hf.read_config(directory), directory / hf.CONFIG
-        if theirs.get("model_type") != MODEL_TYPE:
-            raise RamifyError(f"{path}: model_type={theirs.get('model_type')!r} is not gpt2. Choose another checkpoint.")
-        if missing := [name for name in SIZES if type(theirs.get(name)) is not int]:
+        if theirs.get("model_type") != self.model_type:
+            raise RamifyError(
+                f"{path}: model_type={theirs.get('model_type')!r} is not {self.model_type}. Choose another checkpoint."
+            )
+        if missing := [name for name in self.sizes if type(theirs.get(name)) is not int]:
             raise RamifyError(
                 f"{path}: {', '.join(missing)} must be whole numbers, so the checkpoint is not complete. Download it again."
             )
-        hf.check_settings(path, theirs, NEEDED, "GPT-2")
-        return TransformerConfig(
-            **{ours: theirs[name] for name, ours in SIZES.items()},
-            **FORM,
-            ffn_dim=theirs.get("n_inner") or 4 * theirs["n_embd"],
-            dropout=theirs.get("resid_pdrop", 0.1),
-            attention_dropout=theirs.get("attn_pdrop", 0.1),
-            activation=hf.activation(theirs.get("activation_function", "gelu_new")),
-            eps=theirs.get("layer_norm_epsilon", 1e-5),
-        )
+        hf.check_settings(path, theirs, self.needed, self.model_type)
+        sizes: ClassVar[Mapping[str, str]] = {ours: theirs[name] for name, ours in self.sizes.items()}
+        return TransformerConfig(**{**self.form, **sizes, **self.settings_from(theirs)})
 
     def read(self, checkpoint: Checkpoint, config: TransformerConfig) -> PortableModel[TransformerConfig]:
-        backbone, output = _from_gpt2(checkpoint.tensors, config, checkpoint.source)
+        backbone, output = self._from_theirs(checkpoint, config)
         tied = torch.equal(output, backbone["embedding.weight"])
-        # GPT-2's output map has no bias.
+        # The output maps of these forms have no bias.
         heads = {"head.bias": output.new_zeros(len(output))} | ({} if tied else {"head.weight": output})
         return PortableModel(config, backbone, heads, {"tie_weights": tied}, {"max_tokens": config.max_tokens})
 
     def write(self, model: PortableModel[TransformerConfig]) -> ForeignFiles:
         config = model.config
-        if other := [name for name, needed in FORM.items() if getattr(config, name) != needed]:
+        if other := [name for name, needed in self.form.items() if getattr(config, name) != needed]:
             given, needed = (
                 " and ".join(f"model.{name}={json.dumps(value[name]).strip(chr(34))}" for name in other)
-                for value in (vars(config), FORM)
+                for value in (vars(config), self.form)
             )
-            raise RamifyError(f"{given} has no Hugging Face form, which is that of GPT-2. Train a model with {needed}.")
+            raise RamifyError(
+                f"{given} has no Hugging Face form, which is that of {self.model_type}. Train a model with {needed}."
+            )
         if not model.task["tie_weights"]:
             raise RamifyError(
                 "task.tie_weights=false has no Hugging Face form, whose output map is the token embedding. Train a model with "
@@ -402,12 +401,118 @@ class GPT2Adapter(HFAdapter[TransformerConfig]):
             )
         if model.heads["head.bias"].any():
             raise RamifyError(
-                "the output map has a bias, but GPT-2's has none, so this model has no Hugging Face form. Save it in Ramify's."
+                f"the output map has a bias, but that of {self.model_type} has none, so this model has no Hugging Face form. "
+                "Save it in Ramify's form."
             )
         settings = {
-            "architectures": ["GPT2LMHeadModel"],
-            "model_type": MODEL_TYPE,
-            **{name: getattr(config, ours) for name, ours in SIZES.items()},
+            "architectures": [self.architecture],
+            "model_type": self.model_type,
+            **{name: getattr(config, ours) for name, ours in self.sizes.items()},
+            **self.settings_to(config),
+        }
+        tensors = {f"{self.prefix}{name}": tensor for name, tensor in self._to_theirs(model.backbone, config).items()}
+        return ForeignFiles(settings, tensors, self.layout, {"model_max_length": config.max_tokens})
+
+    def _turn(self, tensor: Tensor, ours: str) -> Tensor:
+        """A tensor in the other form."""
+        linear = ".layers." in ours and tensor.dim() == 2
+        return tensor.t() if self.turned and linear else tensor
+
+    def _from_theirs(
+        self, checkpoint: Checkpoint, config: TransformerConfig
+    ) -> tuple[dict[str, Tensor], Float[Tensor, "vocab dim"]]:
+        """The backbone's tensors under Ramify's names, and the output map.
+
+        Raises `RamifyError` for missing and surplus tensors.
+        """
+        stored = {name.removeprefix(self.prefix): name for name in checkpoint.tensors if not name.endswith(self.unread)}
+        names = self.names(config)
+        expected = {name for _, theirs in names for name in theirs}
+        surplus = {stored[name] for name in stored.keys() - expected - {OUTPUT}}
+        problems = [
+            f"{problem} {hf.listed(sorted(listed))}"
+            for problem, listed in (("holds no tensor", expected - stored.keys()), ("also holds", surplus))
+            if listed
+        ]
+        if problems:
+            raise RamifyError(
+                f"the checkpoint {checkpoint.source} {' and '.join(problems)}, so it is not the {self.model_type} that its "
+                "config.json describes. Download it again, or choose another one."
+            )
+        tensors = {name: checkpoint.tensors[there] for name, there in stored.items()}
+        ours: dict[str, Tensor] = {}
+        for here, there in names:
+            parts = [self._turn(tensors[name], here[0]) for name in there]
+            joined = parts[0] if len(parts) == 1 else torch.cat(parts)
+            # Of three equal parts, keys and values have two.
+            split = [joined] if len(here) == 1 else joined.split([len(joined) // 3, 2 * len(joined) // 3])
+            ours |= {name: part.contiguous() for name, part in zip(here, split, strict=True)}
+        for kind in ("source", "target") if config.encoder_layers else ("target",):
+            ours[f"{kind}_embeddings.tokens.weight"] = ours["embedding.weight"]
+        return ours, tensors.get(OUTPUT, ours["embedding.weight"])
+
+    def _to_theirs(self, ours: Mapping[str, Tensor], config: TransformerConfig) -> dict[str, Tensor]:
+        theirs: dict[str, Tensor] = {}
+        for here, there in self.names(config):
+            joined = ours[here[0]] if len(here) == 1 else torch.cat([ours[name] for name in here])
+            parts = zip(there, joined.chunk(len(there)), strict=True)
+            theirs |= {name: self._turn(part, here[0]).contiguous() for name, part in parts}
+        return theirs
+
+
+def _adapter(checkpoint: Checkpoint) -> TransformerAdapter:
+    """The form of a checkpoint; GPT-2's for an unknown one, whose message names it."""
+    return T5 if hf.read_config(checkpoint.directory).get("model_type") == T5.model_type else GPT2
+
+
+def _kinds(here: str, there: str, kinds: Names) -> list[tuple[Names, Names]]:
+    return [((f"{here}.{kind}",), (f"{there}.{kind}",)) for kind in kinds]
+
+
+class GPT2Adapter(TransformerAdapter):
+    """Reads and writes `GPT2LMHeadModel`."""
+
+    model_type = "gpt2"
+    architecture = "GPT2LMHeadModel"
+    sizes: ClassVar[Mapping[str, str]] = {
+        "vocab_size": "vocab_size",
+        "n_embd": "dim",
+        "n_head": "num_heads",
+        "n_layer": "decoder_layers",
+        "n_positions": "max_tokens",
+    }
+    needed: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        "scale_attn_weights": (True, "leaves scores as they are"),
+        "scale_attn_by_inverse_layer_idx": (False, "divides the scores of each layer by its number"),
+        "add_cross_attention": (False, "adds a source, which no GPT-2 is trained with"),
+    }
+    form: ClassVar[Mapping[str, Any]] = {
+        "encoder_layers": 0,
+        "norm": "pre",
+        "norm_kind": "layer",
+        "bias": True,
+        "position": "learned",
+        "scale_embedding": False,
+        "scale_states": False,
+        "attention_scale": "root",
+    }
+    prefix = "transformer."
+    # The causal mask of every layer.
+    unread = (".attn.bias", ".attn.masked_bias")
+    turned = True
+    layout = "plain"
+
+    def settings_from(self, theirs: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "ffn_dim": theirs.get("n_inner") or 4 * theirs["n_embd"],
+            "dropout": theirs.get("resid_pdrop", 0.1),
+            "attention_dropout": theirs.get("attn_pdrop", 0.1),
+            "activation": hf.activation(theirs.get("activation_function", "gelu_new")),
+            "eps": theirs.get("layer_norm_epsilon", 1e-5),
+        }
+
+    def settings_to(self, config: TransformerConfig) -> dict[str, Any]:
+        return {
             "n_inner": config.ffn_dim,
             "activation_function": hf.activation_to_hf(config.activation),
             "resid_pdrop": config.dropout,
@@ -415,72 +520,117 @@ class GPT2Adapter(HFAdapter[TransformerConfig]):
             "attn_pdrop": config.attention_dropout,
             "layer_norm_epsilon": config.eps,
         }
-        tensors = _to_gpt2(model.backbone, config)
-        return ForeignFiles(settings, tensors, "plain", {"model_max_length": config.max_tokens})
+
+    def names(self, config: TransformerConfig) -> list[tuple[Names, Names]]:
+        names = [
+            *_kinds("embedding", "wte", WEIGHT),
+            *_kinds("target_embeddings.positions", "wpe", WEIGHT),
+            *_kinds("decoder.final_norm", "ln_f", BOTH),
+        ]
+        for number in range(config.decoder_layers):
+            here, there = f"decoder.layers.{number}.", f"h.{number}."
+            for kind in BOTH:
+                projections = tuple(f"{here}attention.{name}.{kind}" for name in ("query", "key_value"))
+                names.append((projections, (f"{there}attn.c_attn.{kind}",)))
+            names += _kinds(f"{here}attention_norm", f"{there}ln_1", BOTH)
+            names += _kinds(f"{here}attention.out", f"{there}attn.c_proj", BOTH)
+            names += _kinds(f"{here}ffn_norm", f"{there}ln_2", BOTH)
+            names += _kinds(f"{here}ffn_in", f"{there}mlp.c_fc", BOTH)
+            names += _kinds(f"{here}ffn_out", f"{there}mlp.c_proj", BOTH)
+        return names
 
 
-ADAPTER = GPT2Adapter()
+class T5Adapter(TransformerAdapter):
+    """Reads and writes `T5ForConditionalGeneration`."""
 
-
-def _names(config: TransformerConfig) -> dict[str, str]:
-    """Ramify's names of the parameters that both forms have, and GPT-2's."""
-    names = {
-        "embedding.weight": "wte.weight",
-        "target_embeddings.positions.weight": "wpe.weight",
-        **{f"decoder.final_norm.{kind}": f"ln_f.{kind}" for kind in ("weight", "bias")},
+    model_type = "t5"
+    architecture = "T5ForConditionalGeneration"
+    sizes: ClassVar[Mapping[str, str]] = {
+        "vocab_size": "vocab_size",
+        "d_model": "dim",
+        "num_heads": "num_heads",
+        "d_ff": "ffn_dim",
+        "num_layers": "encoder_layers",
     }
-    for number in range(config.decoder_layers):
-        for ours, theirs in LAYER_KEYS.items():
-            for kind in ("weight", "bias"):
-                names[f"decoder.layers.{number}.{ours}.{kind}"] = f"h.{number}.{theirs}.{kind}"
-    return names
+    needed: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        "feed_forward_proj": ("relu", "has another feed-forward layer (as T5 1.1 does)"),
+        "is_encoder_decoder": (True, "has no decoder"),
+    }
+    form: ClassVar[Mapping[str, Any]] = {
+        "norm": "pre",
+        "norm_kind": "rms",
+        "bias": False,
+        "position": "relative",
+        "activation": "relu",
+        "scale_embedding": False,
+        "share_embeddings": True,
+        "attention_scale": "none",
+    }
+    prefix = ""
+    # Copies of the token embedding, and a table of distances to the source that nothing reads.
+    unread = ("embed_tokens.weight", "EncDecAttention.relative_attention_bias.weight")
+    turned = False
+    layout = "t5"
+
+    def read_config(self, directory: Path) -> TransformerConfig:
+        config = super().read_config(directory)
+        theirs = hf.read_config(directory)
+        if (size := theirs.get("d_kv", 64)) * config.num_heads != config.dim:
+            raise RamifyError(
+                f"{directory / hf.CONFIG}: d_kv={size} is not supported for t5; only d_model / num_heads is, because the heads "
+                "divide a state among them. Choose another checkpoint."
+            )
+        return config
+
+    def settings_from(self, theirs: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "decoder_layers": theirs.get("num_decoder_layers") or theirs["num_layers"],
+            "dropout": theirs.get("dropout_rate", 0.1),
+            "attention_dropout": theirs.get("dropout_rate", 0.1),
+            "distance_buckets": theirs.get("relative_attention_num_buckets", 32),
+            "max_distance": theirs.get("relative_attention_max_distance", 128),
+            "max_tokens": theirs.get("n_positions", 512),
+            "eps": theirs.get("layer_norm_epsilon", 1e-6),
+            "scale_states": theirs.get("scale_decoder_outputs", theirs.get("tie_word_embeddings", True)),
+        }
+
+    def settings_to(self, config: TransformerConfig) -> dict[str, Any]:
+        return {
+            "d_kv": config.dim // config.num_heads,
+            "num_decoder_layers": config.decoder_layers,
+            "dropout_rate": config.dropout,
+            "relative_attention_num_buckets": config.distance_buckets,
+            "relative_attention_max_distance": config.max_distance,
+            "n_positions": config.max_tokens,
+            "layer_norm_epsilon": config.eps,
+            "feed_forward_proj": "relu",
+            "tie_word_embeddings": config.scale_states,
+            "pad_token_id": 0,
+            "decoder_start_token_id": 0,
+            "eos_token_id": 1,
+        }
+
+    def names(self, config: TransformerConfig) -> list[tuple[Names, Names]]:
+        names = _kinds("embedding", "shared", WEIGHT)
+        for stack, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+            distances = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias"
+            names += _kinds(f"{stack}.distances.table", distances, WEIGHT)
+            names += _kinds(f"{stack}.final_norm", f"{stack}.final_layer_norm", WEIGHT)
+            attentions = [("attention", "SelfAttention"), *([("cross", "EncDecAttention")] if stack == "decoder" else [])]
+            for number in range(layers):
+                here, there = f"{stack}.layers.{number}.", f"{stack}.block.{number}.layer."
+                for place, (ours, theirs) in enumerate(attentions):
+                    inside = f"{there}{place}.{theirs}."
+                    names += _kinds(f"{here}{ours}.query", f"{inside}q", WEIGHT)
+                    names.append(((f"{here}{ours}.key_value.weight",), (f"{inside}k.weight", f"{inside}v.weight")))
+                    names += _kinds(f"{here}{ours}.out", f"{inside}o", WEIGHT)
+                    names += _kinds(f"{here}{ours}_norm", f"{there}{place}.layer_norm", WEIGHT)
+                last = f"{there}{len(attentions)}."
+                names += _kinds(f"{here}ffn_in", f"{last}DenseReluDense.wi", WEIGHT)
+                names += _kinds(f"{here}ffn_out", f"{last}DenseReluDense.wo", WEIGHT)
+                names += _kinds(f"{here}ffn_norm", f"{last}layer_norm", WEIGHT)
+        return names
 
 
-def _turned(name: str, tensor: Tensor) -> Tensor:
-    """A parameter in the other form: GPT-2's linear maps are stored the other way round."""
-    return tensor.t() if name.startswith("h.") and tensor.dim() == 2 else tensor
-
-
-def _from_gpt2(
-    theirs: Mapping[str, Tensor], config: TransformerConfig, source: str | Path
-) -> tuple[dict[str, Tensor], Float[Tensor, "vocab dim"]]:
-    """The backbone's tensors under Ramify's names, and the output map. Raises `RamifyError` for missing and surplus tensors."""
-    prefix = "transformer."
-    # Published checkpoints hold the causal mask of every layer, and have no prefix.
-    left = {name.removeprefix(prefix): name for name in theirs if not name.endswith((".attn.bias", ".attn.masked_bias"))}
-    names = _names(config)
-    joint = {number: f"h.{number}.{ATTENTION_KEY}" for number in range(config.decoder_layers)}
-    expected = {*names.values(), *(f"{name}.{kind}" for name in joint.values() for kind in ("weight", "bias"))}
-    problems = [
-        f"{problem} {hf.listed(sorted(listed))}"
-        for problem, listed in (
-            ("holds no tensor", expected - left.keys()),
-            ("also holds", {left[name] for name in left.keys() - expected - {"lm_head.weight"}}),
-        )
-        if listed
-    ]
-    if problems:
-        raise RamifyError(
-            f"the checkpoint {source} {' and '.join(problems)}, so it is not the GPT-2 that its config.json describes. "
-            "Download it again, or choose another one."
-        )
-    tensors = {name: theirs[there] for name, there in left.items()}
-    ours = {name: _turned(there, tensors[there]) for name, there in names.items()}
-    ours["target_embeddings.tokens.weight"] = ours["embedding.weight"]
-    for number, name in joint.items():
-        for kind in ("weight", "bias"):
-            query, *key_value = _turned(f"{name}.{kind}", tensors[f"{name}.{kind}"]).chunk(3)
-            ours[f"decoder.layers.{number}.attention.query.{kind}"] = query
-            ours[f"decoder.layers.{number}.attention.key_value.{kind}"] = torch.cat(key_value)
-    output = tensors.get("lm_head.weight", ours["embedding.weight"])
-    return {name: tensor.contiguous() for name, tensor in ours.items()}, output
-
-
-def _to_gpt2(ours: Mapping[str, Tensor], config: TransformerConfig) -> dict[str, Tensor]:
-    theirs = {there: _turned(there, ours[name]) for name, there in _names(config).items()}
-    for number in range(config.decoder_layers):
-        for kind in ("weight", "bias"):
-            parts = [ours[f"decoder.layers.{number}.attention.{name}.{kind}"] for name in ("query", "key_value")]
-            name = f"h.{number}.{ATTENTION_KEY}.{kind}"
-            theirs[name] = _turned(name, torch.cat(parts))
-    return {f"transformer.{name}": tensor.contiguous() for name, tensor in theirs.items()}
+GPT2 = GPT2Adapter()
+T5 = T5Adapter()

@@ -217,25 +217,26 @@ class Chain(nn.Module):
         """The state of each token, and the states behind each row."""
         packed = packing.pack(x)
         starts = [part.index_select(0, packing.order) for part in (hidden, cell) if part is not None]
-        if self.cell_clip is None and self.projection_clip is None:
+        # On CPU, torch takes 1.4 times as long for an LSTM's forward and backward pass.
+        if cell is None or (x.is_cuda and self.cell_clip is None and self.projection_clip is None):
             # Torch's modules take a hidden state alone, or a pair of states with an axis of layers.
             first, *others = (part[None] for part in starts)
             output, ends = self.cells(packed, (first, *others) if others else first)
             data, ends = output.data, [part[0] for part in (ends if others else (ends,))]
         else:
-            data, ends = self._clipped(packed.data, packing.sizes.tolist(), *starts)
+            data, ends = self._step_by_step(packed.data, packing.sizes.tolist(), *starts)
         befores = (part for part in (hidden, cell) if part is not None)
         after = [before.index_copy(0, packing.order, end.to(before.dtype)) for before, end in zip(befores, ends, strict=True)]
         return packing.unpack(data), after[0], None if cell is None else after[1]
 
-    def _clipped(
+    def _step_by_step(
         self,
         x: Float[Tensor, "total dim"],
         sizes: Sequence[int],
         hidden: Float[Tensor, "filled out"],
         cell: Float[Tensor, "filled hidden"],
     ) -> tuple[Float[Tensor, "total out"], list[Float[Tensor, "filled _size"]]]:
-        """The LSTM of torch with clips, step by step on packed rows."""
+        """The LSTM of torch, with clips, on packed rows."""
         weights: Any = self.cells
         project = weights.weight_hr_l0 if weights.proj_size else None
         inputs = linear(x, weights.weight_ih_l0, weights.bias_ih_l0 + weights.bias_hh_l0)
@@ -245,7 +246,7 @@ class Chain(nn.Module):
                 # Shorter rows stand last.
                 ended.append((hidden[len(gates) :], cell[len(gates) :]))
                 hidden, cell = hidden[: len(gates)], cell[: len(gates)]
-            enter, keep, new, leave = (gates + linear(hidden, weights.weight_hh_l0)).chunk(4, 1)
+            enter, keep, new, leave = torch.addmm(gates, hidden, weights.weight_hh_l0.t()).chunk(4, 1)
             cell = torch.sigmoid(keep) * cell + torch.sigmoid(enter) * torch.tanh(new)
             cell = _clip(cell, self.cell_clip)
             hidden = torch.sigmoid(leave) * torch.tanh(cell)
