@@ -49,8 +49,8 @@ ALPHABET = 1000
 ROLES: dict[Role, tuple[str, ...]] = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
-    "bos": ("<s>",),
-    "eos": ("</s>",),
+    "bos": ("<s>", "<|endoftext|>"),
+    "eos": ("</s>", "<|endoftext|>"),
     "cls": ("[CLS]", "<cls>", "<s>"),
     "sep": ("[SEP]", "<sep>", "</s>"),
     "mask": ("[MASK]", "<mask>"),
@@ -58,8 +58,9 @@ ROLES: dict[Role, tuple[str, ...]] = {
     "eod": ("[EOD]", "<eod>"),
     "end": (),
 }
-"""Spellings of the special tokens: BERT's, XLNet's, then RoBERTa's, whose `<s>` and `</s>` have two roles each. eop and eod end
-a paragraph and a document of running text. The end mark of a row of AGENT is no piece of a vocabulary."""
+"""Spellings of the special tokens: BERT's, XLNet's, then RoBERTa's, whose `<s>` and `</s>` have two roles each, then GPT-2's
+only one. eop and eod end a paragraph and a document of running text. The end mark of a row of AGENT is no piece of a
+vocabulary."""
 
 SHARED_ROLES: tuple[Role, ...] = ("pad", "unk", "bos", "eos", "cls", "sep", "mask")
 """The roles that other libraries know."""
@@ -433,6 +434,20 @@ class Tokenizer:
     @cached_property
     def eod_id(self) -> int | None:
         return self._role("eod")
+
+    @cached_property
+    def begin_id(self) -> int:
+        """The token before a text that is predicted from its beginning: CLS, GPT-2's end of a text, or T5's padding."""
+        return self._first_of(("cls", "bos", "pad"), "the beginnings of texts")
+
+    @cached_property
+    def end_id(self) -> int:
+        """The token after a text that is predicted, and after its source: SEP, or GPT-2's end of a text."""
+        return self._first_of(("sep", "eos"), "the ends of texts")
+
+    def _first_of(self, roles: Sequence[Role], what: str) -> int:
+        present = next((role for role in roles if self._role(role) is not None), roles[0])
+        return self._id(present, what)
 
     def require(self, roles: Sequence[Role], what: str) -> None:
         """Raise if the tokenizer lacks a special token that `what` needs."""
