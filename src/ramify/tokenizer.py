@@ -446,8 +446,8 @@ class Tokenizer:
         return self._first_of(("sep", "eos"), "the ends of texts")
 
     def _first_of(self, roles: Sequence[Role], what: str) -> int:
-        present = next((role for role in roles if self._role(role) is not None), roles[0])
-        return self._id(present, what)
+        present: list[Role] = [role for role in roles if self._role(role) is not None]
+        return self._id((*present, roles[0])[0], what)
 
     def require(self, roles: Sequence[Role], what: str) -> None:
         """Raise if the tokenizer lacks a special token that `what` needs."""
