@@ -280,10 +280,10 @@ def test_marks_of_texts_that_are_predicted(pieces, marks):
     engine = Engine(models.WordLevel({piece: number for number, piece in enumerate(pieces)}, unk_token=pieces[-1]))
     engine.add_special_tokens(list(pieces))
     own = Tokenizer(engine)
-    assert (own.begin_id, own.end_id) == tuple(map(pieces.index, marks))
+    assert (own.begin_id, own.stop_id) == tuple(map(pieces.index, marks))
     engine = Engine(models.WordLevel({"ba": 0}, unk_token="ba"))
-    with pytest.raises(RamifyError, match=r"no sep token .* needed for the ends of texts"):
-        _ = Tokenizer(engine).end_id
+    with pytest.raises(RamifyError, match=r"no stop token"):
+        _ = Tokenizer(engine).stop_id
 
 
 def test_gpt2_tokenizer_loads(gpt2):

@@ -22,7 +22,7 @@ from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.permutation import DenoisingPipeline, PermutationPipeline
 from ramify.inference.translate import next_token_pipeline
-from ramify.models import bert, xlnet
+from ramify.models import bert, transformer, xlnet
 from ramify.models.agent import AgentConfig
 from ramify.models.base import AnyBackbone, ModelConfig
 from ramify.models.bert import BertConfig
@@ -109,11 +109,15 @@ class HFForm:
 
 _BERT_FAMILY = HFForm(bert.ADAPTER, "masked-lm", "packed-text", TextInput(context="none"), Embedder)
 
+_TRANSFORMER = HFForm(transformer.ADAPTER, "next-token", "generative", PairInput())
+
 HF_FORMS: dict[str, HFForm] = {
     "albert": _BERT_FAMILY,
     "bert": _BERT_FAMILY,
     "distilbert": _BERT_FAMILY,
+    "gpt2": _TRANSFORMER,
     "roberta": _BERT_FAMILY,
+    "t5": _TRANSFORMER,
     "xlnet": HFForm(xlnet.ADAPTER, "permutation-lm", "streams", StreamInput(row_tokens=512, reused_tokens=256)),
 }
 """The checkpoints of other libraries that can be loaded, by their `model_type`."""

@@ -6,18 +6,23 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer as Engine
+from tokenizers import decoders, models, pre_tokenizers
 
+import ramify
 from fixtures import bare_rows
 from ramify.batching.pair_batch import PairCollator
 from ramify.batching.views.pairs import Pair
 from ramify.errors import RamifyError
+from ramify.hub import export_hugging_face
 from ramify.inference.search import GREEDY, Beam, Limits, beam_search, collect, sample
 from ramify.models.base import Checkpoint
 from ramify.models.hf import write
-from ramify.models.transformer import GPT2, TransformerConfig
+from ramify.models.transformer import ADAPTER, TransformerConfig
 from ramify.nn.linear import linear
 from ramify.tasks.base import Decodes
 from ramify.tensors import load_strictly
+from ramify.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install 'ramify[hf]'")
 
@@ -40,7 +45,7 @@ def saved(folder, **changes):
 def loaded(folder):
     """Our model of a directory, and the output map."""
     checkpoint = Checkpoint(str(folder), folder, None)
-    portable = GPT2.read(checkpoint, GPT2.read_config(folder))
+    portable = ADAPTER.read(checkpoint, ADAPTER.read_config(folder))
     model = portable.config.build().eval()
     load_strictly(model.state_dict(), portable.backbone, folder)
     output = portable.backbone["embedding.weight"] if portable.task["tie_weights"] else portable.heads["head.weight"]
@@ -105,7 +110,7 @@ def test_texts_are_continued_as_by_transformers(tmp_path):
 def test_exported_models_are_read_by_transformers(tmp_path):
     saved(tmp_path / "theirs")
     model, output, portable = loaded(tmp_path / "theirs")
-    files = GPT2.write(portable)
+    files = ADAPTER.write(portable)
     write(tmp_path / "ours", files.config, files.tensors)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours").double().eval()
     ids = torch.tensor([[END, *TEXTS[2]]])
@@ -115,11 +120,11 @@ def test_exported_models_are_read_by_transformers(tmp_path):
     with pytest.raises(
         RamifyError, match=r"model\.norm=post and model\.scale_embedding=true has no Hugging Face form.*norm=pre"
     ):
-        GPT2.write(other)
+        ADAPTER.write(other)
     with pytest.raises(RamifyError, match=r"the output map has a bias, but that of gpt2 has none"):
-        GPT2.write(replace(portable, heads={"head.bias": torch.ones(31)}))
+        ADAPTER.write(replace(portable, heads={"head.bias": torch.ones(31)}))
     with pytest.raises(RamifyError, match=r"task\.tie_weights=false has no Hugging Face form"):
-        GPT2.write(replace(portable, task={"tie_weights": False}))
+        ADAPTER.write(replace(portable, task={"tie_weights": False}))
 
 
 def test_published_files_without_a_prefix_and_with_masks(tmp_path):
@@ -157,9 +162,42 @@ def test_refused_checkpoints(tmp_path):
     for changes, message in (
         ({"scale_attn_by_inverse_layer_idx": True}, "divides the scores of each layer by its number"),
         ({"n_embd": None}, r"n_embd must be whole numbers"),
-        ({"model_type": "gptj"}, "model_type='gptj' is not gpt2"),
+        ({"model_type": "gptj"}, "model_type='gptj' is not one of gpt2, t5"),
         ({"activation_function": "silu"}, "'silu' is not one of"),
     ):
         (tmp_path / "config.json").write_text(json.dumps(settings | changes))
         with pytest.raises(RamifyError, match=message):
-            GPT2.read_config(tmp_path)
+            ADAPTER.read_config(tmp_path)
+
+
+def byte_level():
+    """A tokenizer of GPT-2's form: bytes, and one special token."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())[:END]
+    engine = Engine(models.BPE({piece: number for number, piece in enumerate(alphabet)}, []))
+    engine.pre_tokenizer, engine.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    engine.add_special_tokens(["<|endoftext|>"])
+    return Tokenizer(engine)
+
+
+@torch.no_grad()
+def test_published_form_is_loaded_and_generates(tmp_path):
+    """`ramify.load` and `generate`: the text behind <|endoftext|> and the prompt."""
+    theirs, tokenizer = saved(tmp_path), byte_level()
+    tokenizer.save(tmp_path)
+    model = ramify.load(tmp_path)
+    model.module.double()
+    prompts = ["", "01", "+,-./"]
+    for prompt, answer in zip(prompts, model.generate(prompts, tokens=12, temperature=0), strict=True):
+        ids = torch.tensor([[END, *tokenizer.encode(prompt)]])
+        settings = {"do_sample": False, "max_new_tokens": 12, "pad_token_id": END}
+        expected = theirs.generate(ids, attention_mask=torch.ones_like(ids), **settings)[0, ids.shape[1] :].tolist()
+        assert answer.text == tokenizer.decode([token for token in expected if token != END])
+    assert model.embed(prompts).shape == (3, 24)
+    ramify.save(model, tmp_path / "ours")
+    assert ramify.load(tmp_path / "ours").generate("01", tokens=9, seed=1) == model.generate("01", tokens=9, seed=1)
+    export_hugging_face(model, tmp_path / "exported")
+    settings = json.loads((tmp_path / "exported" / "config.json").read_text())
+    assert (settings["bos_token_id"], settings["eos_token_id"]) == (END, END)
+    back = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "exported", dtype=torch.float64).eval()
+    ids = torch.tensor([[END, 3, 4, 5]])
+    torch.testing.assert_close(back(ids).logits, theirs(ids).logits, rtol=0, atol=1e-10)

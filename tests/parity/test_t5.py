@@ -7,18 +7,23 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer as Engine
+from tokenizers import models, pre_tokenizers
 
+import ramify
 from fixtures import bare_rows
 from ramify.batching.pair_batch import Pair, PairCollator
 from ramify.errors import RamifyError
+from ramify.hub import export_hugging_face
 from ramify.inference.search import GREEDY, Limits, collect, sample
 from ramify.models.base import Checkpoint
 from ramify.models.hf import write
-from ramify.models.transformer import T5
+from ramify.models.transformer import ADAPTER
 from ramify.nn.linear import linear
 from ramify.nn.relative import DistanceScores
 from ramify.tasks.base import Decodes
 from ramify.tensors import load_strictly
+from ramify.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install 'ramify[hf]'")
 
@@ -52,7 +57,7 @@ def saved(folder, **changes):
 
 def loaded(folder):
     checkpoint = Checkpoint(str(folder), folder, None)
-    portable = T5.read(checkpoint, T5.read_config(folder))
+    portable = ADAPTER.read(checkpoint, ADAPTER.read_config(folder))
     model = portable.config.build().eval()
     load_strictly(model.state_dict(), portable.backbone, folder)
     return model.double(), portable
@@ -132,14 +137,14 @@ def test_exported_models_are_read_by_transformers(tmp_path, monkeypatch):
     exact_norms(monkeypatch)
     saved(tmp_path / "theirs")
     model, portable = loaded(tmp_path / "theirs")
-    files = T5.write(portable)
+    files = ADAPTER.write(portable)
     write(tmp_path / "ours", files.config, files.tensors)
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "ours").double().eval()
     batch = PairCollator(BEGIN, END)([Pair(np.array(TARGETS[2]), np.array(SOURCES[2]))])
     expected = theirs(input_ids=batch.source.ids[None], decoder_input_ids=batch.target.ids[None]).logits[0]
     torch.testing.assert_close(linear(model(batch), model.embedding.weight), expected, rtol=0, atol=1e-10)
     with pytest.raises(RamifyError, match=r"model\.bias=true has no Hugging Face form, which is that of t5"):
-        T5.write(replace(portable, config=replace(portable.config, bias=True)))
+        ADAPTER.write(replace(portable, config=replace(portable.config, bias=True)))
 
 
 def test_refused_checkpoints(tmp_path):
@@ -159,4 +164,25 @@ def test_refused_checkpoints(tmp_path):
     ):
         (tmp_path / "config.json").write_text(json.dumps(settings | changes))
         with pytest.raises(RamifyError, match=message):
-            T5.read_config(tmp_path)
+            ADAPTER.read_config(tmp_path)
+
+
+@torch.no_grad()
+def test_published_form_is_loaded_and_translates(tmp_path):
+    theirs = saved(tmp_path)
+    pieces = ["<pad>", "</s>", "<unk>", *(f"w{number}" for number in range(28))]
+    engine = Engine(models.WordLevel({piece: number for number, piece in enumerate(pieces)}, unk_token="<unk>"))
+    engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    engine.add_special_tokens(pieces[:3])
+    tokenizer = Tokenizer(engine)
+    tokenizer.save(tmp_path)
+    model = ramify.load(tmp_path)
+    texts = ["w4", "w1 w2 w3", "w20 w19 w18 w17 w16 w15"]
+    for text, answer in zip(texts, model.translate(texts, beam=1), strict=True):
+        ids = tokenizer.encode(text)
+        settings = {"do_sample": False, "use_cache": False, "max_new_tokens": len(ids) + 50, "suppress_tokens": [0, 2]}
+        expected = theirs.generate(input_ids=torch.tensor([[*ids, END]]), **settings)[0, 1:].tolist()
+        assert answer.translations[0].text == tokenizer.decode([token for token in expected if token != END])
+    export_hugging_face(model, tmp_path / "exported")
+    back = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "exported")
+    assert (back.config.decoder_start_token_id, back.config.eos_token_id, back.config.pad_token_id) == (BEGIN, END, 0)

@@ -2,7 +2,7 @@
 and the Hugging Face forms of GPT-2 and T5."""
 
 import json
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,7 +35,7 @@ from ramify.nn.pooling import Pool
 from ramify.nn.ragged import right_aligned
 from ramify.nn.relative import DistanceScores
 from ramify.tensors import load_strictly
-from ramify.tokenizer import Layout
+from ramify.tokenizer import Role, TextLayout
 
 AttentionScale = Literal["root", "none"]
 
@@ -99,14 +99,13 @@ class TransformerConfig(GenerativeModelConfig):
 
     def adapted_to(self, checkpoint: Checkpoint) -> "TransformerConfig":
         if checkpoint.model is None:
-            adapter = _adapter(checkpoint)
-            return replace(adapter.read_config(checkpoint.directory), **{name: getattr(self, name) for name in RATES})
+            return replace(ADAPTER.read_config(checkpoint.directory), **{name: getattr(self, name) for name in RATES})
         return checkpoint.saved_as(self, "a GPT-2 or T5 checkpoint in Hugging Face's form")
 
     def initialize(self, backbone: "Transformer", checkpoint: Checkpoint) -> None:
         if checkpoint.model is None:
             hf.require(self, vars(self.adapted_to(checkpoint)), checkpoint.source)
-            load_strictly(backbone.state_dict(), _adapter(checkpoint).read(checkpoint, self).backbone, checkpoint.source)
+            load_strictly(backbone.state_dict(), ADAPTER.read(checkpoint, self).backbone, checkpoint.source)
             return
         checkpoint.fill(backbone, self, RATES)
 
@@ -327,7 +326,7 @@ OUTPUT = "lm_head.weight"
 """The output map. It is left out, or a copy of the token embedding, if the two are tied."""
 
 
-class TransformerAdapter(HFAdapter[TransformerConfig]):
+class Form(ABC):
     """A Hugging Face form of a Transformer with a head that predicts words."""
 
     model_type: str
@@ -344,8 +343,10 @@ class TransformerAdapter(HFAdapter[TransformerConfig]):
     """The ends of names of tensors that checkpoints hold in vain."""
     turned: bool
     """Whether linear maps are stored the other way round."""
-    layout: Layout
+    layout: TextLayout
     """The special tokens around a text."""
+    roles: ClassVar[Mapping[str, Role]]
+    """The special tokens that config.json states, by the names of their ids."""
 
     @abstractmethod
     def settings_from(self, theirs: Mapping[str, Any]) -> dict[str, Any]:
@@ -355,20 +356,16 @@ class TransformerAdapter(HFAdapter[TransformerConfig]):
     def settings_to(self, config: TransformerConfig) -> dict[str, Any]:
         """Hugging Face's settings beside the sizes."""
 
+    def input_from(self, config: TransformerConfig) -> dict[str, Any]:
+        """The settings of the input."""
+        return {"max_tokens": config.max_tokens, "max_source_tokens": config.max_tokens, "layout": self.layout}
+
     @abstractmethod
     def names(self, config: TransformerConfig) -> list[tuple[Names, Names]]:
         """Ramify's names of tensors and Hugging Face's. Those on both sides are parts of the same matrix or vector."""
 
-    @property
-    def model(self) -> type[TransformerConfig]:
-        return TransformerConfig
-
     def read_config(self, directory: Path) -> TransformerConfig:
         theirs, path = hf.read_config(directory), directory / hf.CONFIG
-        if theirs.get("model_type") != self.model_type:
-            raise RamifyError(
-                f"{path}: model_type={theirs.get('model_type')!r} is not {self.model_type}. Choose another checkpoint."
-            )
         if missing := [name for name in self.sizes if type(theirs.get(name)) is not int]:
             raise RamifyError(
                 f"{path}: {', '.join(missing)} must be whole numbers, so the checkpoint is not complete. Download it again."
@@ -382,7 +379,7 @@ class TransformerAdapter(HFAdapter[TransformerConfig]):
         tied = torch.equal(output, backbone["embedding.weight"])
         # The output maps of these forms have no bias.
         heads = {"head.bias": output.new_zeros(len(output))} | ({} if tied else {"head.weight": output})
-        return PortableModel(config, backbone, heads, {"tie_weights": tied}, {"max_tokens": config.max_tokens})
+        return PortableModel(config, backbone, heads, {"tie_weights": tied}, self.input_from(config))
 
     def write(self, model: PortableModel[TransformerConfig]) -> ForeignFiles:
         config = model.config
@@ -411,7 +408,7 @@ class TransformerAdapter(HFAdapter[TransformerConfig]):
             **self.settings_to(config),
         }
         tensors = {f"{self.prefix}{name}": tensor for name, tensor in self._to_theirs(model.backbone, config).items()}
-        return ForeignFiles(settings, tensors, self.layout, {"model_max_length": config.max_tokens})
+        return ForeignFiles(settings, tensors, self.layout, {"model_max_length": config.max_tokens}, self.roles)
 
     def _turn(self, tensor: Tensor, ours: str) -> Tensor:
         """A tensor in the other form."""
@@ -460,16 +457,11 @@ class TransformerAdapter(HFAdapter[TransformerConfig]):
         return theirs
 
 
-def _adapter(checkpoint: Checkpoint) -> TransformerAdapter:
-    """The form of a checkpoint; GPT-2's for an unknown one, whose message names it."""
-    return T5 if hf.read_config(checkpoint.directory).get("model_type") == T5.model_type else GPT2
-
-
 def _kinds(here: str, there: str, kinds: Names) -> list[tuple[Names, Names]]:
     return [((f"{here}.{kind}",), (f"{there}.{kind}",)) for kind in kinds]
 
 
-class GPT2Adapter(TransformerAdapter):
+class GPT2Form(Form):
     """Reads and writes `GPT2LMHeadModel`."""
 
     model_type = "gpt2"
@@ -501,6 +493,7 @@ class GPT2Adapter(TransformerAdapter):
     unread = (".attn.bias", ".attn.masked_bias")
     turned = True
     layout = "plain"
+    roles: ClassVar[Mapping[str, Role]] = {"bos_token_id": "begin", "eos_token_id": "stop"}
 
     def settings_from(self, theirs: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -540,7 +533,7 @@ class GPT2Adapter(TransformerAdapter):
         return names
 
 
-class T5Adapter(TransformerAdapter):
+class T5Form(Form):
     """Reads and writes `T5ForConditionalGeneration`."""
 
     model_type = "t5"
@@ -571,6 +564,11 @@ class T5Adapter(TransformerAdapter):
     unread = ("embed_tokens.weight", "EncDecAttention.relative_attention_bias.weight")
     turned = False
     layout = "t5"
+    roles: ClassVar[Mapping[str, Role]] = {
+        "pad_token_id": "pad",
+        "decoder_start_token_id": "begin",
+        "eos_token_id": "stop",
+    }
 
     def read_config(self, directory: Path) -> TransformerConfig:
         config = super().read_config(directory)
@@ -605,9 +603,6 @@ class T5Adapter(TransformerAdapter):
             "layer_norm_epsilon": config.eps,
             "feed_forward_proj": "relu",
             "tie_word_embeddings": config.scale_states,
-            "pad_token_id": 0,
-            "decoder_start_token_id": 0,
-            "eos_token_id": 1,
         }
 
     def names(self, config: TransformerConfig) -> list[tuple[Names, Names]]:
@@ -632,5 +627,35 @@ class T5Adapter(TransformerAdapter):
         return names
 
 
-GPT2 = GPT2Adapter()
-T5 = T5Adapter()
+GPT2, T5 = GPT2Form(), T5Form()
+
+FORMS: dict[str, Form] = {form.model_type: form for form in (GPT2, T5)}
+"""The forms by their `model_type`."""
+
+
+class TransformerAdapter(HFAdapter[TransformerConfig]):
+    """Reads and writes `GPT2LMHeadModel` and `T5ForConditionalGeneration`. A model with an encoder is written as T5."""
+
+    @property
+    def model(self) -> type[TransformerConfig]:
+        return TransformerConfig
+
+    def read_config(self, directory: Path) -> TransformerConfig:
+        return self._form(directory).read_config(directory)
+
+    def read(self, checkpoint: Checkpoint, config: TransformerConfig) -> PortableModel[TransformerConfig]:
+        return self._form(checkpoint.directory).read(checkpoint, config)
+
+    def write(self, model: PortableModel[TransformerConfig]) -> ForeignFiles:
+        return (T5 if model.config.encoder_layers else GPT2).write(model)
+
+    def _form(self, directory: Path) -> Form:
+        name = hf.read_config(directory).get("model_type")
+        if name not in [*FORMS]:
+            raise RamifyError(
+                f"{directory / hf.CONFIG}: model_type={name!r} is not one of {', '.join(FORMS)}. Choose another checkpoint."
+            )
+        return FORMS[name]
+
+
+ADAPTER = TransformerAdapter()

@@ -58,7 +58,7 @@ class NextTokenLM(Task[PairBatch], Decodes):
         self.tokenizer = tokenizer
         self.input = input
         self.config = config
-        self.collator = PairCollator(tokenizer.begin_id, tokenizer.end_id)
+        self.collator = PairCollator(tokenizer.begin_id, tokenizer.stop_id)
         self.head = VocabularyHead(
             backbone.out_dim,
             backbone.config.vocab_size,

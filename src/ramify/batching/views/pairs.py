@@ -170,7 +170,7 @@ class TextRows(GenerativeView):
     def __init__(self, store: Store, tokenizer: Tokenizer, split: Split, input: PairInput) -> None:
         """Raises `RamifyError` if the split has no text."""
         self.text = RunningText.open(store, tokenizer, split)
-        self._end = tokenizer.end_id
+        self._end = tokenizer.stop_id
         # Room for the end of a document that ends with the row.
         self._start, self._stop = pack(self.text, input.max_tokens - 1, PackConfig())
         ends = self.text.document_ends
