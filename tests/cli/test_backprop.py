@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 import subprocess
 from decimal import Context, Decimal
@@ -63,7 +64,8 @@ def test_arrays(ramify):
     found = json.loads(out)
     assert found["gradients"] == {"w": [[5, 6], [5, 6]], "x": [4, 6]}
     assert found["nodes"][2]["value"] == [17, 39]
-    assert "2×2" in ramify("backprop", "sum(w @ x)", "w=[[1,2],[3,4]]", "x=[5, 6]")[1]
+    assert "[[1, 2], [3, 4]]" in ramify("backprop", "sum(w @ x)", "w=[[1,2],[3,4]]", "x=[5, 6]")[1]
+    assert "4×1 numbers" in ramify("backprop", "sum(w)", "w=[[1],[2],[3],[4]]")[1]
 
 
 def test_decimals(ramify):
@@ -274,17 +276,66 @@ def test_mistakes(ramify, arguments, complaint, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.skipif(not shutil.which("chromium"), reason="needs chromium")
+BROWSER = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=4000", "--dump-dom"]
+NEEDS_BROWSER = pytest.mark.skipif(not shutil.which("chromium"), reason="needs chromium")
+
+
+def browse(page, *options):
+    """The document that a browser has after running the page."""
+    command = [*BROWSER, *options, f"--user-data-dir={page.parent / 'browser'}", f"file://{page}"]
+    return subprocess.run(command, check=True, capture_output=True, timeout=60, text=True).stdout
+
+
+@NEEDS_BROWSER
 def test_page_in_a_browser(ramify, tmp_path):
     page = tmp_path / "passes.html"
     ramify("backprop", SLIDE, "x=1", "y=2", "--html", page, "--svg", tmp_path / "graph.svg")
     content = page.read_text("utf-8")
     # Go to the last step, as a user would by clicking.
     page.write_text(content.replace("show();\n</script>", "go(99);\n</script>"), "utf-8")
-    browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'browser'}"]
-    command = [*browser, "--virtual-time-budget=2000", "--dump-dom", f"file://{page}"]
-    shown = subprocess.run(command, check=True, capture_output=True, timeout=60, text=True).stdout
+    shown = browse(page)
     assert "11 of 11" in shown
     assert "x is done: ∂v6/∂x = 16." in shown
     assert shown[shown.index("<svg") : shown.index("</svg>")].count("z = 16") == 2
+    assert "pending" not in shown[shown.index("<svg") : shown.index("</svg>")].partition("</style>")[2]
     assert (tmp_path / "graph.svg").read_text("utf-8").count("z = 16") == 2
+
+
+MEASURE = """
+const bodies = [...document.querySelectorAll("#picture svg, h1, #controls > *, #say")].map(e => e.getBoundingClientRect());
+const visible = [...document.querySelectorAll("#picture svg")].filter(e => e.getBoundingClientRect().width);
+parent.postMessage({
+  width: innerWidth,
+  content: document.documentElement.scrollWidth,
+  left: Math.min(...bodies.map(box => box.left)),
+  right: Math.max(...bodies.map(box => box.right)),
+  pictures: visible.map(e => e.classList[0]),
+  paper: getComputedStyle(visible[0]).backgroundColor,
+  ink: getComputedStyle(visible[0].querySelector(".value")).fill,
+}, "*");
+"""
+
+
+@NEEDS_BROWSER
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_page_fits_every_screen(ramify, tmp_path, scheme):
+    page, frames = tmp_path / "passes.html", tmp_path / "frames.html"
+    formula = "h = tanh(2x + y); sum(softmax(w @ v)) + (hy + 3 - x)^2 + hh + x"
+    ramify("backprop", formula, "x=0.5", "y=2", "w=[[1,2],[3,4]]", "v=[0.25,-1]", "--html", page)
+    page.write_text(page.read_text("utf-8").replace("show();\n</script>", f"show();\n{MEASURE}</script>"), "utf-8")
+    screens = (390, 768, 1280, 1920)
+    frames.write_text(
+        "<script>onmessage = e => document.body.append(JSON.stringify(e.data) + '\\n')</script><body>"
+        + "".join(f'<iframe src="passes.html" width="{width}" height="800" style="border:0"></iframe>' for width in screens),
+        "utf-8",
+    )
+    shown = browse(frames, f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}", "--window-size=2000,4000")
+    measured = {size["width"]: size for size in map(json.loads, re.findall(r"{\"width.*?}", shown))}
+    assert sorted(measured) == list(screens)
+    for width, size in measured.items():
+        assert size["content"] <= width
+        assert 0 <= size["left"] <= size["right"] <= width
+        assert len(size["pictures"]) == 1
+        brightness = [sum(map(int, re.findall(r"\d+", size[colour])[:3])) for colour in ("paper", "ink")]
+        assert (brightness[0] > brightness[1]) == (scheme == "light")
+    assert measured[390]["pictures"] == ["down"]

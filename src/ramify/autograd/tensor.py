@@ -41,6 +41,10 @@ class Tensor(Node):
         shown = "not computed" if self.value is None else np.array2string(self.value, threshold=6, precision=6)
         return f"Tensor({self}, {shown})"
 
+    def _repr_html_(self) -> str | None:
+        """The page of the graph of this tensor, for notebooks. An input has none."""
+        return Graph(self)._repr_html_() if self.function else None
+
     def child(self, function: f.Function, parents: Sequence[Any]) -> "Tensor":
         return apply(function, *parents)
 
