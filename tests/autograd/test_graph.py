@@ -405,7 +405,7 @@ def test_function_objects_create_children_with_empty_slots():
     assert nodes[2].parents == (x, y)
     assert [node.z.item() for node in nodes] == [0] * 6
     assert [node.value is None for node in nodes] == [False, False, True, True, True, True]
-    assert "x=None, z=0" in repr(nodes[2])
+    assert "x=None, z=0.0" in repr(nodes[2])
     assert f.Add()(Tensor(1.0), Tensor(2.0)).item() == 3
 
 
@@ -438,6 +438,16 @@ def test_slots_of_arrays_and_decimals():
         node.backward()
     assert nodes[-1].x == -2
     assert (w.z.tolist(), b.z.tolist()) == ([[1, -1], [1, -1]], [5, 7])
+    x = SlotNode(1.0)
+    doubled = [x]
+    for _ in range(70):
+        doubled.append(f.Add()(doubled[-1], doubled[-1]))
+    for node in doubled:
+        node.forward()
+    doubled[-1].z = 1
+    for node in reversed(doubled):
+        node.backward()
+    assert x.z == 2.0**70
     x = SlotNode(Decimal("1e400"))
     square = f.Multiply()(x, x)
     square.forward()

@@ -11,7 +11,7 @@ import numpy as np
 
 from ramify.autograd.derivatives import local_jacobian
 from ramify.autograd.errors import GraphError
-from ramify.autograd.expression import write
+from ramify.autograd.expression import new_name, write
 from ramify.autograd.graph import Graph
 from ramify.autograd.layout import laid_out
 from ramify.autograd.tensor import Tensor
@@ -291,7 +291,8 @@ def frames(graph: Graph[Tensor]) -> Iterator[dict[str, Any]]:
     numbers = {node: number for number, node in enumerate(graph.nodes)}
     given = {f"v{numbers[node]}": _shown(node.value) for node in graph.nodes if not node.function}
     say = (
-        "The inputs have their values, and every gradient slot holds 0. The forward pass computes every node after its parents."
+        "The inputs have their values, and every gradient slot holds 0. "
+        "The forward pass computes the values in italics, every node after its parents."
     )
     yield {"say": say, "set": given, "on": []}
     for node in graph.forward_steps():
@@ -418,10 +419,12 @@ def _page(graph: Graph[Tensor], title: str) -> tuple[str, float]:
 
 
 def _copy(graph: Graph[Any]) -> Graph[Tensor]:
-    """The same nodes and names, with passes of their own."""
+    """The same nodes, with names and passes of their own."""
     copies: dict[Any, Tensor] = {}
+    taken = {node.name for node in graph.nodes}
     for node in graph.nodes:
-        copies[node] = Tensor(0, str(node), is_constant=node.is_constant)
+        name = node.name or new_name(len(copies) + 1, taken)
+        copies[node] = Tensor(0, name, is_constant=node.is_constant)
         copies[node].value, copies[node].function = node.value, node.function
         copies[node].parents = tuple(copies[parent] for parent in node.parents)
     return Graph(copies[graph.output], inputs=[copies[node] for node in graph.inputs])

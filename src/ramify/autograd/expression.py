@@ -447,11 +447,7 @@ class _Builder:
         """`taken`: names that generated ones must avoid."""
         nodes: dict[Part, Tensor] = {}
         for serial, part in enumerate(topological_order(parents), 1):
-            name = part.name
-            if not name:
-                name = f"v{serial}"
-                while name in taken:
-                    name += "_"
+            name = part.name or new_name(serial, taken)
             if part.number:
                 nodes[part] = Tensor(self._constant(part.number, part.at), name, is_constant=True)
             elif not part.parents:
@@ -489,6 +485,14 @@ class _Builder:
         if self.random is None:
             return f.Dropout(np.ones(shape), p * 0, part.dropout.p)
         return f.Dropout(self.random.random(shape) >= float(p), p, part.dropout.p)
+
+
+def new_name(serial: int, taken: Collection[str]) -> str:
+    """A name for a node without one."""
+    name = f"v{serial}"
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _check_size(function: f.Function, parents: Sequence[Tensor]) -> None:

@@ -8,6 +8,7 @@ c.backward()         x.z += c.z; y.z += c.z
 """
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from ramify.autograd import functions as f
 from ramify.autograd.graph import passed_back
 from ramify.autograd.node import Node, compute
-from ramify.autograd.values import Array
+from ramify.autograd.values import Array, as_array, full_like, is_decimal
 
 
 class SlotNode(Node):
@@ -25,7 +26,7 @@ class SlotNode(Node):
 
     def __init__(self, value: Any, name: str = "") -> None:
         super().__init__(value, name)
-        self.z = 0
+        self.gradient = full_like(self.known, 0)
 
     def __repr__(self) -> str:
         return f"SlotNode({self}, x={self.value}, z={self.z})"
@@ -46,10 +47,11 @@ class SlotNode(Node):
 
     @z.setter
     def z(self, value: Any) -> None:
-        self.gradient = np.asarray(value)
+        exact = is_decimal(self.known_gradient)
+        self.gradient = np.asarray(np.asarray(value, dtype=object) * Decimal(1)) if exact else as_array(value)
 
     def child(self, function: f.Function, parents: Sequence["SlotNode"]) -> "SlotNode":
-        node = SlotNode(0)
+        node = SlotNode(Decimal(0) if any(is_decimal(parent.z) for parent in parents) else 0)
         node.value, node.function, node.parents = None, function, tuple(parents)
         return node
 
