@@ -25,7 +25,7 @@ class Parent(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def child(self, function: "Function", parents: Sequence[Self]) -> Self:
+    def child(self, function: "Function", parents: Sequence[Any]) -> Self:
         """Create the node of this function of the parents."""
 
 
@@ -384,7 +384,7 @@ class Dropout(Function):
     def __init__(self, mask: Array, p: float | Decimal, arguments: str = "") -> None:
         if not 0 <= p < 1:
             raise GraphError(f"dropout p={p} is out of range. Use 0 <= p < 1.")
-        self.scale = np.where(np.asarray(mask, dtype=bool), 1 / (1 - p), type(p)(0))
+        self.scale = np.where(np.asarray(mask, dtype=bool), np.asarray(1 / (1 - p)), np.asarray(type(p)(0)))
         self.arguments = arguments or f"{p:g}"
 
     def forward(self, a: Array) -> Array:

@@ -50,7 +50,7 @@ class SlotNode(Node):
         exact = is_decimal(self.known_gradient)
         self.gradient = np.asarray(np.asarray(value, dtype=object) * Decimal(1)) if exact else as_array(value)
 
-    def child(self, function: f.Function, parents: Sequence["SlotNode"]) -> "SlotNode":
+    def child(self, function: f.Function, parents: Sequence[Any]) -> "SlotNode":
         node = SlotNode(Decimal(0) if any(is_decimal(parent.z) for parent in parents) else 0)
         node.value, node.function, node.parents = None, function, tuple(parents)
         return node
