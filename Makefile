@@ -7,24 +7,33 @@ PINS   := --constraint constraints/pins.txt
 # With PYTHONDONTWRITEBYTECODE set, every command would compile them again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test check gpu docs clean
+.PHONY: demo test check lint types pytest gpu docs clean
 
+# A shorter demo: make demo DEMO="--steps 20 --draws 1"
 demo: $(VENV)/.core
-	$(VENV)/bin/ramify demo --out runs/demo
+	$(VENV)/bin/ramify demo --out runs/demo $(DEMO)
 
 # A file of tests stays with one process: what it sets up is set up once.
 PYTEST := $(VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-test: check
-	$(PYTEST) --part rest
-	# Where tensors are computed, every array is checked against its signature.
-	$(PYTEST) --part tensors --shapes
+# Type checks take one core for a minute, which set-up and collection of tests leave idle.
+test: lint
+	$(MAKE) --jobs 2 types pytest
 
-check: $(VENV)/.dev
+check: lint types
+
+lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/lint-imports
+
+types: $(VENV)/.dev
 	$(VENV)/bin/pyright
+
+pytest: $(VENV)/.dev
+	$(PYTEST) --part rest
+	# Where tensors are computed, every array is checked against its signature.
+	$(PYTEST) --part tensors --shapes
 
 # On a machine whose system Python has torch with CUDA: PYTHONPATH=src python3 benchmarks/gpu.py
 gpu: $(VENV)/.dev

@@ -51,6 +51,9 @@ LEAST_CHILDREN = 3
 ABOVE, REFIT, THAWED = 6_000_000, 500_000, 300_000
 """Tokens of each level above sentences, of the sentences' decoder, and of the last run, in which all levels learn."""
 
+WITH_SIBLING_PATH = "--set task.sibling_path=true"
+"""All runs have it but the one without, after which the recipe left it out."""
+
 WITHOUT = {
     "token-skip": "model.token_skip=false train.lr_scale=[] train.undecayed=[]",
     "compressor-skip": "model.compressor_skip=none",
@@ -98,16 +101,19 @@ def items() -> list[Item]:
                 "author": f"{MEASURE} author --run RUN --data DATA/books --minilm DATA/minilm --threads 1",
             }
         long = f"{above} --above-tokens {ABOVE} --decoder-tokens {REFIT} --all-tokens 0"
-        plan_.append(Item(f"A-learn-{seed}", f"{long} --seed {seed}", 0.35, scores=scores))
+        plan_.append(Item(f"A-learn-{seed}", f"{long} {WITH_SIBLING_PATH} --seed {seed}", 0.35, scores=scores))
     # Without the stage of the sentences' decoder.
     short = f"{above} --above-tokens {ABOVE} --decoder-tokens 0 --all-tokens 0"
     short += f" --set task.above=together --set {shlex.quote(f'task.without={json.dumps(OF_CHAPTERS)}')}"
     dev = {"dev": "ramify evaluate RUN --data DATA/books --split dev --levels paragraph --rows 1500 --json"}
-    plan_ += [Item(f"A-6M-{seed}", f"{short} --seed {seed}", 0.12, scores=dev) for seed in SEEDS]
+    plan_ += [Item(f"A-6M-{seed}", f"{short} {WITH_SIBLING_PATH} --seed {seed}", 0.12, scores=dev) for seed in SEEDS]
     for name, settings in WITHOUT.items():
         changed = " ".join(f"--set {setting}" for setting in settings.split())
-        plan_.append(Item(f"A-without-{name}", f"{short} {changed}", 0.12, scores=dev))
-    thawed = "agent --data DATA/books --init OUT/A-learn-0 --set task.frozen=null --set task.above=together"
+        path = "" if "sibling_path" in settings else f" {WITH_SIBLING_PATH}"
+        plan_.append(Item(f"A-without-{name}", f"{short}{path} {changed}", 0.12, scores=dev))
+    thawed = (
+        f"agent --data DATA/books --init OUT/A-learn-0 {WITH_SIBLING_PATH} --set task.frozen=null --set task.above=together"
+    )
     thawed += f" --set train.lr=5e-4 --above-tokens {THAWED} --decoder-tokens 0 --all-tokens 0"
     plan_.append(Item("A-thawed", thawed, 0.15, scores=dev))
     return plan_

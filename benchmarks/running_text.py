@@ -908,9 +908,13 @@ def _add_search(figures: Figures, out: Path) -> None:
     columns = {"0.25 M": 2, "0.5 M": 4, "1 M": 8}
     for column in columns:
         figures.add("take-off", "frequencies of pieces", column, plateau["loss"], f"{MEASURE} masked-unigram", digits=3)
-    for item in search_items():
+    rows = [(item, item.name.removeprefix("T-").replace("-", " ")) for item in search_items()]
+    start = "R-bert-"
+    recipe = [item for item in learned_items() if item.name.startswith(start)]
+    rows += [(item, f"recipe, rate {item.name.removeprefix(start)}") for item in recipe]
+    for item, row in rows:
         if losses := list(dev_losses(out / item.name).values()):
-            command, row = train_command(item, Path("DATA"), Path("OUT"), ""), item.name.removeprefix("T-").replace("-", " ")
+            command = train_command(item, Path("DATA"), Path("OUT"), "")
             for column, number in columns.items():
                 if len(losses) >= number:
                     figures.add("take-off", row, column, losses[number - 1], command, digits=3)

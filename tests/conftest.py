@@ -1,6 +1,7 @@
 """Fixtures for all tests: the published data sets (tests skip where they are absent), and the option `--shapes`."""
 
 import os
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -37,6 +38,19 @@ SWEEPS = (
 )
 """Parts of names of tests that compare values over many sizes, whose shapes other tests check: they run without `--shapes`."""
 
+LONGEST = (
+    "test_readme.py",
+    "readers/test_chat_log.py",
+    "runs/test_nested_stages.py",
+    "recipes/test_recipes.py",
+    "training/test_trainer.py",
+    "distributed/test_two_ranks.py",
+    "disentangle/test_streaming.py",
+    "cli/test_training.py",
+    "cli/test_demo.py",
+)
+"""Files with the most work. They come first: one that came last would leave the other process without work."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shapes", action="store_true", help="check every array's shape and type as signatures state them")
@@ -47,11 +61,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@cache
+def _is_listed(path: Path) -> bool:
+    place = path.relative_to(Path(__file__).parent)
+    return any(place.is_relative_to(each) for each in COMPUTE_TENSORS)
+
+
 def _computes_tensors(item: pytest.Item) -> bool:
     """Whether the test belongs to the part that runs with `--shapes`."""
-    place = item.path.relative_to(Path(__file__).parent)
-    listed = any(place.is_relative_to(each) for each in COMPUTE_TENSORS)
-    return listed and item.get_closest_marker("ill_typed") is None and not any(name in item.name for name in SWEEPS)
+    is_listed = _is_listed(item.path)
+    return is_listed and item.get_closest_marker("ill_typed") is None and not any(name in item.name for name in SWEEPS)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -60,6 +79,12 @@ def pytest_configure(config: pytest.Config) -> None:
         from jaxtyping import install_import_hook
 
         install_import_hook("ramify", "shapes.checked")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Part `tensors` need not import the other files."""
+    left_out = config.getoption("--part") == "tensors" and collection_path.suffix == ".py" and not _is_listed(collection_path)
+    return True if left_out else None
 
 
 def _skip_without_a_device(items: list[pytest.Item]) -> None:
@@ -74,17 +99,19 @@ def _skip_without_a_device(items: list[pytest.Item]) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if part := config.getoption("--part"):
-        chosen = [item for item in items if _computes_tensors(item) == (part == "tensors")]
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
-        items[:] = chosen
+        parts: dict[bool, list[pytest.Item]] = {True: [], False: []}
+        for item in items:
+            parts[_computes_tensors(item)].append(item)
+        config.hook.pytest_deselected(items=parts[part != "tensors"])
+        items[:] = parts[part == "tensors"]
     if config.getoption("--shapes"):
         for item in items:
             if item.get_closest_marker("ill_typed"):
                 item.add_marker(pytest.mark.skip(reason="--shapes refuses the call before we can"))
     _skip_without_a_device([item for item in items if item.get_closest_marker("cuda")])
-    # A file with minutes of work that came last would leave the other process without work.
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    root = Path(__file__).parent
+    rank = {root / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
 
 
 @pytest.fixture(scope="session")

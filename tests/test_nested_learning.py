@@ -52,6 +52,8 @@ def test_the_plan_has_three_seeds_and_leaves_out_options_one_by_one(capsys):
     for item in nested_learning.items():
         is_short = item.name.startswith(("A-6M", "A-without"))
         assert ("--set task.above=together" in item.train) == (is_short or item.name == "A-thawed")
+        path = item.name not in ("A-sentences", "A-without-sibling-path")
+        assert ("--set task.sibling_path=true" in item.train) == path
     names = [item.name for item in nested_learning.items()]
     assert len(names) == len(set(names)) == 1 + 2 * 3 + len(nested_learning.WITHOUT) + 1
 

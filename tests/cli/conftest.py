@@ -1,8 +1,11 @@
 """A fixture that runs commands, and a small run that is trained once."""
 
+import os
 import resource
 import subprocess
 import sys
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
 
 import pytest
 
@@ -39,6 +42,39 @@ def ramify(capsys, monkeypatch):
 
 
 @pytest.fixture(scope="session")
+def ramify_once():
+    """Run a command for several tests; (exit status, stdout, stderr)."""
+
+    def run(*arguments):
+        out, err = StringIO(), StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.setattr("ramify.cli.keep_pages", lambda: None)
+            patch.setattr(sys, "argv", ["ramify", *map(str, arguments)])
+            with pytest.raises(SystemExit) as left:
+                main()
+        return left.value.code, out.getvalue(), err.getvalue()
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def in_place_of():
+    """Let a file be standard input (0) or output (1), also for those who open /dev/stdin or /dev/stdout."""
+
+    @contextmanager
+    def in_place_of(descriptor, file):
+        kept = os.dup(descriptor)
+        os.dup2(file.fileno(), descriptor)
+        try:
+            yield
+        finally:
+            os.dup2(kept, descriptor)
+            os.close(kept)
+
+    return in_place_of
+
+
+@pytest.fixture(scope="session")
 def start():
     """Start a command in a process of its own."""
 
@@ -47,18 +83,6 @@ def start():
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     return start
-
-
-@pytest.fixture(scope="session")
-def run_separately(start):
-    """Run a command in a process of its own; (exit status, stdout, stderr)."""
-
-    def run(*arguments):
-        process = start(*arguments)
-        out, err = process.communicate()
-        return process.returncode, out, err
-
-    return run
 
 
 @pytest.fixture(scope="session")
@@ -76,10 +100,10 @@ def recipe(store):
 
 
 @pytest.fixture(scope="session")
-def trained_with_output(run_separately, recipe, tmp_path_factory):
+def trained_with_output(ramify_once, recipe, tmp_path_factory):
     """The folder of a run and the output of its training."""
     out = tmp_path_factory.mktemp("trained") / "run"
-    status, printed, err = run_separately(*recipe, "--out", out)
+    status, printed, err = ramify_once(*recipe, "--out", out)
     assert (status, printed) == (0, ""), err
     return out, err
 

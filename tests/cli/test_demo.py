@@ -28,14 +28,27 @@ def in_a_minute(out):
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory):
-    out = tmp_path_factory.mktemp("demo")
-    return out, in_a_minute(out)
+def demo_with_measures(tmp_path_factory):
+    """The folder of a demo, its output, and what it has measured."""
+    out, evaluate, measures = tmp_path_factory.mktemp("demo"), cli.demo._evaluate, []
+
+    def kept(store, draws):
+        measures.append(evaluate(store, draws))
+        return measures[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli.demo, "_evaluate", kept)
+        printed = in_a_minute(out)
+    return out, printed, *measures
 
 
-def test_demo_prints_the_gain_of_the_checkpoint(demo):
-    out, printed = demo
-    measured = measure(ramify.load(CHECKPOINT).task, Store.open(out / "data"), "all", draws=1, controls=("mismatched",))
+@pytest.fixture
+def demo(demo_with_measures):
+    return demo_with_measures[:2]
+
+
+def test_demo_prints_the_gain_of_the_checkpoint(demo_with_measures):
+    _, printed, (_, measured) = demo_with_measures
     for other in ("none", "mismatched"):
         saved = gain(measured.scores["tree"], measured.scores[other])["all"]
         assert f"{saved.value:+.4f} (95 % interval {saved.low:+.4f} to {saved.high:+.4f}" in printed
@@ -91,9 +104,14 @@ def test_demo_leaves_a_report(demo):
     assert not re.search(r"https?://|<script|<link", page)
 
 
-def test_demo_runs_again_in_the_same_folder(demo):
-    in_a_minute(demo[0])
-    assert not list(demo[0].parent.glob(".*.lock"))
+def test_demo_runs_again_in_the_same_folder(demo_with_measures, monkeypatch):
+    out, _, measures = demo_with_measures
+    # The same trees have the same measures.
+    monkeypatch.setattr(cli.demo, "_evaluate", lambda store, draws: measures)
+    (out / "report.html").unlink()
+    in_a_minute(out)
+    assert (out / "report.html").exists()
+    assert not list(out.parent.glob(".*.lock"))
 
 
 def test_demo_does_not_touch_runs_created_meanwhile(tmp_path, monkeypatch):

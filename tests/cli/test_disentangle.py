@@ -1,8 +1,10 @@
 """`ramify disentangle`: a log in, conversations out."""
 
+import io
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -479,13 +481,13 @@ def test_gold_links_beside_a_log_are_not_its_replies(ramify, model, tmp_path):
     assert run(ramify, log, model, "jsonl", out)[0] == with_gold
 
 
-def test_printed_log_is_not_replaced(ramify, model, log, tmp_path):
+def test_printed_log_is_not_replaced(ramify, in_place_of, log, tmp_path):
     log_file = tmp_path / "kept"
     for more in ([], ["--live"]):
-        words = ["disentangle", str(log), "--format", "irc", "--to", "jsonl", "--out", "/dev/stdout", *more]
         log_file.write_text("kept\n")
-        with open(log_file, "a") as file:
-            subprocess.run([sys.executable, "-c", "from ramify.cli import main; main()", *words], stdout=file, check=True)
+        with open(log_file, "a") as file, in_place_of(1, file):
+            status, _, err = ramify("disentangle", log, "--format", "irc", "--to", "jsonl", "--out", "/dev/stdout", *more)
+        assert status == 0, err
         first, *rest = log_file.read_text().splitlines()
         assert first == "kept"
         assert all(json.loads(line) for line in rest)
@@ -521,22 +523,30 @@ def test_days_without_messages_are_counted(ramify, log, model, tmp_path):
         ("--- Log opened Mon Nov 15 10:00:00 2021", [], 0),
     ],
 )
-def test_channel_may_begin_with_unparsed_lines(causal, before, options, unparsed):
-    words = ["disentangle", "-", "--format", "irc", "--live", "--model", str(causal), "--to", "jsonl", "--out", "-", *options]
-    command = [sys.executable, "-c", "from ramify.cli import main; main()", *words]
-    with subprocess.Popen(command, **PIPES) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdin.write(f"{before}\n")
-        process.stdin.flush()
-        results = [json.loads(process.stdout.readline())]
-        process.stdin.write("10:01 <ann> hi\n10:02 <bob> ann: hi\n")
-        process.stdin.close()
-        results += [json.loads(line) for line in process.stdout]
-        err = process.stderr.read()
-    assert process.returncode == 0, err
-    assert [each["id"] for each in results] == ["0", "1", "2"]
+def test_channel_may_begin_with_unparsed_lines(ramify, causal, monkeypatch, before, options, unparsed):
+    (lines_read, lines_written), (results_read, results_written) = os.pipe(), os.pipe()
+    printed: list[str] = []
+
+    def talk() -> None:
+        with open(lines_written, "w") as lines, open(results_read) as results:
+            print(before, file=lines, flush=True)
+            # The result arrives before the next line is written.
+            if select.select([results], [], [], 60)[0]:
+                printed.append(results.readline())
+                lines.write("10:01 <ann> hi\n10:02 <bob> ann: hi\n")
+            lines.close()
+            printed.extend(results)
+
+    speaker = threading.Thread(target=talk)
+    with open(lines_read) as stdin, open(results_written, "w") as stdout, monkeypatch.context() as streams:
+        streams.setattr(sys, "stdin", stdin)
+        streams.setattr(sys, "stdout", stdout)
+        speaker.start()
+        words = ("disentangle", "-", "--format", "irc", "--live", "--model", causal, "--to", "jsonl", "--out", "-", *options)
+        status, _, err = ramify(*words)
+    speaker.join()
+    assert status == 0, err
+    assert [json.loads(line)["id"] for line in printed] == ["0", "1", "2"]
     assert err.count("unparsed") == unparsed
     assert not unparsed or "1 unparsed (first: -, line 1)" in err
 
@@ -1113,34 +1123,25 @@ def test_the_page_of_a_folder_or_an_archive_stands_beside_it(ramify, log, model,
         assert (tmp_path / page).exists()
 
 
-def test_live_output_without_a_file_is_standard_output(log, causal):
-    words = ["disentangle", str(log), "--format", "irc", "--live", "--model", str(causal)]
-    done = subprocess.run([sys.executable, "-c", "from ramify.cli import main; main()", *words], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [str(number) for number in range(len(LINES))]
+def test_live_output_without_a_file_is_standard_output(ramify, log, causal):
+    status, out, err = ramify("disentangle", log, "--format", "irc", "--live", "--model", causal)
+    assert status == 0, err
+    assert [json.loads(line)["id"] for line in out.splitlines()] == [str(number) for number in range(len(LINES))]
     assert not list(log.parent.glob("*.html"))
 
 
-def test_a_log_from_standard_input_is_printed_as_text(log, model):
-    program = [
-        sys.executable,
-        "-c",
-        "from ramify.cli import main; main()",
-        "disentangle",
-        "--format",
-        "irc",
-        "--model",
-        str(model),
-    ]
+def test_a_log_from_standard_input_is_printed_as_text(ramify, in_place_of, log, model, monkeypatch):
+    command = ("disentangle", "--format", "irc", "--model", model)
     for name in ("/dev/stdin", "-"):
-        with open(log, "rb") as stdin:
-            done = subprocess.run([*program, name], stdin=stdin, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith("=== ")
-    program.append("-")
-    done = subprocess.run([*program, "--to", "html"], input="x", capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "--to html has no file to write to, as standard input has no folder. Name a file with --out" in done.stderr
+        with open(log, encoding="utf-8") as stdin, in_place_of(0, stdin):
+            monkeypatch.setattr(sys, "stdin", stdin)
+            status, out, err = ramify(*command, name)
+        assert status == 0, err
+        assert out.startswith("=== ")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"x")))
+    status, _, err = ramify(*command, "-", "--to", "html")
+    assert status == 2
+    assert "--to html has no file to write to, as standard input has no folder. Name a file with --out" in err
 
 
 def test_texts_are_no_chats(ramify, model, tmp_path):

@@ -30,12 +30,12 @@ def init(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def trained_with_output(run_separately, store, init, tmp_path_factory):
+def trained_with_output(ramify_once, store, init, tmp_path_factory):
     """The folder of a run and the output of its training."""
     out = tmp_path_factory.mktemp("replies") / "run"
     settings = [part for each in ("train.log_every=1", "model.dim=8", "model.ffn_dim=16") for part in ("--set", each)]
     options = ("--steps", 3, "--fine-steps", 2, "--window", 6, *settings)
-    status, printed, err = run_separately("train", "mht", "--data", store.path, "--init", init, "--out", out, *options)
+    status, printed, err = ramify_once("train", "mht", "--data", store.path, "--init", init, "--out", out, *options)
     assert (status, printed) == (0, ""), err
     assert {"reading logs …", "encoding texts …", "encoding messages …", "first step …"} <= {*err.splitlines()}
     return out, err

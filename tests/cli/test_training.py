@@ -303,23 +303,35 @@ def large(store):
     return ["train", "tree-mlm", "--data", store.path, "--steps", STEPS, *changes]
 
 
-def test_killed_run_resumes_to_the_same_bits(start, run_separately, large, tmp_path):
-    """Killed between two checkpoints, resumed, asked to stop, and resumed again."""
+def check_locked(ramify, command, out, link):
+    """Two processes that resume at once would mix their lines of metrics."""
+    link.symlink_to(out)
+    for options in (("--out", out, "--resume"), ("--out", link, "--resume"), ("--out", out)):
+        status, _, err = ramify(*command, *options)
+        assert status == 2, err
+        assert err == (f"error: {out} is being trained by another process. Wait until it ends, or choose another --out.\n")
+
+
+def test_killed_run_resumes_to_the_same_bits(start, ramify, large, tmp_path):
+    """Killed between two checkpoints, resumed, asked to stop, and resumed again. Meanwhile others are refused."""
     straight, killed = tmp_path / "straight", tmp_path / "killed"
-    status, _, err = run_separately(*large, "--out", straight)
+    status, _, err = ramify(*large, "--out", straight)
     assert status == 0, err
     for number, step, ended in ((signal.SIGKILL, 4, -signal.SIGKILL), (signal.SIGTERM, 7, 130)):
         process = start(*large, "--out", killed, "--resume")
         while len(read_metrics(killed)) < step:
             assert process.poll() is None, process.communicate()[1]
             time.sleep(0.005)
+        if number == signal.SIGKILL:
+            process.send_signal(signal.SIGSTOP)
+            check_locked(ramify, large, killed, tmp_path / "link")
         process.send_signal(number)
         _, err = process.communicate()
         assert process.returncode == ended, err
         assert step <= len(read_metrics(killed)) < STEPS
         assert not (killed / "config.json").exists()
     assert "continue with the same command and --resume" in err
-    status, _, err = run_separately(*large, "--out", killed, "--resume")
+    status, _, err = ramify(*large, "--out", killed, "--resume")
     assert status == 0, err
     assert equal(killed / "model.safetensors", straight / "model.safetensors")
     assert equal(killed / "best.safetensors", straight / "best.safetensors")
@@ -328,27 +340,7 @@ def test_killed_run_resumes_to_the_same_bits(start, run_separately, large, tmp_p
     assert partial(killed) == []
     tokens = np.diff([0, *(record["target_tokens"] for record in records(killed))])
     assert tokens.min() * DIM * FFN >= MIN_PRODUCTS
-
-
-def test_run_folder_is_locked(ramify, start, large, tmp_path):
-    """Two processes that resume at once would mix their lines of metrics."""
-    out = tmp_path / "run"
-    first = start(*large, "--out", out)
-    while len(read_metrics(out)) < 4:
-        assert first.poll() is None, first.communicate()[1]
-        time.sleep(0.005)
-    first.send_signal(signal.SIGSTOP)
-    (tmp_path / "link").symlink_to(out)
-    for options in (("--out", out, "--resume"), ("--out", tmp_path / "link", "--resume"), ("--out", out)):
-        status, _, err = ramify(*large, *options)
-        assert status == 2, err
-        assert err == (f"error: {out} is being trained by another process. Wait until it ends, or choose another --out.\n")
-    first.send_signal(signal.SIGKILL)
-    first.communicate()
-    status, _, err = ramify(*large, "--out", out, "--resume")
-    assert status == 0, err
-    assert [record["step"] for record in read_metrics(out)] == list(range(1, STEPS + 1))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "run"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["killed", "link", "straight"]
 
 
 # --- a full disk --------------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from ramify.models.bert import BertConfig
 from ramify.tokenizer import Tokenizer
 from ramify.tree import Node, Tree
 
-LOG = channel(90, 3)
+LOG = channel(64, 3)
 WORDS = learn_vocabulary([node.text.lower().split() for node in LOG.nodes], min_count=1)
 
 
@@ -164,11 +164,16 @@ def with_recorded_replies(seed: int) -> Tree:
     return Tree(tuple(nodes), id=LOG.id)
 
 
+@cache
+def whole_log_with_recorded_replies(make):
+    return make().disentangle(with_recorded_replies(seed=4))
+
+
 @pytest.mark.parametrize("size", [1, 7, 40])
 @pytest.mark.parametrize("make", EVERY_KIND)
 def test_recorded_replies_are_kept_on_live_channels_as_in_whole_logs(make, size) -> None:
     model, log = make(), with_recorded_replies(seed=4)
-    whole = model.disentangle(log)
+    whole = whole_log_with_recorded_replies(make)
     known = {number: node.parents for number, node in enumerate(log.nodes) if node.parents is not None}
     assert whole.recorded == known.keys()
     assert sum(number - parents[0] > model.input.window for number, parents in known.items() if parents) > 5

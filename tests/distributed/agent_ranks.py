@@ -1,14 +1,11 @@
-"""AGENT on two ranks, run by torchrun for `test_two_ranks_of_agent.py`."""
+"""AGENT on two ranks, for `test_two_ranks_of_agent.py`."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fixtures.nested import SMALL_RUN, book, books, read, task
 from ramify.batching.document_batch import DocumentBatch
@@ -123,7 +120,3 @@ def main(folder: Path) -> None:
     found |= {f"units.{name}": tensor for name, tensor in units(folder / "data" / "store", folder / "units").items()}
     save_file(found, folder / f"rank-{torch.distributed.get_rank()}.safetensors")
     torch.distributed.barrier()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -1,14 +1,10 @@
-"""A task with a state on rows of a stream, run by torchrun. Each rank saves its final state for
-`test_two_ranks_with_a_state.py`."""
+"""A task with a state on rows of a stream. Each rank saves its final state for `test_two_ranks_with_a_state.py`."""
 
-import sys
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fixtures.toys import NextLetter, Texts
 from ramify.training.config import TrainConfig
@@ -69,7 +65,3 @@ def main(folder: Path) -> None:
     found |= {f"damaged.{name}": tensor for name, tensor in train(folder / "damaged", resume=True).items()}
     save_file(found, folder / f"rank-{rank}.safetensors")
     torch.distributed.barrier()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

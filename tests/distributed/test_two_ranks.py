@@ -11,6 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import two_ranks
+from ranks import finish, on_two_ranks, start
+from ranks import ramify as ramify_command
 from safetensors.torch import load_file
 from two_ranks import CONFIG, KINDS, MAKE, SEED, setting
 
@@ -57,7 +60,7 @@ def one_process(design, phases):
 def gradients(tmp_path_factory):
     """The folder of the reduced gradients of every kind of steps."""
     folder = tmp_path_factory.mktemp("gradients")
-    torchrun(Path(__file__).with_name("two_ranks.py"), folder)
+    on_two_ranks(folder, two_ranks.main, folder)
     return folder
 
 
@@ -124,7 +127,7 @@ SETTINGS = {
 
 def command(store, out, steps, *more):
     settings = [part for name, value in SETTINGS.items() for part in ("--set", f"{name}={value}")]
-    return [RAMIFY, "train", "tree-mlm", "--data", store.path, "--out", out, "--steps", steps, *settings, *more]
+    return ["train", "tree-mlm", "--data", store.path, "--out", out, "--steps", steps, *settings, *more]
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +142,7 @@ OFTEN = ("--set", "train.checkpoint_every=3")
 def straight(store, tmp_path_factory):
     """The folder of a run that was never interrupted."""
     out = tmp_path_factory.mktemp("straight") / "run"
-    torchrun(*command(store, out, 40, *OFTEN))
+    torchrun(RAMIFY, *command(store, out, 40, *OFTEN))
     return out
 
 
@@ -152,21 +155,15 @@ def test_train_from_the_command_line(straight):
 
 def test_interrupt_stops_all_ranks_after_the_same_step(store, tmp_path):
     """The signal reaches one rank alone. Neither rank waits for the other, and the last step is that of the checkpoint."""
-    out = tmp_path / "run"
-    running = subprocess.Popen(
-        [*TORCHRUN, *map(str, command(store, out, 100_000))], env=environment(), stderr=subprocess.PIPE, text=True
-    )
-    try:
-        deadline = time.monotonic() + 120
-        while len(read_metrics(out)) < 3:
-            assert time.monotonic() < deadline
-            assert running.poll() is None
-            time.sleep(0.2)
-        children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
-        os.kill(int(children[-1]), signal.SIGINT)
-        running.communicate(timeout=120)
-    finally:
-        running.kill()
+    out, log = tmp_path / "run", tmp_path / "log"
+    running = start(log, ramify_command, *command(store, out, 100_000))
+    deadline = time.monotonic() + 120
+    while len(read_metrics(out)) < 3:
+        assert time.monotonic() < deadline
+        assert all(rank.is_alive() for rank in running), log.read_text()
+        time.sleep(0.05)
+    os.kill(running[1].pid or 0, signal.SIGINT)
+    finish(running, log, (130, 0))
     (checkpoint,) = (out / "checkpoints").iterdir()
     stopped = int(checkpoint.name.removeprefix("step-"))
     assert read_metrics(out)[-1]["step"] == stopped
@@ -174,22 +171,16 @@ def test_interrupt_stops_all_ranks_after_the_same_step(store, tmp_path):
 
 
 def test_killed_ranks_resume_to_the_same_numbers(store, straight, tmp_path):
-    killed = tmp_path / "killed"
-    running = subprocess.Popen(
-        [*TORCHRUN, *map(str, command(store, killed, 40, *OFTEN))],
-        env=environment(),
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        deadline = time.monotonic() + 120
-        while not list(killed.glob("checkpoints/step-*")):
-            assert time.monotonic() < deadline
-            assert running.poll() is None
-            time.sleep(0.05)
-    finally:
-        os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
+    killed, log = tmp_path / "killed", tmp_path / "log"
+    running = start(log, ramify_command, *command(store, killed, 40, *OFTEN))
+    deadline = time.monotonic() + 120
+    while not list(killed.glob("checkpoints/step-*")):
+        assert time.monotonic() < deadline
+        assert all(rank.is_alive() for rank in running), log.read_text()
+        time.sleep(0.01)
+    for rank in running:
+        rank.kill()
+    finish(running, log, (-signal.SIGKILL, -signal.SIGKILL))
     assert not (killed / "config.json").exists()
-    torchrun(*command(store, killed, 40, *OFTEN, "--resume"))
+    finish(start(log, ramify_command, *command(store, killed, 40, *OFTEN, "--resume")), log)
     assert (killed / "model.safetensors").read_bytes() == (straight / "model.safetensors").read_bytes()

@@ -1,12 +1,10 @@
 """AGENT on two ranks: gradients of one process, and runs that resume to the same bits, queues included."""
 
-from pathlib import Path
-
 import agent_ranks
 import pytest
 import torch
+from ranks import on_two_ranks
 from safetensors.torch import load_file
-from test_two_ranks import torchrun
 
 from fixtures import built
 from fixtures.nested import losses, novels, read, task
@@ -18,7 +16,7 @@ from ramify.tasks.base import MAIN
 def ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("agent")
     built(novels(16), folder / "data", split=(0.7, 0.2, 0.1))
-    torchrun(Path(agent_ranks.__file__), folder)
+    on_two_ranks(folder, agent_ranks.main, folder)
     return [load_file(folder / f"rank-{rank}.safetensors") for rank in (0, 1)]
 
 

@@ -1,12 +1,10 @@
 """XLNet's memory belongs to rows, and rows to ranks. A killed run resumes to the same bits, on one rank and on two."""
 
-from pathlib import Path
-
 import pytest
 import torch
 import xlnet_ranks
+from ranks import on_two_ranks
 from safetensors.torch import load_file
-from test_two_ranks import torchrun
 
 from fixtures.running import INPUT, WHOLE_ROWS
 
@@ -14,7 +12,7 @@ from fixtures.running import INPUT, WHOLE_ROWS
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("xlnet")
-    torchrun(Path(xlnet_ranks.__file__), folder)
+    on_two_ranks(folder, xlnet_ranks.main, folder)
     return [load_file(folder / f"rank-{rank}.safetensors") for rank in (0, 1)]
 
 

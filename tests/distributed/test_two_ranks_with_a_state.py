@@ -1,12 +1,10 @@
 """Two ranks that read rows of their own, each with a state. Gradients are compared, not losses."""
 
-from pathlib import Path
-
 import pytest
 import stream_ranks
 import torch
+from ranks import on_two_ranks
 from safetensors.torch import load_file
-from test_two_ranks import torchrun
 
 from ramify.training.metrics_log import read_metrics
 
@@ -16,7 +14,7 @@ HALF = stream_ranks.ROWS // 2
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
-    folder.joinpath("log").write_text(torchrun(Path(stream_ranks.__file__), folder).stderr)
+    on_two_ranks(folder, stream_ranks.main, folder)
     return folder
 
 

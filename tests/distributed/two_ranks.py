@@ -1,13 +1,10 @@
-"""An epoch of steps of every kind on every rank, run by torchrun. The reduced gradients are saved for `test_two_ranks.py`."""
+"""An epoch of steps of every kind on every rank. The reduced gradients are saved for `test_two_ranks.py`."""
 
-import sys
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fixtures import discussions, forest, masked, tree_task, view_of, words_task
 from ramify.batching.batch import Batch
@@ -44,7 +41,7 @@ def setting(design: str, phases: str, dropout: float = 0.0) -> tuple[MaskedLM, F
     return task, data
 
 
-def main(design: str, phases: str, dropout: float, folder: Path) -> None:
+def save_gradients(design: str, phases: str, dropout: float, folder: Path) -> None:
     """Save what one rank has after its steps."""
     folder.mkdir(parents=True, exist_ok=True)
     task, data = setting(design, phases, dropout)
@@ -65,7 +62,7 @@ def main(design: str, phases: str, dropout: float, folder: Path) -> None:
     trainer.accelerator.wait_for_everyone()
 
 
-if __name__ == "__main__":
+def main(folder: Path) -> None:
     for kind, (phases, dropout) in KINDS.items():
         for design in MAKE:
-            main(design, phases, dropout, Path(sys.argv[1]) / kind / design)
+            save_gradients(design, phases, dropout, folder / kind / design)

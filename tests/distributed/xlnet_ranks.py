@@ -1,13 +1,10 @@
-"""XLNet with memory on two ranks, run by torchrun for `test_two_ranks_of_xlnet.py`."""
+"""XLNet with memory on two ranks, for `test_two_ranks_of_xlnet.py`."""
 
-import sys
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fixtures.running import INPUT, VIEW, streams, task
 from ramify.batching.stream_batch import collate_streams
@@ -39,7 +36,3 @@ def main(folder: Path) -> None:
     found |= {f"resumed.{name}": tensor for name, tensor in train(folder / "killed", resume=True).items()}
     save_file(found, folder / f"rank-{torch.distributed.get_rank()}.safetensors")
     torch.distributed.barrier()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

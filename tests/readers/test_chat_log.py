@@ -432,6 +432,12 @@ def test_two_readings_are_refused():
     assert infer(lines).best is None
 
 
+@pytest.mark.parametrize("day", ["Wed 2024-01-31", "Mittwoch, 31. Januar 2024", "2024-01-31"])
+def test_weekdays_belong_to_dates(day):
+    lines = [f"[{day} 10:{number:02}] <{NAMES[number % 4]}> {text}" for number, text in enumerate(SAID)]
+    assert infer(lines).best.source == "[{date} {time}] <{author}> {text}"
+
+
 def test_speakers_are_not_those_who_are_spoken_to():
     lines = [
         f"[2024-01-31 10:{number:02}] <{NAMES[number % 4]}> {NAMES[(number + 1) % 4]}: {text}"
@@ -904,5 +910,5 @@ def test_published_logs_in_other_layouts(data_dir, tmp_path):
 
 @pytest.mark.data
 def test_published_logs_are_left_to_irc(data_dir):
-    for path in sorted((data_dir("ubuntu-irc") / "dev").glob("*.ascii.txt")):
+    for path in sorted((data_dir("ubuntu-irc") / "dev").glob("*.ascii.txt"))[::3]:
         assert chat_log.refuses(path, path.read_bytes()[: 1 << 16]) == "an IRC log"

@@ -37,7 +37,8 @@ ON_CHATS = {"feature-model": {}, "links": {}, "mht": {}, "decatt": {}, "esim": {
 
 @pytest.mark.parametrize("recipe", ON_CHATS)
 def test_two_steps_on_chats(tmp_path, recipe):
-    store = chat_store(tmp_path)
+    # A few logs are enough for a BERT, and it takes longest.
+    store = chat_store(tmp_path, logs=6 if recipe == "mht" else 10)
     init = ""
     if recipe in ("mht", "bert-pair"):
         init = str(tmp_path / "bert")
@@ -66,7 +67,7 @@ def bert_checkpoint(tmp_path):
 )
 def test_mht_as_published(tmp_path, bert_checkpoint, setting, objective, rates, batches):
     """Zhu et al. (2020): two stages of at most ten epochs. `--steps` replaces them."""
-    store = chat_store(tmp_path)
+    store = chat_store(tmp_path, logs=4)
     run = RECIPES["mht"](str(store.path), init=bert_checkpoint, setting=setting)
     assert tuple(stage.lr for stage in run.stages) == rates
     assert tuple(stage.budget for stage in run.stages) == batches

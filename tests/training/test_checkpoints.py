@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -86,11 +87,20 @@ DAMAGE = {
 }
 
 
+@pytest.fixture(scope="module")
+def straight_and_killed(data, tmp_path_factory):
+    """The weights and the folder of a run that ends, and the folder of one that was killed."""
+    folder = tmp_path_factory.mktemp("runs")
+    straight, _ = run(folder / "straight", data)
+    run(folder / "killed", data, until=7)
+    return weights(straight), folder / "straight", folder / "killed"
+
+
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damaged_checkpoint_is_skipped(tmp_path, data, capsys, damage):
+def test_damaged_checkpoint_is_skipped(tmp_path, data, straight_and_killed, capsys, damage):
     """The run continues from the previous checkpoint, with the same bits and the same log."""
-    straight, _ = run(tmp_path / "straight", data)
-    run(tmp_path / "killed", data, until=7)
+    expected, straight, killed = straight_and_killed
+    shutil.copytree(killed, tmp_path / "killed")
     checkpoints = tmp_path / "killed" / "checkpoints"
     assert sorted(folder.name for folder in checkpoints.iterdir()) == ["step-00000004", "step-00000006"]
     DAMAGE[damage](checkpoints / "step-00000006")
@@ -100,9 +110,9 @@ def test_damaged_checkpoint_is_skipped(tmp_path, data, capsys, damage):
     assert "step-00000006" in warning
     assert [record["step"] for record in records(tmp_path / "killed")] == [1, 2, 3, 4, 5]
     resumed, _ = run(tmp_path / "killed", data, resume=True)
-    assert equal(weights(resumed), weights(straight))
-    assert records(tmp_path / "killed") == records(tmp_path / "straight")
-    best = [(tmp_path / side / "best.safetensors").read_bytes() for side in ("straight", "killed")]
+    assert equal(weights(resumed), expected)
+    assert records(tmp_path / "killed") == records(straight)
+    best = [(folder / "best.safetensors").read_bytes() for folder in (straight, tmp_path / "killed")]
     assert best[0] == best[1]
 
 

@@ -758,7 +758,7 @@ def test_compiled(tmp_path, data, monkeypatch, two_phase, make):
     logs = []
     for name in ("plain", "compiled"):
         task = make(dtype=torch.float32, context_position="distance", task={"two_phase": two_phase, "chunk_tokens": 60})
-        trainer_of(tmp_path / name, data, replace(SHORT, steps=3, compile=name == "compiled"), task=task).run()
+        trainer_of(tmp_path / name, data, replace(SHORT, steps=2, compile=name == "compiled"), task=task).run()
         logs.append([record["loss"] for record in records(tmp_path / name)])
     assert options == [{"dynamic": True}] * 2
     assert len(graphs) > 2

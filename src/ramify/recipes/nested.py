@@ -166,7 +166,6 @@ def _improved_task() -> "NestedAutoencoderConfig":
         classes_detached=False,
         classes="children",
         head="deep",
-        sibling_path=True,
         coherence=30.0,
         foreign=5.0,
     )

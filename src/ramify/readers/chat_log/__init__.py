@@ -212,7 +212,7 @@ def _no_match(given: Pattern, blocks: Iterable[list[str]], path: Path) -> Ramify
 def _inferred(blocks: Sequence[list[str]], path: Path) -> Layout:
     inferred = infer([line for _, line in _numbered(blocks, SAMPLE_LINES)])
     if inferred.best is not None:
-        return Layout(inferred.best.layout.pattern)
+        return Layout(Pattern(inferred.best.source))
     shown = "\n".join(f"  line {number}: {line.replace(chr(9), ' ')[:100]}" for number, line in _numbered(blocks, 3))
     raise RamifyError(
         f"the layout of {path} cannot be inferred: {inferred.reason}. Its first lines:\n{shown}\n"

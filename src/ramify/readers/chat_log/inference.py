@@ -23,6 +23,7 @@ from ramify.readers.chat_log import candidates, evidence
 from ramify.readers.chat_log.layout import Layout
 from ramify.readers.chat_log.pattern import Pattern
 from ramify.readers.chat_log.scoring import CHARACTER_BITS, Hypothesis, description_bits, differ
+from ramify.readers.chat_log.stamps import NAMED_DAY
 
 SAMPLE_LINES = 400
 MAX_LINE = 400
@@ -70,7 +71,8 @@ def _infer(sample: tuple[str, ...]) -> Inference:
     """`infer`, kept for the reader, which needs the pattern after the detection of the format has asked for it."""
     if reason := evidence.is_no_text(sample):
         return Inference(None, reason)
-    hypotheses = [_evaluated(source, sample) for source in dict.fromkeys([*candidates.sources(sample), *KNOWN])]
+    weekdays = any(map(NAMED_DAY.search, sample))
+    hypotheses = [_evaluated(source, sample, weekdays) for source in dict.fromkeys([*candidates.sources(sample), *KNOWN])]
     hypotheses = [hypothesis for hypothesis in hypotheses if hypothesis is not None]
     # Layouts with columns have more than one space before the text.
     wider = [
@@ -78,9 +80,8 @@ def _infer(sample: tuple[str, ...]) -> Inference:
         for hypothesis in hypotheses
         if hypothesis.fault.endswith("each text begins with ' '")
     ]
-    hypotheses += [
-        hypothesis for source in wider if "  {text}" in source and (hypothesis := _evaluated(source, sample)) is not None
-    ]
+    wider = [_evaluated(source, sample, weekdays) for source in wider if "  {text}" in source]
+    hypotheses += [hypothesis for hypothesis in wider if hypothesis is not None]
     hypotheses.sort(key=lambda hypothesis: hypothesis.bits)
     valid = [hypothesis for hypothesis in hypotheses if not hypothesis.fault]
     # A pattern that fits only messages that begin with a name, for example, takes those who are spoken to for the speakers.
@@ -173,9 +174,9 @@ def _refines(one: Hypothesis, other: Hypothesis, several: bool) -> bool:
     return count > least * other.coverage and len(speakers) > 1 and (several or len(authors) == 1)
 
 
-def _evaluated(source: str, lines: Sequence[str]) -> Hypothesis | None:
+def _evaluated(source: str, lines: Sequence[str], weekdays: bool = True) -> Hypothesis | None:
     try:
-        layout = Layout(Pattern(source))
+        layout = Layout(Pattern(source, weekdays=weekdays))
     except RamifyError:
         return None
     hypothesis = Hypothesis(source, layout, [layout.read(line) for line in lines])

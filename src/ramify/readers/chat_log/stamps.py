@@ -95,6 +95,9 @@ _AFTER_A_WEEKDAY = "|".join(form.removeprefix(_ANY_WEEKDAY) for form in _FORMS i
 _ALONE_FORMS = "|".join(form for form in _FORMS if not form.startswith(_ANY_WEEKDAY))
 # The names of weekdays stand in it once, because compiling them takes long.
 DATE = f"(?:{_ALONE_FORMS}|{_WEEKDAY}(?:{_AFTER_A_WEEKDAY})|{_WITHOUT_YEAR})"
+DATE_WITHOUT_WEEKDAY = f"(?:{_ALONE_FORMS}|{_AFTER_A_WEEKDAY}|{_WITHOUT_YEAR})"
+"""`DATE` for lines without `NAMED_DAY`."""
+NAMED_DAY = re.compile(f"{_WEEKDAY.removesuffix('?')}(?:{_AFTER_A_WEEKDAY})")
 TIME = f"{_HALF_FIRST}{_CLOCK}{_ZONE}"
 ANY_TIME = f"(?:{TIME}|{'|'.join(_LOOSE_TIMES)}(?!\\d))"
 
