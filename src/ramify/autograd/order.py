@@ -117,23 +117,28 @@ def count_orders(parents: Parents[Node]) -> int | None:
     for component in _components(parents):
         bits = {node: 1 << number for number, node in enumerate(component)}
         needs = {bits[node]: sum(bits[parent] for parent in {*parents[node]}) for node in component}
-        ways = {0: 1}
+        size = len(component) // 8 + 1
+        # Bytes are the keys, because hashes of large powers of two collide.
+        ways = {bytes(size): 1}
         for _ in component:
-            longer: dict[int, int] = {}
-            for first, count in ways.items():
-                steps -= len(component)
+            longer: dict[bytes, int] = {}
+            for key, count in ways.items():
+                steps -= size * len(component)
                 if steps < 0:
                     return None
+                first = int.from_bytes(key, "little")
                 for bit, need in needs.items():
                     if not first & bit and first & need == need:
-                        longer[first | bit] = longer.get(first | bit, 0) + count
+                        next_key = (first | bit).to_bytes(size, "little")
+                        longer[next_key] = longer.get(next_key, 0) + count
             ways = longer
         nodes += len(component)
         total *= comb(nodes, len(component)) * sum(ways.values())
     return total
 
 
-MAX_COUNT_STEPS = 3_000_000
+MAX_COUNT_STEPS = 10_000_000
+"""Most sets of nodes that are tried, times their size in bytes."""
 
 
 def _components(parents: Parents[Node]) -> Iterator[list[Node]]:
