@@ -1,6 +1,6 @@
 """Recurrence along rows: RNN, GRU and LSTM on the flat axis, without padding."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ They compute what torch's modules of these names compute."""
 Direction = Literal["forward", "backward", "both"]
 """The direction in which rows are read. both: two chains of states, one in each direction, side by side."""
 
-CELLS: dict[Cell, type[nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+CELLS: dict[Cell, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 
 BACKWARD: dict[Direction, tuple[bool, ...]] = {"forward": (False,), "backward": (True,), "both": (False, True)}
 """Whether each chain of states runs from the last token of a row to the first."""
@@ -278,7 +278,9 @@ class _Steps(torch.autograd.Function):
             step = slice(start, start + count)
             before[step], cells_before[step] = hidden, cell
             enter, keep, new, leave = gates[step].addmm_(hidden, weight.t()).chunk(4, 1)
-            enter.sigmoid_(), keep.sigmoid_(), new.tanh_(), leave.sigmoid_()
+            new.tanh_()
+            for gate in (enter, keep, leave):
+                gate.sigmoid_()
             cell = torch.mul(keep, cell, out=cells[step]).addcmul_(enter, new)
             if cell_clip is not None:
                 cell.clamp_(-cell_clip, cell_clip)
