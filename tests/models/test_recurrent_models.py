@@ -317,7 +317,7 @@ def test_a_source_is_there_if_and_only_if_it_is_read():
 # --- the task ------------------------------------------------------------------------------------------------------------
 
 
-def copying(built, steps, lr=0.01):
+def copying(built, steps, lr=0.02):
     """A task that has learned to copy texts of one to eight tokens. It ends a text where the source ends."""
     words = tokenizer()
     task = NextTokenLM(built, words, PairInput(), NextTokenConfig())
@@ -344,7 +344,7 @@ def copying(built, steps, lr=0.01):
 def test_copying_is_learned_in_seconds():
     torch.manual_seed(0)
     built = Seq2Seq(Seq2SeqConfig(tokenizer().vocab_size, 32, hidden=64, dropout=0.0))
-    task, draw, collate, words = copying(built, 300)
+    task, draw, collate, words = copying(built, 200)
     texts = [pair.target for pair in draw(100)]
     prompts = bare_rows([[words.cls_id]] * len(texts))
     source = collate.sources(texts)

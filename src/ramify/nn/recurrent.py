@@ -1,6 +1,6 @@
 """Recurrence along rows: RNN, GRU and LSTM on the flat axis, without padding."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ They compute what torch's modules of these names compute."""
 Direction = Literal["forward", "backward", "both"]
 """The direction in which rows are read. both: two chains of states, one in each direction, side by side."""
 
-CELLS: dict[Cell, type[nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+CELLS: dict[Cell, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 
 BACKWARD: dict[Direction, tuple[bool, ...]] = {"forward": (False,), "backward": (True,), "both": (False, True)}
 """Whether each chain of states runs from the last token of a row to the first."""
