@@ -356,7 +356,8 @@ def export_hugging_face(pipeline: Pipeline, directory: str | Path) -> None:
     tokenizer_config.json, which lays out texts and pairs as the model reads them.
 
     A Bert becomes a `BertForMaskedLM`, or a `BertForPreTraining` if it also predicts the next sentence; an XLNet becomes an
-    `XLNetLMHeadModel`. Raises `RamifyError` if the model has no such form.
+    `XLNetLMHeadModel`; a Transformer with the settings of GPT-2 or T5 becomes a `GPT2LMHeadModel` or a
+    `T5ForConditionalGeneration`. Raises `RamifyError` if the model has no such form.
     """
     directory, tokenizer = Path(directory), pipeline.tokenizer
     forms = [form for form in HF_FORMS.values() if form.adapter.model is type(pipeline.backbone.config)]
@@ -377,7 +378,7 @@ def export_hugging_face(pipeline: Pipeline, directory: str | Path) -> None:
             input=vars(pipeline.input),
         )
     )
-    ids = {f"{role}_token_id": tokenizer.shared_ids[role] for role in ("pad", "bos", "eos")}
+    ids = {name: tokenizer.role_id(role) for name, role in files.roles.items()}
     hf.write(directory, {**files.config, **ids}, files.tensors)
     tokenizer.export(directory, files.layout, files.tokenizer)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from ramify.batching.text_input import TextInput
 from ramify.batching.views.documents import LevelInput
+from ramify.batching.views.pairs import PairInput
 from ramify.batching.views.streams import StreamInput
 from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.inference.disentangler import Disentangler
@@ -20,12 +21,14 @@ from ramify.inference.documents.pipeline import document_pipeline
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.permutation import DenoisingPipeline, PermutationPipeline
-from ramify.models import bert, xlnet
+from ramify.inference.translate import next_token_pipeline
+from ramify.models import bert, transformer, xlnet
 from ramify.models.agent import AgentConfig
 from ramify.models.base import AnyBackbone, ModelConfig
 from ramify.models.bert import BertConfig
 from ramify.models.hf_adapter import HFAdapter
 from ramify.models.recurrent import RecurrentConfig, Seq2SeqConfig
+from ramify.models.transformer import TransformerConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.models.xlnet import XLNetConfig
 from ramify.tasks.base import Task
@@ -33,6 +36,7 @@ from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tasks.nested.config import NestedAutoencoderConfig
 from ramify.tasks.nested.task import NestedAutoencoder
+from ramify.tasks.next_token import NextTokenConfig, NextTokenLM
 from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
 from ramify.tokenizer import Tokenizer
 
@@ -46,6 +50,7 @@ MODELS: dict[str, type[ModelConfig]] = {
     "mht": MHTConfig,
     "recurrent": RecurrentConfig,
     "seq2seq": Seq2SeqConfig,
+    "transformer": TransformerConfig,
     "tree-mlm": TreeMLMConfig,
     "xlnet": XLNetConfig,
 }
@@ -81,6 +86,7 @@ TASKS = {
     "denoising-lm": TaskKind(DenoisingLMConfig, DenoisingLM, StreamInput, DenoisingPipeline),
     "masked-lm": TaskKind(MaskedLMConfig, MaskedLM, TextInput, MaskFiller),
     "nested-autoencoder": TaskKind(NestedAutoencoderConfig, NestedAutoencoder, LevelInput, document_pipeline),
+    "next-token": TaskKind(NextTokenConfig, NextTokenLM, PairInput, next_token_pipeline),
     "permutation-lm": TaskKind(PermutationLMConfig, PermutationLM, StreamInput, PermutationPipeline),
     "reply-to": TaskKind(LinkConfig, ReplyLinking, ChatInput, Disentangler, {"decoding": DecodingConfig}),
 }
@@ -103,11 +109,15 @@ class HFForm:
 
 _BERT_FAMILY = HFForm(bert.ADAPTER, "masked-lm", "packed-text", TextInput(context="none"), Embedder)
 
+_TRANSFORMER = HFForm(transformer.ADAPTER, "next-token", "generative", PairInput())
+
 HF_FORMS: dict[str, HFForm] = {
     "albert": _BERT_FAMILY,
     "bert": _BERT_FAMILY,
     "distilbert": _BERT_FAMILY,
+    "gpt2": _TRANSFORMER,
     "roberta": _BERT_FAMILY,
+    "t5": _TRANSFORMER,
     "xlnet": HFForm(xlnet.ADAPTER, "permutation-lm", "streams", StreamInput(row_tokens=512, reused_tokens=256)),
 }
 """The checkpoints of other libraries that can be loaded, by their `model_type`."""

@@ -22,7 +22,7 @@ from ramify.files import STANDARD, StandardInput, read_json, write_text
 from ramify.progress import Advance, activity, counted_by
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
-Role = Literal["pad", "unk", "bos", "eos", "cls", "sep", "mask", "eop", "eod", "end"]
+Role = Literal["pad", "unk", "bos", "eos", "cls", "sep", "mask", "eop", "eod", "end", "begin", "stop"]
 TextLayout = Literal["bert", "roberta", "xlnet", "t5", "plain"]
 Layout = TextLayout | Literal["agent"]
 """The name of a row layout in `LAYOUTS`. The end mark of AGENT's rows is no piece, so other models cannot read it."""
@@ -57,9 +57,12 @@ ROLES: dict[Role, tuple[str, ...]] = {
     "eop": ("[EOP]", "<eop>"),
     "eod": ("[EOD]", "<eod>"),
     "end": (),
+    "begin": ("[CLS]", "<cls>", "<s>", "<|endoftext|>", "<pad>"),
+    "stop": ("[SEP]", "<sep>", "</s>", "<|endoftext|>"),
 }
 """Spellings of the special tokens: BERT's, XLNet's, then RoBERTa's, whose `<s>` and `</s>` have two roles each. eop and eod end
-a paragraph and a document of running text. The end mark of a row of AGENT is no piece of a vocabulary."""
+a paragraph and a document of running text. The end mark of a row of AGENT is no piece of a vocabulary. begin and stop stand
+before and behind a text that is predicted token by token; GPT-2 has one token for both, and T5 begins with padding."""
 
 SHARED_ROLES: tuple[Role, ...] = ("pad", "unk", "bos", "eos", "cls", "sep", "mask")
 """The roles that other libraries know."""
@@ -379,7 +382,7 @@ class Tokenizer:
     @property
     def shared_ids(self) -> dict[Role, int | None]:
         """The special tokens that other libraries know; None for those that the tokenizer lacks."""
-        return {role: self._role(role) for role in SHARED_ROLES}
+        return {role: self.role_id(role) for role in SHARED_ROLES}
 
     @cached_property
     def json(self) -> str:
@@ -405,7 +408,8 @@ class Tokenizer:
         """One more than the largest id. Some smaller ids may have no piece."""
         return max(self.ids.values(), default=-1) + 1
 
-    def _role(self, role: Role) -> int | None:
+    def role_id(self, role: Role) -> int | None:
+        """The token of a role; None if the vocabulary lacks one."""
         ids = (self.engine.token_to_id(token) for token in ROLES[role])
         return next((token_id for token_id in ids if token_id is not None), None)
 
@@ -418,21 +422,29 @@ class Tokenizer:
         return self._id("sep", "rows of several texts")
 
     @cached_property
+    def begin_id(self) -> int:
+        return self._id("begin", "texts that are predicted")
+
+    @cached_property
+    def stop_id(self) -> int:
+        return self._id("stop", "texts that are predicted")
+
+    @cached_property
     def mask_id(self) -> int:
         return self._id("mask", "masked texts")
 
     @cached_property
     def unk_id(self) -> int | None:
         """The token of text that the vocabulary cannot spell."""
-        return self._role("unk")
+        return self.role_id("unk")
 
     @cached_property
     def eop_id(self) -> int | None:
-        return self._role("eop")
+        return self.role_id("eop")
 
     @cached_property
     def eod_id(self) -> int | None:
-        return self._role("eod")
+        return self.role_id("eod")
 
     def require(self, roles: Sequence[Role], what: str) -> None:
         """Raise if the tokenizer lacks a special token that `what` needs."""
@@ -440,7 +452,7 @@ class Tokenizer:
             self._id(role, what)
 
     def _id(self, role: Role, what: str) -> int:
-        token_id = self._role(role)
+        token_id = self.role_id(role)
         if token_id is None:
             raise RamifyError(
                 f"the tokenizer{self.source and f' {self.source}'} has no {role} token ({' or '.join(ROLES[role])}), which is "
@@ -459,7 +471,7 @@ class Tokenizer:
         end_id = self.vocab_size if vocab_size is None else vocab_size
 
         def ids(wanted: Sequence[Role]) -> tuple[int, ...]:
-            named = (end_id if role == "end" else self._role(role) for role in wanted)
+            named = (end_id if role == "end" else self.role_id(role) for role in wanted)
             return tuple(token_id for token_id in named if token_id is not None)
 
         between, after = ids(roles.between), ids(roles.after)

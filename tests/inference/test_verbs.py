@@ -20,10 +20,12 @@ from ramify.inference.documents.pipeline import DocumentEncoder, DocumentPipelin
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.permutation import DenoisingPipeline, PermutationPipeline
+from ramify.inference.translate import TextGenerator, Translator
 from ramify.inference.verbs import VERBS, Array, Streams
 
 PIPELINES = (
     Disentangler, DocumentEncoder, DocumentPipeline, Embedder, MaskFiller, DenoisingPipeline, PermutationPipeline,
+    TextGenerator, Translator,
 )  # fmt: skip
 TREE = Tree((Node("ba be", id="post"), Node("ce [MASK] da", (0,), id="below")), id="t")
 

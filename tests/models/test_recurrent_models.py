@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from fixtures import bare_rows, tokenizer
-from ramify.batching.pair_batch import Pair, PairCollator
+from ramify.batching.pair_batch import PairCollator
 from ramify.batching.text_input import TextInput
-from ramify.batching.views.pairs import PairInput
+from ramify.batching.views.pairs import Pair, PairInput
 from ramify.errors import RamifyError
 from ramify.inference.embed import Embedder
 from ramify.inference.search import GREEDY, Beam, Limits, beam_search, collect, sample
@@ -346,15 +346,13 @@ def test_copying_is_learned_in_seconds():
     built = Seq2Seq(Seq2SeqConfig(tokenizer().vocab_size, 32, hidden=64, dropout=0.0))
     task, draw, collate, words = copying(built, 200)
     texts = [pair.target for pair in draw(100)]
-    prompts = bare_rows([[words.cls_id]] * len(texts))
+    prompts = bare_rows([[]] * len(texts))
     source = collate.sources(texts)
     limits, maximums = Limits(stop=(words.sep_id,)), [20] * len(texts)
     steps = sample(task, prompts, GREEDY, limits, maximums=maximums, seeds=[0] * len(texts), source=source)
     assert collect(steps, len(texts)) == [text.tolist() for text in texts]
     # The probabilities of beams are those of their texts.
-    found = beam_search(
-        task, bare_rows([[words.cls_id]] * 3), Beam(4, 4), limits, maximums=[9] * 3, source=collate.sources(texts[:3])
-    )
+    found = beam_search(task, bare_rows([[]] * 3), Beam(4, 4), limits, maximums=[9] * 3, source=collate.sources(texts[:3]))
     for text, hypotheses in zip(texts, found, strict=False):
         assert hypotheses[0].ids == tuple(text.tolist())
         for hypothesis in hypotheses:

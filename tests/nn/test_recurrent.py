@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ramify.nn.ragged import Rows
-from ramify.nn.recurrent import BACKWARD, CELLS, BiLSTM, Recurrent, RecurrentState, final_states
+from ramify.nn.recurrent import BACKWARD, CELLS, BiLSTM, Recurrent, RecurrentState, _Steps, final_states
 
 LENGTHS = [[3], [2, 5, 1, 5], [4, 1, 9, 2, 2]]
 
@@ -298,3 +298,19 @@ def test_final_states_are_the_ends_of_each_chain():
         found = module(x, rows)
         ends = found.state.hidden[-1].transpose(0, 1).flatten(1)
         torch.testing.assert_close(final_states(found.layers[-1], rows, direction), ends, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("projection", "cell_clip", "projection_clip"), [(None, None, None), (2, None, None), (2, 0.3, 0.1), (None, 0.3, None)]
+)
+def test_gradients_of_steps_are_those_of_finite_differences(projection, cell_clip, projection_clip):
+    """Also of the states before and behind rows that end at different steps."""
+    torch.manual_seed(0)
+    sizes, hidden, out = (3, 3, 2, 1), 4, projection or 4
+
+    def drawn(*shape):
+        return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+    project = None if projection is None else drawn(projection, hidden)
+    tensors = (drawn(sum(sizes), 4 * hidden), drawn(4 * hidden, out), project, drawn(3, out), drawn(3, hidden))
+    assert torch.autograd.gradcheck(lambda *given: _Steps.apply(*given, sizes, cell_clip, projection_clip), tensors)

@@ -175,7 +175,7 @@ def test_two_steps(store, tmp_path, recipe):
     assert guess - 0.5 < train_loss(first, prepared.task.main_loss) < guess + 3
     assert np.isfinite(second["dev_loss"])
     model = ramify.load(out)
-    assert model.embed(next(store.trees())).shape[1] == prepared.task.backbone.config.dim
+    assert model.embed(next(store.trees())).shape[1] == prepared.task.backbone.vector_dim
 
 
 def test_tree_mlm_by_the_paper():

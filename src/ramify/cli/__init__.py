@@ -24,6 +24,7 @@ from ramify.cli import (
     score,
     tokenizer,
     train,
+    translate,
     verbs,
 )
 from ramify.cli.verbs import Form
@@ -55,6 +56,7 @@ FORMS: dict[str, Form] = {
     "fill_mask": fill_mask.FORM,
     "score": score.FORM,
     "generate": generate.FORM,
+    "translate": translate.FORM,
     "attention": attention.FORM,
     "reconstruct": reconstruct.FORM,
     "coherence": coherence.FORM,

@@ -42,13 +42,17 @@ Draws = Annotated[
 MaskRate = Annotated[float | None, typer.Option(help="Share of masked tokens. Default: as in training.")]
 Comments = Annotated[
     int | None,
-    typer.Option(min=1, help="Masked language models: only the first trees that hold so many comments. Default: all."),
+    typer.Option(
+        min=1,
+        help="Masked language models: only the first trees that hold so many comments. Models that translate: so many pairs, "
+        "evenly spaced. Default: all.",
+    ),
 ]
 Rows = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Models of running text with memory: about so many rows only (default: all). Models of documents: rows per level "
+        help="Models of running text that predict the next token, or have memory: so many rows only (default: all). Models of documents: rows per level "
         "and measure (default: 2,000).",
     ),
 ]
@@ -83,7 +87,10 @@ History = Annotated[
         "or gold links (default for reply trees)."
     ),
 ]
-Beam = Annotated[int | None, typer.Option(min=1, help="Beam width of models that read their own decisions. Default: 1.")]
+Beam = Annotated[
+    int | None,
+    typer.Option(min=1, help="Beam width of models that read their own decisions (default: 1) or translate (default: 4)."),
+]
 Protocol = Annotated[
     Literal["official", "chunk50"] | None,
     typer.Option(
@@ -182,7 +189,8 @@ def run(
     model. With another context than in training, or with --against, the output also holds both losses and what is saved, with
     95 % intervals over trees. Disentanglement models: the scores of `ramify evaluate links`; on reply trees, graph and
     conversation accuracy. Models of nested documents: reconstruction, hidden nodes, coherence and losses of every level, each
-    beside its baseline and chance.
+    beside its baseline and chance. Models that predict texts token by token: loss in nats per token and perplexity, and of
+    those that translate, BLEU beside that of the copied sources (pip install "ramify[translate]").
 
     Example: ramify evaluate runs/reddit --data data/reddit --context none --json
 

@@ -98,6 +98,23 @@ def text_or_node(text: str | None, data: Path | None, node: str | None, tree: st
     return _tree_with(node, data, tree), node
 
 
+def read_sources(file: Path | None, text: str | None) -> list[str]:
+    """The lines of FILE (- is standard input), or --text."""
+    from ramify.errors import RamifyError
+    from ramify.files import STANDARD
+    from ramify.readers.base import ReadCounts
+    from ramify.readers.parallel import lines_of
+
+    if file is None and text is None:
+        raise RamifyError("Missing argument 'FILE'. Name a file with one text per line, or give a text with --text.")
+    if file is not None and text is not None:
+        raise RamifyError(f"FILE {file} and --text both give texts. Leave out one of them.")
+    if text is not None:
+        return [sys.stdin.read().strip() if text == str(STANDARD) else text]
+    assert file is not None
+    return list(lines_of(file, ReadCounts()))
+
+
 def _tree_with(node: str, data: Path, tree: str | None) -> "Tree":
     """The tree that holds a node, in a JSON lines file or a built data set."""
     import numpy as np

@@ -13,7 +13,7 @@ import typer
 
 from ramify.cli.documents import Data, File, TreeId, read_document, say_left_out, say_unknown
 from ramify.cli.progress import bar
-from ramify.cli.shared import Device, Json, text_or_node
+from ramify.cli.shared import Device, Json, read_sources, text_or_node
 from ramify.cli.streamed_text import StreamedText
 from ramify.errors import RamifyError
 from ramify.inference.answers import Answer
@@ -94,6 +94,19 @@ INPUTS = {
         {"prompt": (Annotated[str, typer.Option("--prompt", help="The text that is continued.")], "")},
         lambda given, load: (given["prompt"],),
     ),
+    Takes.SOURCE: Input(
+        {
+            "file": (
+                Annotated[Path | None, typer.Argument(help="A file with one text per line, compressed or not; - reads stdin.")],
+                None,
+            ),
+            "text": (
+                Annotated[str | None, typer.Option("--text", help="A text, in place of FILE; - reads it from stdin.")],
+                None,
+            ),
+        },
+        lambda given, load: (read_sources(given["file"], given["text"]),),
+    ),
     Takes.DOCUMENT: Input(
         {"file": (File, None), "data": (Data, None), "tree": (TreeId, None)},
         lambda given, load: (read_document(load(), given["file"], given["data"], given["tree"]),),
@@ -145,7 +158,7 @@ def command(name: str, form: Form | None = None) -> Callable[..., None]:
         else:
             answers = method(*items, **options)
         for answer in answers if declared.streams is Streams.ANSWERS else [answers]:
-            for note in answer.notes:
+            for note in notes_of(answer):
                 print(f"note: {note}", file=sys.stderr)
             asked = Asked(given, model, items, answer)
             form.beside(asked)
@@ -223,8 +236,14 @@ def check_can(model: "Pipeline", verb: str, source: str, given: Mapping[str, Any
         raise RamifyError(f"{flag(option)} {value} needs {option.needs}, and {source} holds none. Leave {flag(option)} out.")
 
 
-def in_json(answer: Answer) -> str:
-    return json.dumps(answer.to_json(), ensure_ascii=False)
+def notes_of(answer: Answer | list[Answer]) -> list[str]:
+    return [note for one in (answer if isinstance(answer, list) else [answer]) for note in one.notes]
+
+
+def in_json(answer: Answer | list[Answer]) -> str:
+    """The answer as a line of JSON. Answers to a list of items are a list."""
+    value = [one.to_json() for one in answer] if isinstance(answer, list) else answer.to_json()
+    return json.dumps(value, ensure_ascii=False)
 
 
 def say_counts(asked: Asked) -> None:

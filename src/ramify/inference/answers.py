@@ -185,6 +185,25 @@ class Generated(Record):
     """The best of a beam search, the likeliest first; empty if tokens were sampled."""
 
 
+# --- translate ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TranslationHypothesis(Record):
+    text: str
+    score: float
+    """log p / ((5 + length) / 6)^α, by which translations are ordered."""
+
+
+@dataclass(frozen=True)
+class Translation(Record):
+    """The answer of `translate`."""
+
+    source: str
+    translations: tuple[TranslationHypothesis, ...]
+    """Best first; none if the source has no tokens."""
+
+
 # --- attention ------------------------------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,10 @@ class GeneratingPipeline(Pipeline, ABC):
 
     task: Any
     """A task that `Decodes`; each pipeline narrows the type."""
+    ends: tuple[int, ...] = ()
+    """Tokens that end every text, because the model has learned where texts end."""
+    longest: int | None = None
+    """The greatest number of tokens that the model reads, with the one before the text; None: any number."""
 
     @abstractmethod
     def _notes(self) -> tuple[str, ...]:
@@ -53,7 +57,8 @@ class GeneratingPipeline(Pipeline, ABC):
         `beam` is the width of a beam search, which finds likely continuations instead. The answer then also holds the `n_best`
         of them as `hypotheses`, ordered by log p / ((5 + length) / 6)^`length_penalty`.
 
-        Special tokens are never chosen. A token of `stop`, in the vocabulary's spelling, ends a text and is no part of it.
+        Special tokens are never chosen, but for the end that some models predict. A token of `stop`, in the vocabulary's
+        spelling, ends a text and is no part of it.
 
         `show` is called with each part of the sampled text as soon as it is known. Together, the parts are the text. A beam
         search knows no part before its end, and does not call it.
@@ -70,6 +75,11 @@ class GeneratingPipeline(Pipeline, ABC):
         if show is not None and not isinstance(prompt, str):
             raise RamifyError(f"show={show!r} shows one text, but a list of prompts is given. Pass a string, or no show.")
         given = [self.tokenizer.encode(text) for text in prompts]
+        if self.longest is not None and (most := max(map(len, given), default=0)) + tokens > self.longest:
+            raise RamifyError(
+                f"tokens={tokens} behind a prompt of {counted(most, 'token')} is more than the {self.longest} tokens that this "
+                "model reads. Lower tokens, or shorten the prompt."
+            )
         answers: list[Generated] = []
         costs = np.array([(len(ids) + tokens) * (beam or 1) for ids in given], dtype=np.int64)
         for start, end in runs(costs, TOKENS):
@@ -95,7 +105,7 @@ class GeneratingPipeline(Pipeline, ABC):
                     f"stop={piece!r} is not in this model's vocabulary. Choose one of its pieces, spelled with the mark of its "
                     "word's start, if any."
                 )
-        ids = [self.tokenizer.ids[piece] for piece in stops]
+        ids = [*self.ends, *(self.tokenizer.ids[piece] for piece in stops)]
         return Limits(tuple(ids), tuple(token for token in self.tokenizer.special_ids if token not in ids))
 
     def _showing(self, show: Callable[[str], None], given: Sequence[int], steps: Iterable[Step]) -> Iterator[Step]:

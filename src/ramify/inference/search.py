@@ -223,15 +223,17 @@ def beam_search(
     scores, cache = _start(decoder, prompts, source)
     limits.check(scores.shape[1])
     searches = [_BeamSearch(beam, limits, maximums[sequence]) for sequence in prompts.source.tolist()]
+    # At most so many of the best stop, so that enough of the others remain.
+    width = beam.width + beam.width * len(limits.stop)
     done = 0
     while True:
-        log_probabilities = limits.allowed(scores.double().log_softmax(1), done)
+        choices = _Choices.of(scores, limits, done, width)
         index: list[int] = []
         ids: list[int] = []
         first = 0
         for search in searches:
             rows = len(search.live)
-            for parent, token in search.extend(log_probabilities[first : first + rows]) if rows else ():
+            for parent, token in search.extend(choices.best(search.totals, first)) if rows else ():
                 index.append(first + parent)
                 ids.append(token)
             first += rows
@@ -257,14 +259,16 @@ class _BeamSearch:
         self.ended: list[Hypothesis] = []
         """Best first."""
 
-    def extend(self, log_probabilities: Float[Tensor, "live vocab"]) -> list[tuple[int, int]]:
+    @property
+    def totals(self) -> list[float]:
+        """The log-probabilities of all that is live."""
+        return [total for _, total in self.live]
+
+    def extend(self, ranked: Sequence["Continuation"]) -> list[tuple[int, int]]:
         """Extend all that is live by one token. Returns the number of the extended one and the token for all that lives on."""
-        before = log_probabilities.new_tensor([total for _, total in self.live])
         length = len(self.live[0][0]) + 1
         stop, width = self.limits.stop, self.beam.width
         live, grown = [], []
-        # At most so many stop, so that enough of the others remain.
-        ranked = best_continuations(before[:, None] + log_probabilities, width + width * len(stop))
         for rank, (total, parent, token) in enumerate(ranked):
             ids = self.live[parent][0]
             if token not in stop:
@@ -292,7 +296,56 @@ class _BeamSearch:
         return self.ended[-1].score > self.beam.score(self.live[0][1], self.maximum)
 
 
-def best_continuations(totals: Float[Tensor, "beam choice"], width: int) -> list[tuple[float, int, int]]:
+Continuation = tuple[float, int, int]
+"""The log-probability of a continuation, the number of the sequence that it extends, and its last token."""
+
+
+@dataclass(frozen=True)
+class _Choices:
+    """The likeliest next tokens of all sequences. Only these leave the device, and only they are ranked."""
+
+    log_probabilities: Float[Tensor, "sequence vocab"]
+    """Those of all tokens, those that may not follow included."""
+    limits: Limits
+    done: int
+    width: int
+    highest: list[list[float]]
+    """The log-probabilities of the `width` likeliest tokens of each sequence."""
+    tokens: list[list[int]]
+    certain: list[bool]
+    """Whether no other token of the sequence is as likely as one of these."""
+
+    @classmethod
+    def of(cls, scores: Float[Tensor, "sequence vocab"], limits: Limits, done: int, width: int) -> "_Choices":
+        log_probabilities = scores.double().log_softmax(1)
+        # Scores are ranked in their own precision, which is faster.
+        highest, tokens = limits.allowed(scores, done).topk(min(width + 1, scores.shape[1]), dim=1)
+        certain = torch.ones(len(scores), dtype=torch.bool)
+        if highest.shape[1] > width:
+            last, next_one = highest[:, width - 1], highest[:, width]
+            certain = (last > next_one) | (last == -math.inf)
+            highest, tokens = highest[:, :width], tokens[:, :width]
+        highest = log_probabilities.gather(1, tokens).masked_fill(highest == -math.inf, -math.inf)
+        return cls(log_probabilities, limits, done, width, highest.tolist(), tokens.tolist(), certain.tolist())
+
+    def best(self, totals: Sequence[float], first: int) -> list[Continuation]:
+        """The `width` likeliest continuations of consecutive sequences with these log-probabilities. `first` is the number of
+        the first sequence. They are ordered as by `best_continuations`."""
+        part = slice(first, first + len(totals))
+        if not all(self.certain[part]):
+            before = self.log_probabilities.new_tensor(totals)[:, None]
+            return best_continuations(before + self.limits.allowed(self.log_probabilities[part], self.done), self.width)
+        continuations = [
+            (total + value, number, token)
+            for number, (total, values, tokens) in enumerate(zip(totals, self.highest[part], self.tokens[part], strict=True))
+            for value, token in zip(values, tokens, strict=True)
+            if value > -math.inf
+        ]
+        continuations.sort(key=lambda continuation: (-continuation[0], *continuation[1:]))
+        return continuations[: self.width]
+
+
+def best_continuations(totals: Float[Tensor, "beam choice"], width: int) -> list[Continuation]:
     """(total, beam, choice) of the `width` greatest totals, greatest first. Of equal totals, the first come first.
 
     Totals of −∞ are left out.

@@ -1,26 +1,14 @@
 """The common part of the pipelines of models of running text."""
 
 from abc import ABC
-from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
-from jaxtyping import Float
-from torch import Tensor, nn
-
-from ramify.batching.encoder_input import EncoderInput
-from ramify.batching.forest import Forest, Ints
-from ramify.batching.text_input import Context
 from ramify.batching.views.streams import StreamInput
-from ramify.dataset.store import Store
-from ramify.inference.embed import EmbeddingPipeline
-from ramify.inference.rows import row_vectors
+from ramify.inference.lone_texts import LoneTextPipeline
 from ramify.models.base import StreamBackbone
-from ramify.nn.ragged import runs
-from ramify.tree import Tree
 
 
-class StreamPipeline(EmbeddingPipeline, ABC):
+class StreamPipeline(LoneTextPipeline, ABC):
     """A trained model of running text. It embeds texts, each alone, without separators or memory."""
 
     task: Any
@@ -29,29 +17,9 @@ class StreamPipeline(EmbeddingPipeline, ABC):
     input: StreamInput
 
     @property
-    def module(self) -> nn.Module:
-        return self.task
-
-    def parts(self) -> dict[str, Any]:
-        return {"task": self.task.config, "input": self.input}
-
-    @property
     def max_tokens(self) -> int:
         return self.input.row_tokens
 
-    def forest(self, data: Store | Iterable[Tree]) -> Forest:
-        store = data if isinstance(data, Store) else Store.from_trees(data)
-        return Forest.open(store, self.tokenizer, self.input.row_tokens, layout="xlnet")
-
-    def context_read(self, context: Literal["tree", "none"] | None) -> Context:
-        return "none"
-
-    def vector_batches(
-        self, forest: Forest, context: Literal["tree", "none"] | None, tokens: int
-    ) -> Iterator[tuple[Ints, Float[Tensor, "row dim"]]]:
-        """Yield nodes of the forest and their vectors."""
-        lengths = np.minimum(forest.length, self.input.room(self.tokenizer))
-        for start, stop in runs(lengths + self.layout.num_special, tokens):
-            texts = forest.gather(np.arange(start, stop), lengths[start:stop]), lengths[start:stop]
-            rows = EncoderInput.of_texts(texts, self.layout, None)
-            yield start + rows.source, row_vectors(self.backbone, rows.to(self.device))
+    @property
+    def room(self) -> int:
+        return self.input.room(self.tokenizer)

@@ -18,6 +18,7 @@ from ramify.inference.answers import (
     Nearest,
     Reconstruction,
     Score,
+    Translation,
 )
 
 ORDERS = "an XLNet with a query stream"
@@ -32,6 +33,7 @@ class Takes(Enum):
     TREES = "trees and texts, which are nodes"
     NODE = "a text, or a node of a tree"
     PROMPT = "the beginning of a text"
+    SOURCE = "a text to translate"
     DOCUMENT = "a document, or a text"
     QUERY = "a text, or a node of an index"
     LOG = "the messages of a chat log"
@@ -166,7 +168,7 @@ VERBS: dict[str, Verb] = {
     ),
     "generate": Verb(
         "generate text",
-        "a model that predicts the next token, such as an XLNet with a query stream",
+        "a model that predicts the next token, such as a gpt, or an XLNet with a query stream",
         Takes.PROMPT,
         (
             Option("tokens", int, 50, "Greatest number of tokens.", least=1),
@@ -189,6 +191,18 @@ VERBS: dict[str, Verb] = {
         Generated,
         together=True,
         streams=Streams.TEXT,
+    ),
+    "translate": Verb(
+        "translate",
+        "a model that predicts texts from sources (`ramify train transformer` or `seq2seq`)",
+        Takes.SOURCE,
+        (
+            Option("beam", int, 4, "Width of the beam search. 1: always the likeliest token.", least=1),
+            Option("n_best", int, 1, "Number of translations, best first.", least=1),
+            Option("length_penalty", float, 0.6, "α of the score log p / ((5 + length) / 6)^α. 0: log p."),
+        ),
+        Translation,
+        together=True,
     ),
     "attention": Verb(
         "show attention heads",

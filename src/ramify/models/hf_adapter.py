@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from torch import Tensor
 
 from ramify.models.base import Checkpoint, ModelConfig
-from ramify.tokenizer import Layout
+from ramify.tokenizer import Layout, Role
 
 Config = TypeVar("Config", bound=ModelConfig)
 
@@ -39,6 +39,10 @@ class ForeignFiles:
     """The special tokens around one and two texts, which the tokenizer adds."""
     tokenizer: Mapping[str, Any]
     """Settings of tokenizer_config.json that the model determines."""
+    roles: Mapping[str, Role] = field(
+        default_factory=lambda: {"pad_token_id": "pad", "bos_token_id": "bos", "eos_token_id": "eos"}
+    )
+    """The special tokens that config.json states, by the names of their ids."""
 
 
 class HFAdapter(ABC, Generic[Config]):

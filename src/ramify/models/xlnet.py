@@ -35,7 +35,7 @@ from ramify.nn.cache import Cache, KeyValueCache, with_room
 from ramify.nn.dropout import add_dropout, dropout
 from ramify.nn.linear import Linear
 from ramify.nn.pooling import Pool
-from ramify.nn.ragged import unpad
+from ramify.nn.ragged import right_aligned, unpad
 from ramify.nn.relative import Keys, Queries, RelativeAttention, distance_codes, sinusoids
 from ramify.tensors import load_strictly
 
@@ -366,14 +366,9 @@ class XLNet(StreamBackbone):
     ) -> tuple[Float[Tensor, "sequence dim"], XLNetCache]:
         if source is not None:
             raise RamifyError("source needs an encoder-decoder; XLNet reads prompts alone. Leave it out.")
-        rows = prompts.rows
-        # Prompts end in the same column. Of empty prompts alone, one column remains, which nobody reads.
-        columns = max(1, rows.max_length)
-        begins = columns - rows.lengths
-        sequence = torch.repeat_interleave(torch.arange(len(rows), device=begins.device), rows.lengths, output_size=rows.total)
-        ids = prompts.ids.new_zeros(len(rows), columns)
-        ids[sequence, begins.index_select(0, sequence) + rows.positions] = prompts.ids
-        keys = KeyValueCache(len(self.layers), begins, padded=bool((rows.host_lengths < columns).any()))
+        # Of empty prompts alone, one column remains, which nobody reads.
+        ids, begins = right_aligned(prompts.ids, prompts.rows)
+        keys = KeyValueCache(len(self.layers), begins, padded=bool((prompts.rows.host_lengths < ids.shape[1]).any()))
         return self._read(ids, XLNetCache(keys, ()))
 
     def read_tokens(self, ids: Int[Tensor, " sequence"], cache: Cache) -> tuple[Float[Tensor, "sequence dim"], XLNetCache]:

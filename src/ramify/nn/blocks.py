@@ -6,7 +6,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,14 +14,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ramify.errors import RamifyError
-from ramify.nn.attention import Allowed, LayerWeights, Order, Weights, attend
+from ramify.nn.attention import Allowed, Bias, Block, LayerWeights, Order, Weights, attend, mix
+from ramify.nn.cache import KeyValueCache, SourceKeys
 from ramify.nn.dropout import add_dropout, dropout
 from ramify.nn.linear import Linear, linear
 from ramify.nn.ragged import Rows, with_equal_groups
-from ramify.nn.relative import RelativeAttention, distance_codes
+from ramify.nn.relative import DistanceScores, RelativeAttention, distance_codes
 
 Activation = Literal["relu", "gelu", "gelu_tanh"]
 Norm = Literal["post", "pre"]
+NormKind = Literal["layer", "rms"]
 States = list[Float[Tensor, "_token dim"]]
 LayerPrefixes = tuple[tuple[str, ...], ...]
 """The beginnings of the names of parameters, layer by layer."""
@@ -31,6 +33,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
 }
+
+
+NORMS: dict[str, Callable[[int, float], nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
+"""Norms by name: LayerNorm (Ba et al. 2016), and without its mean and bias (Zhang and Sennrich 2019)."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +55,11 @@ class OutputPositions:
 
 @dataclass(frozen=True)
 class ContextVectors:
-    """Vectors of other nodes that the tokens of a row can attend to. `index` lists them row after row."""
+    """Vectors of other nodes, or of the tokens of other rows, that the tokens of a row can attend to."""
 
     vectors: Float[Tensor, "node dim"]
-    index: Int[Tensor, " key"]
+    index: Int[Tensor, " key"] | None
+    """The vectors that each row attends to, row after row; None: every vector once, in order."""
     q_rows: Rows
     """The querying rows, grouped so that rows with similar numbers of vectors are together."""
     k_rows: Rows
@@ -63,14 +70,21 @@ class ContextVectors:
     node_positions: Float[Tensor, "node dim"] | None = None
     """Position vectors of the nodes, to be added to `vectors`."""
 
+    @classmethod
+    def of_rows(cls, vectors: Float[Tensor, "key dim"], rows: Rows, readers: Rows) -> "ContextVectors":
+        """Row i of `readers` attends to the vectors of row i of `rows`."""
+        return cls(vectors, None, *with_equal_groups(readers, rows))
+
 
 class Attention(nn.Module):
-    """Multi-head attention with one projection for keys and values."""
+    """Multi-head attention with one projection for keys and values. Scores are `scale · q·k`; None: 1/√size, with the size of a
+    head."""
 
-    def __init__(self, dim: int, num_heads: int, dropout: float, *, bias: bool = True) -> None:
+    def __init__(self, dim: int, num_heads: int, dropout: float, *, bias: bool = True, scale: float | None = None) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.dropout = dropout
+        self.scale = scale
         self.query = Linear(dim, dim, bias=bias)
         self.key_value = Linear(dim, 2 * dim, bias=bias)
         self.out = Linear(dim, dim, bias=bias)
@@ -83,8 +97,9 @@ class Attention(nn.Module):
         k_rows: Rows,
         allowed: Allowed | None = None,
         record: Weights | None = None,
+        bias: Bias | None = None,
     ) -> Float[Tensor, "query dim"]:
-        return self._attend(x, self.key_value(keys), q_rows, k_rows, allowed, record)
+        return self._attend(x, self.key_value(keys), q_rows, k_rows, allowed, record, bias)
 
     def read(
         self, x: Float[Tensor, "query dim"], context: "ContextVectors", q_rows: Rows, record: Weights | None = None
@@ -94,7 +109,9 @@ class Attention(nn.Module):
         Each node vector is projected once and then gathered for every row that attends to it. Because the projection is linear,
         pair vectors are projected separately and added."""
         vectors = context.vectors if context.node_positions is None else context.vectors + context.node_positions
-        kv = self.key_value(vectors).index_select(0, context.index)
+        kv = self.key_value(vectors)
+        if context.index is not None:
+            kv = kv.index_select(0, context.index)
         if context.pair_vectors is not None and context.pair_index is not None:
             kv = kv + linear(context.pair_vectors, self.key_value.weight).index_select(0, context.pair_index)
         mixed = self._attend(x, kv, q_rows, context.k_rows, record=record)
@@ -112,12 +129,47 @@ class Attention(nn.Module):
         k_rows: Rows,
         allowed: Allowed | None = None,
         record: Weights | None = None,
+        bias: Bias | None = None,
     ) -> Tensor:
         q = self.query(x).unflatten(-1, (self.num_heads, -1))
         kv = kv.unflatten(-1, (2, self.num_heads, -1))
-        dropout = self.dropout if self.training else 0.0
-        mixed = attend(q, kv, q_rows, k_rows, dropout=dropout, allowed=allowed, record=record)
+        mixed = attend(q, kv, q_rows, k_rows, dropout=self._rate, allowed=allowed, bias=bias, scale=self.scale, record=record)
         return self.out(mixed.flatten(-2))
+
+    @property
+    def _rate(self) -> float:
+        return self.dropout if self.training else 0.0
+
+    # --- token by token: every sequence has equally many new tokens, which lie row after row on the flat axis ----------
+
+    def projected(self, keys: Float[Tensor, "key dim"]) -> Float[Tensor, "key 2 head size"]:
+        """Keys and values, which a cache keeps."""
+        return self.key_value(keys).unflatten(-1, (2, self.num_heads, -1))
+
+    def read_next(
+        self,
+        x: Float[Tensor, "query dim"],
+        cache: KeyValueCache,
+        layer: int,
+        mask: Bool[Tensor, "sequence 1 token column"] | None,
+        bias: Float[Tensor, "1 head token column"] | None = None,
+    ) -> Float[Tensor, "query dim"]:
+        """Attend from the next tokens of each sequence to those in a layer of the cache, to which they are added."""
+        query = self._by_sequence(self.query(x), len(cache.begins))
+        new = self._by_sequence(self.key_value(x), len(cache.begins)).unflatten(2, (2, self.num_heads))
+        key, value = cache.append(layer, new.permute(2, 0, 3, 1, 4))
+        block = Block(query.transpose(1, 2), key, value, mask, may_be_blind=mask is not None)
+        return self.out(mix(block, bias, self.scale, self._rate).transpose(1, 2).reshape(x.shape))
+
+    def read_sources(self, x: Float[Tensor, "query dim"], sources: SourceKeys, layer: int) -> Float[Tensor, "query dim"]:
+        """Attend from the next tokens of each sequence to the source that it reads."""
+        queries = sources.queries(self._by_sequence(self.query(x), len(sources.sources)))
+        block = Block(queries, *sources.layers[layer], sources.visible, may_be_blind=False)
+        return self.out(sources.results(mix(block, None, self.scale, self._rate)).reshape(x.shape))
+
+    def _by_sequence(self, x: Float[Tensor, "query dims"], sequences: int) -> Float[Tensor, "{sequences} token heads size"]:
+        size = self.query.weight.shape[0] // self.num_heads
+        return x.view(sequences, len(x) // max(1, sequences), x.shape[1] // size, size)
 
 
 class Layer(nn.Module):
@@ -136,8 +188,12 @@ class Layer(nn.Module):
         eps: float = 1e-12,
         cross: bool = False,
         relative: bool = False,
+        scale: float | None = None,
+        norm_kind: NormKind = "layer",
+        bias: bool = True,
     ) -> None:
-        """`relative`: self-attention reads the distances of tokens (Dai et al. 2019, section 3.3)."""
+        """`relative`: self-attention reads the distances of tokens (Dai et al. 2019, section 3.3). It is scaled by the root,
+        whatever the `scale` of other attention."""
         super().__init__()
         self.norm = norm
         self.dropout = dropout
@@ -145,14 +201,14 @@ class Layer(nn.Module):
         self.attention = (
             RelativeAttention(dim, num_heads, attention_dropout, segmented=False)
             if relative
-            else Attention(dim, num_heads, attention_dropout)
+            else Attention(dim, num_heads, attention_dropout, bias=bias, scale=scale)
         )
-        self.attention_norm = nn.LayerNorm(dim, eps)
-        self.cross = Attention(dim, num_heads, attention_dropout) if cross else None
-        self.cross_norm = nn.LayerNorm(dim, eps) if cross else None
-        self.ffn_in = Linear(dim, ffn_dim)
-        self.ffn_out = Linear(ffn_dim, dim)
-        self.ffn_norm = nn.LayerNorm(dim, eps)
+        self.attention_norm = NORMS[norm_kind](dim, eps)
+        self.cross = Attention(dim, num_heads, attention_dropout, bias=bias, scale=scale) if cross else None
+        self.cross_norm = NORMS[norm_kind](dim, eps) if cross else None
+        self.ffn_in = Linear(dim, ffn_dim, bias=bias)
+        self.ffn_out = Linear(ffn_dim, dim, bias=bias)
+        self.ffn_norm = NORMS[norm_kind](dim, eps)
 
     def forward(
         self,
@@ -163,9 +219,10 @@ class Layer(nn.Module):
         allowed: Allowed | None = None,
         record: LayerWeights | None = None,
         codes: Float[Tensor, "distance dim"] | None = None,
+        bias: Bias | None = None,
     ) -> Float[Tensor, "position dim"]:
         """`record` receives the weights of self-attention (`self`), and of cross-attention if there is a context (`cross`).
-        `codes` are those of the distances, if self-attention reads them."""
+        `codes` are those of the distances, if self-attention reads them. `bias` is added to the scores of self-attention."""
         keys = self.attention_norm(x) if self.norm == "pre" else x
         queries, q_rows = keys, rows
         if output_positions is not None:
@@ -173,7 +230,7 @@ class Layer(nn.Module):
             q_rows = output_positions.rows
         weights = None if record is None else record.setdefault("self", [])
         if isinstance(self.attention, Attention):
-            mixed = self.attention(queries, keys, q_rows, rows, allowed, weights)
+            mixed = self.attention(queries, keys, q_rows, rows, allowed, weights, bias)
         else:
             assert codes is not None, "relative attention needs the codes of distances"
             positions = rows.positions
@@ -186,17 +243,37 @@ class Layer(nn.Module):
             queries = self.cross_norm(x) if self.norm == "pre" else x
             weights = None if record is None else record.setdefault("cross", [])
             x = self._join(x, self.cross.read(queries, context, cross_rows, weights), self.cross_norm)
+        return self._feed_forward(x)
+
+    def read_next(
+        self,
+        x: Float[Tensor, "token dim"],
+        cache: KeyValueCache,
+        layer: int,
+        mask: Bool[Tensor, "sequence 1 _token column"] | None,
+        bias: Float[Tensor, "1 head _token column"] | None,
+    ) -> Float[Tensor, "token dim"]:
+        """The states of the next tokens of each sequence of a cache, row after row."""
+        assert isinstance(self.attention, Attention), "relative attention has caches of its own"
+        queries = self.attention_norm(x) if self.norm == "pre" else x
+        x = self._join(x, self.attention.read_next(queries, cache, layer, mask, bias), self.attention_norm)
+        if self.cross is not None and self.cross_norm is not None and cache.sources is not None:
+            queries = self.cross_norm(x) if self.norm == "pre" else x
+            x = self._join(x, self.cross.read_sources(queries, cache.sources, layer), self.cross_norm)
+        return self._feed_forward(x)
+
+    def _feed_forward(self, x: Float[Tensor, "token dim"]) -> Float[Tensor, "token dim"]:
         hidden = self.ffn_in(self.ffn_norm(x) if self.norm == "pre" else x)
         return self._join(x, self.ffn_out(self.activation(hidden)), self.ffn_norm)
 
-    def _join(self, residual: Tensor, x: Tensor, norm: nn.LayerNorm) -> Tensor:
+    def _join(self, residual: Tensor, x: Tensor, norm: nn.Module) -> Tensor:
         joined = add_dropout(residual, x, self.dropout, self.training)
         return norm(joined) if self.norm == "post" else joined
 
 
 class Stack(nn.Module):
     """A sequence of layers, or one layer applied `num_layers` times if `shared` (Lan et al. 2020). A pre-norm stack ends with a
-    LayerNorm."""
+    LayerNorm, and another one if `final_norm`. `distances` adds the scores of distances to those of self-attention."""
 
     def __init__(
         self,
@@ -210,6 +287,9 @@ class Stack(nn.Module):
         dropout: float = 0.1,
         shared: bool = False,
         relative: bool = False,
+        final_norm: bool = False,
+        norm_kind: NormKind = "layer",
+        distances: DistanceScores | None = None,
         **layer,
     ) -> None:
         super().__init__()
@@ -217,10 +297,11 @@ class Stack(nn.Module):
         self.dropout = dropout
         self.repeats = num_layers if shared else 1
         self.layers = nn.ModuleList(
-            Layer(dim, num_heads, ffn_dim, norm=norm, eps=eps, dropout=dropout, relative=relative, **layer)
+            Layer(dim, num_heads, ffn_dim, norm=norm, eps=eps, dropout=dropout, relative=relative, norm_kind=norm_kind, **layer)
             for _ in range(num_layers // self.repeats)
         )
-        self.final_norm = nn.LayerNorm(dim, eps) if norm == "pre" else None
+        self.final_norm = NORMS[norm_kind](dim, eps) if norm == "pre" or final_norm else None
+        self.distances = distances
 
     def forward(
         self,
@@ -234,16 +315,39 @@ class Stack(nn.Module):
     ) -> Float[Tensor, "position dim"]:
         """`allowed` limits which tokens of a row attend to which. It cannot be combined with `output_positions`. The weights of
         every layer are appended to `record`, and the input of every layer to `states`. Neither changes the result."""
-        layers = [layer for layer in self.layers for _ in range(self.repeats)]
+        layers = self._applied
         codes = self._codes(rows, x) if self.relative else None
+        bias = None if self.distances is None else self.distances.of_rows(rows, rows, rows.positions)
         last = len(layers) - 1
         for number, layer in enumerate(layers):
             if states is not None:
                 states.append(x)
             recorded: LayerWeights | None = None if record is None else {}
-            x = layer(x, rows, context, output_positions if number == last else None, allowed, recorded, codes)
+            kept = output_positions if number == last else None
+            if kept is not None and self.distances is not None:
+                bias = self.distances.of_rows(kept.rows, rows, rows.positions.index_select(0, kept.index))
+            x = layer(x, rows, context, kept, allowed, recorded, codes, bias)
             if record is not None and recorded is not None:
                 record.append(recorded)
+        return x if self.final_norm is None else self.final_norm(x)
+
+    @property
+    def _applied(self) -> list[Any]:
+        """The layers in the order of their places."""
+        return [layer for layer in self.layers for _ in range(self.repeats)]
+
+    def source_keys(self, vectors: Float[Tensor, "key dim"], rows: Rows) -> SourceKeys:
+        """The keys and values of rows for the cross-attention of every layer. Sequence i of a cache reads row i."""
+        return SourceKeys.of_rows([layer.cross.projected(vectors) for layer in self._applied], rows)
+
+    def read_next(self, x: Float[Tensor, "token dim"], cache: KeyValueCache) -> Float[Tensor, "token dim"]:
+        """The states of the next tokens of each sequence of a cache, row after row. They are added to the cache."""
+        count = len(x) // max(1, len(cache.begins))
+        columns = torch.arange(cache.columns + count, device=x.device)
+        mask = cache.visible(count, len(columns))
+        bias = None if self.distances is None else self.distances(columns - columns[cache.columns :, None])[None]
+        for number, layer in enumerate(self._applied):
+            x = layer.read_next(x, cache, number, mask, bias)
         return x if self.final_norm is None else self.final_norm(x)
 
     def _codes(self, rows: Rows, like: Float[Tensor, "total dim"]) -> Float[Tensor, "distance dim"]:
@@ -256,6 +360,8 @@ class Stack(nn.Module):
         """The beginnings of the names of each layer's parameters. A shared layer belongs to the first of its places."""
         places = [(number, place) for number in range(len(self.layers)) for place in range(self.repeats)]
         layers = [() if place else (f"layers.{number}.",) for number, place in places]
+        if self.distances is not None:
+            layers[0] = (*layers[0], "distances.")
         return (*layers[:-1], layers[-1] if self.final_norm is None else (*layers[-1], "final_norm."))
 
 
@@ -357,8 +463,7 @@ class TransformerDecoder(RowDecoder):
         encoder_rows: Rows,
         record: list[LayerWeights] | None = None,
     ) -> Float[Tensor, "total dim"]:
-        index = torch.arange(encoder_rows.total, device=encoder_output.device)
-        context = ContextVectors(encoder_output, index, *with_equal_groups(rows, encoder_rows))
+        context = ContextVectors.of_rows(encoder_output, encoder_rows, rows)
         return self.stack(x, rows, context, allowed=causal_mask(rows) if self.causal else None, record=record)
 
 

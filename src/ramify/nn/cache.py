@@ -1,11 +1,16 @@
 """The contract of caches, and the keys and values of attention: what a decoder has computed of the tokens that it has read."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from ramify.nn.ragged import Rows, pad
 
 
 class Cache(ABC):
@@ -28,10 +33,14 @@ class KeyValueCache(Cache):
     shorter sequence begins in a later column; nobody reads the columns before it.
     """
 
-    def __init__(self, num_layers: int, begins: Int[Tensor, " sequence"], *, padded: bool) -> None:
-        """`begins` is the column in which each sequence begins, and `padded` whether any of them is not the first."""
+    def __init__(
+        self, num_layers: int, begins: Int[Tensor, " sequence"], *, padded: bool, sources: "SourceKeys | None" = None
+    ) -> None:
+        """`begins` is the column in which each sequence begins, and `padded` whether any of them is not the first. `sources`
+        are the texts that the sequences read by cross-attention."""
         self.begins = begins
         self.padded = padded
+        self.sources = sources
         self._layers = [_Growing() for _ in range(num_layers)]
 
     @property
@@ -70,7 +79,8 @@ class KeyValueCache(Cache):
         begins = self.begins.index_select(0, index)
         first, latest = (int(begin) for begin in begins.aminmax()) if len(begins) else (0, 0)
         # Columns in which no sequence has begun are left out.
-        kept = KeyValueCache(0, begins - first, padded=latest > first)
+        sources = None if self.sources is None else self.sources.reorder(index)
+        kept = KeyValueCache(0, begins - first, padded=latest > first, sources=sources)
         kept._layers = [layer.of(index, first) for layer in self._layers]
         return kept
 
@@ -98,8 +108,70 @@ class _Growing:
         kept = _Growing()
         if self._table is not None:
             kept.length = self.length - first
-            kept._table = self._table[:, :, :, first:].index_select(1, index)
+            two, _, heads, _, size = self._table.shape
+            kept._table = self._table.new_empty(two, len(index), heads, with_room(kept.length), size)
+            torch.index_select(self._table[:, :, :, first : self.length], 1, index, out=kept._table[:, :, :, : kept.length])
         return kept
+
+
+@dataclass(frozen=True)
+class SourceKeys:
+    """The keys and values of the texts that sequences read by cross-attention, in every layer.
+
+    Each text is there once, however many sequences read it. Those that do are its queries.
+    """
+
+    layers: tuple[Float[Tensor, "2 source head key size"], ...]
+    visible: Bool[Tensor, "source 1 1 key"] | None
+    """Whether a key is no padding; None: none is."""
+    sources: Int[Tensor, " sequence"]
+    """The text that each sequence reads."""
+    width: int
+    """The greatest number of sequences that read the same text."""
+    slots: Int[Tensor, " sequence"] | None
+    """The place of each sequence in a table [source, width]; None: they fill it in their order."""
+
+    @classmethod
+    def of_rows(cls, layers: Iterable[Float[Tensor, "total 2 head size"]], rows: Rows) -> "SourceKeys":
+        """Row i is read by sequence i. `layers` holds the keys and values of each layer. No row may be empty."""
+        block = Rows.build(rows.host_lengths, keys=np.zeros(len(rows), dtype=np.int64)).to(rows.lengths.device)
+        tables = [
+            pad(layer, block).view(len(rows), rows.max_length, *layer.shape[1:]).permute(2, 0, 3, 1, 4).contiguous()
+            for layer in layers
+        ]
+        visible = block.key_mask(block.groups[0]) if block.groups else None
+        return cls(tuple(tables), visible, torch.arange(len(rows), device=rows.lengths.device), 1, None)
+
+    def reorder(self, index: Int[Tensor, " kept"]) -> "SourceKeys":
+        sources = self.sources.index_select(0, index)
+        if torch.equal(sources, self.sources):
+            return self
+        layers, visible = self.layers, self.visible
+        read, sources = sources.unique(return_inverse=True)
+        if len(read) < layers[0].shape[1]:
+            layers = tuple(layer.index_select(1, read) for layer in layers)
+            visible = None if visible is None else visible.index_select(0, read)
+        order = sources.argsort(stable=True)
+        counts = sources.bincount(minlength=len(read))
+        width = int(counts.max()) if len(read) else 1
+        places = torch.arange(len(sources), device=sources.device)
+        slots = torch.empty_like(sources)
+        slots[order] = sources[order] * width + places - (counts.cumsum(0) - counts)[sources[order]]
+        filled = len(sources) == len(read) * width and torch.equal(slots, places)
+        return SourceKeys(layers, visible, sources, width, None if filled else slots)
+
+    def queries(self, x: Float[Tensor, "sequence token head size"]) -> Float[Tensor, "source head query size"]:
+        """The queries of each text: all tokens of the sequences that read it."""
+        if self.slots is not None:
+            table = x.new_zeros(self.layers[0].shape[1] * self.width, *x.shape[1:])
+            x = table.index_copy_(0, self.slots, x)
+        return x.reshape(self.layers[0].shape[1], self.width * x.shape[1], *x.shape[2:]).transpose(1, 2)
+
+    def results(self, mixed: Float[Tensor, "source head query size"]) -> Float[Tensor, "sequence token head size"]:
+        """The results of the queries, for each token of each sequence."""
+        sources, heads, queries, size = mixed.shape
+        x = mixed.transpose(1, 2).reshape(sources * self.width, queries // self.width, heads, size)
+        return x if self.slots is None else x.index_select(0, self.slots)
 
 
 def with_room(length: int) -> int:

@@ -55,10 +55,19 @@ class VocabularyHead(nn.Module):
         return linear(self.features(x), self.weight, self.bias)
 
     def loss(
-        self, x: Float[Tensor, "position dim"], labels: Int[Tensor, " position"], weights: Float[Tensor, " position"]
+        self,
+        x: Float[Tensor, "position dim"],
+        labels: Int[Tensor, " position"],
+        weights: Float[Tensor, " position"],
+        *,
+        smoothing: float = 0.0,
     ) -> Float[Tensor, ""]:
-        """Weighted sum of the cross-entropies in nats. Logits are computed in chunks, each together with its gradient."""
-        return _cross_entropy(self.features(x), self.weight, self.bias, _OneLabel(labels, weights), weights.dtype)
+        """Weighted sum of the cross-entropies in nats. Logits are computed in chunks, each together with its gradient.
+
+        `smoothing` is the share of each label that is spread evenly over the vocabulary.
+        """
+        one_label = _SmoothedLabel(labels, weights, smoothing) if smoothing else _OneLabel(labels, weights)
+        return _cross_entropy(self.features(x), self.weight, self.bias, one_label, weights.dtype)
 
     @torch.no_grad()
     def measure(
@@ -151,6 +160,26 @@ class _OneLabel(_Labels):
     def gradient(self, part: slice, probabilities: Tensor) -> Tensor:
         labels = self.labels[part, None]
         probabilities.scatter_add_(1, labels, torch.full_like(labels, -1, dtype=probabilities.dtype))
+        return probabilities.mul_(self.weights[part, None])
+
+
+@dataclass(frozen=True)
+class _SmoothedLabel(_Labels):
+    """One label per row, its weight, and the share of it that is spread evenly over the vocabulary."""
+
+    labels: Tensor
+    weights: Tensor
+    smoothing: float
+
+    def loss(self, part: slice, log_probabilities: Tensor) -> Tensor:
+        label_scores = log_probabilities.gather(1, self.labels[part, None])[:, 0]
+        scores = label_scores * (1 - self.smoothing) + log_probabilities.mean(1) * self.smoothing
+        return -(scores * self.weights[part]).sum()
+
+    def gradient(self, part: slice, probabilities: Tensor) -> Tensor:
+        labels = self.labels[part, None]
+        probabilities -= self.smoothing / probabilities.shape[1]
+        probabilities.scatter_add_(1, labels, torch.full_like(labels, self.smoothing - 1, dtype=probabilities.dtype))
         return probabilities.mul_(self.weights[part, None])
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from ramify.nn.dropout import dropout
@@ -217,7 +216,7 @@ class Chain(nn.Module):
         """The state of each token, and the states behind each row."""
         packed = packing.pack(x)
         starts = [part.index_select(0, packing.order) for part in (hidden, cell) if part is not None]
-        # On CPU, torch takes 1.4 times as long for an LSTM's forward and backward pass.
+        # On CPU, torch takes much longer for an LSTM: autograd sums the gradients of its weights step by step.
         if cell is None or (x.is_cuda and self.cell_clip is None and self.projection_clip is None):
             # Torch's modules take a hidden state alone, or a pair of states with an axis of layers.
             first, *others = (part[None] for part in starts)
@@ -240,25 +239,91 @@ class Chain(nn.Module):
         weights: Any = self.cells
         project = weights.weight_hr_l0 if weights.proj_size else None
         inputs = linear(x, weights.weight_ih_l0, weights.bias_ih_l0 + weights.bias_hh_l0)
-        outputs, ended = [], []
-        for gates in inputs.split(list(sizes)):
-            if len(gates) < len(hidden):
-                # Shorter rows stand last.
-                ended.append((hidden[len(gates) :], cell[len(gates) :]))
-                hidden, cell = hidden[: len(gates)], cell[: len(gates)]
-            enter, keep, new, leave = torch.addmm(gates, hidden, weights.weight_hh_l0.t()).chunk(4, 1)
-            cell = torch.sigmoid(keep) * cell + torch.sigmoid(enter) * torch.tanh(new)
-            cell = _clip(cell, self.cell_clip)
-            hidden = torch.sigmoid(leave) * torch.tanh(cell)
-            hidden = hidden if project is None else F.linear(hidden, project)
-            hidden = _clip(hidden, self.projection_clip)
-            outputs.append(hidden)
-        ended.append((hidden, cell))
-        return torch.cat(outputs), [torch.cat(parts) for parts in zip(*ended[::-1], strict=True)]
+        # Steps are small, and their sums are long: half precision would gain little and lose much.
+        with torch.autocast(x.device.type, enabled=False):
+            tensors = (inputs.to(hidden.dtype), weights.weight_hh_l0, project, hidden, cell)
+            apply: Any = _Steps.apply
+            output, *ends = apply(*tensors, tuple(sizes), self.cell_clip, self.projection_clip)
+        return output, ends
 
 
-def _clip(x: Float[Tensor, "row size"], bound: float | None) -> Float[Tensor, "row size"]:
-    return x if bound is None else x.clamp(-bound, bound)
+class _Steps(torch.autograd.Function):
+    """The steps of an LSTM from its gates' inputs. The gradient of each weight is one product over all steps."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        inputs: Tensor,
+        weight: Tensor,
+        project: Tensor | None,
+        hidden: Tensor,
+        cell: Tensor,
+        sizes: Sequence[int],
+        cell_clip: float | None,
+        projection_clip: float | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The outputs, and the states behind each row."""
+        total, size = len(inputs), cell.shape[1]
+        gates = inputs.clone()
+        cells, bent, cells_before = (inputs.new_empty(total, size) for _ in range(3))
+        raw = inputs.new_empty(total, size)
+        output = raw if project is None else inputs.new_empty(total, hidden.shape[1])
+        before = torch.empty_like(output)
+        last_hidden, last_cell = torch.empty_like(hidden), torch.empty_like(cell)
+        start, filled = 0, len(hidden)
+        for count in sizes:
+            # Shorter rows stand last.
+            last_hidden[count:filled], last_cell[count:filled] = hidden[count:], cell[count:]
+            hidden, cell, filled = hidden[:count], cell[:count], count
+            step = slice(start, start + count)
+            before[step], cells_before[step] = hidden, cell
+            enter, keep, new, leave = gates[step].addmm_(hidden, weight.t()).chunk(4, 1)
+            enter.sigmoid_(), keep.sigmoid_(), new.tanh_(), leave.sigmoid_()
+            cell = torch.mul(keep, cell, out=cells[step]).addcmul_(enter, new)
+            if cell_clip is not None:
+                cell.clamp_(-cell_clip, cell_clip)
+            hidden = torch.mul(leave, torch.tanh(cell, out=bent[step]), out=raw[step])
+            if project is not None:
+                hidden = torch.mm(hidden, project.t(), out=output[step])
+                if projection_clip is not None:
+                    hidden.clamp_(-projection_clip, projection_clip)
+            start += count
+        last_hidden[:filled], last_cell[:filled] = hidden, cell
+        ctx.save_for_backward(weight, project, gates, cells, bent, raw, output, before, cells_before)
+        ctx.settings = sizes, cell_clip, projection_clip
+        return output, last_hidden, last_cell
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        of_output, of_last_hidden, of_last_cell = gradients
+        weight, project, gates, cells, bent, raw, output, before, cells_before = ctx.saved_tensors
+        sizes, cell_clip, projection_clip = ctx.settings
+        of_gates, of_hidden = torch.empty_like(gates), of_output.clone()
+        carried, carried_cell = of_last_hidden[:0], of_last_cell[:0]
+        stop = len(gates)
+        for count in reversed(sizes):
+            step = slice(stop - count, stop)
+            stop -= count
+            # Rows that end here get the gradient of their last states.
+            ended = slice(len(carried), count)
+            hidden = of_hidden[step].add_(torch.cat([carried, of_last_hidden[ended]]))
+            if project is not None:
+                if projection_clip is not None:
+                    hidden.mul_(output[step].abs() < projection_clip)
+                hidden = hidden @ project
+            cell = torch.cat([carried_cell, of_last_cell[ended]])
+            enter, keep, new, leave = gates[step].chunk(4, 1)
+            of_enter, of_keep, of_new, of_leave = of_gates[step].chunk(4, 1)
+            cell += hidden * leave * (1 - bent[step].square())
+            if cell_clip is not None:
+                cell *= cells[step].abs() < cell_clip
+            torch.mul(cell * new, enter * (1 - enter), out=of_enter)
+            torch.mul(cell * cells_before[step], keep * (1 - keep), out=of_keep)
+            torch.mul(cell * enter, 1 - new.square(), out=of_new)
+            torch.mul(hidden * bent[step], leave * (1 - leave), out=of_leave)
+            carried, carried_cell = of_gates[step] @ weight, cell * keep
+        of_project = None if project is None else of_hidden.t() @ raw
+        return of_gates, of_gates.t() @ before, of_project, carried, carried_cell, None, None, None
 
 
 def final_states(states: Float[Tensor, "total out"], rows: Rows, direction: Direction = "both") -> Float[Tensor, "row out"]:

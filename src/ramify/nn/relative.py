@@ -7,6 +7,7 @@ The score of a query and a key is the sum of three dot products, over the root o
 `among` reads rows on the flat axis, without memory and segments.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from ramify.nn.attention import Allowed, Block, Weights, attend, mix, weights
+from ramify.nn.attention import Allowed, Bias, Block, Weights, attend, mix, weights
 from ramify.nn.linear import Linear
 from ramify.nn.ragged import Rows, by_group, eager, pad
 
@@ -188,6 +189,45 @@ class RelativeAttention(nn.Module):
         query = torch.cat([query + content, worth * part.segments[:, None]], -1)
         shown = keys.segments[:, None, : part.num_keys].expand(-1, self.num_heads, -1, -1)
         return Block(query, torch.cat([key, shown], -1), value, part.mask, may_be_blind=True), bias
+
+
+class DistanceScores(nn.Module):
+    """A learned score of each distance, per head, which is added to the scores of self-attention (Raffel et al. 2020, section
+    2.1).
+
+    Small distances have half of the buckets, one each. Greater ones share buckets, whose sizes grow with the logarithm of the
+    distance, and all from `max_distance` on share the last. Keys after a query have half of all buckets, unless attention is
+    `causal`.
+    """
+
+    def __init__(self, num_heads: int, buckets: int, max_distance: int, *, causal: bool) -> None:
+        super().__init__()
+        self.causal = causal
+        self.max_distance = max_distance
+        self.table = nn.Embedding(buckets, num_heads)
+
+    def forward(self, offsets: Int[Tensor, "*row query key"]) -> Float[Tensor, "*row head query key"]:
+        """The scores of keys, given the position of each minus that of the query."""
+        return self.table(self.buckets(offsets)).movedim(-1, -3)
+
+    def buckets(self, offsets: Int[Tensor, "*axes"]) -> Int[Tensor, "*axes"]:
+        count = self.table.num_embeddings if self.causal else self.table.num_embeddings // 2
+        distances = (-offsets).clamp(min=0) if self.causal else offsets.abs()
+        exact = count // 2
+        growth = torch.log(distances.clamp(min=exact).float() / exact) / math.log(self.max_distance / exact)
+        shared = (exact + (growth * (count - exact)).long()).clamp(max=count - 1)
+        buckets = torch.where(distances < exact, distances, shared)
+        return buckets if self.causal else buckets + (offsets > 0) * count
+
+    def of_rows(self, q_rows: Rows, k_rows: Rows, positions: Int[Tensor, " query"]) -> Bias:
+        """The bias of queries with these positions in their rows. Keys have their own positions."""
+        keys = torch.arange(k_rows.max_length, device=positions.device)
+        if q_rows is k_rows:
+            lengths = {group.length for group in k_rows.groups}
+            scores = {length: self(keys[:length] - keys[:length, None])[None] for length in lengths}
+            return lambda number: scores[k_rows.groups[number].length]
+        places = by_group(positions.index_select(0, q_rows.padded), q_rows)
+        return lambda number: self(keys[: k_rows.groups[number].length] - places[number][:, :, None])
 
 
 @eager

@@ -116,6 +116,7 @@ FORMATS: dict[str, Format] = {
     ),
     "table": Format("posts", "ramify.readers.table", "one post per row: CSV, TSV, Parquet or JSON lines"),
     "labelled": Format("trees", "ramify.readers.labelled", "labelled texts and pairs: tables, GLUE, SuperGLUE, SQuAD, SNLI …"),
+    "parallel": Format("trees", "ramify.readers.parallel", "parallel texts: pairs of files, translated line by line"),
     "chat-table": Format("logs", "ramify.readers.chat_table", "one message per row, in the order of the channel"),
     # It leaves to `irc` all logs that `irc` reads as well.
     "chat-log": Format(

@@ -21,6 +21,7 @@ from ramify.runs.sections import (
     Spans,
     Strong,
     Table,
+    WeightMap,
 )
 
 ANCESTOR_CHARS = 160
@@ -84,6 +85,8 @@ def _block(block: Block) -> str:
         return _table(block)
     if isinstance(block, FilledMasks):
         return f'<div class="cards">{"".join(_card(mask) for mask in block.masks)}</div>'
+    if isinstance(block, WeightMap):
+        return _weight_map(block)
     if isinstance(block, Definitions):
         return _definitions(block)
     if isinstance(block, Notice):
@@ -130,6 +133,19 @@ def _card(mask: FilledMask) -> str:
 def _guess(kind: str, name: str, probability: float, likeliest: tuple[tuple[str, float], ...], word: str) -> str:
     best = " · ".join(f"{text(token)} {percent(share)}" for token, share in likeliest)
     return f"<tr class='{kind}'><th>{text(name)}</th><td>{text(word)} <b>{percent(probability)}</b></td><td>{best}</td></tr>"
+
+
+def _weight_map(block: WeightMap) -> str:
+    head = "".join(f"<th scope='col'><span>{text(key)}</span></th>" for key in block.keys)
+    rows = []
+    for query, weights in zip(block.queries, block.weights, strict=True):
+        cells = "".join(f"<td style='--weight:{weight:.0%}' title='{weight:.2f}'></td>" for weight in weights)
+        rows.append(f"<tr><th scope='row'>{text(query)}</th>{cells}</tr>")
+    caption = f"<caption>{text(block.title)}</caption>"
+    return (
+        f'<div class="wide"><table class="weights">{caption}<thead><tr><td></td>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
 
 
 def _definitions(block: Definitions) -> str:

@@ -112,6 +112,16 @@ class FilledMasks:
 
 
 @dataclass(frozen=True)
+class WeightMap:
+    """Weights from 0 to 1 as shades: a row for each query, with a column for each key. `title` is a caption."""
+
+    title: str
+    queries: tuple[str, ...]
+    keys: tuple[str, ...]
+    weights: Floats
+
+
+@dataclass(frozen=True)
 class Definitions:
     """Names and their values. `folded` is a heading and a long text that is hidden until it is opened."""
 
@@ -126,7 +136,7 @@ class Notice:
     text: Spans
 
 
-Block = Charts | Table | FilledMasks | Definitions | Notice
+Block = Charts | Table | FilledMasks | WeightMap | Definitions | Notice
 
 
 @dataclass(frozen=True)

@@ -2,21 +2,23 @@
 (Radford et al. 2018) and sequence-to-sequence learning (Vaswani et al. 2017, section 5)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from ramify.batching.encoder_input import EncoderInput
-from ramify.batching.pair_batch import PairBatch
+from ramify.batching.pair_batch import PairBatch, PairCollator
 from ramify.batching.views.pairs import PairInput
 from ramify.config import check_fields
 from ramify.errors import RamifyError
 from ramify.models.base import GenerativeBackbone, State
 from ramify.nn.cache import Cache
 from ramify.nn.heads import VocabularyHead
+from ramify.nn.ragged import Rows
 from ramify.tasks.base import Decodes, Losses, Readings, Task
 from ramify.tasks.constants import Frequencies
 from ramify.tokenizer import Tokenizer
@@ -56,6 +58,7 @@ class NextTokenLM(Task[PairBatch], Decodes):
         self.tokenizer = tokenizer
         self.input = input
         self.config = config
+        self.collator = PairCollator(tokenizer.begin_id, tokenizer.stop_id)
         self.head = VocabularyHead(
             backbone.out_dim,
             backbone.config.vocab_size,
@@ -73,22 +76,35 @@ class NextTokenLM(Task[PairBatch], Decodes):
         weights = states.new_full((len(states),), 1 / divisors[NEXT_TOKEN])
         yield {NEXT_TOKEN: self.head.loss(states, batch.labels, weights, smoothing=self.config.label_smoothing)}, None
 
-    def measure(self, batch: PairBatch) -> tuple[Float[Tensor, " total"], Float[Tensor, " total"]]:
-        """The negative log-likelihood of each token in nats, without smoothing, and whether it is the likeliest."""
-        return self.head.measure(self.backbone(batch), batch.labels)
-
     def readings(self, batch: PairBatch, phase: str, state: State | None, shared: Any) -> Readings:
         states = self.backbone(batch)
-        nats, _ = self.head.measure(states, batch.labels)
+        return self.target_readings(batch, states, self.head.measure(states, batch.labels)[0])
+
+    def target_readings(self, batch: PairBatch, states: Float[Tensor, "total dim"], nats: Float[Tensor, " total"]) -> Readings:
+        """The readings of a batch whose states and losses are known. The losses are those without smoothing."""
         constant = Frequencies.of(batch.labels, torch.ones_like(nats), self.backbone.config.vocab_size)
         return Readings({NEXT_TOKEN: nats.sum()}, {NEXT_TOKEN: constant}, {"predicted token": states})
 
     def start(
         self, prompts: EncoderInput, *, source: EncoderInput | None = None
     ) -> tuple[Float[Tensor, "sequence vocab"], Cache]:
-        states, cache = self.backbone.read_prompts(prompts, source)
+        """As `Decodes.start`. The token before a text is put before each prompt. Row i of `source` belongs to row i of
+        `prompts`."""
+        states, cache = self.backbone.read_prompts(begun(prompts, self.collator.begin), source)
         return self.head(states), cache
 
     def step(self, ids: Int[Tensor, " sequence"], cache: Cache) -> tuple[Float[Tensor, "sequence vocab"], Cache]:
         states, cache = self.backbone.read_tokens(ids, cache)
         return self.head(states), cache
+
+
+def begun(prompts: EncoderInput, begin: int) -> EncoderInput:
+    """The rows of prompts without special tokens, with a token before each, in the same order."""
+    lengths = prompts.rows.host_lengths
+    starts = torch.from_numpy(np.cumsum(lengths) - lengths + np.arange(len(lengths))).to(prompts.ids.device)
+    ids = prompts.ids.new_full((len(prompts.ids) + len(lengths),), begin)
+    inside = torch.ones_like(ids, dtype=torch.bool)
+    inside[starts] = False
+    ids[inside] = prompts.ids
+    rows = EncoderInput.of_rows(ids, Rows.build(lengths + 1).to(ids.device))
+    return replace(rows, source=prompts.source, spans=prompts.spans + 1, offsets=prompts.offsets)

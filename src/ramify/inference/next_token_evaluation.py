@@ -1,0 +1,74 @@
+"""Held-out losses of models that predict texts token by token, and scores of their translations."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ramify.batching.forest import Ints
+from ramify.batching.pair_batch import PairBatch
+from ramify.batching.samplers import TokenBudget
+from ramify.batching.views.pairs import GenerativeView
+from ramify.errors import RamifyError
+from ramify.inference.base import TOKENS
+from ramify.inference.row_evaluation import Tallied
+from ramify.tasks.base import Readings
+from ramify.tasks.next_token import NextTokenLM
+
+
+@torch.no_grad()
+def evaluate_next_tokens(
+    task: NextTokenLM,
+    view: GenerativeView,
+    numbers: Ints,
+    *,
+    progress: Callable[[int], None] | None = None,
+    read: Callable[[PairBatch, Readings], None] | None = None,
+) -> Tallied:
+    """The loss of every token of some examples, without smoothing. `read` is given each batch with its readings."""
+    total = Tallied()
+    with task.evaluating():
+        for step in TokenBudget(view.costs[numbers], TOKENS, seed=0, shuffle=False).steps(0):
+            batch = task.collator([view.example(int(number)) for number in numbers[step]]).to(task.device)
+            states = task.backbone(batch)
+            nats, best = task.head.measure(states, batch.labels)
+            total += Tallied(float(nats.double().sum()), int((best == batch.labels).sum()), len(nats))
+            if read is not None:
+                read(batch, task.target_readings(batch, states, nats))
+            if progress is not None:
+                progress(len(step))
+    return total
+
+
+def spread_examples(view: GenerativeView, count: int) -> Ints:
+    """Numbers of at most `count` examples, evenly spaced."""
+    return np.arange(len(view)) if len(view) <= count else np.arange(count) * len(view) // count
+
+
+@dataclass(frozen=True)
+class BleuScores:
+    """BLEU of translations, and of the sources themselves, by sacrebleu."""
+
+    bleu: float
+    floor_copy: float
+    signature: str
+    """The settings and the version of sacrebleu, by which scores compare (Post 2018)."""
+
+
+def sacrebleu() -> Any:
+    """The library, or a `RamifyError` that names the extra."""
+    try:
+        import sacrebleu
+    except ImportError:
+        raise RamifyError('BLEU needs sacrebleu, which is not installed. Install it: pip install "ramify[translate]"') from None
+    return sacrebleu
+
+
+def bleu_scores(translations: Sequence[str], sources: Sequence[str], references: Sequence[str]) -> BleuScores:
+    """Score a corpus. Raises `RamifyError` without sacrebleu."""
+    metric = sacrebleu().metrics.BLEU()
+    bleu = metric.corpus_score(list(translations), [list(references)]).score
+    floor = metric.corpus_score(list(sources), [list(references)]).score
+    return BleuScores(bleu, floor, str(metric.get_signature()))

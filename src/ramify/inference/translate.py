@@ -1,0 +1,199 @@
+"""Pipelines of models that predict texts token by token: from a source, as in translation, or from a beginning."""
+
+from abc import ABC
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from ramify.batching.encoder_input import EncoderInput
+from ramify.batching.forest import Ints
+from ramify.batching.views.pairs import Pair, PairInput
+from ramify.errors import RamifyError, counted
+from ramify.inference.answers import Translation, TranslationHypothesis
+from ramify.inference.attention import spelled
+from ramify.inference.base import TOKENS, verb
+from ramify.inference.generate import GeneratingPipeline
+from ramify.inference.lone_texts import LoneTextPipeline
+from ramify.inference.search import Beam, Hypothesis, Limits, beam_search
+from ramify.inference.texts import read_texts
+from ramify.models.base import GenerativeBackbone
+from ramify.nn.attention import AttentionRecord
+from ramify.nn.modes import evaluating
+from ramify.nn.ragged import runs
+from ramify.tasks.next_token import NextTokenLM
+
+EXTRA_TOKENS = 50
+"""The number of tokens by which a translation may be longer than its source (Vaswani et al. 2017, section 6.1)."""
+
+
+class SourceWeights(NamedTuple):
+    """Attention of predicted tokens to the tokens of a source."""
+
+    queries: tuple[str, ...]
+    keys: tuple[str, ...]
+    weights: Float[NDArray, "query key"]
+
+
+class NextTokenPipeline(LoneTextPipeline, ABC):
+    """A model that predicts every token of a text from those before it."""
+
+    task: NextTokenLM
+    backbone: GenerativeBackbone
+    input: PairInput
+
+    @property
+    def max_tokens(self) -> int:
+        return self.input.max_source_tokens if self.backbone.reads_source else self.input.max_tokens
+
+    @property
+    def room(self) -> int:
+        return self.max_tokens - self.layout.num_special
+
+
+class Translator(NextTokenPipeline):
+    """A model that predicts a text from another one: its translation, or a reply to it."""
+
+    verbs = ("translate", "embed", "nearest")
+    usage = ('model.translate("Some text.").translations[0].text', 'model.embed("Some text.")')
+
+    def __init__(self, task: NextTokenLM) -> None:
+        self.task = task
+        self.backbone = task.backbone
+        self.tokenizer = task.tokenizer
+        self.input = task.input
+
+    @verb
+    def translate(
+        self,
+        source: str | Sequence[str],
+        *,
+        beam: int = Beam.width,
+        n_best: int = 1,
+        length_penalty: float = Beam.length_penalty,
+        progress: Callable[[int], None] | None = None,
+    ) -> Translation | list[Translation]:
+        """Translate a text, or a list of texts, by beam search. A beam of 1 always takes the likeliest token.
+
+        The `n_best` translations are ordered by log p / ((5 + length) / 6)^`length_penalty`, where the length counts the end.
+        They have at most `EXTRA_TOKENS` tokens more than the source. A source without tokens has no translation. Raises
+        `RamifyError` for a source that is longer than the model reads.
+        """
+        texts = _sources(source)
+        vocabulary = self.backbone.config.vocab_size
+        if beam >= vocabulary:
+            raise RamifyError(
+                f"beam={beam} must be below the size of the vocabulary, {vocabulary:,}, because a text has no more first "
+                "tokens. Choose a small number, such as 4."
+            )
+        ids = [np.array(self.tokenizer.encode(text), dtype=np.int64) for text in texts]
+        self._check_lengths(np.array([len(tokens) for tokens in ids], dtype=np.int64))
+        best = self.translations(ids, Beam(beam, n_best, length_penalty), progress=progress)
+        unknown = self.tokenizer.unknown(np.concatenate([np.zeros(0, dtype=np.int64), *ids]))
+        # One note about all sources: a note for each would bury the translations of a file.
+        notes = [unknown.notes("the sources" if len(texts) > 1 else "the source"), *[()] * len(texts)]
+        answers = [Translation(text, translations, notes=note) for text, translations, note in zip(texts, best, notes)]
+        return answers[0] if isinstance(source, str) else answers
+
+    def translations(
+        self, sources: Sequence[Ints], beam: Beam, *, progress: Callable[[int], None] | None = None
+    ) -> list[tuple[TranslationHypothesis, ...]]:
+        """The best translations of the tokens of each source, best first; none if it has no tokens."""
+        lengths = np.array([len(ids) for ids in sources], dtype=np.int64)
+        best: list[tuple[TranslationHypothesis, ...]] = [()] * len(sources)
+        # Sources of similar length share a batch.
+        order = np.argsort(lengths, kind="stable")
+        order = order[lengths[order] > 0]
+        for start, stop in runs((2 * lengths[order] + EXTRA_TOKENS) * beam.width, TOKENS):
+            chosen = order[start:stop].tolist()
+            for number, hypotheses in zip(chosen, self._search([sources[number] for number in chosen], beam), strict=True):
+                best[number] = tuple(map(self._spelled, hypotheses))
+            if progress is not None:
+                progress(len(chosen))
+        return best
+
+    def source_attention(self, source: Ints, translation: str) -> SourceWeights | None:
+        """The weights from each token of a translation, and its end, to the tokens of its source; None if the model has none.
+
+        They are those of the last layer, averaged over its heads.
+        """
+        if not self.backbone.records_attention:
+            return None
+        record: AttentionRecord = {}
+        batch = self.task.collator([Pair(np.array(self.tokenizer.encode(translation), dtype=np.int64), source)])
+        assert batch.source is not None
+        with torch.no_grad(), evaluating(self.module):
+            self.backbone(batch.to(self.device), record=record)
+        cross = [layer["cross"] for layers in record.values() for layer in layers if "cross" in layer]
+        if not cross:
+            return None
+        weights = cross[-1][0].double().mean(0).cpu().numpy()
+        queries, keys = (tuple(spelled(self.tokenizer, ids)) for ids in (batch.labels, batch.source.ids))
+        return SourceWeights(queries, keys, weights)
+
+    def _check_lengths(self, lengths: Ints) -> None:
+        longest = self.backbone.max_tokens
+        if longest is not None and (over := np.flatnonzero(lengths >= longest)).size:
+            number = int(over[0])
+            raise RamifyError(
+                f"source {number + 1} has {counted(int(lengths[number]), 'token')}, but this model reads at most {longest - 1} "
+                "and the end. Shorten or divide it, for example into sentences."
+            )
+
+    def _search(self, sources: Sequence[Ints], beam: Beam) -> list[list[Hypothesis]]:
+        """The best translations of each source."""
+        collator, longest = self.task.collator, self.backbone.max_tokens
+        nothing = np.zeros(0, dtype=np.int64), np.zeros(len(sources), dtype=np.int64)
+        prompts = EncoderInput.of_texts(nothing, self.tokenizer.layout("plain"), None).to(self.device)
+        forbidden = tuple(token for token in self.tokenizer.special_ids if token != collator.end)
+        maximums = [len(ids) + EXTRA_TOKENS for ids in sources]
+        if longest is not None:
+            maximums = [min(maximum, longest) for maximum in maximums]
+        with evaluating(self.module):
+            return beam_search(
+                self.task,
+                prompts,
+                beam,
+                Limits((collator.end,), forbidden),
+                maximums=maximums,
+                source=collator.sources(sources).to(self.device),
+            )
+
+    def _spelled(self, hypothesis: Hypothesis) -> TranslationHypothesis:
+        return TranslationHypothesis(self.tokenizer.decode(hypothesis.ids).strip(), hypothesis.score)
+
+
+class TextGenerator(NextTokenPipeline, GeneratingPipeline):
+    """A model that continues texts."""
+
+    verbs = ("generate", "embed", "nearest")
+    usage = ('model.generate("Some", tokens=20, seed=0).text', 'model.embed("Some text.")')
+
+    def __init__(self, task: NextTokenLM) -> None:
+        self.task = task
+        self.backbone = task.backbone
+        self.tokenizer = task.tokenizer
+        self.input = task.input
+        self.ends = (task.collator.end,)
+        self.longest = task.backbone.max_tokens
+
+    def _notes(self) -> tuple[str, ...]:
+        return ()
+
+
+def next_token_pipeline(task: NextTokenLM) -> NextTokenPipeline:
+    """The pipeline of a task: a translator if its model reads sources."""
+    return Translator(task) if task.backbone.reads_source else TextGenerator(task)
+
+
+def _sources(source: Any) -> list[str]:
+    """The texts in a string, a list or a column of a data frame."""
+    texts: list[str] = []
+    for text in read_texts(source, "translate").items:
+        if not isinstance(text, str):
+            raise RamifyError("translate reads strings, not a Tree. Pass the texts of its nodes.")
+        texts.append(text)
+    return texts

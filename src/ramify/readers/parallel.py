@@ -1,0 +1,116 @@
+"""Parallel texts: files in pairs, a source and a target, whose lines with the same number translate or answer each other.
+
+Each pair of lines is a tree: the source is the root, and the target its child. Trees are named FILE/NUMBER after the file of
+the sources, with numbers of ten digits, so that the order of the ids is the order of the file.
+"""
+
+import io
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Literal, get_args
+
+from ramify.errors import RamifyError, counted
+from ramify.readers.base import A_FOLDER, ReadCounts, bad_option, blocks, file_name, open_bytes
+from ramify.readers.encodings import AUTO, check_encoding, decoded, with_line_ends
+from ramify.readers.names import distinct_names
+from ramify.readers.split_names import in_name
+from ramify.tree import SPLIT, Node, Tree, encodable
+
+Assigned = Literal["train", "dev", "test", "shares"]
+
+KINDS = ("source", "target")
+"""The kinds of the two nodes of a tree."""
+
+
+def refuses(path: Path, head: bytes) -> str:
+    if path.is_dir():
+        return A_FOLDER
+    return "parallel texts have no mark of their own. Name them with --format parallel"
+
+
+def read(
+    paths: Sequence[Path],
+    counts: ReadCounts,
+    *,
+    train: Assigned = "train",
+    val: Assigned = "dev",
+    test: Assigned = "test",
+    encoding: str = AUTO,
+) -> Iterator[Tree]:
+    """Read pairs of files in the given order: the first file holds the sources of the second, and so on.
+
+    `train`, `val` and `test` are the splits of the files whose names hold such a word (or dev, valid, …): train, dev, test, or
+    shares, which divides the pairs as if the names said nothing. `encoding` is as in the format text. White space around a
+    text is removed. A pair with an empty side is left out and counted. Raises `RamifyError` for an odd number of files, for two
+    files whose names say different splits, and for two files with unequal numbers of lines.
+    """
+    splits = {"train": train, "dev": val, "test": test}
+    for name, split in zip(("train", "val", "test"), splits.values(), strict=True):
+        if split not in get_args(Assigned):
+            raise bad_option(name, "train, dev, test or shares", split)
+    check_encoding(encoding)
+    _check_paths(paths)
+    sources, targets = paths[::2], paths[1::2]
+    names = distinct_names(sources, map(file_name, sources))
+    for source, target, name in zip(sources, targets, names, strict=True):
+        split = _split(source, target)
+        assigned = "shares" if split is None else splits[split]
+        yield from _trees(source, target, name, {} if assigned == "shares" else {SPLIT: assigned}, encoding, counts)
+
+
+def lines_of(path: Path, counts: ReadCounts, encoding: str = AUTO) -> Iterator[str]:
+    """The lines of a file, without white space around them. A line above the limit of `blocks` is empty, and counted."""
+    with open_bytes(path, counts) as packed:
+        stream, encoding = with_line_ends(packed, encoding)
+        yield from _lines(stream, path, encoding, counts)
+
+
+def _lines(stream: io.BufferedReader, path: Path, encoding: str, counts: ReadCounts) -> Iterator[str]:
+    for numbers, block in blocks(stream, counts, path):
+        text = decoded(block, encoding, numbers.start, path, counts).removesuffix("\n")
+        yield from map(str.strip, text.split("\n"))
+
+
+def _check_paths(paths: Sequence[Path]) -> None:
+    if folder := next((path for path in paths if path.is_dir()), None):
+        raise RamifyError(f"{folder} is a folder, but the order of the files says which belong together. Name the files.")
+    if len(paths) % 2:
+        raise RamifyError(
+            f"--format parallel reads files in pairs, a source and a target, but got {counted(len(paths), 'file')}: "
+            f"{', '.join(map(str, paths))}. Name the missing file; empty files do not count."
+        )
+
+
+def _split(source: Path, target: Path) -> str | None:
+    """The split that the names of both files say, if they do."""
+    splits = in_name(source), in_name(target)
+    if splits[0] != splits[1]:
+        said = " and ".join(split or "no split" for split in splits)
+        raise RamifyError(
+            f"the names of {source} and {target}, which are paired, say {said}. Name the files in the order source, target."
+        )
+    return splits[0]
+
+
+def _trees(source: Path, target: Path, name: str, meta: dict[str, str], encoding: str, counts: ReadCounts) -> Iterator[Tree]:
+    """The pairs of two files. All lines of the longer file are counted for the message."""
+    number = [0, 0]
+    for texts in zip_longest(lines_of(source, counts, encoding), lines_of(target, counts, encoding)):
+        for side, text in enumerate(texts):
+            number[side] += text is not None
+        if number[0] != number[1]:
+            continue
+        counts.read += 2
+        if not all(texts):
+            side = KINDS[0 if not texts[0] else 1]
+            counts.skip("empty_side", f"{(source, target)[side == KINDS[1]]}, line {number[0]}: no {side}", 2)
+            continue
+        one, other = texts
+        nodes = (Node(one, id="source", kind=KINDS[0]), Node(other, (0,), id="target", kind=KINDS[1]))
+        yield Tree(nodes, f"{encodable(name)}/{number[0]:010d}", meta)
+    if number[0] != number[1]:
+        raise RamifyError(
+            f"{source} has {counted(number[0], 'line')}, but {target} has {number[1]:,}. Line by line, each file must "
+            "translate the other. Check that both belong together and are complete."
+        )

@@ -1,0 +1,180 @@
+"""Models that predict texts token by token: translation and replies on any data set with pairs, and running text.
+
+The defaults are small models for a laptop. `--published` trains the base model of Vaswani et al. 2017.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from ramify.recipes.options import Data, ModelInit, Seed, TokenizerPath
+
+if TYPE_CHECKING:
+    from ramify.models.base import GenerativeModelConfig
+    from ramify.runs import Run
+
+Updates = Annotated[int | None, "Number of updates. Default: 5000; with --published, 100000."]
+SmallUpdates = Annotated[int, "Number of updates."]
+
+
+def transformer(
+    data: Data,
+    *,
+    steps: Updates = None,
+    init: ModelInit = "",
+    tokenizer: TokenizerPath = "",
+    published: Annotated[bool, "Train the published base model: 6 + 6 layers of 512 and the schedule of the paper."] = False,
+    seed: Seed = 0,
+) -> "Run":
+    """The Transformer (Vaswani et al. 2017): translation, or replies to comments, from encoder to decoder.
+
+    Any data set with pairs will do: every text is predicted from the one that it answers or translates. The default has 3 + 3
+    layers of 256, normalized before each part, and trains in about half an hour per 1,000 updates on one CPU core.
+
+    Example: ramify train transformer --data data/en-de --out runs/en-de
+    """
+    from ramify.models.transformer import TransformerConfig
+
+    if published:
+        model = TransformerConfig(
+            dim=512,
+            num_heads=8,
+            ffn_dim=2048,
+            encoder_layers=6,
+            decoder_layers=6,
+            dropout=0.1,
+            norm="post",
+            position="sinusoidal",
+            scale_embedding=True,
+            share_embeddings=True,
+        )
+        steps = 100_000 if steps is None else steps
+        # 25,000 tokens of sources and as many of targets per update; the mean of the last 5 checkpoints, 1,500 updates apart.
+        stage = _stage(steps, budget=50_000, lr=512**-0.5 * 4000**-0.5, warmup=min(1.0, 4000 / steps), schedule="noam")
+        stage |= {"eps": 1e-9, "clip": 0.0, "average": 5, "checkpoint_every": max(1, min(1500, steps // 5))}
+        return _run("transformer", data, model, stage, init, tokenizer, seed, vocab_size=37_000)
+    model = TransformerConfig(
+        dim=256,
+        num_heads=4,
+        ffn_dim=1024,
+        encoder_layers=3,
+        decoder_layers=3,
+        dropout=0.1,
+        norm="pre",
+        position="sinusoidal",
+        scale_embedding=True,
+        share_embeddings=True,
+    )
+    stage = _stage(5000 if steps is None else steps, budget=4096, lr=1e-3, warmup=0.1, schedule="noam")
+    return _run("transformer", data, model, stage, init, tokenizer, seed)
+
+
+def seq2seq(
+    data: Data,
+    *,
+    attention: Annotated[
+        Literal["dot", "none"],
+        "dot: the decoder attends to the source's states. none: it knows of the source what the encoder's last states hold.",
+    ] = "dot",
+    steps: SmallUpdates = 5000,
+    init: ModelInit = "",
+    tokenizer: TokenizerPath = "",
+    seed: Seed = 0,
+) -> "Run":
+    """A recurrent encoder and decoder, with attention to the source (Luong et al. 2015): the baseline of the Transformer.
+
+    Any data set with pairs will do, as for `ramify train transformer`.
+
+    Example: ramify train seq2seq --data data/en-de --out runs/en-de-lstm
+    """
+    from ramify.models.recurrent import Seq2SeqConfig
+
+    model = Seq2SeqConfig(
+        dim=256,
+        hidden=512,
+        cell="lstm",
+        encoder_layers=1,
+        decoder_layers=1,
+        attention=attention,
+        dropout=0.2,
+        share_embeddings=True,
+    )
+    stage = _stage(steps, budget=4096, lr=1e-3, warmup=0.05, schedule="linear")
+    return _run("seq2seq", data, model, stage, init, tokenizer, seed)
+
+
+def gpt(
+    data: Data,
+    *,
+    steps: SmallUpdates = 5000,
+    init: ModelInit = "",
+    tokenizer: TokenizerPath = "",
+    seed: Seed = 0,
+) -> "Run":
+    """A decoder-only Transformer (Radford et al. 2018), which predicts every token of running text from those before it.
+
+    Any data set with texts will do: its sentences are read in stored order, in rows of up to 128 tokens.
+
+    Example: ramify train gpt --data data/books --out runs/gpt
+    """
+    from dataclasses import replace
+
+    from ramify.models.transformer import TransformerConfig
+
+    model = TransformerConfig(
+        dim=256,
+        num_heads=4,
+        ffn_dim=1024,
+        encoder_layers=0,
+        decoder_layers=4,
+        dropout=0.1,
+        norm="pre",
+        position="sinusoidal",
+        scale_embedding=True,
+        share_embeddings=True,
+        final_norm=True,
+    )
+    stage = _stage(steps, budget=4096, lr=1e-3, warmup=0.05, schedule="linear")
+    run = _run("gpt", data, model, stage, init, tokenizer, seed)
+    return replace(run, task=replace(run.task, label_smoothing=0.0), input=replace(run.input, layout="roberta"))
+
+
+def _stage(steps: int, *, budget: int, lr: float, warmup: float, schedule: str) -> dict[str, Any]:
+    """Adam with the betas of Vaswani et al. 2017, without weight decay."""
+    return {
+        "steps": steps,
+        "budget": budget,
+        "lr": lr,
+        "warmup": warmup,
+        "schedule": schedule,
+        "betas": (0.9, 0.98),
+        "weight_decay": 0.0,
+    }
+
+
+def _run(
+    recipe: str,
+    data: str,
+    model: "GenerativeModelConfig",
+    stage: dict[str, Any],
+    init: str,
+    tokenizer: str,
+    seed: int,
+    *,
+    vocab_size: int = 8192,
+) -> Any:
+    """One tokenizer for both sides, as a byte-level BPE, which spells every text."""
+    from ramify.runs.generative.run import GenerativeRun
+    from ramify.runs.tokenizers import TokenizerConfig
+    from ramify.tasks.next_token import NextTokenConfig
+    from ramify.training.config import TrainConfig
+
+    run = GenerativeRun(
+        recipe=recipe,
+        data=data,
+        model=model,
+        task=NextTokenConfig(label_smoothing=0.1),
+        stages=(TrainConfig(**stage),),
+        tokenizer=TokenizerConfig(path=tokenizer, kind="bpe", vocab_size=vocab_size, lowercase=False),
+        init=init,
+        seed=seed,
+    )
+    return run.sized(init)

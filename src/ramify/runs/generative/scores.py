@@ -1,0 +1,91 @@
+"""Held-out scores of models that predict texts token by token."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ramify.batching.views.pairs import GenerativeView, Pairs, generative_view
+from ramify.dataset.store import Split, Store
+from ramify.errors import counted
+from ramify.inference.next_token_evaluation import BleuScores, bleu_scores, evaluate_next_tokens, sacrebleu, spread_examples
+from ramify.inference.row_evaluation import Tallied
+from ramify.inference.search import Beam
+from ramify.inference.translate import NextTokenPipeline, Translator
+from ramify.nn.precision import autocast
+from ramify.runs.base import Evaluation, check_options, no_progress
+from ramify.tasks.next_token import NextTokenLM
+
+SHARED_OPTIONS = ("precision", "progress")
+OPTIONS = {True: ("comments", "beam", *SHARED_OPTIONS), False: ("rows", *SHARED_OPTIONS)}
+"""The options of an evaluation, by whether the model translates. `comments` or `rows` limits it to so many pairs or rows,
+evenly spaced over the split."""
+
+
+@dataclass(frozen=True)
+class GenerativeEvaluation(Evaluation):
+    """Loss in nats per token, ends of texts included, and BLEU if the model reads sources."""
+
+    scores: Tallied
+    bleu: BleuScores | None
+    examples: int
+    """Pairs, or rows of running text."""
+    truncated: int
+    """Pairs of the split with a text that is read only in part."""
+
+    @property
+    def loss(self) -> float:
+        return self.scores.summary()["loss"]
+
+    def to_json(self) -> dict[str, Any]:
+        summary = {"loss": self.loss, "perplexity": float(np.exp(self.loss))}
+        if self.bleu is not None:
+            bleu = self.bleu
+            summary |= {"bleu": bleu.bleu, "signature": bleu.signature, "floor_copy": bleu.floor_copy}
+        summary |= {"count": self.examples, "tokens": self.scores.count, "accuracy": self.scores.summary()["accuracy"]}
+        return summary | ({"truncated": self.truncated} if self.truncated else {}) | self.unknown_tokens()
+
+    def lines(self) -> list[str]:
+        summary, of = self.scores.summary(), "row" if self.bleu is None else "pair"
+        lines = [
+            f"loss {summary['loss']:.4f} nats per token, perplexity {np.exp(summary['loss']):.2f}, accuracy "
+            f"{summary['accuracy']:.2%}; {counted(summary['count'], 'token')} in {counted(self.examples, of)}"
+        ]
+        if self.truncated:
+            lines.append(f"{counted(self.truncated, 'pair')} longer than the model reads, and truncated")
+        if self.bleu is not None:
+            lines.append(f"BLEU {self.bleu.bleu:.2f}; of the copied sources {self.bleu.floor_copy:.2f} ({self.bleu.signature})")
+        return lines
+
+
+def held_out(task: NextTokenLM, store: Store, split: Split) -> GenerativeView:
+    """The texts of a split that is scored: all of them, so long ones are truncated."""
+    input = replace(task.input, long="truncate")
+    return generative_view(store, task.tokenizer, split, input, sources=task.backbone.reads_source)
+
+
+def evaluate(
+    model: NextTokenPipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]
+) -> GenerativeEvaluation:
+    """Score a model on a split. Options: `OPTIONS`.
+
+    Raises `RamifyError` before any work if a translator is scored without sacrebleu.
+    """
+    translates = isinstance(model, Translator)
+    what = "a model that reads sources" if translates else "a model of running text"
+    check_options(options, OPTIONS[translates], source, what)
+    if translates:
+        sacrebleu()
+    view = held_out(model.task, store, split)
+    bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
+    numbers = spread_examples(view, options.get("comments" if translates else "rows", len(view)))
+    with bar(len(numbers) * (2 if translates else 1)) as advance, autocast(model.device, precision):
+        scores = evaluate_next_tokens(model.task, view, numbers, progress=advance)
+        bleu = None
+        if isinstance(model, Translator) and isinstance(view, Pairs):
+            sources, references = store.texts(view.parent[numbers]), store.texts(view.child[numbers])
+            translations = model.translations(view.sources(numbers), Beam(options.get("beam", Beam.width)), progress=advance)
+            best = [hypotheses[0].text for hypotheses in translations]
+            bleu = bleu_scores(best, sources, references)
+    return GenerativeEvaluation(scores, bleu, len(numbers), view.counts.long, unknown_pieces=view.unknown(model.tokenizer))

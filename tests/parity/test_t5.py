@@ -1,0 +1,188 @@
+"""An encoder-decoder with T5's settings against transformers' T5ForConditionalGeneration, both ways, on random weights."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer as Engine
+from tokenizers import models, pre_tokenizers
+
+import ramify
+from fixtures import bare_rows
+from ramify.batching.pair_batch import Pair, PairCollator
+from ramify.errors import RamifyError
+from ramify.hub import export_hugging_face
+from ramify.inference.search import GREEDY, Limits, collect, sample
+from ramify.models.base import Checkpoint
+from ramify.models.hf import write
+from ramify.models.transformer import ADAPTER
+from ramify.nn.linear import linear
+from ramify.nn.relative import DistanceScores
+from ramify.tasks.base import Decodes
+from ramify.tensors import load_strictly
+from ramify.tokenizer import Tokenizer
+
+transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install 'ramify[hf]'")
+
+BEGIN, END = 0, 1
+SIZES = {
+    "vocab_size": 31,
+    "d_model": 24,
+    "d_kv": 6,
+    "d_ff": 40,
+    "num_layers": 2,
+    "num_decoder_layers": 3,
+    "num_heads": 4,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 20,
+    "decoder_start_token_id": BEGIN,
+}
+SOURCES = [[5], [6, 7, 8], [9, 10, 11, 12, 13, 14, 15], [*range(4, 30), 3]]
+TARGETS = [[3, 4], [7, 8, 9], [10, 11, 12, 13, 14, 15, 16], [*range(5, 27)]]
+
+
+def saved(folder, **changes):
+    """A random transformers model with well-spread weights, in a directory."""
+    torch.manual_seed(0)
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**SIZES | changes)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    model.save_pretrained(folder)
+    return model.double()
+
+
+def loaded(folder):
+    checkpoint = Checkpoint(str(folder), folder, None)
+    portable = ADAPTER.read(checkpoint, ADAPTER.read_config(folder))
+    model = portable.config.build().eval()
+    load_strictly(model.state_dict(), portable.backbone, folder)
+    return model.double(), portable
+
+
+class Words(Decodes):
+    """The scores of a bare output map."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def start(self, prompts, *, source=None):
+        states, cache = self.model.read_prompts(prompts, source)
+        return linear(states, self.model.embedding.weight), cache
+
+    def step(self, ids, cache):
+        states, cache = self.model.read_tokens(ids, cache)
+        return linear(states, self.model.embedding.weight), cache
+
+
+def exact_norms(monkeypatch):
+    """Transformers computes the variance in single precision."""
+    kind = transformers.models.t5.modeling_t5.T5LayerNorm
+
+    def forward(norm, states):
+        return norm.weight * states * torch.rsqrt(states.square().mean(-1, keepdim=True) + norm.variance_epsilon)
+
+    monkeypatch.setattr(kind, "forward", forward)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("scaled", [True, False])
+def test_scores_are_those_of_transformers(tmp_path, monkeypatch, scaled):
+    exact_norms(monkeypatch)
+    theirs, (model, portable) = saved(tmp_path, tie_word_embeddings=scaled), loaded(tmp_path)
+    assert portable.task == {"tie_weights": True}
+    assert portable.config.scale_states == scaled
+    pairs = [Pair(np.array(target), np.array(source)) for source, target in zip(SOURCES, TARGETS, strict=True)]
+    batch = PairCollator(BEGIN, END)(pairs)
+    scores = linear(model(batch), model.embedding.weight)
+    read, sources, found = (
+        values.split(rows.rows.host_lengths.tolist())
+        for values, rows in ((batch.target.ids, batch.target), (batch.source.ids, batch.source), (scores, batch.target))
+    )
+    for ids, source, row in zip(read, sources, found, strict=True):
+        expected = theirs(input_ids=source[None], decoder_input_ids=ids[None])
+        torch.testing.assert_close(row, expected.logits[0], rtol=0, atol=1e-10)
+        encoded = model.encode_rows(bare_rows([source.tolist()]))
+        torch.testing.assert_close(encoded.last, expected.encoder_last_hidden_state[0], rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
+def test_texts_are_generated_as_by_transformers(tmp_path):
+    theirs, (model, _) = saved(tmp_path), loaded(tmp_path)
+    source = PairCollator(BEGIN, END).sources([np.array(ids) for ids in SOURCES])
+    steps = sample(
+        Words(model), bare_rows([[BEGIN]] * 4), GREEDY, Limits((END,)), maximums=[30] * 4, seeds=[0] * 4, source=source
+    )
+    for ids, tokens in zip(SOURCES, collect(steps, 4), strict=True):
+        # Their cache has as many layers as the encoder.
+        settings = {"do_sample": False, "max_new_tokens": 30, "use_cache": False}
+        expected = theirs.generate(input_ids=torch.tensor([[*ids, END]]), **settings)[0, 1:].tolist()
+        assert tokens == [token for token in expected if token != END]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("buckets", "distance"), [(32, 128), (8, 20), (32, 40)])
+def test_distances_have_the_buckets_of_transformers(causal, buckets, distance):
+    offsets = torch.arange(-300, 301)
+    kind = transformers.models.t5.modeling_t5.T5Attention
+    expected = kind._relative_position_bucket(offsets, not causal, buckets, distance)
+    assert torch.equal(DistanceScores(2, buckets, distance, causal=causal).buckets(offsets), expected)
+
+
+@torch.no_grad()
+def test_exported_models_are_read_by_transformers(tmp_path, monkeypatch):
+    exact_norms(monkeypatch)
+    saved(tmp_path / "theirs")
+    model, portable = loaded(tmp_path / "theirs")
+    files = ADAPTER.write(portable)
+    write(tmp_path / "ours", files.config, files.tensors)
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "ours").double().eval()
+    batch = PairCollator(BEGIN, END)([Pair(np.array(TARGETS[2]), np.array(SOURCES[2]))])
+    expected = theirs(input_ids=batch.source.ids[None], decoder_input_ids=batch.target.ids[None]).logits[0]
+    torch.testing.assert_close(linear(model(batch), model.embedding.weight), expected, rtol=0, atol=1e-10)
+    with pytest.raises(RamifyError, match=r"model\.bias=true has no Hugging Face form, which is that of t5"):
+        ADAPTER.write(replace(portable, config=replace(portable.config, bias=True)))
+
+
+def test_refused_checkpoints(tmp_path):
+    saved(tmp_path)
+    tensors, settings = load_file(tmp_path / "model.safetensors"), json.loads((tmp_path / "config.json").read_text())
+    surplus = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    save_file(tensors | {surplus: torch.zeros(8, 4)}, tmp_path / "model.safetensors")
+    loaded(tmp_path)
+    gone = "encoder.block.1.layer.0.SelfAttention.k.weight"
+    save_file({name: tensor for name, tensor in tensors.items() if name != gone}, tmp_path / "model.safetensors")
+    with pytest.raises(RamifyError, match=r"holds no tensor 'encoder\.block\.1\.layer\.0\.SelfAttention\.k\.weight', so it"):
+        loaded(tmp_path)
+    for changes, message in (
+        ({"feed_forward_proj": "gated-gelu"}, r"'gated-gelu' has another feed-forward layer \(as T5 1\.1 does\)"),
+        ({"d_kv": 5}, "d_kv=5 is not supported for t5"),
+        ({"num_layers": None}, "num_layers must be whole numbers"),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps(settings | changes))
+        with pytest.raises(RamifyError, match=message):
+            ADAPTER.read_config(tmp_path)
+
+
+@torch.no_grad()
+def test_published_form_is_loaded_and_translates(tmp_path):
+    theirs = saved(tmp_path)
+    pieces = ["<pad>", "</s>", "<unk>", *(f"w{number}" for number in range(28))]
+    engine = Engine(models.WordLevel({piece: number for number, piece in enumerate(pieces)}, unk_token="<unk>"))
+    engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    engine.add_special_tokens(pieces[:3])
+    tokenizer = Tokenizer(engine)
+    tokenizer.save(tmp_path)
+    model = ramify.load(tmp_path)
+    texts = ["w4", "w1 w2 w3", "w20 w19 w18 w17 w16 w15"]
+    for text, answer in zip(texts, model.translate(texts, beam=1), strict=True):
+        ids = tokenizer.encode(text)
+        settings = {"do_sample": False, "use_cache": False, "max_new_tokens": len(ids) + 50, "suppress_tokens": [0, 2]}
+        expected = theirs.generate(input_ids=torch.tensor([[*ids, END]]), **settings)[0, 1:].tolist()
+        assert answer.translations[0].text == tokenizer.decode([token for token in expected if token != END])
+    export_hugging_face(model, tmp_path / "exported")
+    back = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "exported")
+    assert (back.config.decoder_start_token_id, back.config.eos_token_id, back.config.pad_token_id) == (BEGIN, END, 0)

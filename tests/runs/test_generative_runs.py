@@ -1,0 +1,231 @@
+"""Runs of generative models, from pairs or texts to a model that translates or generates; resumed runs; their reports."""
+
+import json
+import math
+import os
+import signal
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import ramify
+from fixtures import built, discussions
+from fixtures.parallel import TINY, pairs, parallel_store
+from ramify.errors import CannotError, RamifyError
+from ramify.inference.search import Beam
+from ramify.recipes import RECIPES
+from ramify.report import write_report
+from ramify.runs import execute, kind_for
+from ramify.training.metrics_log import read_metrics
+
+LEARNING = {
+    "model.dim": "64",
+    "model.dropout": "0",
+    "task.label_smoothing": "0",
+    "tokenizer.kind": "wordpiece",
+    "tokenizer.vocab_size": "60",
+    "train.budget": "800",
+    "train.schedule": "linear",
+    "train.evaluate_every": "0",
+    "train.checkpoint_every": "0",
+}
+"""Settings with which toy tasks are learned in seconds, with those of each model."""
+TRANSFORMER = {
+    "model.num_heads": "4",
+    "model.ffn_dim": "128",
+    "model.encoder_layers": "1",
+    "model.decoder_layers": "1",
+    "model.position": "learned",
+    "train.steps": "250",
+    "train.lr": "6e-3",
+}
+SEQ2SEQ = {"model.hidden": "64", "train.steps": "200", "train.lr": "1e-2"}
+
+
+def reverse(words):
+    return words[::-1]
+
+
+def run_of(recipe, store, **settings):
+    run = RECIPES[recipe](str(store.path))
+    fitting = {key: value for key, value in TINY.items() if not key.startswith("model.") or hasattr(run.model, key[6:])}
+    if recipe == "gpt":
+        del fitting["model.encoder_layers"]
+    return run.changed(fitting | settings)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return parallel_store(tmp_path_factory.mktemp("pairs"), pairs(120, reverse))
+
+
+@pytest.fixture(scope="module")
+def trained(store, tmp_path_factory):
+    out = tmp_path_factory.mktemp("run") / "run"
+    execute(run_of("transformer", store), out, cpu=True)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "change"),
+    [("transformer", TRANSFORMER, list), ("transformer", TRANSFORMER, reverse), ("seq2seq", SEQ2SEQ, reverse)],
+    ids=["transformer-copy", "transformer-reverse", "seq2seq-reverse"],
+)
+def test_a_toy_task_is_learned_wholly(tmp_path, recipe, settings, change):
+    store = parallel_store(tmp_path, pairs(1200, change, longest=4), (0.9, 0.05, 0.05))
+    run = RECIPES[recipe](str(store.path)).changed(LEARNING | settings)
+    prepared, _ = execute(run, tmp_path / "run", cpu=True)
+    model = prepared.pipeline()
+    trees = [store.tree(int(tree)) for tree in store.split("test")]
+    answers = model.translate([tree.nodes[0].text for tree in trees], beam=1)
+    assert [answer.translations[0].text for answer in answers] == [tree.nodes[1].text for tree in trees]
+
+
+@pytest.mark.parametrize("recipe", ["transformer", "seq2seq", "gpt"])
+def test_a_killed_run_resumes_to_the_same_bits(store, tmp_path, recipe):
+    run = run_of(recipe, store, **{"model.dropout": "0.1"})
+    execute(run, tmp_path / "straight", cpu=True)
+
+    def interrupt(record):
+        if record["step"] == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    execute(run, tmp_path / "stopped", cpu=True, report=interrupt)
+    execute(run, tmp_path / "stopped", cpu=True, resume=True)
+    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("straight", "stopped"))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    losses = [[record["loss"] for record in read_metrics(tmp_path / name)] for name in ("straight", "stopped")]
+    assert losses[0] == losses[1]
+
+
+def test_smoothing_changes_training_but_not_held_out_losses(store, tmp_path):
+    dev, first = [], []
+    for smoothing in ("0", "0.3"):
+        out = tmp_path / smoothing
+        settings = {"task.label_smoothing": smoothing, "train.lr": "0", "train.steps": "1", "train.evaluate_every": "1"}
+        execute(run_of("transformer", store, **settings, **{"train.checkpoint_every": "0"}), out, cpu=True)
+        (record,) = read_metrics(out)
+        dev.append(record["dev_loss"])
+        first.append(record["loss"])
+    assert dev[0] == dev[1]
+    assert first[0] != first[1]
+
+
+def test_a_saved_model_is_scored_on_its_pairs(store, trained):
+    model = ramify.load(trained)
+    scores = kind_for(model, str(trained)).evaluate(model, str(trained), store, "test", {"beam": 2}).to_json()
+    expected = {"loss", "perplexity", "bleu", "signature", "floor_copy", "count", "tokens", "accuracy", "unknown_tokens"}
+    assert scores.keys() == expected
+    assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]))
+    assert scores["count"] == len(store.split("test"))
+    assert "version:" in scores["signature"]
+    dev = kind_for(model, str(trained)).evaluate(model, str(trained), store, "dev", {}).to_json()["loss"]
+    assert dev == pytest.approx(min(record["dev_loss"] for record in read_metrics(trained) if "dev_loss" in record))
+
+
+def test_without_sacrebleu_one_line_names_the_extra(store, trained, monkeypatch):
+    model = ramify.load(trained)
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    with pytest.raises(RamifyError, match=r'^BLEU needs sacrebleu.*pip install "ramify\[translate\]"$'):
+        kind_for(model, str(trained)).evaluate(model, str(trained), store, "test", {})
+
+
+def test_a_report_shows_translations_and_attention_to_the_source(trained):
+    page = write_report(trained, draws=1).read_text()
+    for part in ("Held-out scores", "BLEU of the copied sources", "Examples", "Attention to the source", 'class="weights"'):
+        assert part in page
+
+
+def test_weights_of_attention_to_the_source_add_up_to_one(trained):
+    model = ramify.load(trained)
+    table = model.source_attention(np.array(model.tokenizer.encode("ba be")), "be ba")
+    assert table.keys[-1] == table.queries[-1] == "[SEP]"
+    assert table.weights.shape == (len(table.queries), len(table.keys))
+    assert table.weights.sum(1) == pytest.approx(1)
+
+
+def test_before_training_people_learn_what_is_left_out(tmp_path, store):
+    run = run_of("transformer", store, **{"input.max_tokens": "4"})
+    reads = run.prepare(tmp_path / "run").reads()
+    assert "longer than input.max_source_tokens=128 or input.max_tokens=4 left out (input.long=leave_out)" in reads
+    reads = run_of("transformer", store, **{"input.max_tokens": "4", "input.long": "truncate"}).prepare(tmp_path).reads()
+    assert "truncated (input.long=truncate)" in reads
+
+
+def test_texts_longer_than_the_model_are_refused(tmp_path, store):
+    with pytest.raises(RamifyError, match=r"input\.max_source_tokens=128 is more than the 64 tokens that the model reads"):
+        run_of("transformer", store, **{"model.max_tokens": "64", "input.max_tokens": "64"}).prepare(tmp_path)
+
+
+def test_replies_are_pairs(tmp_path):
+    store = built(discussions(30, 6), tmp_path / "data")
+    settings = {"tokenizer.vocab_size": "90", "train.steps": "2", "train.evaluate_every": "0", "train.checkpoint_every": "0"}
+    prepared, _ = execute(run_of("transformer", store, **settings), tmp_path / "run", cpu=True)
+    assert "with an empty side left out" in prepared.reads()
+    assert prepared.pipeline().translate("ba be").translations
+
+
+def test_gpt_learns_from_texts_and_generates(tmp_path, store):
+    run = run_of("gpt", store, **{"model.max_tokens": "128"})
+    prepared, progress = execute(run, tmp_path / "run", cpu=True)
+    assert progress.best is not None
+    assert "tokens to predict, in" in prepared.reads()
+    model = ramify.load(tmp_path / "run")
+    answer = model.generate("ba be", tokens=8, seed=1)
+    assert answer.tokens <= 8
+    assert model.generate("ba be", tokens=8, temperature=0.0).text == model.generate("ba be", tokens=8, beam=1).text
+    assert model.generate(["ba be", ""], tokens=8, seed=1)[0] == answer
+    with pytest.raises(RamifyError, match="is more than the 128 tokens that this model reads"):
+        model.generate("ba be", tokens=128)
+    with pytest.raises(CannotError, match="has no fill_mask; it can"):
+        model.fill_mask("ba [MASK]")
+    scores = kind_for(model, "run").evaluate(model, "run", store, "test", {}).to_json()
+    assert scores.keys() == {"loss", "perplexity", "count", "tokens", "accuracy", "unknown_tokens"}
+    with pytest.raises(RamifyError, match="--beam does not apply"):
+        kind_for(model, "run").evaluate(model, "run", store, "test", {"beam": 2})
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["kind"] == "generative"
+
+
+def test_a_translation_is_what_the_search_finds(trained):
+    model = ramify.load(trained)
+    texts = ["ba be bi bo", "", "ce", "ca ca ba"]
+    alone = [model.translate(text, n_best=3) for text in texts]
+    together = model.translate(texts, n_best=3)
+    for answers in zip(together, alone, strict=True):
+        one, other = ([translation.text for translation in answer.translations] for answer in answers)
+        assert one == other
+        one, other = ([translation.score for translation in answer.translations] for answer in answers)
+        assert one == pytest.approx(other)
+    assert together[1].translations == ()
+    scores = [translation.score for translation in together[0].translations]
+    assert scores == sorted(scores, reverse=True)
+    assert len(scores) == 3
+    ids = [np.array(model.tokenizer.encode(text), dtype=np.int64) for text in texts]
+    greedy = model.translate(texts, beam=1)
+    assert [answer.translations for answer in greedy] == model.translations(ids, Beam(1))
+
+
+def test_questions_that_cannot_be_answered(trained):
+    model = ramify.load(trained)
+    with pytest.raises(RamifyError, match=r"beam width=0 must be at least 1"):
+        model.translate("ba", beam=0)
+    vocabulary = model.backbone.config.vocab_size
+    with pytest.raises(RamifyError, match=rf"beam={vocabulary} must be below the size of the vocabulary, {vocabulary}"):
+        model.translate("ba", beam=vocabulary)
+    with pytest.raises(RamifyError, match=r"n_best=5 must be between 1 and the width of the beam, which is 4"):
+        model.translate("ba", n_best=5)
+    with pytest.raises(RamifyError, match=r"source 2 has 600 tokens, but this model reads at most 511 and the end"):
+        model.translate(["ba", "ba " * 600])
+    with pytest.raises(CannotError, match="has no fill_mask; it can translate, embed, nearest"):
+        model.fill_mask("ba [MASK]")
+
+
+def test_unknown_characters_are_counted(trained):
+    model = ramify.load(trained)
+    assert not model.translate("ba").notes
+    (note,) = model.translate(["ba", "ba ж ж"])[0].notes
+    assert note.startswith("2 of 4 tokens of the sources (50")
