@@ -1,12 +1,12 @@
-"""Translate English captions into German: a Transformer and recurrent models of about equal parameters, and replies to comments.
+"""Translate English captions into German: a Transformer and recurrent models of about equal parameters.
 
     python benchmarks/translation.py prepare --source MULTI30K --out DATA
     python benchmarks/translation.py plan
     python benchmarks/translation.py run --data DATA --out OUT transformer-0 seq2seq-0
 
 MULTI30K holds {train,val}.{en,de}.gz. `prepare` makes dev of the 1,000 training pairs with the least hash, and test of the val
-files, which are scored once. `run` carries out the commands of the plan and skips those whose results are already there; the same
-command continues an interrupted run.
+files, which are scored once. `run` carries out the commands of the plan and skips those whose results are already there; the
+same command continues an interrupted run.
 """
 
 import argparse

@@ -266,6 +266,26 @@ def test_roles_of_special_tokens(pieces, roles):
     assert (own.cls_id, own.sep_id) == tuple(pieces.index(role) for role in roles)
 
 
+@pytest.mark.parametrize(
+    ("pieces", "marks"),
+    [
+        (("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), ("[CLS]", "[SEP]")),
+        (("<s>", "<pad>", "</s>", "<unk>", "<mask>"), ("<s>", "</s>")),
+        (("<pad>", "</s>", "<unk>"), ("<pad>", "</s>")),
+        (("<unk>", END), (END, END)),
+    ],
+    ids=["BERT", "RoBERTa", "T5", "GPT-2"],
+)
+def test_marks_of_texts_that_are_predicted(pieces, marks):
+    engine = Engine(models.WordLevel({piece: number for number, piece in enumerate(pieces)}, unk_token=pieces[-1]))
+    engine.add_special_tokens(list(pieces))
+    own = Tokenizer(engine)
+    assert (own.begin_id, own.stop_id) == tuple(map(pieces.index, marks))
+    engine = Engine(models.WordLevel({"ba": 0}, unk_token="ba"))
+    with pytest.raises(RamifyError, match=r"no stop token .* needed for texts that are predicted"):
+        _ = Tokenizer(engine).stop_id
+
+
 def test_gpt2_tokenizer_loads(gpt2):
     own = Tokenizer.load(gpt2)
     assert own.vocab_size == 401

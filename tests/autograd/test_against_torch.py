@@ -189,6 +189,9 @@ OPERATIONS = {
     "exp": unary(lambda a: autograd.exp(autograd.tanh(a)), lambda a: a.tanh().exp()),
     "log": unary(lambda a: autograd.log(a * a + 0.5), lambda a: (a * a + 0.5).log()),
     "sqrt": unary(lambda a: autograd.sqrt(a * a + 0.5), lambda a: (a * a + 0.5).sqrt()),
+    "sin": unary(autograd.sin, torch.sin),
+    "cos": unary(autograd.cos, torch.cos),
+    "abs": same(abs),
     "tanh": unary(autograd.tanh, torch.tanh),
     "sigmoid": unary(autograd.sigmoid, torch.sigmoid),
     "relu": unary(autograd.relu, torch.relu),
@@ -199,6 +202,9 @@ OPERATIONS = {
     "sum": reduction(Tensor.sum, torch.sum),
     "mean": reduction(Tensor.mean, torch.mean),
     "max": reduction(Tensor.max, torch.amax),
+    "min": reduction(Tensor.min, torch.amin),
+    "maximum": binary(autograd.maximum, torch.maximum),
+    "minimum": binary(autograd.minimum, torch.minimum),
     "layernorm": layernorm,
     "embedding": embedding,
     "gather": gather,
@@ -274,6 +280,8 @@ EVERY = {
     "exp": (autograd.exp, torch.exp),
     "log": (autograd.log, torch.log),
     "sqrt": (autograd.sqrt, torch.sqrt),
+    "sin": (autograd.sin, torch.sin),
+    "cos": (autograd.cos, torch.cos),
     "tanh": (autograd.tanh, torch.tanh),
     "sigmoid": (autograd.sigmoid, torch.sigmoid),
     "relu": (autograd.relu, torch.relu),
@@ -317,11 +325,15 @@ ROWS = [[1.0, 1.0, 0.0], [2.0, 2.0, 2.0], [1000.0, 999.0, -1000.0], [-np.inf, 0.
 @pytest.mark.parametrize(
     "rows", [ROWS, [[-np.inf, -np.inf, -np.inf]], [[np.inf, 1.0, 2.0]]], ids=["ties", "nothing", "infinity"]
 )
-@pytest.mark.parametrize("name", ["max", "softmax", "logsumexp"])
+@pytest.mark.parametrize("name", ["max", "min", "softmax", "logsumexp"])
 @pytest.mark.filterwarnings("ignore:(divide by zero|invalid value|overflow)")
 def test_special_rows(name, rows):
-    ours = {"max": lambda a: a.max(-1), "softmax": autograd.softmax, "logsumexp": autograd.logsumexp}[name]
-    theirs = {"max": lambda a: a.amax(-1), "softmax": lambda a: a.softmax(-1), "logsumexp": lambda a: a.logsumexp(-1)}[name]
+    ours, theirs = {
+        "max": (lambda a: a.max(-1), lambda a: a.amax(-1)),
+        "min": (lambda a: a.min(-1), lambda a: a.amin(-1)),
+        "softmax": (autograd.softmax, lambda a: a.softmax(-1)),
+        "logsumexp": (autograd.logsumexp, lambda a: a.logsumexp(-1)),
+    }[name]
     x, same = Tensor(rows), torch.tensor(rows, dtype=torch.float64, requires_grad=True)
     found, expected = ours(x), theirs(same)
     np.testing.assert_allclose(found.known, expected.detach().numpy(), rtol=1e-12)
@@ -330,6 +342,41 @@ def test_special_rows(name, rows):
     (expected * torch.tensor(weights)).sum().backward()
     assert same.grad is not None
     np.testing.assert_allclose(x.known_gradient, same.grad.numpy(), rtol=1e-12)
+
+
+def test_slope_of_abs_at_its_kink():
+    points = [0.0, -0.0, 2.0, -3.0, np.inf, -np.inf]
+    x, same = Tensor(points), torch.tensor(points, dtype=torch.float64, requires_grad=True)
+    abs(x).sum().backward()
+    same.abs().sum().backward()
+    assert same.grad is not None
+    np.testing.assert_array_equal(x.known_gradient, same.grad.numpy())
+    # torch gives 0 here, which hides the error.
+    unknown = Tensor(np.nan)
+    abs(unknown).backward()
+    assert np.isnan(unknown.known_gradient)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [(autograd.maximum, torch.maximum), (autograd.minimum, torch.minimum)], ids=["max", "min"]
+)
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_values_that_tie_share_the_gradient(ours, theirs):
+    pairs = [([1.0, 2.0, 3.0, -np.inf, np.inf, 0.0], [[2.0, 2.0, 2.0, -np.inf, np.inf, -0.0], [1.0] * 6]), (2.0, [2.0, 1.0])]
+    for left, right in pairs:
+        a, b = Tensor(left), Tensor(right)
+        same_a, same_b = (torch.tensor(side, dtype=torch.float64, requires_grad=True) for side in (left, right))
+        weights = np.arange(1.0, 1 + b.known.size).reshape(b.shape)
+        found, expected = ours(a, b), theirs(same_a, same_b)
+        np.testing.assert_array_equal(found.known, expected.detach().numpy())
+        (found * weights).sum().backward()
+        (expected * torch.tensor(weights)).sum().backward()
+        for tensor, same in ((a, same_a), (b, same_b)):
+            assert same.grad is not None
+            np.testing.assert_array_equal(tensor.known_gradient, same.grad.numpy())
+    three = [Tensor(1.0) for _ in range(3)]
+    ours(*three).backward()
+    assert [tensor.gradient for tensor in three] == [1 / 3] * 3
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")

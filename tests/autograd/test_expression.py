@@ -152,16 +152,44 @@ def test_arrays():
         ("", "empty"),
         (" ; ;", "empty"),
         ("x + z", "'z' at position 5 has no value. Give it as z=VALUE"),
-        ("sin(x)", "'sin' at position 1 is not a function. Known functions: exp, log"),
-        ("x^2", r"'\^' at position 2 has no meaning in a formula. Write a power as"),
+        ("foo(x)", "'foo' at position 1 is not a function. Known functions: exp, log.* For a product, give it as foo=VALUE"),
+        ("x & 2", "'&' at position 3 has no meaning in a formula. Use numbers, .* write a power as x.2"),
         ("x + ", "a value is missing after '\\+' at position 3"),
         ("* x", "a value is missing before '\\*' at position 1"),
         ("(x", "the bracket at position 1 is never closed"),
         ("x)", "the bracket at position 2 closes nothing"),
         ("()", "a value is missing before '\\)' at position 2"),
-        ("x y", "an operator is missing before 'y' at position 3"),
-        ("2 x", "an operator is missing before 'x' at position 3"),
-        ("max(x, y)", "the comma at position 6 has no meaning: a function takes one value"),
+        ("x 2", r"an operator is missing before '2' at position 3. Write a power as x\^2, and a product as 2x"),
+        ("(x)2", "an operator is missing before '2' at position 4"),
+        ("2 3", "an operator is missing before '3' at position 3"),
+        ("x2", r"'x2' at position 1 has no value. Give it as x2=VALUE. .* a number comes first, as in 2x, or after \^"),
+        ("xz", "'xz' at position 1 has no value. .* every factor needs a value"),
+        ("x" * 101, "'x{39}…' at position 1 has no value. .* may have at most 100 characters"),
+        ("exp x", "'exp' at position 1 is a function. Write its value in brackets: exp"),
+        ("exp(x, y)", "'exp' at position 1 takes one value, not 2. Only max and min take several"),
+        ("(x, y)", "the comma at position 3 has no meaning: it is not between a function's values"),
+        ("max(x,)", "a value is missing before '\\)' at position 7. Write a number, a name, a function or a bracket"),
+        (
+            "1/2x",
+            r"the product before 'x' at position 4 can be read in two ways, because '/' at position 2 .* \(a/b\)c or a/\(bc\)",
+        ),
+        ("1/exp(x)y", "the product before 'y' at position 9 can be read in two ways"),
+        ("1/-x y", "the product before 'y' at position 6 can be read in two ways"),
+        ("1/x^2y", "the product before 'y' at position 6 can be read in two ways"),
+        ("x @ 2y", "the product before 'y' at position 6 can be read in two ways, because '@' at position 3"),
+        (
+            "2^xy",
+            r"the product before 'y' at position 4 can be read in two ways, because '\^' at position 2 .* \(a\^b\)c or ",
+        ),
+        ("2**-x(y)", r"the product before '\(' at position 6 can be read in two ways, because '\*\*' at position 2"),
+        ("2x = 3", "'=' at position 4 does not follow a name at the beginning of a part. Write NAME = FORMULA"),
+        ("dropout(x)", "'dropout' at position 1 takes a value and the probability to drop"),
+        ("dropout(x, y)", "'dropout' at position 1 takes a value and the probability to drop"),
+        ("dropout(x, y, y, 0.1)", "'dropout' at position 1 takes a value and the probability to drop"),
+        ("1 + dropout(x, 1)", "p=1 of dropout at position 5 is out of range. Use 0 <= p < 1"),
+        ("dropout(x, -0.5)", "p=-0.5 of dropout at position 1 is out of range"),
+        ("dropout(x, y, 0.5)", "the mask y of dropout at position 1 has other entries than 0 and 1"),
+        ("m = y; dropout(x, m, 0.5)", "the mask of dropout at position 8 is not an input"),
         ("x = 3; x", "'x' has a given value and a definition"),
         ("a = 1; a = 2", "'a' is defined twice"),
         ("3 = x", "'3' at position 1 is not a name"),
@@ -178,6 +206,182 @@ def test_arrays():
 def test_mistakes_are_explained(text, complaint):
     with pytest.raises(GraphError, match=complaint):
         read(text, {"x": 1.0, "y": 2.0})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2x", "2 * x"),
+        ("2 x", "2 * x"),
+        ("2.5x", "2.5 * x"),
+        ("2e3x", "2e3 * x"),
+        ("2e", "2 * e"),
+        ("2ex", "2 * e * x"),
+        ("x^3", "x ** 3"),
+        ("(x+y)xy^2", "(x + y) * x * y**2"),
+        ("(x + y) x y^2", "(x + y) * x * y**2"),
+        ("x^2y^2+xy^3", "x**2 * y**2 + x * y**3"),
+        ("2x^3+10", "2 * x**3 + 10"),
+        ("x(y+1)", "x * (y + 1)"),
+        ("xy(x)", "x * y * x"),
+        ("(x)(y)(2)", "x * y * 2"),
+        ("2exp(x)y", "2 * exp(x) * y"),
+        ("xexp(y)", "x * exp(y)"),
+        ("-x^2", "-(x**2)"),
+        ("-2x", "(-2) * x"),
+        ("-xy", "(-x) * y"),
+        ("2^3^2", "2 ** 9"),
+        ("x^-1y", "x**-1 * y"),
+        ("2^(x)y", "2**x * y"),
+        ("2-x", "2 + -x"),
+        ("1/2*3x", "1.5 * x"),
+        ("1/(2x)", "1 / (2 * x)"),
+        ("s = x + y; sx + ss", "(x + y) * x + (x + y)**2"),
+    ],
+)
+def test_notation_of_the_slides(text, expected):
+    values = {"x": 1.25, "y": -3.0, "e": 0.5}
+    assert value(text, **values) == pytest.approx(value(expected, **values), rel=1e-15)
+
+
+def test_products_without_a_sign_make_the_same_graph():
+    short, long = (read(text, {"x": 1.0, "y": 2.0}) for text in ("(x+y)xy^2", "(x + y) * x * y**2"))
+    assert [(node.name, node.op, node.value, write(node)) for node in short.nodes] == [
+        (node.name, node.op, node.value, write(node)) for node in long.nodes
+    ]
+
+
+def test_a_whole_name_comes_before_a_product():
+    assert value("xy", x=2.0, y=3.0) == 6
+    assert value("xy", x=2.0, y=3.0, xy=5.0) == 5
+    assert value("xy = 7; xy", x=2.0, y=3.0) == 7
+    assert value("max(x)", x=[2.0, 3.0], m=5.0, a=7.0) == 3
+    assert value("max + 1", x=2.0, max=4.0) == 5
+    assert value("exp(x)", x=0.0, exp=4.0) == 1
+    with pytest.raises(GraphError, match=r"'xyx' at position 5 can be read as xy\*x and as x\*y\*x. Write the product with \*"):
+        value("2 + xyx", x=2.0, y=3.0, xy=5.0)
+    with pytest.raises(GraphError, match=r"'asin' at position 1 can be read as"):
+        value("asin(x)", x=2.0, a=3.0, s=1.0, i=1.0, n=1.0)
+
+
+NAMED = st.sampled_from(["x", "y", "t"])
+
+
+@st.composite
+def products(draw, inner):
+    """The same product without and with signs."""
+    number, power = draw(st.sampled_from(["", "3", "0.5", "2e1"])), draw(st.sampled_from(["", "^2", "^3"]))
+    factors = draw(st.lists(NAMED.map(lambda name: (name, name)) | inner, min_size=1, max_size=3))
+    short = "".join(name if name.isalpha() else f"({name})" for name, _ in factors)
+    long = " * ".join([*filter(None, [number]), *(f"({factor})" for _, factor in factors)])
+    return f"{number}{short}{power}", long + power.replace("^", "**")
+
+
+SHORT = st.recursive(
+    NAMED.map(lambda name: (name, name)),
+    lambda inner: (
+        products(inner)
+        | st.tuples(inner, st.sampled_from("+-"), inner).map(
+            lambda sides: tuple("{}{}({})".format(*side) for side in sided(*sides))
+        )
+        | inner.map(lambda pair: (f"-({pair[0]})", f"-({pair[1]})"))
+    ),
+    max_leaves=8,
+)
+
+
+def sided(left, sign, right):
+    return zip(left, (sign, sign), right, strict=True)
+
+
+@given(pair=SHORT)
+def test_short_formulas_agree_with_python(pair):
+    short, long = pair
+    values = {"x": 1.5, "y": -0.75, "t": 2.0}
+    assert value(short, **values) == pytest.approx(eval(long, dict(values)), rel=1e-9)
+
+
+WRITTEN = st.recursive(
+    st.sampled_from(["x", "y", "2", "0.5", "7e-3"]),
+    lambda inner: (
+        st.tuples(inner, st.sampled_from(["+", "-", "*", "/", "**"]), inner).map(
+            lambda parts: f"({parts[0]}){parts[1]}({parts[2]})"
+        )
+        | st.tuples(st.sampled_from(["sin", "cos", "abs", "exp", "tanh"]), inner).map("{0[0]}({0[1]})".format)
+        | st.tuples(st.sampled_from(["max", "min"]), inner, inner).map("{0[0]}({0[1]}, {0[2]})".format)
+        | inner.map("-({})".format)
+        | inner.map("({})^3".format)
+        | inner.map("dropout({}, 0.25)".format)
+    ),
+    max_leaves=10,
+)
+
+
+@pytest.mark.filterwarnings("ignore:(overflow|divide by zero|invalid value|underflow)")
+@given(text=WRITTEN)
+def test_written_formulas_are_read_back(text):
+    """Every node's formula, parsed again, gives the same operation on the same parents."""
+    graph = read(text, {"x": 1.5, "y": -0.75}, seed=3)
+    for node in graph.nodes:
+        if not node.function:
+            continue
+        names = {parent.name: parent.known for parent in node.parents if not parent.is_constant}
+        again = read(write(node), names, seed=3).output
+        assert again.op == node.op
+        assert [parent.name for parent in again.parents if not parent.is_constant] == [
+            parent.name for parent in node.parents if not parent.is_constant
+        ]
+        if node.op != "dropout":
+            np.testing.assert_equal(again.value, node.value)
+        assert write(again) == write(node)
+
+
+# --- functions of several values, dropout ----------------------------------------------------------------------------------
+
+
+def gradients(text, seed=None, **values):
+    graph = read(text, values, seed=seed)
+    graph.backward()
+    return graph.output.item(), [node.known_gradient.tolist() for node in graph.inputs]
+
+
+def test_extremes_of_several_values():
+    assert gradients("max(x, y, 0)", x=2.0, y=3.0) == (3, [0, 1])
+    assert gradients("min(x, y)", x=2.0, y=3.0) == (2, [1, 0])
+    assert gradients("max(x, y)", x=2.0, y=2.0) == (2, [0.5, 0.5])
+    assert gradients("max(x, x)", x=2.0) == (2, [1])
+    assert gradients("sum(min(x, y))", x=[1.0, 5.0, 2.0], y=2.0) == (5, [[1, 0, 0.5], 1.5])
+    assert gradients("min(x)", x=[3.0, 1.0, 1.0]) == (1, [[0, 0.5, 0.5]])
+
+
+def test_dropout_by_name():
+    x = [1.0, 2.0, 3.0, 4.0]
+    assert gradients("sum(dropout(x, 0.5))", x=x) == (10, [[1, 1, 1, 1]])
+    assert gradients("sum(dropout(x, m, 0.75))", x=x, m=[1, 0, 0, 1]) == (20, [[4, 0, 0, 4], [0, 0, 0, 0]])
+    total, (slopes,) = gradients("sum(dropout(x, 0.5))", seed=0, x=x)
+    mask = np.random.default_rng(0).random(4) >= 0.5
+    assert slopes == (mask * 2.0).tolist()
+    assert total == (np.array(x) * mask * 2).sum()
+    assert gradients("sum(dropout(x, 0.5))", seed=0, x=x) == (total, [slopes])
+    assert write(read("dropout(x, 0.5)", {"x": x}).output) == "dropout(x, 0.5)"
+    assert write(read("dropout(x, m, 0.5)", {"x": x, "m": [1, 1, 0, 1]}).output) == "dropout(x, m, 0.5)"
+    with pytest.raises(GraphError, match=r"the mask m of dropout at position 1 has the shape \(2,\). Give it the shape \(4,\)"):
+        read("dropout(x, m, 0.5)", {"x": x, "m": [1, 1]})
+    with decimals(20):
+        graph = read("sum(dropout(x, m, 0.2))", {"x": [Decimal(1), Decimal(2)], "m": [Decimal(1), Decimal(0)]}, read_decimal)
+        assert graph.output.item() == Decimal("1.25")
+
+
+def test_results_of_broadcasting_are_limited():
+    column, row = np.ones((10_000, 1)), np.ones((1, 10_000))
+    for text in ("x + y", "x @ y", "max(x, y)"):
+        with pytest.raises(GraphError, match=r"100,000,000 numbers. The limit is 10,000,000. Use smaller arrays"):
+            read(text, {"x": column, "y": row})
+    with pytest.raises(GraphError, match=r"at position 3, add cannot take x of shape \(2,\) and y of shape \(3,\)"):
+        read("x + y", {"x": [1.0, 2.0], "y": [1.0, 2.0, 3.0]})
+    assert read("y @ x", {"x": column, "y": row}).output.item() == 10_000
+    with decimals(9), pytest.raises(GraphError, match=r"250,000 numbers. The limit is 100,000"):
+        read("x + y", {"x": [[Decimal(1)]] * 500, "y": [[Decimal(1)] * 500]}, read_decimal)
 
 
 def test_deeply_nested_brackets():

@@ -11,15 +11,20 @@ from hypothesis import strategies as st
 from ramify.autograd import (
     Graph,
     GraphError,
+    SlotNode,
     Tensor,
     concat,
+    cos,
     exp,
     gradient_error,
     jacobian,
     log,
+    maximum,
+    minimum,
     no_grad,
     relu,
     sigmoid,
+    sin,
     softmax,
     sqrt,
     tanh,
@@ -342,7 +347,9 @@ EXACT = [
     lambda x: exp(x) + log(x) + tanh(x),
     lambda x: sqrt(x) + sigmoid(x) + sigmoid(-x) + relu(x) + relu(-x),
     lambda x: (softmax(x.reshape(1, 1) @ [[1, 2]]) @ [1, 3]).sum(),
-    lambda x: x.reshape(1).sum() + x.reshape(1, 1).mean() + x.reshape(1).max(),
+    lambda x: x.reshape(1).sum() + x.reshape(1, 1).mean() + x.reshape(1).max() + x.reshape(1).min(),
+    lambda x: sin(x) * cos(x) + sin(-10 * x) - sin(x - x) + cos(x - x),
+    lambda x: abs(x) + abs(-x) + abs(x - x) + maximum(x, -x, x) * minimum(x, x + x),
 ]
 
 
@@ -365,3 +372,94 @@ def test_values_without_a_decimal_form_are_refused():
         apply(f.GELU(), Tensor(Decimal(1)))
     with pytest.raises(GraphError, match="mul cannot mix floats and Decimals"):
         Tensor(Decimal(1)) * 0.5
+
+
+def test_sine_of_decimals_to_the_last_digit():
+    pi = "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798"
+    with decimals(100):
+        assert f"{f._pi():.95f}"[:80] == pi[:80]
+        assert sin(Tensor(Decimal(pi) / 6)).item() == pytest.approx(Decimal("0.5"), abs=Decimal("1e-99"))
+        assert abs(sin(Tensor(Decimal(pi))).item()) < Decimal("1e-98")
+        assert cos(Tensor(Decimal(0))).item() == 1
+        assert sin(Tensor(Decimal("1e-40"))).item() == Decimal("1e-40") - Decimal("1e-120") / 6
+        assert sin(Tensor(Decimal("inf"))).item().is_nan()
+        with pytest.raises(GraphError, match="an angle may have at most 10,000 digits before the decimal point"):
+            sin(Tensor(Decimal("1e99999")))
+
+
+# --- nodes with a gradient slot -----------------------------------------------------------------------------------------------
+
+
+def slide() -> tuple[SlotNode, SlotNode, list[SlotNode]]:
+    """Inputs and nodes of the example, in topological order."""
+    x, y = SlotNode(1.0, "x"), SlotNode(2.0, "y")
+    add, multiply = f.Add(), f.Multiply()
+    s = add(x, y)
+    t = multiply(s, x)
+    q = multiply(y, y)
+    return x, y, [x, y, s, t, q, multiply(t, q)]
+
+
+def test_function_objects_create_children_with_empty_slots():
+    x, y, nodes = slide()
+    assert nodes[2].parents == (x, y)
+    assert [node.z.item() for node in nodes] == [0] * 6
+    assert [node.value is None for node in nodes] == [False, False, True, True, True, True]
+    assert "x=None, z=0.0" in repr(nodes[2])
+    assert f.Add()(Tensor(1.0), Tensor(2.0)).item() == 3
+
+
+def test_all_forwards_then_all_backwards_in_reverse():
+    x, y, nodes = slide()
+    for node in nodes:
+        node.forward()
+    assert [node.x.item() for node in nodes] == [1, 2, 3, 3, 4, 12]
+    nodes[-1].z = 1
+    for node in reversed(nodes):
+        node.backward()
+    assert [node.z.item() for node in nodes] == [16, 16, 4, 4, 3, 1]
+    # The slots accumulate; the engine's own pass resets them.
+    graph = Graph(nodes[-1])
+    graph.backward()
+    assert [node.z.item() for node in graph.nodes] == [16, 16, 4, 4, 3, 1]
+    nodes[-2].backward()
+    assert (x.z, y.z) == (16, 16 + 2 * 2 * 3)
+
+
+def test_slots_of_arrays_and_decimals():
+    w, b = SlotNode([[1.0, 2.0], [3.0, 4.0]]), SlotNode([1.0, -1.0])
+    nodes = [f.MatMul()(w, b)]
+    nodes += [f.Add()(nodes[-1], b)]
+    nodes += [f.Sum()(nodes[-1])]
+    for node in nodes:
+        node.forward()
+    nodes[-1].z = 1
+    for node in reversed(nodes):
+        node.backward()
+    assert nodes[-1].x == -2
+    assert (w.z.tolist(), b.z.tolist()) == ([[1, -1], [1, -1]], [5, 7])
+    x = SlotNode(1.0)
+    doubled = [x]
+    for _ in range(70):
+        doubled.append(f.Add()(doubled[-1], doubled[-1]))
+    for node in doubled:
+        node.forward()
+    doubled[-1].z = 1
+    for node in reversed(doubled):
+        node.backward()
+    assert x.z == 2.0**70
+    x = SlotNode(Decimal("1e400"))
+    square = f.Multiply()(x, x)
+    square.forward()
+    square.z = 1
+    square.backward()
+    assert x.z.item() == Decimal("2e400")
+
+
+def test_a_node_without_the_values_of_its_parents_is_refused():
+    _, _, nodes = slide()
+    nodes[2].name = "sum"
+    with pytest.raises(GraphError, match="sum has no value yet"):
+        nodes[3].forward()
+    with pytest.raises(GraphError, match="sum has no value yet"):
+        assert nodes[2].x

@@ -114,7 +114,7 @@ def test_training_starts_from_sentences(letters, sentences, tmp_path):
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert tuple(record["run"]["model"]["levels"]) == LEVELS
     assert record["run"]["model"]["max_children"][0] == 12
-    assert len(record["run"]["stages"]) == 3
+    assert len(record["run"]["stages"]) == 2
 
 
 @pytest.mark.parametrize(

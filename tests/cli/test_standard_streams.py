@@ -86,7 +86,7 @@ def arguments(words, command, name, place):
     }
     line = []
     for parameter in command.params:
-        if parameter.name != name and not parameter.required and not (parameter.name == "values" and words == ("backprop",)):
+        if parameter.name != name and not parameter.required and parameter.name not in ("expression", "values"):
             continue
         value = "-" if parameter.name == name else suits[parameter.name]
         line += [value] if parameter.param_type_name == "argument" else [parameter.opts[0], value]

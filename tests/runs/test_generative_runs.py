@@ -20,6 +20,7 @@ from ramify.recipes import RECIPES
 from ramify.report import write_report
 from ramify.runs import execute, kind_for
 from ramify.training.metrics_log import read_metrics
+from ramify.training.schedules import schedule
 
 LEARNING = {
     "model.dim": "64",
@@ -229,3 +230,18 @@ def test_unknown_characters_are_counted(trained):
     assert not model.translate("ba").notes
     (note,) = model.translate(["ba", "ba ж ж"])[0].notes
     assert note.startswith("2 of 4 tokens of the sources (50")
+
+
+def test_the_published_transformer():
+    run = RECIPES["transformer"]("somewhere", published=True)
+    (stage,) = run.stages
+    model = run.model.for_vocabulary(37_000)
+    assert (model.dim, model.num_heads, model.ffn_dim, model.encoder_layers, model.decoder_layers) == (512, 8, 2048, 6, 6)
+    assert (stage.betas, stage.eps, stage.average, run.task.label_smoothing) == ((0.9, 0.98), 1e-9, 5, 0.1)
+    for step in (1000, 4000, 50_000):
+        rate = stage.lr * schedule(stage, step / stage.steps)
+        assert rate == pytest.approx(512**-0.5 * min(step**-0.5, step * 4000**-1.5))
+    with torch.device("meta"):
+        count = sum(parameter.numel() for parameter in model.build().parameters())
+    # Table 3 of the paper rounds to 65 million.
+    assert 60e6 < count < 66e6

@@ -443,6 +443,7 @@ LEARNS = {
         ({}, set()),
         ({"value_a": 3.1}, {"constant_a"}),
         ({"value_a": 2.99}, {"constant_a"}),
+        ({"value_a": 0.1, "constant_a": 0.0}, set()),
         ({"rank_node": 1.4, "spread_node": 0.02}, {"rank_node"}),
         ({"gradient_b": 0.001}, {"gradient_b"}),
         ({"gradient_b": 0.001, "value_b": 0.0}, set()),

@@ -9,12 +9,14 @@ x.gradient  # 16
 from ramify.autograd.derivatives import differences, gradient_error, jacobian, local_jacobian
 from ramify.autograd.errors import GraphError
 from ramify.autograd.graph import Graph
-from ramify.autograd.order import check_order, children, topological_order, topological_orders
+from ramify.autograd.order import check_order, children, count_orders, topological_order, topological_orders
+from ramify.autograd.slot_node import SlotNode
 from ramify.autograd.tensor import (
     Tensor,
     apply,
     concat,
     conv1d,
+    cos,
     dropout,
     embedding,
     exp,
@@ -23,9 +25,12 @@ from ramify.autograd.tensor import (
     layernorm,
     log,
     logsumexp,
+    maximum,
+    minimum,
     no_grad,
     relu,
     sigmoid,
+    sin,
     softmax,
     sqrt,
     tanh,
@@ -35,12 +40,15 @@ from ramify.autograd.tensor import (
 __all__ = [
     "Graph",
     "GraphError",
+    "SlotNode",
     "Tensor",
     "apply",
     "check_order",
     "children",
     "concat",
     "conv1d",
+    "cos",
+    "count_orders",
     "differences",
     "dropout",
     "embedding",
@@ -53,9 +61,12 @@ __all__ = [
     "local_jacobian",
     "log",
     "logsumexp",
+    "maximum",
+    "minimum",
     "no_grad",
     "relu",
     "sigmoid",
+    "sin",
     "softmax",
     "sqrt",
     "tanh",

@@ -8,9 +8,10 @@ arrays of `decimal.Decimal`, so constants are integers where possible.
 
 import decimal
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -18,8 +19,21 @@ from ramify.autograd.errors import GraphError
 from ramify.autograd.values import Array, full_like, is_decimal
 
 
+class Parent(ABC):
+    """A node that functions can be applied to."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def child(self, function: "Function", parents: Sequence[Any]) -> Self:
+        """Create the node of this function of the parents."""
+
+
+ParentT = TypeVar("ParentT", bound=Parent)
+
+
 class Function:
-    """Computes a node's value from its parents' values."""
+    """Computes a node's value from its parents' values. Called with nodes, it creates their child: `Add()(x, y)`."""
 
     name: str
     sign = ""
@@ -31,6 +45,9 @@ class Function:
     """Maps the parents' values to the node's value."""
     backward: Callable[..., tuple[Array, ...]]
     """Maps z_j, x_j and the parents' values to one gradient per parent."""
+
+    def __call__(self, *parents: ParentT) -> ParentT:
+        return parents[0].child(self, parents)
 
     def write(self, *parents: str) -> str:
         """The formula in terms of the parents."""
@@ -186,6 +203,78 @@ class Sqrt(Function):
         return (z / (2 * x),)
 
 
+MAX_ANGLE_DIGITS = 10_000
+"""Most digits before the decimal point of a Decimal whose sine is computed: its remainder needs as many digits of π."""
+
+
+def _pi() -> Decimal:
+    """π to the context's precision, by the arithmetic–geometric mean (Brent 1976, Salamin 1976)."""
+    a, b, t, p = Decimal(1), 1 / Decimal(2).sqrt(), Decimal(1) / 4, 1
+    # Each step doubles the number of correct digits.
+    for _ in range(decimal.getcontext().prec.bit_length() + 1):
+        middle = (a + b) / 2
+        b = (a * b).sqrt()
+        t -= p * (a - middle) ** 2
+        a, p = middle, 2 * p
+    return (a + b) ** 2 / (4 * t)
+
+
+def _decimal_sin(a: Decimal, quarters: int = 0) -> Decimal:
+    """sin(a + quarters · π/2)."""
+    if not a.is_finite():
+        return Decimal("nan")
+    if a.adjusted() > MAX_ANGLE_DIGITS:
+        raise ValueError(f"an angle may have at most {MAX_ANGLE_DIGITS:,} digits before the decimal point")
+    with decimal.localcontext() as context:
+        # sin 3a = 3 sin a − 4 sin³ a: a third of the angle needs fewer terms, at the cost of a digit.
+        thirds = math.isqrt(context.prec) // 2
+        context.prec += max(0, a.adjusted()) + thirds + 5
+        pi = _pi()
+        angle = a + quarters * pi / 2
+        angle -= 2 * pi * (angle / (2 * pi)).to_integral_value()
+        angle /= 3**thirds
+        term, total, power, square = angle, angle, 1, -angle * angle
+        while term and term.adjusted() > total.adjusted() - context.prec:
+            power += 2
+            term = term * square / (power * (power - 1))
+            total += term
+        for _ in range(thirds):
+            total = 3 * total - 4 * total**3
+    return +total
+
+
+class Sin(Function):
+    name, exact = "sin", True
+
+    def forward(self, a: Array) -> Array:
+        return np.vectorize(_decimal_sin, otypes=[object])(a) if is_decimal(a) else np.sin(a)
+
+    def backward(self, z: Array, x: Array, a: Array) -> tuple[Array, ...]:
+        return (z * Cos().forward(a),)
+
+
+class Cos(Function):
+    name, exact = "cos", True
+
+    def forward(self, a: Array) -> Array:
+        return np.vectorize(_decimal_sin, otypes=[object])(a, 1) if is_decimal(a) else np.cos(a)
+
+    def backward(self, z: Array, x: Array, a: Array) -> tuple[Array, ...]:
+        return (-z * Sin().forward(a),)
+
+
+class Abs(Function):
+    """Its slope at 0 is 0, as in torch."""
+
+    name, exact = "abs", True
+
+    def forward(self, a: Array) -> Array:
+        return np.abs(a)
+
+    def backward(self, z: Array, x: Array, a: Array) -> tuple[Array, ...]:
+        return (z * np.sign(a),)
+
+
 def _sigmoid(a: Array) -> Array:
     # exp of a non-positive number cannot overflow.
     small = np.exp(-np.abs(a))
@@ -283,20 +372,29 @@ class Where(Function):
 
 
 class Dropout(Function):
-    """x · m / (1 − p), where `mask` is true for the elements that stay. A repeated forward pass uses the same mask."""
+    """x · m / (1 − p), where `mask` is true for the elements that stay. A repeated forward pass uses the same mask.
 
-    name = "dropout"
+    Args:
+        p: The probability of an element to be dropped; a Decimal where the values are.
+        arguments: The arguments after the value, as the formula writes them.
+    """
 
-    def __init__(self, mask: Array, p: float) -> None:
+    name, exact = "dropout", True
+
+    def __init__(self, mask: Array, p: float | Decimal, arguments: str = "") -> None:
         if not 0 <= p < 1:
             raise GraphError(f"dropout p={p} is out of range. Use 0 <= p < 1.")
-        self.scale = np.asarray(mask, dtype=bool) / (1 - p)
+        self.scale = np.where(np.asarray(mask, dtype=bool), np.asarray(1 / (1 - p)), np.asarray(type(p)(0)))
+        self.arguments = arguments or f"{p:g}"
 
     def forward(self, a: Array) -> Array:
         return a * self.scale
 
     def backward(self, z: Array, x: Array, a: Array) -> tuple[Array, ...]:
         return (z * self.scale,)
+
+    def write(self, *parents: str) -> str:
+        return f"dropout({parents[0]}, {self.arguments})"
 
 
 # --- along axes ----------------------------------------------------------------------------------------------------------
@@ -344,19 +442,50 @@ class Mean(Reduction):
         return (np.broadcast_to(self.spread(z / self.count(a)), a.shape),)
 
 
-class Max(Reduction):
-    """Elements that tie for the maximum share the gradient equally, as in torch.amax."""
+class Extreme(Reduction):
+    """Elements that tie for the extreme share the gradient equally, as in torch.amax and torch.amin."""
 
-    name, exact = "max", True
+    exact = True
+
+    def backward(self, z: Array, x: Array, a: Array) -> tuple[Array, ...]:
+        extreme = a == self.spread(x)
+        count = extreme.sum(axis=self.axis, keepdims=True)
+        # NaN equals nothing, so the count is 0 and the gradient is 0/0 = NaN.
+        return (extreme * (self.spread(z) / count),)
+
+
+class Max(Extreme):
+    name = "max"
 
     def forward(self, a: Array) -> Array:
         return a.max(axis=self.axis, keepdims=self.keepdims)
 
-    def backward(self, z: Array, x: Array, a: Array) -> tuple[Array, ...]:
-        greatest = a == self.spread(x)
-        count = greatest.sum(axis=self.axis, keepdims=True)
-        # NaN equals nothing, so the count is 0 and the gradient is 0/0 = NaN.
-        return (greatest * (self.spread(z) / count),)
+
+class Min(Extreme):
+    name = "min"
+
+    def forward(self, a: Array) -> Array:
+        return a.min(axis=self.axis, keepdims=self.keepdims)
+
+
+class ExtremeOf(Function):
+    """The extreme of several values, element by element. Values that tie share the gradient equally, as in torch.maximum."""
+
+    exact = True
+
+    def __init__(self, extreme: type[Max] | type[Min]) -> None:
+        self.extreme = extreme(axis=0)
+        self.name = self.extreme.name
+
+    def forward(self, *values: Array) -> Array:
+        return self.extreme.forward(self._stacked(values))
+
+    def backward(self, z: Array, x: Array, *values: Array) -> tuple[Array, ...]:
+        (back,) = self.extreme.backward(z, x, self._stacked(values))
+        return tuple(back)
+
+    def _stacked(self, values: Sequence[Array]) -> Array:
+        return np.stack(np.broadcast_arrays(*values))
 
 
 class LogSumExp(Reduction):

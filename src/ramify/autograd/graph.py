@@ -169,7 +169,16 @@ class Graph(Generic[NodeT]):
                 if parent is node:
                     _add_to(node, part)
 
-    # --- diagnosis ---
+    # --- inspection ---
+
+    def _repr_html_(self) -> str | None:
+        """The page of `ramify backprop --html`, for notebooks; None if the graph has no page (`drawing.as_page` says when)."""
+        from ramify.autograd.drawing import as_frame
+
+        try:
+            return as_frame(self)
+        except GraphError:
+            return None
 
     def not_finite(self) -> list[tuple[NodeT, Literal["value", "gradient"]]]:
         """The nodes where infinities and NaNs begin: in the value but in no parent's, or in the gradient but in no child's."""

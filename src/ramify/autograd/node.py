@@ -1,6 +1,6 @@
 """A node of a computation graph: what the passes over a graph read and write."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import count
 from typing import Any, Self
@@ -15,7 +15,7 @@ SERIALS = count()
 """Numbers the nodes in the order of their creation."""
 
 
-class Node(ABC):
+class Node(f.Parent):
     """The node x_i of a graph. `value` is a_i; `gradient` is z_i = ∂x_ω/∂x_i after a backward pass."""
 
     __slots__ = ("function", "gradient", "is_constant", "name", "parents", "serial", "value")

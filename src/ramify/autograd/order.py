@@ -3,6 +3,7 @@
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
+from math import comb
 from typing import TypeVar
 
 from ramify.autograd.errors import GraphError
@@ -46,7 +47,7 @@ def topological_order(parents: Parents[Node]) -> list[Node]:
             if not waiting[child]:
                 heappush(ready, numbers[child])
     if len(order) < len(parents):
-        raise GraphError("the graph has a cycle: " + " → ".join(map(str, _cycle(parents, waiting))) + ".")
+        raise GraphError("the graph has a cycle: " + " → ".join(map(str, _cycle(parents, waiting))) + ". Remove an arc.")
     return order
 
 
@@ -101,6 +102,58 @@ def topological_orders(parents: Parents[Node]) -> Iterator[list[Node]]:
         if not order:
             return
         lowest = numbers[pop()] + 1
+
+
+def count_orders(parents: Parents[Node]) -> int | None:
+    """The number of topological orders, or None if counting them takes too long.
+
+    The orders of the components are counted over the sets of nodes that can come first, and interleaved in every way.
+
+    Raises:
+        GraphError: the graph has a cycle.
+    """
+    topological_order(parents)
+    total, nodes, steps = 1, 0, MAX_COUNT_STEPS
+    for component in _components(parents):
+        bits = {node: 1 << number for number, node in enumerate(component)}
+        needs = {bits[node]: sum(bits[parent] for parent in {*parents[node]}) for node in component}
+        size = len(component) // 8 + 1
+        # Bytes are the keys, because hashes of large powers of two collide.
+        ways = {bytes(size): 1}
+        for _ in component:
+            longer: dict[bytes, int] = {}
+            for key, count in ways.items():
+                steps -= size * len(component)
+                if steps < 0:
+                    return None
+                first = int.from_bytes(key, "little")
+                for bit, need in needs.items():
+                    if not first & bit and first & need == need:
+                        next_key = (first | bit).to_bytes(size, "little")
+                        longer[next_key] = longer.get(next_key, 0) + count
+            ways = longer
+        nodes += len(component)
+        total *= comb(nodes, len(component)) * sum(ways.values())
+    return total
+
+
+MAX_COUNT_STEPS = 10_000_000
+"""Most sets of nodes that are tried, times their size in bytes."""
+
+
+def _components(parents: Parents[Node]) -> Iterator[list[Node]]:
+    """Sets of nodes between which there are no arcs."""
+    children_of = children(parents)
+    seen: set[Node] = set()
+    for node in parents:
+        component, waiting = [], [node]
+        while waiting:
+            if (reached := waiting.pop()) not in seen:
+                seen.add(reached)
+                component.append(reached)
+                waiting += [*parents[reached], *children_of[reached]]
+        if component:
+            yield component
 
 
 def check_order(parents: Parents[Node], order: Sequence[Node]) -> None:

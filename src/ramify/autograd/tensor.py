@@ -41,6 +41,13 @@ class Tensor(Node):
         shown = "not computed" if self.value is None else np.array2string(self.value, threshold=6, precision=6)
         return f"Tensor({self}, {shown})"
 
+    def _repr_html_(self) -> str | None:
+        """The page of the graph of this tensor, for notebooks. An input has none."""
+        return Graph(self)._repr_html_() if self.function else None
+
+    def child(self, function: f.Function, parents: Sequence[Any]) -> "Tensor":
+        return apply(function, *parents)
+
     def backward(self, *, accumulate: bool = False, retain: bool = True) -> None:
         """Compute the gradients of this scalar with respect to all its ancestors (see `Graph.backward`)."""
         Graph(self).backward(accumulate=accumulate, retain=retain)
@@ -82,6 +89,9 @@ class Tensor(Node):
     def __rpow__(self, base: Any) -> "Tensor":
         return apply(f.Power(), base, self)
 
+    def __abs__(self) -> "Tensor":
+        return apply(f.Abs(), self)
+
     def __matmul__(self, other: Any) -> "Tensor":
         return apply(f.MatMul(), self, other)
 
@@ -112,6 +122,9 @@ class Tensor(Node):
 
     def max(self, axis: f.Axis = None, keepdims: bool = False) -> "Tensor":
         return apply(f.Max(axis, keepdims), self)
+
+    def min(self, axis: f.Axis = None, keepdims: bool = False) -> "Tensor":
+        return apply(f.Min(axis, keepdims), self)
 
 
 def apply(function: f.Function, *parents: Any, name: str = "") -> Tensor:
@@ -155,6 +168,22 @@ def log(a: Any) -> Tensor:
 
 def sqrt(a: Any) -> Tensor:
     return apply(f.Sqrt(), a)
+
+
+def sin(a: Any) -> Tensor:
+    return apply(f.Sin(), a)
+
+
+def cos(a: Any) -> Tensor:
+    return apply(f.Cos(), a)
+
+
+def maximum(*values: Any) -> Tensor:
+    return apply(f.ExtremeOf(f.Max), *values)
+
+
+def minimum(*values: Any) -> Tensor:
+    return apply(f.ExtremeOf(f.Min), *values)
 
 
 def tanh(a: Any) -> Tensor:

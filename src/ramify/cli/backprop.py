@@ -11,7 +11,7 @@ import typer
 from ramify.cli.shared import Json, check_beside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from ramify.autograd import Graph, Tensor
     from ramify.autograd.values import Array
@@ -23,7 +23,10 @@ MAX_ORDERS = 1000
 
 
 def backprop(
-    expression: Annotated[str, typer.Argument(help='The formula, such as "(x + y) * x * y**2" or "s = x + y; s * s".')],
+    expression: Annotated[
+        str | None,
+        typer.Argument(help='The formula, such as "(x+y)xy^2" or "s = x + y; s * s".', show_default=False),
+    ] = None,
     values: Annotated[
         list[str] | None,
         typer.Argument(
@@ -46,17 +49,33 @@ def backprop(
     orders: Annotated[
         bool, typer.Option("--orders", help=f"Also print the topological orders (at most {MAX_ORDERS:,}).")
     ] = False,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Draw the masks of dropout from this seed. Without it, dropout returns its value, as in evaluation."
+        ),
+    ] = None,
+    arcs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PARENT-CHILD,…",
+            help="Instead of a formula: the arcs of a graph, to print its inputs, parents, children and topological orders.",
+        ),
+    ] = None,
 ) -> None:
     """Compute the values and gradients of a formula in a forward and a backward pass over its graph.
 
-    A formula may hold + - * / ** @, parentheses, and the functions exp, log, sqrt, tanh, sigmoid, relu, gelu, gelu_tanh,
-    softmax, logsumexp, sum, mean, max and transpose. A part with a name is computed once: "s = x + y; s * s".
+    A formula may hold + - * / ^ ** @, brackets, products without a sign (2x, xy, x(y + 1)), and the functions exp, log, sqrt,
+    sin, cos, tanh, abs, sigmoid, relu, gelu, gelu_tanh, softmax, logsumexp, sum, mean, max, min, transpose and dropout. A part
+    with a name is computed once: "s = x + y; s * s".
 
-    Example: ramify backprop "(x + y) * x * y**2" x=1 y=2
+    Example: ramify backprop "(x+y)xy^2" x=1 y=2
 
-    Example: ramify backprop "log(exp(2*x**3 + 10))" x=42 --decimal 30
+    Example: ramify backprop "log(exp(2x^3 + 10))" x=42 --decimal 30
 
     Example: ramify backprop "sum(softmax(w @ x) * t)" x=[1,2] w=[[1,0],[0,1]] t=[0,1] --html passes.html
+
+    Example: ramify backprop --arcs "1-3,1-5,2-4,3-4,4-6,5-6"
     """
     import numpy as np
 
@@ -66,14 +85,23 @@ def backprop(
     from ramify.errors import RamifyError
     from ramify.files import write_text
 
+    if arcs is not None:
+        given = {"a formula": expression, "--decimal": decimal, "--svg": svg, "--html": html, "--seed": seed}
+        for name, value in given.items():
+            if value is not None:
+                raise RamifyError(
+                    f"--arcs describes a graph without functions, so {name} has no meaning. Remove one of the two."
+                )
+        return _print_graph(arcs, json_)
+    if expression is None:
+        raise RamifyError('backprop needs a formula, such as "(x+y)xy^2" x=1 y=2, or the arcs of a graph: --arcs 1-3,2-3.')
     for path, option in ((svg, "--svg"), (html, "--html")):
         check_beside(path, option)
     digits = decimal or 12
     try:
         # Non-finite numbers are reported below.
         with np.errstate(all="ignore"):
-            graph = _exact(expression, values or [], decimal) if decimal else _floats(expression, values or [])
-            # A page runs both passes again.
+            graph = _exact(expression, values or [], seed, decimal) if decimal else _floats(expression, values or [], seed)
             with decimals(digits):
                 if svg:
                     write_text(svg, as_svg(graph, expression))
@@ -81,38 +109,80 @@ def backprop(
                     write_text(html, as_page(graph, expression))
     except GraphError as error:
         raise RamifyError(str(error)) from None
-    listed = _orders(graph) if orders else None
+    if seed is not None and all(node.op != "dropout" for node in graph.nodes):
+        raise RamifyError(f"--seed {seed} draws the masks of dropout, which the formula does not use. Remove --seed.")
+    listed = _orders({node.name: [parent.name for parent in node.parents] for node in graph.nodes})[0] if orders else None
     if json_:
         print(json.dumps(_as_json(graph) | ({} if listed is None else {"orders": listed})))
     else:
         print("\n".join([_table(graph, expression, digits), *(" ".join(order) for order in listed or [])]))
-    for node, what in graph.not_finite():
+    _report_not_finite(graph, lambda: _exact_graph(expression, values or [], seed, REMEDY_DIGITS))
+
+
+REMEDY_DIGITS = 18
+
+
+def _report_not_finite(graph: "Graph[Tensor]", exactly: "Callable[[], Graph[Tensor]]") -> None:
+    """Name the nodes where infinities and NaNs begin, and the remedy if decimals hold one of these numbers.
+
+    `exactly` computes the same graph with decimals.
+    """
+    import numpy as np
+
+    from ramify.autograd import GraphError
+    from ramify.autograd.values import is_decimal, is_finite
+
+    not_finite = graph.not_finite()
+    for node, what in not_finite:
         print(_not_finite(node, what), file=sys.stderr)
+    if not not_finite or is_decimal(graph.output.known):
+        return
+    try:
+        with np.errstate(all="ignore"):
+            exact = {node.name: node for node in exactly().nodes}
+    except GraphError:
+        # A function or a size that decimals do not support.
+        return
+    if any(
+        is_finite(exact[node.name].known if what == "value" else exact[node.name].known_gradient) for node, what in not_finite
+    ):
+        print(
+            f"The range of float64 is too small for this formula. Add --decimal {REMEDY_DIGITS} to compute with decimals of "
+            "unlimited range.",
+            file=sys.stderr,
+        )
 
 
-def _floats(expression: str, values: list[str]) -> "Graph[Tensor]":
+def _floats(expression: str, values: list[str], seed: int | None) -> "Graph[Tensor]":
     from ramify.autograd.expression import read
 
-    graph = read(expression, _given(values, float))
+    graph = read(expression, _given(values, float), seed=seed)
     graph.backward()
     return graph
 
 
-def _exact(expression: str, values: list[str], digits: int) -> "Graph[Tensor]":
+def _exact_graph(expression: str, values: list[str], seed: int | None, digits: int) -> "Graph[Tensor]":
+    from ramify.autograd.expression import read
+    from ramify.autograd.values import decimals, read_decimal
+
+    with decimals(digits):
+        graph = read(expression, _given(values, read_decimal), read_decimal, seed=seed)
+        graph.backward()
+    return graph
+
+
+def _exact(expression: str, values: list[str], seed: int | None, digits: int) -> "Graph[Tensor]":
     """Compute with more and more digits until the first `digits` of them no longer change, and round to these.
 
     Raises:
         GraphError: they still change with the most digits.
     """
     from ramify.autograd import GraphError
-    from ramify.autograd.expression import read
-    from ramify.autograd.values import decimals, read_decimal, rounded
+    from ramify.autograd.values import rounded
 
     before = None
     for guard in GUARDS:
-        with decimals(digits + guard):
-            graph = read(expression, _given(values, read_decimal), read_decimal)
-            graph.backward()
+        graph = _exact_graph(expression, values, seed, digits + guard)
         for node in graph.nodes:
             node.value, node.gradient = rounded(node.known, digits), rounded(node.known_gradient, digits)
         rows = [array.astype(str).tolist() for node in graph.nodes for array in (node.known, node.known_gradient)]
@@ -206,10 +276,50 @@ def _culprit(value: "Array") -> str:
     return f"{float(value[index])}{where}"
 
 
-def _orders(graph: "Graph[Tensor]") -> list[list[str]]:
-    from ramify.autograd import topological_orders
+def _orders(parents: "Mapping[str, Sequence[str]]") -> tuple[list[list[str]], int | None]:
+    """The first topological orders, and the number of all if it can be counted."""
+    from ramify.autograd import count_orders, topological_orders
 
-    listed = [[node.name for node in order] for order in islice(topological_orders(graph.parents), MAX_ORDERS + 1)]
-    if len(listed) > MAX_ORDERS:
-        print(f"there are more than {MAX_ORDERS:,} orders; only the first {MAX_ORDERS:,} are listed", file=sys.stderr)
-    return listed[:MAX_ORDERS]
+    listed = list(islice(topological_orders(parents), MAX_ORDERS + 1))
+    if len(listed) <= MAX_ORDERS:
+        return listed, len(listed)
+    count = count_orders(parents)
+    exactly = f", {count:,} in all" if count else ""
+    print(f"there are more than {MAX_ORDERS:,} orders{exactly}; only the first {MAX_ORDERS:,} are listed", file=sys.stderr)
+    return listed[:MAX_ORDERS], count
+
+
+# --- graphs without functions -------------------------------------------------------------------------------------------------
+
+
+def _print_graph(arcs: str, json_: bool) -> None:
+    from ramify.autograd import GraphError, children
+    from ramify.autograd.arcs import read_arcs
+    from ramify.errors import RamifyError
+
+    try:
+        pa = read_arcs(arcs)
+        ch = children(pa)
+        orders, count = _orders(pa)
+    except GraphError as error:
+        raise RamifyError(f"--arcs: {error}") from None
+    inputs = [node for node in pa if not pa[node]]
+    others = [node for node in pa if pa[node]]
+    if json_:
+        graph = {"V": list(pa), "V_I": inputs, "V_N": others, "pa": pa, "ch": ch}
+        print(json.dumps(graph | {"orders": orders, "order_count": count}))
+        return
+    rows = [("i", "pa(i)", "ch(i)"), *((node, " ".join(pa[node]), " ".join(ch[node])) for node in pa)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    number = f"{len(orders)} topological order{'s' * (len(orders) > 1)}"
+    if len(orders) == MAX_ORDERS and count != MAX_ORDERS:
+        number = f"the first {len(orders):,} of {f'{count:,}' if count else 'many'} topological orders"
+    lines = [
+        *(f"{name:<3}  {' '.join(nodes) or '–'}" for name, nodes in (("V", list(pa)), ("V_I", inputs), ("V_N", others))),
+        "",
+        *("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows),
+        "",
+        number,
+        *map(" ".join, orders),
+    ]
+    print("\n".join(lines))

@@ -52,8 +52,8 @@ Rows = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Models of running text that predict the next token, or have memory: so many rows only (default: all). Models of documents: rows per level "
-        "and measure (default: 2,000).",
+        help="Models of running text that have memory or predict the next token: so many rows only (default: all). Models of "
+        "documents: rows per level and measure (default: 2,000).",
     ),
 ]
 Levels = Annotated[

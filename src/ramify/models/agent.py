@@ -120,7 +120,8 @@ class AgentConfig(ModelConfig):
             values = getattr(self, name)
             if len(values) != number:
                 raise RamifyError(
-                    f"model.{name}={list(values)} must hold {number} numbers, because model.levels has {depth} names."
+                    f"model.{name}={list(values)} must hold {number} numbers, because model.levels has {depth} names. "
+                    "Set the sizes of all levels with their names."
                 )
         least = {"dims": 2, "max_children": 2, "encoder_cells": 1, "decoder_cells": 1}
         for name, smallest in least.items():

@@ -371,7 +371,7 @@ class Form(ABC):
                 f"{path}: {', '.join(missing)} must be whole numbers, so the checkpoint is not complete. Download it again."
             )
         hf.check_settings(path, theirs, self.needed, self.model_type)
-        sizes: ClassVar[Mapping[str, str]] = {ours: theirs[name] for name, ours in self.sizes.items()}
+        sizes = {ours: theirs[name] for name, ours in self.sizes.items()}
         return TransformerConfig(**{**self.form, **sizes, **self.settings_from(theirs)})
 
     def read(self, checkpoint: Checkpoint, config: TransformerConfig) -> PortableModel[TransformerConfig]:

@@ -336,6 +336,7 @@ class OutputAttention(nn.Module):
         key = self.key(normed)
         if context.node_positions is not None:
             key = key + self.key(context.node_positions)
+        assert context.index is not None, "output attention reads chosen vectors"
         kv = torch.stack([key, self.value(normed)], dim=1).index_select(0, context.index)
         if context.pair_vectors is not None and context.pair_index is not None:
             pairs = self.key(context.pair_vectors)

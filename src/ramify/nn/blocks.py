@@ -164,7 +164,8 @@ class Attention(nn.Module):
     def read_sources(self, x: Float[Tensor, "query dim"], sources: SourceKeys, layer: int) -> Float[Tensor, "query dim"]:
         """Attend from the next tokens of each sequence to the source that it reads."""
         queries = sources.queries(self._by_sequence(self.query(x), len(sources.sources)))
-        block = Block(queries, *sources.layers[layer], sources.visible, may_be_blind=False)
+        key, value = sources.layers[layer]
+        block = Block(queries, key, value, sources.visible, may_be_blind=False)
         return self.out(sources.results(mix(block, None, self.scale, self._rate)).reshape(x.shape))
 
     def _by_sequence(self, x: Float[Tensor, "query dims"], sequences: int) -> Float[Tensor, "{sequences} token heads size"]:
@@ -359,7 +360,7 @@ class Stack(nn.Module):
     def layer_prefixes(self) -> LayerPrefixes:
         """The beginnings of the names of each layer's parameters. A shared layer belongs to the first of its places."""
         places = [(number, place) for number in range(len(self.layers)) for place in range(self.repeats)]
-        layers = [() if place else (f"layers.{number}.",) for number, place in places]
+        layers: list[tuple[str, ...]] = [() if place else (f"layers.{number}.",) for number, place in places]
         if self.distances is not None:
             layers[0] = (*layers[0], "distances.")
         return (*layers[:-1], layers[-1] if self.final_norm is None else (*layers[-1], "final_norm."))

@@ -278,7 +278,9 @@ class _Steps(torch.autograd.Function):
             step = slice(start, start + count)
             before[step], cells_before[step] = hidden, cell
             enter, keep, new, leave = gates[step].addmm_(hidden, weight.t()).chunk(4, 1)
-            enter.sigmoid_(), keep.sigmoid_(), new.tanh_(), leave.sigmoid_()
+            new.tanh_()
+            for gate in (enter, keep, leave):
+                gate.sigmoid_()
             cell = torch.mul(keep, cell, out=cells[step]).addcmul_(enter, new)
             if cell_clip is not None:
                 cell.clamp_(-cell_clip, cell_clip)

@@ -317,7 +317,8 @@ def problems(record: Mapping[str, Any]) -> dict[str, str]:
     learned = [loss for loss in losses if GRADIENT in loss.values and loss.values[VALUE]]
     for loss in learned:
         constant = loss.values.get(CONSTANT)
-        if constant is not None and loss.values[VALUE] > (1 - LEAST_GAIN) * constant:
+        # A dev set with a single answer has a constant of 0, which nothing beats.
+        if constant and loss.values[VALUE] > (1 - LEAST_GAIN) * constant:
             faults[f"{CONSTANT}_{loss.name}"] = (
                 f"{loss.name} is {loss.values[VALUE]:.4g} on dev after {updates} updates; the best constant prediction has "
                 f"{constant:.4g}, so it has learned next to nothing. {_cause(loss, losses, causes)}"

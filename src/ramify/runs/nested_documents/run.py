@@ -219,7 +219,7 @@ class PreparedNested(PreparedLanguageModel):
                 learned = max(learned, self._view(self.levels, config, scope).num_levels)
         fresh = [
             f"No example of training holds a {name}, so vectors of {name}s are those of fresh weights. Set "
-            "view.whole_documents=true, or leave the level out of model.levels."
+            "view.whole_documents=true if they are needed."
             for name in self.levels.names[learned:]
         ]
         return [*fresh, *self._without_decoder()]
