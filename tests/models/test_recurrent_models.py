@@ -347,7 +347,7 @@ def test_copying_is_learned_in_seconds():
     built = Seq2Seq(Seq2SeqConfig(tokenizer().vocab_size, 32, hidden=64, dropout=0.0))
     task, draw = copying(built, 200)
     texts = [pair.target for pair in draw(100)]
-    prompts = bare_rows([[]] * len(texts))
+    prompts, collate = bare_rows([[]] * len(texts)), task.collator
     source = collate.sources(texts)
     limits, maximums = Limits(stop=(collate.end,)), [20] * len(texts)
     steps = sample(task, prompts, GREEDY, limits, maximums=maximums, seeds=[0] * len(texts), source=source)
