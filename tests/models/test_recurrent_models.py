@@ -18,6 +18,7 @@ from ramify.inference.embed import Embedder
 from ramify.inference.search import GREEDY, Beam, Limits, beam_search, collect, sample
 from ramify.models.recurrent import RecurrentConfig, RecurrentEncoder, Seq2Seq, Seq2SeqConfig
 from ramify.nn.recurrent import CELLS
+from ramify.tasks.base import MAIN
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tasks.next_token import NextTokenConfig, NextTokenLM
 from ramify.tree import Node, Tree
@@ -317,11 +318,10 @@ def test_a_source_is_there_if_and_only_if_it_is_read():
 # --- the task ------------------------------------------------------------------------------------------------------------
 
 
-def copying(built, steps, lr=0.01):
+def copying(built, steps, lr=0.02):
     """A task that has learned to copy texts of one to eight tokens. It ends a text where the source ends."""
     words = tokenizer()
     task = NextTokenLM(built, words, PairInput(), NextTokenConfig())
-    collate = PairCollator(words.cls_id, words.sep_id)
     random = np.random.default_rng(0)
 
     def draw(count):
@@ -332,23 +332,24 @@ def copying(built, steps, lr=0.01):
     for step in range(steps):
         for group in optimizer.param_groups:
             group["lr"] = lr * (1 - step / steps)
-        batch = collate(draw(64))
-        loss = nn.functional.cross_entropy(task.head(task.backbone(batch)), batch.labels)
+        batch = task.collator(draw(64))
+        ((named, _),) = task.losses(batch, task.counts(batch, MAIN), MAIN, None, None)
+        (loss,) = named.values()
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(task.parameters(), 1.0)
         optimizer.step()
-    return task.eval(), draw, collate, words
+    return task.eval(), draw
 
 
 def test_copying_is_learned_in_seconds():
     torch.manual_seed(0)
     built = Seq2Seq(Seq2SeqConfig(tokenizer().vocab_size, 32, hidden=64, dropout=0.0))
-    task, draw, collate, words = copying(built, 300)
+    task, draw = copying(built, 200)
     texts = [pair.target for pair in draw(100)]
-    prompts = bare_rows([[]] * len(texts))
+    prompts, collate = bare_rows([[]] * len(texts)), task.collator
     source = collate.sources(texts)
-    limits, maximums = Limits(stop=(words.sep_id,)), [20] * len(texts)
+    limits, maximums = Limits(stop=(collate.end,)), [20] * len(texts)
     steps = sample(task, prompts, GREEDY, limits, maximums=maximums, seeds=[0] * len(texts), source=source)
     assert collect(steps, len(texts)) == [text.tolist() for text in texts]
     # The probabilities of beams are those of their texts.
