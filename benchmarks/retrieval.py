@@ -191,8 +191,8 @@ def main() -> None:
 
 
 def _command() -> str:
-    """The command line without `--rows FILE MACHINE`."""
-    words = sys.argv[1:]
+    """The command line without `--rows FILE MACHINE`, and with the names alone of folders of this machine."""
+    words = [f"data/{Path(word).name}" if Path(word).is_absolute() else word for word in sys.argv[1:]]
     if "--rows" in words:
         del words[words.index("--rows") : words.index("--rows") + 3]
     return " ".join(["python", "benchmarks/retrieval.py", *words])

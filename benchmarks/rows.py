@@ -62,6 +62,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
             raise ValueError(
                 "commit and source are both empty. Set commit, or set source if the figure was published elsewhere."
             )
+        if folder := re.search(r"(?:^|[\s=])(/\w\S*)", self.command):
+            raise ValueError(f"command names {folder[1]}, which lies on one machine. Write DATA or OUT for its folder.")
 
 
 _encoder = msgspec.json.Encoder(decimal_format="number")

@@ -84,6 +84,7 @@ def test_commits_of_rows_are_in_the_history(known):
     ("changes", "message"),
     [
         ({"command": ""}, "command"),
+        ({"command": "python speed.py --data /home/ann/data"}, "command names /home/ann/data"),
         ({"commit": ""}, "commit and source are both empty"),
         ({"commit": "main"}, "commit"),
         ({"date": "24.11.2026"}, "date"),

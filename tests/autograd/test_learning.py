@@ -15,12 +15,15 @@ from ramify.autograd.optimizers import SGD, Adam
 
 @pytest.fixture(scope="module")
 def benchmark():
-    file = Path(__file__).parents[2] / "benchmarks" / "backprop.py"
-    spec = importlib.util.spec_from_file_location("backprop_benchmark", file)
+    folder = Path(__file__).parents[2] / "benchmarks"
+    spec = importlib.util.spec_from_file_location("backprop_benchmark", folder / "backprop.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    # The benchmark imports its neighbours.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        spec.loader.exec_module(module)
     return module
 
 

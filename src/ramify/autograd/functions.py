@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -52,6 +53,11 @@ class Function:
     def write(self, *parents: str) -> str:
         """The formula in terms of the parents."""
         return f" {self.sign} ".join(parents) if self.sign else f"{self.name}({', '.join(parents)})"
+
+
+def _elementwise(of_decimal: Callable[[Decimal], Decimal], of_floats: Callable[[Array], Array], a: Array) -> Array:
+    """A function of each number of an array."""
+    return np.vectorize(of_decimal, otypes=[object])(a) if is_decimal(a) else of_floats(a)
 
 
 # --- arithmetic ----------------------------------------------------------------------------------------------------------
@@ -187,7 +193,7 @@ class Log(Function):
     name, exact = "log", True
 
     def forward(self, a: Array) -> Array:
-        return np.vectorize(Decimal.ln, otypes=[object])(a) if is_decimal(a) else np.log(a)
+        return _elementwise(Decimal.ln, np.log, a)
 
     def backward(self, z: Array, x: Array, a: Array) -> tuple[Array, ...]:
         return (z / a,)
@@ -247,7 +253,7 @@ class Sin(Function):
     name, exact = "sin", True
 
     def forward(self, a: Array) -> Array:
-        return np.vectorize(_decimal_sin, otypes=[object])(a) if is_decimal(a) else np.sin(a)
+        return _elementwise(_decimal_sin, np.sin, a)
 
     def backward(self, z: Array, x: Array, a: Array) -> tuple[Array, ...]:
         return (z * Cos().forward(a),)
@@ -257,7 +263,7 @@ class Cos(Function):
     name, exact = "cos", True
 
     def forward(self, a: Array) -> Array:
-        return np.vectorize(_decimal_sin, otypes=[object])(a, 1) if is_decimal(a) else np.cos(a)
+        return _elementwise(partial(_decimal_sin, quarters=1), np.cos, a)
 
     def backward(self, z: Array, x: Array, a: Array) -> tuple[Array, ...]:
         return (-z * Sin().forward(a),)
@@ -309,7 +315,7 @@ class Tanh(Function):
     name, exact = "tanh", True
 
     def forward(self, a: Array) -> Array:
-        return np.vectorize(_decimal_tanh, otypes=[object])(a) if is_decimal(a) else np.tanh(a)
+        return _elementwise(_decimal_tanh, np.tanh, a)
 
     def backward(self, z: Array, x: Array, a: Array) -> tuple[Array, ...]:
         return (z * (1 - x * x),)
