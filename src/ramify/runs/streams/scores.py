@@ -51,7 +51,7 @@ def evaluate(
             "--memory, or take more text."
         )
     # Marks at the ends of paragraphs would be part of the windows, which all models must share.
-    window = min(WINDOW, task.input.row_tokens)
+    window = min(WINDOW, task.input.longest)
     footing = CommonFooting.of(RunningText.open(store, task.tokenizer, split), task.tokenizer, window=window)
     bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
     total = num_places(view, rows) * view.config.num_rows
