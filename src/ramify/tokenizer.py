@@ -269,8 +269,8 @@ class Tokenizer:
         lowercase: bool = True,
         marks: bool = False,
     ) -> "Tokenizer":
-        """Train on texts: WordPiece as in BERT, byte-level BPE as in RoBERTa, Unigram as in XLNet, or the most frequent words, in
-        their order (`word`); all others are unknown.
+        """Train on texts: WordPiece as in BERT, byte-level BPE as in RoBERTa, or Unigram as in XLNet. The kind `word` has the
+        most frequent words, most frequent first; all others are unknown.
 
         `marks` adds tokens for the ends of paragraphs and documents. Equal texts give equal tokenizers, except for Unigram,
         whose trainer adds up scores in the order of its threads.

@@ -65,7 +65,7 @@ class ElmoConfig(StreamModelConfig):
     dim: int = 128
     """Size of the token vectors, and of each direction's states."""
     hidden: int = 512
-    """Number of memory cells of a layer in one direction."""
+    """Number of memory cells of a layer in one direction. Their outputs are projected to `dim`, unless both are equal."""
     num_layers: int = 2
     char_dim: int = 16
     filters: tuple[tuple[int, int], ...] = ((1, 32), (2, 32), (3, 64), (4, 128))
@@ -81,6 +81,11 @@ class ElmoConfig(StreamModelConfig):
 
     def __post_init__(self) -> None:
         check_config(self)
+        if self.hidden < self.dim:
+            raise RamifyError(
+                f"model.hidden={self.hidden} is below model.dim={self.dim}, to which the cells' outputs are projected. Raise "
+                "model.hidden, or lower model.dim."
+            )
         if self.clip is not None and self.clip <= 0:
             raise RamifyError(f"model.clip must be above 0, but is {self.clip}. Set it to null for no bound.")
         if not self.filters or any(not 1 <= width <= LENGTH or number < 1 for width, number in self.filters):
@@ -207,6 +212,7 @@ class Elmo(StreamBackbone, ReadsCharacters):
             self.characters = CharacterEncoder(config.char_dim, config.filters, config.num_highways, config.dim)
             # A buffer that is saved, so that no body is without the characters of its tokens.
             self.register_buffer("spellings", torch.full((config.vocab_size, LENGTH), PAD, dtype=torch.uint8))
+            self._is_spelled = False
         else:
             self.embedding = nn.Embedding(config.vocab_size, config.dim)
             nn.init.normal_(self.embedding.weight, std=config.dim**-0.5)
@@ -296,6 +302,13 @@ class Elmo(StreamBackbone, ReadsCharacters):
             return self.embedding(ids)
         assert self.characters is not None
         assert self.spellings is not None
+        # Asked once, because the answer waits for the device.
+        self._is_spelled = self._is_spelled or bool(self.spellings[:, 0].any())
+        if not self._is_spelled:
+            raise RamifyError(
+                "model.input=characters reads the spellings of a vocabulary, but this Elmo knows none. Call its method spell, "
+                "or load a saved model."
+            )
         if not self.training:
             return self.characters(self.spellings.index_select(0, ids))
         # A batch repeats its frequent words.
@@ -309,7 +322,7 @@ class Elmo(StreamBackbone, ReadsCharacters):
         tokens."""
         if batch.remembered:
             raise RamifyError(
-                f"memory={batch.remembered} counts states of earlier tokens, but an Elmo carries those of the last token alone. "
+                f"memory={batch.remembered} counts states of earlier tokens, but an Elmo carries those of the last one alone. "
                 "Set memory=0 for none (--memory 0), or leave it out."
             )
         num_rows, num_tokens = batch.input_ids.shape
@@ -388,17 +401,18 @@ class _Carried:
 
 
 def _layers(config: ElmoConfig, *, backward: bool) -> Recurrent:
+    projected = config.dim < config.hidden
     recurrent = Recurrent(
         "lstm",
         config.dim,
         config.hidden,
         num_layers=config.num_layers,
         direction="backward" if backward else "forward",
-        projection=config.dim,
+        projection=config.dim if projected else None,
         residual=True,
         dropout=config.dropout,
         cell_clip=config.clip,
-        projection_clip=config.clip,
+        projection_clip=config.clip if projected else None,
         single_bias=True,
     )
     for name, parameter in recurrent.named_parameters():

@@ -58,6 +58,9 @@ class StreamTask(Task[StreamBatch], ABC):
 
     name: ClassVar[str]
     """The name of the loss of the tokens that are predicted."""
+    perplexity: ClassVar[bool] = False
+    """Whether every token is predicted from those before it, so that the exponential of the loss is the perplexity of the
+    text."""
     optional = ("next_segment",)
     """Objectives of running text start from each other, but only permutation language modelling may predict segments."""
     matching = ("tie_weights",)

@@ -83,8 +83,8 @@ class TrainConfig(OptimizerSettings, ScheduleSettings):
     """Start of the sum of squared gradients of adagrad."""
     eps: float = 1e-6
     loss_scale: float = 1.0
-    """Factor of the loss before its gradient is clipped. An optimizer whose steps depend on the size of the gradient, or a clip,
-    may need that of the published run. Logged losses are those without it."""
+    """Factor of the loss before its gradient is clipped. It matters to the clip, and to optimizers such as adagrad, whose steps
+    depend on the size of the gradient. Logged losses are those without it."""
     clip: float = 1.0
     """Maximum norm of the whole gradient (0: no clipping)."""
     lr_scale: tuple[tuple[str, float], ...] = ()

@@ -43,8 +43,8 @@ class StreamInput:
     """The special tokens around a text whose vector or attention is asked for. Rows of training have those of `segments`, and
     scores and generation read texts without any."""
     max_tokens: int | None = None
-    """Maximum length of a text that is read alone, with its special tokens, for a model whose rows in training say nothing about
-    it; null: that of a row, less the SEP and the CLS that stand behind a text in training."""
+    """Maximum length of a text that is read alone, with its special tokens, for a model that also reads texts longer than its
+    rows; null: that of a row, less the SEP and the CLS that stand behind a text in training."""
 
     def room(self, tokenizer: Tokenizer) -> int:
         """Maximum length of a text that is read alone, without special tokens."""
