@@ -120,7 +120,7 @@ def test_a_task_step_changes_the_mix_and_not_the_body(name, tmp_path):
         else:
             assert not torch.equal(tensor, before[key]), key
     trainer.run()
-    assert np.mean(losses[-5:]) < 0.6 * losses[0]
+    assert np.mean(losses[-5:]) < 0.8 * losses[0]
     assert all(torch.equal(tensor, before[key]) for key, tensor in task.state_dict().items() if "backbone" in key)
 
 

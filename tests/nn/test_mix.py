@@ -37,9 +37,10 @@ def test_gamma_scales():
 
 def test_the_shares_are_a_softmax():
     made = mix()
+    logits = torch.tensor([0.3, -1.0, 2.0], dtype=torch.float64)
     with torch.no_grad():
-        made.logits.copy_(torch.tensor([0.3, -1.0, 2.0]))
-    shares = torch.tensor([0.3, -1.0, 2.0], dtype=torch.float64).softmax(0)
+        made.logits.copy_(logits)
+    shares = logits.softmax(0)
     torch.testing.assert_close(made.weights, shares, rtol=0, atol=1e-12)
     expected = sum(share * layer for share, layer in zip(shares, layers(), strict=True))
     torch.testing.assert_close(made(layers()), expected, rtol=0, atol=1e-12)
