@@ -206,9 +206,9 @@ class Chain(nn.Module):
         super().__init__()
         self.cells = CELLS[cell](dim, hidden, **({} if projection is None else {"proj_size": projection}))
         if single_bias:
-            zeros = torch.zeros_like(self.cells.bias_hh_l0)
+            second: Any = self.cells.bias_hh_l0
             del self.cells.bias_hh_l0
-            self.cells.register_buffer("bias_hh_l0", zeros, persistent=False)
+            self.cells.register_buffer("bias_hh_l0", torch.zeros_like(second.data), persistent=False)
         self.cell_clip = cell_clip
         self.projection_clip = projection_clip
 
