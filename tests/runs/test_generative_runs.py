@@ -185,7 +185,8 @@ def test_gpt_learns_from_texts_and_generates(tmp_path, store):
     with pytest.raises(CannotError, match="has no fill_mask; it can"):
         model.fill_mask("ba [MASK]")
     scores = kind_for(model, "run").evaluate(model, "run", store, "test", {}).to_json()
-    assert scores.keys() == {"loss", "perplexity", "count", "tokens", "accuracy", "unknown_tokens"}
+    footing = {"per_byte", "per_token", "positions", "window", "windows_with_unknown_tokens", "given"}
+    assert scores.keys() == {"loss", "perplexity", "count", "tokens", "accuracy", "unknown_tokens"} | footing
     with pytest.raises(RamifyError, match="--beam does not apply"):
         kind_for(model, "run").evaluate(model, "run", store, "test", {"beam": 2})
     assert json.loads((tmp_path / "run" / "config.json").read_text())["kind"] == "generative"

@@ -24,7 +24,7 @@ class Sizes(NamedTuple):
 
 
 SIZES: dict[Size, Sizes] = {
-    "small": Sizes(128, 512, ((1, 32), (2, 32), (3, 64), (4, 128)), 8192, None, streams=16, steps=2000, lr=2e-3),
+    "small": Sizes(128, 512, ((1, 32), (2, 32), (3, 64), (4, 128)), 8192, None, streams=32, steps=1500, lr=2e-3),
     "base": Sizes(256, 1024, ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256)), 16_384, None, streams=32, steps=5000, lr=1e-3),
     # 128 streams on each of three GPUs.
     "paper": Sizes(
@@ -74,7 +74,7 @@ def elmo(
     """ELMo (Peters et al. 2018): recurrent language models of both directions, whose layers are features of other models.
 
     Any data set with texts will do: its sentences are read in stored order, and the states are carried from row to row. The
-    trained tokenizer is a vocabulary of words. --size small trains in about ten minutes on one CPU core.
+    trained tokenizer is a vocabulary of words. --size small trains in less than half an hour on one CPU core.
 
     Example: ramify train elmo --data data/books --out runs/elmo
     """
