@@ -1,4 +1,4 @@
-"""Compare translation by the Transformer with `MarianMTModel` of transformers, and its training step with `torch.nn.Transformer`.
+"""Compare the Transformer with other libraries: translation with `MarianMTModel`, a training step with `torch.nn.Transformer`.
 
     python benchmarks/translation_speed.py decode
     python benchmarks/translation_speed.py decode --beam 1

@@ -17,6 +17,9 @@ from ramify.inference.row_evaluation import Tallied
 from ramify.tasks.base import Readings
 from ramify.tasks.next_token import NextTokenLM
 
+RESAMPLED = 1000
+"""Number of resampled corpora from which the interval of BLEU is estimated."""
+
 
 @torch.no_grad()
 def evaluate_next_tokens(
@@ -52,6 +55,8 @@ class BleuScores:
     """BLEU of translations, and of the sources themselves, by sacrebleu."""
 
     bleu: float
+    interval: tuple[float, float]
+    """95 % of the resampled corpora (Koehn 2004) lie in it."""
     floor_copy: float
     signature: str
     """The settings and the version of sacrebleu, by which scores compare (Post 2018)."""
@@ -69,6 +74,9 @@ def sacrebleu() -> Any:
 def bleu_scores(translations: Sequence[str], sources: Sequence[str], references: Sequence[str]) -> BleuScores:
     """Score a corpus. Raises `RamifyError` without sacrebleu."""
     metric = sacrebleu().metrics.BLEU()
-    bleu = metric.corpus_score(list(translations), [list(references)]).score
+    bleu = metric.corpus_score(list(translations), [list(references)], n_bootstrap=RESAMPLED)
+    signature = str(metric.get_signature())
     floor = metric.corpus_score(list(sources), [list(references)]).score
-    return BleuScores(bleu, floor, str(metric.get_signature()))
+    # The library prints its interval, and has no public name for it.
+    interval = (bleu._mean - bleu._ci, bleu._mean + bleu._ci)
+    return BleuScores(bleu.score, interval, floor, signature)

@@ -42,7 +42,12 @@ class GenerativeEvaluation(Evaluation):
         summary = {"loss": self.loss, "perplexity": float(np.exp(self.loss))}
         if self.bleu is not None:
             bleu = self.bleu
-            summary |= {"bleu": bleu.bleu, "signature": bleu.signature, "floor_copy": bleu.floor_copy}
+            summary |= {
+                "bleu": bleu.bleu,
+                "bleu_interval": bleu.interval,
+                "signature": bleu.signature,
+                "floor_copy": bleu.floor_copy,
+            }
         summary |= {"count": self.examples, "tokens": self.scores.count, "accuracy": self.scores.summary()["accuracy"]}
         return summary | ({"truncated": self.truncated} if self.truncated else {}) | self.unknown_tokens()
 
@@ -55,7 +60,11 @@ class GenerativeEvaluation(Evaluation):
         if self.truncated:
             lines.append(f"{counted(self.truncated, 'pair')} longer than the model reads, and truncated")
         if self.bleu is not None:
-            lines.append(f"BLEU {self.bleu.bleu:.2f}; of the copied sources {self.bleu.floor_copy:.2f} ({self.bleu.signature})")
+            low, high = self.bleu.interval
+            lines.append(
+                f"BLEU {self.bleu.bleu:.2f} (95 % interval {low:.2f} to {high:.2f}); of the copied sources "
+                f"{self.bleu.floor_copy:.2f} ({self.bleu.signature})"
+            )
         return lines
 
 
