@@ -21,7 +21,7 @@ from ramify.errors import RamifyError, counted, percent
 from ramify.files import STANDARD, StandardInput, read_json, write_text
 from ramify.progress import Advance, activity, counted_by
 
-Kind = Literal["wordpiece", "bpe", "unigram"]
+Kind = Literal["wordpiece", "bpe", "unigram", "word"]
 Role = Literal["pad", "unk", "bos", "eos", "cls", "sep", "mask", "eop", "eod", "end", "begin", "stop"]
 TextLayout = Literal["bert", "roberta", "xlnet", "t5", "plain"]
 Layout = TextLayout | Literal["agent"]
@@ -269,15 +269,16 @@ class Tokenizer:
         lowercase: bool = True,
         marks: bool = False,
     ) -> "Tokenizer":
-        """Train on texts: WordPiece as in BERT, byte-level BPE as in RoBERTa, or Unigram as in XLNet.
+        """Train on texts: WordPiece as in BERT, byte-level BPE as in RoBERTa, or Unigram as in XLNet. The kind `word` has the
+        most frequent words, most frequent first; all others are unknown.
 
         `marks` adds tokens for the ends of paragraphs and documents. Equal texts give equal tokenizers, except for Unigram,
         whose trainer adds up scores in the order of its threads.
         """
         special = (*SPECIAL, *MARKS) if marks else SPECIAL
         read = list(texts)
-        # BPE reads the texts once. The others count letters first.
-        with activity("training the tokenizer", len(read) * (1 if kind == "bpe" else 2)) as advance:
+        # BPE and words need the texts once. The others count letters first.
+        with activity("training the tokenizer", len(read) * (1 if kind in ("bpe", "word") else 2)) as advance:
             trained = cls._train(read, kind, vocab_size, lowercase, special, advance)
         if trained.vocab_size > vocab_size:
             raise _too_few(kind, vocab_size, trained.vocab_size)
@@ -320,8 +321,13 @@ class Tokenizer:
             trainer = trainers.UnigramTrainer(
                 vocab_size=vocab_size, special_tokens=list(special), unk_token="[UNK]", show_progress=False
             )
+        elif kind == "word":
+            engine = _bert_pipeline(
+                Engine(models.WordLevel(unk_token="[UNK]")), normalizers.BertNormalizer(lowercase=lowercase)
+            )
+            trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=list(special), show_progress=False)
         else:
-            raise RamifyError(f"kind must be 'wordpiece', 'bpe' or 'unigram', but is {kind!r}.")
+            raise RamifyError(f"kind must be 'wordpiece', 'bpe', 'unigram' or 'word', but is {kind!r}.")
         engine.train_from_iterator(counted_by(advance, texts), trainer)
         return cls(_as_saved(_framed(engine)))
 

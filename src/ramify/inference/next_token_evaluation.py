@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ramify.batching.forest import Ints
 from ramify.batching.pair_batch import PairBatch
 from ramify.batching.samplers import TokenBudget
-from ramify.batching.views.pairs import GenerativeView
+from ramify.batching.views.pairs import GenerativeView, Pair
 from ramify.errors import RamifyError
 from ramify.inference.base import TOKENS
 from ramify.inference.row_evaluation import Tallied
@@ -43,6 +44,22 @@ def evaluate_next_tokens(
             if progress is not None:
                 progress(len(step))
     return total
+
+
+@dataclass(frozen=True)
+class TokensBefore:
+    """log p of one token of a text given those before it, for `CommonFooting.measure`."""
+
+    task: NextTokenLM
+
+    @torch.no_grad()
+    def __call__(self, rows: Ints, positions: Ints) -> NDArray[np.float64]:
+        with self.task.evaluating():
+            # Rows of equal length keep their order.
+            batch = self.task.collator([Pair(row, ends=False) for row in rows]).to(self.task.device)
+            places = torch.from_numpy(np.arange(len(rows)) * rows.shape[1] + positions).to(self.task.device)
+            states, labels = (tokens.index_select(0, places) for tokens in (self.task.backbone(batch), batch.labels))
+            return -self.task.head.measure(states, labels)[0].double().cpu().numpy()
 
 
 def spread_examples(view: GenerativeView, count: int) -> Ints:

@@ -6,10 +6,19 @@ from typing import Any
 
 import numpy as np
 
+from ramify.batching.running_text import RunningText
 from ramify.batching.views.pairs import GenerativeView, Pairs, generative_view
 from ramify.dataset.store import Split, Store
 from ramify.errors import counted
-from ramify.inference.next_token_evaluation import BleuScores, bleu_scores, evaluate_next_tokens, sacrebleu, spread_examples
+from ramify.inference.common_footing import WINDOW, CommonFooting, FootingScores
+from ramify.inference.next_token_evaluation import (
+    BleuScores,
+    TokensBefore,
+    bleu_scores,
+    evaluate_next_tokens,
+    sacrebleu,
+    spread_examples,
+)
 from ramify.inference.row_evaluation import Tallied
 from ramify.inference.search import Beam
 from ramify.inference.translate import NextTokenPipeline, Translator
@@ -33,6 +42,8 @@ class GenerativeEvaluation(Evaluation):
     """Pairs, or rows of running text."""
     truncated: int
     """Pairs of the split with a text that is read only in part."""
+    footing: FootingScores | None = None
+    """None: the model reads sources."""
 
     @property
     def loss(self) -> float:
@@ -49,7 +60,8 @@ class GenerativeEvaluation(Evaluation):
                 "floor_copy": bleu.floor_copy,
             }
         summary |= {"count": self.examples, "tokens": self.scores.count, "accuracy": self.scores.summary()["accuracy"]}
-        return summary | ({"truncated": self.truncated} if self.truncated else {}) | self.unknown_tokens()
+        footing = {} if self.footing is None else self.footing.to_json()
+        return summary | ({"truncated": self.truncated} if self.truncated else {}) | footing | self.unknown_tokens()
 
     def lines(self) -> list[str]:
         summary, of = self.scores.summary(), "row" if self.bleu is None else "pair"
@@ -57,6 +69,8 @@ class GenerativeEvaluation(Evaluation):
             f"loss {summary['loss']:.4f} nats per token, perplexity {np.exp(summary['loss']):.2f}, accuracy "
             f"{summary['accuracy']:.2%}; {counted(summary['count'], 'token')} in {counted(self.examples, of)}"
         ]
+        if self.footing is not None:
+            lines.append(self.footing.line())
         if self.truncated:
             lines.append(f"{counted(self.truncated, 'pair')} longer than the model reads, and truncated")
         if self.bleu is not None:
@@ -91,10 +105,15 @@ def evaluate(
     numbers = spread_examples(view, options.get("comments" if translates else "rows", len(view)))
     with bar(len(numbers) * (2 if translates else 1)) as advance, autocast(model.device, precision):
         scores = evaluate_next_tokens(model.task, view, numbers, progress=advance)
-        bleu = None
+        bleu = footing = None
+        if not translates:
+            window = min(WINDOW, model.input.max_tokens - 1)
+            text = RunningText.open(store, model.tokenizer, split)
+            footing = CommonFooting.of(text, model.tokenizer, window=window).measure(TokensBefore(model.task), given="before")
         if isinstance(model, Translator) and isinstance(view, Pairs):
             sources, references = store.texts(view.parent[numbers]), store.texts(view.child[numbers])
             translations = model.translations(view.sources(numbers), Beam(options.get("beam", Beam.width)), progress=advance)
             best = [hypotheses[0].text for hypotheses in translations]
             bleu = bleu_scores(best, sources, references)
-    return GenerativeEvaluation(scores, bleu, len(numbers), view.counts.long, unknown_pieces=view.unknown(model.tokenizer))
+    unknown = view.unknown(model.tokenizer)
+    return GenerativeEvaluation(scores, bleu, len(numbers), view.counts.long, footing, unknown_pieces=unknown)
