@@ -191,12 +191,12 @@ def change(folder, part, **values):
         (
             "model",
             {"name": "gpt"},
-            "name='gpt' is not one of agent, bert, bert-pair, decatt, esim, feature-model, mht, tree-mlm",
+            "name='gpt' is not one of agent, bert, bert-pair, decatt, esim, feature-model, mht, recurrent, ",
         ),
         (
             "task",
             {"name": "tell-fortunes"},
-            "name='tell-fortunes' is not one of denoising-lm, masked-lm, nested-autoencoder, permutation-lm, reply-to",
+            "name='tell-fortunes' is not one of denoising-lm, masked-lm, nested-autoencoder, next-token, permutation-lm, ",
         ),
         ("model", {"wings": 2}, "wings"),
         ("input", {"wings": 2}, "wings"),
