@@ -108,7 +108,7 @@ def exact_norms(monkeypatch):
 def test_scores_are_those_of_transformers(tmp_path, monkeypatch, scaled):
     exact_norms(monkeypatch)
     theirs, (model, portable) = saved(tmp_path, tie_word_embeddings=scaled), loaded(tmp_path)
-    assert portable.task == {"tie_weights": True}
+    assert portable.task == {"tie_weights": True, "output_bias": False}
     assert portable.config.scale_states == scaled
     pairs = [Pair(np.array(target), np.array(source)) for source, target in zip(SOURCES, TARGETS, strict=True)]
     batch = PairCollator(BEGIN, END)(pairs)
@@ -130,7 +130,7 @@ def test_version_1_1_has_the_scores_of_transformers_and_is_exported_as_such(tmp_
     theirs, (model, portable) = saved_v11(tmp_path / "theirs"), loaded(tmp_path / "theirs")
     config = portable.config
     assert (config.gated, config.activation, config.scale_states) == (True, "gelu_tanh", False)
-    assert portable.task == {"tie_weights": False}
+    assert portable.task == {"tie_weights": False, "output_bias": False}
     files = ADAPTER.write(portable)
     write(tmp_path / "ours", files.config, files.tensors)
     again = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "ours").double().eval()

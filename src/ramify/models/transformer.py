@@ -387,7 +387,7 @@ class Form(ABC):
         tied = torch.equal(output, backbone["embedding.weight"])
         # The output maps of these forms have no bias.
         heads = {"head.bias": output.new_zeros(len(output))} | ({} if tied else {"head.weight": output})
-        return PortableModel(config, backbone, heads, {"tie_weights": tied}, self.input_from(config))
+        return PortableModel(config, backbone, heads, {"tie_weights": tied, "output_bias": False}, self.input_from(config))
 
     def write(self, model: PortableModel[TransformerConfig]) -> ForeignFiles:
         config = model.config
@@ -402,7 +402,7 @@ class Form(ABC):
         if model.heads["head.bias"].any():
             raise RamifyError(
                 f"the output map has a bias, but that of {self.model_type} has none, so this model has no Hugging Face form. "
-                "Save it in Ramify's form."
+                "Save it in Ramify's form, or train a model with task.output_bias=false."
             )
         settings = {
             "architectures": [self.architecture],
