@@ -7,10 +7,10 @@
     python benchmarks/foundations.py table --out SCORES --rows benchmarks/results/foundations.jsonl
     python benchmarks/foundations.py picture --out SCORES --svg benchmarks/pictures/foundations.svg
 
-SCORES is benchmarks/scores/foundations.parquet. MULTI30K holds {train,val}.{en,de}.gz. `prepare` makes DATA/captions, whose dev split is the 1,000 training pairs with the least
-hash, and whose test split is the val files, which are scored once; and DATA/answers of the sites. Language models read DATA/text,
-which `running_text.py prepare` makes. `run` carries out the commands of the plan and skips those whose results are already
-there; the same command continues an interrupted run.
+SCORES is benchmarks/scores/foundations.parquet, and MULTI30K holds {train,val}.{en,de}.gz. `prepare` makes DATA/captions, whose
+dev split is the 1,000 training pairs with the least hash, and whose test split is the val files, which are scored once; and
+DATA/answers of the sites. Language models read DATA/text, which `running_text.py prepare` makes. `run` carries out the commands
+of the plan and skips those whose results are already there; the same command continues an interrupted run.
 """
 
 import argparse
