@@ -632,6 +632,22 @@ class Tokenizer:
         flat = np.fromiter((token for ids in lists for token in ids), dtype=np.int64, count=int(lengths.sum()))
         return flat, lengths
 
+    def encode_open(self, texts: Sequence[str], words: dict[str, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """As `encode_batch`, but a word that the vocabulary lacks has its number in `words`, behind the vocabulary. Words are
+        added as they come."""
+        encodings = self.engine.encode_batch(list(texts), add_special_tokens=False)
+        lengths = np.array([len(encoding.ids) for encoding in encodings], dtype=np.int64)
+        flat: list[int] = []
+        for text, encoding in zip(texts, encodings, strict=True):
+            for token_id, (start, stop) in zip(encoding.ids, encoding.offsets, strict=True):
+                if token_id == self.unk_id:
+                    word = text[start:stop]
+                    if self.engine.normalizer is not None:
+                        word = self.engine.normalizer.normalize_str(word)
+                    token_id = words.setdefault(word, self.vocab_size + len(words))
+                flat.append(token_id)
+        return np.array(flat, dtype=np.int64), lengths
+
     def decode(self, ids: Sequence[int]) -> str:
         return self.engine.decode(list(ids), skip_special_tokens=False)
 

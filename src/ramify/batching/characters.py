@@ -1,6 +1,7 @@
 """Tokens as characters: the bytes of UTF-8 between marks, as in the published ELMo (Peters et al. 2018)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import UInt8
@@ -31,9 +32,27 @@ def vocabulary_spellings(tokenizer: Tokenizer) -> Spellings:
     return _table(spelled)
 
 
-def is_cut(word: str) -> bool:
-    """Whether a word has more characters than are read."""
-    return len(word.encode("utf-8", "replace")) > LENGTH - 2
+@dataclass(frozen=True)
+class Lexicon:
+    """The characters of the tokens of a text: those of the vocabulary, and behind them the words that it lacks."""
+
+    spellings: Spellings
+    vocab_size: int
+    unk_id: int | None
+    """The token that stands for a word that the vocabulary lacks; None: it lacks none."""
+    num_cut: int
+    """Number of lacking words that are longer than the characters that are read."""
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, words: Sequence[str]) -> "Lexicon":
+        """`words` are those that the vocabulary lacks, in the order of their numbers."""
+        spellings = np.concatenate([vocabulary_spellings(tokenizer), spell(words)])
+        num_cut = sum(len(word.encode("utf-8", "replace")) > LENGTH - 2 for word in words)
+        return cls(spellings, tokenizer.vocab_size, tokenizer.unk_id, num_cut)
+
+    def in_vocabulary(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The ids with the unknown token for each lacking word."""
+        return ids if self.unk_id is None else np.where(ids < self.vocab_size, ids, self.unk_id)
 
 
 def _table(words: Iterable[bytes]) -> Spellings:

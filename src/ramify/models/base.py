@@ -295,6 +295,11 @@ class ReadsCharacters(ABC):
         """Tell the body the characters of all tokens of the vocabulary. They are saved with its weights."""
 
 
+def reads_characters(backbone: AnyBackbone) -> bool:
+    """Whether a body tells words apart that the vocabulary lacks."""
+    return isinstance(backbone, ReadsCharacters) and backbone.reads_characters
+
+
 class StreamBackbone(AnyBackbone, Encodes, Continues):
     """A body that reads rows of running text, each of which may continue the same row of the batch before."""
 

@@ -284,7 +284,7 @@ class Elmo(StreamBackbone, ReadsCharacters):
     ) -> Encoded:
         """The layers of texts, each of which starts without a state."""
         kept = kept_positions(rows.rows, rows.rows, layers=layers, read=read)
-        words = self._words(rows.ids)
+        words = self._words(rows.ids, rows.characters)
         written = [stack(words, rows.rows).layers for stack in self.stacks]
         if layers:
             lowest = torch.cat([words] * len(written), 1)
@@ -296,8 +296,11 @@ class Elmo(StreamBackbone, ReadsCharacters):
         """The mean state of the tokens."""
         return self.pool(encoded.last.to(torch.promote_types(encoded.last.dtype, torch.float32)), encoded.rows)
 
-    def _words(self, ids: Int[Tensor, " total"]) -> Float[Tensor, "total dim"]:
-        """The vectors of tokens, which know nothing of each other."""
+    def _words(
+        self, ids: Int[Tensor, " total"], characters: UInt8[Tensor, "total character"] | None
+    ) -> Float[Tensor, "total dim"]:
+        """The vectors of tokens, which know nothing of each other. `characters`: those of each token; None: those of its
+        spelling in the vocabulary."""
         if self.embedding is not None:
             return self.embedding(ids)
         assert self.characters is not None
@@ -309,11 +312,13 @@ class Elmo(StreamBackbone, ReadsCharacters):
                 "model.input=characters reads the spellings of a vocabulary, but this Elmo knows none. Call its method spell, "
                 "or load a saved model."
             )
+        if characters is None:
+            characters = self.spellings.index_select(0, ids)
         if not self.training:
-            return self.characters(self.spellings.index_select(0, ids))
+            return self.characters(characters)
         # A batch repeats its frequent words.
-        ids, inverse = ids.unique(return_inverse=True)
-        return F.embedding(inverse, self.characters(self.spellings.index_select(0, ids)))
+        characters, inverse = characters.unique(dim=0, return_inverse=True)
+        return F.embedding(inverse, self.characters(characters))
 
     # Streams
 
@@ -326,7 +331,8 @@ class Elmo(StreamBackbone, ReadsCharacters):
                 "Set memory=0 for none (--memory 0), or leave it out."
             )
         num_rows, num_tokens = batch.input_ids.shape
-        words = self._words(batch.input_ids.flatten()).view(num_rows, num_tokens, -1)
+        characters = None if batch.characters is None else batch.characters.flatten(0, 1)
+        words = self._words(batch.input_ids.flatten(), characters).view(num_rows, num_tokens, -1)
         # Nobody is predicted from the last token.
         stop = num_tokens - 1 if targets_only else num_tokens
         before = None if state is None else _Carried(state["hidden"], state["cell"]).without(batch.begins)
@@ -371,14 +377,14 @@ class Elmo(StreamBackbone, ReadsCharacters):
     ) -> tuple[Float[Tensor, "sequence dim"], ElmoCache]:
         if source is not None:
             raise RamifyError("source needs an encoder-decoder; an Elmo reads prompts alone. Leave it out.")
-        recurrence = self.forward_layers(self._words(prompts.ids), prompts.rows)
+        recurrence = self.forward_layers(self._words(prompts.ids, prompts.characters), prompts.rows)
         states = final_states(recurrence.layers[-1], prompts.rows, "forward")
         return states, ElmoCache(recurrence.state, prompts.rows.lengths)
 
     def read_tokens(self, ids: Int[Tensor, " sequence"], cache: Cache) -> tuple[Float[Tensor, "sequence dim"], ElmoCache]:
         assert isinstance(cache, ElmoCache)
         rows = Rows.build([1] * len(ids)).to(ids.device)
-        recurrence = self.forward_layers(self._words(ids), rows, cache.state)
+        recurrence = self.forward_layers(self._words(ids, None), rows, cache.state)
         return recurrence.layers[-1], ElmoCache(recurrence.state, cache.read + 1)
 
 

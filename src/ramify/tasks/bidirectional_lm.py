@@ -65,7 +65,7 @@ class BidirectionalLM(StreamTask, Decodes):
                 "task.sampled=null for the whole vocabulary."
             )
         super().__init__(backbone, tokenizer, input, config, sampled=config.sampled)
-        if isinstance(backbone, ReadsCharacters) and backbone.reads_characters:
+        if isinstance(backbone, ReadsCharacters):
             backbone.spell(vocabulary_spellings(tokenizer))
         if not config.tie_weights:
             nn.init.normal_(self.head.weight, std=backbone.out_dim**-0.5)

@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ramify.batching.characters import Spellings
 from ramify.batching.forest import Ints
 from ramify.batching.running_text import RunningText
 from ramify.batching.views.base import View
@@ -119,6 +120,8 @@ class StreamRow:
     """Number of the reused tokens, counted from the last, that the next row may read in memory."""
     continues: bool
     """Whether the next row may also read what came before this row."""
+    characters: Spellings | None = None
+    """The characters of each token, if the text tells words apart that the vocabulary lacks."""
 
 
 class Streams(View[StreamRow]):
@@ -188,7 +191,10 @@ class Streams(View[StreamRow]):
         if input.memory_reset == "document" and (border := source.last_border(start, end)) is not None:
             kept, continues = end - border, False
         begins = place == 0 and input.memory_reset == "document"
-        return StreamRow(ids, segments, functional, is_next, direction, begins, kept, continues)
+        characters, lexicon = None, self.text.lexicon
+        if lexicon is not None:
+            characters, ids = lexicon.spellings[ids], lexicon.in_vocabulary(ids)
+        return StreamRow(ids, segments, functional, is_next, direction, begins, kept, continues, characters)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ramify.batching.running_text import RunningText
 from ramify.batching.views.streams import StreamConfig
 from ramify.dataset.store import Split, Store
@@ -18,6 +20,7 @@ from ramify.inference.stream_evaluation import (
     on_common_footing,
 )
 from ramify.inference.streams import StreamPipeline
+from ramify.models.base import reads_characters
 from ramify.nn.precision import autocast
 from ramify.runs.base import check_options, no_progress
 from ramify.runs.running_text import RunningTextEvaluation
@@ -67,7 +70,8 @@ def evaluate(
     """Score a model on the streams of a split, and on the common footing of its text. Options: `OPTIONS`."""
     check_options(options, OPTIONS, source, "a language model of running text")
     task, draws, rows = pipeline.task, options.get("draws", DRAWS), options.get("rows")
-    view = held_out_streams(task, RunningText.open(store, task.tokenizer, split, marks=True), config)
+    text = RunningText.open(store, task.tokenizer, split, marks=True, open_words=reads_characters(task.backbone))
+    view = held_out_streams(task, text, config)
     memory = options.get("memory")
     if memory is not None and memory > view.length:
         raise RamifyError(
@@ -82,5 +86,6 @@ def evaluate(
     with bar(total * draws) as advance, autocast(pipeline.device, precision):
         scores = evaluate_streams(task, view, rows=rows, draws=draws, memory=memory, progress=advance)
         on_footing = on_common_footing(pipeline, footing)
-    unknown = task.tokenizer.unknown(view.text.ids)
+    ids = text.ids if text.lexicon is None else text.lexicon.in_vocabulary(text.ids.astype(np.int64))
+    unknown = task.tokenizer.unknown(ids)
     return StreamEvaluation(scores, on_footing, total, draws, task.perplexity, unknown_pieces=unknown)
