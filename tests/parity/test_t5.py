@@ -55,6 +55,21 @@ def saved(folder, **changes):
     return model.double()
 
 
+V11 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+"""The settings of T5 1.1."""
+
+
+def saved_v11(folder):
+    """A random model of version 1.1, whose output map is not its token embedding, in a directory as it was published."""
+    saved(folder, **V11)
+    tensors, settings = load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text())
+    output = torch.randn(tensors["shared.weight"].shape, generator=torch.Generator().manual_seed(1))
+    save_file(tensors | {"lm_head.weight": output}, folder / "model.safetensors", {"format": "pt"})
+    del settings["scale_decoder_outputs"]
+    (folder / "config.json").write_text(json.dumps(settings | V11))
+    return transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).double().eval()
+
+
 def loaded(folder):
     checkpoint = Checkpoint(str(folder), folder, None)
     portable = ADAPTER.read(checkpoint, ADAPTER.read_config(folder))
@@ -93,7 +108,7 @@ def exact_norms(monkeypatch):
 def test_scores_are_those_of_transformers(tmp_path, monkeypatch, scaled):
     exact_norms(monkeypatch)
     theirs, (model, portable) = saved(tmp_path, tie_word_embeddings=scaled), loaded(tmp_path)
-    assert portable.task == {"tie_weights": True}
+    assert portable.task == {"tie_weights": True, "output_bias": False}
     assert portable.config.scale_states == scaled
     pairs = [Pair(np.array(target), np.array(source)) for source, target in zip(SOURCES, TARGETS, strict=True)]
     batch = PairCollator(BEGIN, END)(pairs)
@@ -107,6 +122,30 @@ def test_scores_are_those_of_transformers(tmp_path, monkeypatch, scaled):
         torch.testing.assert_close(row, expected.logits[0], rtol=0, atol=1e-10)
         encoded = model.encode_rows(bare_rows([source.tolist()]))
         torch.testing.assert_close(encoded.last, expected.encoder_last_hidden_state[0], rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
+def test_version_1_1_has_the_scores_of_transformers_and_is_exported_as_such(tmp_path, monkeypatch):
+    exact_norms(monkeypatch)
+    theirs, (model, portable) = saved_v11(tmp_path / "theirs"), loaded(tmp_path / "theirs")
+    config = portable.config
+    assert (config.gated, config.activation, config.scale_states) == (True, "gelu_tanh", False)
+    assert portable.task == {"tie_weights": False, "output_bias": False}
+    files = ADAPTER.write(portable)
+    write(tmp_path / "ours", files.config, files.tensors)
+    again = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "ours").double().eval()
+    for source, target in zip(SOURCES, TARGETS, strict=True):
+        batch = PairCollator(BEGIN, END)([Pair(np.array(target), np.array(source))])
+        scores = linear(model(batch), portable.heads["head.weight"].double())
+        for other in (theirs, again):
+            expected = other(input_ids=batch.source.ids[None], decoder_input_ids=batch.target.ids[None]).logits[0]
+            torch.testing.assert_close(scores, expected, rtol=0, atol=1e-10)
+    for changes, message in (
+        ({"scale_states": True}, r"task\.tie_weights=false with model\.scale_states=true has no Hugging Face form"),
+        ({"activation": "relu"}, r"model\.activation=relu with model\.gated=true has no Hugging Face form"),
+    ):
+        with pytest.raises(RamifyError, match=message):
+            ADAPTER.write(replace(portable, config=replace(config, **changes)))
 
 
 @torch.no_grad()
@@ -158,7 +197,7 @@ def test_refused_checkpoints(tmp_path):
     with pytest.raises(RamifyError, match=r"holds no tensor 'encoder\.block\.1\.layer\.0\.SelfAttention\.k\.weight', so it"):
         loaded(tmp_path)
     for changes, message in (
-        ({"feed_forward_proj": "gated-gelu"}, r"'gated-gelu' has another feed-forward layer \(as T5 1\.1 does\)"),
+        ({"feed_forward_proj": "gated-silu"}, r"feed_forward_proj='gated-silu' is not one of relu, gated-gelu"),
         ({"d_kv": 5}, "d_kv=5 is not supported for t5"),
         ({"num_layers": None}, "num_layers must be whole numbers"),
     ):

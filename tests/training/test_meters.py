@@ -34,6 +34,7 @@ from ramify.batching.document_batch import DocumentCollator, Role
 from ramify.batching.row_batch import RowCollator
 from ramify.batching.views.documents import Documents
 from ramify.batching.views.packed import TextRow
+from ramify.batching.views.pairs import Pair, PairInput
 from ramify.disentangle.batch import LinkCollator
 from ramify.disentangle.config import ChatInput
 from ramify.disentangle.data.blocks import Blocks
@@ -45,11 +46,13 @@ from ramify.inference import row_evaluation
 from ramify.inference.evaluation import masked_targets
 from ramify.inference.row_evaluation import evaluate_rows
 from ramify.inference.stream_evaluation import drawn_rows, evaluate_streams
+from ramify.models.recurrent import Seq2Seq, Seq2SeqConfig
 from ramify.nn.modes import generator_state
 from ramify.registry import TASKS
 from ramify.tasks.base import MAIN
 from ramify.tasks.constants import Bernoulli, Frequencies, NoConstant, Several, SquaredError
 from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
+from ramify.tasks.next_token import NextTokenConfig, NextTokenLM
 from ramify.training.config import TrainConfig
 from ramify.training.meters import (
     MeterSums,
@@ -200,6 +203,15 @@ def pairs():
     return task, [task.mask(batch, torch.arange(6))]
 
 
+def translations(attention):
+    """Pairs of texts of drawn tokens."""
+    words, random = tokenizer(), np.random.default_rng(0)
+    torch.manual_seed(0)
+    config = Seq2SeqConfig(words.vocab_size, 16, hidden=16, attention=attention, dropout=0.0)
+    task = NextTokenLM(Seq2Seq(config), words, PairInput(), NextTokenConfig())
+    return task, [task.collator([Pair(*random.integers(9, 20, (2, length))) for length in (3, 5, 4)])]
+
+
 def links(objective):
     """Messages with known links, and their candidates."""
     read = ChatInput(window=5, texts="pieces", max_tokens=12)
@@ -229,6 +241,8 @@ CASES = {
     "agent, lowest level": lambda: units(Role.LOWEST, queue=16),
     "agent, decoder": lambda: units(Role.DECODER, queue=0),
     "pairs": pairs,
+    "translations": lambda: translations("dot"),
+    "translations without attention": lambda: translations("none"),
     "links": lambda: links("listwise"),
     "links, binary": lambda: links("binary"),
     "links, ranking": lambda: links("ranking"),
@@ -282,6 +296,7 @@ def test_separability():
         "agent, given vectors",
         "agent, lowest level",
         "agent, decoder",
+        "translations",
         "xlnet",
     ],
 )

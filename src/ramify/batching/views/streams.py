@@ -13,6 +13,11 @@ from ramify.config import check_fields
 from ramify.errors import RamifyError, counted
 from ramify.tokenizer import TextLayout, Tokenizer
 
+Directions = Literal["both", "forward", "backward"]
+
+SIGNS: dict[Directions, tuple[int, ...]] = {"both": (1, -1), "forward": (1,), "backward": (-1,)}
+"""The directions of rows: 1 for forwards, −1 for backwards."""
+
 SEPARATORS = 3
 """Special tokens of a row with two segments: a SEP after each, and a CLS."""
 
@@ -37,13 +42,25 @@ class StreamInput:
     layout: TextLayout = "plain"
     """The special tokens around a text whose vector or attention is asked for. Rows of training have those of `segments`, and
     scores and generation read texts without any."""
+    max_tokens: int | None = None
+    """Maximum length of a text that is read alone, with its special tokens, for a model that also reads texts longer than its
+    rows; null: that of a row, less the SEP and the CLS that stand behind a text in training."""
 
     def room(self, tokenizer: Tokenizer) -> int:
-        """Maximum length of a text that is read alone. In training, a SEP and a CLS stand behind a text."""
+        """Maximum length of a text that is read alone, without special tokens."""
+        if self.max_tokens is not None:
+            return self.max_tokens - tokenizer.layout(self.layout).num_special
         return self.row_tokens - tokenizer.layout("xlnet").num_special
+
+    @property
+    def longest(self) -> int:
+        """Maximum length of a text that is read alone, with special tokens."""
+        return self.row_tokens if self.max_tokens is None else self.max_tokens
 
     def __post_init__(self) -> None:
         check_fields(self, "input.")
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise RamifyError(f"input.max_tokens must be at least 1, but is {self.max_tokens}. Raise it, or set it to null.")
         least = self.reused_tokens + (SEPARATORS + 2 if self.segments == "pair" else 0)
         if self.reused_tokens < 1 or self.row_tokens < least:
             raise RamifyError(
@@ -64,7 +81,7 @@ class StreamConfig:
 
     streams: int = 8
     """Number of streams that the text is cut into. Every batch holds one row of each, per direction."""
-    directions: Literal["both", "forward", "backward"] = "both"
+    directions: Directions = "both"
     """both: every stream is read forwards and backwards (`bi_data` in the published code)."""
 
     def __post_init__(self) -> None:
@@ -80,7 +97,7 @@ class StreamConfig:
     @property
     def signs(self) -> tuple[int, ...]:
         """The directions: 1 for forwards, −1 for backwards."""
-        return {"both": (1, -1), "forward": (1,), "backward": (-1,)}[self.directions]
+        return SIGNS[self.directions]
 
 
 @dataclass(frozen=True)

@@ -120,11 +120,7 @@ class StreamRun(RunningTextRun):
         model = with_vocabulary(self.model, tokenizer)
         text = RunningText.open(store, tokenizer, "train", marks=True)
         view = Streams(text, tokenizer, self.input, self.view, seed=self.seed)
-        if model.memory > view.length:
-            raise RamifyError(
-                f"model.memory={model.memory} is longer than a stream of the data, which has {counted(view.length, 'token')}. "
-                "Lower model.memory or view.streams, or take more text."
-            )
+        model.check_streams(self.input, self.view, view.length)
         return PreparedStreams(self, store, self._task(model, tokenizer), view)
 
     def _task(self, model: StreamModelConfig, tokenizer: Tokenizer) -> StreamTask:
@@ -146,7 +142,9 @@ class StreamRun(RunningTextRun):
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """Held-out loss in the objective's own terms, and on the common footing. Options: those of `scores`."""
         model, run = of_kind(pipeline, StreamPipeline, source, "a model of running text"), own_run(cls, source)
-        return scores.evaluate(model, source, store, split, run.view if run else StreamConfig(), options)
+        return scores.evaluate(
+            model, source, store, split, run.view if run else StreamConfig(directions=model.backbone.directions), options
+        )
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         return report.parts(self.view, request)
