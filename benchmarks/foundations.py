@@ -51,6 +51,14 @@ MEAN = "transformer-mean-0"
 """The run of seed 0 that saves the mean of its last five checkpoints."""
 ANSWERS = "answers"
 
+TEXT = "--data DATA/text --tokenizer DATA/tokenizer.json"
+LANGUAGE_MODELS = {
+    "elmo": (f"elmo --input words {TEXT} --target-tokens 4000000", "ELMo, both directions"),
+    "forward": (f"elmo --input words --directions forward {TEXT} --target-tokens 2000000", "ELMo, forward alone"),
+    "gpt": (f"gpt {TEXT} --set train.budget=2048 --steps 1000", "Transformer decoder, 4 layers"),
+}
+"""The recipe and the title of each language model. All read 2 M tokens of text; ELMo reads them in both directions."""
+
 
 def items() -> list[Item]:
     """All runs, in the order in which they are to be carried out."""
@@ -64,8 +72,14 @@ def items() -> list[Item]:
     average = f"{MODELS['transformer'][0]} {CAPTIONS} --steps {UPDATES} --set train.average=5"
     answers = "ramify evaluate RUN --data DATA/answers --split test --json"
     reply = "transformer --data DATA/answers --set train.precision=bf16 --set input.long=truncate --steps 1500"
+    held_out = "ramify evaluate RUN --data DATA/text --split test --json"
+    language_models = [
+        Item(name, f"{recipe} --seed 0", 0.25, scores={"dev": held_out.replace("test", "dev"), "test": held_out})
+        for name, (recipe, _) in LANGUAGE_MODELS.items()
+    ]
     return [
         *translators,
+        *language_models,
         Item(MEAN, average, 0.67, scores=scores),
         Item(ANSWERS, reply, 0.67, scores={"dev": answers.replace("test", "dev"), "test": answers}),
     ]
