@@ -18,13 +18,13 @@ def drawn(seed=0):
 
 def test_a_case_by_hand():
     """Figure 2 of the paper: "Thank you for inviting me to your party last week." """
-    words = "Thank you for inviting me to your party last week .".split()
+    words = ["Thank", "you", "for", "inviting", "me", "to", "your", "party", "last", "week", "."]
     numbers = np.arange(len(words))
     names = {**dict(enumerate(words)), 97: "<X>", 98: "<Y>", 99: "<Z>"}
     kept, noise = np.array([2, 4]), np.array([2, 1])
     source, target = corrupted(numbers[:9], kept, noise, [97, 98, 99])
-    assert [names[token] for token in source] == "Thank you <X> me to your party <Y>".split()
-    assert [names[token] for token in target] == "<X> for inviting <Y> last <Z>".split()
+    assert [names[token] for token in source] == ["Thank", "you", "<X>", "me", "to", "your", "party", "<Y>"]
+    assert [names[token] for token in target] == ["<X>", "for", "inviting", "<Y>", "last", "<Z>"]
 
 
 def published_counts(length, rate, mean):
