@@ -355,27 +355,31 @@ def export_hugging_face(pipeline: Pipeline, directory: str | Path) -> None:
     """Write a model for the ordinary loaders of transformers: config.json, model.safetensors, tokenizer.json and
     tokenizer_config.json, which lays out texts and pairs as the model reads them.
 
-    A Bert becomes a `BertForMaskedLM`, or a `BertForPreTraining` if it also predicts the next sentence; an XLNet becomes an
-    `XLNetLMHeadModel`; a Transformer with the settings of GPT-2 or T5 becomes a `GPT2LMHeadModel` or a
-    `T5ForConditionalGeneration`. Raises `RamifyError` if the model has no such form.
+    A Bert becomes the architecture of its family that has its settings, such as a `BertForMaskedLM` or a `RobertaForMaskedLM`;
+    a `BertForPreTraining` if it also predicts the next sentence; and a `BertModel` if it has no task. The latter holds no
+    pooling but that of the first token. An XLNet becomes an `XLNetLMHeadModel`; a Transformer with the settings of GPT-2 or T5
+    becomes a `GPT2LMHeadModel` or a `T5ForConditionalGeneration`. Raises `RamifyError` if the model has no such form.
     """
-    directory, tokenizer = Path(directory), pipeline.tokenizer
+    directory, tokenizer, task = Path(directory), pipeline.tokenizer, _task_name(pipeline)
     forms = [form for form in HF_FORMS.values() if form.adapter.model is type(pipeline.backbone.config)]
-    form = next((form for form in forms if form.task == _task_name(pipeline)), None)
+    form = next((form for form in forms if task == form.task or (task is None and type(pipeline) is form.headless)), None)
     if form is None:
         known = sorted({f"{form.adapter.model.__name__.removesuffix('Config')} with {form.task}" for form in HF_FORMS.values()})
         raise RamifyError(
             f"this {type(pipeline.backbone).__name__} ({type(pipeline.module).__name__}) has no Hugging Face form; "
             f"{' and '.join(known)} have one. Train such a model."
         )
-    heads = {name: tensor for name, tensor in own_tensors(pipeline.module).items() if not name.startswith(BACKBONE)}
+    heads = {}
+    if task is not None:
+        heads = {name: tensor for name, tensor in own_tensors(pipeline.module).items() if not name.startswith(BACKBONE)}
     files = form.adapter.write(
         PortableModel(
             pipeline.backbone.config,
             {name: tensor.detach() for name, tensor in pipeline.backbone.state_dict().items()},
             heads=heads,
-            task=vars(pipeline.parts()["task"]),
+            task={} if task is None else vars(pipeline.parts()["task"]),
             input=vars(pipeline.input),
+            pad_id=tokenizer.role_id("pad"),
         )
     )
     ids = {name: tokenizer.role_id(role) for name, role in files.roles.items()}

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from string import punctuation
 from typing import Any, Literal
@@ -30,6 +31,12 @@ Layout = TextLayout | Literal["agent"]
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MARKS = ("[EOP]", "[EOD]")
 """The ends of paragraphs and documents, for models of running text."""
+
+
+def sentinel_piece(number: int) -> str:
+    """The spelling of a sentinel, which stands for a span of a text (T5)."""
+    return f"<extra_id_{number}>"
+
 
 CONTINUES, SPACE, BYTE_SPACE = "##", "▁", "Ġ"
 """The beginnings of pieces that mark words: WordPiece's inside a word; Unigram's and byte-level BPE's after a space."""
@@ -268,14 +275,15 @@ class Tokenizer:
         vocab_size: int = 16_384,
         lowercase: bool = True,
         marks: bool = False,
+        sentinels: int = 0,
     ) -> "Tokenizer":
         """Train on texts: WordPiece as in BERT, byte-level BPE as in RoBERTa, or Unigram as in XLNet. The kind `word` has the
         most frequent words, most frequent first; all others are unknown.
 
-        `marks` adds tokens for the ends of paragraphs and documents. Equal texts give equal tokenizers, except for Unigram,
-        whose trainer adds up scores in the order of its threads.
+        `marks` adds tokens for the ends of paragraphs and documents, and `sentinels` is the number of T5's. Equal texts give
+        equal tokenizers, except for Unigram, whose trainer adds up scores in the order of its threads.
         """
-        special = (*SPECIAL, *MARKS) if marks else SPECIAL
+        special = (*SPECIAL, *(MARKS if marks else ()), *map(sentinel_piece, range(sentinels)))
         read = list(texts)
         # BPE and words need the texts once. The others count letters first.
         with activity("training the tokenizer", len(read) * (1 if kind in ("bpe", "word") else 2)) as advance:
@@ -452,6 +460,12 @@ class Tokenizer:
     def eod_id(self) -> int | None:
         return self.role_id("eod")
 
+    @cached_property
+    def sentinels(self) -> list[int]:
+        """The tokens that stand for spans of a text, in order."""
+        pieces = takewhile(self.ids.__contains__, map(sentinel_piece, range(self.vocab_size)))
+        return [self.ids[piece] for piece in pieces]
+
     def require(self, roles: Sequence[Role], what: str) -> None:
         """Raise if the tokenizer lacks a special token that `what` needs."""
         for role in roles:
@@ -530,13 +544,24 @@ class Tokenizer:
 
     def encode(self, text: str, *, masks: bool = False) -> list[int]:
         """Ids of one text. With `masks`, the mask token's spelling in the text becomes the mask token."""
-        if not masks:
-            return self.engine.encode(text, add_special_tokens=False).ids
-        token = self.token(self.mask_id)
+        if masks:
+            return self._encode_around(text, [self.mask_id])
+        return self.engine.encode(text, add_special_tokens=False).ids
+
+    def encode_sentinels(self, text: str) -> list[int]:
+        """Ids of one text, in which the spellings of sentinels become sentinels."""
+        marked = any(self.token(sentinel) in text for sentinel in self.sentinels)
+        return self._encode_around(text, self.sentinels) if marked else self.encode(text)
+
+    def _encode_around(self, text: str, special: Sequence[int]) -> list[int]:
+        """Ids of a text, in which the spellings of some special tokens become these tokens."""
+        spelled = {self.token(token_id): token_id for token_id in special}
         ids: list[int] = []
-        for number, part in enumerate(text.split(token)):
-            ids += [self.mask_id] if number else []
-            ids += self.encode(part.strip() if number else part.rstrip()) if part.strip() else []
+        for number, part in enumerate(re.split(f"({'|'.join(map(re.escape, spelled))})", text)):
+            if number % 2:
+                ids.append(spelled[part])
+            elif part.strip():
+                ids += self.encode(part.strip() if number else part.rstrip())
         return ids
 
     @cached_property

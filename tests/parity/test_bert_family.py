@@ -11,8 +11,10 @@ import ramify
 from fixtures import discussion, tokenizer
 from ramify import hub
 from ramify.batching.encoder_input import EncoderInput
+from ramify.batching.text_input import TextInput
 from ramify.errors import RamifyError
 from ramify.inference.embed import Embedder
+from ramify.inference.fill_mask import MaskFiller
 from ramify.models import bert, bert_family
 from ramify.models.bert import Bert, BertConfig
 from ramify.models.tree_mlm import TreeMLM, TreeMLMConfig, config_from_bert, init_from_bert
@@ -213,11 +215,102 @@ def test_longer_rows_than_the_position_table_are_refused(tmp_path):
         bert.from_pretrained(tmp_path, max_tokens=41)
 
 
-def test_no_bert_form_of_shared_layers():
-    config = MaskedLMConfig(head="bert")
-    model = Bert(BertConfig(vocab_size=VOCAB, dim=8, num_layers=2, num_heads=2, ffn_dim=16, shared_layers=True))
-    with pytest.raises(RamifyError, match=r"model\.shared_layers=true has no"):
-        hub.export_hugging_face(ramify.inference.fill_mask.MaskFiller(MaskedLM(model, tokenizer(), config=config)), "nowhere")
+def tolerance(family):
+    """RoBERTa's only token type is added to its positions, in single precision."""
+    return 1e-6 if family == "Roberta" else 1e-10
+
+
+def exported(tmp_path, auto):
+    """The other library's model and its tokenizer, by their ordinary path, of what was loaded from them, saved and exported."""
+    model = ramify.load(tmp_path)
+    if model.kind is not None:
+        hub.save(model, tmp_path / "own")
+        model = ramify.load(tmp_path / "own")
+    hub.export_hugging_face(model, tmp_path / "exported")
+    back, report = auto.from_pretrained(tmp_path / "exported", output_loading_info=True)
+    return back.eval(), transformers.AutoTokenizer.from_pretrained(tmp_path / "exported"), report
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        *((family, {}) for family in FAMILY),
+        ("Roberta", {"type_vocab_size": 2}),
+        ("Roberta", {"tie_word_embeddings": False}),
+        ("DistilBert", {"tie_word_embeddings": False}),
+        ("Albert", {"tie_word_embeddings": False, "hidden_act": "gelu"}),
+        ("Bert", {"tie_word_embeddings": False}),
+    ],
+)
+def test_an_exported_model_is_the_one_that_was_loaded(tmp_path, family, changes):
+    theirs = saved(tmp_path, family, **changes).double()
+    back, fast, report = exported(tmp_path, transformers.AutoModelForMaskedLM)
+    assert type(back) is type(theirs)
+    assert not any(report.values())
+    assert back.config.pad_token_id == tokenizer().shared_ids["pad"]
+    assert fast.model_max_length == 40
+    back = back.double()
+    for ids in texts():
+        torch.testing.assert_close(back(ids[None]).logits, theirs(ids[None]).logits, rtol=0, atol=tolerance(family))
+    # Its tokenizer lays out rows that it reads.
+    assert back(**fast("aa be", "bi", return_tensors="pt")).logits.shape[-1] == VOCAB
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", FAMILY)
+def test_an_exported_encoder_is_the_one_that_was_loaded(tmp_path, family):
+    theirs = saved(tmp_path, family, "Model").double()
+    back, fast, report = exported(tmp_path, transformers.AutoModel)
+    assert type(back) is type(theirs)
+    assert all("pooler" in name for name in report["missing_keys"])
+    assert not report["unexpected_keys"]
+    for ids in texts():
+        expected = theirs(ids[None]).last_hidden_state
+        torch.testing.assert_close(back.double()(ids[None]).last_hidden_state, expected, rtol=0, atol=tolerance(family))
+    assert back(**fast("aa be", return_tensors="pt")).last_hidden_state.shape[-1] == 24
+
+
+@torch.no_grad()
+def test_an_albert_that_predicts_second_segments_is_exported_with_its_heads(tmp_path):
+    torch.manual_seed(0)
+    sizes = {"vocab_size": VOCAB, "dim": 8, "num_layers": 2, "num_heads": 2, "ffn_dim": 16, "max_tokens": 20}
+    model = Bert(BertConfig(**sizes, shared_layers=True, embedding_dim=4, pooling="pooler"))
+    task = MaskedLM(model, tokenizer(), TextInput(context="none"), MaskedLMConfig(head="bert", next_sentence=1.0)).eval()
+    hub.export_hugging_face(MaskFiller(task), tmp_path)
+    theirs, report = transformers.AutoModelForPreTraining.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values())
+    ids = torch.tensor([tokenizer().cls_id, 7, 8, tokenizer().sep_id])
+    rows = EncoderInput.of_rows(ids, Rows.build([4]))
+    scores = theirs.eval()(ids[None]).sop_logits
+    torch.testing.assert_close(scores, task.next_head(task.backbone.vectors(rows)), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "task", "message"),
+    [
+        (
+            {"shared_layers": True},
+            {},
+            r"model\.shared_layers=true and model\.embedding_dim=null has no Hugging Face form: ALBERT",
+        ),
+        ({"embedding_dim": 4}, {}, r"model\.shared_layers=false and model\.embedding_dim=4 has no .* Train a model with both"),
+        ({"embedding_dim": 4, "shared_layers": True, "type_vocab_size": 0}, {}, "whose ALBERT has token types"),
+        (
+            {"type_vocab_size": 0, "eps": 1e-5, "activation": "relu"},
+            {},
+            r"model\.activation=relu .* the head of RoBERTa has gelu",
+        ),
+        ({"type_vocab_size": 0, "pooling": "pooler"}, {"next_sentence": 1.0}, r"task\.next_sentence=1 with model\.type_vocab"),
+    ],
+)
+def test_models_that_the_family_lacks_are_not_exported(tmp_path, settings, task, message):
+    sizes = {"vocab_size": VOCAB, "dim": 8, "num_layers": 2, "num_heads": 2, "ffn_dim": 16}
+    config = MaskedLMConfig(head="bert", **task)
+    model = MaskFiller(MaskedLM(Bert(BertConfig(**sizes, **settings)), tokenizer(), config=config))
+    with pytest.raises(RamifyError, match=message):
+        hub.export_hugging_face(model, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 SPELLED = {

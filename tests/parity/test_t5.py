@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as Engine
 from tokenizers import models, pre_tokenizers
 
 import ramify
-from fixtures import bare_rows
+from fixtures import bare_rows, built, discussions
 from ramify.batching.pair_batch import Pair, PairCollator
 from ramify.errors import RamifyError
 from ramify.hub import export_hugging_face
@@ -21,6 +21,7 @@ from ramify.models.hf import write
 from ramify.models.transformer import ADAPTER
 from ramify.nn.linear import linear
 from ramify.nn.relative import DistanceScores
+from ramify.recipes import RECIPES
 from ramify.tasks.base import Decodes
 from ramify.tensors import load_strictly
 from ramify.tokenizer import Tokenizer
@@ -53,6 +54,21 @@ def saved(folder, **changes):
             parameter.add_(torch.randn_like(parameter) * 0.3)
     model.save_pretrained(folder)
     return model.double()
+
+
+V11 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+"""The settings of T5 1.1."""
+
+
+def saved_v11(folder):
+    """A random model of version 1.1, whose output map is not its token embedding, in a directory as it was published."""
+    saved(folder, **V11)
+    tensors, settings = load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text())
+    output = torch.randn(tensors["shared.weight"].shape, generator=torch.Generator().manual_seed(1))
+    save_file(tensors | {"lm_head.weight": output}, folder / "model.safetensors", {"format": "pt"})
+    del settings["scale_decoder_outputs"]
+    (folder / "config.json").write_text(json.dumps(settings | V11))
+    return transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).double().eval()
 
 
 def loaded(folder):
@@ -93,7 +109,7 @@ def exact_norms(monkeypatch):
 def test_scores_are_those_of_transformers(tmp_path, monkeypatch, scaled):
     exact_norms(monkeypatch)
     theirs, (model, portable) = saved(tmp_path, tie_word_embeddings=scaled), loaded(tmp_path)
-    assert portable.task == {"tie_weights": True}
+    assert portable.task == {"tie_weights": True, "output_bias": False}
     assert portable.config.scale_states == scaled
     pairs = [Pair(np.array(target), np.array(source)) for source, target in zip(SOURCES, TARGETS, strict=True)]
     batch = PairCollator(BEGIN, END)(pairs)
@@ -107,6 +123,30 @@ def test_scores_are_those_of_transformers(tmp_path, monkeypatch, scaled):
         torch.testing.assert_close(row, expected.logits[0], rtol=0, atol=1e-10)
         encoded = model.encode_rows(bare_rows([source.tolist()]))
         torch.testing.assert_close(encoded.last, expected.encoder_last_hidden_state[0], rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
+def test_version_1_1_has_the_scores_of_transformers_and_is_exported_as_such(tmp_path, monkeypatch):
+    exact_norms(monkeypatch)
+    theirs, (model, portable) = saved_v11(tmp_path / "theirs"), loaded(tmp_path / "theirs")
+    config = portable.config
+    assert (config.gated, config.activation, config.scale_states) == (True, "gelu_tanh", False)
+    assert portable.task == {"tie_weights": False, "output_bias": False}
+    files = ADAPTER.write(portable)
+    write(tmp_path / "ours", files.config, files.tensors)
+    again = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "ours").double().eval()
+    for source, target in zip(SOURCES, TARGETS, strict=True):
+        batch = PairCollator(BEGIN, END)([Pair(np.array(target), np.array(source))])
+        scores = linear(model(batch), portable.heads["head.weight"].double())
+        for other in (theirs, again):
+            expected = other(input_ids=batch.source.ids[None], decoder_input_ids=batch.target.ids[None]).logits[0]
+            torch.testing.assert_close(scores, expected, rtol=0, atol=1e-10)
+    for changes, message in (
+        ({"scale_states": True}, r"task\.tie_weights=false with model\.scale_states=true has no Hugging Face form"),
+        ({"activation": "relu"}, r"model\.activation=relu with model\.gated=true has no Hugging Face form"),
+    ):
+        with pytest.raises(RamifyError, match=message):
+            ADAPTER.write(replace(portable, config=replace(config, **changes)))
 
 
 @torch.no_grad()
@@ -158,7 +198,7 @@ def test_refused_checkpoints(tmp_path):
     with pytest.raises(RamifyError, match=r"holds no tensor 'encoder\.block\.1\.layer\.0\.SelfAttention\.k\.weight', so it"):
         loaded(tmp_path)
     for changes, message in (
-        ({"feed_forward_proj": "gated-gelu"}, r"'gated-gelu' has another feed-forward layer \(as T5 1\.1 does\)"),
+        ({"feed_forward_proj": "gated-silu"}, r"feed_forward_proj='gated-silu' is not one of relu, gated-gelu"),
         ({"d_kv": 5}, "d_kv=5 is not supported for t5"),
         ({"num_layers": None}, "num_layers must be whole numbers"),
     ):
@@ -186,3 +226,35 @@ def test_published_form_is_loaded_and_translates(tmp_path):
     export_hugging_face(model, tmp_path / "exported")
     back = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "exported")
     assert (back.config.decoder_start_token_id, back.config.eos_token_id, back.config.pad_token_id) == (BEGIN, END, 0)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_the_loss_of_corrupted_text_is_that_of_transformers(tmp_path, monkeypatch, version):
+    """A run of the recipe, exported: the same texts with the same gaps, loss and gradient."""
+    exact_norms(monkeypatch)
+    store = built(discussions(12, 6), tmp_path / "data", (1.0, 0.0, 0.0))
+    settings = {"model.dim": "24", "model.ffn_dim": "40", "model.dropout": "0", "tokenizer.kind": "wordpiece"}
+    run = RECIPES["t5"](str(store.path), version=version).changed(settings | {"tokenizer.vocab_size": "170"})
+    prepared = run.prepare(tmp_path / "run")
+    export_hugging_face(prepared.pipeline(), tmp_path / "exported")
+    theirs, report = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "exported", output_loading_info=True)
+    assert not any(report.values())
+    theirs, task = theirs.double(), prepared.task.double()
+    batch = task.collator([prepared.view.example(number, epoch=1) for number in range(4)])
+    ((losses, _),) = task.losses(batch, task.counts(batch, "all"), "all", None, None)
+    losses["next_token"].backward()
+    assert batch.source is not None
+    lengths = batch.source.rows.host_lengths.tolist(), batch.target.rows.host_lengths.tolist()
+    sources, labels = (
+        torch.nn.utils.rnn.pad_sequence(ids.split(sizes), batch_first=True, padding_value=-100)
+        for ids, sizes in zip((batch.source.ids, batch.labels), lengths)
+    )
+    read = sources >= 0
+    loss = theirs(input_ids=sources.clamp(min=0), attention_mask=read.long(), labels=labels).loss
+    loss.backward()
+    torch.testing.assert_close(losses["next_token"], loss, rtol=0, atol=1e-9)
+    torch.testing.assert_close(task.backbone.embedding.weight.grad, theirs.shared.weight.grad, rtol=0, atol=1e-9)
+    # The tokenizer of the export reads sentinels, and lays out a source as the model reads it.
+    fast = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")
+    own = prepared.pipeline().tokenizer
+    assert fast("ba <extra_id_0> be")["input_ids"] == [*own.encode_sentinels("ba <extra_id_0> be"), own.stop_id]

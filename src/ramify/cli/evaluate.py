@@ -228,7 +228,8 @@ def run(
     if kind is None and not (run / RUN_FILE).exists():
         print(f"kind: {scored_as.name}", file=sys.stderr)
     scores = scored_as.evaluate(model, str(run), store, split, given | shared)
-    for note in scores.unknown_pieces.notes(f"the split {split}") if scores.unknown_pieces else ():
+    unknown = scores.unknown_pieces.notes(f"the split {split}") if scores.unknown_pieces else ()
+    for note in (*scores.left_out, *unknown):
         print(f"warning: {note}", file=sys.stderr)
     print(json.dumps(scores.to_json()) if as_json else "\n".join(scores.lines()))
 

@@ -12,11 +12,13 @@ from ramify.batching.forest import Ints
 from ramify.batching.pair_batch import PairBatch
 from ramify.batching.samplers import TokenBudget
 from ramify.batching.views.pairs import GenerativeView, Pair
-from ramify.errors import RamifyError
 from ramify.inference.base import TOKENS
 from ramify.inference.row_evaluation import Tallied
 from ramify.tasks.base import Readings
 from ramify.tasks.next_token import NextTokenLM
+
+RESAMPLED = 1000
+"""Number of resampled corpora from which the interval of BLEU is estimated."""
 
 
 @torch.no_grad()
@@ -69,23 +71,30 @@ class BleuScores:
     """BLEU of translations, and of the sources themselves, by sacrebleu."""
 
     bleu: float
+    bleu_interval: tuple[float, float]
+    """95 % of the resampled corpora (Koehn 2004) lie in it."""
     floor_copy: float
     signature: str
     """The settings and the version of sacrebleu, by which scores compare (Post 2018)."""
 
 
-def sacrebleu() -> Any:
-    """The library, or a `RamifyError` that names the extra."""
+NO_BLEU = 'BLEU is left out, because sacrebleu is not installed. Install it: pip install "ramify[translate]"'
+
+
+def bleu_metric() -> Any:
+    """BLEU by sacrebleu with its default settings; None if it is not installed."""
     try:
         import sacrebleu
     except ImportError:
-        raise RamifyError('BLEU needs sacrebleu, which is not installed. Install it: pip install "ramify[translate]"') from None
-    return sacrebleu
+        return None
+    return sacrebleu.metrics.BLEU()
 
 
-def bleu_scores(translations: Sequence[str], sources: Sequence[str], references: Sequence[str]) -> BleuScores:
-    """Score a corpus. Raises `RamifyError` without sacrebleu."""
-    metric = sacrebleu().metrics.BLEU()
-    bleu = metric.corpus_score(list(translations), [list(references)]).score
+def bleu_scores(metric: Any, translations: Sequence[str], sources: Sequence[str], references: Sequence[str]) -> BleuScores:
+    """Score a corpus by `bleu_metric`."""
+    bleu = metric.corpus_score(list(translations), [list(references)], n_bootstrap=RESAMPLED)
+    signature = str(metric.get_signature())
     floor = metric.corpus_score(list(sources), [list(references)]).score
-    return BleuScores(bleu, floor, str(metric.get_signature()))
+    # The library prints its interval, and has no public name for it.
+    interval = (bleu._mean - bleu._ci, bleu._mean + bleu._ci)
+    return BleuScores(bleu.score, interval, floor, signature)

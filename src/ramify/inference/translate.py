@@ -25,6 +25,7 @@ from ramify.nn.attention import AttentionRecord
 from ramify.nn.modes import evaluating
 from ramify.nn.ragged import runs
 from ramify.tasks.next_token import NextTokenLM
+from ramify.tokenizer import sentinel_piece
 
 EXTRA_TOKENS = 50
 """The number of tokens by which a translation may be longer than its source (Vaswani et al. 2017, section 6.1)."""
@@ -79,8 +80,10 @@ class Translator(NextTokenPipeline):
         """Translate a text, or a list of texts, by beam search. A beam of 1 always takes the likeliest token.
 
         The `n_best` translations are ordered by log p / ((5 + length) / 6)^`length_penalty`, where the length counts the end.
-        They have at most `EXTRA_TOKENS` tokens more than the source. A source without tokens has no translation. Raises
-        `RamifyError` for a source that is longer than the model reads.
+        They have at most `EXTRA_TOKENS` tokens more than the source. A source without tokens has no translation. Of a source
+        with sentinels (`<extra_id_0>`, …), a T5 predicts what they stand for: sentinels, each before its text. Raises
+        `RamifyError` for a source that is longer than the model reads, and for one without sentinels if the model has learned
+        from corrupted text alone.
         """
         texts = _sources(source)
         vocabulary = self.backbone.config.vocab_size
@@ -89,7 +92,8 @@ class Translator(NextTokenPipeline):
                 f"beam={beam} must be below the size of the vocabulary, {vocabulary:,}, because a text has no more first "
                 "tokens. Choose a small number, such as 4."
             )
-        ids = [np.array(self.tokenizer.encode(text), dtype=np.int64) for text in texts]
+        ids = [np.array(self.tokenizer.encode_sentinels(text), dtype=np.int64) for text in texts]
+        self._check_sentinels(ids)
         self._check_lengths(np.array([len(tokens) for tokens in ids], dtype=np.int64))
         best = self.translations(ids, Beam(beam, n_best, length_penalty), progress=progress)
         unknown = self.tokenizer.unknown(np.concatenate([np.zeros(0, dtype=np.int64), *ids]))
@@ -104,15 +108,19 @@ class Translator(NextTokenPipeline):
         """The best translations of the tokens of each source, best first; none if it has no tokens."""
         lengths = np.array([len(ids) for ids in sources], dtype=np.int64)
         best: list[tuple[TranslationHypothesis, ...]] = [()] * len(sources)
-        # Sources of similar length share a batch.
-        order = np.argsort(lengths, kind="stable")
-        order = order[lengths[order] > 0]
-        for start, stop in runs((2 * lengths[order] + EXTRA_TOKENS) * beam.width, TOKENS):
-            chosen = order[start:stop].tolist()
-            for number, hypotheses in zip(chosen, self._search([sources[number] for number in chosen], beam), strict=True):
-                best[number] = tuple(map(self._spelled, hypotheses))
-            if progress is not None:
-                progress(len(chosen))
+        sentinels = self.tokenizer.sentinels
+        filled = np.array([bool(np.isin(ids, sentinels).any()) for ids in sources], dtype=bool)
+        for allowed, chosen in (((), ~filled), (sentinels, filled)):
+            # Sources of similar length share a batch.
+            order = np.argsort(lengths, kind="stable")
+            order = order[(lengths[order] > 0) & chosen[order]]
+            for start, stop in runs((2 * lengths[order] + EXTRA_TOKENS) * beam.width, TOKENS):
+                batch = order[start:stop].tolist()
+                hypotheses = self._search([sources[number] for number in batch], beam, allowed)
+                for number, found in zip(batch, hypotheses, strict=True):
+                    best[number] = tuple(map(self._spelled, found))
+                if progress is not None:
+                    progress(len(batch))
         return best
 
     def source_attention(self, source: Ints, translation: str) -> SourceWeights | None:
@@ -123,7 +131,7 @@ class Translator(NextTokenPipeline):
         if not self.backbone.records_attention:
             return None
         record: AttentionRecord = {}
-        batch = self.task.collator([Pair(np.array(self.tokenizer.encode(translation), dtype=np.int64), source)])
+        batch = self.task.collator([Pair(np.array(self.tokenizer.encode_sentinels(translation), dtype=np.int64), source)])
         assert batch.source is not None
         with torch.no_grad(), evaluating(self.module):
             self.backbone(batch.to(self.device), record=record)
@@ -143,12 +151,21 @@ class Translator(NextTokenPipeline):
                 "and the end. Shorten or divide it, for example into sentences."
             )
 
-    def _search(self, sources: Sequence[Ints], beam: Beam) -> list[list[Hypothesis]]:
-        """The best translations of each source."""
+    def _check_sentinels(self, sources: Sequence[Ints]) -> None:
+        if self.input.source == "corrupted":
+            for number, ids in enumerate(sources, 1):
+                if len(ids) and not np.isin(ids, self.tokenizer.sentinels).any():
+                    raise RamifyError(
+                        f"source {number} has no {sentinel_piece(0)}, but this model has learned to fill gaps alone "
+                        f"(input.source=corrupted). Mark each gap: one {sentinel_piece(0)} two {sentinel_piece(1)}."
+                    )
+
+    def _search(self, sources: Sequence[Ints], beam: Beam, allowed: Sequence[int]) -> list[list[Hypothesis]]:
+        """The best translations of each source, of pieces and the special tokens that are `allowed`."""
         collator, longest = self.task.collator, self.backbone.max_tokens
         nothing = np.zeros(0, dtype=np.int64), np.zeros(len(sources), dtype=np.int64)
         prompts = EncoderInput.of_texts(nothing, self.tokenizer.layout("plain"), None).to(self.device)
-        forbidden = tuple(token for token in self.tokenizer.special_ids if token != collator.end)
+        forbidden = tuple(token for token in self.tokenizer.special_ids if token != collator.end and token not in allowed)
         maximums = [len(ids) + EXTRA_TOKENS for ids in sources]
         if longest is not None:
             maximums = [min(maximum, longest) for maximum in maximums]

@@ -1,6 +1,7 @@
 """BERT's encoder (Devlin et al. 2019, section 3), on the flat axis, and its Hugging Face form.
 
-RoBERTa, DistilBERT and ALBERT (Lan et al. 2020) are the same encoder with other settings; their checkpoints are read, too.
+RoBERTa, DistilBERT and ALBERT (Lan et al. 2020) are the same encoder with other settings. Their checkpoints are read and
+written, too.
 """
 
 import json
@@ -211,7 +212,7 @@ LONGEST = 512
 
 
 class BertAdapter(HFAdapter[BertConfig]):
-    """Reads checkpoints of the whole BERT family. Writes every Bert as BERT, with the masked-LM head."""
+    """Reads and writes checkpoints of the whole BERT family, with a masked-LM head or without."""
 
     @property
     def model(self) -> type[BertConfig]:
@@ -247,39 +248,68 @@ class BertAdapter(HFAdapter[BertConfig]):
         )
 
     def write(self, model: PortableModel[BertConfig]) -> ForeignFiles:
-        """`BertForMaskedLM`, or `BertForPreTraining` if the model also predicts the next sentence."""
-        needed = {"head": "bert", "tie_weights": True}
-        if any(model.task[name] != value for name, value in needed.items()):
+        """`…ForMaskedLM`, `…ForPreTraining` if the model also predicts the second segment, or `…Model` without a head."""
+        kind = _kind(model)
+        config, tensors = config_to_hf(model.config, kind), _backbone_to_hf(model)
+        pooler = {theirs: model.backbone[f"pool.{ours}"] for ours, theirs in bert_family.POOLER_KEYS.items() if _pools(model)}
+        architecture = bert_family.ENCODER
+        if not model.heads:
+            tensors |= pooler
+        elif model.task["head"] != "bert":
             raise RamifyError(
-                f"task.head={model.task['head']} with task.tie_weights={str(model.task['tie_weights']).lower()} has no Hugging "
-                "Face form, whose head has a dense layer and shares the token embedding. Train a model with task.head=bert and "
-                "task.tie_weights=true."
+                f"task.head={model.task['head']} has no Hugging Face form, whose head has a dense layer. Train a model with "
+                "task.head=bert."
             )
-        config = config_to_hf(model.config)
-        tensors = {f"bert.{name}": tensor for name, tensor in _backbone_to_hf(model).items()}
-        tensors |= {theirs: model.heads[f"head.{ours}"] for ours, theirs in bert_family.HEAD_KEYS.items()}
-        architecture = "BertForMaskedLM"
-        if model.task["next_sentence"]:
-            architecture = "BertForPreTraining"
-            pooler = {name: model.backbone[f"pool.{ours}"] for ours, name in bert_family.POOLER_KEYS.items()}
-            tensors |= {f"bert.{name}": tensor for name, tensor in pooler.items()}
-            tensors |= {f"cls.seq_relationship.{kind}": model.heads[f"next_head.{kind}"] for kind in ("weight", "bias")}
-        config = {"architectures": [architecture], **config}
-        return ForeignFiles(config, tensors, model.input["layout"], {"model_max_length": model.config.max_tokens})
+        else:
+            architecture = "ForMaskedLM"
+            tensors |= {theirs: model.heads[f"head.{ours}"] for ours, theirs in bert_family.HEAD_KEYS.items()}
+            if not model.task["tie_weights"]:
+                config["tie_word_embeddings"] = False
+                bias = model.heads["head.bias"].clone()
+                tensors |= {bert_family.OUTPUT_WEIGHT: model.heads["head.weight"], bert_family.OUTPUT_BIAS: bias}
+            if model.task["next_sentence"]:
+                architecture = "ForPreTraining"
+                tensors |= pooler
+                tensors |= {f"cls.seq_relationship.{part}": model.heads[f"next_head.{part}"] for part in ("weight", "bias")}
+        config, tensors = bert_family.write(kind, architecture, config, tensors, model.pad_id)
+        settings: dict[str, Any] = {"model_max_length": model.config.max_tokens}
+        if not model.config.type_vocab_size:
+            settings["model_input_names"] = ["input_ids", "attention_mask"]
+        return ForeignFiles(config, tensors, model.input["layout"], settings)
 
 
 ADAPTER = BertAdapter()
 
 
-WRITTEN = {
-    "norm": "post",
-    "position": "learned",
-    "scale_embedding": False,
-    "embedding_norm": True,
-    "shared_layers": False,
-    "embedding_dim": None,
-}
-"""The only values of some settings that a BERT of Hugging Face has."""
+WRITTEN = {"norm": "post", "position": "learned", "scale_embedding": False, "embedding_norm": True}
+"""The only values of some settings that the family has."""
+
+PRE_TRAINED = ("bert", "albert")
+"""The architectures with a head for second segments."""
+
+
+def _pools(model: PortableModel[BertConfig]) -> bool:
+    return model.config.pooling == "pooler"
+
+
+def _kind(model: PortableModel[BertConfig]) -> str:
+    """The architecture that has all settings of a model. ALBERT shares layers; RoBERTa has rows of its own; DistilBERT has no
+    token types."""
+    config = model.config
+    pair_head = bool(model.heads) and model.task["next_sentence"] > 0
+    if config.shared_layers or config.embedding_dim is not None:
+        kind = "albert"
+    elif config.type_vocab_size and (pair_head or model.input["layout"] != "roberta" or config.activation != "gelu"):
+        kind = "bert"
+    else:
+        others = model.input["layout"] == "roberta" or config.eps != bert_family.FAMILIES["distilbert"].fixed["layer_norm_eps"]
+        kind = "roberta" if others else "distilbert"
+    if pair_head and kind not in PRE_TRAINED:
+        raise RamifyError(
+            f"task.next_sentence={model.task['next_sentence']:g} with model.type_vocab_size=0 has no Hugging Face form, whose "
+            "models with a head for second segments have token types. Train a model with model.type_vocab_size=2."
+        )
+    return kind
 
 
 def _settings(values: Mapping[str, Any], names: Sequence[str]) -> str:
@@ -288,21 +318,35 @@ def _settings(values: Mapping[str, Any], names: Sequence[str]) -> str:
     return " and ".join(f"model.{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in given)
 
 
-def config_to_hf(config: BertConfig) -> dict[str, Any]:
+def config_to_hf(config: BertConfig, kind: str = "bert") -> dict[str, Any]:
+    """The settings of an architecture of the family under BERT's names. Raises `RamifyError` for settings that it lacks."""
+    family = bert_family.FAMILIES[kind]
     if other := [name for name, needed in WRITTEN.items() if getattr(config, name) != needed]:
         raise RamifyError(
-            f"{_settings(vars(config), other)} {'have' if len(other) > 1 else 'has'} no Hugging Face form: its BERT has "
-            "post-norm layers of their own weights, learned positions, and embeddings of the model's width that are normalized "
-            f"but not scaled. Train a model with {_settings(WRITTEN, other)} (ramify train bert --published)."
+            f"{_settings(vars(config), other)} {'have' if len(other) > 1 else 'has'} no Hugging Face form: its {family.name} "
+            "has post-norm layers, learned positions, and embeddings that are normalized but not scaled. Train a model with "
+            f"{_settings(WRITTEN, other)} (ramify train bert --published)."
         )
-    if not config.type_vocab_size:
+    if (config.shared_layers, config.embedding_dim is not None) != (kind == "albert",) * 2:
         raise RamifyError(
-            "model.type_vocab_size=0 has no Hugging Face form, whose BERT has token types. Train a model with "
+            f"{_settings(vars(config), ('shared_layers', 'embedding_dim'))} has no Hugging Face form: ALBERT shares its layers "
+            "and has embeddings of a width of their own, and the others have neither. Train a model with both, such as "
+            "model.shared_layers=true and model.embedding_dim=128, or with neither."
+        )
+    if kind == "albert" and not config.type_vocab_size:
+        raise RamifyError(
+            "model.type_vocab_size=0 has no Hugging Face form, whose ALBERT has token types. Train a model with "
             "model.type_vocab_size=2."
         )
+    if kind == "roberta" and config.activation != "gelu":
+        raise RamifyError(
+            f"model.activation={config.activation} has no Hugging Face form: the head of RoBERTa has gelu. Train a model with "
+            "model.activation=gelu, or with model.type_vocab_size=2, which is written as BERT."
+        )
+    width = {} if config.embedding_dim is None else {"embedding_size": config.embedding_dim}
     return {
-        "model_type": "bert",
         "vocab_size": config.vocab_size,
+        **width,
         "hidden_size": config.dim,
         "num_hidden_layers": config.num_layers,
         "num_attention_heads": config.num_heads,
@@ -316,14 +360,19 @@ def config_to_hf(config: BertConfig) -> dict[str, Any]:
     }
 
 
-def _backbone_from_hf(theirs: FamilyTensors, config: BertConfig) -> dict[str, Tensor]:
-    """The encoder's parameters under Ramify's names, with the pooler if the model has one."""
+def _embedding_keys(config: BertConfig) -> dict[str, str]:
+    """The names of the embeddings' tensors, Ramify's and BERT's."""
     keys = dict(bert_family.EMBEDDING_KEYS)
     if not config.type_vocab_size:
         del keys["types.weight"]
     if config.embedding_dim is not None:
         keys |= {f"projection.{kind}": f"projection.{kind}" for kind in ("weight", "bias")}
-    ours = {f"embeddings.{name}": theirs[f"embeddings.{there}"] for name, there in keys.items()}
+    return keys
+
+
+def _backbone_from_hf(theirs: FamilyTensors, config: BertConfig) -> dict[str, Tensor]:
+    """The encoder's parameters under Ramify's names, with the pooler if the model has one."""
+    ours = {f"embeddings.{name}": theirs[f"embeddings.{there}"] for name, there in _embedding_keys(config).items()}
     ours["embedding.weight"] = ours["embeddings.tokens.weight"]
     ours["embeddings.positions.weight"] = bert_family.first_positions(ours["embeddings.positions.weight"], config.max_tokens)
     for number in range(1 if config.shared_layers else config.num_layers):
@@ -341,8 +390,8 @@ def _backbone_from_hf(theirs: FamilyTensors, config: BertConfig) -> dict[str, Te
 def _backbone_to_hf(model: PortableModel[BertConfig]) -> dict[str, Tensor]:
     """The encoder's tensors under BERT's names, without the pooler."""
     ours = model.backbone
-    theirs = {f"embeddings.{there}": ours[f"embeddings.{name}"] for name, there in bert_family.EMBEDDING_KEYS.items()}
-    for number in range(model.config.num_layers):
+    theirs = {f"embeddings.{there}": ours[f"embeddings.{name}"] for name, there in _embedding_keys(model.config).items()}
+    for number in range(1 if model.config.shared_layers else model.config.num_layers):
         prefix = f"stack.layers.{number}."
         layer = {key.removeprefix(prefix): tensor for key, tensor in ours.items() if key.startswith(prefix)}
         theirs |= bert_family.layer_to_bert(layer, number)

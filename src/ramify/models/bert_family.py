@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ramify.errors import RamifyError
 from ramify.models import hf
-from ramify.tokenizer import Layout
+from ramify.tokenizer import ROLES, Layout
 
 LAYER_KEYS = {
     "attention.query": "attention.self.query",
@@ -57,6 +57,9 @@ SIZES = (
 )
 """The required settings of a BERT's config.json."""
 
+ENCODER = "Model"
+"""The end of the names of classes that have no head."""
+
 Keys = tuple[tuple[str, str], ...]
 
 
@@ -65,6 +68,8 @@ class Family:
     """The spelling of an architecture where it differs from BERT's: parts of names of tensors, and names of settings."""
 
     name: str
+    classes: str
+    """The beginning of the names of its classes."""
     layout: Layout = "bert"
     keys: Keys = ()
     """From parts of BERT's names of tensors to its own, replaced one after the other."""
@@ -72,12 +77,21 @@ class Family:
     """From BERT's names of settings to its own."""
     needed: Mapping[str, Any] = field(default_factory=dict)
     """The only supported values of some settings."""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """BERT's settings that the architecture does not have, and the values that it computes with."""
+
+    def spell(self, name: str) -> str:
+        """From BERT's name of a tensor to its own."""
+        for part, replacement in self.keys:
+            name = name.replace(part, replacement)
+        return name
 
 
 FAMILIES = {
-    "bert": Family("BERT"),
+    "bert": Family("BERT", "Bert"),
     "roberta": Family(
         "RoBERTa",
+        "Roberta",
         "roberta",
         (
             ("cls.predictions.transform.dense.", "lm_head.dense."),
@@ -89,6 +103,7 @@ FAMILIES = {
     ),
     "distilbert": Family(
         "DistilBERT",
+        "DistilBert",
         keys=(
             ("encoder.layer.", "transformer.layer."),
             (".attention.self.query.", ".attention.q_lin."),
@@ -113,9 +128,11 @@ FAMILIES = {
             "attention_probs_dropout_prob": "attention_dropout",
             "hidden_act": "activation",
         },
+        fixed={"type_vocab_size": 0, "layer_norm_eps": 1e-12},
     ),
     "albert": Family(
         "ALBERT",
+        "Albert",
         keys=(
             ("embeddings.projection.", "encoder.embedding_hidden_mapping_in."),
             ("encoder.layer.0.", "encoder.albert_layer_groups.0.albert_layers.0."),
@@ -127,6 +144,7 @@ FAMILIES = {
             ("pooler.dense.", "pooler."),
             ("cls.predictions.transform.", "predictions."),
             ("cls.predictions.", "predictions."),
+            ("cls.seq_relationship.", "sop_classifier.classifier."),
         ),
         needed={"num_hidden_groups": 1, "inner_group_num": 1},
     ),
@@ -242,18 +260,13 @@ def read_tensors(directory: Path, stored: Mapping[str, Tensor] | None = None) ->
     stored = hf.read_tensors(directory) if stored is None else stored
     prefixed = any(key.startswith(prefix) for key in stored)
 
-    def spell(name: str) -> str:
-        for part, replacement in family.keys:
-            name = name.replace(part, replacement)
-        return name
-
     def spell_in_full(name: str) -> str:
-        return prefix * (prefixed and not name.startswith("cls.")) + spell(name)
+        return prefix * (prefixed and not name.startswith("cls.")) + family.spell(name)
 
     keys = {_modern(key).removeprefix(prefix): key for key in stored}
     encoder, head = _encoder_names(config), list(HEAD_KEYS.values())
     # DistilBERT spells both biases alike: the last one counts.
-    names = {spell(name): name for name in (*encoder, *POOLER_KEYS.values(), OUTPUT_WEIGHT, OUTPUT_BIAS, *head)}
+    names = {family.spell(name): name for name in (*encoder, *POOLER_KEYS.values(), OUTPUT_WEIGHT, OUTPUT_BIAS, *head)}
     tensors = {name: stored[keys[spelling]] for spelling, name in names.items() if spelling in keys}
     if OUTPUT_BIAS in tensors:
         # If the two biases differ, that of the linear map counts.
@@ -310,6 +323,35 @@ def _without_offset(config: Mapping[str, Any], tensors: dict[str, Tensor]) -> No
     tensors[POSITIONS] = tensors[POSITIONS][_first_position(config) :]
     if not config.get("type_vocab_size", 2):
         tensors[POSITIONS] = tensors[POSITIONS] + tensors.pop(TYPES)
+
+
+def write(
+    kind: str, architecture: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad_id: int | None
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """config.json and the tensors of a checkpoint of the kind, from those under BERT's names.
+
+    `architecture` is the end of its class's name. That of an encoder alone is Model, whose tensors have no prefix. Raises
+    `RamifyError` without a padding token, from whose id RoBERTa counts positions.
+    """
+    family, config, tensors = FAMILIES[kind], {"model_type": kind, **config}, {**tensors}
+    if kind == "roberta":
+        if pad_id is None:
+            raise RamifyError(
+                f"the tokenizer has no pad token ({' or '.join(ROLES['pad'])}), from whose id RoBERTa counts positions. Use a "
+                "tokenizer that has one, such as those that `ramify tokenizer train` makes."
+            )
+        positions = tensors[POSITIONS]
+        unused = positions.new_zeros(_first_position(config | {"pad_token_id": pad_id}), positions.shape[1])
+        tensors[POSITIONS] = torch.cat([unused, positions])
+        config["max_position_embeddings"] = len(tensors[POSITIONS])
+        if not config["type_vocab_size"]:
+            config["type_vocab_size"], tensors[TYPES] = 1, positions.new_zeros(1, positions.shape[1])
+    elif kind == "albert":
+        config |= family.needed
+    settings = {family.settings.get(name, name): value for name, value in config.items() if name not in family.fixed}
+    prefix = "" if architecture == ENCODER else f"{kind}."
+    spelled = {prefix * (not name.startswith("cls.")) + family.spell(name): tensor for name, tensor in tensors.items()}
+    return {"architectures": [family.classes + architecture], **settings}, spelled
 
 
 def layer_to_bert(ours: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:

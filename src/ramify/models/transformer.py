@@ -81,7 +81,9 @@ class TransformerConfig(GenerativeModelConfig):
     bias: bool = True
     """Whether linear maps have a bias. Those of T5 have none."""
     scale_states: bool = False
-    """Whether the decoder's states are divided by the root of `dim`, as in T5."""
+    """Whether the decoder's states are divided by the root of `dim`, as in T5 1.0."""
+    gated: bool = False
+    """Whether feed-forward layers multiply the activation by another linear map of their input, as in T5 1.1."""
 
     def __post_init__(self) -> None:
         check_config(self, encoder_layers=0, distance_buckets=4)
@@ -174,6 +176,7 @@ class Transformer(GenerativeBackbone):
             scale=None if config.attention_scale == "root" else 1.0,
             norm_kind=config.norm_kind,
             bias=config.bias,
+            gated=config.gated,
             distances=distances,
         )
 
@@ -356,6 +359,11 @@ class Form(ABC):
     def settings_to(self, config: TransformerConfig) -> dict[str, Any]:
         """Hugging Face's settings beside the sizes."""
 
+    @abstractmethod
+    def untied(self, config: TransformerConfig) -> dict[str, Any]:
+        """Hugging Face's settings of a model whose output map is not the token embedding. Raises `RamifyError` if it has no
+        such model."""
+
     def input_from(self, config: TransformerConfig) -> dict[str, Any]:
         """The settings of the input."""
         return {"max_tokens": config.max_tokens, "max_source_tokens": config.max_tokens, "layout": self.layout}
@@ -379,7 +387,7 @@ class Form(ABC):
         tied = torch.equal(output, backbone["embedding.weight"])
         # The output maps of these forms have no bias.
         heads = {"head.bias": output.new_zeros(len(output))} | ({} if tied else {"head.weight": output})
-        return PortableModel(config, backbone, heads, {"tie_weights": tied}, self.input_from(config))
+        return PortableModel(config, backbone, heads, {"tie_weights": tied, "output_bias": False}, self.input_from(config))
 
     def write(self, model: PortableModel[TransformerConfig]) -> ForeignFiles:
         config = model.config
@@ -391,15 +399,10 @@ class Form(ABC):
             raise RamifyError(
                 f"{given} has no Hugging Face form, which is that of {self.model_type}. Train a model with {needed}."
             )
-        if not model.task["tie_weights"]:
-            raise RamifyError(
-                "task.tie_weights=false has no Hugging Face form, whose output map is the token embedding. Train a model with "
-                "task.tie_weights=true."
-            )
         if model.heads["head.bias"].any():
             raise RamifyError(
                 f"the output map has a bias, but that of {self.model_type} has none, so this model has no Hugging Face form. "
-                "Save it in Ramify's form."
+                "Save it in Ramify's form, or train a model with task.output_bias=false."
             )
         settings = {
             "architectures": [self.architecture],
@@ -408,6 +411,9 @@ class Form(ABC):
             **self.settings_to(config),
         }
         tensors = {f"{self.prefix}{name}": tensor for name, tensor in self._to_theirs(model.backbone, config).items()}
+        if not model.task["tie_weights"]:
+            settings |= self.untied(config)
+            tensors[OUTPUT] = model.heads["head.weight"]
         return ForeignFiles(settings, tensors, self.layout, {"model_max_length": config.max_tokens}, self.roles)
 
     def _turn(self, tensor: Tensor, ours: str) -> Tensor:
@@ -483,6 +489,7 @@ class GPT2Form(Form):
         "norm": "pre",
         "norm_kind": "layer",
         "bias": True,
+        "gated": False,
         "position": "learned",
         "scale_embedding": False,
         "scale_states": False,
@@ -514,6 +521,9 @@ class GPT2Form(Form):
             "layer_norm_epsilon": config.eps,
         }
 
+    def untied(self, config: TransformerConfig) -> dict[str, Any]:
+        return {"tie_word_embeddings": False}
+
     def names(self, config: TransformerConfig) -> list[tuple[Names, Names]]:
         names = [
             *_kinds("embedding", "wte", WEIGHT),
@@ -533,8 +543,15 @@ class GPT2Form(Form):
         return names
 
 
+FEED_FORWARD: dict[str, dict[str, Any]] = {
+    "relu": {"activation": "relu", "gated": False},
+    "gated-gelu": {"activation": "gelu_tanh", "gated": True},
+}
+"""T5's names of its feed-forward layers, those of versions 1.0 and 1.1, and Ramify's settings."""
+
+
 class T5Form(Form):
-    """Reads and writes `T5ForConditionalGeneration`."""
+    """Reads and writes `T5ForConditionalGeneration`, of versions 1.0 and 1.1."""
 
     model_type = "t5"
     architecture = "T5ForConditionalGeneration"
@@ -546,7 +563,6 @@ class T5Form(Form):
         "num_layers": "encoder_layers",
     }
     needed: ClassVar[Mapping[str, tuple[Any, str]]] = {
-        "feed_forward_proj": ("relu", "has another feed-forward layer (as T5 1.1 does)"),
         "is_encoder_decoder": (True, "has no decoder"),
     }
     form: ClassVar[Mapping[str, Any]] = {
@@ -554,7 +570,6 @@ class T5Form(Form):
         "norm_kind": "rms",
         "bias": False,
         "position": "relative",
-        "activation": "relu",
         "scale_embedding": False,
         "share_embeddings": True,
         "attention_scale": "none",
@@ -571,8 +586,13 @@ class T5Form(Form):
     }
 
     def read_config(self, directory: Path) -> TransformerConfig:
-        config = super().read_config(directory)
         theirs = hf.read_config(directory)
+        if (name := theirs.get("feed_forward_proj", "relu")) not in [*FEED_FORWARD]:
+            raise RamifyError(
+                f"{directory / hf.CONFIG}: feed_forward_proj={name!r} is not one of {', '.join(FEED_FORWARD)}. Choose another "
+                "checkpoint."
+            )
+        config = super().read_config(directory)
         if (size := theirs.get("d_kv", 64)) * config.num_heads != config.dim:
             raise RamifyError(
                 f"{directory / hf.CONFIG}: d_kv={size} is not supported for t5; only d_model / num_heads is, because the heads "
@@ -582,6 +602,7 @@ class T5Form(Form):
 
     def settings_from(self, theirs: Mapping[str, Any]) -> dict[str, Any]:
         return {
+            **FEED_FORWARD[theirs.get("feed_forward_proj", "relu")],
             "decoder_layers": theirs.get("num_decoder_layers") or theirs["num_layers"],
             "dropout": theirs.get("dropout_rate", 0.1),
             "attention_dropout": theirs.get("dropout_rate", 0.1),
@@ -593,6 +614,14 @@ class T5Form(Form):
         }
 
     def settings_to(self, config: TransformerConfig) -> dict[str, Any]:
+        used = {"activation": config.activation, "gated": config.gated}
+        names = [name for name, settings in FEED_FORWARD.items() if settings == used]
+        if not names:
+            raise RamifyError(
+                f"model.activation={config.activation} with model.gated={json.dumps(config.gated)} has no Hugging Face form, "
+                "which is that of t5. Train a model with model.activation=relu, or with model.activation=gelu_tanh and "
+                "model.gated=true."
+            )
         return {
             "d_kv": config.dim // config.num_heads,
             "num_decoder_layers": config.decoder_layers,
@@ -601,9 +630,17 @@ class T5Form(Form):
             "relative_attention_max_distance": config.max_distance,
             "n_positions": config.max_tokens,
             "layer_norm_epsilon": config.eps,
-            "feed_forward_proj": "relu",
+            "feed_forward_proj": names[0],
             "tie_word_embeddings": config.scale_states,
         }
+
+    def untied(self, config: TransformerConfig) -> dict[str, Any]:
+        if config.scale_states:
+            raise RamifyError(
+                "task.tie_weights=false with model.scale_states=true has no Hugging Face form, whose t5 scales its states only "
+                "if the output map is the token embedding. Train a model with model.scale_states=false."
+            )
+        return {}
 
     def names(self, config: TransformerConfig) -> list[tuple[Names, Names]]:
         names = _kinds("embedding", "shared", WEIGHT)
@@ -621,7 +658,11 @@ class T5Form(Form):
                     names += _kinds(f"{here}{ours}.out", f"{inside}o", WEIGHT)
                     names += _kinds(f"{here}{ours}_norm", f"{there}{place}.layer_norm", WEIGHT)
                 last = f"{there}{len(attentions)}."
-                names += _kinds(f"{here}ffn_in", f"{last}DenseReluDense.wi", WEIGHT)
+                if config.gated:
+                    names += _kinds(f"{here}ffn_in", f"{last}DenseReluDense.wi_0", WEIGHT)
+                    names += _kinds(f"{here}ffn_gate", f"{last}DenseReluDense.wi_1", WEIGHT)
+                else:
+                    names += _kinds(f"{here}ffn_in", f"{last}DenseReluDense.wi", WEIGHT)
                 names += _kinds(f"{here}ffn_out", f"{last}DenseReluDense.wo", WEIGHT)
                 names += _kinds(f"{here}ffn_norm", f"{last}layer_norm", WEIGHT)
         return names

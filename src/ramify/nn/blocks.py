@@ -194,9 +194,11 @@ class Layer(nn.Module):
         scale: float | None = None,
         norm_kind: NormKind = "layer",
         bias: bool = True,
+        gated: bool = False,
     ) -> None:
         """`relative`: self-attention reads the distances of tokens (Dai et al. 2019, section 3.3). It is scaled by the root,
-        whatever the `scale` of other attention."""
+        whatever the `scale` of other attention. `gated`: another linear map of the input is multiplied by the activation
+        (Shazeer 2020)."""
         super().__init__()
         self.norm = norm
         self.dropout = dropout
@@ -212,6 +214,7 @@ class Layer(nn.Module):
         self.ffn_in = Linear(dim, ffn_dim, bias=bias)
         self.ffn_out = Linear(ffn_dim, dim, bias=bias)
         self.ffn_norm = NORMS[norm_kind](dim, eps)
+        self.ffn_gate = Linear(dim, ffn_dim, bias=bias) if gated else None
 
     def forward(
         self,
@@ -266,8 +269,11 @@ class Layer(nn.Module):
         return self._feed_forward(x)
 
     def _feed_forward(self, x: Float[Tensor, "token dim"]) -> Float[Tensor, "token dim"]:
-        hidden = self.ffn_in(self.ffn_norm(x) if self.norm == "pre" else x)
-        return self._join(x, self.ffn_out(self.activation(hidden)), self.ffn_norm)
+        read = self.ffn_norm(x) if self.norm == "pre" else x
+        hidden = self.activation(self.ffn_in(read))
+        if self.ffn_gate is not None:
+            hidden = hidden * self.ffn_gate(read)
+        return self._join(x, self.ffn_out(hidden), self.ffn_norm)
 
     def _join(self, residual: Tensor, x: Tensor, norm: nn.Module) -> Tensor:
         joined = add_dropout(residual, x, self.dropout, self.training)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import PackedSequence
 
 from ramify.nn.dropout import dropout
@@ -254,7 +255,9 @@ class Chain(nn.Module):
 
 
 class _Steps(torch.autograd.Function):
-    """The steps of an LSTM from its gates' inputs. The gradient of each weight is one product over all steps."""
+    """The steps of an LSTM from its gates' inputs. The gradient of each weight is one product over all steps.
+
+    A gradient has no gradient itself, which torch says (`once_differentiable`)."""
 
     @staticmethod
     def forward(
@@ -302,6 +305,7 @@ class _Steps(torch.autograd.Function):
         return output, last_hidden, last_cell
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         of_output, of_last_hidden, of_last_cell = gradients
         weight, project, gates, cells, bent, raw, output, before, cells_before = ctx.saved_tensors

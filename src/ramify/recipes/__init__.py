@@ -13,6 +13,7 @@ RECIPES: dict[str, Training] = {
     "transformer": Training(generation.transformer),
     "seq2seq": Training(generation.seq2seq),
     "gpt": Training(generation.gpt),
+    "t5": Training(generation.t5),
     "agent": Training(nested.agent),
     "agent-sentence": Training(nested.agent_sentence),
     "feature-model": Training(disentanglement.feature_model),

@@ -102,6 +102,8 @@ class Evaluation(ABC):
 
     unknown_pieces: UnknownTokens | None = field(default=None, kw_only=True)
     """The unknown tokens of the split; None for models that read no pieces of words."""
+    left_out: tuple[str, ...] = field(default=(), kw_only=True)
+    """Why some scores are left out, for people."""
 
     def unknown_tokens(self) -> dict[str, int]:
         """The number of unknown tokens, as a part of the JSON."""

@@ -37,10 +37,17 @@ class TokenizerConfig:
 
 
 def tokenizer_of(
-    config: TokenizerConfig, init: str, store: Store, out: Path, *, seed: int = 0, marks: bool = False
+    config: TokenizerConfig,
+    init: str,
+    store: Store,
+    out: Path,
+    *,
+    seed: int = 0,
+    marks: bool = False,
+    sentinels: int = 0,
 ) -> Tokenizer:
     """The tokenizer of a run in the folder `out`: its own if it is resumed, else the configured one, that of the checkpoint
-    `init`, or a newly trained one, with `marks` for the ends of paragraphs and documents."""
+    `init`, or a newly trained one, with `marks` for the ends of paragraphs and documents, and with so many `sentinels`."""
     saved = out / "tokenizer.json"
     if saved.exists() and (out / RUN_FILE).exists():
         return Tokenizer.load(saved)
@@ -57,7 +64,7 @@ def tokenizer_of(
             "tokenizer.kind=unigram differs from process to process when each trains its own. Train one first with `ramify "
             "tokenizer train --kind unigram`, and name it with --tokenizer."
         )
-    return train_tokenizer(store, config, seed=seed, marks=marks)
+    return train_tokenizer(store, config, seed=seed, marks=marks, sentinels=sentinels)
 
 
 def _check_pieces(tokenizer: Tokenizer, theirs: Tokenizer, path: str, init: str) -> None:
@@ -69,7 +76,9 @@ def _check_pieces(tokenizer: Tokenizer, theirs: Tokenizer, path: str, init: str)
         )
 
 
-def train_tokenizer(store: Store, config: TokenizerConfig, *, seed: int = 0, marks: bool = False) -> Tokenizer:
+def train_tokenizer(
+    store: Store, config: TokenizerConfig, *, seed: int = 0, marks: bool = False, sentinels: int = 0
+) -> Tokenizer:
     """A tokenizer trained on a sample of the training split, in bounded memory."""
     trees = store.split("train") if len(store.split("train")) else store.split("all")
     starts, stops = store.offsets[trees], store.offsets[trees + 1]
@@ -81,4 +90,5 @@ def train_tokenizer(store: Store, config: TokenizerConfig, *, seed: int = 0, mar
         vocab_size=config.vocab_size,
         lowercase=config.lowercase,
         marks=marks,
+        sentinels=sentinels,
     )

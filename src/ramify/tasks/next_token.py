@@ -33,6 +33,8 @@ class NextTokenConfig:
 
     tie_weights: bool = True
     """Whether the output map is the token embedding of the decoder."""
+    output_bias: bool = True
+    """Whether the output map learns a bias. Those of GPT-2 and T5 have none."""
     label_smoothing: float = 0.0
     """The share of the target distribution that is spread evenly over the vocabulary (Szegedy et al. 2016, section 7). Training
     alone smooths; held-out losses do not."""
@@ -64,6 +66,8 @@ class NextTokenLM(Task[PairBatch], Decodes):
             backbone.config.vocab_size,
             embedding=backbone.tied_embedding if config.tie_weights else None,
         )
+        # It stays zero.
+        self.frozen = () if config.output_bias else ("head.bias",)
 
     def corrupt(self, batch: PairBatch, generator: torch.Generator) -> PairBatch:
         return batch

@@ -1,4 +1,5 @@
-"""Texts that are predicted token by token: pairs of a text and its answer or translation, and rows of running text."""
+"""Texts that are predicted token by token: pairs of a text and its answer or translation, and rows of running text, whole or
+corrupted."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -11,10 +12,11 @@ from ramify.batching.forest import Ints, ranges, token_cache
 from ramify.batching.running_text import RunningText
 from ramify.batching.views.base import View
 from ramify.batching.views.packed import PackConfig, pack
+from ramify.batching.views.span_corruption import SpanCounts, corrupted, divided, longest_text
 from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
-from ramify.tokenizer import TextLayout, Tokenizer, UnknownTokens
+from ramify.tokenizer import TextLayout, Tokenizer, UnknownTokens, sentinel_piece
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,13 @@ class PairInput:
     long: Literal["leave_out", "truncate"] = "leave_out"
     """Pairs with a longer text. leave_out: nothing is learned from them. truncate: the last tokens of the text are left out,
     and a truncated target has no end. Held-out losses always truncate."""
+    source: Literal["parent", "corrupted"] = "parent"
+    """The source of a text, for models that read one. parent: the text that it answers or translates. corrupted: running text
+    with sentinels in place of spans, which are predicted (T5; Raffel et al. 2020, section 3.1.4)."""
+    noise_rate: float = 0.15
+    """With source=corrupted: the share of the tokens that are in spans."""
+    mean_span: float = 3.0
+    """With source=corrupted: the mean number of tokens of a span."""
     layout: TextLayout = "t5"
     """The special tokens around a text whose vector is asked for: those after a source, or around a predicted text."""
 
@@ -36,6 +45,10 @@ class PairInput:
         for name in ("max_tokens", "max_source_tokens"):
             if getattr(self, name) < 3:
                 raise RamifyError(f"input.{name} must be at least 3, a token and its marks, but is {getattr(self, name)}.")
+        if not 0 < self.noise_rate < 1:
+            raise RamifyError(f"input.noise_rate must be above 0 and below 1, but is {self.noise_rate:g}.")
+        if self.mean_span < 1:
+            raise RamifyError(f"input.mean_span must be at least 1, but is {self.mean_span:g}.")
 
 
 @dataclass(frozen=True)
@@ -200,6 +213,74 @@ class TextRows(GenerativeView):
         return tokenizer.unknown(self.text.ids)
 
 
-def generative_view(store: Store, tokenizer: Tokenizer, split: Split, input: PairInput, *, sources: bool) -> GenerativeView:
-    """The texts of a split that a model predicts: from their sources, or from their own beginnings alone."""
+class CorruptedText(GenerativeView):
+    """Rows of running text with sentinels in place of random spans, and the spans as targets.
+
+    A row holds as many consecutive full sentences of a document as fit. The seed, the epoch and the number of a row determine
+    its spans, so every epoch has other ones.
+    """
+
+    def __init__(self, store: Store, tokenizer: Tokenizer, split: Split, input: PairInput, seed: int = 0) -> None:
+        """Raises `RamifyError` if the split has no text of two tokens, or if the tokenizer has too few sentinels."""
+        room = longest_text(input.noise_rate, input.mean_span, input.max_source_tokens, input.max_tokens)
+        if room < 2:
+            raise RamifyError(
+                f"input.max_tokens={input.max_tokens} leaves no room for a token between two sentinels and for the end. Set it "
+                "to at least 4."
+            )
+        self.text = RunningText.open(store, tokenizer, split)
+        start, stop = pack(self.text, room, PackConfig(cross_documents=False))
+        filled = stop - start > 1
+        if not filled.any():
+            raise RamifyError(
+                f"{store.path or 'the data'} has no text of two tokens in the split {split!r}, of which one could be "
+                "predicted. Choose another split, or other data."
+            )
+        self._start, self._stop = start[filled], stop[filled]
+        self.spans = SpanCounts.of(self._stop - self._start, input.noise_rate, input.mean_span)
+        self.sentinels = tokenizer.sentinels
+        if (needed := int(self.spans.spans.max()) + 1) > len(self.sentinels):
+            raise RamifyError(
+                f"input.source=corrupted with input.max_source_tokens={input.max_source_tokens} needs {needed} sentinels "
+                f"({sentinel_piece(0)}, {sentinel_piece(1)} …), but the tokenizer has {len(self.sentinels)}. Take one that has "
+                "more, such as that of a T5 or one that the run trains; or lower input.max_source_tokens."
+            )
+        self.seed = seed
+
+    @property
+    def target_tokens(self) -> Ints:
+        return self.spans.target + 1
+
+    @property
+    def costs(self) -> Ints:
+        return self.target_tokens + self.spans.source + 1
+
+    @property
+    def counts(self) -> PairCounts:
+        return PairCounts(len(self), int(self.target_tokens.sum()), int(self.spans.source.sum()) + len(self))
+
+    def example(self, number: int, epoch: int = 0) -> Pair:
+        random = np.random.Generator(np.random.Philox(np.random.SeedSequence((self.seed, epoch, number))))
+        ids = self.text.ids[self._start[number] : self._stop[number]].astype(np.int64)
+        noise, spans = int(self.spans.noise[number]), int(self.spans.spans[number])
+        noise_lengths, kept_lengths = divided(noise, spans, random), divided(len(ids) - noise, spans, random)
+        source, target = corrupted(ids, kept_lengths, noise_lengths, self.sentinels)
+        return Pair(target, source)
+
+    def unknown(self, tokenizer: Tokenizer) -> UnknownTokens:
+        return tokenizer.unknown(self.text.ids)
+
+
+def generative_view(
+    store: Store, tokenizer: Tokenizer, split: Split, input: PairInput, *, sources: bool, seed: int = 0
+) -> GenerativeView:
+    """The texts of a split that a model predicts: from their sources, or from their own beginnings alone. `seed` is that of
+    random draws, if there are any."""
+    if input.source == "corrupted":
+        if not sources:
+            raise RamifyError(
+                "input.source=corrupted needs a model that reads a source, but this one has no encoder. Set "
+                "input.source=parent, or train t5."
+            )
+        return CorruptedText(store, tokenizer, split, input, seed)
     return Pairs(store, tokenizer, split, input) if sources else TextRows(store, tokenizer, split, input)

@@ -30,10 +30,12 @@ def parts(request: ReportRequest) -> ReportParts:
     model, store = request.pipeline, request.store
     if isinstance(model, NextTokenPipeline) and store is not None:
         try:
-            limit = {"comments" if isinstance(model, Translator) else "rows": request.comments} if request.comments else {}
+            paired = isinstance(model, Translator) and model.input.source == "parent"
+            limit = {"comments" if paired else "rows": request.comments} if request.comments else {}
             evaluation = evaluate(model, str(store.path), store, request.split, limit)
             section, headline = scores(request.split, evaluation)
             sections.append(section)
+            missing = " ".join(evaluation.left_out)
             if isinstance(model, Translator):
                 sections += translated(model, store, request.split)
         except RamifyError as error:
@@ -63,7 +65,7 @@ def scores(split: str, evaluation: GenerativeEvaluation) -> tuple[Section, Spans
         rows.append((Cell("BLEU", bleu.signature), Cell(f"{bleu.bleu:.1f}")))
         rows.append((Cell("BLEU of the copied sources"), Cell(f"{bleu.floor_copy:.1f}")))
         headline = (*headline, ", and its translations have BLEU ", Strong(f"{bleu.bleu:.1f}"))
-    lead = f"On {counted(evaluation.examples, 'row' if bleu is None else 'pair')} of the {split} split."
+    lead = f"On {counted(evaluation.examples, evaluation.unit)} of the {split} split."
     return Section("Held-out scores", (Table(("score", "value"), tuple(rows)),), (lead,)), (
         *headline,
         ".",
@@ -74,13 +76,18 @@ def scores(split: str, evaluation: GenerativeEvaluation) -> tuple[Section, Spans
 def translated(model: Translator, store: Store, split: Split) -> list[Section]:
     """Translations of some sources, evenly spaced over the split, and the attention of the first of them to their sources."""
     view = held_out(model.task, store, split)
-    assert isinstance(view, Pairs)
     numbers = spread_examples(view, EXAMPLES)
-    sources, references = (store.texts(nodes[numbers]) for nodes in (view.parent, view.child))
-    ids = view.sources(numbers)
+    if isinstance(view, Pairs):
+        ids = view.sources(numbers)
+        sources, references = (store.texts(nodes[numbers]) for nodes in (view.parent, view.child))
+    else:
+        examples = [view.example(int(number)) for number in numbers]
+        ids = [example.source for example in examples if example.source is not None]
+        spelled = ([example.target for example in examples], ids)
+        references, sources = ([model.tokenizer.decode(text.tolist()) for text in texts] for texts in spelled)
     best = [hypotheses[0].text for hypotheses in model.translations(ids, Beam())]
     rows = tuple(tuple(map(Cell, texts)) for texts in zip(sources, best, references, strict=True))
-    lead = f"{counted(len(rows), 'pair')}, evenly spaced over the {split} split. The beam keeps {Beam.width} hypotheses."
+    lead = f"{counted(len(rows), 'example')}, evenly spaced over the {split} split. The beam keeps {Beam.width} hypotheses."
     shown = Section("Examples", (Table(("source", "translation", "reference"), rows),), (lead,))
     maps = [
         WeightMap(text, table.queries, table.keys, table.weights)

@@ -26,6 +26,9 @@ from ramify.training.meters import MeterSums
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage
 
+SENTINELS = 100
+"""The number of sentinels of a trained tokenizer, as in T5's."""
+
 
 @dataclass(frozen=True)
 class GenerativeDevConfig:
@@ -56,6 +59,9 @@ class PreparedGenerative(PreparedLanguageModel):
 
     def reads(self) -> str:
         counts, input = self.view.counts, self.run.input
+        if input.source == "corrupted":
+            rows = f"{counted(counts.examples, 'row')} of running text with spans of {input.noise_rate:.0%} of their tokens"
+            return f"{rows}; {counted(counts.source_tokens, 'token')} of sources and {counts.tokens:,} of targets"
         if not self.task.backbone.reads_source:
             rows = f"{counted(counts.examples, 'row')} of up to {input.max_tokens}"
             return f"{counted(counts.tokens, 'token')} to predict, in {rows}"
@@ -94,8 +100,8 @@ class PreparedGenerative(PreparedLanguageModel):
 class GenerativeRun(LanguageModelRun):
     """A model that predicts every token of a text from those before it.
 
-    A model that reads sources learns from all pairs of a text and the text that it answers or translates. Others learn from
-    rows of running text.
+    A model that reads sources learns from all pairs of a text and the text that it answers or translates, or from corrupted
+    running text (`input.source`). Others learn from rows of running text.
     """
 
     name: ClassVar[str] = "generative"
@@ -114,10 +120,11 @@ class GenerativeRun(LanguageModelRun):
 
     def prepare(self, out: Path) -> PreparedGenerative:
         store = training_store(self.data)
-        tokenizer = tokenizer_of(self.tokenizer, self.init, store, out, seed=self.seed)
+        sentinels = SENTINELS if self.input.source == "corrupted" else 0
+        tokenizer = tokenizer_of(self.tokenizer, self.init, store, out, seed=self.seed, sentinels=sentinels)
         torch.manual_seed(step_seed(self.seed, 0))
         task = self._task(tokenizer)
-        view = generative_view(store, tokenizer, "train", self.input, sources=task.backbone.reads_source)
+        view = generative_view(store, tokenizer, "train", self.input, sources=task.backbone.reads_source, seed=self.seed)
         return PreparedGenerative(self, store, task, view)
 
     def _task(self, tokenizer: Tokenizer) -> NextTokenLM:
@@ -139,7 +146,9 @@ class GenerativeRun(LanguageModelRun):
         model.initialize(backbone, checkpoint)
         task = NextTokenLM(backbone, tokenizer, self.input, self.task)
         saved = hub.saved_config(self.init)
-        if saved is not None:
+        if saved is None:
+            hub.load_own_tensors(task, hub.own_tensors(task) | hub.foreign_heads(checkpoint, model), self.init)
+        else:
             hub.check_settings(task, saved, self.init)
             hub.start_from(task, checkpoint.tensors, self.init)
         return task

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,11 +12,12 @@ from ramify.dataset.store import Split, Store
 from ramify.errors import counted
 from ramify.inference.common_footing import WINDOW, CommonFooting, FootingScores
 from ramify.inference.next_token_evaluation import (
+    NO_BLEU,
     BleuScores,
     TokensBefore,
+    bleu_metric,
     bleu_scores,
     evaluate_next_tokens,
-    sacrebleu,
     spread_examples,
 )
 from ramify.inference.row_evaluation import Tallied
@@ -28,18 +29,23 @@ from ramify.tasks.next_token import NextTokenLM
 
 SHARED_OPTIONS = ("precision", "progress")
 OPTIONS = {True: ("comments", "beam", *SHARED_OPTIONS), False: ("rows", *SHARED_OPTIONS)}
-"""The options of an evaluation, by whether the model translates. `comments` or `rows` limits it to so many pairs or rows,
-evenly spaced over the split."""
+"""The options of an evaluation, by whether it scores pairs. `comments` or `rows` limits it to so many pairs or rows, evenly
+spaced over the split."""
+
+BLEU_KEYS = ("bleu", "bleu_interval", "signature", "floor_copy")
+"""The scores of translations. Without sacrebleu, they are null."""
 
 
 @dataclass(frozen=True)
 class GenerativeEvaluation(Evaluation):
-    """Loss in nats per token, ends of texts included, and BLEU if the model reads sources."""
+    """Loss in nats per token, ends of texts included, and BLEU of the translations of pairs."""
 
     scores: Tallied
-    bleu: BleuScores | None
+    unit: Literal["pair", "row"]
+    """An example: a pair, or a row of running text, whole or corrupted."""
     examples: int
-    """Pairs, or rows of running text."""
+    bleu: BleuScores | None
+    """None: the examples are no pairs, or sacrebleu is not installed."""
     truncated: int
     """Pairs of the split with a text that is read only in part."""
     footing: FootingScores | None = None
@@ -51,25 +57,28 @@ class GenerativeEvaluation(Evaluation):
 
     def to_json(self) -> dict[str, Any]:
         summary = {"loss": self.loss, "perplexity": float(np.exp(self.loss))}
-        if self.bleu is not None:
-            bleu = self.bleu
-            summary |= {"bleu": bleu.bleu, "signature": bleu.signature, "floor_copy": bleu.floor_copy}
+        if self.unit == "pair":
+            summary |= dict.fromkeys(BLEU_KEYS) if self.bleu is None else {name: getattr(self.bleu, name) for name in BLEU_KEYS}
         summary |= {"count": self.examples, "tokens": self.scores.count, "accuracy": self.scores.summary()["accuracy"]}
         footing = {} if self.footing is None else self.footing.to_json()
         return summary | ({"truncated": self.truncated} if self.truncated else {}) | footing | self.unknown_tokens()
 
     def lines(self) -> list[str]:
-        summary, of = self.scores.summary(), "row" if self.bleu is None else "pair"
+        summary = self.scores.summary()
         lines = [
             f"loss {summary['loss']:.4f} nats per token, perplexity {np.exp(summary['loss']):.2f}, accuracy "
-            f"{summary['accuracy']:.2%}; {counted(summary['count'], 'token')} in {counted(self.examples, of)}"
+            f"{summary['accuracy']:.2%}; {counted(summary['count'], 'token')} in {counted(self.examples, self.unit)}"
         ]
         if self.footing is not None:
             lines.append(self.footing.line())
         if self.truncated:
             lines.append(f"{counted(self.truncated, 'pair')} longer than the model reads, and truncated")
         if self.bleu is not None:
-            lines.append(f"BLEU {self.bleu.bleu:.2f}; of the copied sources {self.bleu.floor_copy:.2f} ({self.bleu.signature})")
+            low, high = self.bleu.bleu_interval
+            lines.append(
+                f"BLEU {self.bleu.bleu:.2f} (95 % interval {low:.2f} to {high:.2f}); of the copied sources "
+                f"{self.bleu.floor_copy:.2f} ({self.bleu.signature})"
+            )
         return lines
 
 
@@ -82,29 +91,33 @@ def held_out(task: NextTokenLM, store: Store, split: Split) -> GenerativeView:
 def evaluate(
     model: NextTokenPipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]
 ) -> GenerativeEvaluation:
-    """Score a model on a split. Options: `OPTIONS`.
-
-    Raises `RamifyError` before any work if a translator is scored without sacrebleu.
-    """
-    translates = isinstance(model, Translator)
-    what = "a model that reads sources" if translates else "a model of running text"
-    check_options(options, OPTIONS[translates], source, what)
-    if translates:
-        sacrebleu()
+    """Score a model on a split. Options: `OPTIONS`."""
+    paired = isinstance(model, Translator) and model.input.source == "parent"
+    what = "a model of pairs" if paired else "a model of running text"
+    check_options(options, OPTIONS[paired], source, what)
     view = held_out(model.task, store, split)
     bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
-    numbers = spread_examples(view, options.get("comments" if translates else "rows", len(view)))
-    with bar(len(numbers) * (2 if translates else 1)) as advance, autocast(model.device, precision):
+    numbers = spread_examples(view, options.get("comments" if paired else "rows", len(view)))
+    metric = bleu_metric() if paired else None
+    with bar(len(numbers) * (1 if metric is None else 2)) as advance, autocast(model.device, precision):
         scores = evaluate_next_tokens(model.task, view, numbers, progress=advance)
         bleu = footing = None
-        if not translates:
+        if not model.task.backbone.reads_source:
             window = min(WINDOW, model.input.max_tokens - 1)
             text = RunningText.open(store, model.tokenizer, split)
             footing = CommonFooting.of(text, model.tokenizer, window=window).measure(TokensBefore(model.task), given="before")
-        if isinstance(model, Translator) and isinstance(view, Pairs):
+        if metric is not None and isinstance(model, Translator) and isinstance(view, Pairs):
             sources, references = store.texts(view.parent[numbers]), store.texts(view.child[numbers])
             translations = model.translations(view.sources(numbers), Beam(options.get("beam", Beam.width)), progress=advance)
             best = [hypotheses[0].text for hypotheses in translations]
-            bleu = bleu_scores(best, sources, references)
-    unknown = view.unknown(model.tokenizer)
-    return GenerativeEvaluation(scores, bleu, len(numbers), view.counts.long, footing, unknown_pieces=unknown)
+            bleu = bleu_scores(metric, best, sources, references)
+    return GenerativeEvaluation(
+        scores,
+        "pair" if paired else "row",
+        len(numbers),
+        bleu,
+        view.counts.long,
+        footing,
+        unknown_pieces=view.unknown(model.tokenizer),
+        left_out=(NO_BLEU,) if paired and metric is None else (),
+    )
