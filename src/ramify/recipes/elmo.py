@@ -24,7 +24,7 @@ class Sizes(NamedTuple):
 
 
 SIZES: dict[Size, Sizes] = {
-    "small": Sizes(128, 512, ((1, 32), (2, 32), (3, 64), (4, 128)), 8192, None, streams=32, steps=1500, lr=2e-3),
+    "small": Sizes(128, 512, ((1, 32), (2, 32), (3, 64), (4, 128)), 8192, None, streams=16, steps=2000, lr=2e-3),
     "base": Sizes(256, 1024, ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256)), 16_384, None, streams=32, steps=5000, lr=1e-3),
     # 128 streams on each of three GPUs.
     "paper": Sizes(
