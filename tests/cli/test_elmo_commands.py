@@ -112,6 +112,28 @@ def test_verbs(elmo, data, tmp_path):
     assert "cannot fill masks; it supports generate, embed, nearest. Choose a masked language model or an XLNet" in message
 
 
+def test_nearest_reads_the_characters_of_a_query(elmo, data):
+    """No word of it looks like another, so there is no note on unknown words."""
+    found = ramify("nearest", elmo, "--data", data, "--query", "xyzzy quux", "--json")
+    assert json.loads(found.stdout)
+    assert "unknown" not in found.stderr
+
+
+def test_the_published_training(data, tmp_path):
+    """Adagrad, the factor of the loss, sampled softmax, and rows without a state."""
+    extra = {"task.sampled": 5, "model.stateful": "false", "model.input": "words"}
+    ramify("train", "elmo", "--data", data, "--out", tmp_path / "run", "--published", *settings(**extra))
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    (stage,) = record["run"]["stages"]
+    assert (stage["optimizer"], stage["loss_scale"], stage["accumulator_start"], stage["clip"]) == ("adagrad", 20.0, 1.0, 10.0)
+    assert (stage["lr"], stage["schedule"]) == (0.2, "constant")
+    scores = json.loads(ramify("evaluate", tmp_path / "run", "--data", data, "--split", "dev", "--json").stdout)
+    whole = json.loads(ramify("evaluate", tmp_path / "run", "--data", data, "--split", "dev", "--memory", 0, "--json").stdout)
+    assert scores == whole
+    # All losses are those of the whole vocabulary but the ones that are trained.
+    assert 1 < scores["loss"] < 4
+
+
 def test_directions_of_streams_and_model_agree(data, tmp_path):
     message = refusal("train", "elmo", "--data", data, "--out", tmp_path / "run", *settings(**{"view.directions": "forward"}))
     assert "view.directions=forward reads rows in other directions than a model with model.directions=both" in message
