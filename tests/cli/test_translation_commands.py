@@ -168,6 +168,18 @@ def test_a_causal_model_fills_no_masks(ramify, texts_runs):
     assert "gpt cannot fill masks; it supports generate, embed, nearest" in err
 
 
+@pytest.mark.parametrize("beam", [0, 10_000])
+def test_a_beam_of_no_width_or_as_wide_as_the_vocabulary(ramify, run, data, texts_runs, beam):
+    for words in (
+        ("generate", texts_runs / "gpt", "--prompt", "ba", "--tokens", 3),
+        ("translate", run, "--text", "ba"),
+        ("evaluate", run, "--data", data),
+    ):
+        code, _, err = ramify(*words, "--beam", beam)
+        assert code == 2
+        assert ("beam" in err) if beam == 0 else ("beam=10000 must be below the size of the vocabulary" in err)
+
+
 def test_a_t5_fills_gaps(ramify, texts_runs, data):
     code, out, err = ramify("translate", texts_runs / "t5", "--text", "ba <extra_id_0> be", "--json")
     assert code == 0, err

@@ -275,7 +275,7 @@ def test_a_translation_is_what_the_search_finds(trained):
 
 def test_questions_that_cannot_be_answered(trained):
     model = ramify.load(trained)
-    with pytest.raises(RamifyError, match=r"beam width=0 must be at least 1"):
+    with pytest.raises(RamifyError, match=r"beam=0 must be at least 1"):
         model.translate("ba", beam=0)
     vocabulary = model.backbone.config.vocab_size
     with pytest.raises(RamifyError, match=rf"beam={vocabulary} must be below the size of the vocabulary, {vocabulary}"):
