@@ -129,7 +129,9 @@ class Beam:
 
     def __post_init__(self) -> None:
         if self.width < 1:
-            raise RamifyError(f"beam={self.width} must be at least 1, the width of a greedy search. Choose a small number, such as 4.")
+            raise RamifyError(
+                f"beam={self.width} must be at least 1, the width of a greedy search. Choose a small number, such as 4."
+            )
         if not 1 <= self.n_best <= self.width:
             raise RamifyError(f"n_best={self.n_best} must be between 1 and the width of the beam, which is {self.width}.")
         if not 0 <= self.length_penalty <= STEEPEST:
