@@ -137,6 +137,10 @@ AGENTS = (
     f"--tokenizer tokenizer/capitals/tokenizer.json {BRIEF} "
     f"{settings(model__num_heads=2, task__queue=16, train__budget=128, train__target_tokens=0)}"
 )
+GENERATORS = (
+    f"--tokenizer tokenizer/capitals/tokenizer.json {BRIEF} "
+    f"{settings(model__dim=16, train__budget=300, train__lr=0.03, input__long='truncate')}"
+)
 LEVELS = settings(model__dims="[8,12,16,20,20]", model__max_children="[12,6,6,6]", model__encoder_cells="[1,1,1,1]")
 LINKS = f"{BRIEF} {settings(train__budget=16, tokenizer__min_count=2)}"
 # Few dimensions, because those beyond the rank of the words' co-occurrences differ from run to run.
@@ -159,6 +163,7 @@ CASES: dict[str, str] = {
     "--column parent=answers --column author=thread --out @/set",
     "data/labelled": "data build inputs/reviews.tsv --format labelled --text sentence --label stars --out @/set",
     "data/pushshift": "data build inputs/dump.jsonl --format pushshift --drop-bots --policy deleted=keep --out @/set",
+    "data/parallel": "data build inputs/train.en inputs/train.de inputs/val.en inputs/val.de --format parallel --out @/set",
     "data/discord": "data build inputs/garden.json --format discord --out @/set",
     "data/refused": "data build inputs/novels --format discord --out @/set",
     "show/tree": "data show data/replies/set --tree soft-crust --max-nodes 12",
@@ -202,6 +207,11 @@ CASES: dict[str, str] = {
     "train/denoising": f"train xlnet --objective denoising --data data/books/set --out @/run --steps 3 {STREAMS}",
     "train/backward": f"train xlnet --order backward --data data/books/set --out @/run --steps 2 {STREAMS}",
     "train/xlnet-lm": f"train xlnet-lm --data data/books/set --out @/run --steps 3 {STREAMS}",
+    "train/transformer": "train transformer --data data/parallel/set --out @/run --steps 4 "
+    f"{GENERATORS} {settings(model__num_heads=2, model__ffn_dim=32, model__encoder_layers=1, model__decoder_layers=1)}",
+    "train/seq2seq": f"train seq2seq --data data/replies/set --out @/run --steps 3 {GENERATORS} {settings(model__hidden=16)}",
+    "train/gpt": "train gpt --data data/books/set --out @/run --steps 4 "
+    f"{GENERATORS} {settings(model__num_heads=2, model__ffn_dim=32, model__decoder_layers=1)}",
     "train/agent": f"train agent --joint --data data/books/set --out @/run --steps 3 {AGENTS} {LEVELS}",
     "train/agent-sentence": f"train agent-sentence --data data/books/set --out @/run --steps 2 {AGENTS} "
     f"{settings(model__dims='[8,12]', model__max_children='[12]', model__encoder_cells='[1]')}",
@@ -238,6 +248,7 @@ CASES: dict[str, str] = {
     "evaluate/denoising": "evaluate train/denoising/run --data data/books/set --split dev --json",
     "evaluate/backward": "evaluate train/backward/run --data data/books/set --json",
     "evaluate/xlnet-lm": "evaluate train/xlnet-lm/run --data data/books/set --json",
+    "evaluate/gpt": "evaluate train/gpt/run --data data/books/set --split all --json",
     "evaluate/agent": "evaluate train/agent/run --data data/books/set --rows 60 --json\n"
     "evaluate train/agent-sentence/run --data data/books/set --split all --rows 40",
     "evaluate/links": "evaluate train/feature-model/run --data data/rooms/set --no-starts --json\n"
@@ -298,6 +309,11 @@ CASES: dict[str, str] = {
     "generate train/xlnet/run --prompt 'The mill' --tokens 12 --top-p 0.8 --temperature 0.7 --json\n"
     "generate train/xlnet/run --tokens 8 --top-k 5 --seed 2 --json",
     "generate/xlnet-lm": "generate train/xlnet-lm/run --prompt 'The mill' --tokens 12 --temperature 0",
+    "generate/gpt": "generate train/gpt/run --prompt 'The mill' --tokens 8 --seed 1\n"
+    "generate train/gpt/run --prompt 'The mill' --tokens 8 --temperature 0 --json",
+    "translate": "translate train/transformer/run inputs/val.en --json\n"
+    "translate train/seq2seq/run --text 'The mill was slow.' --beam 2 --n-best 2 --json\n"
+    "translate train/transformer/run --text 'The mill was slow.' --beam 0",
     "attention/tree-mlm": "attention tree-mlm-small --text 'The tea is too [MASK].' --out @/heads.html\n"
     "attention train/tree-mlm/run --data inputs/masked.jsonl --node 2 --json --out @/node.html\n"
     "attention train/paper/run --data data/replies/set --node soft-crust.8 --layer 1 --head 2 --json",
@@ -452,6 +468,11 @@ def write_inputs(folder: Path, sample: Path) -> None:
     for number, name in enumerate(("mill", "river", "harbour", "garden", "kiln", "bell", "road", "moon")):
         _write_novel(folder / "novels" / f"{name}.md", name, number)
     (folder / "notes.txt").write_text("The mill was slow. Nobody knew why.\n\nAt night the river rose, and Ann went home.\n")
+    things, places = (("mill", "Mühle"), ("oar", "Ruder"), ("bell", "Glocke")), (("here", "hier"), ("slow", "langsam"))
+    for name, count in (("train", 6), ("val", 2)):
+        pairs = [(f"The {thing[0]} is {place[0]}.", f"{thing[1]} ist {place[1]}.") for thing in things for place in places]
+        for side, language in enumerate(("en", "de")):
+            (folder / f"{name}.{language}").write_text("".join(f"{pair[side]}\n" for pair in pairs[:count]))
     talk = [
         "2024-03-01 10:00 | ann: is the mill open?",
         "2024-03-01 10:01 | bob: ann: at noon",

@@ -140,6 +140,28 @@ CASES = {
             "base": _DEEP | {"model.dims": "[256, 512, 768, 1024, 1024]", "model.vocab_size": "32000", "train.budget": "8192"},
         },
     ),
+    "transformer": Case(
+        "transformer",
+        "discussions",
+        "unigram",
+        {},
+        {
+            "tiny": _layers(64, 1, *_TREE) | {"train.budget": "512"},
+            "small": _layers(256, 3, *_TREE) | {"train.budget": "16384"},
+            "base": _layers(512, 6, *_TREE) | {"train.budget": "32768"},
+        },
+    ),
+    "seq2seq": Case(
+        "seq2seq",
+        "discussions",
+        "unigram",
+        {},
+        {
+            "tiny": {"model.hidden": "32", "train.budget": "512"},
+            "small": {"train.budget": "16384"},
+            "base": {"model.dim": "512", "model.hidden": "2048", "train.budget": "32768"},
+        },
+    ),
     "links": Case(
         "links",
         "logs",

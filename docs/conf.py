@@ -1,5 +1,5 @@
-"""Sphinx configuration: MyST Markdown pages; `figures.py`, `stream_figures.py`, `nested_figures.py` and `reference.py` compute
-pictures and numbers during the build."""
+"""Sphinx configuration: MyST Markdown pages; `figures.py`, `stream_figures.py`, `nested_figures.py`, `foundation_figures.py`
+and `reference.py` compute pictures and numbers during the build."""
 
 import sys
 from pathlib import Path
@@ -13,6 +13,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 import figures  # noqa: E402
+import foundation_figures  # noqa: E402
 import nested_figures  # noqa: E402
 import reference  # noqa: E402
 import stream_figures  # noqa: E402
@@ -43,18 +44,24 @@ pygments_dark_style = "monokai"
 
 
 class Drawing(SphinxDirective):
-    """A picture of one of the scripts above with the content as caption. The SVG is inline, to follow the theme."""
+    """Pictures of the scripts above with the content as caption. The SVG is inline, to follow the theme. Several pictures stand
+    side by side where the page is wide enough."""
 
     required_arguments = 1
+    final_argument_whitespace = True
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        path = figures.GENERATED / f"{self.arguments[0]}.svg"
-        if not path.exists():
-            raise self.error(f"Drawing {self.arguments[0]!r} is in no DRAWINGS. Add it there or correct the name.")
-        self.env.note_dependency(str(path))
+        pictures = []
+        for name in self.arguments[0].split():
+            path = figures.GENERATED / f"{name}.svg"
+            if not path.exists():
+                raise self.error(f"Drawing {name!r} is in no DRAWINGS. Add it there or correct the name.")
+            self.env.note_dependency(str(path))
+            pictures.append(path.read_text("utf-8"))
         figure = nodes.figure(classes=["drawing"])
-        figure += nodes.raw("", path.read_text("utf-8"), format="html")
+        svg = pictures[0] if len(pictures) == 1 else f'<div class="pictures">{"".join(pictures)}</div>'
+        figure += nodes.raw("", svg, format="html")
         caption = nodes.caption()
         for paragraph in self.parse_content_to_nodes():
             caption += paragraph.children if isinstance(paragraph, nodes.paragraph) else [paragraph]
@@ -77,4 +84,5 @@ def setup(app: Sphinx) -> None:
     figures.write()
     stream_figures.write()
     nested_figures.write()
+    foundation_figures.write()
     reference.write()

@@ -314,8 +314,19 @@ class Drawing:
         self.width, self.height, self.title = width, height, title
         self.parts: list[str] = []
 
-    def box(self, x: float, y: float, width: float, height: float, text: str = "", kind: str = "box", size: float = 12) -> None:
-        self.parts.append(f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="4"/>')
+    def box(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        text: str = "",
+        kind: str = "box",
+        size: float = 12,
+        opacity: float = 1.0,
+    ) -> None:
+        faint = "" if opacity == 1.0 else f' fill-opacity="{opacity:.2g}"'
+        self.parts.append(f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="4"{faint}/>')
         if text:
             self.text(x + width / 2, y + height / 2 + size * 0.35, text, kind=f"on-{kind}", size=size)
 

@@ -24,6 +24,7 @@ from fixtures.running import WHOLE_ROWS
 from fixtures.toys import Forger, NextLetter, Texts
 from ramify import hub
 from ramify.batching.batch import AnyBatch, Batch, Collator
+from ramify.batching.characters import vocabulary_spellings
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Forest
 from ramify.batching.text_input import TextInput
@@ -45,6 +46,7 @@ from ramify.models.base import (
     Encodes,
     Hidden,
     Read,
+    ReadsCharacters,
     State,
     TextModelConfig,
     kept_positions,
@@ -533,7 +535,7 @@ NO_ENCODERS = {
 }
 """The models that turn no rows of texts into states, with the reason."""
 
-LAYOUTS: dict[str, TextLayout] = {"agent": "agent", "xlnet": "xlnet", "gru": "plain"}
+LAYOUTS: dict[str, TextLayout] = {"agent": "agent", "xlnet": "xlnet", "gru": "plain", "elmo": "plain"}
 """The layouts of models; those of the others are BERT's."""
 
 SMALL = {
@@ -559,6 +561,8 @@ def classifier_of(name: str) -> tuple[Classifier, Callable[[Sequence[Example]], 
     config = MODELS[name]().for_vocabulary(tokenizer().vocab_size)
     own = {setting.name for setting in fields(config)}
     backbone = replace(config, **{setting: value for setting, value in SMALL.items() if setting in own}).build()
+    if isinstance(backbone, ReadsCharacters):
+        backbone.spell(vocabulary_spellings(tokenizer()))
     layout = tokenizer().layout(LAYOUTS.get(name, "bert"), config.vocab_size)
     random = np.random.default_rng(0)
     texts = [" ".join(random.choice(WORDS[number % 2 :: 2], size=1 + number % 5)) for number in range(24)]

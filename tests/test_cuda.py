@@ -1,5 +1,7 @@
 """Properties that hold on CPU hold on a CUDA device: logits, masks, gradients, scores, and the bits of a resumed run."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -19,10 +21,13 @@ from fixtures import (
     with_text,
     words_task,
 )
+from fixtures.parallel import SEQ2SEQ, TRANSFORMER, translations
 from ramify.batching.text_input import TextInput
 from ramify.inference.evaluation import evaluate
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import discussions as read_trees
+from ramify.inference.search import Beam
+from ramify.inference.translate import Translator
 from ramify.inference.word_classes import AncestorWords
 from ramify.tasks.base import MAIN
 from ramify.training.config import TrainConfig
@@ -56,6 +61,19 @@ def test_gradients_equal_those_of_the_cpu(data, name, two_phase):
     expected = gradient(here, [mine])
     found = {key: value.cpu() for key, value in gradient(there, [its]).items()}
     assert distance(found, expected) < 1e-10
+
+
+@pytest.mark.parametrize("config", [SEQ2SEQ, replace(SEQ2SEQ, attention="none", cell="gru"), TRANSFORMER])
+def test_translators_equal_those_of_the_cpu(config):
+    """Gradients, and the results of a beam search."""
+    here, there = (translations(config)[0].double().eval() for _ in range(2))
+    there.cuda()
+    (batch,) = translations(config)[1]
+    expected = gradient(here, [batch])
+    found = {key: value.cpu() for key, value in gradient(there, [batch.to("cuda")]).items()}
+    assert distance(found, expected) < 1e-10
+    sources = [np.arange(9, 13), np.arange(11, 20)]
+    assert Translator(there).translations(sources, Beam(3)) == Translator(here).translations(sources, Beam(3))
 
 
 def test_two_phases_draw_the_same_dropout_twice():

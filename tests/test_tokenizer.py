@@ -131,7 +131,7 @@ def test_vocabularies_too_small_for_the_letters(texts, kind):
 
 @pytest.mark.ill_typed
 def test_unknown_kind(texts):
-    with pytest.raises(RamifyError, match="'wordpiece', 'bpe' or 'unigram'"):
+    with pytest.raises(RamifyError, match="'wordpiece', 'bpe', 'unigram' or 'word'"):
         Tokenizer.train(texts, kind="words")  # pyright: ignore[reportArgumentType]
 
 

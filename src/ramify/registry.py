@@ -17,6 +17,7 @@ from ramify.disentangle.models.feature_model import FeatureModelConfig
 from ramify.disentangle.models.mht import MHTConfig
 from ramify.disentangle.task import ReplyLinking
 from ramify.inference.base import Pipeline
+from ramify.inference.bidirectional import BidirectionalPipeline
 from ramify.inference.documents.pipeline import document_pipeline
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
@@ -26,12 +27,14 @@ from ramify.models import bert, transformer, xlnet
 from ramify.models.agent import AgentConfig
 from ramify.models.base import AnyBackbone, ModelConfig
 from ramify.models.bert import BertConfig
+from ramify.models.elmo import ElmoConfig
 from ramify.models.hf_adapter import HFAdapter
 from ramify.models.recurrent import RecurrentConfig, Seq2SeqConfig
 from ramify.models.transformer import TransformerConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.models.xlnet import XLNetConfig
 from ramify.tasks.base import Task
+from ramify.tasks.bidirectional_lm import BidirectionalLM, BidirectionalLMConfig
 from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tasks.nested.config import NestedAutoencoderConfig
@@ -45,6 +48,7 @@ MODELS: dict[str, type[ModelConfig]] = {
     "bert": BertConfig,
     "bert-pair": BertPairConfig,
     "decatt": DecomposableAttentionConfig,
+    "elmo": ElmoConfig,
     "esim": ESIMConfig,
     "feature-model": FeatureModelConfig,
     "mht": MHTConfig,
@@ -83,6 +87,7 @@ class TaskKind:
 
 
 TASKS = {
+    "bidirectional-lm": TaskKind(BidirectionalLMConfig, BidirectionalLM, StreamInput, BidirectionalPipeline),
     "denoising-lm": TaskKind(DenoisingLMConfig, DenoisingLM, StreamInput, DenoisingPipeline),
     "masked-lm": TaskKind(MaskedLMConfig, MaskedLM, TextInput, MaskFiller),
     "nested-autoencoder": TaskKind(NestedAutoencoderConfig, NestedAutoencoder, LevelInput, document_pipeline),

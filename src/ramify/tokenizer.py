@@ -22,7 +22,7 @@ from ramify.errors import RamifyError, counted, percent
 from ramify.files import STANDARD, StandardInput, read_json, write_text
 from ramify.progress import Advance, activity, counted_by
 
-Kind = Literal["wordpiece", "bpe", "unigram"]
+Kind = Literal["wordpiece", "bpe", "unigram", "word"]
 Role = Literal["pad", "unk", "bos", "eos", "cls", "sep", "mask", "eop", "eod", "end", "begin", "stop"]
 TextLayout = Literal["bert", "roberta", "xlnet", "t5", "plain"]
 Layout = TextLayout | Literal["agent"]
@@ -277,15 +277,16 @@ class Tokenizer:
         marks: bool = False,
         sentinels: int = 0,
     ) -> "Tokenizer":
-        """Train on texts: WordPiece as in BERT, byte-level BPE as in RoBERTa, or Unigram as in XLNet.
+        """Train on texts: WordPiece as in BERT, byte-level BPE as in RoBERTa, or Unigram as in XLNet. The kind `word` has the
+        most frequent words, most frequent first; all others are unknown.
 
         `marks` adds tokens for the ends of paragraphs and documents, and `sentinels` is the number of T5's. Equal texts give
         equal tokenizers, except for Unigram, whose trainer adds up scores in the order of its threads.
         """
         special = (*SPECIAL, *(MARKS if marks else ()), *map(sentinel_piece, range(sentinels)))
         read = list(texts)
-        # BPE reads the texts once. The others count letters first.
-        with activity("training the tokenizer", len(read) * (1 if kind == "bpe" else 2)) as advance:
+        # BPE and words need the texts once. The others count letters first.
+        with activity("training the tokenizer", len(read) * (1 if kind in ("bpe", "word") else 2)) as advance:
             trained = cls._train(read, kind, vocab_size, lowercase, special, advance)
         if trained.vocab_size > vocab_size:
             raise _too_few(kind, vocab_size, trained.vocab_size)
@@ -328,8 +329,13 @@ class Tokenizer:
             trainer = trainers.UnigramTrainer(
                 vocab_size=vocab_size, special_tokens=list(special), unk_token="[UNK]", show_progress=False
             )
+        elif kind == "word":
+            engine = _bert_pipeline(
+                Engine(models.WordLevel(unk_token="[UNK]")), normalizers.BertNormalizer(lowercase=lowercase)
+            )
+            trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=list(special), show_progress=False)
         else:
-            raise RamifyError(f"kind must be 'wordpiece', 'bpe' or 'unigram', but is {kind!r}.")
+            raise RamifyError(f"kind must be 'wordpiece', 'bpe', 'unigram' or 'word', but is {kind!r}.")
         engine.train_from_iterator(counted_by(advance, texts), trainer)
         return cls(_as_saved(_framed(engine)))
 
@@ -625,6 +631,22 @@ class Tokenizer:
         lengths = np.fromiter((len(ids) for ids in lists), dtype=np.int64, count=len(lists))
         flat = np.fromiter((token for ids in lists for token in ids), dtype=np.int64, count=int(lengths.sum()))
         return flat, lengths
+
+    def encode_open(self, texts: Sequence[str], words: dict[str, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """As `encode_batch`, but a word that the vocabulary lacks has its number in `words`, behind the vocabulary. Words are
+        added as they come."""
+        encodings = self.engine.encode_batch(list(texts), add_special_tokens=False)
+        lengths = np.array([len(encoding.ids) for encoding in encodings], dtype=np.int64)
+        flat: list[int] = []
+        for text, encoding in zip(texts, encodings, strict=True):
+            for token_id, (start, stop) in zip(encoding.ids, encoding.offsets, strict=True):
+                if token_id == self.unk_id:
+                    word = text[start:stop]
+                    if self.engine.normalizer is not None:
+                        word = self.engine.normalizer.normalize_str(word)
+                    token_id = words.setdefault(word, self.vocab_size + len(words))
+                flat.append(token_id)
+        return np.array(flat, dtype=np.int64), lengths
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.engine.decode(list(ids), skip_special_tokens=False)

@@ -13,6 +13,7 @@ from fixtures import W, bert_task, discussion, forest, text, tree_task, whole
 from fixtures import tokenizer as words
 from fixtures.letters import pipeline as document_pipeline
 from fixtures.letters import tokenizer as letter_pieces
+from fixtures.running import elmo_task
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.stream_batch import plain_rows
 from ramify.batching.text_input import TextInput
@@ -21,6 +22,7 @@ from ramify.batching.views.pairs import PairInput
 from ramify.batching.views.streams import StreamInput
 from ramify.errors import RamifyError
 from ramify.inference.base import Pipeline
+from ramify.inference.bidirectional import BidirectionalPipeline
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.permutation import DenoisingPipeline, PermutationPipeline
 from ramify.inference.translate import NextTokenPipeline, next_token_pipeline
@@ -105,6 +107,16 @@ PIPELINES: dict[str, Callable[[], Pipeline]] = {
     "recurrent, gru": lambda: recurrent_pipeline(cell="gru", direction="forward"),
     "recurrent, rnn": lambda: recurrent_pipeline(cell="rnn", direction="backward"),
     "recurrent, projection": lambda: recurrent_pipeline(projection=3, num_layers=3, residual=True),
+    **{
+        f"elmo, {name}, recurrent": lambda settings=settings: BidirectionalPipeline(
+            elmo_task(torch.float64, own=words(), dropout=0.0, **settings)
+        )
+        for name, settings in {
+            "characters": {},
+            "words": {"input": "words", "num_layers": 3},
+            "forward": {"directions": "forward", "clip": 0.2},
+        }.items()
+    },
     "transformer": transformer_pipeline,
     "transformer, gpt": lambda: transformer_pipeline(encoder_layers=0, norm="pre", position="learned"),
     "transformer, t5": lambda: transformer_pipeline(**T5),

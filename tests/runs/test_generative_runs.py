@@ -122,7 +122,18 @@ def test_smoothing_changes_training_but_not_held_out_losses(store, tmp_path):
 def test_a_saved_model_is_scored_on_its_pairs(store, trained):
     model = ramify.load(trained)
     scores = kind_for(model, str(trained)).evaluate(model, str(trained), store, "test", {"beam": 2}).to_json()
-    expected = {"loss", "perplexity", "bleu", "signature", "floor_copy", "count", "tokens", "accuracy", "unknown_tokens"}
+    expected = {
+        "loss",
+        "perplexity",
+        "bleu",
+        "bleu_interval",
+        "signature",
+        "floor_copy",
+        "count",
+        "tokens",
+        "accuracy",
+        "unknown_tokens",
+    }
     assert scores.keys() == expected
     assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]))
     assert scores["count"] == len(store.split("test"))

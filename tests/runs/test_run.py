@@ -166,6 +166,12 @@ CHANGES = {
         "model.shared_layers": "true",
         "dev.rows": "20",
     },
+    "generative": {
+        "task.label_smoothing": "0.2",
+        "model.dim": "96",
+        "input.long": "truncate",
+        "dev.examples": "20",
+    },
     "nested-documents": {
         "task.without": '["coherence_sentence"]',
         "model.padding": "full",

@@ -27,6 +27,7 @@ from fixtures import (
     words_task,
 )
 from fixtures import nested as documents
+from fixtures.parallel import SEQ2SEQ, translations
 from fixtures.running import streams
 from fixtures.running import task as xlnet_task
 from fixtures.toys import Forger, NextLetter, Texts
@@ -229,6 +230,8 @@ CASES = {
     "agent, lowest level": lambda: units(Role.LOWEST, queue=16),
     "agent, decoder": lambda: units(Role.DECODER, queue=0),
     "pairs": pairs,
+    "translations": lambda: translations(SEQ2SEQ),
+    "translations without attention": lambda: translations(replace(SEQ2SEQ, attention="none")),
     "links": lambda: links("listwise"),
     "links, binary": lambda: links("binary"),
     "links, ranking": lambda: links("ranking"),
@@ -282,6 +285,7 @@ def test_separability():
         "agent, given vectors",
         "agent, lowest level",
         "agent, decoder",
+        "translations",
         "xlnet",
     ],
 )

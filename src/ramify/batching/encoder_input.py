@@ -1,13 +1,14 @@
 """Texts and pairs of texts as flat rows: the input of every backbone that encodes (`models.base.Encodes`)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
+from ramify.batching.characters import Lexicon
 from ramify.batching.forest import Ints, ranges
 from ramify.errors import RamifyError, counted
 from ramify.nn.ragged import Rows, length_key
@@ -71,6 +72,8 @@ class EncoderInput:
     """[row, text, 2]: the places in its row where each text begins and ends."""
     offsets: Ints
     """[row, text]: the number of tokens of each text that precede its part in the row."""
+    characters: UInt8[Tensor, "total character"] | None = None
+    """The characters of each token, for a model that reads them; None: those of the vocabulary's spelling."""
 
     @classmethod
     def of_rows(
@@ -164,6 +167,14 @@ class EncoderInput:
             self.source,
             self.spans,
             self.offsets,
+            None if self.characters is None else self.characters.to(device),
+        )
+
+    def spelled(self, lexicon: Lexicon) -> "EncoderInput":
+        """Rows of words that the vocabulary may lack, with the characters of all words."""
+        ids = self.ids.cpu().numpy()
+        return replace(
+            self, ids=torch.from_numpy(lexicon.in_vocabulary(ids)), characters=torch.from_numpy(lexicon.spellings[ids])
         )
 
 

@@ -13,6 +13,7 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ramify.batching.characters import Lexicon
 from ramify.dataset.store import TOKENS, Store
 from ramify.errors import RamifyError
 from ramify.files import scratch_folder
@@ -29,6 +30,9 @@ Computed = TypeVar("Computed")
 
 DONE = "done.json"
 """The file that marks a folder of `computed_once` as complete."""
+
+WORDS = "words.json"
+"""The file of the words that the vocabulary lacks, if they were told apart."""
 
 COUNTED = 1 << 24
 """Number of tokens that are counted at a time."""
@@ -54,6 +58,8 @@ class Forest:
     """Counts of texts that are not empty, of tokens, of texts and tokens truncated at `max_tokens`, and of chained texts."""
     layout: RowLayout
     """The special tokens around each text."""
+    lexicon: Lexicon | None = None
+    """The characters of all tokens, if words that the vocabulary lacks have numbers of their own in `ids`."""
 
     @classmethod
     def open(
@@ -63,13 +69,16 @@ class Forest:
         max_tokens: int,
         overflow: Overflow = "truncate",
         layout: Layout = "bert",
+        *,
+        open_words: bool = False,
     ) -> "Forest":
         """Tokenize a store, or read its token cache, and build the arrays.
 
         `max_tokens` counts special tokens. `truncate` cuts longer texts when they are batched. `chain` splits a longer text
         into a chain of nodes: each further part is a child of the part before it, and replies are children of the last part.
+        `open_words`: for a model that reads characters, words that the vocabulary lacks are told apart.
         """
-        tokenized = token_cache(store, tokenizer)
+        tokenized = token_cache(store, tokenizer, open_words=open_words)
         ids, starts = tokenized.ids, tokenized.starts
         length = np.diff(starts)
         parent = np.asarray(store.parent, dtype=np.int64)
@@ -101,7 +110,8 @@ class Forest:
             cut |= {"texts_over": 0, "tokens_over": 0, "texts_chained": cut["texts_over"]}
         elif overflow != "truncate":
             raise RamifyError(f"overflow must be 'truncate' or 'chain', but is {overflow!r}.")
-        return cls(store, offsets, parent, roots_of(parent), depth, start, length, ids, node, cut, row_layout)
+        lexicon = Lexicon.of(tokenizer, tokenized.words) if open_words else None
+        return cls(store, offsets, parent, roots_of(parent), depth, start, length, ids, node, cut, row_layout, lexicon)
 
     @property
     def num_trees(self) -> int:
@@ -124,7 +134,8 @@ class Forest:
             nodes = slice(int(self.offsets[first]), int(self.offsets[stop]))
             end = int((self.start[nodes] + self.length[nodes]).max(initial=0))
             for start in range(int(self.start[nodes].min(initial=end)), end, COUNTED):
-                counts += np.bincount(self.ids[start : min(start + COUNTED, end)], minlength=vocab_size)
+                ids = self.ids[start : min(start + COUNTED, end)]
+                counts += np.bincount(ids if self.lexicon is None else ids[ids < vocab_size], minlength=vocab_size)
         return counts
 
     def unknown(self, trees: Ints, tokenizer: Tokenizer) -> UnknownTokens:
@@ -167,23 +178,28 @@ class Tokenized:
     """The start of each text in `ids`, and the number of ids."""
     counts: Ints
     """The number of texts of each node: 1, unless the texts of nodes were divided."""
+    words: tuple[str, ...] = ()
+    """The words that the vocabulary lacks and that have ids of their own, which follow those of the vocabulary."""
 
 
-def token_cache(store: Store, tokenizer: Tokenizer, divide: Divide | None = None) -> Tokenized:
+def token_cache(store: Store, tokenizer: Tokenizer, divide: Divide | None = None, *, open_words: bool = False) -> Tokenized:
     """Tokenize the texts of a store, each divided by `divide` and tokenized part by part.
 
-    The ids are computed once per store, tokenizer and name of `divide`. They are memory-mapped from a file in the store's
-    folder, or in the user's cache folder if the store is not writable. Raises `RamifyError` if neither folder is writable.
+    With `open_words`, each word that the vocabulary lacks has an id of its own. The ids are computed once per store, tokenizer,
+    name of `divide` and `open_words`. They are memory-mapped from a file in the store's folder, or in the user's cache folder
+    if the store is not writable. Raises `RamifyError` if neither folder is writable.
     """
     if store.path is None:
         texts = store.texts(np.arange(store.num_nodes))
         parts = [[text] if divide is None else divide(text) for text in texts]
-        ids, lengths = tokenizer.encode_batch([part for divided in parts for part in divided])
+        words: dict[str, int] = {}
+        flat = [part for divided in parts for part in divided]
+        ids, lengths = tokenizer.encode_open(flat, words) if open_words else tokenizer.encode_batch(flat)
         counts = np.array([len(divided) for divided in parts], dtype=np.int64)
-        return Tokenized(ids.astype(np.uint32), np.concatenate([[0], np.cumsum(lengths)]), counts)
-    by = "" if divide is None else f"-{divide.__name__}"
+        return Tokenized(ids.astype(np.uint32), np.concatenate([[0], np.cumsum(lengths)]), counts, tuple(words))
+    by = ("" if divide is None else f"-{divide.__name__}") + ("-open" if open_words else "")
     name = f"{TOKENS}{store.hash[:16]}-{tokenizer.hash}{by}"
-    return computed_once(store.path, name, "token ids", partial(_tokenize, store, tokenizer, divide), _read)
+    return computed_once(store.path, name, "token ids", partial(_tokenize, store, tokenizer, divide, open_words), _read)
 
 
 def computed_once(
@@ -232,16 +248,21 @@ def _user_cache() -> Iterator[Path]:
 
 def _read(folder: Path) -> Tokenized:
     ids = np.load(folder / "ids.npy", mmap_mode="r")
-    return Tokenized(ids, np.load(folder / "starts.npy"), np.load(folder / "counts.npy"))
+    words = folder / WORDS
+    known = tuple(json.loads(words.read_text("utf-8"))) if words.exists() else ()
+    return Tokenized(ids, np.load(folder / "starts.npy"), np.load(folder / "counts.npy"), known)
 
 
-def _tokenize(store: Store, tokenizer: Tokenizer, divide: Divide | None, folder: Path) -> None:
-    dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.uint32)
+def _tokenize(store: Store, tokenizer: Tokenizer, divide: Divide | None, open_words: bool, folder: Path) -> None:
+    # The number of words that the vocabulary lacks is not known beforehand.
+    dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 and not open_words else np.uint32)
+    words: dict[str, int] = {}
     lengths, counts = [], []
     with open(folder / "ids.raw", "wb") as raw, activity("encoding texts", store.num_nodes) as advance:
         for texts in store.text_batches():
             parts = [[text] if divide is None else divide(text) for text in texts]
-            ids, part_lengths = tokenizer.encode_batch([part for divided in parts for part in divided])
+            flat_parts = [part for divided in parts for part in divided]
+            ids, part_lengths = tokenizer.encode_open(flat_parts, words) if open_words else tokenizer.encode_batch(flat_parts)
             raw.write(ids.astype(dtype).tobytes())
             lengths.append(part_lengths)
             counts += map(len, parts)
@@ -252,6 +273,8 @@ def _tokenize(store: Store, tokenizer: Tokenizer, divide: Divide | None, folder:
     np.save(folder / "starts.npy", starts)
     np.save(folder / "counts.npy", np.array(counts, dtype=np.int64))
     (folder / "ids.raw").unlink()
+    if open_words:
+        (folder / WORDS).write_text(json.dumps([*words]), "utf-8")
     (folder / DONE).write_text(json.dumps({"tokens": int(starts[-1]), "dtype": dtype.name}))
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ramify.batching.characters import Lexicon
 from ramify.batching.forest import Ints, ranges, token_cache
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
@@ -33,16 +34,21 @@ class RunningText:
     """Paragraph p holds the sentences `paragraphs[p]` to `paragraphs[p + 1] - 1`."""
     documents: Ints
     """Document d holds the sentences `documents[d]` to `documents[d + 1] - 1`."""
+    lexicon: Lexicon | None = None
+    """The characters of all tokens, if words that the vocabulary lacks have numbers of their own in `ids`."""
 
     @classmethod
-    def open(cls, store: Store, tokenizer: Tokenizer, split: Split, *, marks: bool = False) -> "RunningText":
+    def open(
+        cls, store: Store, tokenizer: Tokenizer, split: Split, *, marks: bool = False, open_words: bool = False
+    ) -> "RunningText":
         """Read a split, tokenized sentence by sentence. The ids of a store are computed once per tokenizer.
 
         With `marks`, each document ends with the tokenizer's end-of-document token and each other paragraph with its
-        end-of-paragraph token, as far as the tokenizer has them. Raises `RamifyError` if the split has no tokens.
+        end-of-paragraph token, as far as the tokenizer has them. `open_words`: for a model that reads characters, words that
+        the vocabulary lacks are told apart. Raises `RamifyError` if the split has no tokens.
         """
         divided = not (store.structure == "document" and _has_sentences(store))
-        tokenized = token_cache(store, tokenizer, by_sentence if divided else None)
+        tokenized = token_cache(store, tokenizer, by_sentence if divided else None, open_words=open_words)
         ids, starts = tokenized.ids, tokenized.starts
         trees = store.split(split)
         chosen = ranges(store.offsets[trees], store.offsets[trees + 1])
@@ -65,7 +71,8 @@ class RunningText:
                 if token_id is not None:
                     mark[ends] = token_id
         lengths = starts[sentences + 1] - starts[sentences]
-        text = np.empty(int((lengths + (mark >= 0)).sum()), dtype=np.uint16 if tokenizer.vocab_size <= 2**16 else np.uint32)
+        highest = tokenizer.vocab_size + len(tokenized.words)
+        text = np.empty(int((lengths + (mark >= 0)).sum()), dtype=np.uint16 if highest <= 2**16 else np.uint32)
         borders = np.concatenate([[0], np.cumsum(lengths + (mark >= 0))])
         is_mark = np.zeros(len(text), dtype=bool)
         is_mark[borders[1:][mark >= 0] - 1] = True
@@ -76,6 +83,7 @@ class RunningText:
             sentences=borders,
             paragraphs=np.append(np.flatnonzero(new_paragraph), len(sentences)),
             documents=np.append(np.flatnonzero(new_document), len(sentences)),
+            lexicon=Lexicon.of(tokenizer, tokenized.words) if open_words else None,
         )
 
     @property

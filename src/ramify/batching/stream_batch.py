@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -74,6 +74,8 @@ class StreamBatch(AnyBatch):
     """The tokens that the query stream predicts."""
     answers: StreamTargets | None = None
     """The tokens that were masked, for a model without a query stream."""
+    characters: UInt8[Tensor, "row token character"] | None = None
+    """The characters of each token, for a model that reads them; None: those of the vocabulary's spelling."""
 
     @property
     def device(self) -> torch.device:
@@ -110,6 +112,7 @@ def collate_streams(rows: Sequence[StreamRow], input: StreamInput) -> StreamBatc
     if not rows:
         raise ValueError("a batch of streams has at least one row")
     ids = np.stack([row.ids for row in rows])
+    characters = [row.characters for row in rows if row.characters is not None]
     pair = input.segments == "pair"
     return StreamBatch(
         input_ids=torch.from_numpy(ids),
@@ -122,4 +125,5 @@ def collate_streams(rows: Sequence[StreamRow], input: StreamInput) -> StreamBatc
         host_ids=ids,
         functional=np.stack([row.functional for row in rows]),
         is_next=torch.tensor([row.is_next for row in rows]).long() if pair else None,
+        characters=torch.from_numpy(np.stack(characters)) if characters else None,
     )

@@ -17,7 +17,7 @@ app = typer.Typer(
 def train(
     data: Annotated[Path, typer.Argument(help="A data set built by `ramify data build`.")],
     out: Annotated[Path, typer.Option("--out", help="The tokenizer.json to write; - writes to stdout.")],
-    kind: Annotated[Literal["wordpiece", "bpe", "unigram"], typer.Option(help="Tokenization algorithm.")] = "wordpiece",
+    kind: Annotated[Literal["wordpiece", "bpe", "unigram", "word"], typer.Option(help="Tokenization algorithm.")] = "wordpiece",
     vocab_size: Annotated[int, typer.Option(min=1, help="Size of the vocabulary, special tokens included.")] = 16_384,
     lowercase: Annotated[bool, typer.Option(help="Lowercase texts first.")] = True,
 ) -> None:

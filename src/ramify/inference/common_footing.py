@@ -1,12 +1,14 @@
-"""A measure that compares language models of all kinds: −log p(one token | all others), per byte of text.
+"""A measure that compares language models of all kinds: −log p(one token | other tokens of its window), per byte of text.
 
 All models predict the same tokens of the same windows. Objectives differ in their number of targets and their conditions, so
-their own losses do not compare.
+their own losses do not compare. A model of both sides of a word is given all others. One that reads in one direction is given
+those before, so it compares with its kind; of one with two directions that know nothing of each other, both predict the token,
+and their losses are averaged.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +26,18 @@ WINDOW = 126
 
 SEED = 2019
 
+Given = Literal["all others", "before", "before, or after"]
+"""The other tokens that the model is given: all, those before, or those before and, in a second prediction, those after."""
+
+GIVEN: dict[Given, str] = {
+    "all others": "one token given all others",
+    "before": "one token given those before it",
+    "before, or after": "one token given those before it, and given those after it",
+}
+
 LogProbabilities = Callable[[Ints, Ints], NDArray[np.float64]]
 """Takes rows of ids `[row, window]`, without special tokens, and one position in each. Returns log p of the token there, given
-all other tokens of its row."""
+other tokens of its row."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +75,14 @@ class CommonFooting:
         left_out = int((~known).sum())
         return cls(windows[chosen // window].astype(np.int64), chosen % window, sizes[chosen], left_out)
 
-    def measure(self, log_probabilities: LogProbabilities, rows: int = 128) -> "FootingScores":
+    def measure(self, log_probabilities: LogProbabilities, rows: int = 128, *, given: Given = "all others") -> "FootingScores":
         """Score a model, `rows` windows at a time."""
         parts = [
             log_probabilities(self.rows[start : start + rows], self.positions[start : start + rows])
             for start in range(0, len(self.positions), rows)
         ]
         nats = -np.concatenate([np.zeros(0), *parts]).astype(np.float64)
-        return FootingScores(nats, self.num_bytes, self.rows.shape[1], self.left_out)
+        return FootingScores(nats, self.num_bytes, self.rows.shape[1], self.left_out, given)
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,7 @@ class FootingScores:
     """Length of the windows in tokens."""
     left_out: int
     """Number of windows that were left out because of unknown tokens."""
+    given: Given = "all others"
 
     @property
     def per_byte(self) -> float | None:
@@ -102,6 +114,8 @@ class FootingScores:
             "positions": len(self.nats),
             "window": self.window,
             "windows_with_unknown_tokens": self.left_out,
+            # Left out where nobody could ask.
+            **({} if self.given == "all others" else {"given": self.given}),
         }
 
     def line(self) -> str:
@@ -110,6 +124,6 @@ class FootingScores:
         if not len(self.nats):
             return f"common footing: no score{without}"
         return (
-            f"common footing: {self.per_byte:.4f} nats per byte, {self.per_token:.4f} per token: one token given all others, "
+            f"common footing: {self.per_byte:.4f} nats per byte, {self.per_token:.4f} per token: {GIVEN[self.given]}, "
             f"{len(self.nats):,} in windows of {self.window} tokens{without}"
         )

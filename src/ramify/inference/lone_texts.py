@@ -14,6 +14,7 @@ from ramify.batching.text_input import Context
 from ramify.dataset.store import Store
 from ramify.inference.embed import EmbeddingPipeline
 from ramify.inference.rows import row_vectors
+from ramify.models.base import reads_characters
 from ramify.nn.ragged import runs
 from ramify.tree import Tree
 
@@ -38,7 +39,8 @@ class LoneTextPipeline(EmbeddingPipeline, ABC):
 
     def forest(self, data: Store | Iterable[Tree]) -> Forest:
         store = data if isinstance(data, Store) else Store.from_trees(data)
-        return Forest.open(store, self.tokenizer, self.room, layout="plain")
+        open_words = reads_characters(self.backbone)
+        return Forest.open(store, self.tokenizer, self.room, layout="plain", open_words=open_words)
 
     def context_read(self, context: Literal["tree", "none"] | None) -> Context:
         return "none"
@@ -51,4 +53,6 @@ class LoneTextPipeline(EmbeddingPipeline, ABC):
         for start, stop in runs(lengths + self.layout.num_special, tokens):
             texts = forest.gather(np.arange(start, stop), lengths[start:stop]), lengths[start:stop]
             rows = EncoderInput.of_texts(texts, self.layout, None)
+            if forest.lexicon is not None:
+                rows = rows.spelled(forest.lexicon)
             yield start + rows.source, row_vectors(self.backbone, rows.to(self.device))

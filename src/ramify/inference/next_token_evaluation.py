@@ -6,15 +6,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ramify.batching.forest import Ints
 from ramify.batching.pair_batch import PairBatch
 from ramify.batching.samplers import TokenBudget
-from ramify.batching.views.pairs import GenerativeView
+from ramify.batching.views.pairs import GenerativeView, Pair
 from ramify.inference.base import TOKENS
 from ramify.inference.row_evaluation import Tallied
 from ramify.tasks.base import Readings
 from ramify.tasks.next_token import NextTokenLM
+
+RESAMPLED = 1000
+"""Number of resampled corpora from which the interval of BLEU is estimated."""
 
 
 @torch.no_grad()
@@ -41,6 +45,22 @@ def evaluate_next_tokens(
     return total
 
 
+@dataclass(frozen=True)
+class TokensBefore:
+    """log p of one token of a text given those before it, for `CommonFooting.measure`."""
+
+    task: NextTokenLM
+
+    @torch.no_grad()
+    def __call__(self, rows: Ints, positions: Ints) -> NDArray[np.float64]:
+        with self.task.evaluating():
+            # Rows of equal length keep their order.
+            batch = self.task.collator([Pair(row, ends=False) for row in rows]).to(self.task.device)
+            places = torch.from_numpy(np.arange(len(rows)) * rows.shape[1] + positions).to(self.task.device)
+            states, labels = (tokens.index_select(0, places) for tokens in (self.task.backbone(batch), batch.labels))
+            return -self.task.head.measure(states, labels)[0].double().cpu().numpy()
+
+
 def spread_examples(view: GenerativeView, count: int) -> Ints:
     """Numbers of at most `count` examples, evenly spaced."""
     return np.arange(len(view)) if len(view) <= count else np.arange(count) * len(view) // count
@@ -51,6 +71,8 @@ class BleuScores:
     """BLEU of translations, and of the sources themselves, by sacrebleu."""
 
     bleu: float
+    bleu_interval: tuple[float, float]
+    """95 % of the resampled corpora (Koehn 2004) lie in it."""
     floor_copy: float
     signature: str
     """The settings and the version of sacrebleu, by which scores compare (Post 2018)."""
@@ -70,6 +92,9 @@ def bleu_metric() -> Any:
 
 def bleu_scores(metric: Any, translations: Sequence[str], sources: Sequence[str], references: Sequence[str]) -> BleuScores:
     """Score a corpus by `bleu_metric`."""
-    bleu = metric.corpus_score(list(translations), [list(references)]).score
+    bleu = metric.corpus_score(list(translations), [list(references)], n_bootstrap=RESAMPLED)
+    signature = str(metric.get_signature())
     floor = metric.corpus_score(list(sources), [list(references)]).score
-    return BleuScores(bleu, floor, str(metric.get_signature()))
+    # The library prints its interval, and has no public name for it.
+    interval = (bleu._mean - bleu._ci, bleu._mean + bleu._ci)
+    return BleuScores(bleu.score, interval, floor, signature)

@@ -315,10 +315,10 @@ Continuation = tuple[float, int, int]
 class _Choices:
     """The likeliest next tokens of all sequences. Only these leave the device, and only they are ranked."""
 
-    log_probabilities: Float[Tensor, "sequence vocab"]
-    """Those of all tokens, those that may not follow included."""
-    limits: Limits
-    done: int
+    allowed: Float[Tensor, "sequence vocab"]
+    """The scores of all tokens, −∞ for those that may not follow."""
+    normalizers: Float[Tensor, " sequence"]
+    """The logarithm of the sum of all exponentiated scores, those of tokens that may not follow included."""
     width: int
     highest: list[list[float]]
     """The log-probabilities of the `width` likeliest tokens of each sequence."""
@@ -328,24 +328,23 @@ class _Choices:
 
     @classmethod
     def of(cls, scores: Float[Tensor, "sequence vocab"], limits: Limits, done: int, width: int) -> "_Choices":
-        log_probabilities = scores.double().log_softmax(1)
-        # Scores are ranked in their own precision, which is faster.
-        highest, tokens = _highest(limits.allowed(scores, done), min(width + 1, scores.shape[1]))
+        normalizers, allowed = scores.logsumexp(1).double(), limits.allowed(scores, done)
+        highest, tokens = _highest(allowed, min(width + 1, scores.shape[1]))
         certain = torch.ones(len(scores), dtype=torch.bool)
         if highest.shape[1] > width:
             last, next_one = highest[:, width - 1], highest[:, width]
             certain = (last > next_one) | (last == -math.inf)
             highest, tokens = highest[:, :width], tokens[:, :width]
-        highest = log_probabilities.gather(1, tokens).masked_fill(highest == -math.inf, -math.inf)
-        return cls(log_probabilities, limits, done, width, highest.tolist(), tokens.tolist(), certain.tolist())
+        highest = highest.double() - normalizers[:, None]
+        return cls(allowed, normalizers, width, highest.tolist(), tokens.tolist(), certain.tolist())
 
     def best(self, totals: Sequence[float], first: int) -> list[Continuation]:
         """The `width` likeliest continuations of consecutive sequences with these log-probabilities. `first` is the number of
         the first sequence. They are ordered as by `best_continuations`."""
         part = slice(first, first + len(totals))
         if not all(self.certain[part]):
-            before = self.log_probabilities.new_tensor(totals)[:, None]
-            return best_continuations(before + self.limits.allowed(self.log_probabilities[part], self.done), self.width)
+            log_probabilities = self.allowed[part].double() - self.normalizers[part, None]
+            return best_continuations(self.normalizers.new_tensor(totals)[:, None] + log_probabilities, self.width)
         continuations = [
             (total + value, number, token)
             for number, (total, values, tokens) in enumerate(zip(totals, self.highest[part], self.tokens[part], strict=True))
@@ -372,7 +371,8 @@ def _highest(
     if blocks <= count:
         highest, tokens = scores.topk(count, dim=1)
         return highest, tokens
-    table = F.pad(scores, (0, blocks * BLOCK - vocab), value=-math.inf).view(len(scores), blocks, BLOCK)
+    surplus = blocks * BLOCK - vocab
+    table = (F.pad(scores, (0, surplus), value=-math.inf) if surplus else scores).view(len(scores), blocks, BLOCK)
     chosen = table.amax(2).topk(count, dim=1).indices
     within = table.gather(1, chosen[:, :, None].expand(-1, -1, BLOCK)).flatten(1)
     highest, places = within.topk(count, dim=1)

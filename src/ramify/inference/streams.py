@@ -18,7 +18,7 @@ class StreamPipeline(LoneTextPipeline, ABC):
 
     @property
     def max_tokens(self) -> int:
-        return self.input.row_tokens
+        return self.input.longest
 
     @property
     def room(self) -> int:

@@ -13,10 +13,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ramify.batching.batch import Batch, select_positions
+from ramify.batching.characters import Spellings
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.pair_batch import PairBatch
 from ramify.batching.stream_batch import StreamBatch
 from ramify.batching.text_input import Context, TextInput
+from ramify.batching.views.streams import Directions, StreamConfig, StreamInput
 from ramify.config import check_fields
 from ramify.errors import RamifyError, with_article
 from ramify.models import hf
@@ -280,8 +282,31 @@ class Continues(ABC):
         """Read one token of each sequence, and compute the state from which the next one is predicted."""
 
 
+class ReadsCharacters(ABC):
+    """The ability of a body to read tokens by their characters."""
+
+    @property
+    @abstractmethod
+    def reads_characters(self) -> bool:
+        """Whether it does; a body may have a table of token vectors instead."""
+
+    @abstractmethod
+    def spell(self, spellings: Spellings) -> None:
+        """Tell the body the characters of all tokens of the vocabulary. They are saved with its weights."""
+
+
+def reads_characters(backbone: AnyBackbone) -> bool:
+    """Whether a body tells words apart that the vocabulary lacks."""
+    return isinstance(backbone, ReadsCharacters) and backbone.reads_characters
+
+
 class StreamBackbone(AnyBackbone, Encodes, Continues):
     """A body that reads rows of running text, each of which may continue the same row of the batch before."""
+
+    @property
+    @abstractmethod
+    def directions(self) -> Directions:
+        """The directions in which it reads rows."""
 
     @property
     @abstractmethod
@@ -374,12 +399,13 @@ class TextModelConfig(ModelConfig):
 class StreamModelConfig(ModelConfig):
     """The settings of a model that reads rows of running text."""
 
-    memory: int
-    """Number of states per layer that a row can read from before its start."""
-
     @abstractmethod
     def build(self) -> StreamBackbone:
         """A model of these sizes, with fresh weights."""
+
+    @abstractmethod
+    def check_streams(self, input: StreamInput, streams: StreamConfig, length: int) -> None:
+        """Raise `RamifyError` if the model cannot learn from such streams, each of `length` tokens."""
 
 
 class GenerativeModelConfig(ModelConfig):

@@ -14,7 +14,8 @@ from torch.nn import functional as F
 
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.stream_batch import StreamBatch
-from ramify.errors import RamifyError
+from ramify.batching.views.streams import Directions, StreamConfig, StreamInput
+from ramify.errors import RamifyError, counted
 from ramify.models import hf
 from ramify.models.base import (
     RATES,
@@ -96,6 +97,13 @@ class XLNetConfig(StreamModelConfig):
             load_strictly(dict(backbone.named_parameters()), ADAPTER.read(checkpoint, self).backbone, checkpoint.source)
             return
         checkpoint.fill(backbone, self, FREE)
+
+    def check_streams(self, input: StreamInput, streams: StreamConfig, length: int) -> None:
+        if self.memory > length:
+            raise RamifyError(
+                f"model.memory={self.memory} is longer than a stream of the data, which has {counted(length, 'token')}. "
+                "Lower model.memory or view.streams, or take more text."
+            )
 
 
 class XLNetLayer(nn.Module):
@@ -188,6 +196,10 @@ class XLNet(StreamBackbone):
     @property
     def out_dim(self) -> int:
         return self.config.dim
+
+    @property
+    def directions(self) -> Directions:
+        return "both"
 
     @property
     def tied_embedding(self) -> nn.Embedding:

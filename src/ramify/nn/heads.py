@@ -1,10 +1,12 @@
 """Heads that score the vocabulary, and losses that never hold all logits at once."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -22,7 +24,7 @@ class VocabularyHead(nn.Module):
     """Scores over the vocabulary by a linear map, preceded by BERT's dense, activation and LayerNorm if `transform`.
 
     `embedding` ties the map to the token embedding (Press & Wolf 2017). `width` is the length of its rows, to which the dense
-    layer maps; None: `dim`.
+    layer maps; None: `dim`. `sampled` is the number of tokens against which each label is scored in training; None: all.
     """
 
     def __init__(
@@ -34,9 +36,11 @@ class VocabularyHead(nn.Module):
         width: int | None = None,
         activation: Activation = "gelu",
         embedding: nn.Embedding | None = None,
+        sampled: int | None = None,
         eps: float = 1e-12,
     ) -> None:
         super().__init__()
+        self.sampled = sampled
         width = dim if width is None else width
         self.dense = Linear(dim, width) if transform else None
         self.activation = ACTIVATIONS[activation]
@@ -64,10 +68,34 @@ class VocabularyHead(nn.Module):
     ) -> Float[Tensor, ""]:
         """Weighted sum of the cross-entropies in nats. Logits are computed in chunks, each together with its gradient.
 
-        `smoothing` is the share of each label that is spread evenly over the vocabulary.
+        `smoothing` is the share of each label that is spread evenly over the vocabulary. In training, a head with `sampled`
+        tokens gives the loss of `_sampled_loss` instead, without smoothing.
         """
+        if self.sampled is not None and self.training:
+            return self._sampled_loss(x, labels, weights, self.sampled)
         one_label = _SmoothedLabel(labels, weights, smoothing) if smoothing else _OneLabel(labels, weights)
         return _cross_entropy(self.features(x), self.weight, self.bias, one_label, weights.dtype)
+
+    def _sampled_loss(
+        self,
+        x: Float[Tensor, "position dim"],
+        labels: Int[Tensor, " position"],
+        weights: Float[Tensor, " position"],
+        count: int,
+    ) -> Float[Tensor, ""]:
+        """Sampled softmax (Jean et al. 2015): each label is scored against `count` other tokens, which all positions share.
+
+        Every score is corrected by the logarithm of how often its token is expected in the sample; a sampled token that is the
+        label itself does not count.
+        """
+        x = self.features(x)
+        sample = log_uniform_sample(count, len(self.bias)).to(x.device)
+        true = (x * F.embedding(labels, self.weight)).sum(1) + F.embedding(labels, self.bias[:, None])[:, 0]
+        noise = linear(x, F.embedding(sample.ids, self.weight), F.embedding(sample.ids, self.bias[:, None])[:, 0])
+        true = true.float() - sample.log_expected(labels)
+        noise = noise.float() - sample.log_expected(sample.ids)
+        noise = noise.masked_fill(sample.ids == labels[:, None], -torch.inf)
+        return ((torch.cat([true[:, None], noise], 1).logsumexp(1) - true) * weights).sum()
 
     @torch.no_grad()
     def measure(
@@ -83,6 +111,40 @@ class VocabularyHead(nn.Module):
         if not losses:
             return x.new_zeros(0), labels
         return torch.cat(losses), torch.cat(best)
+
+
+@dataclass(frozen=True)
+class LogUniformSample:
+    """Different tokens, drawn with probabilities that fall with their ids: P(k) = ln((k + 2) / (k + 1)) / ln(V + 1).
+
+    It suits a vocabulary that is sorted by frequency.
+    """
+
+    ids: Int[Tensor, " sample"]
+    draws: int
+    """The number of draws until there were so many different tokens."""
+    vocab_size: int
+
+    def to(self, device: torch.device) -> "LogUniformSample":
+        return replace(self, ids=self.ids.to(device))
+
+    def log_expected(self, ids: Int[Tensor, " token"]) -> Float[Tensor, " token"]:
+        """The logarithm of the probability that a token is in a sample of as many draws."""
+        chance = torch.log1p(1 / (ids.double() + 1)) / math.log(self.vocab_size + 1)
+        return torch.log(-torch.expm1(self.draws * torch.log1p(-chance))).float()
+
+
+def log_uniform_sample(count: int, vocab_size: int) -> LogUniformSample:
+    """Draw `count` different tokens by torch's generator of the host."""
+    drawn = torch.zeros(0, dtype=torch.int64)
+    first = np.zeros(0, dtype=np.int64)
+    while len(first) < count:
+        more = torch.rand(max(2 * count, len(drawn)), dtype=torch.float64)
+        new = torch.exp(more * math.log(vocab_size + 1)).long() - 1
+        drawn = torch.cat([drawn, new.clamp(0, vocab_size - 1)])
+        first = np.unique(drawn.numpy(), return_index=True)[1]
+    first = np.sort(first)[:count]
+    return LogUniformSample(drawn[torch.from_numpy(first)], int(first[-1]) + 1, vocab_size)
 
 
 def _chunk(bias: Tensor) -> int:

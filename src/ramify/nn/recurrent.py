@@ -127,13 +127,14 @@ class Recurrent(nn.Module):
         dropout: float = 0.0,
         cell_clip: float | None = None,
         projection_clip: float | None = None,
+        single_bias: bool = False,
     ) -> None:
         """`hidden` is the size of each cell in one direction.
 
         An LSTM may have a `projection` of its output to a smaller size (Sak et al. 2014), which is also what its next step
         reads. `residual` adds its input, after dropout, to every layer but the first. The clips bound the memory cells and the
-        projected outputs of an LSTM. Raises `ValueError` for a projection or a clip of another cell, and for
-        `projection_clip` without a projection.
+        projected outputs of an LSTM. With `single_bias`, the second of torch's two biases is always zero, and no parameter.
+        Raises `ValueError` for a projection or a clip of another cell, and for `projection_clip` without a projection.
         """
         super().__init__()
         if cell != "lstm" and not projection is cell_clip is projection_clip is None:
@@ -147,9 +148,9 @@ class Recurrent(nn.Module):
         self.dropout = dropout
         self.has_cells = cell == "lstm"
         widths = (dim, *[self.out_dim] * (num_layers - 1))
-        clips = (cell_clip, projection_clip)
+        settings = (hidden, projection, cell_clip, projection_clip, single_bias)
         self.layers = nn.ModuleList(
-            nn.ModuleList(Chain(cell, width, hidden, projection, *clips) for _ in BACKWARD[direction]) for width in widths
+            nn.ModuleList(Chain(cell, width, *settings) for _ in BACKWARD[direction]) for width in widths
         )
 
     @property
@@ -201,9 +202,14 @@ class Chain(nn.Module):
         projection: int | None,
         cell_clip: float | None,
         projection_clip: float | None,
+        single_bias: bool,
     ) -> None:
         super().__init__()
         self.cells = CELLS[cell](dim, hidden, **({} if projection is None else {"proj_size": projection}))
+        if single_bias:
+            zeros = torch.zeros_like(self.cells.bias_hh_l0)
+            del self.cells.bias_hh_l0
+            self.cells.register_buffer("bias_hh_l0", zeros, persistent=False)
         self.cell_clip = cell_clip
         self.projection_clip = projection_clip
 

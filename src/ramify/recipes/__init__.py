@@ -1,6 +1,6 @@
 """Recipes: models with settings that work, as functions. Each docstring gives the command, its cost and its results."""
 
-from ramify.recipes import comment_trees, disentanglement, generation, nested, permutation, running_text, shipped
+from ramify.recipes import comment_trees, disentanglement, elmo, generation, nested, permutation, running_text, shipped
 from ramify.recipes.base import Fit, Training
 
 RECIPES: dict[str, Training] = {
@@ -9,6 +9,7 @@ RECIPES: dict[str, Training] = {
     "roberta": Training(running_text.roberta),
     "xlnet": Training(permutation.xlnet),
     "xlnet-lm": Training(permutation.xlnet_lm),
+    "elmo": Training(elmo.elmo),
     "transformer": Training(generation.transformer),
     "seq2seq": Training(generation.seq2seq),
     "gpt": Training(generation.gpt),

@@ -90,7 +90,7 @@ def seq2seq(
 
     model = Seq2SeqConfig(
         dim=256,
-        hidden=512,
+        hidden=688,
         cell="lstm",
         encoder_layers=1,
         decoder_layers=1,

@@ -58,6 +58,9 @@ class StreamTask(Task[StreamBatch], ABC):
 
     name: ClassVar[str]
     """The name of the loss of the tokens that are predicted."""
+    perplexity: ClassVar[bool] = False
+    """Whether every token is predicted from those before it, so that the exponential of the loss is the perplexity of the
+    text."""
     optional = ("next_segment",)
     """Objectives of running text start from each other, but only permutation language modelling may predict segments."""
     matching = ("tie_weights",)
@@ -67,7 +70,16 @@ class StreamTask(Task[StreamBatch], ABC):
     """A `StreamTaskConfig`; each task narrows the type."""
     head: VocabularyHead
 
-    def __init__(self, backbone: StreamBackbone, tokenizer: Tokenizer, input: StreamInput, config: StreamTaskConfig) -> None:
+    def __init__(
+        self,
+        backbone: StreamBackbone,
+        tokenizer: Tokenizer,
+        input: StreamInput,
+        config: StreamTaskConfig,
+        *,
+        sampled: int | None = None,
+    ) -> None:
+        """`sampled` is the number of tokens against which a target is scored in training; None: all of the vocabulary."""
         super().__init__()
         self.backbone = backbone
         self.tokenizer = tokenizer
@@ -77,6 +89,7 @@ class StreamTask(Task[StreamBatch], ABC):
             backbone.out_dim,
             backbone.config.vocab_size,
             embedding=backbone.tied_embedding if config.tie_weights else None,
+            sampled=sampled,
         )
 
     def corrupt(self, batch: StreamBatch, generator: torch.Generator) -> StreamBatch:

@@ -82,6 +82,9 @@ class TrainConfig(OptimizerSettings, ScheduleSettings):
     accumulator_start: float = 0.0
     """Start of the sum of squared gradients of adagrad."""
     eps: float = 1e-6
+    loss_scale: float = 1.0
+    """Factor of the loss before its gradient is clipped. It matters to the clip, and to optimizers such as adagrad, whose steps
+    depend on the size of the gradient. Logged losses are those without it."""
     clip: float = 1.0
     """Maximum norm of the whole gradient (0: no clipping)."""
     lr_scale: tuple[tuple[str, float], ...] = ()
@@ -129,8 +132,9 @@ class TrainConfig(OptimizerSettings, ScheduleSettings):
         ):
             if getattr(self, name) < 0:
                 raise RamifyError(f"train.{name} must not be negative, but is {getattr(self, name)}.")
-        if self.eps <= 0:
-            raise RamifyError(f"train.eps must be above 0, but is {self.eps}.")
+        for name in ("eps", "loss_scale"):
+            if getattr(self, name) <= 0:
+                raise RamifyError(f"train.{name} must be above 0, but is {getattr(self, name)}.")
         if not 0 <= self.warmup <= 1:
             raise RamifyError(f"train.warmup is a share of the stage and must be from 0 to 1, but is {self.warmup}.")
         if self.schedule == "noam" and not self.warmup:

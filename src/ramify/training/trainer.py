@@ -239,7 +239,8 @@ class Trainer:
             if len(phases) > 1:
                 learn_only(phase, phases)
             phase.optimizer.zero_grad(set_to_none=True)
-            divisors = {name: self._divisor(name, count, step_weight) for name, count in phase_counts.items()}
+            scale = phase.config.loss_scale
+            divisors = {name: self._divisor(name, count, step_weight) / scale for name, count in phase_counts.items()}
             sums, state = self._forward_and_back(phase, batches, divisors, shared)
             reduce_gradients(self.accelerator, list(phase.parameters.values()))
             norm = phase.clip()
@@ -378,7 +379,7 @@ class Trainer:
             state,
             seed=self._seed(FORWARD, 0),
             divisors=lambda counts: {
-                name: self._divisor(name, count / share, weight) * share for name, count in counts.items()
+                name: self._divisor(name, count / share, weight) * share / config.loss_scale for name, count in counts.items()
             },
             autocast=lambda: self.accelerator.autocast(),
         )

@@ -6,12 +6,18 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ramify.batching.characters import Spellings
 from ramify.batching.forest import Ints
 from ramify.batching.running_text import RunningText
 from ramify.batching.views.base import View
 from ramify.config import check_fields
 from ramify.errors import RamifyError, counted
 from ramify.tokenizer import TextLayout, Tokenizer
+
+Directions = Literal["both", "forward", "backward"]
+
+SIGNS: dict[Directions, tuple[int, ...]] = {"both": (1, -1), "forward": (1,), "backward": (-1,)}
+"""The directions of rows: 1 for forwards, −1 for backwards."""
 
 SEPARATORS = 3
 """Special tokens of a row with two segments: a SEP after each, and a CLS."""
@@ -37,13 +43,25 @@ class StreamInput:
     layout: TextLayout = "plain"
     """The special tokens around a text whose vector or attention is asked for. Rows of training have those of `segments`, and
     scores and generation read texts without any."""
+    max_tokens: int | None = None
+    """Maximum length of a text that is read alone, with its special tokens, for a model that also reads texts longer than its
+    rows; null: that of a row, less the SEP and the CLS that stand behind a text in training."""
 
     def room(self, tokenizer: Tokenizer) -> int:
-        """Maximum length of a text that is read alone. In training, a SEP and a CLS stand behind a text."""
+        """Maximum length of a text that is read alone, without special tokens."""
+        if self.max_tokens is not None:
+            return self.max_tokens - tokenizer.layout(self.layout).num_special
         return self.row_tokens - tokenizer.layout("xlnet").num_special
+
+    @property
+    def longest(self) -> int:
+        """Maximum length of a text that is read alone, with special tokens."""
+        return self.row_tokens if self.max_tokens is None else self.max_tokens
 
     def __post_init__(self) -> None:
         check_fields(self, "input.")
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise RamifyError(f"input.max_tokens must be at least 1, but is {self.max_tokens}. Raise it, or set it to null.")
         least = self.reused_tokens + (SEPARATORS + 2 if self.segments == "pair" else 0)
         if self.reused_tokens < 1 or self.row_tokens < least:
             raise RamifyError(
@@ -64,7 +82,7 @@ class StreamConfig:
 
     streams: int = 8
     """Number of streams that the text is cut into. Every batch holds one row of each, per direction."""
-    directions: Literal["both", "forward", "backward"] = "both"
+    directions: Directions = "both"
     """both: every stream is read forwards and backwards (`bi_data` in the published code)."""
 
     def __post_init__(self) -> None:
@@ -80,7 +98,7 @@ class StreamConfig:
     @property
     def signs(self) -> tuple[int, ...]:
         """The directions: 1 for forwards, −1 for backwards."""
-        return {"both": (1, -1), "forward": (1,), "backward": (-1,)}[self.directions]
+        return SIGNS[self.directions]
 
 
 @dataclass(frozen=True)
@@ -102,6 +120,8 @@ class StreamRow:
     """Number of the reused tokens, counted from the last, that the next row may read in memory."""
     continues: bool
     """Whether the next row may also read what came before this row."""
+    characters: Spellings | None = None
+    """The characters of each token, if the text tells words apart that the vocabulary lacks."""
 
 
 class Streams(View[StreamRow]):
@@ -171,7 +191,10 @@ class Streams(View[StreamRow]):
         if input.memory_reset == "document" and (border := source.last_border(start, end)) is not None:
             kept, continues = end - border, False
         begins = place == 0 and input.memory_reset == "document"
-        return StreamRow(ids, segments, functional, is_next, direction, begins, kept, continues)
+        characters, lexicon = None, self.text.lexicon
+        if lexicon is not None:
+            characters, ids = lexicon.spellings[ids], lexicon.in_vocabulary(ids)
+        return StreamRow(ids, segments, functional, is_next, direction, begins, kept, continues, characters)
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,15 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ramify.batching.running_text import RunningText
 from ramify.batching.views.pairs import GenerativeView, Pairs, generative_view
 from ramify.dataset.store import Split, Store
 from ramify.errors import counted
+from ramify.inference.common_footing import WINDOW, CommonFooting, FootingScores
 from ramify.inference.next_token_evaluation import (
     NO_BLEU,
     BleuScores,
+    TokensBefore,
     bleu_metric,
     bleu_scores,
     evaluate_next_tokens,
@@ -29,7 +32,7 @@ OPTIONS = {True: ("comments", "beam", *SHARED_OPTIONS), False: ("rows", *SHARED_
 """The options of an evaluation, by whether it scores pairs. `comments` or `rows` limits it to so many pairs or rows, evenly
 spaced over the split."""
 
-BLEU_KEYS = ("bleu", "signature", "floor_copy")
+BLEU_KEYS = ("bleu", "bleu_interval", "signature", "floor_copy")
 """The scores of translations. Without sacrebleu, they are null."""
 
 
@@ -45,6 +48,8 @@ class GenerativeEvaluation(Evaluation):
     """None: the examples are no pairs, or sacrebleu is not installed."""
     truncated: int
     """Pairs of the split with a text that is read only in part."""
+    footing: FootingScores | None = None
+    """None: the model reads sources."""
 
     @property
     def loss(self) -> float:
@@ -55,7 +60,8 @@ class GenerativeEvaluation(Evaluation):
         if self.unit == "pair":
             summary |= dict.fromkeys(BLEU_KEYS) if self.bleu is None else {name: getattr(self.bleu, name) for name in BLEU_KEYS}
         summary |= {"count": self.examples, "tokens": self.scores.count, "accuracy": self.scores.summary()["accuracy"]}
-        return summary | ({"truncated": self.truncated} if self.truncated else {}) | self.unknown_tokens()
+        footing = {} if self.footing is None else self.footing.to_json()
+        return summary | ({"truncated": self.truncated} if self.truncated else {}) | footing | self.unknown_tokens()
 
     def lines(self) -> list[str]:
         summary = self.scores.summary()
@@ -63,10 +69,16 @@ class GenerativeEvaluation(Evaluation):
             f"loss {summary['loss']:.4f} nats per token, perplexity {np.exp(summary['loss']):.2f}, accuracy "
             f"{summary['accuracy']:.2%}; {counted(summary['count'], 'token')} in {counted(self.examples, self.unit)}"
         ]
+        if self.footing is not None:
+            lines.append(self.footing.line())
         if self.truncated:
             lines.append(f"{counted(self.truncated, 'pair')} longer than the model reads, and truncated")
         if self.bleu is not None:
-            lines.append(f"BLEU {self.bleu.bleu:.2f}; of the copied sources {self.bleu.floor_copy:.2f} ({self.bleu.signature})")
+            low, high = self.bleu.bleu_interval
+            lines.append(
+                f"BLEU {self.bleu.bleu:.2f} (95 % interval {low:.2f} to {high:.2f}); of the copied sources "
+                f"{self.bleu.floor_copy:.2f} ({self.bleu.signature})"
+            )
         return lines
 
 
@@ -89,7 +101,11 @@ def evaluate(
     metric = bleu_metric() if paired else None
     with bar(len(numbers) * (1 if metric is None else 2)) as advance, autocast(model.device, precision):
         scores = evaluate_next_tokens(model.task, view, numbers, progress=advance)
-        bleu = None
+        bleu = footing = None
+        if not model.task.backbone.reads_source:
+            window = min(WINDOW, model.input.max_tokens - 1)
+            text = RunningText.open(store, model.tokenizer, split)
+            footing = CommonFooting.of(text, model.tokenizer, window=window).measure(TokensBefore(model.task), given="before")
         if metric is not None and isinstance(model, Translator) and isinstance(view, Pairs):
             sources, references = store.texts(view.parent[numbers]), store.texts(view.child[numbers])
             translations = model.translations(view.sources(numbers), Beam(options.get("beam", Beam.width)), progress=advance)
@@ -101,6 +117,7 @@ def evaluate(
         len(numbers),
         bleu,
         view.counts.long,
+        footing,
         unknown_pieces=view.unknown(model.tokenizer),
         left_out=(NO_BLEU,) if paired and metric is None else (),
     )

@@ -2,6 +2,7 @@
 
 from ramify.batching.views.streams import StreamConfig
 from ramify.errors import RamifyError, counted
+from ramify.inference.common_footing import GIVEN
 from ramify.inference.streams import StreamPipeline
 from ramify.runs.base import ReportParts, ReportRequest, no_progress
 from ramify.runs.curves import TITLE, Metrics, dev_line, no_curves, smoothing, train_line
@@ -45,4 +46,10 @@ def scores(split: str, evaluation: StreamEvaluation) -> tuple[Section, Spans]:
     """The held-out scores as a table, and the main one as a sentence."""
     predicted = {"targets, as in training": evaluation.scores.summary()}
     lead = f"On {counted(evaluation.rows, 'row')} of the {split} split, {counted(evaluation.draws, 'draw')} each."
-    return held_out(split, "its targets", predicted, "one token given all others", evaluation.footing, lead)
+    if evaluation.has_perplexity:
+        lead += f" The perplexity is {evaluation.perplexity:.2f}."
+        for direction, scores in evaluation.scores.directions.items():
+            predicted[f"targets of rows that read {direction}s"] = scores.summary()
+    footing = evaluation.footing
+    asked = GIVEN["all others" if footing is None else footing.given]
+    return held_out(split, "its targets", predicted, asked, footing, lead)

@@ -16,7 +16,7 @@ from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
 from ramify.inference.stream_evaluation import evaluate_streams, held_out_streams
 from ramify.inference.streams import StreamPipeline
-from ramify.models.base import StreamModelConfig
+from ramify.models.base import StreamModelConfig, reads_characters
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.execute import own_run
 from ramify.runs.language_models import PreparedLanguageModel, training_store, with_vocabulary
@@ -52,6 +52,10 @@ class PreparedStreams(PreparedLanguageModel):
         text, view = self.view.text, self.view
         counts = {"documents": len(text.documents) - 1, "sentences": len(text.sentences) - 1, "tokens": text.num_tokens}
         streams = {"streams": view.config.num_rows, "rows_per_stream": view.per_stream, "left_out": view.left_out}
+        if text.lexicon is not None:
+            # Words without a token of their own, which are told apart by their characters alone.
+            lacking = len(text.lexicon.spellings) - text.lexicon.vocab_size
+            counts |= {"words_by_characters": lacking, "words_cut": text.lexicon.num_cut}
         return {"text": counts | streams}
 
     def reads(self) -> str:
@@ -70,7 +74,8 @@ class PreparedStreams(PreparedLanguageModel):
         config, run = self.run.dev, self.run
         if not len(self.store.split("dev")):
             return None
-        text = RunningText.open(self.store, self.task.tokenizer, "dev", marks=True)
+        open_words = reads_characters(self.task.backbone)
+        text = RunningText.open(self.store, self.task.tokenizer, "dev", marks=True, open_words=open_words)
         if text.num_tokens < run.input.row_tokens:
             return None
         view = held_out_streams(self.task, text, run.view, seed=run.seed)
@@ -118,14 +123,11 @@ class StreamRun(RunningTextRun):
         tokenizer = tokenizer_of(self.tokenizer, self.init, store, out, seed=self.seed, marks=True)
         torch.manual_seed(step_seed(self.seed, 0))
         model = with_vocabulary(self.model, tokenizer)
-        text = RunningText.open(store, tokenizer, "train", marks=True)
+        task = self._task(model, tokenizer)
+        text = RunningText.open(store, tokenizer, "train", marks=True, open_words=reads_characters(task.backbone))
         view = Streams(text, tokenizer, self.input, self.view, seed=self.seed)
-        if model.memory > view.length:
-            raise RamifyError(
-                f"model.memory={model.memory} is longer than a stream of the data, which has {counted(view.length, 'token')}. "
-                "Lower model.memory or view.streams, or take more text."
-            )
-        return PreparedStreams(self, store, self._task(model, tokenizer), view)
+        model.check_streams(self.input, self.view, view.length)
+        return PreparedStreams(self, store, task, view)
 
     def _task(self, model: StreamModelConfig, tokenizer: Tokenizer) -> StreamTask:
         backbone = model.build()
@@ -146,7 +148,9 @@ class StreamRun(RunningTextRun):
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """Held-out loss in the objective's own terms, and on the common footing. Options: those of `scores`."""
         model, run = of_kind(pipeline, StreamPipeline, source, "a model of running text"), own_run(cls, source)
-        return scores.evaluate(model, source, store, split, run.view if run else StreamConfig(), options)
+        return scores.evaluate(
+            model, source, store, split, run.view if run else StreamConfig(directions=model.backbone.directions), options
+        )
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         return report.parts(self.view, request)

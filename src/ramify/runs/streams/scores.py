@@ -1,17 +1,26 @@
 """Held-out scores of models of running text."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from ramify.batching.running_text import RunningText
 from ramify.batching.views.streams import StreamConfig
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.common_footing import WINDOW, CommonFooting
-from ramify.inference.row_evaluation import Tallied
-from ramify.inference.stream_evaluation import evaluate_streams, held_out_streams, num_places, on_common_footing
+from ramify.inference.stream_evaluation import (
+    StreamScores,
+    evaluate_streams,
+    held_out_streams,
+    num_places,
+    on_common_footing,
+)
 from ramify.inference.streams import StreamPipeline
+from ramify.models.base import reads_characters
 from ramify.nn.precision import autocast
 from ramify.runs.base import check_options, no_progress
 from ramify.runs.running_text import RunningTextEvaluation
@@ -26,12 +35,30 @@ DRAWS = 1
 class StreamEvaluation(RunningTextEvaluation):
     """Held-out scores on the targets of rows that continue each other."""
 
-    scores: Tallied
+    scores: StreamScores
+    has_perplexity: bool
+    """Whether every token is predicted from those before it in its direction."""
+
+    @property
+    def perplexity(self) -> float:
+        """exp(½ (NLL→ + NLL←)) per token: both directions have equally many targets."""
+        return math.exp(self.scores.summary()["loss"])
+
+    @property
+    def direction_losses(self) -> dict[str, float]:
+        """The loss of each direction."""
+        return {direction: scores.summary()["loss"] for direction, scores in self.scores.directions.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        own = {"perplexity": self.perplexity, "directions": self.direction_losses} if self.has_perplexity else {}
+        return super().to_json() | own
 
     def lines(self) -> list[str]:
         summary = self.scores.summary()
+        parts = ", ".join(f"{direction} {loss:.4f}" for direction, loss in self.direction_losses.items())
+        perplexity = f", perplexity {self.perplexity:.2f} ({parts})" if self.has_perplexity else ""
         return [
-            f"loss {summary['loss']:.4f} nats per target, accuracy {summary['accuracy']:.2%}; "
+            f"loss {summary['loss']:.4f} nats per target{perplexity}, accuracy {summary['accuracy']:.2%}; "
             f"{counted(summary['count'], 'target')} in {counted(self.rows, 'row')}, {counted(self.draws, 'draw')}",
             *([] if self.footing is None else [self.footing.line()]),
         ]
@@ -43,7 +70,8 @@ def evaluate(
     """Score a model on the streams of a split, and on the common footing of its text. Options: `OPTIONS`."""
     check_options(options, OPTIONS, source, "a language model of running text")
     task, draws, rows = pipeline.task, options.get("draws", DRAWS), options.get("rows")
-    view = held_out_streams(task, RunningText.open(store, task.tokenizer, split, marks=True), config)
+    text = RunningText.open(store, task.tokenizer, split, marks=True, open_words=reads_characters(task.backbone))
+    view = held_out_streams(task, text, config)
     memory = options.get("memory")
     if memory is not None and memory > view.length:
         raise RamifyError(
@@ -51,11 +79,13 @@ def evaluate(
             "--memory, or take more text."
         )
     # Marks at the ends of paragraphs would be part of the windows, which all models must share.
-    window = min(WINDOW, task.input.row_tokens)
+    window = min(WINDOW, task.input.longest)
     footing = CommonFooting.of(RunningText.open(store, task.tokenizer, split), task.tokenizer, window=window)
     bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
     total = num_places(view, rows) * view.config.num_rows
     with bar(total * draws) as advance, autocast(pipeline.device, precision):
         scores = evaluate_streams(task, view, rows=rows, draws=draws, memory=memory, progress=advance)
         on_footing = on_common_footing(pipeline, footing)
-    return StreamEvaluation(scores, on_footing, total, draws, unknown_pieces=task.tokenizer.unknown(view.text.ids))
+    ids = text.ids if text.lexicon is None else text.lexicon.in_vocabulary(text.ids.astype(np.int64))
+    unknown = task.tokenizer.unknown(ids)
+    return StreamEvaluation(scores, on_footing, total, draws, task.perplexity, unknown_pieces=unknown)

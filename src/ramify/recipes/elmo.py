@@ -1,0 +1,124 @@
+"""ELMo, on running text of any data set with texts."""
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+from ramify.recipes.options import Data, ModelInit, Seed, TokenizerPath
+
+if TYPE_CHECKING:
+    from ramify.runs import Run
+
+Size = Literal["small", "base", "paper"]
+
+
+class Sizes(NamedTuple):
+    """The settings of a size."""
+
+    dim: int
+    hidden: int
+    filters: tuple[tuple[int, int], ...]
+    vocab_size: int
+    sampled: int | None
+    streams: int
+    steps: int
+    lr: float
+
+
+SIZES: dict[Size, Sizes] = {
+    "small": Sizes(128, 512, ((1, 32), (2, 32), (3, 64), (4, 128)), 8192, None, streams=16, steps=2000, lr=2e-3),
+    "base": Sizes(256, 1024, ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256)), 16_384, None, streams=32, steps=5000, lr=1e-3),
+    # 128 streams on each of three GPUs.
+    "paper": Sizes(
+        512,
+        4096,
+        ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)),
+        793_471,
+        8192,
+        streams=384,
+        steps=1_000_000,
+        lr=0.2,
+    ),
+}
+
+UNROLL = 20
+"""Number of tokens through which the gradient flows back."""
+
+EPOCHS = 10
+"""Passes of the published run over its text."""
+
+
+def elmo(
+    data: Data,
+    *,
+    size: Annotated[Size, "small: layers of 512 cells. base: of 1,024. paper: the sizes and the training of Peters et al."] = (
+        "small"
+    ),
+    input: Annotated[
+        Literal["characters", "words"],
+        "characters: the vector of a word is computed from its bytes. words: a table has a vector of each word.",
+    ] = "characters",
+    directions: Annotated[
+        Literal["both", "forward"], "both: a language model in each direction. forward: only the one from left to right."
+    ] = "both",
+    steps: Annotated[int | None, "Number of updates. Default: that of --size; with --size paper, ten epochs."] = None,
+    target_tokens: Annotated[
+        int, "Stop after this many tokens of rows, in place of --steps (0: after --steps). Each direction has rows of its own."
+    ] = 0,
+    init: ModelInit = "",
+    tokenizer: TokenizerPath = "",
+    published: Annotated[
+        bool,
+        "Train as published: Adagrad at a constant rate of 0.2, the loss times 20, clipping at 10. --size paper always does.",
+    ] = False,
+    seed: Seed = 0,
+) -> "Run":
+    """ELMo (Peters et al. 2018): recurrent language models of both directions, whose layers are features of other models.
+
+    Any data set with texts will do: its sentences are read in stored order, and the states are carried from row to row. The
+    trained tokenizer is a vocabulary of words. --size small trains in about ten minutes on one CPU core.
+
+    Example: ramify train elmo --data data/books --out runs/elmo
+    """
+    from ramify.batching.views.streams import StreamConfig, StreamInput
+    from ramify.models.elmo import ElmoConfig
+    from ramify.runs.streams.run import StreamRun
+    from ramify.runs.tokenizers import TokenizerConfig
+    from ramify.tasks.bidirectional_lm import BidirectionalLMConfig
+    from ramify.training.config import TrainConfig
+
+    sizes = SIZES[size]
+    length: dict[str, Any] = {
+        "steps": 0 if target_tokens and steps is None else sizes.steps if steps is None else steps,
+        "target_tokens": target_tokens,
+    }
+    if size == "paper" and steps is None and not target_tokens:
+        length = {"steps": 0, "epochs": float(EPOCHS)}
+    if published or size == "paper":
+        how: dict[str, Any] = {
+            "optimizer": "adagrad",
+            "lr": 0.2,
+            "accumulator_start": 1.0,
+            "eps": 1e-10,
+            "warmup": 0.0,
+            "schedule": "constant",
+            "loss_scale": float(UNROLL),
+            "clip": 10.0,
+        }
+    else:
+        how = {"lr": sizes.lr, "warmup": 0.05, "betas": (0.9, 0.999)}
+    run = StreamRun(
+        recipe="elmo",
+        data=data,
+        model=ElmoConfig(
+            input=input, directions=directions, dim=sizes.dim, hidden=sizes.hidden, num_layers=2, filters=sizes.filters
+        ),
+        task=BidirectionalLMConfig(sampled=sizes.sampled),
+        # The last token of a row is the first of the next one, so every token is predicted once.
+        input=StreamInput(row_tokens=UNROLL + 1, reused_tokens=UNROLL, segments="none", memory_reset="never", max_tokens=512),
+        # As many rows per batch in one direction as in both.
+        view=StreamConfig(streams=sizes.streams * (1 if directions == "both" else 2), directions=directions),
+        stages=(TrainConfig(weight_decay=0.0, **length, **how),),
+        tokenizer=TokenizerConfig(path=tokenizer, kind="word", vocab_size=sizes.vocab_size, lowercase=False),
+        init=init,
+        seed=seed,
+    )
+    return run.sized(init)
