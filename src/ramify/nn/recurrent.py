@@ -248,7 +248,9 @@ class Chain(nn.Module):
         inputs = linear(x, weights.weight_ih_l0, weights.bias_ih_l0 + weights.bias_hh_l0)
         # Steps are small, and their sums are long: half precision would gain little and lose much.
         with torch.autocast(x.device.type, enabled=False):
-            tensors = (inputs.to(hidden.dtype), weights.weight_hh_l0, project, hidden, cell)
+            weight = weights.weight_hh_l0
+            inputs, hidden, cell = (tensor.to(weight.dtype) for tensor in (inputs, hidden, cell))
+            tensors = (inputs, weight, project, hidden, cell)
             apply: Any = _Steps.apply
             output, *ends = apply(*tensors, tuple(sizes), self.cell_clip, self.projection_clip)
         return output, ends
