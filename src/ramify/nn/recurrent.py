@@ -308,7 +308,7 @@ class _Steps(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         of_output, of_last_hidden, of_last_cell = gradients
         weight, project, gates, cells, bent, raw, output, before, cells_before = ctx.saved_tensors
         sizes, cell_clip, projection_clip = ctx.settings
