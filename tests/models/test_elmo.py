@@ -286,6 +286,28 @@ def test_carried_states_are_those_of_one_pass(directions):
 
 
 @torch.no_grad()
+def test_a_share_of_training_rows_begins_without_a_state():
+    """Each row continues or begins. An evaluation always continues."""
+    task = elmo_task(torch.float64, dropout=0.0, restart=0.5).train()
+    _, (first, second, *_) = batches()
+    state = task.backbone(task.draw(first, np.arange(0)), None, targets_only=True).state
+    second = task.draw(second, np.arange(0))
+
+    def read(before):
+        return task.backbone(second, before, targets_only=True).queries
+
+    begun, continued = task.eval() and read(None), read(state)
+    seen = set()
+    for seed in range(5):
+        torch.manual_seed(seed)
+        drawn = task.train() and read(state)
+        for row in range(len(drawn)):
+            seen |= {name for name, kind in (("begun", begun), ("continued", continued)) if torch.equal(drawn[row], kind[row])}
+            assert torch.equal(drawn[row], begun[row]) or torch.equal(drawn[row], continued[row])
+    assert seen == {"begun", "continued"}
+
+
+@torch.no_grad()
 def test_without_a_state_every_row_starts_anew():
     task = elmo_task(torch.float64, stateful=False).eval()
     _, parts = batches()

@@ -184,7 +184,7 @@ def units(role, *, queue, chunked=False, given=0):
 
 
 def pieces_of_streams(task):
-    return task, list(drawn_rows(task, streams()))
+    return task, list(drawn_rows(task, streams(input=task.input)))
 
 
 def pairs():
@@ -239,6 +239,7 @@ CASES = {
         DenoisingLM(xlnet_task().backbone, running.tokenizer(), running.INPUT, DenoisingLMConfig(k=3))
     ),
     "xlnet": lambda: pieces_of_streams(xlnet_task()),
+    "elmo": lambda: pieces_of_streams(running.elmo_task()),
     "letters": lambda: (NextLetter(), [Texts(4, 2, 5).collate([Texts(4, 2, 5).example(n) for n in (0, 2)])]),
 }
 

@@ -79,7 +79,7 @@ class ElmoConfig(StreamModelConfig):
     stateful: bool = True
     """Whether a row of a stream continues from the states that the row before it left; texts that are read alone never do."""
     restart: float = 0.0
-    """Share of the rows of a training batch that begin without the states of the row before. With 0, as published, training sees
+    """Share of the rows of a training batch that begin without the states of those before. With 0, as published, training sees
     beginnings of texts only in its first update, and their states can then leave all that was learned."""
 
     def __post_init__(self) -> None:

@@ -92,7 +92,8 @@ def elmo(
     }
     if size == "paper" and steps is None and not target_tokens:
         length = {"steps": 0, "epochs": float(EPOCHS)}
-    if published or size == "paper":
+    as_published = published or size == "paper"
+    if as_published:
         how: dict[str, Any] = {
             "optimizer": "adagrad",
             "lr": 0.2,
@@ -109,7 +110,13 @@ def elmo(
         recipe="elmo",
         data=data,
         model=ElmoConfig(
-            input=input, directions=directions, dim=sizes.dim, hidden=sizes.hidden, num_layers=2, filters=sizes.filters
+            input=input,
+            directions=directions,
+            dim=sizes.dim,
+            hidden=sizes.hidden,
+            num_layers=2,
+            filters=sizes.filters,
+            restart=0.0 if as_published else 0.1,
         ),
         task=BidirectionalLMConfig(sampled=sizes.sampled),
         # The last token of a row is the first of the next one, so every token is predicted once.
