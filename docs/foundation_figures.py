@@ -29,11 +29,13 @@ from ramify.batching.views.packed import PairConfig, SentencePairs
 from ramify.inference.receptive_field import receptive_field
 from ramify.models.base import ModelConfig
 from ramify.models.bert import Bert, BertConfig
+from ramify.models.elmo import ElmoConfig
 from ramify.models.recurrent import RecurrentConfig, RecurrentEncoder
 from ramify.models.transformer import TransformerConfig
 from ramify.nn.blocks import Norm, Stack
 from ramify.nn.embeddings import sinusoids
 from ramify.nn.ragged import Rows
+from ramify.recipes import elmo
 from ramify.sample import DISCUSSIONS
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Tokenizer
@@ -58,22 +60,24 @@ def corpus() -> tuple[Tokenizer, NDArray[np.int64]]:
     return tokenizer, tokenizer.encode_batch(texts)[0].astype(np.int64)
 
 
-Objective = Callable[[NDArray[np.int64], np.random.Generator], tuple[NDArray[np.int64], NDArray[np.int64]]]
-"""A function from rows of `TOKENS` + 1 tokens to `TOKENS` tokens that a model reads in each, and its targets, −100 for none."""
+Tokens = NDArray[np.int64]
+Objective = Callable[[Tokens, np.random.Generator], tuple[Tokens, tuple[Tokens, ...]]]
+"""A function from rows of `TOKENS` + 2 tokens to those that a model reads, and the targets of each part of its states, −100 for
+none."""
 
 
-def next_token(rows: NDArray[np.int64], random: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    return rows[:, :-1], rows[:, 1:]
+def next_token(rows: Tokens, random: np.random.Generator) -> tuple[Tokens, tuple[Tokens, ...]]:
+    return rows[:, 1:-1], (rows[:, 2:],)
 
 
-def previous_token(rows: NDArray[np.int64], random: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    return rows[:, 1:], rows[:, :-1]
+def both_neighbours(rows: Tokens, random: np.random.Generator) -> tuple[Tokens, tuple[Tokens, ...]]:
+    return rows[:, 1:-1], (rows[:, 2:], rows[:, :-2])
 
 
-def masked_token(rows: NDArray[np.int64], random: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    rows = rows[:, 1:]
+def masked_token(rows: Tokens, random: np.random.Generator) -> tuple[Tokens, tuple[Tokens, ...]]:
+    rows = rows[:, 1:-1]
     masked = random.random(rows.shape) < 0.2
-    return np.where(masked, corpus()[0].mask_id, rows), np.where(masked, rows, -100)
+    return np.where(masked, corpus()[0].mask_id, rows), (np.where(masked, rows, -100),)
 
 
 @cache
@@ -88,12 +92,15 @@ def trained(config: Any, objective: Objective, *, forget_bias: float = 0.0) -> A
     optimizer = torch.optim.Adam(model.parameters(), 4e-3)
     rows = Rows.build([TOKENS] * ROWS)
     for _ in range(UPDATES):
-        starts = random.integers(0, len(tokens) - TOKENS, size=ROWS)
-        read, labels = objective(tokens[starts[:, None] + np.arange(TOKENS + 1)], random)
-        states = model.encode_rows(EncoderInput.of_rows(torch.from_numpy(read).flatten(), rows)).last
-        loss = F.cross_entropy(F.linear(states, model.tied_embedding.weight), torch.from_numpy(labels).flatten())
+        starts = random.integers(0, len(tokens) - TOKENS - 1, size=ROWS)
+        read, targets = objective(tokens[starts[:, None] + np.arange(TOKENS + 2)], random)
+        states = model.encode_rows(EncoderInput.of_rows(torch.from_numpy(read.copy()).flatten(), rows)).last
         optimizer.zero_grad()
-        loss.backward()
+        losses = [
+            F.cross_entropy(F.linear(part, model.tied_embedding.weight), torch.from_numpy(labels.copy()).flatten())
+            for part, labels in zip(states.chunk(len(targets), 1), targets, strict=True)
+        ]
+        torch.stack(losses).sum().backward()
         optimizer.step()
     return model.eval()
 
@@ -106,8 +113,8 @@ def open_gates(model: RecurrentEncoder, bias: float) -> None:
 
 
 UNI = RecurrentConfig(dim=48, hidden=48, num_layers=2, direction="forward", dropout=0.0)
-BACK = replace(UNI, direction="backward")
 BI = replace(UNI, hidden=24, direction="both")
+ELMO = ElmoConfig(input="words", dim=48, hidden=64, num_layers=2, dropout=0.0)
 ENCODER = BertConfig(dim=48, num_heads=4, ffn_dim=96, num_layers=2, dropout=0.0, scale_embedding=True, position="sinusoidal")
 DECODER = TransformerConfig(dim=48, num_heads=4, ffn_dim=96, encoder_layers=0, decoder_layers=2, dropout=0.0)
 
@@ -141,17 +148,17 @@ def field(models: Mapping[str, Any]) -> Field:
 
 @cache
 def recurrent_field() -> Field:
-    return field({"one direction": trained(UNI, next_token), "two": trained(BI, masked_token)})
+    return field({("one direction",): trained(UNI, next_token), ("two",): trained(BI, masked_token)})
 
 
 @cache
 def elmo_field() -> Field:
-    return field({"forward": trained(UNI, next_token), "backward": trained(BACK, previous_token)})
+    return field({("forward", "backward"): trained(ELMO, both_neighbours)})
 
 
 @cache
 def transformer_field() -> Field:
-    return field({"encoder": trained(ENCODER, masked_token), "decoder": trained(DECODER, next_token)})
+    return field({("encoder",): trained(ENCODER, masked_token), ("decoder",): trained(DECODER, next_token)})
 
 
 DECADES = 3
@@ -443,7 +450,12 @@ def fresh_stack(norm: Norm) -> tuple[list[float], list[float]]:
 
 # --- sizes ------------------------------------------------------------------------------------------------------------------
 
+PAPER = elmo.SIZES["paper"]
+PUBLISHED_ELMO = ElmoConfig(vocab_size=1, dim=PAPER.dim, hidden=PAPER.hidden, filters=PAPER.filters)
+"""The number of words does not matter: they are spelled."""
+
 SIZES: dict[str, tuple[ModelConfig, str]] = {
+    "ELMo": (PUBLISHED_ELMO, "94 M"),
     "BERT, base": (
         BertConfig(30_522, dim=768, num_layers=12, num_heads=12, ffn_dim=3072, max_tokens=512, pooling="pooler"),
         "110 M",
@@ -468,6 +480,24 @@ def counted(config: ModelConfig) -> int:
     """The number of parameters, each counted once. No weight is stored."""
     with torch.device("meta"):
         return sum(parameter.numel() for parameter in config.build().parameters())
+
+
+def elmo_table() -> str:
+    """The parameters of the published ELMo, by part."""
+    parts = {
+        "vectors of 262 characters": "characters.embedding",
+        "filters of characters": "characters.filters",
+        "highway layers": "characters.highways",
+        "projection to 512": "characters.project",
+        "forward LSTM layers": "forward_layers",
+        "backward LSTM layers": "backward_layers",
+    }
+    with torch.device("meta"):
+        sizes = {name: parameter.numel() for name, parameter in PUBLISHED_ELMO.build().named_parameters()}
+    rows = [
+        (part, f"{sum(size for name, size in sizes.items() if name.startswith(prefix)):,}") for part, prefix in parts.items()
+    ]
+    return table(("part", "parameters"), [*rows, ("all", f"**{sum(sizes.values()):,}**")])
 
 
 def size_table() -> str:
@@ -600,6 +630,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "scores-of-attention": score_table,
     "places-of-norms": norm_table,
     "published-sizes": size_table,
+    "elmo-sizes": elmo_table,
     "bert-input": input_table,
     "computed-fields": computed_table,
 }
