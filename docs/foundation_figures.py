@@ -81,8 +81,8 @@ def masked_token(rows: Tokens, random: np.random.Generator) -> tuple[Tokens, tup
 
 
 @cache
-def trained(config: Any, objective: Objective, *, forget_bias: float = 0.0) -> Any:
-    """A model that has read some 19,000 tokens, in evaluation mode."""
+def trained(config: Any, objective: Objective, *, forget_bias: float = 0.0, fresh: bool = False) -> Any:
+    """A model that has read some 19,000 tokens, or a `fresh` one, in evaluation mode."""
     tokenizer, tokens = corpus()
     torch.manual_seed(0)
     random = np.random.default_rng(0)
@@ -91,7 +91,7 @@ def trained(config: Any, objective: Objective, *, forget_bias: float = 0.0) -> A
         open_gates(model, forget_bias)
     optimizer = torch.optim.Adam(model.parameters(), 4e-3)
     rows = Rows.build([TOKENS] * ROWS)
-    for _ in range(UPDATES):
+    for _ in range(0 if fresh else UPDATES):
         starts = random.integers(0, len(tokens) - TOKENS - 1, size=ROWS)
         read, targets = objective(tokens[starts[:, None] + np.arange(TOKENS + 2)], random)
         states = model.encode_rows(EncoderInput.of_rows(torch.from_numpy(read.copy()).flatten(), rows)).last
@@ -137,18 +137,20 @@ def sentence() -> EncoderInput:
     return EncoderInput.of_texts(tokenizer.encode_batch([SENTENCE]), tokenizer.layout("plain"), None)
 
 
-def field(models: Mapping[str, Any]) -> Field:
-    """The receptive fields of the two layers of some models."""
-    layers = {name: receptive_field(model, sentence())[:, 0] for name, model in models.items()}
-    tokens = [corpus()[0].token(token) for token in sentence().ids.tolist()]
-    return Field(
-        tokens, {f"{name}, layer {number}": norms for name, of in layers.items() for number, norms in enumerate(of, 1)}
-    )
+def field(models: Mapping[tuple[str, ...], Any]) -> Field:
+    """The receptive fields of the layers of some models, each with the names of the parts of its states."""
+    panels = {}
+    for parts, model in models.items():
+        norms = receptive_field(model, sentence(), parts=len(parts))
+        panels |= {
+            f"{name}, layer {number}": layer[part] for part, name in enumerate(parts) for number, layer in enumerate(norms, 1)
+        }
+    return Field([corpus()[0].token(token) for token in sentence().ids.tolist()], panels)
 
 
 @cache
 def recurrent_field() -> Field:
-    return field({("one direction",): trained(UNI, next_token), ("two",): trained(BI, masked_token)})
+    return field({("one way",): trained(UNI, next_token), ("both ways",): trained(BI, masked_token)})
 
 
 @cache
@@ -184,8 +186,8 @@ def draw_matrices(
     `foot` is the height of what stands below.
     """
     count = len(tokens)
-    labels = 7 * max(map(len, tokens)) + 8
-    side = (WIDTH - labels - 16) / 2 / count
+    labels = max(7 * max(map(len, tokens)) + 8, 58)
+    side = (WIDTH - labels - 20) / 2 / count
     high = 46 + labels + count * side
     drawing = Drawing(WIDTH, math.ceil(len(panels) / 2) * high + foot, title)
     for place, (name, values) in enumerate(panels.items()):
@@ -249,27 +251,29 @@ FARTHEST = 32
 RECURRENT = replace(UNI, num_layers=1)
 
 
+READERS: dict[str, tuple[Any, float]] = {
+    "RNN": (replace(RECURRENT, cell="rnn"), 0.0),
+    "LSTM": (RECURRENT, 0.0),
+    "LSTM, open gates": (RECURRENT, 3.0),
+    "Transformer": (DECODER, 0.0),
+}
+"""Models that predict the next word, and the biases of their forget gates."""
+
+
 @cache
-def distance_norms() -> dict[str, Float[NDArray, "distance"]]:
+def distance_norms(name: str, *, fresh: bool = False) -> Float[NDArray, " distance"]:
     """The mean norm of ∂h_i/∂x_{i−k} after the last layer for each distance k, as a share of that of k = 0."""
     _, tokens = corpus()
-    row = EncoderInput.of_rows(torch.from_numpy(tokens[1000 : 1000 + FARTHEST + 4]), Rows.build([FARTHEST + 4]))
-    models = {
-        "RNN": trained(replace(RECURRENT, cell="rnn"), next_token),
-        "LSTM": trained(RECURRENT, next_token),
-        "LSTM, open gates": trained(RECURRENT, next_token, forget_bias=3.0),
-        "Transformer": trained(DECODER, next_token),
-    }
-    shares = {}
-    for name, model in models.items():
-        norms = receptive_field(model, row)[-1, 0]
-        means = np.array([np.diagonal(norms, -distance).mean() for distance in range(FARTHEST + 1)])
-        shares[name] = means / means[0]
-    return shares
+    length = FARTHEST + 4
+    row = EncoderInput.of_rows(torch.from_numpy(tokens[1000 : 1000 + length]), Rows.build([length]))
+    config, bias = READERS[name]
+    norms = receptive_field(trained(config, next_token, forget_bias=bias, fresh=fresh), row)[-1, 0]
+    means = np.array([np.diagonal(norms, -distance).mean() for distance in range(FARTHEST + 1)])
+    return means / means[0]
 
 
 def distance_drawing() -> Drawing:
-    low, left, top, wide, high = -10, 40, 16, 210, 210
+    low, left, top, wide, high = -10, 40, 16, 196, 210
     drawing = Drawing(WIDTH, top + high + 42, "Norm of the gradient against the distance of state and input")
 
     def place(distance: float, exponent: float) -> tuple[float, float]:
@@ -283,8 +287,9 @@ def distance_drawing() -> Drawing:
         drawing.text(place(distance, 0)[0], top + high + 16, str(distance), kind="muted", size=11)
     drawing.text(left + wide / 2, top + high + 34, "distance i − j in tokens", kind="muted", size=11)
     taken: list[float] = []
-    for number, (name, shares) in enumerate(distance_norms().items(), 1):
-        shown = [(distance, math.log10(share)) for distance, share in enumerate(shares) if share > 10.0**low]
+    for number, name in enumerate(READERS, 1):
+        shares = enumerate(distance_norms(name).tolist())
+        shown = [(distance, math.log10(share)) for distance, share in shares if share > 10.0**low]
         drawing.line(*(place(*point) for point in shown), kind=f"curve-{number}")
         y = place(*shown[-1])[1]
         while any(abs(y - other) < 15 for other in taken):
@@ -295,9 +300,21 @@ def distance_drawing() -> Drawing:
 
 
 def distance_table() -> str:
-    chosen = (1, 2, 4, 8, 16, 32)
-    rows = [(name, *(f"{shares[distance]:.0e}" for distance in chosen)) for name, shares in distance_norms().items()]
+    chosen = (1, 2, 8, 32)
+    rows = []
+    for name in READERS:
+        for fresh, when in ((True, "fresh"), (False, "trained")):
+            shares = distance_norms(name, fresh=fresh)
+            rows.append((f"{name}, {when}", *(short(shares[distance]) for distance in chosen)))
     return table(("model", *(str(distance) for distance in chosen)), rows)
+
+
+def short(number: float) -> str:
+    """One significant digit, as Markdown."""
+    if number >= 0.001:
+        return f"{number:.1g}"
+    digit, exponent = f"{number:.0e}".split("e-")
+    return f"{digit}·10<sup>−{int(exponent)}</sup>"
 
 
 # --- remembering ----------------------------------------------------------------------------------------------------------
