@@ -291,11 +291,12 @@ def distance_drawing() -> Drawing:
         shares = enumerate(distance_norms(name).tolist())
         shown = [(distance, math.log10(share)) for distance, share in shares if share > 10.0**low]
         drawing.line(*(place(*point) for point in shown), kind=f"curve-{number}")
-        y = place(*shown[-1])[1]
+        # A line that ends within the chart has its name above the grid.
+        y = place(*shown[-1])[1] - (8 if shown[-1][0] < FARTHEST else 0)
         while any(abs(y - other) < 15 for other in taken):
             y -= 1
         taken.append(y)
-        drawing.text(place(*shown[-1])[0] + 6, y + 4, name, size=11, anchor="start")
+        drawing.text(place(*shown[-1])[0] + 6, y + 4, name, kind=f"on-curve-{number}", size=11, anchor="start")
     return drawing
 
 
@@ -429,7 +430,7 @@ def position_drawing() -> Drawing:
         x, y = place(farthest, float(products[-1]))
         y += 15 if any(abs(y - other) < 15 for other in ends) else 0
         ends.append(y)
-        drawing.text(x + 6, y + 4, f"d = {size}", size=11, anchor="start")
+        drawing.text(x + 6, y + 4, f"d = {size}", kind=f"on-{kind}", size=11, anchor="start")
     return drawing
 
 
