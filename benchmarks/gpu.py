@@ -162,6 +162,17 @@ CASES = {
             "base": {"model.dim": "512", "model.hidden": "2048", "train.budget": "32768"},
         },
     ),
+    "elmo": Case(
+        "elmo",
+        "books",
+        "unigram",
+        {"input": "words"},
+        {
+            "tiny": {"model.dim": "16", "model.hidden": "32", "view.streams": "2"},
+            "small": {"view.streams": "128"},
+            "base": {"model.dim": "512", "model.hidden": "4096", "view.streams": "128"},
+        },
+    ),
     "links": Case(
         "links",
         "logs",

@@ -1,5 +1,5 @@
-"""One file and one line of a table add a model, a decoder, a task, a kind of run, a verb, a form of another library, an
-optimizer or a reader: dummies prove it."""
+"""One file and one line of a table add a model, a generative model, a decoder, a task, a kind of run, a verb, a form of another
+library, an optimizer or a reader: dummies prove it."""
 
 import json
 import re
@@ -17,7 +17,9 @@ from typer.testing import CliRunner
 
 import ramify
 from fixtures import WORDS, bert_task, built, discussions, tokenizer
-from fixtures.decoders import Continuer, GruConfig, NextToken, NextTokenConfig
+from fixtures.decoders import AveragerConfig, Continuer, GruConfig, NextToken, NextTokenConfig
+from fixtures.parallel import pairs as toy_pairs
+from fixtures.parallel import parallel_store
 from fixtures.running import WHOLE_ROWS
 from fixtures.toys import Forger, NextLetter, Texts
 from ramify import hub
@@ -60,6 +62,7 @@ from ramify.report import write_report
 from ramify.runs import RUNS, Run, execute, read_run
 from ramify.runs.base import Evaluation, Prepared, ReportParts, ReportRequest, check_options
 from ramify.runs.comment_trees.run import CommentTreeRun
+from ramify.runs.generative.run import GenerativeRun
 from ramify.runs.sections import Cell, Section, Table
 from ramify.runs.streams.run import StreamRun
 from ramify.runs.tokenizers import TokenizerConfig, train_tokenizer
@@ -411,7 +414,8 @@ def added(monkeypatch: pytest.MonkeyPatch) -> None:
     """One line in each table."""
     monkeypatch.setitem(MODELS, "averages", AveragesConfig)
     monkeypatch.setitem(MODELS, "gru", GruConfig)
-    monkeypatch.setitem(TASKS, "next-token", TaskKind(NextTokenConfig, NextToken, StreamInput, Continuer))
+    monkeypatch.setitem(MODELS, "averager", AveragerConfig)
+    monkeypatch.setitem(TASKS, "next-letter", TaskKind(NextTokenConfig, NextToken, StreamInput, Continuer))
     monkeypatch.setitem(TASKS, "lengths", TaskKind(LengthsConfig, Lengths, TextInput, LengthGuesser))
     monkeypatch.setitem(RUNS, LengthsRun.name, LengthsRun)
     form = HFForm(AveragesAdapter(), "masked-lm", "comment-trees", TextInput(context="none"))
@@ -491,6 +495,35 @@ def test_decoder(added, store, tmp_path):
     assert model.embed(["aa be", "", "ha"]).shape == (3, 16)
     with pytest.raises(RamifyError, match="it can generate, embed"):
         model.fill_mask("[MASK]")
+
+
+def test_generative_model(added, tmp_path):
+    """One file and a line of MODELS: a model that reads sources is trained, scored, asked, reported and used as a start."""
+    pairs = parallel_store(tmp_path, toy_pairs(60, list), (0.7, 0.15, 0.15))
+    run = GenerativeRun(
+        recipe="averager",
+        data=str(pairs.path),
+        model=AveragerConfig(),
+        tokenizer=TokenizerConfig(vocab_size=60),
+        stages=(replace(STAGE, steps=8, lr=0.02, evaluate_every=4),),
+    )
+    assert type(run).from_json(json.loads(json.dumps(run.to_json()))) == run
+    _, progress = execute(run, tmp_path / "run", cpu=True)
+    losses = [record["loss"] for record in read_metrics(tmp_path / "run") if "loss" in record]
+    assert losses[-1] < losses[0] - 0.1
+    scores = json.loads(ramify_command("evaluate", tmp_path / "run", "--data", pairs.path, "--split", "dev", "--json"))
+    assert scores["loss"] == pytest.approx(progress.best)
+    assert {"bleu", "floor_copy"} <= scores.keys()
+    assert "Examples" in write_report(tmp_path / "run").read_text("utf-8")
+    model = ramify.load(tmp_path / "run")
+    answers = model.translate(["ba be", "", "ce"], beam=3, n_best=2)
+    assert [len(answer.translations) for answer in answers] == [2, 0, 2]
+    assert json.loads(ramify_command("translate", tmp_path / "run", "--text", "ce", "--beam", 3, "--n-best", 2, "--json")) == [
+        model.translate("ce", beam=3, n_best=2).to_json()
+    ]
+    again = replace(run, init=str(tmp_path / "run")).sized(str(tmp_path / "run")).prepare(tmp_path / "other").task
+    assert torch.equal(again.backbone.mix.weight, model.task.backbone.mix.weight)
+    assert model.embed(["ba be", ""]).shape == (2, 16)
 
 
 NO_ENCODERS = {
@@ -758,6 +791,7 @@ def test_pages_list_the_files_of_an_addition():
     }
     assert touched == {
         "a text model": ["models/NAME.py", "registry.py", "recipes/NAME.py", "recipes/__init__.py"],
+        "a generative model": ["models/NAME.py", "registry.py", "recipes/NAME.py", "recipes/__init__.py"],
         "a decoder": ["models/NAME.py", "tasks/NAME.py", "inference/NAME.py", "registry.py"],
         "a task": ["tasks/NAME.py", "registry.py"],
         "a head on texts": ["tasks/NAME.py", "inference/NAME.py", "registry.py"],

@@ -30,7 +30,7 @@ class Kind:
 
 
 def _elmo(stateful: bool) -> StreamTask:
-    return elmo_task(stateful=stateful, input=UNROLLED)
+    return elmo_task(stateful=stateful)
 
 
 KINDS = {

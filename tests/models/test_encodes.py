@@ -13,21 +13,27 @@ from fixtures import W, bert_task, discussion, forest, text, tree_task, whole
 from fixtures import tokenizer as words
 from fixtures.letters import pipeline as document_pipeline
 from fixtures.letters import tokenizer as letter_pieces
+from fixtures.running import elmo_task
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.stream_batch import plain_rows
 from ramify.batching.text_input import TextInput
 from ramify.batching.views.documents import LevelInput
+from ramify.batching.views.pairs import PairInput
 from ramify.batching.views.streams import StreamInput
 from ramify.errors import RamifyError
 from ramify.inference.base import Pipeline
+from ramify.inference.bidirectional import BidirectionalPipeline
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.permutation import DenoisingPipeline, PermutationPipeline
+from ramify.inference.translate import NextTokenPipeline, next_token_pipeline
 from ramify.models.base import Encodes
-from ramify.models.recurrent import RecurrentConfig, RecurrentEncoder
+from ramify.models.recurrent import RecurrentConfig, RecurrentEncoder, Seq2SeqConfig
+from ramify.models.transformer import TransformerConfig
 from ramify.models.xlnet import XLNet, XLNetConfig
 from ramify.nn.ragged import Rows, inverse
 from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
+from ramify.tasks.next_token import NextTokenConfig, NextTokenLM
 from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
 
 
@@ -63,6 +69,29 @@ def recurrent_pipeline(**changes: Any) -> Pipeline:
     return MaskFiller(MaskedLM(backbone, words(), BLIND, MaskedLMConfig(head="bert")).double())
 
 
+def generative_pipeline(config: Any) -> Pipeline:
+    torch.manual_seed(0)
+    backbone = config.for_vocabulary(words().vocab_size).build()
+    with torch.no_grad():
+        for parameter in backbone.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    layout = "t5" if backbone.reads_source else "roberta"
+    task = NextTokenLM(backbone, words(), PairInput(max_tokens=32, max_source_tokens=32, layout=layout), NextTokenConfig())
+    return next_token_pipeline(task.double())
+
+
+def transformer_pipeline(**changes: Any) -> Pipeline:
+    sizes = {"dim": 8, "num_heads": 2, "ffn_dim": 12, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0}
+    return generative_pipeline(TransformerConfig(**(sizes | changes)))
+
+
+def seq2seq_pipeline(**changes: Any) -> Pipeline:
+    sizes = {"dim": 8, "hidden": 6, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0}
+    return generative_pipeline(Seq2SeqConfig(**(sizes | changes)))
+
+
+T5 = {"norm": "pre", "norm_kind": "rms", "bias": False, "position": "relative", "attention_scale": "none", "gated": True}
+
 PIPELINES: dict[str, Callable[[], Pipeline]] = {
     **{
         f"bert, {pooling}": lambda pooling=pooling: MaskFiller(bert_task(pooling=pooling))
@@ -78,6 +107,21 @@ PIPELINES: dict[str, Callable[[], Pipeline]] = {
     "recurrent, gru": lambda: recurrent_pipeline(cell="gru", direction="forward"),
     "recurrent, rnn": lambda: recurrent_pipeline(cell="rnn", direction="backward"),
     "recurrent, projection": lambda: recurrent_pipeline(projection=3, num_layers=3, residual=True),
+    **{
+        f"elmo, {name}, recurrent": lambda settings=settings: BidirectionalPipeline(
+            elmo_task(torch.float64, own=words(), dropout=0.0, **settings)
+        )
+        for name, settings in {
+            "characters": {},
+            "words": {"input": "words", "num_layers": 3},
+            "forward": {"directions": "forward", "clip": 0.2},
+        }.items()
+    },
+    "transformer": transformer_pipeline,
+    "transformer, gpt": lambda: transformer_pipeline(encoder_layers=0, norm="pre", position="learned"),
+    "transformer, t5": lambda: transformer_pipeline(**T5),
+    "recurrent, seq2seq": seq2seq_pipeline,
+    "recurrent, decoder": lambda: seq2seq_pipeline(encoder_layers=0, attention="none"),
     "xlnet": xlnet_pipeline,
     "xlnet, absolute": lambda: xlnet_pipeline(position="absolute", untie_biases=False),
     "xlnet, denoising": lambda: xlnet_pipeline(DenoisingPipeline, max_distance=4),
@@ -106,6 +150,8 @@ class Case:
     def longest(self) -> int:
         """The length at which `embed` truncates rows."""
         input = self.pipeline.input
+        if isinstance(self.pipeline, NextTokenPipeline):
+            return self.pipeline.max_tokens
         if isinstance(input, TextInput):
             return input.max_tokens
         return input.room(self.pipeline.tokenizer) if isinstance(input, StreamInput) else self.backbone.max_tokens

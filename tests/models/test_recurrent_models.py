@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from fixtures import bare_rows, tokenizer
+from fixtures import bare_rows, distance, gradient, tokenizer
+from fixtures.parallel import SEQ2SEQ, translations
 from ramify.batching.pair_batch import PairCollator
 from ramify.batching.text_input import TextInput
 from ramify.batching.views.pairs import Pair, PairInput
@@ -361,3 +362,15 @@ def test_copying_is_learned_in_seconds():
             scores = task.head(task.backbone(batch)).detach().log_softmax(1).gather(1, batch.labels[:, None]).flatten()
             total = scores if hypothesis.stopped else scores[:-1]
             assert math.isclose(hypothesis.log_probability, float(total.sum()), abs_tol=1e-3)
+
+
+@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
+def test_half_precision_is_close(cell):
+    """The decoder's first states come from maps, which compute in half precision."""
+    config = replace(SEQ2SEQ, cell=cell, dim=64, hidden=64)
+    task, (batch,) = translations(config)
+    expected = gradient(task, [batch])
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = gradient(task, [batch])
+    size = max(float(value.abs().max()) for value in expected.values())
+    assert 0 < distance(rounded, expected) < 0.1 * size

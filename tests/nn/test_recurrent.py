@@ -314,3 +314,14 @@ def test_gradients_of_steps_are_those_of_finite_differences(projection, cell_cli
     project = None if projection is None else drawn(projection, hidden)
     tensors = (drawn(sum(sizes), 4 * hidden), drawn(4 * hidden, out), project, drawn(3, out), drawn(3, hidden))
     assert torch.autograd.gradcheck(lambda *given: _Steps.apply(*given, sizes, cell_clip, projection_clip), tensors)
+
+
+def test_a_gradient_of_a_gradient_is_refused():
+    """Nothing computes it, so it would be wrong without a word."""
+    torch.manual_seed(0)
+    rows = Rows.build([3, 2])
+    x = torch.randn(rows.total, 4, dtype=torch.float64, requires_grad=True)
+    module = Recurrent("lstm", 4, 3).double()
+    (gradient,) = torch.autograd.grad(module(x, rows).layers[-1].square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()

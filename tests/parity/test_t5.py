@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as Engine
 from tokenizers import models, pre_tokenizers
 
 import ramify
-from fixtures import bare_rows
+from fixtures import bare_rows, built, discussions
 from ramify.batching.pair_batch import Pair, PairCollator
 from ramify.errors import RamifyError
 from ramify.hub import export_hugging_face
@@ -21,6 +21,7 @@ from ramify.models.hf import write
 from ramify.models.transformer import ADAPTER
 from ramify.nn.linear import linear
 from ramify.nn.relative import DistanceScores
+from ramify.recipes import RECIPES
 from ramify.tasks.base import Decodes
 from ramify.tensors import load_strictly
 from ramify.tokenizer import Tokenizer
@@ -225,3 +226,35 @@ def test_published_form_is_loaded_and_translates(tmp_path):
     export_hugging_face(model, tmp_path / "exported")
     back = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "exported")
     assert (back.config.decoder_start_token_id, back.config.eos_token_id, back.config.pad_token_id) == (BEGIN, END, 0)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_the_loss_of_corrupted_text_is_that_of_transformers(tmp_path, monkeypatch, version):
+    """A run of the recipe, exported: the same texts with the same gaps, loss and gradient."""
+    exact_norms(monkeypatch)
+    store = built(discussions(12, 6), tmp_path / "data", (1.0, 0.0, 0.0))
+    settings = {"model.dim": "24", "model.ffn_dim": "40", "model.dropout": "0", "tokenizer.kind": "wordpiece"}
+    run = RECIPES["t5"](str(store.path), version=version).changed(settings | {"tokenizer.vocab_size": "170"})
+    prepared = run.prepare(tmp_path / "run")
+    export_hugging_face(prepared.pipeline(), tmp_path / "exported")
+    theirs, report = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "exported", output_loading_info=True)
+    assert not any(report.values())
+    theirs, task = theirs.double(), prepared.task.double()
+    batch = task.collator([prepared.view.example(number, epoch=1) for number in range(4)])
+    ((losses, _),) = task.losses(batch, task.counts(batch, "all"), "all", None, None)
+    losses["next_token"].backward()
+    assert batch.source is not None
+    lengths = batch.source.rows.host_lengths.tolist(), batch.target.rows.host_lengths.tolist()
+    sources, labels = (
+        torch.nn.utils.rnn.pad_sequence(ids.split(sizes), batch_first=True, padding_value=-100)
+        for ids, sizes in zip((batch.source.ids, batch.labels), lengths)
+    )
+    read = sources >= 0
+    loss = theirs(input_ids=sources.clamp(min=0), attention_mask=read.long(), labels=labels).loss
+    loss.backward()
+    torch.testing.assert_close(losses["next_token"], loss, rtol=0, atol=1e-9)
+    torch.testing.assert_close(task.backbone.embedding.weight.grad, theirs.shared.weight.grad, rtol=0, atol=1e-9)
+    # The tokenizer of the export reads sentinels, and lays out a source as the model reads it.
+    fast = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")
+    own = prepared.pipeline().tokenizer
+    assert fast("ba <extra_id_0> be")["input_ids"] == [*own.encode_sentinels("ba <extra_id_0> be"), own.stop_id]

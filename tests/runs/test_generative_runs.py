@@ -5,6 +5,7 @@ import math
 import os
 import signal
 import sys
+from itertools import cycle, islice, pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from safetensors.torch import load_file
 
 import ramify
 from fixtures import built, discussions
-from fixtures.parallel import TINY, pairs, parallel_store
+from fixtures.parallel import SYLLABLES, TINY, pairs, parallel_store
 from ramify.errors import CannotError, RamifyError
 from ramify.inference.search import Beam
 from ramify.recipes import RECIPES
@@ -55,6 +56,8 @@ def run_of(recipe, store, **settings):
     fitting = {key: value for key, value in TINY.items() if not key.startswith("model.") or hasattr(run.model, key[6:])}
     if recipe == "gpt":
         del fitting["model.encoder_layers"]
+    if recipe == "t5":
+        fitting["tokenizer.vocab_size"] = "160"
     return run.changed(fitting | settings)
 
 
@@ -85,7 +88,7 @@ def test_a_toy_task_is_learned_wholly(tmp_path, recipe, settings, change):
     assert [answer.translations[0].text for answer in answers] == [tree.nodes[1].text for tree in trees]
 
 
-@pytest.mark.parametrize("recipe", ["transformer", "seq2seq", "gpt"])
+@pytest.mark.parametrize("recipe", ["transformer", "seq2seq", "gpt", "t5"])
 def test_a_killed_run_resumes_to_the_same_bits(store, tmp_path, recipe):
     run = run_of(recipe, store, **{"model.dropout": "0.1"})
     execute(run, tmp_path / "straight", cpu=True)
@@ -139,11 +142,16 @@ def test_a_saved_model_is_scored_on_its_pairs(store, trained):
     assert dev == pytest.approx(min(record["dev_loss"] for record in read_metrics(trained) if "dev_loss" in record))
 
 
-def test_without_sacrebleu_one_line_names_the_extra(store, trained, monkeypatch):
+def test_without_sacrebleu_loss_is_scored_and_one_line_names_the_extra(store, trained, monkeypatch):
     model = ramify.load(trained)
+    whole = kind_for(model, str(trained)).evaluate(model, str(trained), store, "test", {"comments": 5})
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
-    with pytest.raises(RamifyError, match=r'^BLEU needs sacrebleu.*pip install "ramify\[translate\]"$'):
-        kind_for(model, str(trained)).evaluate(model, str(trained), store, "test", {})
+    scores = kind_for(model, str(trained)).evaluate(model, str(trained), store, "test", {"comments": 5})
+    assert scores.to_json() == whole.to_json() | {"bleu": None, "signature": None, "floor_copy": None}
+    assert len(scores.lines()) == 1
+    (line,) = scores.left_out
+    assert 'pip install "ramify[translate]"' in line
+    assert not whole.left_out
 
 
 def test_a_report_shows_translations_and_attention_to_the_source(trained):
@@ -200,6 +208,61 @@ def test_gpt_learns_from_texts_and_generates(tmp_path, store):
     with pytest.raises(RamifyError, match="--beam does not apply"):
         kind_for(model, "run").evaluate(model, "run", store, "test", {"beam": 2})
     assert json.loads((tmp_path / "run" / "config.json").read_text())["kind"] == "generative"
+
+
+@pytest.fixture(scope="module", params=["1.0", "1.1"])
+def filler(request, store, tmp_path_factory):
+    """A T5 that has read a few corrupted rows."""
+    out = tmp_path_factory.mktemp("t5") / request.param
+    run = RECIPES["t5"](str(store.path), version=request.param)
+    execute(run.changed(TINY | {"tokenizer.vocab_size": "160", "model.max_tokens": "128"}), out, cpu=True)
+    return out
+
+
+def test_t5_learns_from_corrupted_text_and_fills_gaps(store, filler):
+    metrics = read_metrics(filler)
+    assert metrics[-1]["loss"] < metrics[0]["loss"]
+    model = ramify.load(filler)
+    assert not model.task.head.bias.any()
+    texts = ["ba <extra_id_0> bo", "", "<extra_id_0> ce <extra_id_1>"]
+    answers = model.translate(texts, beam=2)
+    assert [bool(answer.translations) for answer in answers] == [True, False, True]
+    with pytest.raises(RamifyError, match=r"source 2 has no <extra_id_0>, but this model has learned to fill gaps alone"):
+        model.translate(["<extra_id_0>", "ba be"])
+    with pytest.raises(CannotError, match="has no fill_mask; it can translate, embed, nearest"):
+        model.fill_mask("ba [MASK]")
+    scores = kind_for(model, "run").evaluate(model, "run", store, "test", {}).to_json()
+    assert scores.keys() == {"loss", "perplexity", "count", "tokens", "accuracy", "unknown_tokens"}
+    again = kind_for(model, "run").evaluate(model, "run", store, "test", {"rows": 2}).to_json()
+    assert again["count"] == 2
+
+
+def test_a_t5_learns_the_form_of_an_answer(tmp_path):
+    """Of texts of syllables in a circle, it names the gap, fills it, and ends with the next sentinel."""
+    circle = [" ".join(islice(cycle(SYLLABLES), start, start + length)) for start in range(7) for length in range(6, 20)]
+    store = parallel_store(tmp_path, list(pairwise(circle)), (1.0, 0.0, 0.0))
+    settings = {key: value for key, value in TRANSFORMER.items() if key != "model.position"}
+    settings |= {"tokenizer.vocab_size": "160", "train.budget": "400", "train.steps": "120"}
+    prepared, _ = execute(RECIPES["t5"](str(store.path)).changed(LEARNING | settings), tmp_path / "run", cpu=True)
+    answer = prepared.pipeline().translate("ba be <extra_id_0> bu ca ce ba be bi bo bu", beam=1)
+    first, *syllables, last = answer.translations[0].text.split()
+    assert (first, last) == ("<extra_id_0>", "<extra_id_1>")
+    assert set(syllables) <= set(SYLLABLES)
+
+
+def test_a_t5_goes_on_with_pairs(store, filler, tmp_path):
+    settings = {key: value for key, value in TINY.items() if not key.startswith(("model.", "tokenizer."))}
+    run = RECIPES["transformer"](str(store.path), init=str(filler))
+    if not ramify.load(filler).task.config.tie_weights:
+        settings["task.tie_weights"] = "false"
+    prepared, _ = execute(run.changed(settings), tmp_path / "run", cpu=True)
+    assert prepared.pipeline().translate("ba be").translations
+
+
+def test_a_report_on_corrupted_text_shows_gaps(filler):
+    page = write_report(filler, draws=1).read_text()
+    assert "&lt;extra_id_0&gt;" in page
+    assert "Attention to the source" in page
 
 
 def test_a_translation_is_what_the_search_finds(trained):

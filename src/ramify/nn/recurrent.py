@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import PackedSequence
 
 from ramify.nn.dropout import dropout
@@ -247,14 +248,18 @@ class Chain(nn.Module):
         inputs = linear(x, weights.weight_ih_l0, weights.bias_ih_l0 + weights.bias_hh_l0)
         # Steps are small, and their sums are long: half precision would gain little and lose much.
         with torch.autocast(x.device.type, enabled=False):
-            tensors = (inputs.to(hidden.dtype), weights.weight_hh_l0, project, hidden, cell)
+            weight = weights.weight_hh_l0
+            inputs, hidden, cell = (tensor.to(weight.dtype) for tensor in (inputs, hidden, cell))
+            tensors = (inputs, weight, project, hidden, cell)
             apply: Any = _Steps.apply
             output, *ends = apply(*tensors, tuple(sizes), self.cell_clip, self.projection_clip)
         return output, ends
 
 
 class _Steps(torch.autograd.Function):
-    """The steps of an LSTM from its gates' inputs. The gradient of each weight is one product over all steps."""
+    """The steps of an LSTM from its gates' inputs. The gradient of each weight is one product over all steps.
+
+    A gradient has no gradient itself, which torch says (`once_differentiable`)."""
 
     @staticmethod
     def forward(
@@ -302,6 +307,7 @@ class _Steps(torch.autograd.Function):
         return output, last_hidden, last_cell
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         of_output, of_last_hidden, of_last_cell = gradients
         weight, project, gates, cells, bent, raw, output, before, cells_before = ctx.saved_tensors
