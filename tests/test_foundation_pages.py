@@ -100,7 +100,7 @@ def benchmark():
 def test_saved_fields_are_those_that_the_command_computes(figures, tmp_path):
     file = tmp_path / "fields.json"
     file.write_text('{"another": {"panels": {}}}')
-    benchmark().main(["tree-mlm-small", "--out", str(file)])
+    benchmark().main(["tree-mlm-small", "--describe", "a model", "--out", str(file)])
     written, saved = json.loads(file.read_text("utf-8")), figures.computed_fields()["tree-mlm-small"]
     assert written.keys() == {"another", "tree-mlm-small"}
     assert written["tree-mlm-small"]["command"] == saved["command"]
@@ -111,7 +111,9 @@ def test_saved_fields_are_those_that_the_command_computes(figures, tmp_path):
 
 def test_parts_have_panels_of_their_own(tmp_path):
     file = tmp_path / "fields.json"
-    benchmark().main(["tree-mlm-small", "--parts", "left", "right", "--text", "it is", "--out", str(file)])
+    benchmark().main(
+        ["tree-mlm-small", "--describe", "a model", "--parts", "left", "right", "--text", "it is", "--out", str(file)]
+    )
     saved = json.loads(file.read_text("utf-8"))["tree-mlm-small"]
     assert [*saved["panels"]] == [f"{part}, layer {layer}" for layer in (1, 2) for part in ("left", "right")]
     assert "--parts left right --text 'it is'" in saved["command"]
