@@ -538,3 +538,24 @@ def test_incremental_decoding_of_pieces_for_bytes():
         parts = [*map(decoder.add, ids), decoder.rest()]
         assert "b" + "".join(parts) == own.decode([1, *ids])
     assert parts == ["", "", "", "€"]
+
+
+def test_words_stand_in_the_order_of_their_frequency():
+    texts = ["the moon and the sea", "The sea, the sea"]
+    tokenizer = Tokenizer.train(texts, kind="word", vocab_size=9, lowercase=False, marks=True)
+    assert tokenizer.pieces[7:] == ["sea", "the"]
+    lower = Tokenizer.train(texts, kind="word", vocab_size=9, marks=True)
+    assert lower.pieces[7:] == ["the", "sea"]
+    assert lower.encode("the sea") == [7, 8]
+    assert lower.encode("the moon")[1] == lower.unk_id
+    assert Tokenizer.train(texts, kind="word", vocab_size=9, marks=True).json == lower.json
+
+
+def test_words_that_the_vocabulary_lacks_have_numbers_behind_it():
+    tokenizer = Tokenizer.train(["the the sea sea"], kind="word", vocab_size=9, marks=True)
+    words = {}
+    ids, lengths = tokenizer.encode_open(["the Moon", "", "a sea , the moon"], words)
+    assert words == {"moon": 9, "a": 10, ",": 11}
+    assert lengths.tolist() == [2, 0, 5]
+    sea, the = tokenizer.encode("sea the")
+    assert ids.tolist() == [the, 9, 10, sea, 11, the, 9]

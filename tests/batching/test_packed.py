@@ -61,7 +61,8 @@ def create_pretraining_data(text, room, config, random):
                 end = int(random.integers(1, len(chunk))) if len(chunk) >= 2 else 1
                 first = joined(chunk[:end])
                 label, second = NEXT, joined(chunk[end:])
-                if len(chunk) == 1 or random.random() < config.random_next:
+                ordered = config.second == "order"
+                if len(chunk) == 1 or (not ordered and random.random() < config.random_next):
                     label, second = RANDOM, []
                     others = [n for n in range(len(documents)) if n != number]
                     other = documents[others[int(random.integers(len(others)))]]
@@ -73,6 +74,8 @@ def create_pretraining_data(text, room, config, random):
                         if len(second) >= target - len(first):
                             break
                     place -= len(chunk) - end
+                elif ordered and random.random() < config.random_next:
+                    label, first, second = RANDOM, second, first
                 found.append((*truncate(first, second, room, random), label))
                 chunk = []
             place += 1
@@ -112,15 +115,31 @@ def pairs_of(view, epoch=0):
     return found
 
 
+@pytest.mark.parametrize("second", ["random", "order"])
 @pytest.mark.parametrize("seed", range(8))
-def test_pairs_equal_the_published_construction(seed):
-    text, config = random_text(seed), PairConfig(short_seq_prob=0.3)
+def test_pairs_equal_the_published_construction(seed, second):
+    """Those of BERT, and of ALBERT, whose second segments change places with the first."""
+    text, config = random_text(seed), PairConfig(short_seq_prob=0.3, second=second)
     for max_tokens in (8, 20, 64):
         view = SentencePairs(text, TOKENIZER, max_tokens, config, seed=seed)
         for epoch in (0, 1, 3):
             draws = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, epoch))))
             expected = create_pretraining_data(text, max_tokens - 3, config, draws)
             assert pairs_of(view, epoch) == [(first, second, label) for first, second, label in expected]
+
+
+def test_sentence_order_moves_segments_and_draws_none():
+    text = text_of([[4] * 40, [4] * 40])
+    view = SentencePairs(text, TOKENIZER, 23, PairConfig(short_seq_prob=0.0, second="order"), seed=1)
+    pairs = pairs_of(view, 0)
+    for first, second, label in pairs:
+        ahead, behind = (second, first) if label == RANDOM else (first, second)
+        assert [*ahead, *behind] == list(range(ahead[0], behind[-1] + 1))
+    facts = view.facts()
+    assert (facts["swapped"], facts["random_next"], facts["tokens_drawn"]) == (sum(label for *_, label in pairs), 0, 0)
+    assert facts["tokens_used"] + facts["tokens_cut"] == facts["tokens"]
+    assert 0 < facts["swapped"] < len(pairs)
+    assert "swapped" not in SentencePairs(text, TOKENIZER, 23, seed=1).facts()
 
 
 @given(TEXTS, st.integers(5, 40), st.integers(0, 5))

@@ -1,12 +1,16 @@
 """Running text: every token of a split once, in stored order, with the borders of sentences, paragraphs and documents."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
 
+from fixtures import built
 from ramify import Node, RamifyError, Tree
+from ramify.batching.characters import spell
 from ramify.batching.running_text import RunningText, by_sentence
+from ramify.batching.views.streams import StreamConfig, StreamInput, Streams
 from ramify.dataset.store import Store
 from ramify.tokenizer import Tokenizer
 
@@ -84,3 +88,30 @@ def test_text_without_tokens_is_refused(tokenizer):
 def test_division_loses_no_letter():
     for text in (*TEXTS, "", "\n\n", "“Oh!” she said. No.\r\nYes"):
         assert "".join("".join(by_sentence(text)).split()) == "".join(text.split())
+
+
+def test_words_that_the_vocabulary_lacks_are_told_apart(tmp_path):
+    """In memory, from the cache of a store, and read again; rows in both directions spell each token."""
+    own = Tokenizer.train(["one came in . two went out ! three stayed"] * 2, kind="word", vocab_size=14, marks=True)
+    trees = [Tree([Node(text)], id=str(number)) for number, text in enumerate(TEXTS * 4)]
+    store = built(trees, tmp_path, split=(1, 0, 0))
+    # A store has an order of its own.
+    trees = list(store.trees())
+    plain = read(own, trees)
+    texts = [read(own, trees, open_words=True), *(RunningText.open(store, own, "all", open_words=True) for _ in range(2))]
+    expected = [word for tree in trees for word in re.findall(r"\w+|[^\w\s]", tree.nodes[0].text.lower())]
+    for text in texts:
+        lexicon = text.lexicon
+        assert np.array_equal(lexicon.in_vocabulary(text.ids.astype(np.int64)), plain.ids)
+        assert own.unknown(plain.ids).count > 0
+        assert np.array_equal(lexicon.spellings[text.ids], spell(expected))
+        view = Streams(text, own, StreamInput(row_tokens=6, reused_tokens=5, segments="none"), StreamConfig(2), seed=0)
+        for number in range(len(view.costs)):
+            row = view.example(number)
+            sign, stream = row.direction, number // view.per_stream % 2
+            place = number % view.per_stream * 5
+            words = expected[stream * view.length : (stream + 1) * view.length][::sign][place : place + 6]
+            assert np.array_equal(row.characters, spell(words))
+            assert row.ids.max() < own.vocab_size
+    closed = Streams(plain, own, view.input, StreamConfig(2), seed=0)
+    assert closed.example(0).characters is None

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import sys
 
 import pytest
 
@@ -97,3 +98,100 @@ def test_a_model_that_cannot_translate(ramify, trained):
     code, _, err = ramify("translate", trained, "--text", "ba")
     assert code == 2
     assert "cannot translate; it supports" in err
+
+
+def test_scores_without_sacrebleu(ramify, run, data, monkeypatch):
+    """The loss is printed, and one line names the extra."""
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    code, out, err = ramify("evaluate", run, "--data", data, "--split", "test", "--json")
+    assert code == 0, err
+    scores = json.loads(out)
+    assert scores["loss"] > 0
+    assert scores["perplexity"] > 1
+    assert [scores[name] for name in ("bleu", "signature", "floor_copy")] == [None] * 3
+    assert [line for line in err.splitlines() if "BLEU" in line] == [
+        'warning: BLEU is left out, because sacrebleu is not installed. Install it: pip install "ramify[translate]"'
+    ]
+    code, out, _ = ramify("evaluate", run, "--data", data)
+    assert "nats per token, perplexity" in out
+    assert "BLEU" not in out
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets", "message"),
+    [
+        ("a\nb\n", "x\n", "all.en has 2 lines, but all.de has 1. Line by line, each file must translate the other"),
+        ("\n\n", "x\ny\n", "left out: empty_side 4. For example all.en, line 1: no source"),
+    ],
+)
+def test_pairs_that_are_none(ramify, tmp_path, monkeypatch, sources, targets, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "all.en").write_text(sources)
+    (tmp_path / "all.de").write_text(targets)
+    code, _, err = ramify("data", "build", "all.en", "all.de", "--format", "parallel", "--out", "data")
+    assert code == 2
+    assert message in err
+
+
+def test_pairs_with_an_empty_side_are_counted(ramify, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "all.en").write_text("a b\n\nc\n")
+    (tmp_path / "all.de").write_text("x y\nz\n\n")
+    code, out, err = ramify("data", "build", "all.en", "all.de", "--format", "parallel", "--out", "data", "--split", "1,0,0")
+    assert code == 0, err
+    assert "left out: empty_side 4" in out + err
+
+
+def test_a_source_longer_than_the_model_reads_is_refused_before_training(ramify, data, tmp_path):
+    settings = [f"--set={key}={value}" for key, value in (TINY | {"model.max_tokens": "64"}).items()]
+    code, _, err = ramify("train", "transformer", "--data", data, "--out", tmp_path / "run", *settings)
+    assert code == 2
+    assert "input.max_tokens=128 is more than the 64 tokens that the model reads. Lower input.max_tokens" in err
+
+
+@pytest.fixture(scope="module")
+def texts_runs(ramify_once, data, tmp_path_factory):
+    """Runs of running text: a causal model, and a T5."""
+    out = tmp_path_factory.mktemp("texts")
+    for recipe, vocabulary in (("gpt", "60"), ("t5", "160")):
+        fitting = {key: value for key, value in TINY.items() if recipe == "t5" or key != "model.encoder_layers"}
+        settings = [f"--set={key}={value}" for key, value in (fitting | {"tokenizer.vocab_size": vocabulary}).items()]
+        code, _, err = ramify_once("train", recipe, "--data", data, "--out", out / recipe, *settings)
+        assert code == 0, err
+    assert "rows of running text with spans of 15% of their tokens; " in err
+    return out
+
+
+def test_a_causal_model_fills_no_masks(ramify, texts_runs):
+    code, _, err = ramify("fill-mask", texts_runs / "gpt", "--text", "ba [MASK]")
+    assert code == 2
+    assert "gpt cannot fill masks; it supports generate, embed, nearest" in err
+
+
+@pytest.mark.parametrize("beam", [0, 10_000])
+def test_a_beam_of_no_width_or_as_wide_as_the_vocabulary(ramify, run, data, texts_runs, beam):
+    for words in (
+        ("generate", texts_runs / "gpt", "--prompt", "ba", "--tokens", 3),
+        ("translate", run, "--text", "ba"),
+        ("evaluate", run, "--data", data),
+    ):
+        code, _, err = ramify(*words, "--beam", beam)
+        assert code == 2
+        assert ("beam" in err) if beam == 0 else ("beam=10000 must be below the size of the vocabulary" in err)
+
+
+def test_a_t5_fills_gaps(ramify, texts_runs, data):
+    code, out, err = ramify("translate", texts_runs / "t5", "--text", "ba <extra_id_0> be", "--json")
+    assert code == 0, err
+    (answer,) = json.loads(out)
+    assert answer["source"] == "ba <extra_id_0> be"
+    assert len(answer["translations"]) == 1
+    code, _, err = ramify("translate", texts_runs / "t5", "--text", "ba be")
+    assert code == 2
+    assert "source 1 has no <extra_id_0>, but this model has learned to fill gaps alone (input.source=corrupted)" in err
+    code, _, err = ramify("fill-mask", texts_runs / "t5", "--text", "ba [MASK]")
+    assert code == 2
+    assert "t5 cannot fill masks; it supports translate, embed, nearest" in err
+    code, out, err = ramify("evaluate", texts_runs / "t5", "--data", data, "--rows", 3, "--json")
+    assert code == 0, err
+    assert json.loads(out)["count"] == 3

@@ -5,12 +5,17 @@ import pytest
 import torch
 
 from fixtures import bert_task, discussions, tokenizer
+from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.running_text import RunningText
+from ramify.batching.views.pairs import PairInput
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.inference.common_footing import CommonFooting
+from ramify.inference.next_token_evaluation import TokensBefore
 from ramify.inference.row_evaluation import masked_log_probabilities, on_common_footing, readable_window
+from ramify.models.transformer import TransformerConfig
 from ramify.nn.ragged import Rows
+from ramify.tasks.next_token import NextTokenConfig, NextTokenLM
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +88,19 @@ def test_the_answer_cannot_leak(text):
         totals += np.exp(predict(rows, footing.positions))
     # The probabilities of all tokens at one place come from one distribution.
     assert totals == pytest.approx(np.ones(20), abs=1e-5)
+
+
+@torch.no_grad()
+def test_a_decoder_is_given_the_tokens_before(text):
+    torch.manual_seed(0)
+    sizes = {"dim": 16, "num_heads": 2, "ffn_dim": 16, "encoder_layers": 0, "decoder_layers": 2, "max_tokens": 40}
+    config = TransformerConfig(vocab_size=tokenizer().vocab_size, **sizes)
+    task = NextTokenLM(config.build(), tokenizer(), PairInput(), NextTokenConfig())
+    footing = CommonFooting.of(text, tokenizer(), window=20, count=15)
+    scores = footing.measure(TokensBefore(task), 4, given="before")
+    assert scores.to_json()["given"] == "before"
+    task.eval()
+    for row, position, nats in zip(footing.rows, footing.positions.tolist(), scores.nats, strict=True):
+        ids = torch.from_numpy(row[:position])[None].flatten()
+        logits, _ = task.start(EncoderInput.of_rows(ids, Rows.build([position])))
+        assert nats == pytest.approx(-logits.log_softmax(1)[0, int(row[position])].item(), abs=1e-5)

@@ -134,8 +134,8 @@ def shown(task, data, monkeypatch, **options):
     seen = defaultdict(list)
     plain = type(task).mask
 
-    def mask(self, batch, seeds, rate):
-        masked = plain(self, batch, seeds, rate)
+    def mask(self, batch, seeds, rate, **options):
+        masked = plain(self, batch, seeds, rate, **options)
         rows = torch.split(masked.target_ids, masked.targets.host_lengths.tolist())
         for node, own, ids in zip(masked.source.tolist(), masked.num_maskable.tolist(), rows):
             seen[node].append(ids[len(ids) - 1 - own : -1].tolist())

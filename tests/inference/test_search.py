@@ -252,7 +252,7 @@ def test_limits_hold(seed, stop, forbidden, min_tokens, maximum):
         *((lambda value=value: Sampling(top_k=value), "top_k") for value in (0, -3)),
         *((lambda value=value: Sampling(top_p=value), "top_p") for value in (0.0, 1.5, math.nan)),
         *((lambda value=value: Beam(length_penalty=value), "length_penalty") for value in (-0.1, math.nan, 1e6)),
-        (lambda: Beam(0), "width=0"),
+        (lambda: Beam(0), "beam=0"),
         *((lambda value=value: Beam(3, value), f"n_best={value}") for value in (0, 4)),
         (lambda: Limits(min_tokens=-1), "min_tokens=-1"),
         (lambda: sampled(Pairs(np.zeros((6, 5))), [[1]], limits=Limits((5,))), "stop=5 is not one of the 5 tokens"),

@@ -326,6 +326,20 @@ def test_tokens_behind_the_carried_part_are_read_from_its_states():
 
 
 @torch.no_grad()
+def test_carried_states_have_not_read_the_last_token_of_a_row():
+    """It is the first one of the next row, which reads it again."""
+    task = elmo_task().eval()
+    _, (first, *_) = batches()
+    before = task.backbone(first).state
+    for place in range(UNROLLED.row_tokens):
+        ids = first.input_ids.clone()
+        ids[:, place] = (ids[:, place] + 1) % tokenizer().vocab_size
+        after = task.backbone(replace(first, input_ids=ids)).state
+        same = place == UNROLLED.row_tokens - 1
+        assert all(torch.equal(after[name], before[name]) == same for name in before)
+
+
+@torch.no_grad()
 def test_reading_token_by_token_is_reading_at_once():
     model = elmo_task(torch.float64).backbone.eval()
     prompts = [[9, 8, 7], [10], [], [11, 12]]

@@ -13,6 +13,7 @@ from fixtures import tokenizer as words
 from fixtures.running import elmo_task, tokenizer
 from ramify.batching.batch import AnyBatch
 from ramify.batching.encoder_input import EncoderInput
+from ramify.batching.views.base import View
 from ramify.errors import RamifyError
 from ramify.models.features import FrozenFeatures
 from ramify.models.recurrent import RecurrentConfig
@@ -67,7 +68,7 @@ class Tagger(Task[TaggedRows]):
         return Readings(named, {"tag": Frequencies.of(batch.tags, torch.ones(len(batch.tags)), TAGS)})
 
 
-class Sentences:
+class Sentences(View):
     """Random sentences, whose tokens have tags by their ids."""
 
     def __init__(self, vocab_size):

@@ -15,7 +15,7 @@ from ramify.batching.pair_batch import PairCollator
 from ramify.batching.views.pairs import Pair
 from ramify.errors import RamifyError
 from ramify.hub import export_hugging_face
-from ramify.inference.search import GREEDY, Beam, Limits, beam_search, collect, sample
+from ramify.inference.search import GREEDY, Beam, Limits, Sampling, beam_search, collect, sample
 from ramify.models.base import Checkpoint
 from ramify.models.hf import write
 from ramify.models.transformer import ADAPTER, TransformerConfig
@@ -104,6 +104,39 @@ def test_texts_are_continued_as_by_transformers(tmp_path):
         found = best.sequences[0, len(text) :].tolist()
         assert [*hypotheses[0].ids, *[END] * hypotheses[0].stopped] == found[: len(hypotheses[0].ids) + hypotheses[0].stopped]
         assert hypotheses[0].score == pytest.approx(float(best.sequences_scores[0]), abs=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("sampling", "settings"),
+    [
+        (Sampling(), {}),
+        (Sampling(temperature=3.0), {"temperature": 3.0}),
+        (Sampling(temperature=2.0, top_k=5), {"temperature": 2.0, "top_k": 5}),
+        (Sampling(temperature=2.0, top_p=0.8), {"temperature": 2.0, "top_p": 0.8}),
+    ],
+)
+def test_tokens_are_drawn_from_the_distribution_of_transformers(tmp_path, sampling, settings):
+    theirs, (model, output, _) = saved(tmp_path), loaded(tmp_path)
+    draws = 20_000
+    for text in TEXTS:
+        scores, _ = Words(model, output).start(bare_rows([text]))
+        tokens = sampling.choose(scores.expand(draws, -1), torch.arange(draws), 0)
+        shares = tokens.bincount(minlength=END + 1).double() / draws
+        ids = torch.tensor([text])
+        answer = theirs.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=True,
+            max_new_tokens=1,
+            pad_token_id=END,
+            return_dict_in_generate=True,
+            output_scores=True,
+            **{"top_k": 0} | settings,
+        )
+        expected = answer.scores[0][0].double().softmax(0)
+        assert (shares[expected == 0] == 0).all()
+        assert ((shares - expected).abs() <= 5 * (expected * (1 - expected) / draws).sqrt()).all()
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from fixtures import bare_rows, built, discussions
 from ramify.batching.pair_batch import Pair, PairCollator
 from ramify.errors import RamifyError
 from ramify.hub import export_hugging_face
-from ramify.inference.search import GREEDY, Limits, collect, sample
+from ramify.inference.search import GREEDY, Beam, Limits, beam_search, collect, sample
 from ramify.models.base import Checkpoint
 from ramify.models.hf import write
 from ramify.models.transformer import ADAPTER
@@ -156,11 +156,21 @@ def test_texts_are_generated_as_by_transformers(tmp_path):
     steps = sample(
         Words(model), bare_rows([[BEGIN]] * 4), GREEDY, Limits((END,)), maximums=[30] * 4, seeds=[0] * 4, source=source
     )
-    for ids, tokens in zip(SOURCES, collect(steps, 4), strict=True):
+    beams = beam_search(
+        Words(model), bare_rows([[BEGIN]] * 4), Beam(4, length_penalty=0.0), Limits((END,)), maximums=[30] * 4, source=source
+    )
+    for ids, tokens, hypotheses in zip(SOURCES, collect(steps, 4), beams, strict=True):
         # Their cache has as many layers as the encoder.
         settings = {"do_sample": False, "max_new_tokens": 30, "use_cache": False}
         expected = theirs.generate(input_ids=torch.tensor([[*ids, END]]), **settings)[0, 1:].tolist()
         assert tokens == [token for token in expected if token != END]
+        settings |= {"num_beams": 4, "length_penalty": 0.0, "early_stopping": "never"}
+        best = theirs.generate(
+            input_ids=torch.tensor([[*ids, END]]), return_dict_in_generate=True, output_scores=True, **settings
+        )
+        found = [*hypotheses[0].ids, *[END] * hypotheses[0].stopped]
+        assert best.sequences[0, 1 : 1 + len(found)].tolist() == found
+        assert hypotheses[0].score == pytest.approx(float(best.sequences_scores[0]), abs=1e-5)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -256,9 +256,9 @@ def test_common_footing_gives_the_tokens_of_one_side(directions):
     for row, position, nats in zip(footing.rows, footing.positions, scores.nats, strict=True):
         ids = torch.tensor([begin, *row, begin])
         last = task.backbone.encode_rows(EncoderInput.of_rows(ids, Rows.build([len(ids)]))).last
-        expected = [F.cross_entropy(task.head(last[position, :8])[None], ids[position + 1][None])]
+        expected = [F.cross_entropy(task.head(last[position, None, :8]), ids[position + 1][None])]
         if directions == "both":
-            expected.append(F.cross_entropy(task.head(last[position + 2, 8:])[None], ids[position + 1][None]))
+            expected.append(F.cross_entropy(task.head(last[position + 2, None, 8:]), ids[position + 1][None]))
         assert nats == pytest.approx(float(sum(expected)) / len(expected), rel=1e-6)
     assert "one token given those before it" in scores.line()
     assert scores.to_json()["given"] == scores.given

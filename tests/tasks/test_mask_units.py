@@ -9,6 +9,7 @@ from fixtures import bert_task, tokenizer, tree_task
 from ramify.batching.batch import IGNORE
 from ramify.batching.row_batch import RowCollator
 from ramify.batching.running_text import RunningText
+from ramify.batching.text_input import TextInput
 from ramify.batching.views.packed import FullSentences, PairConfig, SentencePairs, TextRow
 from ramify.errors import RamifyError
 from ramify.models.bert import Bert, BertConfig
@@ -324,3 +325,76 @@ def test_special_tokens_inside_a_row_are_not_masked():
         task = bert_task(task={"mask_unit": unit, "mask_rate": 1.0})
         _, (places,) = masked_places(task, batch)
         assert places == [1, 2, 4, 5]
+
+
+# --- SpanBERT's second loss -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_tokens_of_a_span_are_predicted_from_the_tokens_around_it(pieces, pairs):
+    """The loss of all spans, one by one; that of masked words is as without it, and so are the masks."""
+    settings = {"mask_unit": "span", "comment_loss": "token", "loss_norm": "tokens", "head": "bert"}
+    config = MaskedLMConfig(**settings, span_boundary=0.5, next_sentence=float(pairs))
+    torch.manual_seed(0)
+    model = Bert(
+        BertConfig(
+            vocab_size=pieces.vocab_size,
+            dim=8,
+            num_layers=2,
+            num_heads=2,
+            ffn_dim=16,
+            dropout=0.0,
+            pooling="pooler" if pairs else "mean",
+        )
+    )
+    task = MaskedLM(model, pieces, config=config).double().eval()
+    head = task.boundary_head
+    assert head is not None
+    clean = rows_of(pieces, count=6, length=60, pairs=pairs)
+    batch = task.corrupt(clean, torch.Generator().manual_seed(1))
+    divisors = task.counts(batch, MAIN)
+    ((losses, _),) = task.losses(batch, divisors, MAIN, None, None)
+    # The same seeds without the loss: the same masks and loss of masked words.
+    plain = MaskedLM(model, pieces, config=MaskedLMConfig(**settings, next_sentence=float(pairs))).double().eval()
+    plain.load_state_dict({name: value for name, value in task.state_dict().items() if "boundary" not in name})
+    other = plain.corrupt(clean, torch.Generator().manual_seed(1))
+    assert torch.equal(other.target_ids, batch.target_ids)
+    ((expected, _),) = plain.losses(other, plain.counts(other, MAIN), MAIN, None, None)
+    for name in expected:
+        torch.testing.assert_close(losses[name], expected[name], rtol=0, atol=1e-12)
+    # All states, without output positions.
+    states = model.stack(model.embeddings(batch.target_ids, batch.targets.positions, batch.token_type_ids), batch.targets)
+    labels = torch.full_like(batch.target_ids, IGNORE)
+    labels[batch.output_positions.index] = batch.labels
+    masked = (labels != IGNORE).tolist()
+    total, longest = 0.0, 0
+    for place, label in enumerate(labels.tolist()):
+        if label == IGNORE:
+            continue
+        left = right = place
+        while masked[left]:
+            left -= 1
+        while masked[right]:
+            right += 1
+        longest = max(longest, right - left - 1)
+        features = head(states[left][None], states[right][None], torch.tensor([place - left - 1]))
+        total += F.cross_entropy(head.words(features), torch.tensor([label]))
+    assert longest > 3
+    torch.testing.assert_close(losses["span_boundary"].double(), 0.5 * total / sum(masked), rtol=1e-6, atol=0)
+    readings = task.readings(batch, MAIN, None, None)
+    torch.testing.assert_close(readings.losses["span_boundary"].double(), 0.5 * total, rtol=1e-5, atol=0)
+    assert readings.losses.keys() == readings.constants.keys() == losses.keys()
+    # In parts, with the same sum.
+    task.config = MaskedLMConfig(**settings, span_boundary=0.5, next_sentence=float(pairs), two_phase="always", chunk_tokens=70)
+    parts = [part["span_boundary"] for part, _ in task.losses(batch, divisors, MAIN, None, None)]
+    assert len(parts) > 1
+    torch.testing.assert_close(sum(parts), losses["span_boundary"], rtol=0, atol=1e-10)
+
+
+def test_the_loss_of_boundaries_needs_spans_and_tokens_around_texts(pieces):
+    with pytest.raises(RamifyError, match=r"task\.span_boundary=1 predicts spans, but task\.mask_unit=word masks none"):
+        MaskedLMConfig(span_boundary=1.0, mask_unit="word")
+    with pytest.raises(RamifyError, match=r"task\.span_boundary=1 needs a model that reads texts alone, but this is TreeMLM"):
+        tree_task(task={"span_boundary": 1.0, "mask_unit": "span"})
+    with pytest.raises(RamifyError, match=r"needs a token on both sides of every text, but input\.layout=t5 has none"):
+        bert_task(input=TextInput(context="none", layout="t5"), task={"span_boundary": 1.0, "mask_unit": "span"})

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from functools import reduce
 from operator import add
 
@@ -241,6 +241,26 @@ CASES = {
     "xlnet": lambda: pieces_of_streams(xlnet_task()),
     "letters": lambda: (NextLetter(), [Texts(4, 2, 5).collate([Texts(4, 2, 5).example(n) for n in (0, 2)])]),
 }
+
+
+def tensors_in(part):
+    """All tensors of a batch, with the parts that hold them."""
+    if isinstance(part, torch.Tensor):
+        yield part
+    elif is_dataclass(part):
+        for field in fields(part):
+            yield from tensors_in(getattr(part, field.name))
+    elif isinstance(part, list | tuple):
+        for item in part:
+            yield from tensors_in(item)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_batch_moves_whole_to_another_device(case):
+    for batch in CASES[case]()[1]:
+        moved = [tensor.device.type for tensor in tensors_in(batch.to("meta"))]
+        assert len(moved) == len(list(tensors_in(batch))) > 0
+        assert set(moved) == {"meta"}
 
 
 @pytest.mark.parametrize("case", CASES)

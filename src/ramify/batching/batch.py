@@ -221,7 +221,7 @@ def target_rows(lengths: NDArray[np.int64], keys: NDArray[np.int64]) -> tuple[Ro
 def _move(value: Any, device: torch.device | str) -> Any:
     if isinstance(value, Tensor):
         return value.to(device, non_blocking=True)
-    return value.to(device) if isinstance(value, Rows | OutputPositions | Movable) else value
+    return value.to(device) if isinstance(value, Rows | OutputPositions | EncoderInput | NodeContext | Movable) else value
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,16 @@ import numpy as np
 from jaxtyping import UInt8
 from numpy.typing import NDArray
 
-from ramify.tokenizer import Tokenizer
+from ramify.tokenizer import Role, Tokenizer
 
 LENGTH = 50
 """The number of characters of a token, with the marks of its beginning and end. Longer words are cut."""
 
 PAD, WORD_START, WORD_END, TEXT_START, TEXT_END = 0x00, 0xFC, 0xFD, 0xFE, 0xFF
 """Bytes that UTF-8 never uses. A text starts and ends with a token of a single mark."""
+
+MARKED: tuple[tuple[Role, int], ...] = (("cls", TEXT_START), ("sep", TEXT_END))
+"""The special tokens that are marks of a text. Others are spelled like words."""
 
 Spellings = UInt8[NDArray, "word 50"]
 
@@ -26,7 +29,7 @@ def spell(words: Iterable[str]) -> Spellings:
 def vocabulary_spellings(tokenizer: Tokenizer) -> Spellings:
     """The characters of every token of a vocabulary: those of its spelling. CLS and SEP are the start and the end of a text."""
     spelled = [piece.encode("utf-8", "replace") for piece in tokenizer.pieces]
-    for role, mark in (("cls", TEXT_START), ("sep", TEXT_END)):
+    for role, mark in MARKED:
         if (token_id := tokenizer.role_id(role)) is not None:
             spelled[token_id] = bytes([mark])
     return _table(spelled)

@@ -56,6 +56,7 @@ def nearest(
     from ramify.dataset.store import Store
     from ramify.errors import RamifyError, printable
     from ramify.inference.index import query_ids
+    from ramify.models.base import reads_characters
     from ramify.readers.jsonl import read_jsonl
     from ramify.report.html import shortened
 
@@ -66,7 +67,9 @@ def nearest(
     loaded: Any = ramify.load(model, device=device)
     check_can(loaded, "nearest", model, {"level": level, "context": context})
     if query is not None:
-        say_unknown(loaded.tokenizer.unknown(query_ids(loaded.tokenizer, query)), "--query")
+        ids = query_ids(loaded.tokenizer, query)
+        if not reads_characters(loaded.backbone):
+            say_unknown(loaded.tokenizer.unknown(ids), "--query")
     store = Store.open(data) if data.is_dir() else Store.from_trees(read_jsonl(data))
     nodes = loaded.searched(store, level)
     asked: str | tuple[str, str] = query or ""

@@ -222,7 +222,8 @@ def tally(
             column = depth_bin(depth[nodes])
             target_words = None if words is None else words.read(batch.source)
             for draw in range(draws):
-                masked = masker.mask(moved, counter_rng.random_bits(seeds, draw).to(device), mask_rate)
+                bits = counter_rng.random_bits(seeds, draw).to(device)
+                masked = masker.mask(moved, bits, mask_rate, boundaries=False)
                 assert masked.output_positions is not None
                 assert masked.labels is not None
                 owner = np.repeat(np.arange(len(nodes)), masked.output_positions.rows.host_lengths)

@@ -81,19 +81,22 @@ class GeneratingPipeline(Pipeline, ABC):
                 "model reads. Lower tokens, or shorten the prompt."
             )
         answers: list[Generated] = []
+        search = None if beam is None else Beam(beam, n_best, length_penalty)
+        if search is not None:
+            search.check(self.backbone.config.vocab_size)
         costs = np.array([(len(ids) + tokens) * (beam or 1) for ids in given], dtype=np.int64)
         for start, end in runs(costs, TOKENS):
             texts = self.tokenizer.encode_batch(prompts[start:end])
             rows = EncoderInput.of_texts(texts, self.tokenizer.layout("plain"), None).to(self.device)
             maximums = [tokens] * (end - start)
             with evaluating(self.module):
-                if beam is None:
+                if search is None:
                     steps = sample(self.task, rows, sampling, limits, maximums=maximums, seeds=seeds[start:end])
                     if show is not None:
                         steps = self._showing(show, given[start], steps)
                     answers += map(self._answer, prompts[start:end], given[start:end], collect(steps, len(maximums)))
                 else:
-                    best = beam_search(self.task, rows, Beam(beam, n_best, length_penalty), limits, maximums=maximums)
+                    best = beam_search(self.task, rows, search, limits, maximums=maximums)
                     answers += map(self._ranking, prompts[start:end], given[start:end], best)
         return answers[0] if isinstance(prompt, str) else answers
 

@@ -87,7 +87,8 @@ def bleu_metric() -> Any:
         import sacrebleu
     except ImportError:
         return None
-    return sacrebleu.metrics.BLEU()
+    metrics: Any = sacrebleu.metrics
+    return metrics.BLEU()
 
 
 def bleu_scores(metric: Any, translations: Sequence[str], sources: Sequence[str], references: Sequence[str]) -> BleuScores:

@@ -119,9 +119,19 @@ class Beam:
     length_penalty: float = 0.6
     """α of the score log p / ((5 + length) / 6)^α (Wu et al. 2016, section 7; Vaswani et al. 2017, section 6.1). 0: log p."""
 
+    def check(self, vocab_size: int) -> None:
+        """Raise `RamifyError` if the beam is as wide as the vocabulary."""
+        if self.width >= vocab_size:
+            raise RamifyError(
+                f"beam={self.width} must be below the size of the vocabulary, {vocab_size:,}, because a text has no more first "
+                "tokens. Choose a small number, such as 4."
+            )
+
     def __post_init__(self) -> None:
         if self.width < 1:
-            raise RamifyError(f"beam width={self.width} must be at least 1. Choose such a number.")
+            raise RamifyError(
+                f"beam={self.width} must be at least 1, the width of a greedy search. Choose a small number, such as 4."
+            )
         if not 1 <= self.n_best <= self.width:
             raise RamifyError(f"n_best={self.n_best} must be between 1 and the width of the beam, which is {self.width}.")
         if not 0 <= self.length_penalty <= STEEPEST:

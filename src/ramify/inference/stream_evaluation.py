@@ -70,7 +70,9 @@ def evaluate_streams(
     given the batches of the first draw with their readings.
     """
     total = Tallied()
-    directions = {name: Tallied() for name, signs in SIGNS.items() if len(signs) == 1 and set(signs) <= set(view.config.signs)}
+    directions: dict[Directions, Tallied] = {
+        name: Tallied() for name, signs in SIGNS.items() if len(signs) == 1 and set(signs) <= set(view.config.signs)
+    }
     with task.evaluating():
         for draw in range(draws):
             state = None

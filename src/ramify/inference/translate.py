@@ -86,12 +86,6 @@ class Translator(NextTokenPipeline):
         from corrupted text alone.
         """
         texts = _sources(source)
-        vocabulary = self.backbone.config.vocab_size
-        if beam >= vocabulary:
-            raise RamifyError(
-                f"beam={beam} must be below the size of the vocabulary, {vocabulary:,}, because a text has no more first "
-                "tokens. Choose a small number, such as 4."
-            )
         ids = [np.array(self.tokenizer.encode_sentinels(text), dtype=np.int64) for text in texts]
         self._check_sentinels(ids)
         self._check_lengths(np.array([len(tokens) for tokens in ids], dtype=np.int64))
@@ -105,7 +99,9 @@ class Translator(NextTokenPipeline):
     def translations(
         self, sources: Sequence[Ints], beam: Beam, *, progress: Callable[[int], None] | None = None
     ) -> list[tuple[TranslationHypothesis, ...]]:
-        """The best translations of the tokens of each source, best first; none if it has no tokens."""
+        """The best translations of the tokens of each source, best first; none if it has no tokens. Raises `RamifyError` for a
+        beam as wide as the vocabulary."""
+        beam.check(self.backbone.config.vocab_size)
         lengths = np.array([len(ids) for ids in sources], dtype=np.int64)
         best: list[tuple[TranslationHypothesis, ...]] = [()] * len(sources)
         sentinels = self.tokenizer.sentinels

@@ -78,6 +78,9 @@ class ElmoConfig(StreamModelConfig):
     """Rate on the input of each layer, and on the states from which tokens are predicted."""
     stateful: bool = True
     """Whether a row of a stream continues from the states that the row before it left; texts that are read alone never do."""
+    restart: float = 0.0
+    """Share of the rows of a training batch that begin without the states of the row before. With 0, as published, training sees
+    beginnings of texts only in its first update, and their states can then leave all that was learned."""
 
     def __post_init__(self) -> None:
         check_config(self)
@@ -88,6 +91,8 @@ class ElmoConfig(StreamModelConfig):
             )
         if self.clip is not None and self.clip <= 0:
             raise RamifyError(f"model.clip must be above 0, but is {self.clip}. Set it to null for no bound.")
+        if not 0 <= self.restart <= 1:
+            raise RamifyError(f"model.restart={self.restart:g} is no share. Set it to a number from 0 to 1.")
         if not self.filters or any(not 1 <= width <= LENGTH or number < 1 for width, number in self.filters):
             raise RamifyError(
                 f"model.filters={[list(pair) for pair in self.filters]} must hold pairs of a width from 1 to {LENGTH} and a "
@@ -104,7 +109,7 @@ class ElmoConfig(StreamModelConfig):
         return checkpoint.saved_as(self)
 
     def initialize(self, backbone: "Elmo", checkpoint: Checkpoint) -> None:
-        checkpoint.fill(backbone, self, ("dropout", "stateful"))
+        checkpoint.fill(backbone, self, ("dropout", "stateful", "restart"))
 
     def check_streams(self, input: StreamInput, streams: StreamConfig, length: int) -> None:
         if self.directions != streams.directions:
@@ -335,7 +340,10 @@ class Elmo(StreamBackbone, ReadsCharacters):
         words = self._words(batch.input_ids.flatten(), characters).view(num_rows, num_tokens, -1)
         # Nobody is predicted from the last token.
         stop = num_tokens - 1 if targets_only else num_tokens
-        before = None if state is None else _Carried(state["hidden"], state["cell"]).without(batch.begins)
+        begins = batch.begins
+        if self.training and self.config.restart and state is not None:
+            begins = begins | (torch.rand(num_rows, device=begins.device) < self.config.restart)
+        before = None if state is None else _Carried(state["hidden"], state["cell"]).without(begins)
         states, after = self._read_stream(words[:, : batch.reused or stop], batch.direction, before)
         if 0 < batch.reused < stop:
             rest, _ = self._read_stream(words[:, batch.reused : stop], batch.direction, after)

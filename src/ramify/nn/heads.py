@@ -113,6 +113,33 @@ class VocabularyHead(nn.Module):
         return torch.cat(losses), torch.cat(best)
 
 
+LONGEST_SPAN, PLACE_DIM = 20, 200
+"""SpanBERT's number of places in a span, and the width of their vectors. Later places share the last one."""
+
+
+class SpanBoundaryHead(nn.Module):
+    """Scores of a span's tokens from the states on both sides of the span and the token's place in it (Joshi et al. 2020,
+    section 3.2). The output map may be the token embedding."""
+
+    def __init__(self, dim: int, vocab_size: int, width: int, *, embedding: nn.Embedding | None, eps: float = 1e-12) -> None:
+        super().__init__()
+        self.places = nn.Embedding(LONGEST_SPAN, PLACE_DIM)
+        nn.init.normal_(self.places.weight, std=0.02)
+        self.dense = Linear(2 * dim + PLACE_DIM, dim)
+        self.norm = nn.LayerNorm(dim, eps)
+        self.words = VocabularyHead(dim, vocab_size, transform=True, width=width, embedding=embedding, eps=eps)
+
+    def forward(
+        self,
+        left: Float[Tensor, "position dim"],
+        right: Float[Tensor, "position dim"],
+        place: Int[Tensor, " position"],
+    ) -> Float[Tensor, "position dim"]:
+        """What `words` reads. `place` counts from 0."""
+        places = self.places(place.clamp(max=LONGEST_SPAN - 1))
+        return self.norm(F.gelu(self.dense(torch.cat([left, right, places], dim=1))))
+
+
 @dataclass(frozen=True)
 class LogUniformSample:
     """Different tokens, drawn with probabilities that fall with their ids: P(k) = ln((k + 2) / (k + 1)) / ln(V + 1).

@@ -207,9 +207,9 @@ class Chain(nn.Module):
         super().__init__()
         self.cells = CELLS[cell](dim, hidden, **({} if projection is None else {"proj_size": projection}))
         if single_bias:
-            zeros = torch.zeros_like(self.cells.bias_hh_l0)
+            second: Any = self.cells.bias_hh_l0
             del self.cells.bias_hh_l0
-            self.cells.register_buffer("bias_hh_l0", zeros, persistent=False)
+            self.cells.register_buffer("bias_hh_l0", torch.zeros_like(second.data), persistent=False)
         self.cell_clip = cell_clip
         self.projection_clip = projection_clip
 
@@ -308,7 +308,7 @@ class _Steps(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         of_output, of_last_hidden, of_last_cell = gradients
         weight, project, gates, cells, bent, raw, output, before, cells_before = ctx.saved_tensors
         sizes, cell_clip, projection_clip = ctx.settings

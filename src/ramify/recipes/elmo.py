@@ -74,7 +74,7 @@ def elmo(
     """ELMo (Peters et al. 2018): recurrent language models of both directions, whose layers are features of other models.
 
     Any data set with texts will do: its sentences are read in stored order, and the states are carried from row to row. The
-    trained tokenizer is a vocabulary of words. --size small trains in about ten minutes on one CPU core.
+    trained tokenizer is a vocabulary of words. --size small trains in less than half an hour on one CPU core.
 
     Example: ramify train elmo --data data/books --out runs/elmo
     """

@@ -17,7 +17,7 @@ from ramify.config import check_fields
 from ramify.errors import RamifyError
 from ramify.models.base import Backbone, Hidden, State, decode_parts, encode_context, no_vectors
 from ramify.nn import counter_rng
-from ramify.nn.heads import BagOfWordsHead, Bags, VocabularyHead, start_projection
+from ramify.nn.heads import BagOfWordsHead, Bags, SpanBoundaryHead, VocabularyHead, start_projection
 from ramify.nn.modes import generator_state, restored_generator
 from ramify.nn.ragged import Rows
 from ramify.tasks.base import Divisor, Losses, Readings, Task
@@ -32,7 +32,7 @@ Schedule = Literal["constant", "last_third"]
 
 BERT_MASK_RATE = 0.15
 
-MASKED_LM, NEXT_SENTENCE = "masked_lm", "next_sentence"
+MASKED_LM, NEXT_SENTENCE, SPAN_BOUNDARY = "masked_lm", "next_sentence", "span_boundary"
 VECTOR_LOSSES = ("own_words", "reply_words")
 """Losses that teach the vectors of nodes directly, beside the masked words."""
 
@@ -67,6 +67,9 @@ class MaskedLMConfig:
     """piece: single pieces. word: whole words. span: spans of one to ten whole words (SpanBERT), each replaced as one."""
     next_sentence: float = 0.0
     """Weight of BERT's next-sentence loss, for rows of two segments. It needs model.pooling=pooler."""
+    span_boundary: float = 0.0
+    """Weight of SpanBERT's second loss, in training: the tokens on both sides of a span predict each token inside it. It needs
+    task.mask_unit=span."""
     masking: Literal["uniform", "content"] = "uniform"
     """content: in training, rare words are chosen more often than frequent ones. Evaluation always chooses uniformly."""
     own_words: float = 0.0
@@ -105,7 +108,12 @@ class MaskedLMConfig:
                 f"task.masking=content chooses single pieces by their frequency, not each {self.mask_unit}. Set "
                 "task.mask_unit=piece or task.masking=uniform."
             )
-        for name in (*VECTOR_LOSSES, "next_sentence"):
+        if self.span_boundary and self.mask_unit != "span":
+            raise RamifyError(
+                f"task.span_boundary={self.span_boundary:g} predicts spans, but task.mask_unit={self.mask_unit} masks none. "
+                "Set task.mask_unit=span or task.span_boundary=0."
+            )
+        for name in (*VECTOR_LOSSES, "next_sentence", "span_boundary"):
             if getattr(self, name) < 0:
                 raise RamifyError(f"task.{name} must be at least 0, but is {getattr(self, name)}.")
         if not 0 < self.frequent_word <= 1:
@@ -126,7 +134,7 @@ def last_third(share_done: float) -> float:
 class MaskedLM(Task[Batch]):
     """Predict the masked tokens of every target, given its context."""
 
-    optional = (*VECTOR_LOSSES, "word_weight", "next_head")
+    optional = (*VECTOR_LOSSES, "word_weight", "next_head", "boundary_head")
     matching = ("head", "tie_weights")
     main_loss = MASKED_LM
     config: MaskedLMConfig
@@ -137,6 +145,8 @@ class MaskedLM(Task[Batch]):
     reply_words: BagOfWordsHead | None
     next_head: nn.Linear | None
     """Scores of the pooled first token for a following and for a random second segment."""
+    boundary_head: SpanBoundaryHead | None
+    """Scores of the tokens of a span from the tokens around it."""
     word_starts: NDArray[np.bool_] | None
     """Whether each piece begins a word, if words are masked whole."""
     choices: Tensor
@@ -148,7 +158,9 @@ class MaskedLM(Task[Batch]):
     ) -> None:
         super().__init__()
         self.config = config or MaskedLMConfig()
-        self.divided_by = dict.fromkeys((MASKED_LM, NEXT_SENTENCE, *VECTOR_LOSSES), DIVISORS[self.config.loss_norm])
+        self.divided_by = dict.fromkeys(
+            (MASKED_LM, NEXT_SENTENCE, SPAN_BOUNDARY, *VECTOR_LOSSES), DIVISORS[self.config.loss_norm]
+        )
         self.annealed = VECTOR_LOSSES if self.config.vector_loss_schedule == "last_third" else ()
         self.backbone = backbone
         self.tokenizer = tokenizer
@@ -193,6 +205,26 @@ class MaskedLM(Task[Batch]):
             words = torch.ones(vocab_size)
             words[list(tokenizer.special_ids)] = 0.0
             self.register_buffer("word_weight", words)
+        self.boundary_head = self._span_boundary_head() if self.config.span_boundary else None
+
+    def _span_boundary_head(self) -> SpanBoundaryHead:
+        backbone, frame = self.backbone, self.tokenizer.layout(self.input.layout).frame
+        setting = f"task.span_boundary={self.config.span_boundary:g}"
+        if backbone.reads_context:
+            raise RamifyError(
+                f"{setting} needs a model that reads texts alone, but this is {type(backbone).__name__}. Set "
+                "task.span_boundary=0, or train bert or roberta."
+            )
+        if not (frame.before and frame.after):
+            raise RamifyError(
+                f"{setting} needs a token on both sides of every text, but input.layout={self.input.layout} has none on one. "
+                "Set input.layout=bert."
+            )
+        embedding = backbone.tied_embedding if self.config.tie_weights else None
+        width = backbone.tied_embedding.embedding_dim if self.config.tie_weights else backbone.out_dim
+        return SpanBoundaryHead(
+            backbone.out_dim, backbone.config.vocab_size, width, embedding=embedding, eps=backbone.config.eps
+        )
 
     def _next_sentence_head(self) -> nn.Linear:
         # Not every model has this setting.
@@ -262,8 +294,12 @@ class MaskedLM(Task[Batch]):
         seeds: Int[Tensor, " target"],
         rate: float | None = None,
         masking: Literal["uniform", "content"] = "uniform",
+        boundaries: bool = True,
     ) -> Batch:
-        """Mask tokens with one seed per target. The chosen tokens depend only on the seed, the target's length and the
+        """Mask tokens with one seed per target. If the task has a loss for the boundaries of spans, they are output positions,
+        too, without a label; `boundaries=False` leaves them out.
+
+        The chosen tokens depend only on the seed, the target's length and the
         rate, and on its words if `masking` is `content`.
 
         `rate` is the share of masked tokens; None: `mask_rate`. Raises `RamifyError` if it is no share.
@@ -306,6 +342,15 @@ class MaskedLM(Task[Batch]):
             index, order = torch.cat([index, batch.targets.offsets[:-1].long()]).sort()
             answers = torch.cat([answers, answers.new_full((len(batch.targets),), IGNORE)]).index_select(0, order)
             chosen = chosen + 1
+        if boundaries and self.boundary_head is not None:
+            kept = torch.zeros_like(batch.target_ids, dtype=torch.bool)
+            masked = index[answers != IGNORE]
+            for places in (index, masked - 1, masked + 1):
+                kept[places] = True
+            labels = torch.full_like(batch.target_ids, IGNORE).index_copy(0, index, answers)
+            index = kept.nonzero()[:, 0]
+            answers = labels.index_select(0, index)
+            chosen = rows.index_select(0, index).bincount(minlength=len(batch.targets)).cpu().numpy()
         return replace(
             batch,
             target_ids=target_ids,
@@ -353,6 +398,8 @@ class MaskedLM(Task[Batch]):
         counts = {MASKED_LM: float(weight.sum())}
         if self.next_head is not None:
             counts[NEXT_SENTENCE] = float(len(batch.targets)) if batch.pair_labels is not None else 0.0
+        if self.boundary_head is not None:
+            counts[SPAN_BOUNDARY] = counts[MASKED_LM]
         if self.own_words is not None:
             # A batch without examples has no node weights. It occurs on ranks that have no part in the last step of an epoch.
             spoken = batch.nodes.lengths > batch.frame.num_special
@@ -426,6 +473,10 @@ class MaskedLM(Task[Batch]):
         """The readings of targets whose masked tokens have these losses. They leave out what vectors of nodes predict."""
         weights = self._label_weights(batch, len(nats), nats.dtype)
         losses = {MASKED_LM: (nats * weights).sum()} | self._next_loss(hidden, batch, 1.0)
+        if self.boundary_head is not None:
+            states, labels = self._between(hidden, batch)
+            around, _ = self.boundary_head.words.measure(states, labels)
+            losses[SPAN_BOUNDARY] = (around * weights).sum() * self.config.span_boundary
         vectors = {"masked token": self.masked_states(hidden, batch)[0]}
         if self._predicts_next(batch):
             vectors["row"] = self.backbone.vector(hidden.encoded(batch))
@@ -437,6 +488,9 @@ class MaskedLM(Task[Batch]):
         assert batch.labels is not None
         labels, none = batch.labels[batch.labels != IGNORE], torch.zeros(0, dtype=torch.int64)
         constants: dict[str, Constant] = {MASKED_LM: Frequencies.of(labels, self._label_weights(batch, len(labels)), size)}
+        if self.boundary_head is not None:
+            weights = self._label_weights(batch, len(labels)) * self.config.span_boundary
+            constants[SPAN_BOUNDARY] = Frequencies.of(labels, weights, size)
         if self.next_head is not None:
             labels = none if batch.pair_labels is None else batch.pair_labels
             constants[NEXT_SENTENCE] = Frequencies.of(labels, torch.full(labels.shape, config.next_sentence), 2)
@@ -504,7 +558,27 @@ class MaskedLM(Task[Batch]):
     def _target_losses(self, hidden: Hidden, batch: Batch, divisors: Mapping[str, float]) -> dict[str, Tensor]:
         """The losses of the targets' masked tokens and second segments."""
         losses = {MASKED_LM: self._loss(*self.masked_states(hidden, batch), batch) * (1.0 / divisors[MASKED_LM])}
+        if self.boundary_head is not None:
+            states, labels = self._between(hidden, batch)
+            weights = self._label_weights(batch, len(labels), torch.promote_types(states.dtype, torch.float32))
+            loss = self.boundary_head.words.loss(states, labels, weights)
+            losses[SPAN_BOUNDARY] = loss * (self.config.span_boundary / divisors[SPAN_BOUNDARY])
         return losses | self._next_loss(hidden, batch, divisors.get(NEXT_SENTENCE, 1.0))
+
+    def _between(self, hidden: Hidden, batch: Batch) -> tuple[Float[Tensor, "masked dim"], Int[Tensor, " masked"]]:
+        """What the tokens around each span say of each of its tokens, and the labels of these."""
+        assert self.boundary_head is not None
+        assert batch.output_positions is not None
+        assert batch.labels is not None
+        index, masked = batch.output_positions.index, batch.labels != IGNORE
+        # Tokens without a label stand around every span, so the nearest output positions without one are its borders.
+        order = torch.arange(len(index), device=index.device)
+        left = torch.where(masked, -1, order).cummax(0).values[masked]
+        right = torch.where(masked, len(index), order).flip(0).cummin(0).values.flip(0)[masked]
+        place = index[masked] - index.index_select(0, left) - 1
+        tokens = hidden.tokens
+        states = self.boundary_head(tokens.index_select(0, left), tokens.index_select(0, right), place)
+        return states, batch.labels[masked]
 
     def _next_loss(self, hidden: Hidden, batch: Batch, divisor: float) -> dict[str, Tensor]:
         """The loss of second segments; none for rows of one."""
@@ -517,6 +591,9 @@ class MaskedLM(Task[Batch]):
         """The states of a corrupted batch's masked tokens, and their labels."""
         assert batch.output_positions is not None
         assert batch.labels is not None
+        if self.boundary_head is not None:
+            index = (batch.labels != IGNORE).nonzero()[:, 0]
+            return hidden.tokens.index_select(0, index), batch.labels.index_select(0, index)
         if not self._predicts_next(batch):
             return hidden.tokens, batch.labels
         counts = batch.output_positions.rows.host_lengths
@@ -533,7 +610,12 @@ class MaskedLM(Task[Batch]):
     def _num_masked(self, batch: Batch) -> Int[Tensor, " target"]:
         """Number of masked tokens of each target of a corrupted batch."""
         assert batch.output_positions is not None
-        counts = batch.output_positions.rows.lengths
+        rows = batch.output_positions.rows
+        counts = rows.lengths
+        if self.boundary_head is not None:
+            assert batch.labels is not None
+            row = torch.repeat_interleave(torch.arange(len(rows), device=counts.device), counts, output_size=rows.total)
+            return torch.zeros_like(counts).index_add(0, row, (batch.labels != IGNORE).to(counts.dtype))
         return counts - 1 if self._predicts_next(batch) else counts
 
     def _loss(self, states: Float[Tensor, "position dim"], labels: Int[Tensor, " position"], batch: Batch) -> Float[Tensor, ""]:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,8 @@ from ramify.progress import track
 from ramify.tokenizer import Layout, Tokenizer
 
 NEXT, RANDOM = 0, 1
-"""BERT's labels of a second segment: it follows the first one in its document, or it is random."""
+"""BERT's labels of a second segment: it follows the first one in its document, or it is random. In ALBERT's, it is the one
+before."""
 
 
 class NothingToPairError(RamifyError):
@@ -30,7 +31,10 @@ class PairConfig:
     short_seq_prob: float = 0.1
     """Probability that a document is cut into chunks of another, random target length, as short as two tokens."""
     random_next: float = 0.5
-    """Probability of a random second segment. A chunk of one sentence always gets one."""
+    """Probability of a second segment that does not follow the first. A chunk of one sentence always gets a random one."""
+    second: Literal["random", "order"] = "random"
+    """The second segments that do not follow the first. random: those from elsewhere, as in BERT. order: those that precede it
+    (sentence order; Lan et al. 2020, section 3.1)."""
     dupe_factor: int = 10
     """Number of differently drawn passes over the text. Further epochs repeat them."""
 
@@ -106,6 +110,8 @@ class PairPass:
     borders: NDArray[np.int64]
     """[row, 4]: start and stop of the first segment, start and stop of the second."""
     random: NDArray[np.bool_]
+    swapped: NDArray[np.bool_]
+    """Whether the second segment is the one before the first."""
     cut: int
     """Number of tokens that truncation removes from the text in its own order; removed tokens of random segments do not
     count."""
@@ -173,7 +179,7 @@ class SentencePairs(TextRows):
         first = len(self.layout.before)
         second = first + len(one) + len(self.layout.separator)
         special[first : first + len(one)] = special[second : second + len(other)] = False
-        return TextRow(number, ids, special, types, RANDOM if rows.random[number] else NEXT)
+        return TextRow(number, ids, special, types, RANDOM if rows.random[number] or rows.swapped[number] else NEXT)
 
     def facts(self) -> dict[str, Any]:
         rows = self.drawn(0)
@@ -187,6 +193,7 @@ class SentencePairs(TextRows):
             "tokens_cut": rows.cut,
             "tokens_drawn": drawn,
             "random_next": int(rows.random.sum()),
+            **({"swapped": int(rows.swapped.sum())} if self.config.second == "order" else {}),
         }
 
 
@@ -195,6 +202,7 @@ def draw_pairs(text: RunningText, room: int, config: PairConfig, random: np.rand
     borders = text.sentences
     rows: list[tuple[int, int, int, int]] = []
     randoms: list[bool] = []
+    swaps: list[bool] = []
     cut = 0
 
     def reaching(first: int, length: int, stop: int) -> int:
@@ -213,19 +221,25 @@ def draw_pairs(text: RunningText, room: int, config: PairConfig, random: np.rand
             middle = start + (int(random.integers(1, end - start)) if end - start > 1 else 1)
             # A text that is one chunk has no other place to draw from.
             elsewhere = len(documents) > 2 or stop - first > end - start
-            is_random = elsewhere and (end - start == 1 or random.random() < config.random_next)
+            by_chance = config.second == "random"
+            is_random = elsewhere and (end - start == 1 or (by_chance and random.random() < config.random_next))
+            is_swapped = not by_chance and end - start > 1 and random.random() < config.random_next
             if is_random:
                 second, bound = _elsewhere(documents, number, start, end, random)
                 last = reaching(second, max(1, target - int(borders[middle] - borders[start])), bound)
             else:
                 second, last = middle, end
             ours, theirs = (int(borders[start]), int(borders[middle])), (int(borders[second]), int(borders[last]))
+            if is_swapped:
+                ours, theirs = theirs, ours
             from_first, from_second = _excess(ours[1] - ours[0], theirs[1] - theirs[0], room)
             rows.append((*_truncated(*ours, from_first, random), *_truncated(*theirs, from_second, random)))
             randoms.append(is_random)
+            swaps.append(is_swapped)
             cut += from_first + (0 if is_random else from_second)
             start = middle if is_random else end
-    return PairPass(np.array(rows, dtype=np.int64).reshape(-1, 4), np.array(randoms, dtype=bool), cut)
+    segments = np.array(rows, dtype=np.int64).reshape(-1, 4)
+    return PairPass(segments, np.array(randoms, dtype=bool), np.array(swaps, dtype=bool), cut)
 
 
 def _elsewhere(documents: Ints, document: int, start: int, end: int, random: np.random.Generator) -> tuple[int, int]:
