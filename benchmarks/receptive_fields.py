@@ -1,6 +1,6 @@
 """Compute the receptive fields of trained models, which the pages of the documentation draw.
 
-    python benchmarks/receptive_fields.py MODEL… [--text TEXT] [--parts forward backward] [--describe WORDS] [--out FILE]
+    python benchmarks/receptive_fields.py MODEL… --describe WORDS [--text TEXT] [--parts forward backward] [--out FILE]
 
 MODEL is a saved model or run, or the name of one that ships with the package. `--parts` names the parts of equal width into
 which a model's states are divided, such as the directions of an ELMo. The norms ‖∂h_i/∂x_j‖ of every layer are written to
@@ -34,7 +34,9 @@ def field_of(name: str, text: str, parts: Sequence[str]) -> dict[str, Any]:
         for number, layer in enumerate(norms, 1)
         for title, of_part in zip(titles, layer, strict=True)
     }
-    return {"tokens": [model.tokenizer.token(token) for token in row.ids.tolist()], "panels": panels}
+    # A piece that starts a word may have a mark in its spelling, which would only be noise.
+    spelled = [model.tokenizer.decode([token]).strip() or model.tokenizer.token(token) for token in row.ids.tolist()]
+    return {"tokens": spelled, "panels": panels}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -42,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("models", nargs="+", metavar="MODEL")
     parser.add_argument("--text", default=TEXT)
     parser.add_argument("--parts", nargs="+", default=[])
-    parser.add_argument("--describe", default="", help="a few words about the models, for the caption")
+    parser.add_argument("--describe", required=True, help="a few words about the models, for the caption")
     parser.add_argument("--out", type=Path, default=FILE)
     options = parser.parse_args(arguments)
     fields = json.loads(options.out.read_text("utf-8")) if options.out.exists() else {}

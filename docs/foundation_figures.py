@@ -29,11 +29,13 @@ from ramify.batching.views.packed import PairConfig, SentencePairs
 from ramify.inference.receptive_field import receptive_field
 from ramify.models.base import ModelConfig
 from ramify.models.bert import Bert, BertConfig
+from ramify.models.elmo import ElmoConfig
 from ramify.models.recurrent import RecurrentConfig, RecurrentEncoder
 from ramify.models.transformer import TransformerConfig
 from ramify.nn.blocks import Norm, Stack
 from ramify.nn.embeddings import sinusoids
 from ramify.nn.ragged import Rows
+from ramify.recipes import elmo
 from ramify.sample import DISCUSSIONS
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Tokenizer
@@ -58,27 +60,29 @@ def corpus() -> tuple[Tokenizer, NDArray[np.int64]]:
     return tokenizer, tokenizer.encode_batch(texts)[0].astype(np.int64)
 
 
-Objective = Callable[[NDArray[np.int64], np.random.Generator], tuple[NDArray[np.int64], NDArray[np.int64]]]
-"""A function from rows of `TOKENS` + 1 tokens to `TOKENS` tokens that a model reads in each, and its targets, −100 for none."""
+Tokens = NDArray[np.int64]
+Objective = Callable[[Tokens, np.random.Generator], tuple[Tokens, tuple[Tokens, ...]]]
+"""A function from rows of `TOKENS` + 2 tokens to those that a model reads, and the targets of each part of its states, −100 for
+none."""
 
 
-def next_token(rows: NDArray[np.int64], random: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    return rows[:, :-1], rows[:, 1:]
+def next_token(rows: Tokens, random: np.random.Generator) -> tuple[Tokens, tuple[Tokens, ...]]:
+    return rows[:, 1:-1], (rows[:, 2:],)
 
 
-def previous_token(rows: NDArray[np.int64], random: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    return rows[:, 1:], rows[:, :-1]
+def both_neighbours(rows: Tokens, random: np.random.Generator) -> tuple[Tokens, tuple[Tokens, ...]]:
+    return rows[:, 1:-1], (rows[:, 2:], rows[:, :-2])
 
 
-def masked_token(rows: NDArray[np.int64], random: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    rows = rows[:, 1:]
+def masked_token(rows: Tokens, random: np.random.Generator) -> tuple[Tokens, tuple[Tokens, ...]]:
+    rows = rows[:, 1:-1]
     masked = random.random(rows.shape) < 0.2
-    return np.where(masked, corpus()[0].mask_id, rows), np.where(masked, rows, -100)
+    return np.where(masked, corpus()[0].mask_id, rows), (np.where(masked, rows, -100),)
 
 
 @cache
-def trained(config: Any, objective: Objective, *, forget_bias: float = 0.0) -> Any:
-    """A model that has read some 19,000 tokens, in evaluation mode."""
+def trained(config: Any, objective: Objective, *, forget_bias: float = 0.0, fresh: bool = False) -> Any:
+    """A model that has read some 19,000 tokens, or a `fresh` one, in evaluation mode."""
     tokenizer, tokens = corpus()
     torch.manual_seed(0)
     random = np.random.default_rng(0)
@@ -87,13 +91,16 @@ def trained(config: Any, objective: Objective, *, forget_bias: float = 0.0) -> A
         open_gates(model, forget_bias)
     optimizer = torch.optim.Adam(model.parameters(), 4e-3)
     rows = Rows.build([TOKENS] * ROWS)
-    for _ in range(UPDATES):
-        starts = random.integers(0, len(tokens) - TOKENS, size=ROWS)
-        read, labels = objective(tokens[starts[:, None] + np.arange(TOKENS + 1)], random)
-        states = model.encode_rows(EncoderInput.of_rows(torch.from_numpy(read).flatten(), rows)).last
-        loss = F.cross_entropy(F.linear(states, model.tied_embedding.weight), torch.from_numpy(labels).flatten())
+    for _ in range(0 if fresh else UPDATES):
+        starts = random.integers(0, len(tokens) - TOKENS - 1, size=ROWS)
+        read, targets = objective(tokens[starts[:, None] + np.arange(TOKENS + 2)], random)
+        states = model.encode_rows(EncoderInput.of_rows(torch.from_numpy(read.copy()).flatten(), rows)).last
         optimizer.zero_grad()
-        loss.backward()
+        losses = [
+            F.cross_entropy(F.linear(part, model.tied_embedding.weight), torch.from_numpy(labels.copy()).flatten())
+            for part, labels in zip(states.chunk(len(targets), 1), targets, strict=True)
+        ]
+        torch.stack(losses).sum().backward()
         optimizer.step()
     return model.eval()
 
@@ -106,8 +113,8 @@ def open_gates(model: RecurrentEncoder, bias: float) -> None:
 
 
 UNI = RecurrentConfig(dim=48, hidden=48, num_layers=2, direction="forward", dropout=0.0)
-BACK = replace(UNI, direction="backward")
 BI = replace(UNI, hidden=24, direction="both")
+ELMO = ElmoConfig(input="words", dim=48, hidden=64, num_layers=2, dropout=0.0)
 ENCODER = BertConfig(dim=48, num_heads=4, ffn_dim=96, num_layers=2, dropout=0.0, scale_embedding=True, position="sinusoidal")
 DECODER = TransformerConfig(dim=48, num_heads=4, ffn_dim=96, encoder_layers=0, decoder_layers=2, dropout=0.0)
 
@@ -130,28 +137,30 @@ def sentence() -> EncoderInput:
     return EncoderInput.of_texts(tokenizer.encode_batch([SENTENCE]), tokenizer.layout("plain"), None)
 
 
-def field(models: Mapping[str, Any]) -> Field:
-    """The receptive fields of the two layers of some models."""
-    layers = {name: receptive_field(model, sentence())[:, 0] for name, model in models.items()}
-    tokens = [corpus()[0].token(token) for token in sentence().ids.tolist()]
-    return Field(
-        tokens, {f"{name}, layer {number}": norms for name, of in layers.items() for number, norms in enumerate(of, 1)}
-    )
+def field(models: Mapping[tuple[str, ...], Any]) -> Field:
+    """The receptive fields of the layers of some models, each with the names of the parts of its states."""
+    panels = {}
+    for parts, model in models.items():
+        norms = receptive_field(model, sentence(), parts=len(parts))
+        panels |= {
+            f"{name}, layer {number}": layer[part] for part, name in enumerate(parts) for number, layer in enumerate(norms, 1)
+        }
+    return Field([corpus()[0].token(token) for token in sentence().ids.tolist()], panels)
 
 
 @cache
 def recurrent_field() -> Field:
-    return field({"one direction": trained(UNI, next_token), "two": trained(BI, masked_token)})
+    return field({("one way",): trained(UNI, next_token), ("both ways",): trained(BI, masked_token)})
 
 
 @cache
 def elmo_field() -> Field:
-    return field({"forward": trained(UNI, next_token), "backward": trained(BACK, previous_token)})
+    return field({("forward", "backward"): trained(ELMO, both_neighbours)})
 
 
 @cache
 def transformer_field() -> Field:
-    return field({"encoder": trained(ENCODER, masked_token), "decoder": trained(DECODER, next_token)})
+    return field({("encoder",): trained(ENCODER, masked_token), ("decoder",): trained(DECODER, next_token)})
 
 
 DECADES = 3
@@ -177,8 +186,8 @@ def draw_matrices(
     `foot` is the height of what stands below.
     """
     count = len(tokens)
-    labels = 7 * max(map(len, tokens)) + 8
-    side = (WIDTH - labels - 16) / 2 / count
+    labels = max(7 * max(map(len, tokens)) + 8, 58)
+    side = (WIDTH - labels - 20) / 2 / count
     high = 46 + labels + count * side
     drawing = Drawing(WIDTH, math.ceil(len(panels) / 2) * high + foot, title)
     for place, (name, values) in enumerate(panels.items()):
@@ -242,27 +251,29 @@ FARTHEST = 32
 RECURRENT = replace(UNI, num_layers=1)
 
 
+READERS: dict[str, tuple[Any, float]] = {
+    "RNN": (replace(RECURRENT, cell="rnn"), 0.0),
+    "LSTM": (RECURRENT, 0.0),
+    "LSTM, open gates": (RECURRENT, 3.0),
+    "Transformer": (DECODER, 0.0),
+}
+"""Models that predict the next word, and the biases of their forget gates."""
+
+
 @cache
-def distance_norms() -> dict[str, Float[NDArray, "distance"]]:
+def distance_norms(name: str, *, fresh: bool = False) -> Float[NDArray, " distance"]:
     """The mean norm of ∂h_i/∂x_{i−k} after the last layer for each distance k, as a share of that of k = 0."""
     _, tokens = corpus()
-    row = EncoderInput.of_rows(torch.from_numpy(tokens[1000 : 1000 + FARTHEST + 4]), Rows.build([FARTHEST + 4]))
-    models = {
-        "RNN": trained(replace(RECURRENT, cell="rnn"), next_token),
-        "LSTM": trained(RECURRENT, next_token),
-        "LSTM, open gates": trained(RECURRENT, next_token, forget_bias=3.0),
-        "Transformer": trained(DECODER, next_token),
-    }
-    shares = {}
-    for name, model in models.items():
-        norms = receptive_field(model, row)[-1, 0]
-        means = np.array([np.diagonal(norms, -distance).mean() for distance in range(FARTHEST + 1)])
-        shares[name] = means / means[0]
-    return shares
+    length = FARTHEST + 4
+    row = EncoderInput.of_rows(torch.from_numpy(tokens[1000 : 1000 + length]), Rows.build([length]))
+    config, bias = READERS[name]
+    norms = receptive_field(trained(config, next_token, forget_bias=bias, fresh=fresh), row)[-1, 0]
+    means = np.array([np.diagonal(norms, -distance).mean() for distance in range(FARTHEST + 1)])
+    return means / means[0]
 
 
 def distance_drawing() -> Drawing:
-    low, left, top, wide, high = -10, 40, 16, 210, 210
+    low, left, top, wide, high = -10, 40, 16, 196, 210
     drawing = Drawing(WIDTH, top + high + 42, "Norm of the gradient against the distance of state and input")
 
     def place(distance: float, exponent: float) -> tuple[float, float]:
@@ -276,21 +287,35 @@ def distance_drawing() -> Drawing:
         drawing.text(place(distance, 0)[0], top + high + 16, str(distance), kind="muted", size=11)
     drawing.text(left + wide / 2, top + high + 34, "distance i − j in tokens", kind="muted", size=11)
     taken: list[float] = []
-    for number, (name, shares) in enumerate(distance_norms().items(), 1):
-        shown = [(distance, math.log10(share)) for distance, share in enumerate(shares) if share > 10.0**low]
+    for number, name in enumerate(READERS, 1):
+        shares = enumerate(distance_norms(name).tolist())
+        shown = [(distance, math.log10(share)) for distance, share in shares if share > 10.0**low]
         drawing.line(*(place(*point) for point in shown), kind=f"curve-{number}")
-        y = place(*shown[-1])[1]
+        # A line that ends within the chart has its name above the grid.
+        y = place(*shown[-1])[1] - (8 if shown[-1][0] < FARTHEST else 0)
         while any(abs(y - other) < 15 for other in taken):
             y -= 1
         taken.append(y)
-        drawing.text(place(*shown[-1])[0] + 6, y + 4, name, size=11, anchor="start")
+        drawing.text(place(*shown[-1])[0] + 6, y + 4, name, kind=f"on-curve-{number}", size=11, anchor="start")
     return drawing
 
 
 def distance_table() -> str:
-    chosen = (1, 2, 4, 8, 16, 32)
-    rows = [(name, *(f"{shares[distance]:.0e}" for distance in chosen)) for name, shares in distance_norms().items()]
+    chosen = (1, 2, 8, 32)
+    rows = []
+    for name in READERS:
+        for fresh, when in ((True, "fresh"), (False, "trained")):
+            shares = distance_norms(name, fresh=fresh)
+            rows.append((f"{name}, {when}", *(short(shares[distance]) for distance in chosen)))
     return table(("model", *(str(distance) for distance in chosen)), rows)
+
+
+def short(number: float) -> str:
+    """One significant digit, as Markdown."""
+    if number >= 0.001:
+        return f"{number:.1g}"
+    digit, exponent = f"{number:.0e}".split("e-")
+    return f"{digit}·10<sup>−{int(exponent)}</sup>"
 
 
 # --- remembering ----------------------------------------------------------------------------------------------------------
@@ -405,7 +430,7 @@ def position_drawing() -> Drawing:
         x, y = place(farthest, float(products[-1]))
         y += 15 if any(abs(y - other) < 15 for other in ends) else 0
         ends.append(y)
-        drawing.text(x + 6, y + 4, f"d = {size}", size=11, anchor="start")
+        drawing.text(x + 6, y + 4, f"d = {size}", kind=f"on-{kind}", size=11, anchor="start")
     return drawing
 
 
@@ -443,7 +468,12 @@ def fresh_stack(norm: Norm) -> tuple[list[float], list[float]]:
 
 # --- sizes ------------------------------------------------------------------------------------------------------------------
 
+PAPER = elmo.SIZES["paper"]
+PUBLISHED_ELMO = ElmoConfig(vocab_size=1, dim=PAPER.dim, hidden=PAPER.hidden, filters=PAPER.filters)
+"""The number of words does not matter: they are spelled."""
+
 SIZES: dict[str, tuple[ModelConfig, str]] = {
+    "ELMo": (PUBLISHED_ELMO, "94 M"),
     "BERT, base": (
         BertConfig(30_522, dim=768, num_layers=12, num_heads=12, ffn_dim=3072, max_tokens=512, pooling="pooler"),
         "110 M",
@@ -468,6 +498,24 @@ def counted(config: ModelConfig) -> int:
     """The number of parameters, each counted once. No weight is stored."""
     with torch.device("meta"):
         return sum(parameter.numel() for parameter in config.build().parameters())
+
+
+def elmo_table() -> str:
+    """The parameters of the published ELMo, by part."""
+    parts = {
+        "vectors of 262 characters": "characters.embedding",
+        "filters of characters": "characters.filters",
+        "highway layers": "characters.highways",
+        "projection to 512": "characters.project",
+        "forward LSTM layers": "forward_layers",
+        "backward LSTM layers": "backward_layers",
+    }
+    with torch.device("meta"):
+        sizes = {name: parameter.numel() for name, parameter in PUBLISHED_ELMO.build().named_parameters()}
+    rows = [
+        (part, f"{sum(size for name, size in sizes.items() if name.startswith(prefix)):,}") for part, prefix in parts.items()
+    ]
+    return table(("part", "parameters"), [*rows, ("all", f"**{sum(sizes.values()):,}**")])
 
 
 def size_table() -> str:
@@ -600,6 +648,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "scores-of-attention": score_table,
     "places-of-norms": norm_table,
     "published-sizes": size_table,
+    "elmo-sizes": elmo_table,
     "bert-input": input_table,
     "computed-fields": computed_table,
 }

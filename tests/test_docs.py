@@ -255,7 +255,9 @@ def test_explanations_name_tests_that_exist():
 FILES = ("model.safetensors", "tokenizer.json")
 
 
-@pytest.mark.parametrize("page", ["reconstructed.md", "tree_mlm.md", "training.md", "permutation.md", "nested_documents.md"])
+@pytest.mark.parametrize(
+    "page", ["reconstructed.md", "tree_mlm.md", "training.md", "permutation.md", "nested_documents.md", "transformer.md"]
+)
 def test_switches_exist(page):
     """Every `part.field` in a page is a setting of some recipe, and the values next to it are accepted."""
     pattern = (

@@ -55,6 +55,5 @@ def _origin(encoded: Encoded) -> GradientEdge:
     as an ELMo's is of one per direction."""
     edge = get_gradient_edge(encoded.layers[0])
     while torch.autograd.grad(encoded.last.sum(), edge, retain_graph=True, allow_unused=True)[0] is None:
-        (origin,) = {origin for origin in edge.node.next_functions if origin[0] is not None}
-        edge = GradientEdge(*origin)
+        (edge,) = {GradientEdge(node, place) for node, place in edge.node.next_functions if node is not None}
     return edge
