@@ -212,6 +212,11 @@ CASES: dict[str, str] = {
     "train/seq2seq": f"train seq2seq --data data/replies/set --out @/run --steps 3 {GENERATORS} {settings(model__hidden=16)}",
     "train/gpt": "train gpt --data data/books/set --out @/run --steps 4 "
     f"{GENERATORS} {settings(model__num_heads=2, model__ffn_dim=32, model__decoder_layers=1)}",
+    "train/t5": "train t5 --data data/books/set --out @/run --steps 3 "
+    f"{BRIEF} {settings(model__dim=16, model__num_heads=2, model__ffn_dim=32, model__encoder_layers=1)} "
+    f"{settings(model__decoder_layers=1, train__budget=300, tokenizer__kind='bpe', tokenizer__vocab_size=400)}",
+    "train/elmo": "train elmo --data data/books/set --out @/run --steps 3 "
+    f"{BRIEF} {settings(model__dim=16, model__hidden=24, tokenizer__vocab_size=60, view__streams=2, dev__rows=8)}",
     "train/agent": f"train agent --joint --data data/books/set --out @/run --steps 3 {AGENTS} {LEVELS}",
     "train/agent-sentence": f"train agent-sentence --data data/books/set --out @/run --steps 2 {AGENTS} "
     f"{settings(model__dims='[8,12]', model__max_children='[12]', model__encoder_cells='[1]')}",
@@ -248,6 +253,8 @@ CASES: dict[str, str] = {
     "evaluate/denoising": "evaluate train/denoising/run --data data/books/set --split dev --json",
     "evaluate/backward": "evaluate train/backward/run --data data/books/set --json",
     "evaluate/xlnet-lm": "evaluate train/xlnet-lm/run --data data/books/set --json",
+    "evaluate/elmo": "evaluate train/elmo/run --data data/books/set --rows 8 --json\n"
+    "embed train/elmo/run --data data/replies/set --out @/v.npy",
     "evaluate/gpt": "evaluate train/gpt/run --data data/books/set --split all --json",
     "evaluate/agent": "evaluate train/agent/run --data data/books/set --rows 60 --json\n"
     "evaluate train/agent-sentence/run --data data/books/set --split all --rows 40",

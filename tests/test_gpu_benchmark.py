@@ -27,7 +27,7 @@ MEASURES = {
     "peak memory": "MiB",
     "tokens per second": "tokens/s",
 }
-FAMILIES = {"tree-mlm", "bert", "xlnet", "agent", "links", "embed tree-mlm", "embed bert"}
+FAMILIES = {"tree-mlm", "bert", "xlnet", "agent", "transformer", "seq2seq", "elmo", "links", "embed tree-mlm", "embed bert"}
 CPU = torch.device("cpu")
 
 

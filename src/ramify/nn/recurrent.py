@@ -1,6 +1,7 @@
 """Recurrence along rows: RNN, GRU and LSTM on the flat axis, without padding."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.backends import cudnn
 from torch.nn.utils.rnn import PackedSequence
 
 from ramify.nn.dropout import dropout
@@ -227,7 +229,9 @@ class Chain(nn.Module):
         if cell is None or (x.is_cuda and self.cell_clip is None and self.projection_clip is None):
             # Torch's modules take a hidden state alone, or a pair of states with an axis of layers.
             first, *others = (part[None] for part in starts)
-            output, ends = self.cells(packed, (first, *others) if others else first)
+            # cuDNN has no gradients of a module that does not train.
+            with nullcontext() if self.training or not torch.is_grad_enabled() else cudnn.flags(enabled=False):
+                output, ends = self.cells(packed, (first, *others) if others else first)
             data, ends = output.data, [part[0] for part in (ends if others else (ends,))]
         else:
             data, ends = self._step_by_step(packed.data, packing.sizes.tolist(), *starts)
