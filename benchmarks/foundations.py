@@ -203,6 +203,18 @@ def _add_mean(figures: Figures, out: Path) -> None:
                 figures.add("averaged", title, column, scores["bleu"], command, unit="", digits=1)
 
 
+def _add_language_models(figures: Figures, out: Path) -> None:
+    known = {item.name: item for item in items()}
+    for name, (_, title) in LANGUAGE_MODELS.items():
+        if (scores := found_in(out / name, "test")) and (dev := found_in(out / name, "dev")):
+            command, train = score_command(known[name], "test", DATA, OUT), train_command(known[name], DATA, OUT, "")
+            figures.add("language-models", title, "nats per byte, tokens before alone", scores["per_byte"], command)
+            figures.add("language-models", title, "perplexity per token", scores["perplexity"], command, unit="", digits=1)
+            figures.add("language-models", title, "the same on dev", dev["perplexity"], command, unit="", digits=1)
+            seconds = curve(out, name)[-1]["seconds"]
+            figures.add("language-models", title, "minutes of training", seconds / 60, train, unit="min", digits=1)
+
+
 def _add_answers(figures: Figures, out: Path) -> None:
     if scores := found_in(out / ANSWERS, "test"):
         command = score_command(next(item for item in items() if item.name == ANSWERS), "test", DATA, OUT)
@@ -223,7 +235,7 @@ def _found(out: Path, name: str, label: str) -> dict[str, Any]:
     return scores
 
 
-ADDED: tuple[Callable[[Figures, Path], None], ...] = (_add_translators, _add_mean, _add_answers)
+ADDED: tuple[Callable[[Figures, Path], None], ...] = (_add_translators, _add_mean, _add_language_models, _add_answers)
 
 
 @reads_runs

@@ -106,7 +106,7 @@ def test_beam_that_covers_everything_finds_the_best(seed, n_best, penalty, limit
         every = every_continuation(decoder, prompt, limits, beam, maximum)
         expected = every[:n_best]
         # The same pairs in another order have the same probability, up to rounding.
-        is_unique = not tied and -np.diff([each[0] for each in every[: n_best + 1]]).min(initial=1.0) > 1e-9
+        is_unique = not tied and (-np.diff([each[0] for each in every[: n_best + 1]])).min(initial=1.0) > 1e-9
         np.testing.assert_allclose([each.score for each in hypotheses], [each[0] for each in expected], rtol=0, atol=1e-12)
         if is_unique:
             assert [(each.ids, each.stopped) for each in hypotheses] == [(each[1], each[3]) for each in expected]
