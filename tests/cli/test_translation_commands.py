@@ -3,10 +3,14 @@
 import gzip
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
 from fixtures.parallel import TINY, pairs, write_files
+from ramify.cli.translate import lines
+from ramify.cli.verbs import Asked
+from ramify.inference.answers import Translation, TranslationHypothesis
 
 TEXTS = pairs(90, lambda words: words[::-1])
 
@@ -57,6 +61,14 @@ def test_a_file_line_by_line(ramify, run, tmp_path):
     assert out.split("\n") == [*(answer["translations"][0]["text"] if answer["translations"] else "" for answer in answers), ""]
     code, out, _ = ramify("translate", run, file, "--n-best", 2)
     assert [line == "" for line in out.split("\n")] == [False, False, True, True, False, False, True]
+
+
+def test_a_translation_of_several_lines_is_printed_on_one():
+    """A reply may have several, but every source has one line of output."""
+    hypotheses = TranslationHypothesis("one\ntwo", -1.0), TranslationHypothesis("\x1b[31mred", -2.0)
+    asked = Asked({"n_best": 1}, None, (), [Translation("a", hypotheses), Translation("", ())])
+    assert [*lines(asked)] == ["one two", ""]
+    assert [*lines(replace(asked, given={"n_best": 2}))] == ["-1.0000 one two", "-2.0000 [31mred", ""]
 
 
 def test_scores_in_json_and_as_text(ramify, run, data):

@@ -311,6 +311,17 @@ def test_keys_and_values_grow_and_follow_their_sequences():
     assert cache.visible(2, 36).shape == (1, 1, 2, 36)
 
 
+def test_log_probabilities_of_scores_in_half_precision():
+    """Only the scores themselves are rounded, and not the sum that normalizes them."""
+    decoder = Pairs(np.random.default_rng(0).normal(loc=20, scale=3, size=(VOCAB + 1, VOCAB)))
+    decoder.scores = decoder.scores.bfloat16()
+    table = decoder.scores.double().log_softmax(1)
+    (found,) = beam_search(decoder, bare_rows([[]]), Beam(4, 4, 0.0), FREE, maximums=[1])
+    np.testing.assert_allclose(
+        [each.log_probability for each in found], table[-1].sort(descending=True).values[:4], rtol=0, atol=1e-5
+    )
+
+
 @pytest.mark.parametrize("vocab", [63, 200, 1000])
 @pytest.mark.parametrize("tied", [False, True])
 def test_beam_search_ranks_a_large_vocabulary(vocab, tied):

@@ -23,6 +23,7 @@ from ramify.runs import execute, kind_for
 from ramify.runs.generative.scores import BLEU_KEYS
 from ramify.training.metrics_log import read_metrics
 from ramify.training.schedules import schedule
+from ramify.tree import SPLIT, Node, Tree
 
 LEARNING = {
     "model.dim": "64",
@@ -118,6 +119,19 @@ def test_smoothing_changes_training_but_not_held_out_losses(store, tmp_path):
         first.append(record["loss"])
     assert dev[0] == dev[1]
     assert first[0] != first[1]
+
+
+def test_a_dev_split_without_pairs_has_no_dev_loss(tmp_path):
+    """Comments that nobody answers leave nothing to predict; the train split has pairs."""
+    comment, reply = Node("ba be", id="0"), Node("be ba", (0,), id="1")
+    trees = [Tree((comment, reply), f"pair{number}", {SPLIT: "train"}) for number in range(8)]
+    trees += [Tree((comment,), f"lone{number}", {SPLIT: "dev"}) for number in range(2)]
+    store = built(trees, tmp_path)
+    assert len(store.split("dev")) == 2
+    execute(run_of("transformer", store), tmp_path / "run", cpu=True)
+    records = read_metrics(tmp_path / "run")
+    assert len(records) == 6
+    assert not any("dev_loss" in record for record in records)
 
 
 def test_a_saved_model_is_scored_on_its_pairs(store, trained):

@@ -96,6 +96,11 @@ class RecurrentConfig(TextModelConfig):
                 f"model.projection={self.projection} needs an LSTM, but model.cell is {self.cell}. Set model.cell=lstm, or "
                 "model.projection=null."
             )
+        if self.projection is not None and self.projection >= self.hidden:
+            raise RamifyError(
+                f"model.projection={self.projection} must be below model.hidden={self.hidden}, the size that it makes smaller. "
+                "Lower model.projection, or set it to null."
+            )
 
     def build(self) -> "RecurrentEncoder":
         return RecurrentEncoder(self)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import torch
 
 from ramify import hub
-from ramify.batching.views.pairs import GenerativeView, PairInput, generative_view
+from ramify.batching.views.pairs import GenerativeView, NothingToPredictError, PairInput, generative_view
 from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
@@ -85,7 +85,10 @@ class PreparedGenerative(PreparedLanguageModel):
         if not len(self.store.split("dev")):
             return None
         task = self.task
-        view = scores.held_out(task, self.store, "dev")
+        try:
+            view = scores.held_out(task, self.store, "dev")
+        except NothingToPredictError:
+            return None
         numbers = spread_examples(view, self.run.dev.examples)
 
         def measure() -> dict[str, float]:
