@@ -181,6 +181,12 @@ def test_weights_of_attention_to_the_source_add_up_to_one(trained):
     assert table.keys[-1] == table.queries[-1] == "[SEP]"
     assert table.weights.shape == (len(table.queries), len(table.keys))
     assert table.weights.sum(1) == pytest.approx(1)
+    # The longest translations are as long as the model reads, and have no end.
+    longest = model.backbone.max_tokens
+    for length in (longest - 1, longest, longest + 5):
+        table = model.source_attention(np.array(model.tokenizer.encode("ba be")), " ".join(["ba"] * length))
+        assert len(table.queries) == longest
+        assert (table.queries[-1] == "[SEP]") == (length < longest)
 
 
 def test_before_training_people_learn_what_is_left_out(tmp_path, store):
