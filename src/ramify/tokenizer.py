@@ -207,7 +207,8 @@ class UnknownTokens:
         effect = "they all look alike to the model"
         if self.characters_read:
             effect = "the model predicts them all as the same token, although it reads their characters"
-        return (f"{self.count:,} of {counted(self.tokens, 'token')} of {source} ({share}) are unknown to the tokenizer, so {effect}.",)
+        tokens = f"{self.count:,} of {counted(self.tokens, 'token')} of {source} ({share})"
+        return (f"{tokens} are unknown to the tokenizer, so {effect}.",)
 
 
 class Tokenizer:
