@@ -188,11 +188,13 @@ class RowLayout:
 
 @dataclass(frozen=True)
 class UnknownTokens:
-    """The number of tokens of some text that stand for what the tokenizer cannot spell. A model cannot tell them apart."""
+    """The number of tokens of some text that stand for what the tokenizer cannot spell. Most models cannot tell them apart."""
 
     count: int
     tokens: int
     """The number of all tokens."""
+    characters_read: bool = False
+    """Whether the model reads their characters. It predicts them all as the same token."""
 
     def __bool__(self) -> bool:
         return self.count > 0
@@ -202,10 +204,11 @@ class UnknownTokens:
         if not self:
             return ()
         share = percent(self.count / self.tokens)
-        return (
-            f"{self.count:,} of {counted(self.tokens, 'token')} of {source} ({share}) are unknown to the tokenizer, so they "
-            "all look alike to the model.",
-        )
+        effect = "they all look alike to the model"
+        if self.characters_read:
+            effect = "the model predicts them all as the same token, although it reads their characters"
+        tokens = f"{self.count:,} of {counted(self.tokens, 'token')} of {source} ({share})"
+        return (f"{tokens} are unknown to the tokenizer, so {effect}.",)
 
 
 class Tokenizer:

@@ -71,10 +71,11 @@ def test_evaluate(elmo, data):
     assert scores["count"] == 20 * scores["rows"]
     assert scores["unknown_tokens"] > 0
     assert scores["given"] == "before, or after"
-    shown = ramify("evaluate", elmo, "--data", data, "--split", "test").stdout
-    assert "perplexity" in shown
+    done = ramify("evaluate", elmo, "--data", data, "--split", "test")
+    assert "perplexity" in done.stdout
     # Every window holds a word that the small vocabulary lacks.
-    assert "windows with unknown tokens left out" in shown
+    assert "windows with unknown tokens left out" in done.stdout
+    assert "the model predicts them all as the same token, although it reads their characters" in done.stderr
     forgetful = json.loads(ramify("evaluate", elmo, "--data", data, "--split", "test", "--memory", 0, "--json").stdout)
     assert forgetful["loss"] != scores["loss"]
     assert "memory=3 counts states of earlier tokens" in refusal("evaluate", elmo, "--data", data, "--memory", 3)

@@ -63,12 +63,36 @@ def test_a_file_line_by_line(ramify, run, tmp_path):
     assert [line == "" for line in out.split("\n")] == [False, False, True, True, False, False, True]
 
 
+<<<<<<< HEAD
 def test_a_translation_of_several_lines_is_printed_on_one():
     """A reply may have several, but every source has one line of output."""
     hypotheses = TranslationHypothesis("one\ntwo", -1.0), TranslationHypothesis("\x1b[31mred", -2.0)
     asked = Asked({"n_best": 1}, None, (), [Translation("a", hypotheses), Translation("", ())])
     assert [*lines(asked)] == ["one two", ""]
     assert [*lines(replace(asked, given={"n_best": 2}))] == ["-1.0000 one two", "-2.0000 [31mred", ""]
+=======
+def test_lines_in_another_encoding_are_noted(ramify, run, tmp_path):
+    file = tmp_path / "sources.txt"
+    file.write_bytes(b"ba be\nb\xe4\r\nce")
+    code, out, err = ramify("translate", run, file, "--json")
+    assert code == 0, err
+    assert [answer["source"] for answer in json.loads(out)] == ["ba be", "bä", "ce"]
+    assert f"note: 1 line not in UTF-8, read as Windows-1252; the first is {file}, line 2" in err
+
+
+def test_an_option_that_the_model_to_start_from_contradicts(ramify_once, data, tmp_path):
+    small = [f"--set={key}={value}" for key, value in {"model.dim": 8, "model.hidden": 8}.items()]
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    command = ("train", "seq2seq", "--data", data, "--steps", 1)
+    code, _, err = ramify_once(*command, "--attention", "none", "--out", first, *small)
+    assert code == 0, err
+    code, _, err = ramify_once(*command, "--init", first, "--out", second)
+    assert code == 0, err
+    assert json.loads((second / "config.json").read_text())["model"]["attention"] == "none"
+    code, _, err = ramify_once(*command, "--init", first, "--attention", "dot", "--out", third)
+    assert code == 2
+    assert f"--attention dot differs from --init {first}, whose model has attention=none. Leave out one of the two." in err
+>>>>>>> tick48
 
 
 def test_scores_in_json_and_as_text(ramify, run, data):

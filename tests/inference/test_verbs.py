@@ -16,6 +16,7 @@ from ramify import Node, RamifyError, Tree
 from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.inference import answers
 from ramify.inference.base import Pipeline
+from ramify.inference.bidirectional import BidirectionalPipeline
 from ramify.inference.documents.pipeline import DocumentEncoder, DocumentPipeline
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
@@ -24,8 +25,8 @@ from ramify.inference.translate import TextGenerator, Translator
 from ramify.inference.verbs import VERBS, Array, Streams
 
 PIPELINES = (
-    Disentangler, DocumentEncoder, DocumentPipeline, Embedder, MaskFiller, DenoisingPipeline, PermutationPipeline,
-    TextGenerator, Translator,
+    BidirectionalPipeline, Disentangler, DocumentEncoder, DocumentPipeline, Embedder, MaskFiller, DenoisingPipeline,
+    PermutationPipeline, TextGenerator, Translator,
 )  # fmt: skip
 TREE = Tree((Node("ba be", id="post"), Node("ce [MASK] da", (0,), id="below")), id="t")
 

@@ -165,6 +165,19 @@ def test_unknown_words_have_their_own_characters():
     torch.testing.assert_close(words[6:], plain, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize(("input", "apart"), [("characters", True), ("words", False)])
+def test_generate_reads_the_characters_of_a_prompt(input, apart):
+    own = type(tokenizer()).train(["the moon had not risen over the hill"] * 3, kind="word", vocab_size=30, marks=True)
+    pipeline = BidirectionalPipeline(elmo_task(own=own, input=input))
+    prompts = ["the xyzzy", "the quux"]
+    one, other = pipeline.generate(prompts, tokens=1, beam=1)
+    assert (one.hypotheses[0].score != other.hypotheses[0].score) == apart
+    assert bool(one.notes) != apart
+    assert one.unknown_tokens == 1
+    again = pipeline.generate(prompts[1], tokens=1, beam=1)
+    assert again.hypotheses[0].score == pytest.approx(other.hypotheses[0].score, rel=1e-5)
+
+
 def test_embed_tells_unknown_words_apart(tmp_path):
     words = ramify.Tree((ramify.Node("the moon had not risen over the hill"),))
     own = type(tokenizer()).train([words.nodes[0].text] * 3, kind="word", vocab_size=30, marks=True)

@@ -123,9 +123,28 @@ def test_a_recurrent_encoder_has_no_pooler_of_the_first_token():
         MaskedLM(encoder, tokenizer(), TextInput(context="none"), MaskedLMConfig(next_sentence=1.0))
 
 
-def test_a_projection_needs_an_lstm():
-    with pytest.raises(RamifyError, match=r"model.projection=3 needs an LSTM, but model.cell is gru. Set model.cell=lstm"):
-        RecurrentConfig(cell="gru", projection=3)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"cell": "gru", "projection": 3}, r"model.projection=3 needs an LSTM, but model.cell is gru. Set model.cell=lstm"),
+        ({"cell": "rnn", "cell_clip": 3.0}, r"model.cell_clip=3 needs an LSTM, but model.cell is rnn."),
+        ({"projection_clip": 3.0}, r"model.projection_clip=3 needs a projection, but model.projection is null."),
+        ({"cell_clip": 0.0}, r"model.cell_clip=0 must be finite and above 0."),
+    ],
+)
+def test_an_lstm_alone_has_a_projection_and_clips(settings, message):
+    with pytest.raises(RamifyError, match=message):
+        RecurrentConfig(**settings)
+
+
+def test_clips_bound_the_states_of_an_encoder():
+    torch.manual_seed(0)
+    sizes = {"vocab_size": VOCAB, "dim": 5, "hidden": 3, "projection": 2, "dropout": 0.0}
+    rows = bare_rows([[3, 4, 5], [6]])
+    free = RecurrentEncoder(RecurrentConfig(**sizes))
+    clipped = RecurrentEncoder(RecurrentConfig(**sizes, cell_clip=1e-2, projection_clip=1e-3))
+    clipped.load_state_dict(free.state_dict())
+    assert clipped.encode_rows(rows).last.abs().max() <= 1e-3 < free.encode_rows(rows).last.abs().max()
 
 
 def test_a_projection_is_smaller_than_the_cells():

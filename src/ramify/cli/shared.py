@@ -99,8 +99,8 @@ def text_or_node(text: str | None, data: Path | None, node: str | None, tree: st
 
 
 def read_sources(file: Path | None, text: str | None) -> list[str]:
-    """The lines of FILE (- is standard input), or --text."""
-    from ramify.errors import RamifyError
+    """The lines of FILE (- is standard input), or --text. Prints how many lines had to be repaired."""
+    from ramify.errors import RamifyError, counted
     from ramify.files import STANDARD
     from ramify.readers.base import ReadCounts
     from ramify.readers.parallel import lines_of
@@ -112,7 +112,16 @@ def read_sources(file: Path | None, text: str | None) -> list[str]:
     if text is not None:
         return [sys.stdin.read().strip() if text == str(STANDARD) else text]
     assert file is not None
-    return list(lines_of(file, ReadCounts()))
+    counts = ReadCounts()
+    lines = list(lines_of(file, counts))
+    faults = (
+        (counts.kept["encoding"], "not in UTF-8, read as Windows-1252", "encoding"),
+        (counts.skipped["too_long"], "too long, read as empty", "too_long"),
+    )
+    for count, fault, reason in faults:
+        if count:
+            tell(f"note: {counted(count, 'line')} {fault}; the first is {counts.examples[reason][0]}")
+    return lines
 
 
 def _tree_with(node: str, data: Path, tree: str | None) -> "Tree":

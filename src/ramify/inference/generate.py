@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from ramify.batching.characters import Lexicon
 from ramify.batching.encoder_input import EncoderInput
 from ramify.errors import RamifyError, counted
 from ramify.inference.answers import Generated, GeneratedHypothesis
 from ramify.inference.base import TOKENS, Pipeline, verb
 from ramify.inference.search import Beam, Hypothesis, Limits, Sampling, Step, beam_search, collect, sample
 from ramify.inference.texts import read_texts
+from ramify.models.base import reads_characters
 from ramify.nn.modes import evaluating
 from ramify.nn.ragged import runs
 from ramify.tokenizer import IncrementalDecoder
@@ -86,8 +88,7 @@ class GeneratingPipeline(Pipeline, ABC):
             search.check(self.backbone.config.vocab_size)
         costs = np.array([(len(ids) + tokens) * (beam or 1) for ids in given], dtype=np.int64)
         for start, end in runs(costs, TOKENS):
-            texts = self.tokenizer.encode_batch(prompts[start:end])
-            rows = EncoderInput.of_texts(texts, self.tokenizer.layout("plain"), None).to(self.device)
+            rows = self._rows(prompts[start:end]).to(self.device)
             maximums = [tokens] * (end - start)
             with evaluating(self.module):
                 if search is None:
@@ -99,6 +100,14 @@ class GeneratingPipeline(Pipeline, ABC):
                     best = beam_search(self.task, rows, search, limits, maximums=maximums)
                     answers += map(self._ranking, prompts[start:end], given[start:end], best)
         return answers[0] if isinstance(prompt, str) else answers
+
+    def _rows(self, prompts: Sequence[str]) -> EncoderInput:
+        layout = self.tokenizer.layout("plain")
+        if not reads_characters(self.backbone):
+            return EncoderInput.of_texts(self.tokenizer.encode_batch(prompts), layout, None)
+        words: dict[str, int] = {}
+        rows = EncoderInput.of_texts(self.tokenizer.encode_open(prompts, words), layout, None)
+        return rows.spelled(Lexicon.of(self.tokenizer, [*words]))
 
     def _limits(self, stop: str | Sequence[str] | None) -> Limits:
         stops = [stop] if isinstance(stop, str) else [*(stop or ())]
@@ -125,7 +134,7 @@ class GeneratingPipeline(Pipeline, ABC):
         # Decoded behind the prompt, a first word keeps the space before it.
         text = self.tokenizer.decode([*given, *ids]).removeprefix(self.tokenizer.decode(given))
         unknown = self.tokenizer.unknown(given)
-        notes = (*self._notes(), *unknown.notes("the prompt"))
+        notes = self._notes() if reads_characters(self.backbone) else (*self._notes(), *unknown.notes("the prompt"))
         return Generated(prompt, text, len(ids), unknown.count, notes=notes)
 
     def _ranking(self, prompt: str, given: Sequence[int], best: Sequence[Hypothesis]) -> Generated:

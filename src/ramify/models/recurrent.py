@@ -1,6 +1,7 @@
 """Recurrent models: an encoder, and sequence-to-sequence learning (Sutskever et al. 2014), with attention (Luong et al. 2015)
 or without."""
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -81,6 +82,10 @@ class RecurrentConfig(TextModelConfig):
     """Size to which an LSTM's output is projected (Sak et al. 2014); null: it is not."""
     residual: bool = False
     """Whether every layer but the first adds its input to its output."""
+    cell_clip: float | None = None
+    """Bound of an LSTM's memory cells; null: they have none."""
+    projection_clip: float | None = None
+    """Bound of an LSTM's projected outputs; null: they have none."""
     dropout: float = 0.1
     """Rate on the input of each layer."""
     max_tokens: int = 128
@@ -91,10 +96,19 @@ class RecurrentConfig(TextModelConfig):
 
     def __post_init__(self) -> None:
         check_config(self)
-        if self.projection is not None and self.cell != "lstm":
+        for name in ("projection", "cell_clip", "projection_clip"):
+            value = getattr(self, name)
+            if value is not None and self.cell != "lstm":
+                raise RamifyError(
+                    f"model.{name}={value:g} needs an LSTM, but model.cell is {self.cell}. Set model.cell=lstm, or "
+                    f"model.{name}=null."
+                )
+            if value is not None and not 0 < value < math.inf:
+                raise RamifyError(f"model.{name}={value:g} must be finite and above 0. Choose such a number, or null.")
+        if self.projection is None and self.projection_clip is not None:
             raise RamifyError(
-                f"model.projection={self.projection} needs an LSTM, but model.cell is {self.cell}. Set model.cell=lstm, or "
-                "model.projection=null."
+                f"model.projection_clip={self.projection_clip:g} needs a projection, but model.projection is null. Set "
+                "model.projection, or model.projection_clip=null."
             )
         if self.projection is not None and self.projection >= self.hidden:
             raise RamifyError(
@@ -134,6 +148,8 @@ class RecurrentEncoder(Backbone):
             projection=config.projection,
             residual=config.residual,
             dropout=config.dropout,
+            cell_clip=config.cell_clip,
+            projection_clip=config.projection_clip,
         )
 
     @property

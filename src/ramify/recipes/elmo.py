@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from ramify.recipes.options import Data, ModelInit, Seed, TokenizerPath
+from ramify.recipes.options import Data, ModelInit, Seed, TokenizerPath, check_of_checkpoint
 
 if TYPE_CHECKING:
     from ramify.runs import Run
@@ -53,9 +53,10 @@ def elmo(
         "small"
     ),
     input: Annotated[
-        Literal["characters", "words"],
-        "characters: the vector of a word is computed from its bytes. words: a table has a vector of each word.",
-    ] = "characters",
+        Literal["characters", "words"] | None,
+        "characters: the vector of a word is computed from its bytes. words: a table has a vector of each word. "
+        "Default: characters; with --init, that of the saved model.",
+    ] = None,
     directions: Annotated[
         Literal["both", "forward"], "both: a language model in each direction. forward: only the one from left to right."
     ] = "both",
@@ -106,11 +107,11 @@ def elmo(
         }
     else:
         how = {"lr": sizes.lr, "warmup": 0.05, "betas": (0.9, 0.999)}
-    run = StreamRun(
+    run: Any = StreamRun(
         recipe="elmo",
         data=data,
         model=ElmoConfig(
-            input=input,
+            input=input or "characters",
             directions=directions,
             dim=sizes.dim,
             hidden=sizes.hidden,
@@ -128,4 +129,6 @@ def elmo(
         init=init,
         seed=seed,
     )
-    return run.sized(init)
+    run = run.sized(init)
+    check_of_checkpoint("input", input, run.model.input, init)
+    return run

@@ -6,7 +6,7 @@ The defaults are small models for a laptop. `--published` trains the base model 
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from ramify.recipes.options import Data, ModelInit, Seed, TokenizerPath
+from ramify.recipes.options import Data, ModelInit, Seed, TokenizerPath, check_of_checkpoint
 
 if TYPE_CHECKING:
     from ramify.models.base import GenerativeModelConfig
@@ -72,9 +72,10 @@ def seq2seq(
     data: Data,
     *,
     attention: Annotated[
-        Literal["dot", "none"],
-        "dot: the decoder attends to the source's states. none: it knows of the source what the encoder's last states hold.",
-    ] = "dot",
+        Literal["dot", "none"] | None,
+        "dot: the decoder attends to the source's states. none: it knows of the source what the encoder's last states hold. "
+        "Default: dot; with --init, that of the saved model.",
+    ] = None,
     steps: SmallUpdates = 5000,
     init: ModelInit = "",
     tokenizer: TokenizerPath = "",
@@ -94,13 +95,15 @@ def seq2seq(
         cell="lstm",
         encoder_layers=1,
         decoder_layers=1,
-        attention=attention,
+        attention=attention or "dot",
         dropout=0.2,
         share_embeddings=True,
     )
     # With Adam's usual rate, the tied embedding grows slowly, and tanh bounds the states that it scores.
     stage = _stage(steps, budget=2048, lr=4e-3, warmup=0.05, schedule="linear")
-    return _run("seq2seq", data, model, stage, init, tokenizer, seed)
+    run = _run("seq2seq", data, model, stage, init, tokenizer, seed)
+    check_of_checkpoint("attention", attention, run.model.attention, init)
+    return run
 
 
 def gpt(

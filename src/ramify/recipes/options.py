@@ -2,6 +2,8 @@
 
 from typing import Annotated, Literal
 
+from ramify.errors import RamifyError
+
 Data = Annotated[str, "A data set built by `ramify data build`."]
 Steps = Annotated[int, "Number of updates."]
 TargetTokens = Annotated[int, "Stop after this many tokens of predicted comments, in place of --steps (0: after --steps)."]
@@ -15,3 +17,11 @@ TokenizerPath = Annotated[str, "A tokenizer.json or its directory. Default: trai
 Features = Annotated[Literal["none", "head"], "head: also read the features of message pairs."]
 Window = Annotated[int, "Number of earlier messages that are candidate parents."]
 Seed = Annotated[int, "Random seed."]
+
+
+def check_of_checkpoint(option: str, given: str | None, saved: str, init: str) -> None:
+    """Raise `RamifyError` if an option asks for another model than the one that a run starts from."""
+    if given not in (None, saved):
+        raise RamifyError(
+            f"--{option} {given} differs from --init {init}, whose model has {option}={saved}. Leave out one of the two."
+        )

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ramify.batching.characters import vocabulary_spellings
@@ -65,12 +66,16 @@ class BidirectionalLM(StreamTask, Decodes):
                 "task.sampled=null for the whole vocabulary."
             )
         super().__init__(backbone, tokenizer, input, config, sampled=config.sampled)
-        if isinstance(backbone, ReadsCharacters):
-            backbone.spell(vocabulary_spellings(tokenizer))
         if not config.tie_weights:
             nn.init.normal_(self.head.weight, std=backbone.out_dim**-0.5)
         self.begin = tokenizer.begin_id if tokenizer.eod_id is None else tokenizer.eod_id
         """The token before a text that is continued. In running text, that is the end of another one, in either direction."""
+        self.begin_characters: UInt8[NDArray, " character"] | None = None
+        """The characters of this token, for a body that reads them."""
+        if isinstance(backbone, ReadsCharacters):
+            spellings = vocabulary_spellings(tokenizer)
+            backbone.spell(spellings)
+            self.begin_characters = spellings[self.begin].copy()
 
     def draw(self, batch: StreamBatch, seeds: Ints) -> StreamBatch:
         """All tokens but the first are targets, whatever the seeds."""
@@ -89,7 +94,7 @@ class BidirectionalLM(StreamTask, Decodes):
     def start(
         self, prompts: EncoderInput, *, source: EncoderInput | None = None
     ) -> tuple[Float[Tensor, "sequence vocab"], Cache]:
-        states, cache = self.backbone.read_prompts(begun(prompts, self.begin), source)
+        states, cache = self.backbone.read_prompts(begun(prompts, self.begin, self.begin_characters), source)
         return self.head(states), cache
 
     def step(self, ids: Int[Tensor, " sequence"], cache: Cache) -> tuple[Float[Tensor, "sequence vocab"], Cache]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ramify.batching.encoder_input import EncoderInput
@@ -104,8 +105,9 @@ class NextTokenLM(Task[PairBatch], Decodes):
         return self.head(states), cache
 
 
-def begun(prompts: EncoderInput, begin: int) -> EncoderInput:
-    """The rows of prompts without special tokens, with a token before each, in the same order."""
+def begun(prompts: EncoderInput, begin: int, characters: UInt8[NDArray, " character"] | None = None) -> EncoderInput:
+    """The rows of prompts without special tokens, with a token before each, in the same order. `characters` are those of this
+    token, which prompts with characters need."""
     lengths = prompts.rows.host_lengths
     starts = torch.from_numpy(np.cumsum(lengths) - lengths + np.arange(len(lengths))).to(prompts.ids.device)
     ids = prompts.ids.new_full((len(prompts.ids) + len(lengths),), begin)
@@ -113,4 +115,9 @@ def begun(prompts: EncoderInput, begin: int) -> EncoderInput:
     inside[starts] = False
     ids[inside] = prompts.ids
     rows = EncoderInput.of_rows(ids, Rows.build(lengths + 1).to(ids.device))
-    return replace(rows, source=prompts.source, spans=prompts.spans + 1, offsets=prompts.offsets)
+    spelled = None
+    if prompts.characters is not None:
+        assert characters is not None
+        spelled = torch.from_numpy(characters).to(ids.device).repeat(len(ids), 1)
+        spelled[inside] = prompts.characters
+    return replace(rows, source=prompts.source, spans=prompts.spans + 1, offsets=prompts.offsets, characters=spelled)

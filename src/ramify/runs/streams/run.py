@@ -18,7 +18,7 @@ from ramify.inference.streams import StreamPipeline
 from ramify.models.base import StreamModelConfig, reads_characters
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.execute import own_run
-from ramify.runs.language_models import PreparedLanguageModel, training_store, with_vocabulary
+from ramify.runs.language_models import PreparedLanguageModel, initialized, training_store, with_vocabulary
 from ramify.runs.running_text import RowDevConfig, RunningTextRun
 from ramify.runs.streams import report, scores
 from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -87,5 +87,5 @@ def evaluate(
         scores = evaluate_streams(task, view, rows=rows, draws=draws, memory=memory, progress=advance)
         on_footing = on_common_footing(pipeline, footing)
     ids = text.ids if text.lexicon is None else text.lexicon.in_vocabulary(text.ids.astype(np.int64))
-    unknown = task.tokenizer.unknown(ids)
+    unknown = replace(task.tokenizer.unknown(ids), characters_read=text.lexicon is not None)
     return StreamEvaluation(scores, on_footing, total, draws, task.perplexity, unknown_pieces=unknown)
