@@ -65,10 +65,12 @@ TASK = {
     "frequent_word": 0.01,
     "max_predictions": 2,
     "next_sentence": 0.5,
+    "span_boundary": 0.5,
 }
 NEEDS = {
     "embedding_dim": ({}, {"head": "bert"}),
     "next_sentence": ({"pooling": "pooler"}, {}),
+    "span_boundary": ({}, {"mask_unit": "span"}),
     "loss_norm": ({}, {"comment_loss": "token"}),
 }
 """Settings of the model and of the task that an option needs."""
@@ -79,7 +81,7 @@ CASES = [
     *((tree_task, {"context_position": kind, "context_position_kind": "sinusoidal"}, {}, {}) for kind in ("depth", "distance")),
     *((bert_task, options, NEEDS.get(*options, ({}, {}))[1], {}) for options in variants(BertConfig, BERT)),
     *(
-        (bert_task if "next_sentence" in options else tree_task, model, task | options, {})
+        (bert_task if {"next_sentence", "span_boundary"} & options.keys() else tree_task, model, task | options, {})
         for options in variants(MaskedLMConfig, TASK)
         for model, task in [NEEDS.get(*options, ({}, {}))]
     ),

@@ -157,6 +157,13 @@ CHANGES = {
         "view.directions": "forward",
         "dev.rows": "20",
     },
+    "elmo": {
+        "task.sampled": "100",
+        "model.restart": "0.5",
+        "input.max_tokens": "64",
+        "view.streams": "4",
+        "dev.rows": "20",
+    },
     "packed-text": {
         "model.position": "relative",
         "dev.mask_rate": "0.2",
@@ -203,7 +210,7 @@ CHANGES = {
 def test_json_round_trip(recipe):
     run = RECIPES[recipe]("data/somewhere", seed=3)
     settings = {"train.lr_scale": '[["cross", 0.5]]', "train.freeze": '["null"]'}
-    settings |= CHANGES[run.name]
+    settings |= CHANGES.get(recipe, CHANGES.get(run.name, {}))
     for each in (run, run.changed(settings)):
         assert type(run).from_json(json.loads(json.dumps(each.to_json()))) == each
     assert run.changed(settings) != run
