@@ -37,16 +37,15 @@ DEV = 1_000
 SIDES = ("en", "de")
 
 CAPTIONS = (
-    "--data DATA/captions --set tokenizer.vocab_size=4096 --set train.evaluate_every=200 --set train.checkpoint_every=200"
+    "--data DATA/captions --set tokenizer.vocab_size=4096 --set train.evaluate_every=200 --set train.checkpoint_every=100"
 )
-UPDATES = 4_000
-"""Updates of every translator, of 4,096 tokens each: 19 epochs."""
 MODELS = {
-    "transformer": ("transformer --set train.precision=bf16", "Transformer, 3 + 3 layers"),
-    "seq2seq": ("seq2seq", "LSTM with attention"),
-    "without-attention": ("seq2seq --attention none", "LSTM without"),
+    "transformer": ("transformer --set train.precision=bf16 --steps 2000", "Transformer, 3 + 3 layers", 0.5),
+    "seq2seq": ("seq2seq --steps 2800", "LSTM with attention", 0.42),
+    "without-attention": ("seq2seq --attention none --steps 2800", "LSTM without", 0.42),
 }
-"""The recipe and the title of each translator."""
+"""The recipe, the title and the core-hours of each translator. An update of the Transformer reads 4,096 tokens, and one of an
+LSTM half of them."""
 MEAN = "transformer-mean-0"
 """The run of seed 0 that saves the mean of its last five checkpoints."""
 ANSWERS = "answers"
@@ -65,13 +64,13 @@ def items() -> list[Item]:
     test = "ramify evaluate RUN --data DATA/captions --split test --json"
     scores = {"dev": test.replace("test", "dev"), "test": test, "greedy": f"{test} --beam 1"}
     translators = [
-        Item(f"{name}-{seed}", f"{recipe} {CAPTIONS} --steps {UPDATES} --seed {seed}", 0.67, scores=scores)
+        Item(f"{name}-{seed}", f"{recipe} {CAPTIONS} --seed {seed}", hours, scores=scores)
         for seed in SEEDS
-        for name, (recipe, _) in MODELS.items()
+        for name, (recipe, _, hours) in MODELS.items()
     ]
-    average = f"{MODELS['transformer'][0]} {CAPTIONS} --steps {UPDATES} --set train.average=5"
+    average = f"{MODELS['transformer'][0]} {CAPTIONS} --set train.average=5"
     answers = "ramify evaluate RUN --data DATA/answers --split test --json"
-    reply = "transformer --data DATA/answers --set train.precision=bf16 --set input.long=truncate --steps 1500"
+    reply = "transformer --data DATA/answers --set train.precision=bf16 --set input.long=truncate --steps 400"
     held_out = "ramify evaluate RUN --data DATA/text --split test --json"
     language_models = [
         Item(name, f"{recipe} --seed 0", 0.25, scores={"dev": held_out.replace("test", "dev"), "test": held_out})
@@ -80,8 +79,8 @@ def items() -> list[Item]:
     return [
         *translators,
         *language_models,
-        Item(MEAN, average, 0.67, scores=scores),
-        Item(ANSWERS, reply, 0.67, scores={"dev": answers.replace("test", "dev"), "test": answers}),
+        Item(MEAN, average, 0.5, scores=scores),
+        Item(ANSWERS, reply, 0.25, scores={"dev": answers.replace("test", "dev"), "test": answers}),
     ]
 
 
@@ -167,7 +166,7 @@ def late_gain(records: Sequence[dict[str, Any]]) -> float:
 
 def _add_translators(figures: Figures, out: Path) -> None:
     known = {item.name: item for item in items()}
-    for model, (_, title) in MODELS.items():
+    for model, (_, title, _) in MODELS.items():
         names = [f"{model}-{seed}" for seed in SEEDS if found_in(out / f"{model}-{seed}", "test")]
         if len(names) < len(SEEDS):
             continue
@@ -204,6 +203,18 @@ def _add_mean(figures: Figures, out: Path) -> None:
                 figures.add("averaged", title, column, scores["bleu"], command, unit="", digits=1)
 
 
+def _add_language_models(figures: Figures, out: Path) -> None:
+    known = {item.name: item for item in items()}
+    for name, (_, title) in LANGUAGE_MODELS.items():
+        if (scores := found_in(out / name, "test")) and (dev := found_in(out / name, "dev")):
+            command, train = score_command(known[name], "test", DATA, OUT), train_command(known[name], DATA, OUT, "")
+            figures.add("language-models", title, "nats per byte, tokens before alone", scores["per_byte"], command)
+            figures.add("language-models", title, "perplexity per token", scores["perplexity"], command, unit="", digits=1)
+            figures.add("language-models", title, "the same on dev", dev["perplexity"], command, unit="", digits=1)
+            seconds = curve(out, name)[-1]["seconds"]
+            figures.add("language-models", title, "minutes of training", seconds / 60, train, unit="min", digits=1)
+
+
 def _add_answers(figures: Figures, out: Path) -> None:
     if scores := found_in(out / ANSWERS, "test"):
         command = score_command(next(item for item in items() if item.name == ANSWERS), "test", DATA, OUT)
@@ -224,7 +235,7 @@ def _found(out: Path, name: str, label: str) -> dict[str, Any]:
     return scores
 
 
-ADDED: tuple[Callable[[Figures, Path], None], ...] = (_add_translators, _add_mean, _add_answers)
+ADDED: tuple[Callable[[Figures, Path], None], ...] = (_add_translators, _add_mean, _add_language_models, _add_answers)
 
 
 @reads_runs
@@ -249,7 +260,7 @@ def picture(arguments: argparse.Namespace) -> None:
 
     matplotlib.rcParams["svg.hashsalt"] = "ramify"
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 4), layout="constrained", sharey=True)
-    for number, (model, (_, title)) in enumerate(MODELS.items()):
+    for number, (model, (_, title, _)) in enumerate(MODELS.items()):
         label = title
         for seed in SEEDS:
             if records := curve(arguments.out, f"{model}-{seed}"):
@@ -280,7 +291,7 @@ def main(words: Sequence[str] | None = None) -> None:
     run_.add_argument("--out", type=Path, required=True, help="folder of the runs")
     run_.add_argument("names", nargs="+")
     add_keep(commands, keep)
-    add_figures(commands, table, picture, rows="foundations.jsonl", machine="E")
+    add_figures(commands, table, picture, rows="foundations.jsonl", machine="C")
     arguments = parser.parse_args(words)
     arguments.call(arguments)
 

@@ -3,10 +3,14 @@
 import gzip
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
 from fixtures.parallel import TINY, pairs, write_files
+from ramify.cli.translate import lines
+from ramify.cli.verbs import Asked
+from ramify.inference.answers import Translation, TranslationHypothesis
 
 TEXTS = pairs(90, lambda words: words[::-1])
 
@@ -80,6 +84,14 @@ def test_an_option_that_the_model_to_start_from_contradicts(ramify_once, data, t
     code, _, err = ramify_once(*command, "--init", first, "--attention", "dot", "--out", third)
     assert code == 2
     assert f"--attention dot differs from --init {first}, whose model has attention=none. Leave out one of the two." in err
+
+
+def test_a_translation_of_several_lines_is_printed_on_one():
+    """A reply may have several, but every source has one line of output."""
+    hypotheses = TranslationHypothesis("one\ntwo", -1.0), TranslationHypothesis("\x1b[31mred", -2.0)
+    asked = Asked({"n_best": 1}, None, (), [Translation("a", hypotheses), Translation("", ())])
+    assert [*lines(asked)] == ["one two", ""]
+    assert [*lines(replace(asked, given={"n_best": 2}))] == ["-1.0000 one two", "-2.0000 [31mred", ""]
 
 
 def test_scores_in_json_and_as_text(ramify, run, data):

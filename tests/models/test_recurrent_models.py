@@ -147,6 +147,11 @@ def test_clips_bound_the_states_of_an_encoder():
     assert clipped.encode_rows(rows).last.abs().max() <= 1e-3 < free.encode_rows(rows).last.abs().max()
 
 
+def test_a_projection_is_smaller_than_the_cells():
+    with pytest.raises(RamifyError, match=r"model.projection=8 must be below model.hidden=8.* Lower model.projection"):
+        RecurrentConfig(hidden=8, projection=8)
+
+
 # --- sequence to sequence ------------------------------------------------------------------------------------------------
 
 
@@ -393,3 +398,16 @@ def test_half_precision_is_close(cell):
         rounded = gradient(task, [batch])
     size = max(float(value.abs().max()) for value in expected.values())
     assert 0 < distance(rounded, expected) < 0.1 * size
+
+
+def test_a_loss_is_not_rounded_to_half_precision():
+    """States in half precision have losses whose sum and divisor are in single precision."""
+    task, (batch,) = translations(SEQ2SEQ)
+    task = task.float().eval()
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        states = task.backbone(batch)
+        assert states.dtype == torch.bfloat16
+        ((losses, _),) = task.losses(batch, {"next_token": 3877.0}, "", None, None)
+        nats, _ = task.head.measure(states, batch.labels)
+    assert losses["next_token"].dtype == torch.float32
+    torch.testing.assert_close(losses["next_token"], nats.sum() / 3877, rtol=1e-4, atol=0)

@@ -272,6 +272,20 @@ def test_an_exported_encoder_is_the_one_that_was_loaded(tmp_path, family):
 
 
 @torch.no_grad()
+def test_an_exported_encoder_without_token_types_keeps_its_pooler(tmp_path):
+    """DistilBERT has none, so it is a RoBERTa."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": VOCAB, "dim": 8, "num_layers": 2, "num_heads": 2, "ffn_dim": 16, "max_tokens": 20}
+    model = Bert(BertConfig(**sizes, type_vocab_size=0, pooling="pooler")).eval()
+    hub.export_hugging_face(Embedder(model, tokenizer(), TextInput(context="none")), tmp_path)
+    theirs, report = transformers.AutoModel.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values())
+    ids = torch.tensor([tokenizer().cls_id, 7, 8, tokenizer().sep_id])
+    vectors = model.vectors(EncoderInput.of_rows(ids, Rows.build([4])))
+    torch.testing.assert_close(theirs.eval()(ids[None]).pooler_output, vectors, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
 def test_an_albert_that_predicts_second_segments_is_exported_with_its_heads(tmp_path):
     torch.manual_seed(0)
     sizes = {"vocab_size": VOCAB, "dim": 8, "num_layers": 2, "num_heads": 2, "ffn_dim": 16, "max_tokens": 20}

@@ -23,6 +23,7 @@ from ramify.runs import execute, kind_for
 from ramify.runs.generative.scores import BLEU_KEYS
 from ramify.training.metrics_log import read_metrics
 from ramify.training.schedules import schedule
+from ramify.tree import SPLIT, Node, Tree
 
 LEARNING = {
     "model.dim": "64",
@@ -120,6 +121,19 @@ def test_smoothing_changes_training_but_not_held_out_losses(store, tmp_path):
     assert first[0] != first[1]
 
 
+def test_a_dev_split_without_pairs_has_no_dev_loss(tmp_path):
+    """Comments that nobody answers leave nothing to predict; the train split has pairs."""
+    comment, reply = Node("ba be", id="0"), Node("be ba", (0,), id="1")
+    trees = [Tree((comment, reply), f"pair{number}", {SPLIT: "train"}) for number in range(8)]
+    trees += [Tree((comment,), f"lone{number}", {SPLIT: "dev"}) for number in range(2)]
+    store = built(trees, tmp_path)
+    assert len(store.split("dev")) == 2
+    execute(run_of("transformer", store), tmp_path / "run", cpu=True)
+    records = read_metrics(tmp_path / "run")
+    assert len(records) == 6
+    assert not any("dev_loss" in record for record in records)
+
+
 def test_a_saved_model_is_scored_on_its_pairs(store, trained):
     model = ramify.load(trained)
     scores = kind_for(model, str(trained)).evaluate(model, str(trained), store, "test", {"beam": 2}).to_json()
@@ -167,6 +181,12 @@ def test_weights_of_attention_to_the_source_add_up_to_one(trained):
     assert table.keys[-1] == table.queries[-1] == "[SEP]"
     assert table.weights.shape == (len(table.queries), len(table.keys))
     assert table.weights.sum(1) == pytest.approx(1)
+    # The longest translations are as long as the model reads, and have no end.
+    longest = model.backbone.max_tokens
+    for length in (longest - 1, longest, longest + 5):
+        table = model.source_attention(np.array(model.tokenizer.encode("ba be")), " ".join(["ba"] * length))
+        assert len(table.queries) == longest
+        assert (table.queries[-1] == "[SEP]") == (length < longest)
 
 
 def test_before_training_people_learn_what_is_left_out(tmp_path, store):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from ramify.cli.verbs import Asked, Form
+from ramify.errors import printable
 from ramify.inference.answers import Translation
 
 HELP = """Translate a text, or every line of a file, and print one line per text.
@@ -19,12 +20,12 @@ def lines(asked: Asked) -> Iterator[str]:
     answers: list[Translation] = asked.answer
     for number, answer in enumerate(answers):
         if asked.given["n_best"] == 1:
-            yield answer.translations[0].text if answer.translations else ""
+            yield printable(answer.translations[0].text) if answer.translations else ""
             continue
         if number:
             yield ""
         for translation in answer.translations:
-            yield f"{translation.score:.4f} {translation.text}"
+            yield f"{translation.score:.4f} {printable(translation.text)}"
 
 
 FORM = Form(HELP, lines, progress="translating", total=lambda model, items, given: len(items[0]))

@@ -328,7 +328,9 @@ class _Choices:
 
     @classmethod
     def of(cls, scores: Float[Tensor, "sequence vocab"], limits: Limits, done: int, width: int) -> "_Choices":
-        normalizers, allowed = scores.logsumexp(1).double(), limits.allowed(scores, done)
+        # A sum in half precision would round every log-probability to about a hundredth.
+        precise = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        normalizers, allowed = precise.logsumexp(1).double(), limits.allowed(scores, done)
         highest, tokens = _highest(allowed, min(width + 1, scores.shape[1]))
         certain = torch.ones(len(scores), dtype=torch.bool)
         if highest.shape[1] > width:

@@ -22,6 +22,9 @@ from ramify.tasks.base import Readings
 from ramify.tasks.bidirectional_lm import BidirectionalLM
 from ramify.tasks.stream_task import StreamTask
 
+LONG_ENOUGH = 4
+"""Rows that a held-out stream has at least, so that memory is used; a short text is cut into fewer streams than in training."""
+
 
 @dataclass(frozen=True)
 class StreamScores:
@@ -33,10 +36,6 @@ class StreamScores:
 
     def summary(self) -> dict[str, Any]:
         return self.total.summary()
-
-
-LONG_ENOUGH = 4
-"""Rows that a held-out stream has at least, so that memory is used; a short text is cut into fewer streams than in training."""
 
 
 def held_out_streams(task: StreamTask, text: RunningText, config: StreamConfig, *, seed: int = 0) -> Streams:

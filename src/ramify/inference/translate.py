@@ -122,12 +122,16 @@ class Translator(NextTokenPipeline):
     def source_attention(self, source: Ints, translation: str) -> SourceWeights | None:
         """The weights from each token of a translation, and its end, to the tokens of its source; None if the model has none.
 
-        They are those of the last layer, averaged over its heads.
+        They are those of the last layer, averaged over its heads. Tokens beyond those that the model reads are left out.
         """
         if not self.backbone.records_attention:
             return None
         record: AttentionRecord = {}
-        batch = self.task.collator([Pair(np.array(self.tokenizer.encode_sentinels(translation), dtype=np.int64), source)])
+        target = np.array(self.tokenizer.encode_sentinels(translation), dtype=np.int64)
+        longest = self.backbone.max_tokens
+        # The longest translation has no end, and one that is encoded anew may have more tokens.
+        is_long = longest is not None and len(target) >= longest
+        batch = self.task.collator([Pair(target[:longest], source, ends=not is_long)])
         assert batch.source is not None
         with torch.no_grad(), evaluating(self.module):
             self.backbone(batch.to(self.device), record=record)

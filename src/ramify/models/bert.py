@@ -294,7 +294,7 @@ def _pools(model: PortableModel[BertConfig]) -> bool:
 
 def _kind(model: PortableModel[BertConfig]) -> str:
     """The architecture that has all settings of a model. ALBERT shares layers; RoBERTa has rows of its own; DistilBERT has no
-    token types."""
+    token types, and no pooler."""
     config = model.config
     pair_head = bool(model.heads) and model.task["next_sentence"] > 0
     if config.shared_layers or config.embedding_dim is not None:
@@ -302,8 +302,9 @@ def _kind(model: PortableModel[BertConfig]) -> str:
     elif config.type_vocab_size and (pair_head or model.input["layout"] != "roberta" or config.activation != "gelu"):
         kind = "bert"
     else:
-        others = model.input["layout"] == "roberta" or config.eps != bert_family.FAMILIES["distilbert"].fixed["layer_norm_eps"]
-        kind = "roberta" if others else "distilbert"
+        other_eps = config.eps != bert_family.FAMILIES["distilbert"].fixed["layer_norm_eps"]
+        pooler = _pools(model) and not model.heads
+        kind = "roberta" if model.input["layout"] == "roberta" or other_eps or pooler else "distilbert"
     if pair_head and kind not in PRE_TRAINED:
         raise RamifyError(
             f"task.next_sentence={model.task['next_sentence']:g} with model.type_vocab_size=0 has no Hugging Face form, whose "

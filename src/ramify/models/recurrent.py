@@ -110,6 +110,11 @@ class RecurrentConfig(TextModelConfig):
                 f"model.projection_clip={self.projection_clip:g} needs a projection, but model.projection is null. Set "
                 "model.projection, or model.projection_clip=null."
             )
+        if self.projection is not None and self.projection >= self.hidden:
+            raise RamifyError(
+                f"model.projection={self.projection} must be below model.hidden={self.hidden}, the size that it makes smaller. "
+                "Lower model.projection, or set it to null."
+            )
 
     def build(self) -> "RecurrentEncoder":
         return RecurrentEncoder(self)

@@ -89,36 +89,37 @@ class KeyValueCache(Cache):
 
 
 class _Growing:
-    """The keys and values of a layer, in a table with room for later columns."""
+    """The keys and values of a layer, in a table with room for later columns. Columns come first, so those that are filled lie
+    together in memory."""
 
     def __init__(self) -> None:
         self.length = 0
-        self._table: Tensor | None = None
+        self._table: Float[Tensor, "column 2 sequence head size"] | None = None
         self._spare: Tensor | None = None
         """A table that is no longer read. New memory for every order of the sequences would take longer than the copy."""
 
     def append(self, new: Float[Tensor, "2 sequence head token size"]) -> Float[Tensor, "2 sequence head column size"]:
         length = self.length + new.shape[3]
-        if self._table is None or length > self._table.shape[3]:
-            table = new.new_empty((*new.shape[:3], with_room(length), new.shape[4]))
+        if self._table is None or length > len(self._table):
+            table = new.new_empty(with_room(length), *new.shape[:3], new.shape[4])
             if self._table is not None:
-                table[:, :, :, : self.length] = self._table[:, :, :, : self.length]
+                table[: self.length] = self._table[: self.length]
             self._table = table
-        self._table[:, :, :, self.length : length] = new
+        self._table[self.length : length] = new.permute(3, 0, 1, 2, 4)
         self.length = length
-        return self._table[:, :, :, :length]
+        return self._table[:length].permute(1, 2, 3, 0, 4)
 
     def of(self, index: Int[Tensor, " kept"], first: int) -> "_Growing":
         """The columns of other sequences from `first` on."""
         kept = _Growing()
         if self._table is not None:
             kept.length = self.length - first
-            two, _, heads, _, size = self._table.shape
+            _, two, _, heads, size = self._table.shape
             spare = self._spare
-            if spare is None or spare.shape[1] != len(index) or spare.shape[3] <= kept.length:
-                spare = self._table.new_empty(two, len(index), heads, with_room(kept.length), size)
+            if spare is None or spare.shape[2] != len(index) or len(spare) <= kept.length:
+                spare = self._table.new_empty(with_room(kept.length), two, len(index), heads, size)
             kept._table, kept._spare = spare, self._table
-            torch.index_select(self._table[:, :, :, first : self.length], 1, index, out=kept._table[:, :, :, : kept.length])
+            torch.index_select(self._table[first : self.length], 2, index, out=spare[: kept.length])
         return kept
 
 

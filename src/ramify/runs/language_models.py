@@ -1,20 +1,23 @@
 """The parts that all runs of language models share: their base, the training data, and the size of the vocabulary."""
 
 from abc import ABC
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
+from ramify import hub
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
-from ramify.models.base import ModelConfig
+from ramify.models.base import GenerativeModelConfig, ModelConfig, StreamModelConfig
 from ramify.runs.base import Prepared, Run, evaluation_command
 from ramify.runs.tokenizers import TRAINED
+from ramify.tasks.base import Task
 from ramify.tokenizer import Tokenizer
 from ramify.training.checkpoints import Progress
 
 Model = TypeVar("Model", bound=ModelConfig)
+TaskT = TypeVar("TaskT", bound=Task[Any])
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,27 @@ def training_store(data: str) -> Store:
     if len(store.split("train")) == 0:
         raise RamifyError(f"{data} has no training trees. Build it with a larger share for train (--split).")
     return store
+
+
+def initialized(
+    build: Callable[[], TaskT], backbone: Any, model: GenerativeModelConfig | StreamModelConfig, init: str
+) -> TaskT:
+    """The task of a backbone, which `build` makes. If `init` names a saved model, both start from its weights.
+
+    Raises `RamifyError` for weights that fit neither.
+    """
+    if not init:
+        return build()
+    checkpoint = hub.checkpoint(init)
+    model.initialize(backbone, checkpoint)
+    task = build()
+    saved = hub.saved_config(init)
+    if saved is None:
+        hub.load_own_tensors(task, hub.own_tensors(task) | hub.foreign_heads(checkpoint, model), init)
+    else:
+        hub.check_settings(task, saved, init)
+        hub.start_from(task, checkpoint.tensors, init)
+    return task
 
 
 def with_vocabulary(model: Model, tokenizer: Tokenizer) -> Model:

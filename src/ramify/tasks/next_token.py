@@ -78,7 +78,9 @@ class NextTokenLM(Task[PairBatch], Decodes):
 
     def losses(self, batch: PairBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any) -> Losses:
         states = self.backbone(batch)
-        weights = states.new_full((len(states),), 1 / divisors[NEXT_TOKEN])
+        # Losses add up in the precision of their weights, and some models have states in half precision.
+        precision = torch.promote_types(states.dtype, torch.float32)
+        weights = states.new_full((len(states),), 1 / divisors[NEXT_TOKEN], dtype=precision)
         yield {NEXT_TOKEN: self.head.loss(states, batch.labels, weights, smoothing=self.config.label_smoothing)}, None
 
     def readings(self, batch: PairBatch, phase: str, state: State | None, shared: Any) -> Readings:

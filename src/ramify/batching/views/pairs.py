@@ -81,6 +81,10 @@ class PairCounts:
     """Pairs with a text that is too long (`PairInput.long`)."""
 
 
+class NothingToPredictError(RamifyError):
+    """A split holds texts, but none that a model could learn to predict."""
+
+
 class GenerativeView(View[Pair], ABC):
     """Texts that a generative model predicts."""
 
@@ -105,7 +109,7 @@ class Pairs(GenerativeView):
     """Every text of a split with the text that it answers or translates: each node that has a parent, and its parent."""
 
     def __init__(self, store: Store, tokenizer: Tokenizer, split: Split, input: PairInput) -> None:
-        """Raises `RamifyError` if the split holds no pair that can be read."""
+        """Raises `NothingToPredictError` if the split holds no pair that can be read."""
         tokenized = token_cache(store, tokenizer)
         child, parent = store.edges.T
         inside = np.isin(store.tree_of(child), store.split(split))
@@ -115,7 +119,7 @@ class Pairs(GenerativeView):
         over = filled & ((lengths[child] >= input.max_tokens) | (lengths[parent] >= input.max_source_tokens))
         kept = filled & ~over if input.long == "leave_out" else filled
         if not kept.any():
-            raise RamifyError(_no_pairs(store, split, len(child), int(over.sum()), input))
+            raise NothingToPredictError(_no_pairs(store, split, len(child), int(over.sum()), input))
         self.child, self.parent = child[kept], parent[kept]
         """The nodes of the store that are predicted, and those that they are predicted from."""
         self._ids, self._starts = tokenized.ids, tokenized.starts
@@ -221,7 +225,8 @@ class CorruptedText(GenerativeView):
     """
 
     def __init__(self, store: Store, tokenizer: Tokenizer, split: Split, input: PairInput, seed: int = 0) -> None:
-        """Raises `RamifyError` if the split has no text of two tokens, or if the tokenizer has too few sentinels."""
+        """Raises `NothingToPredictError` if the split has no text of two tokens, and another `RamifyError` if the tokenizer has
+        too few sentinels."""
         room = longest_text(input.noise_rate, input.mean_span, input.max_source_tokens, input.max_tokens)
         if room < 2:
             raise RamifyError(
@@ -232,7 +237,7 @@ class CorruptedText(GenerativeView):
         start, stop = pack(self.text, room, PackConfig(cross_documents=False))
         filled = stop - start > 1
         if not filled.any():
-            raise RamifyError(
+            raise NothingToPredictError(
                 f"{store.path or 'the data'} has no text of two tokens in the split {split!r}, of which one could be "
                 "predicted. Choose another split, or other data."
             )

@@ -7,8 +7,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from ramify import hub
-from ramify.batching.views.pairs import GenerativeView, PairInput, generative_view
+from ramify.batching.views.pairs import GenerativeView, NothingToPredictError, PairInput, generative_view
 from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
@@ -18,7 +17,7 @@ from ramify.inference.translate import NextTokenPipeline
 from ramify.models.base import GenerativeModelConfig
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.generative import report, scores
-from ramify.runs.language_models import LanguageModelRun, PreparedLanguageModel, training_store, with_vocabulary
+from ramify.runs.language_models import LanguageModelRun, PreparedLanguageModel, initialized, training_store, with_vocabulary
 from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
 from ramify.tasks.next_token import NextTokenConfig, NextTokenLM
 from ramify.tokenizer import Tokenizer
@@ -85,7 +84,10 @@ class PreparedGenerative(PreparedLanguageModel):
         if not len(self.store.split("dev")):
             return None
         task = self.task
-        view = scores.held_out(task, self.store, "dev")
+        try:
+            view = scores.held_out(task, self.store, "dev")
+        except NothingToPredictError:
+            return None
         numbers = spread_examples(view, self.run.dev.examples)
 
         def measure() -> dict[str, float]:
@@ -140,18 +142,7 @@ class GenerativeRun(LanguageModelRun):
                     f"input.{name}={tokens} is more than the {longest} tokens that the model reads. Lower input.{name}, or "
                     "choose a model that reads longer texts."
                 )
-        if not self.init:
-            return NextTokenLM(backbone, tokenizer, self.input, self.task)
-        checkpoint = hub.checkpoint(self.init)
-        model.initialize(backbone, checkpoint)
-        task = NextTokenLM(backbone, tokenizer, self.input, self.task)
-        saved = hub.saved_config(self.init)
-        if saved is None:
-            hub.load_own_tensors(task, hub.own_tensors(task) | hub.foreign_heads(checkpoint, model), self.init)
-        else:
-            hub.check_settings(task, saved, self.init)
-            hub.start_from(task, checkpoint.tensors, self.init)
-        return task
+        return initialized(lambda: NextTokenLM(backbone, tokenizer, self.input, self.task), backbone, model, self.init)
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import torch
 
-from ramify import hub
 from ramify.batching.running_text import RunningText
 from ramify.batching.stream_batch import collate_streams
 from ramify.batching.views.streams import StreamConfig, StreamInput, StreamRow, Streams
@@ -19,7 +18,7 @@ from ramify.inference.streams import StreamPipeline
 from ramify.models.base import StreamModelConfig, reads_characters
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.execute import own_run
-from ramify.runs.language_models import PreparedLanguageModel, training_store, with_vocabulary
+from ramify.runs.language_models import PreparedLanguageModel, initialized, training_store, with_vocabulary
 from ramify.runs.running_text import RowDevConfig, RunningTextRun
 from ramify.runs.streams import report, scores
 from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
@@ -131,18 +130,7 @@ class StreamRun(RunningTextRun):
 
     def _task(self, model: StreamModelConfig, tokenizer: Tokenizer) -> StreamTask:
         backbone = model.build()
-        if not self.init:
-            return self.task.build(backbone, tokenizer, self.input)
-        checkpoint = hub.checkpoint(self.init)
-        model.initialize(backbone, checkpoint)
-        task = self.task.build(backbone, tokenizer, self.input)
-        saved = hub.saved_config(self.init)
-        if saved is None:
-            hub.load_own_tensors(task, hub.own_tensors(task) | hub.foreign_heads(checkpoint, model), self.init)
-        else:
-            hub.check_settings(task, saved, self.init)
-            hub.start_from(task, checkpoint.tensors, self.init)
-        return task
+        return initialized(lambda: self.task.build(backbone, tokenizer, self.input), backbone, model, self.init)
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
