@@ -63,14 +63,6 @@ def test_a_file_line_by_line(ramify, run, tmp_path):
     assert [line == "" for line in out.split("\n")] == [False, False, True, True, False, False, True]
 
 
-def test_a_translation_of_several_lines_is_printed_on_one():
-    """A reply may have several, but every source has one line of output."""
-    hypotheses = TranslationHypothesis("one\ntwo", -1.0), TranslationHypothesis("\x1b[31mred", -2.0)
-    asked = Asked({"n_best": 1}, None, (), [Translation("a", hypotheses), Translation("", ())])
-    assert [*lines(asked)] == ["one two", ""]
-    assert [*lines(replace(asked, given={"n_best": 2}))] == ["-1.0000 one two", "-2.0000 [31mred", ""]
-
-
 def test_lines_in_another_encoding_are_noted(ramify, run, tmp_path):
     file = tmp_path / "sources.txt"
     file.write_bytes(b"ba be\nb\xe4\r\nce")
@@ -92,6 +84,14 @@ def test_an_option_that_the_model_to_start_from_contradicts(ramify_once, data, t
     code, _, err = ramify_once(*command, "--init", first, "--attention", "dot", "--out", third)
     assert code == 2
     assert f"--attention dot differs from --init {first}, whose model has attention=none. Leave out one of the two." in err
+
+
+def test_a_translation_of_several_lines_is_printed_on_one():
+    """A reply may have several, but every source has one line of output."""
+    hypotheses = TranslationHypothesis("one\ntwo", -1.0), TranslationHypothesis("\x1b[31mred", -2.0)
+    asked = Asked({"n_best": 1}, None, (), [Translation("a", hypotheses), Translation("", ())])
+    assert [*lines(asked)] == ["one two", ""]
+    assert [*lines(replace(asked, given={"n_best": 2}))] == ["-1.0000 one two", "-2.0000 [31mred", ""]
 
 
 def test_scores_in_json_and_as_text(ramify, run, data):
