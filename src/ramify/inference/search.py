@@ -235,10 +235,10 @@ def beam_search(
     limits.check(scores.shape[1])
     searches = [_BeamSearch(beam, limits, maximums[sequence]) for sequence in prompts.source.tolist()]
     # At most so many of the best stop, so that enough of the others remain.
-    width = beam.width + beam.width * len(limits.stop)
+    width, of_sequence = beam.width + beam.width * len(limits.stop), beam.width + len(limits.stop)
     done = 0
     while True:
-        choices = _Choices.of(scores, limits, done, width)
+        choices = _Choices.of(scores, limits, done, width, of_sequence)
         index: list[int] = []
         ids: list[int] = []
         first = 0
@@ -321,22 +321,24 @@ class _Choices:
     """The logarithm of the sum of all exponentiated scores, those of tokens that may not follow included."""
     width: int
     highest: list[list[float]]
-    """The log-probabilities of the `width` likeliest tokens of each sequence."""
+    """The log-probabilities of the likeliest tokens of each sequence."""
     tokens: list[list[int]]
     certain: list[bool]
     """Whether no other token of the sequence is as likely as one of these."""
 
     @classmethod
-    def of(cls, scores: Float[Tensor, "sequence vocab"], limits: Limits, done: int, width: int) -> "_Choices":
+    def of(cls, scores: Float[Tensor, "sequence vocab"], limits: Limits, done: int, width: int, of_sequence: int) -> "_Choices":
+        """`width` is the number of continuations that are ranked for a prompt, and `of_sequence` the greatest number of those
+        that extend the same sequence and are needed."""
         # A sum in half precision would round every log-probability to about a hundredth.
         precise = scores.to(torch.promote_types(scores.dtype, torch.float32))
         normalizers, allowed = precise.logsumexp(1).double(), limits.allowed(scores, done)
-        highest, tokens = _highest(allowed, min(width + 1, scores.shape[1]))
+        highest, tokens = _highest(allowed, min(of_sequence + 1, scores.shape[1]))
         certain = torch.ones(len(scores), dtype=torch.bool)
-        if highest.shape[1] > width:
-            last, next_one = highest[:, width - 1], highest[:, width]
+        if highest.shape[1] > of_sequence:
+            last, next_one = highest[:, of_sequence - 1], highest[:, of_sequence]
             certain = (last > next_one) | (last == -math.inf)
-            highest, tokens = highest[:, :width], tokens[:, :width]
+            highest, tokens = highest[:, :of_sequence], tokens[:, :of_sequence]
         highest = highest.double() - normalizers[:, None]
         return cls(allowed, normalizers, width, highest.tolist(), tokens.tolist(), certain.tolist())
 
