@@ -48,7 +48,7 @@ SPECIAL = 8
 
 
 def lengths(random: np.random.Generator, count: int, bucketed: bool) -> np.ndarray:
-    """Those of captions. In a bucket, the least and the greatest differ by one."""
+    """Lengths like those of captions. In a bucket, they differ by at most one."""
     if bucketed:
         return random.integers(8, 20) + random.integers(0, 2, size=count)
     return np.clip(random.gamma(9.0, 1.45, size=count).astype(np.int64), 6, 30)

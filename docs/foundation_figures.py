@@ -168,7 +168,7 @@ DECADES = 3
 
 
 def strength(norms: Norms) -> Norms:
-    """How strongly each norm is coloured, from its share of the greatest of its line."""
+    """The opacity of each norm, from its share of the greatest norm of its line."""
     shares = norms / norms.max(1, keepdims=True)
     return 1 + np.log10(np.clip(shares, 10.0**-DECADES, 1)) / DECADES
 
@@ -224,7 +224,7 @@ def draw_field(field: Field, title: str) -> Drawing:
 
 @cache
 def computed_fields() -> dict[str, dict[str, Any]]:
-    """What `benchmarks/receptive_fields.py` has written, by the name of the model."""
+    """The receptive fields that `benchmarks/receptive_fields.py` has measured, by the name of the model."""
     return json.loads(FILE.read_text("utf-8"))
 
 
@@ -530,7 +530,7 @@ SMALL_BERT = BertConfig(dim=128, num_layers=2, num_heads=2, ffn_dim=512, pooling
 
 @dataclass(frozen=True)
 class Flow:
-    """What a small BERT computes of one example."""
+    """The stages through which a small BERT takes one example."""
 
     pieces: list[str]
     ids: list[int]

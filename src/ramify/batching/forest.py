@@ -32,7 +32,7 @@ DONE = "done.json"
 """The file that marks a folder of `computed_once` as complete."""
 
 WORDS = "words.json"
-"""The file of the words that the vocabulary lacks, if they were told apart."""
+"""The file of the words that the vocabulary lacks, if the texts were encoded with `open_words`."""
 
 COUNTED = 1 << 24
 """Number of tokens that are counted at a time."""
@@ -76,7 +76,7 @@ class Forest:
 
         `max_tokens` counts special tokens. `truncate` cuts longer texts when they are batched. `chain` splits a longer text
         into a chain of nodes: each further part is a child of the part before it, and replies are children of the last part.
-        `open_words`: for a model that reads characters, words that the vocabulary lacks are told apart.
+        `open_words`: for a model that reads characters, each word that the vocabulary lacks has an id.
         """
         tokenized = token_cache(store, tokenizer, open_words=open_words)
         ids, starts = tokenized.ids, tokenized.starts

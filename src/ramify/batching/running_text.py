@@ -45,7 +45,7 @@ class RunningText:
 
         With `marks`, each document ends with the tokenizer's end-of-document token and each other paragraph with its
         end-of-paragraph token, as far as the tokenizer has them. `open_words`: for a model that reads characters, words that
-        the vocabulary lacks are told apart. Raises `RamifyError` if the split has no tokens.
+        the vocabulary lacks have ids. Raises `RamifyError` if the split has no tokens.
         """
         divided = not (store.structure == "document" and _has_sentences(store))
         tokenized = token_cache(store, tokenizer, by_sentence if divided else None, open_words=open_words)

@@ -32,7 +32,7 @@ class StreamScores:
 
     total: Tallied
     directions: Mapping[Directions, Tallied]
-    """Those of the rows of each direction."""
+    """Predictions by the direction of their rows."""
 
     def summary(self) -> dict[str, Any]:
         return self.total.summary()

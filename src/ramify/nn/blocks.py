@@ -76,7 +76,7 @@ class ContextVectors:
         return cls(vectors, None, *with_equal_groups(readers, rows))
 
     def by_key(self, x: Float[Tensor, "node *feature"]) -> Float[Tensor, "key *feature"]:
-        """What is computed of each vector, for every row that attends to it."""
+        """A result per vector, repeated for every row that attends to the vector."""
         return x if self.index is None else x.index_select(0, self.index)
 
 

@@ -135,7 +135,7 @@ class SpanBoundaryHead(nn.Module):
         right: Float[Tensor, "position dim"],
         place: Int[Tensor, " position"],
     ) -> Float[Tensor, "position dim"]:
-        """What `words` reads. `place` counts from 0."""
+        """The input of `words`. `place` counts from 0."""
         places = self.places(place.clamp(max=LONGEST_SPAN - 1))
         return self.norm(F.gelu(self.dense(torch.cat([left, right, places], dim=1))))
 

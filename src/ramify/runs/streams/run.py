@@ -52,7 +52,7 @@ class PreparedStreams(PreparedLanguageModel):
         counts = {"documents": len(text.documents) - 1, "sentences": len(text.sentences) - 1, "tokens": text.num_tokens}
         streams = {"streams": view.config.num_rows, "rows_per_stream": view.per_stream, "left_out": view.left_out}
         if text.lexicon is not None:
-            # Words without a token of their own, which are told apart by their characters alone.
+            # Words without a token of their own, which differ in their characters alone.
             lacking = len(text.lexicon.spellings) - text.lexicon.vocab_size
             counts |= {"words_by_characters": lacking, "words_cut": text.lexicon.num_cut}
         return {"text": counts | streams}
