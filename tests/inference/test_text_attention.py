@@ -152,7 +152,7 @@ def test_refusals(monkeypatch):
         model.attention(TREE, "below")
     assert model.attention(TREE, "below", context="parent")
     monkeypatch.setattr(type(model.backbone), "records_attention", False)
-    with pytest.raises(CannotError, match="a TreeMLM has no attention heads"):
+    with pytest.raises(CannotError, match="this TreeMLM has no attention heads. Choose a Transformer of texts"):
         model.attention("ba")
 
 

@@ -13,13 +13,17 @@ from ramify.errors import RamifyError, counted
 
 HELP = """Draw the attention heads of a text as an HTML page, which needs no network.
 
-Models of the BERT family have self-attention; tree-mlm also has attention to ancestors, and XLNet has two streams.
+Models of the BERT family and gpt have self-attention; tree-mlm also has attention to ancestors, and XLNet has two streams.
+Translators (transformer, t5, and seq2seq with attention) read the text as a source: the page also shows the attention of their own
+translation, or of --target, to it.
 
 Example: ramify attention tree-mlm-small --text "The tea is too [MASK]." --out heads.html
 
 Example: ramify attention runs/reddit --data trees.jsonl --node c42 --layer 2 --out heads.html
 
 Example: ramify attention runs/lm --text "The moon had not risen." --order random --json
+
+Example: ramify attention runs/en-de --text "A dog runs." --target "Ein Hund rennt." --out heads.html
 """
 
 

@@ -223,10 +223,11 @@ class StackWeights(Record):
     stack: str
     """encoder or decoder; output: the output attention of a TreeMLM; streams: those of an XLNet."""
     kind: str
-    """self, cross (to ancestors), content or query."""
+    """self, cross (to ancestors, or to the source of a text), content or query."""
     node: str
-    """The node whose text is read."""
+    """The node whose text is read, itself or as a source."""
     queries: tuple[str, ...]
+    """Tokens that are read. Those that attend to a source are the predicted ones instead."""
     keys: tuple[str, ...]
     """Tokens, or the ids of ancestors."""
     heads: tuple[HeadWeights, ...]
@@ -241,18 +242,21 @@ class Attention(Answer, ABC):
     ranks: tuple[int, ...]
     """The place of each token in a factorization order; empty without one."""
     attention: tuple[StackWeights, ...]
+    target: str | None = None
+    """The text that is predicted from that of the node; None if the model reads no source."""
 
 
 @dataclass(frozen=True)
 class NodeAttention(Record, Attention):
-    """The weights of a text that is read in no order."""
+    """The weights of a text that is read in no factorization order, and of its target if there is one."""
 
-    optional = ("ranks",)
+    optional = ("ranks", "target")
     node: str
     context: str
     ancestors: tuple[str, ...]
     attention: tuple[StackWeights, ...]
     ranks: tuple[int, ...] = ()
+    target: str | None = None
 
 
 @dataclass(frozen=True)

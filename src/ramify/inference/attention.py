@@ -12,6 +12,7 @@ from ramify.errors import CannotError, RamifyError
 from ramify.inference.answers import HeadWeights, StackWeights
 from ramify.inference.mask_query import NodeInContext
 from ramify.inference.rows import recorded
+from ramify.inference.verbs import VERBS
 from ramify.models.base import AnyBackbone, Backbone
 from ramify.nn.attention import AttentionRecord
 from ramify.nn.modes import evaluating
@@ -28,9 +29,9 @@ class AttentionTable:
     stack: str
     """encoder or decoder; output: the output attention of a TreeMLM; streams: those of an XLNet."""
     kind: str
-    """self, cross (to ancestors), content or query."""
+    """self, cross (to ancestors, or to the source of a text), content or query."""
     node: str
-    """The node whose text is read."""
+    """The node whose text is read, itself or as a source."""
     queries: list[str]
     keys: list[str]
     layers: list[Float[Tensor, "head query key"]]
@@ -77,7 +78,7 @@ def text_tables(record: AttentionRecord, node: str, tokens: list[str], ancestors
 def check_records(backbone: AnyBackbone) -> None:
     """Raise if a model has no attention that can be recorded."""
     if not backbone.records_attention:
-        raise CannotError(f"a {type(backbone).__name__} has no attention heads. Choose a bert, tree-mlm or xlnet.")
+        raise CannotError(f"this {type(backbone).__name__} has no attention heads. Choose {VERBS['attention'].models}.")
 
 
 def check_pairs(pairs: int) -> None:
@@ -105,12 +106,13 @@ def _names(text: NodeInContext, places: Sequence[int]) -> list[str]:
 
 
 class AttentionRequest(NamedTuple):
-    """The layer and the head, counted from 1, whose weights are wanted (None: all), and the factorization order."""
+    """The layer and the head, counted from 1, whose weights are wanted (None: all), the factorization order, and the target."""
 
     layer: int | None
     head: int | None
     order: Literal["forward", "backward", "random"] | None
     seed: int
+    target: str | None
 
     def of(self, tables: Sequence[AttentionTable]) -> tuple[StackWeights, ...]:
         """The wanted weights as NumPy arrays. Raises `RamifyError` if no table has this layer or head."""

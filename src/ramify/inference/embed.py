@@ -168,6 +168,7 @@ class TextPipeline(EmbeddingPipeline, ABC):
         head: int | None = None,
         order: Literal["forward", "backward", "random"] | None = None,
         seed: int = 0,
+        target: str | None = None,
     ) -> Attention:
         """The attention weights of a text, or of a node's text in its context: a table per stack of layers and kind of
         attention.
@@ -178,14 +179,18 @@ class TextPipeline(EmbeddingPipeline, ABC):
         query stream has a row for each mask token, which reads all other words, or if there is none, a row for each token,
         which reads all other tokens. With an `order`, both streams follow this factorization order; `seed` determines a random
         one.
+
+        A model that reads a source takes the text as one. It gives the attention of its encoder, if that has any, and of its
+        decoder as it reads the `target`; by default, this is its own translation.
         """
-        return self._attention(tree, node, context, AttentionRequest(layer, head, order, seed))
+        return self._attention(tree, node, context, AttentionRequest(layer, head, order, seed, target))
 
     @abstractmethod
     def _attention(
         self, tree: Tree | str, node: str | int | None, context: Context | None, wanted: AttentionRequest
     ) -> Attention:
-        """`attention` of one text. Only models with two streams are given an order."""
+        """`attention` of one text. Only models with two streams are given an order, and only those
+        that read a source a target."""
 
 
 class ContextPipeline(TextPipeline, ABC):

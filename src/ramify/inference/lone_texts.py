@@ -12,7 +12,9 @@ from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Forest, Ints
 from ramify.batching.text_input import Context
 from ramify.dataset.store import Store
+from ramify.errors import RamifyError
 from ramify.inference.embed import EmbeddingPipeline
+from ramify.inference.mask_query import node_of
 from ramify.inference.rows import row_vectors
 from ramify.models.base import reads_characters
 from ramify.nn.ragged import runs
@@ -44,6 +46,15 @@ class LoneTextPipeline(EmbeddingPipeline, ABC):
 
     def context_read(self, context: Literal["tree", "none"] | None) -> Context:
         return "none"
+
+    def number_alone(self, tree: Tree, node: str | int, context: Context | None) -> int:
+        """The number of a node whose text is read. Raises `RamifyError` for a context."""
+        if context not in (None, "none"):
+            raise RamifyError(
+                f"context={context} needs a model that reads context; this {type(self.backbone).__name__} reads a text alone. "
+                "Set context=none."
+            )
+        return node_of(tree, node)
 
     def vector_batches(
         self, forest: Forest, context: Literal["tree", "none"] | None, tokens: int

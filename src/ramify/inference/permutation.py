@@ -21,7 +21,7 @@ from ramify.inference.attention import AttentionRequest, AttentionTable, check_p
 from ramify.inference.base import TOKENS
 from ramify.inference.fill_mask import FillingPipeline
 from ramify.inference.generate import GeneratingPipeline
-from ramify.inference.mask_query import Head, MaskQuery, chosen_node, node_of
+from ramify.inference.mask_query import Head, MaskQuery, chosen_node
 from ramify.inference.rows import recorded
 from ramify.inference.score import ScoringPipeline, known_part
 from ramify.inference.streams import StreamPipeline
@@ -41,12 +41,7 @@ class WordPipeline(StreamPipeline, FillingPipeline, ABC):
     """A pipeline of a model that reads both sides of a word. It fills masks, each text alone, without separators or memory."""
 
     def mask_query(self, tree: Tree, node: str | int, context: Context | None) -> "StreamQuery":
-        if context not in (None, "none"):
-            raise RamifyError(
-                f"context={context} needs a model that reads context; this {type(self.backbone).__name__} reads a text alone. "
-                "Set context=none."
-            )
-        return StreamQuery(self, self.tokenizer, tree, node_of(tree, node))
+        return StreamQuery(self, self.tokenizer, tree, self.number_alone(tree, node, context))
 
     def _text(self, tree: Tree | str, node: str | int | None, context: Context | None) -> tuple["StreamQuery", Ints]:
         """A text whose attention is recorded, and its tokens."""

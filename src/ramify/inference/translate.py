@@ -1,6 +1,6 @@
 """Pipelines of models that predict texts token by token: from a source, as in translation, or from a beginning."""
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,21 +11,26 @@ from numpy.typing import NDArray
 
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Ints
+from ramify.batching.text_input import Context
 from ramify.batching.views.pairs import Pair, PairInput
 from ramify.errors import RamifyError, counted
-from ramify.inference.answers import Translation, TranslationHypothesis
-from ramify.inference.attention import spelled
+from ramify.inference.answers import NodeAttention, Translation, TranslationHypothesis
+from ramify.inference.attention import AttentionRequest, AttentionTable, check_pairs, check_records, spelled
 from ramify.inference.base import TOKENS, verb
+from ramify.inference.embed import TextPipeline
 from ramify.inference.generate import GeneratingPipeline
 from ramify.inference.lone_texts import LoneTextPipeline
+from ramify.inference.mask_query import chosen_node
 from ramify.inference.search import Beam, Hypothesis, Limits, beam_search
 from ramify.inference.texts import read_texts
+from ramify.inference.verbs import READS_SOURCES
 from ramify.models.base import GenerativeBackbone
 from ramify.nn.attention import AttentionRecord
 from ramify.nn.modes import evaluating
 from ramify.nn.ragged import runs
 from ramify.tasks.next_token import NextTokenLM
 from ramify.tokenizer import sentinel_piece
+from ramify.tree import Tree
 
 EXTRA_TOKENS = 50
 """The number of tokens by which a translation may be longer than its source (Vaswani et al. 2017, section 6.1)."""
@@ -39,7 +44,7 @@ class SourceWeights(NamedTuple):
     weights: Float[NDArray, "query key"]
 
 
-class NextTokenPipeline(LoneTextPipeline, ABC):
+class NextTokenPipeline(LoneTextPipeline, TextPipeline, ABC):
     """A model that predicts every token of a text from those before it."""
 
     task: NextTokenLM
@@ -54,11 +59,46 @@ class NextTokenPipeline(LoneTextPipeline, ABC):
     def room(self) -> int:
         return self.max_tokens - self.layout.num_special
 
+    @abstractmethod
+    def attending_pair(self, text: str, target: str | None) -> tuple[Pair, str | None]:
+        """The tokens whose attention is shown, and the target if the text is a source."""
+
+    def _attention(
+        self, tree: Tree | str, node: str | int | None, context: Context | None, wanted: AttentionRequest
+    ) -> NodeAttention:
+        check_records(self.backbone)
+        tree, node = chosen_node(tree, node)
+        read = tree.nodes[self.number_alone(tree, node, context)]
+        pair, target = self.attending_pair(read.text, wanted.target)
+        source, predicted = 0 if pair.source is None else len(pair.source) + 1, pair.num_predicted
+        check_pairs(source * (source + predicted) + predicted**2)
+        return NodeAttention(read.id, "none", (), wanted.of(self.attention_tables(pair, read.id)), target=target)
+
+    def attention_tables(self, pair: Pair, node: str = "") -> list[AttentionTable]:
+        """The weights among the tokens of a source, among those of its target, and from these to the source."""
+        batch = self.task.collator([pair])
+        record: AttentionRecord = {}
+        with torch.no_grad(), evaluating(self.module):
+            self.backbone(batch.to(self.device), record=record)
+        read, predicted = spelled(self.tokenizer, batch.target.ids), spelled(self.tokenizer, batch.labels)
+        source = [] if batch.source is None else spelled(self.tokenizer, batch.source.ids)
+        names = {
+            ("encoder", "self"): (source, source),
+            ("decoder", "self"): (read, read),
+            ("decoder", "cross"): (predicted, source),
+        }
+        return [
+            AttentionTable(stack, kind, node, *names[stack, kind], [layer[kind][0] for layer in layers])
+            for stack, layers in record.items()
+            for kind in layers[0]
+        ]
+
 
 class Translator(NextTokenPipeline):
     """A model that predicts a text from another one: its translation, or a reply to it."""
 
-    verbs = ("translate", "embed", "nearest")
+    verbs = ("translate", "embed", "attention", "nearest")
+    abilities = (*NextTokenPipeline.abilities, READS_SOURCES)
     usage = ('model.translate("Some text.").translations[0].text', 'model.embed("Some text.")')
 
     def __init__(self, task: NextTokenLM) -> None:
@@ -86,7 +126,7 @@ class Translator(NextTokenPipeline):
         from corrupted text alone.
         """
         texts = _sources(source)
-        ids = [np.array(self.tokenizer.encode_sentinels(text), dtype=np.int64) for text in texts]
+        ids = [self._encoded(text) for text in texts]
         self._check_sentinels(ids)
         self._check_lengths(np.array([len(tokens) for tokens in ids], dtype=np.int64))
         best = self.translations(ids, Beam(beam, n_best, length_penalty), progress=progress)
@@ -126,21 +166,33 @@ class Translator(NextTokenPipeline):
         """
         if not self.backbone.records_attention:
             return None
-        record: AttentionRecord = {}
-        target = np.array(self.tokenizer.encode_sentinels(translation), dtype=np.int64)
-        longest = self.backbone.max_tokens
+        tables = self.attention_tables(self._translated_pair(source, translation))
+        (table,) = [table for table in tables if table.kind == "cross"]
+        weights = table.layers[-1].double().mean(0).cpu().numpy()
+        return SourceWeights(tuple(table.queries), tuple(table.keys), weights)
+
+    def attending_pair(self, text: str, target: str | None) -> tuple[Pair, str]:
+        source = self._encoded(text)
+        if not len(source):
+            raise RamifyError(f"the text {text[:40]!r} has no tokens, so nothing can be predicted from it. Pass another text.")
+        if target is not None:
+            return Pair(self._encoded(target), source), target
+        # Before a long search.
+        check_pairs(len(source) ** 2)
+        answer = self.translate(text)
+        assert isinstance(answer, Translation)
+        translation = answer.translations[0].text
+        return self._translated_pair(source, translation), translation
+
+    def _translated_pair(self, source: Ints, translation: str) -> Pair:
+        """A source and a translation of the model's own."""
+        target, longest = self._encoded(translation), self.backbone.max_tokens
         # The longest translation has no end, and one that is encoded anew may have more tokens.
         is_long = longest is not None and len(target) >= longest
-        batch = self.task.collator([Pair(target[:longest], source, ends=not is_long)])
-        assert batch.source is not None
-        with torch.no_grad(), evaluating(self.module):
-            self.backbone(batch.to(self.device), record=record)
-        cross = [layer["cross"] for layers in record.values() for layer in layers if "cross" in layer]
-        if not cross:
-            return None
-        weights = cross[-1][0].double().mean(0).cpu().numpy()
-        queries, keys = (tuple(spelled(self.tokenizer, ids)) for ids in (batch.labels, batch.source.ids))
-        return SourceWeights(queries, keys, weights)
+        return Pair(target[:longest], source, ends=not is_long)
+
+    def _encoded(self, text: str) -> Ints:
+        return np.array(self.tokenizer.encode_sentinels(text), dtype=np.int64)
 
     def _check_lengths(self, lengths: Ints) -> None:
         longest = self.backbone.max_tokens
@@ -186,7 +238,7 @@ class Translator(NextTokenPipeline):
 class TextGenerator(NextTokenPipeline, GeneratingPipeline):
     """A model that continues texts."""
 
-    verbs = ("generate", "embed", "nearest")
+    verbs = ("generate", "embed", "attention", "nearest")
     usage = ('model.generate("Some", tokens=20, seed=0).text', 'model.embed("Some text.")')
 
     def __init__(self, task: NextTokenLM) -> None:
@@ -196,6 +248,9 @@ class TextGenerator(NextTokenPipeline, GeneratingPipeline):
         self.input = task.input
         self.ends = (task.collator.end,)
         self.longest = task.backbone.max_tokens
+
+    def attending_pair(self, text: str, target: str | None) -> tuple[Pair, None]:
+        return Pair(np.array(self.tokenizer.encode(text), dtype=np.int64)), None
 
     def _notes(self) -> tuple[str, ...]:
         return ()

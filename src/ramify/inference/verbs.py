@@ -24,6 +24,7 @@ from ramify.inference.answers import (
 ORDERS = "an XLNet with a query stream"
 LEVELS = "a model of nested documents"
 READS_COMMENTS = "a model of comments or texts"
+READS_SOURCES = "a model that predicts texts from sources"
 """Abilities, which only some models with a verb have. A pipeline lists its own as `abilities`."""
 
 
@@ -206,7 +207,7 @@ VERBS: dict[str, Verb] = {
     ),
     "attention": Verb(
         "show attention heads",
-        "a bert, tree-mlm or xlnet",
+        "a Transformer of texts or comments, or a recurrent seq2seq with model.attention=dot",
         Takes.NODE,
         (
             CONTEXT,
@@ -220,6 +221,13 @@ VERBS: dict[str, Verb] = {
                 needs=ORDERS,
             ),
             Option("seed", int, 0, "Seed of the random order.", needs=ORDERS),
+            Option(
+                "target",
+                str | None,
+                None,
+                "Translators only: the text that is predicted from the source. Default: the model's own translation.",
+                needs=READS_SOURCES,
+            ),
         ),
         Attention,
     ),

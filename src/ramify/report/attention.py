@@ -48,6 +48,19 @@ TITLES = {
     ("streams", "query"): "Query stream",
 }
 
+OF_TRANSLATORS = {
+    ("encoder", "self"): ("Encoder: self-attention", "Tokens of the source read each other."),
+    ("decoder", "self"): (
+        "Decoder: self-attention",
+        "Each token of the target reads itself and the tokens before it. The first one marks the beginning.",
+    ),
+    ("decoder", "cross"): (
+        "Decoder: attention to the source",
+        "The left column has the tokens that are predicted: those of the target, and its end.",
+    ),
+}
+"""Titles and explanations of the attention of a source and its target."""
+
 _HOW = (
     "<p>Tokens on the left read tokens on the right. A small picture shows one head of one layer; choose it to see it in "
     "detail. The stronger a line, the greater its weight; the weights of a token that reads add up to 1. Point at a token, or "
@@ -75,7 +88,8 @@ def write_attention(path: Path, answer: Attention, model: str, texts: Mapping[st
     sections[-1] = replace(sections[-1], body=sections[-1].body + f"<script>{script}</script>")
     node = f"node {text(answer.node)}" if answer.node else "this text"
     ancestors = f" and {counted(len(answer.ancestors), 'ancestor')}" if answer.ancestors else ""
-    lead = f"<p>{text(model)} reads {node}{ancestors}{_order(answer)}.</p>"
+    end = "." if answer.target is None else f" as the source of this target: “{text(shortened(answer.target, 300))}”"
+    lead = f"<p>{text(model)} reads {node}{ancestors}{_order(answer)}{end}</p>"
     title = shortened(texts.get(answer.node, ""), 120) or answer.node or "(no text)"
     write_page(path, kind=KIND, title=title, lead=lead, sections=sections)
 
@@ -90,9 +104,8 @@ def _order(answer: Attention) -> str:
 
 
 def _section(table: StackWeights, answer: Attention, texts: Mapping[str, str]) -> HtmlSection:
-    of_ancestor = table.stack == "encoder" and table.node != answer.node
-    title = f"Encoder: ancestor {table.node}" if of_ancestor else TITLES[table.stack, table.kind]
-    to_ancestors = table.kind == "cross"
+    title, lead = _title(table, answer)
+    to_ancestors = table.kind == "cross" and answer.target is None
     queries = [text(token) for token in table.queries]
     keys = [_ancestor(name, texts) if to_ancestors else text(name) for name in table.keys]
     layers = sorted({head.layer for head in table.heads})
@@ -115,7 +128,16 @@ def _section(table: StackWeights, answer: Attention, texts: Mapping[str, str]) -
         f'<svg class="lines" aria-hidden="true"></svg>{_tokens("keys", keys, "is read")}</div>'
         '<p class="reading" aria-live="polite"></p></div></div>'
     )
-    return HtmlSection(title, body, _lead(table, answer))
+    return HtmlSection(title, body, lead)
+
+
+def _title(table: StackWeights, answer: Attention) -> tuple[str, str]:
+    """The title of a section, and its explanation."""
+    if answer.target is not None:
+        return OF_TRANSLATORS[table.stack, table.kind]
+    of_ancestor = table.stack == "encoder" and table.node != answer.node
+    title = f"Encoder: ancestor {table.node}" if of_ancestor else TITLES[table.stack, table.kind]
+    return title, _lead(table, answer)
 
 
 def _lead(table: StackWeights, answer: Attention) -> str:
