@@ -126,7 +126,7 @@ def test_a_beam_of_0_and_a_model_asked_to_fill_masks(ramify, run):
     assert "--beam" in err
     code, _, err = ramify("fill-mask", run, "--text", "ba [MASK]")
     assert code == 2
-    assert f"{run} cannot fill masks; it supports translate, embed, nearest" in err
+    assert f"{run} cannot fill masks; it supports translate, embed, attention, nearest" in err
 
 
 def test_a_model_that_cannot_translate(ramify, trained):
@@ -200,7 +200,45 @@ def texts_runs(ramify_once, data, tmp_path_factory):
 def test_a_causal_model_fills_no_masks(ramify, texts_runs):
     code, _, err = ramify("fill-mask", texts_runs / "gpt", "--text", "ba [MASK]")
     assert code == 2
-    assert "gpt cannot fill masks; it supports generate, embed, nearest" in err
+    assert "gpt cannot fill masks; it supports generate, embed, attention, nearest" in err
+
+
+def test_attention_to_the_source(ramify, run, tmp_path):
+    out = tmp_path / "heads.html"
+    words = ("attention", run, "--text", "ba be", "--target", "be <b> ba", "--out", out, "--json")
+    code, printed, err = ramify(*words)
+    assert code == 0, err
+    answer = json.loads(printed)
+    assert answer["target"] == "be <b> ba"
+    assert [(table["stack"], table["kind"]) for table in answer["attention"]] == [
+        ("encoder", "self"),
+        ("decoder", "self"),
+        ("decoder", "cross"),
+    ]
+    assert "6 pictures of heads" in err
+    page = out.read_text()
+    assert "reads this text as the source of this target: “be &lt;b&gt; ba”" in page
+    titles = ("Encoder: self-attention", "Decoder: self-attention", "Decoder: attention to the source")
+    assert all(f"{title}</h2>" in page for title in titles)
+    # The right column has tokens, not the texts of ancestors.
+    assert '<div class="links ancestors-read">' not in page
+
+
+def test_attention_of_models_of_running_text(ramify, texts_runs, tmp_path):
+    code, printed, err = ramify("attention", texts_runs / "gpt", "--text", "ba be", "--json", "--out", tmp_path / "heads.html")
+    assert code == 0, err
+    answer = json.loads(printed)
+    assert "target" not in answer
+    assert [(table["stack"], table["kind"]) for table in answer["attention"]] == [("decoder", "self")]
+    code, _, err = ramify("attention", texts_runs / "gpt", "--text", "ba", "--target", "be", "--json")
+    assert code == 2
+    assert "--target be needs a model that predicts texts from sources, and" in err
+    code, printed, err = ramify("attention", texts_runs / "t5", "--text", "ba <extra_id_0> be", "--json")
+    assert code == 0, err
+    assert "<extra_id_0>" in json.loads(printed)["attention"][0]["keys"]
+    code, _, err = ramify("attention", texts_runs / "t5", "--text", "ba be", "--json")
+    assert code == 2
+    assert "source 1 has no <extra_id_0>" in err
 
 
 @pytest.mark.parametrize("beam", [0, 10_000])
@@ -226,7 +264,7 @@ def test_a_t5_fills_gaps(ramify, texts_runs, data):
     assert "source 1 has no <extra_id_0>, but this model has learned to fill gaps alone (input.source=corrupted)" in err
     code, _, err = ramify("fill-mask", texts_runs / "t5", "--text", "ba [MASK]")
     assert code == 2
-    assert "t5 cannot fill masks; it supports translate, embed, nearest" in err
+    assert "t5 cannot fill masks; it supports translate, embed, attention, nearest" in err
     code, out, err = ramify("evaluate", texts_runs / "t5", "--data", data, "--rows", 3, "--json")
     assert code == 0, err
     assert json.loads(out)["count"] == 3

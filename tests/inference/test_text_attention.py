@@ -1,10 +1,13 @@
-"""The attention weights of a text: their tokens, kinds and sums, and the streams of XLNet."""
+"""The attention weights of a text: their tokens, kinds and sums, the streams of XLNet, and sources and targets."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from fixtures import bert_task, tree_task, words_task
+from fixtures.parallel import SEQ2SEQ, TRANSFORMER, translations
 from ramify.batching.text_input import TextInput
 from ramify.batching.views.streams import StreamInput
 from ramify.errors import CannotError, RamifyError
@@ -12,6 +15,7 @@ from ramify.inference import attention, permutation
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.permutation import DenoisingPipeline, PermutationPipeline
+from ramify.inference.translate import TextGenerator, Translator, next_token_pipeline
 from ramify.models.xlnet import XLNet, XLNetConfig
 from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
 from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
@@ -252,3 +256,97 @@ def test_other_streams(words, model):
 def test_unknown_order(model):
     with pytest.raises(RamifyError, match="order='up' is not forward, backward or random"):
         model.attention(TEXT, order="up")
+
+
+# --- models that predict texts token by token ---------------------------------------------------------------------------------
+
+SOURCE, END, BEGIN = ("ba", "be", "bi", "[SEP]"), "[SEP]", "[CLS]"
+
+
+def predictor(config):
+    task, _ = translations(config)
+    return next_token_pipeline(task.double().eval())
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return predictor(TRANSFORMER)
+
+
+@pytest.fixture(scope="module")
+def causal():
+    return predictor(replace(TRANSFORMER, encoder_layers=0))
+
+
+def test_a_source_and_its_target(translator):
+    answer = translator.attention("ba be bi", target="ce da")
+    assert (answer.node, answer.context, answer.ancestors, answer.target) == ("", "none", (), "ce da")
+    assert kinds(answer) == [("encoder", "self", ""), ("decoder", "self", ""), ("decoder", "cross", "")]
+    encoder, own, cross = answer.attention
+    assert (encoder.queries, encoder.keys) == (SOURCE, SOURCE)
+    assert own.queries == own.keys == (BEGIN, "ce", "da")
+    # Weights belong to the token that is predicted with them.
+    assert (cross.queries, cross.keys) == (("ce", "da", END), SOURCE)
+    for table in answer.attention:
+        assert [(head.layer, head.head) for head in table.heads] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+        assert {head.weights.shape for head in table.heads} == {(len(table.queries), len(table.keys))}
+        assert sums(table) == pytest.approx(1)
+        assert all((np.triu(head.weights, 1) == 0).all() for head in table.heads) == (table is own)
+    mean = translator.source_attention(np.array(translator.tokenizer.encode("ba be bi")), "ce da")
+    assert (mean.queries, mean.keys) == (cross.queries, cross.keys)
+    assert mean.weights == pytest.approx(np.mean([head.weights for head in cross.heads if head.layer == 2], 0), abs=1e-6)
+
+
+def test_a_source_without_a_target_is_translated(translator):
+    tree = Tree((Node("ba be bi", id="one"), Node("ce", (0,), id="two")), id="t")
+    answer = translator.attention(tree, "one", layer=1)
+    best = translator.translate("ba be bi").translations[0].text
+    assert (answer.node, answer.target) == ("one", best)
+    given = translator.attention("ba be bi", layer=1, target=best)
+    cross, other = (each.attention[-1] for each in (answer, given))
+    # The longest translation has no end.
+    assert cross.queries == other.queries[: len(cross.queries)]
+    for head, again in zip(cross.heads, other.heads, strict=True):
+        assert head.weights == pytest.approx(again.weights[: len(head.weights)])
+
+
+def test_attention_of_a_recurrent_decoder():
+    answer = predictor(SEQ2SEQ).attention("ba be bi", target="ce")
+    assert kinds(answer) == [("decoder", "cross", "")]
+    (table,) = answer.attention
+    assert (table.queries, table.keys) == (("ce", END), SOURCE)
+    assert sums(table) == pytest.approx(1)
+
+
+def test_a_causal_model_reads_the_beginning_of_a_text(causal):
+    assert isinstance(causal, TextGenerator)
+    whole, part = (causal.attention(text) for text in ("ba be bi bo", "ba be"))
+    assert kinds(whole) == [("decoder", "self", "")]
+    assert whole.target is None
+    assert whole.attention[0].queries == whole.attention[0].keys == (BEGIN, "ba", "be", "bi", "bo")
+    assert sums(whole.attention[0]) == pytest.approx(1)
+    for head, beginning in zip(whole.attention[0].heads, part.attention[0].heads, strict=True):
+        assert head.weights[:3] == pytest.approx(np.pad(beginning.weights, ((0, 0), (0, 2))))
+    assert causal.attention("").attention[0].keys == (BEGIN,)
+
+
+def test_refusals_of_models_that_predict_texts(translator, causal, monkeypatch):
+    assert isinstance(translator, Translator)
+    for model in (predictor(replace(SEQ2SEQ, attention="none")), predictor(replace(SEQ2SEQ, attention="none", encoder_layers=0))):
+        with pytest.raises(CannotError, match=r"this Seq2Seq has no attention heads\. Choose .*model\.attention=dot"):
+            model.attention("ba")
+    with pytest.raises(RamifyError, match="target='ba' needs a model that predicts texts from sources, but this is a TextGen"):
+        causal.attention("ba", target="ba")
+    for model in (translator, causal):
+        with pytest.raises(RamifyError, match="context=tree needs a model that reads context; this Transformer reads a text"):
+            model.attention("ba", context="tree")
+    with pytest.raises(RamifyError, match="the text ' ' has no tokens, so nothing can be predicted from it"):
+        translator.attention(" ")
+    monkeypatch.setattr(attention, "MAX_PAIRS", 4**2 + 3 * 4 + 3**2 - 1)
+    with pytest.raises(RamifyError, match="every head would have 37 weights, which is above 36"):
+        translator.attention("ba be bi", target="ce da")
+    assert translator.attention("ba be", target="ce da")
+    longest = TRANSFORMER.max_tokens
+    with pytest.raises(RamifyError, match=f"a text of {longest + 1} tokens is longer than model.max_tokens={longest}"):
+        monkeypatch.setattr(attention, "MAX_PAIRS", longest**3)
+        causal.attention("ba " * longest)

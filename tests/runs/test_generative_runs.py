@@ -251,7 +251,7 @@ def test_t5_learns_from_corrupted_text_and_fills_gaps(store, filler):
     assert [bool(answer.translations) for answer in answers] == [True, False, True]
     with pytest.raises(RamifyError, match=r"source 2 has no <extra_id_0>, but this model has learned to fill gaps alone"):
         model.translate(["<extra_id_0>", "ba be"])
-    with pytest.raises(CannotError, match="has no fill_mask; it can translate, embed, nearest"):
+    with pytest.raises(CannotError, match="has no fill_mask; it can translate, embed, attention, nearest"):
         model.fill_mask("ba [MASK]")
     scores = kind_for(model, "run").evaluate(model, "run", store, "test", {}).to_json()
     assert scores.keys() == {"loss", "perplexity", "count", "tokens", "accuracy", "unknown_tokens"}
@@ -317,7 +317,7 @@ def test_questions_that_cannot_be_answered(trained):
         model.translate("ba", n_best=5)
     with pytest.raises(RamifyError, match=r"source 2 has 600 tokens, but this model reads at most 511 and the end"):
         model.translate(["ba", "ba " * 600])
-    with pytest.raises(CannotError, match="has no fill_mask; it can translate, embed, nearest"):
+    with pytest.raises(CannotError, match="has no fill_mask; it can translate, embed, attention, nearest"):
         model.fill_mask("ba [MASK]")
 
 
