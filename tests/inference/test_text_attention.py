@@ -156,7 +156,7 @@ def test_refusals(monkeypatch):
         model.attention(TREE, "below")
     assert model.attention(TREE, "below", context="parent")
     monkeypatch.setattr(type(model.backbone), "records_attention", False)
-    with pytest.raises(CannotError, match="this TreeMLM has no attention heads. Choose a Transformer of texts"):
+    with pytest.raises(CannotError, match=r"this TreeMLM has no attention heads\. Choose a Transformer of texts"):
         model.attention("ba")
 
 
@@ -332,7 +332,8 @@ def test_a_causal_model_reads_the_beginning_of_a_text(causal):
 
 def test_refusals_of_models_that_predict_texts(translator, causal, monkeypatch):
     assert isinstance(translator, Translator)
-    for model in (predictor(replace(SEQ2SEQ, attention="none")), predictor(replace(SEQ2SEQ, attention="none", encoder_layers=0))):
+    recurrent = replace(SEQ2SEQ, attention="none")
+    for model in map(predictor, (recurrent, replace(recurrent, encoder_layers=0))):
         with pytest.raises(CannotError, match=r"this Seq2Seq has no attention heads\. Choose .*model\.attention=dot"):
             model.attention("ba")
     with pytest.raises(RamifyError, match="target='ba' needs a model that predicts texts from sources, but this is a TextGen"):
@@ -347,6 +348,6 @@ def test_refusals_of_models_that_predict_texts(translator, causal, monkeypatch):
         translator.attention("ba be bi", target="ce da")
     assert translator.attention("ba be", target="ce da")
     longest = TRANSFORMER.max_tokens
+    monkeypatch.setattr(attention, "MAX_PAIRS", longest**3)
     with pytest.raises(RamifyError, match=f"a text of {longest + 1} tokens is longer than model.max_tokens={longest}"):
-        monkeypatch.setattr(attention, "MAX_PAIRS", longest**3)
         causal.attention("ba " * longest)

@@ -14,8 +14,8 @@ from ramify.errors import RamifyError, counted
 HELP = """Draw the attention heads of a text as an HTML page, which needs no network.
 
 Models of the BERT family and gpt have self-attention; tree-mlm also has attention to ancestors, and XLNet has two streams.
-Translators (transformer, t5, and seq2seq with attention) read the text as a source: the page also shows the attention of their own
-translation, or of --target, to it.
+Translators (transformer, t5, and seq2seq with attention) read the text as a source. Their page also shows how their own
+translation, or --target, attends to it.
 
 Example: ramify attention tree-mlm-small --text "The tea is too [MASK]." --out heads.html
 
