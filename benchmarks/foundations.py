@@ -10,7 +10,8 @@
 SCORES is benchmarks/scores/foundations.parquet, and MULTI30K holds {train,val}.{en,de}.gz. `prepare` makes DATA/captions, whose
 dev split is the 1,000 training pairs with the least hash, and whose test split is the val files, which are scored once; and
 DATA/answers of the sites. Language models read DATA/text, which `running_text.py prepare` makes. `run` carries out the commands
-of the plan and skips those whose results are already there; the same command continues an interrupted run.
+of the plan and skips those whose results are already there; the same command continues an interrupted run. Run transformer-mean-0
+first: it leaves the best weights as transformer-0, which then need no training of their own.
 """
 
 import argparse
@@ -46,8 +47,8 @@ MODELS = {
 }
 """The recipe, the title and the core-hours of each translator. An update of the Transformer reads 4,096 tokens, and one of an
 LSTM half of them."""
-MEAN = "transformer-mean-0"
-"""The run of seed 0 that saves the mean of its last five checkpoints."""
+MEAN, BEST = "transformer-mean-0", "transformer-0"
+"""One training of seed 0, with the mean of its last five checkpoints and with its best weights on dev."""
 ANSWERS = "answers"
 
 TEXT = "--data DATA/text --tokenizer DATA/tokenizer.json"
@@ -68,7 +69,7 @@ def items() -> list[Item]:
         for seed in SEEDS
         for name, (recipe, _, hours) in MODELS.items()
     ]
-    average = f"{MODELS['transformer'][0]} {CAPTIONS} --set train.average=5"
+    average = f"{MODELS['transformer'][0]} {CAPTIONS} --seed 0 --set train.average=5"
     answers = "ramify evaluate RUN --data DATA/answers --split test --json"
     reply = "transformer --data DATA/answers --set train.precision=bf16 --set input.long=truncate --steps 400"
     held_out = "ramify evaluate RUN --data DATA/text --split test --json"
@@ -77,9 +78,9 @@ def items() -> list[Item]:
         for name, (recipe, _) in LANGUAGE_MODELS.items()
     ]
     return [
+        Item(MEAN, average, 0.5, scores=scores),
         *translators,
         *language_models,
-        Item(MEAN, average, 0.5, scores=scores),
         Item(ANSWERS, reply, 0.25, scores={"dev": answers.replace("test", "dev"), "test": answers}),
     ]
 
@@ -130,7 +131,22 @@ def plan(arguments: argparse.Namespace) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    carry_out(items(), arguments.names, arguments.data, arguments.out)
+    for name in arguments.names:
+        carry_out(items(), [name], arguments.data, arguments.out)
+        if name == MEAN:
+            best_weights(arguments.out / MEAN, arguments.out / BEST)
+
+
+def best_weights(source: Path, out: Path) -> None:
+    """The run that `source` would have been without a mean of checkpoints: all else is equal."""
+    if out.exists():
+        return
+    out.mkdir()
+    for file in ("run.json", "tokenizer.json", "metrics.jsonl"):
+        shutil.copyfile(source / file, out / file)
+    shutil.copyfile(source / "best.safetensors", out / "model.safetensors")
+    # Last: it is the mark of a finished run.
+    shutil.copyfile(source / "config.json", out / "config.json")
 
 
 def keep(arguments: argparse.Namespace) -> None:
