@@ -10,8 +10,8 @@
 SCORES is benchmarks/scores/foundations.parquet, and MULTI30K holds {train,val}.{en,de}.gz. `prepare` makes DATA/captions, whose
 dev split is the 1,000 training pairs with the least hash, and whose test split is the val files, which are scored once; and
 DATA/answers of the sites. Language models read DATA/text, which `running_text.py prepare` makes. `run` carries out the commands
-of the plan and skips those whose results are already there; the same command continues an interrupted run. Run transformer-mean-0
-first: it leaves the best weights as transformer-0, which then need no training of their own.
+of the plan and skips those whose results are already there; the same command continues an interrupted run. Run
+transformer-mean-0 first: it leaves its best weights as transformer-0, which then need no training of their own.
 """
 
 import argparse
