@@ -280,7 +280,7 @@ def test_reading_token_by_token_is_reading_at_once(seq2seq):
     check()
     random = np.random.default_rng(1)
     for index in ([0, 1, 2, 3, 4, 5], [3, 0, 0, 5, 2, 2, 1], [6, 6, 1, 4], [0], [0, 0, 0]):
-        cache = cache.reorder(torch.tensor(index))
+        cache = cache.reorder(np.array(index))
         read, sequences = [read[place] for place in index], [sequences[place] for place in index]
         ids = torch.from_numpy(random.integers(2, VOCAB, size=len(index)))
         states, cache = seq2seq.read_tokens(ids, cache)

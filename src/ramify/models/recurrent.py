@@ -35,7 +35,7 @@ from ramify.nn.blocks import Activation, LayerPrefixes
 from ramify.nn.cache import Cache
 from ramify.nn.dropout import dropout
 from ramify.nn.linear import Linear
-from ramify.nn.ragged import Rows, inverse, with_equal_groups
+from ramify.nn.ragged import Rows, inverse, on_device, with_equal_groups
 from ramify.nn.recurrent import Cell, Direction, Recurrent, RecurrentState, final_states
 
 READS: dict[Direction, Read] = {"forward": "last", "backward": "first", "both": "all"}
@@ -273,8 +273,7 @@ class SourceStates:
         order = np.argsort(self.readers, kind="stable")
         rows = Rows.build(np.bincount(self.readers, minlength=len(self.rows)), keys=self.rows.keys)
         device = self.states.device
-        to_rows, back = (torch.from_numpy(places).to(device) for places in (order, inverse(order)))
-        return rows.to(device), to_rows, back
+        return rows.to(device), on_device(order, device), on_device(inverse(order), device)
 
     def attend(self, y: Float[Tensor, "sequence hidden"]) -> Float[Tensor, "sequence hidden"]:
         """One query per sequence."""
@@ -307,9 +306,10 @@ class Seq2SeqCache(Cache):
     def lengths(self) -> Int[Tensor, " sequence"]:
         return self.read
 
-    def reorder(self, index: Int[Tensor, " kept"]) -> "Seq2SeqCache":
-        source = None if self.source is None else self.source.reorder(index.cpu().numpy())
-        return Seq2SeqCache(self.state.reorder(index), self.read.index_select(0, index), source)
+    def reorder(self, index: NDArray[np.int64]) -> "Seq2SeqCache":
+        source = None if self.source is None else self.source.reorder(index)
+        places = on_device(index, self.read.device)
+        return Seq2SeqCache(self.state.reorder(places), self.read.index_select(0, places), source)
 
 
 class Seq2Seq(GenerativeBackbone):

@@ -297,8 +297,7 @@ class Transformer(GenerativeBackbone):
             encoded = self._read_source(source, len(lengths))
             sources = self.decoder.source_keys(encoded.last, encoded.rows)
         ids, begins = right_aligned(prompts.ids, prompts.rows)
-        padded = bool((lengths < ids.shape[1]).any())
-        cache = KeyValueCache(self.config.decoder_layers, begins, padded=padded, sources=sources)
+        cache = KeyValueCache(self.config.decoder_layers, begins, ids.device, sources=sources)
         states, cache = self._read(ids, cache)
         if not lengths.all():
             states = states.masked_fill((prompts.rows.lengths == 0)[:, None], 0.0)
