@@ -117,9 +117,7 @@ def test_embed_gives_the_vectors_of_nodes():
 
 def test_a_recurrent_encoder_has_no_pooler_of_the_first_token():
     encoder = RecurrentEncoder(RecurrentConfig(tokenizer().vocab_size, 8, hidden=4))
-    with pytest.raises(
-        RamifyError, match=r"needs a bert with model.pooling=pooler.* this RecurrentEncoder has model.pooling=none"
-    ):
+    with pytest.raises(RamifyError, match=r"needs a bert with model.pooling=pooler.* this RecurrentEncoder has no pooler"):
         MaskedLM(encoder, tokenizer(), TextInput(context="none"), MaskedLMConfig(next_sentence=1.0))
 
 

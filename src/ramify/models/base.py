@@ -211,6 +211,9 @@ class AnyBackbone(nn.Module, ABC):
 class Backbone(AnyBackbone, Encodes):
     """A body that computes states of tokens. Its properties declare its capabilities."""
 
+    has_pooler: bool = False
+    """Whether the vector of a text is a learned map of the first token's state, from which a head predicts labels of pairs."""
+
     @property
     @abstractmethod
     def reads_context(self) -> bool:
