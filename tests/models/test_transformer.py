@@ -367,7 +367,7 @@ def test_refused_inputs():
         both.read_prompts(prompts)
     with pytest.raises(RamifyError, match=r"source=None"):
         both(PairCollator(BEGIN, END)([Pair(np.array([3]))]))
-    with pytest.raises(RamifyError, match=r"source holds 1 text with tokens for 2 texts that are to be predicted"):
+    with pytest.raises(RamifyError, match=r"source holds 1 text without tokens, from which nothing can be predicted"):
         both.read_prompts(prompts, bare_rows([[], [3]]))
     with pytest.raises(RamifyError, match=r"a source of 41 tokens is longer than model\.max_tokens=40"):
         both.encode_rows(bare_rows([[3] * 41]))

@@ -190,10 +190,10 @@ def sample(
     sequences, most = prompts.source, np.asarray(maximums, dtype=np.int64)
     scores, cache = _start(decoder, prompts, source)
     limits.check(scores.shape[1])
-    own_seeds = torch.tensor([seeds[sequence] for sequence in sequences.tolist()], dtype=torch.int64, device=scores.device)
+    draw_seeds = torch.tensor([seeds[sequence] for sequence in sequences.tolist()], dtype=torch.int64, device=scores.device)
     done = 0
     while len(sequences):
-        ids = sampling.choose(limits.allowed(scores, done), own_seeds, done)
+        ids = sampling.choose(limits.allowed(scores, done), draw_seeds, done)
         done += 1
         chosen = ids.cpu().numpy()
         stopped = np.isin(chosen, limits.stop)
@@ -202,7 +202,7 @@ def sample(
         if ended.any():
             index = np.flatnonzero(~ended)
             places = on_device(index, scores.device)
-            ids, own_seeds, sequences = ids.index_select(0, places), own_seeds.index_select(0, places), sequences[index]
+            ids, draw_seeds, sequences = ids.index_select(0, places), draw_seeds.index_select(0, places), sequences[index]
             cache = cache.reorder(index)
         if len(sequences):
             scores, cache = _step(decoder, ids, cache)

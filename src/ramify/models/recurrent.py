@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ramify.batching.batch import Batch
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.pair_batch import PairBatch
-from ramify.errors import RamifyError, counted
+from ramify.errors import RamifyError
 from ramify.models.base import (
     NO_DECODER,
     Backbone,
@@ -28,6 +28,7 @@ from ramify.models.base import (
     State,
     TextModelConfig,
     check_config,
+    checked_source,
     kept_positions,
 )
 from ramify.nn.attention import AttentionRecord, Weights, attend
@@ -442,23 +443,13 @@ class Seq2Seq(GenerativeBackbone):
 
     def _read_source(self, source: EncoderInput | None, count: int) -> tuple[SourceStates | None, RecurrentState | None]:
         """The states to which the decoder attends, and the states from which it starts."""
-        if self.encoder is None or self.source_embedding is None or self.start_hidden is None:
-            if source is not None:
-                raise RamifyError(
-                    "source needs an encoder, but model.encoder_layers=0. Leave it out, or train a model with one."
-                )
+        if source is None and not self.reads_source:
             return None, None
-        if source is None:
-            raise RamifyError(
-                f"source=None cannot be read: model.encoder_layers={self.config.encoder_layers} needs a source for each text. "
-                "Pass one, or train a model with model.encoder_layers=0."
-            )
+        source = checked_source(source, count, encoder_layers=self.config.encoder_layers)
+        assert self.encoder is not None
+        assert self.source_embedding is not None
+        assert self.start_hidden is not None
         rows = source.rows
-        if len(rows) != count:
-            raise RamifyError(
-                f"source holds {counted(len(rows), 'text')} for {counted(count, 'text')} that are to be predicted. Pass one "
-                "for each."
-            )
         read = self.encoder(self.source_embedding(source.ids), rows)
         hidden = torch.tanh(self._start(self.start_hidden, read.state.hidden))
         cell = None
