@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import ramify
 from fixtures import WORDS, bert_task, built, discussions, tokenizer
+from fixtures.commands import call
 from fixtures.decoders import AveragerConfig, Continuer, GruConfig, NextToken, NextTokenConfig
 from fixtures.parallel import pairs as toy_pairs
 from fixtures.parallel import parallel_store
@@ -31,7 +32,7 @@ from ramify.batching.text_input import TextInput
 from ramify.batching.views.base import Example
 from ramify.batching.views.comment_trees import Discussions, units
 from ramify.batching.views.streams import StreamConfig, StreamInput
-from ramify.cli import app, build
+from ramify.cli import build
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.inference.answers import Record
@@ -428,12 +429,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return built(discussions(24, 9), tmp_path_factory.mktemp("data"), split=(0.5, 0.25, 0.25))
 
 
-def ramify_command(*words: object) -> str:
-    found = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
-    assert found.exit_code == 0, found.output
-    return found.stdout
-
-
 def test_text_model(added, store, tmp_path):
     """One file, a line of MODELS, a recipe: the model is trained, evaluated, saved, loaded, queried, and used as a start."""
     run = CommentTreeRun(
@@ -473,7 +468,7 @@ def test_decoder(added, store, tmp_path):
     _, progress = execute(run, tmp_path / "run", cpu=True)
     losses = [record["loss"] for record in read_metrics(tmp_path / "run") if "loss" in record]
     assert losses[-1] < losses[0] - 0.1
-    scores = json.loads(ramify_command("evaluate", tmp_path / "run", "--data", store.path, "--split", "dev", "--json"))
+    scores = json.loads(call("evaluate", tmp_path / "run", "--data", store.path, "--split", "dev", "--json").stdout)
     assert scores["loss"] == pytest.approx(progress.best)
     # No token is predicted from both sides, as the common footing asks.
     assert "per_byte" not in scores
@@ -486,9 +481,7 @@ def test_decoder(added, store, tmp_path):
     assert model.generate(prompts, tokens=5, seed=[1, 2, 3])[1] == model.generate("", tokens=5, seed=2)
     best = model.generate("aa be", tokens=5, beam=3, n_best=2).hypotheses
     assert best[0].score >= max(best[1].score, model.generate("aa be", tokens=5, beam=1).hypotheses[0].score)
-    shown = json.loads(
-        ramify_command("generate", tmp_path / "run", "--prompt", "ha", "--tokens", 5, "--temperature", 0, "--json")
-    )
+    shown = json.loads(call("generate", tmp_path / "run", "--prompt", "ha", "--tokens", 5, "--temperature", 0, "--json").stdout)
     assert shown == greedy[2].to_json()
     again = replace(run, init=str(tmp_path / "run")).sized(str(tmp_path / "run")).prepare(tmp_path / "other").task
     assert torch.equal(again.backbone.embedding.weight, model.task.backbone.embedding.weight)
@@ -511,14 +504,14 @@ def test_generative_model(added, tmp_path):
     _, progress = execute(run, tmp_path / "run", cpu=True)
     losses = [record["loss"] for record in read_metrics(tmp_path / "run") if "loss" in record]
     assert losses[-1] < losses[0] - 0.1
-    scores = json.loads(ramify_command("evaluate", tmp_path / "run", "--data", pairs.path, "--split", "dev", "--json"))
+    scores = json.loads(call("evaluate", tmp_path / "run", "--data", pairs.path, "--split", "dev", "--json").stdout)
     assert scores["loss"] == pytest.approx(progress.best)
     assert {"bleu", "floor_copy"} <= scores.keys()
     assert "Examples" in write_report(tmp_path / "run").read_text("utf-8")
     model = ramify.load(tmp_path / "run")
     answers = model.translate(["ba be", "", "ce"], beam=3, n_best=2)
     assert [len(answer.translations) for answer in answers] == [2, 0, 2]
-    assert json.loads(ramify_command("translate", tmp_path / "run", "--text", "ce", "--beam", 3, "--n-best", 2, "--json")) == [
+    assert json.loads(call("translate", tmp_path / "run", "--text", "ce", "--beam", 3, "--n-best", 2, "--json").stdout) == [
         model.translate("ce", beam=3, n_best=2).to_json()
     ]
     again = replace(run, init=str(tmp_path / "run")).sized(str(tmp_path / "run")).prepare(tmp_path / "other").task
@@ -647,7 +640,7 @@ def test_task_and_kind_of_run(added, store, tmp_path, model):
     found, record = read_run(tmp_path / "run")
     assert (found, record["kind"], record["trees"], record["run"]["task"]["name"]) == (run, "lengths", 24, "lengths")
     execute(run, tmp_path / "run", resume=True, cpu=True)
-    scores = json.loads(ramify_command("evaluate", tmp_path / "run", "--data", store.path, "--split", "dev", "--json"))
+    scores = json.loads(call("evaluate", tmp_path / "run", "--data", store.path, "--split", "dev", "--json").stdout)
     assert scores["error"] == pytest.approx(progress.best)
     page = write_report(tmp_path / "run").read_text("utf-8")
     assert "counts &lt;tokens&gt;" in page
@@ -742,9 +735,7 @@ def test_reader(monkeypatch, tmp_path):
     monkeypatch.setitem(FORMATS, "verses", Format("trees", "fixtures.verses", "a poem per file"))
     poem = tmp_path / "poem.txt"
     poem.write_text("POEM\nno bird\nno word\n", "utf-8")
-    ramify_command(
-        "data", "build", poem, "--format", "verses", "--option", "shouted=yes", "--split", "1,0,0", "--out", tmp_path / "d"
-    )
+    call("data", "build", poem, "--format", "verses", "--option", "shouted=yes", "--split", "1,0,0", "--out", tmp_path / "d")
     assert Store.open(tmp_path / "d").texts([0, 1]) == ["NO BIRD", "NO WORD"]
     with pytest.raises(RamifyError, match=r"'loud'; its options are shouted"):
         FORMATS["verses"].check(["loud"])

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 
 import ramify
 from fixtures import built, discussions
+from fixtures.commands import call, refusal
 from fixtures.letters import LETTERS, letter
-from ramify import Node, RamifyError, Tree
+from ramify import Node, Tree
 from ramify.cli import app
 from ramify.inference.documents import pipeline
 
@@ -40,21 +41,8 @@ At night the wind rose.
 """
 
 
-def call(*words, stdin=None):
-    result = CliRunner().invoke(app, [str(word) for word in words], input=stdin)
-    assert result.exit_code == 0, (result.output, result.exception)
-    return result
-
-
 def answer(*words, **options):
     return json.loads(call(*words, "--json", **options).stdout)
-
-
-def refusal(*words):
-    """The message with which a command ends."""
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert isinstance(result.exception, RamifyError), (result.output, result.exception)
-    return str(result.exception)
 
 
 @pytest.fixture(scope="session")

@@ -6,12 +6,10 @@ import math
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 from fixtures import built
+from fixtures.commands import call, refusal
 from fixtures.running import WORDS, documents
-from ramify import RamifyError
-from ramify.cli import app
 
 SETTINGS = {
     "train.steps": 4,
@@ -23,19 +21,6 @@ SETTINGS = {
     "tokenizer.vocab_size": 16,
     "dev.rows": 8,
 }
-
-
-def ramify(*words):
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == 0, (result.output, result.exception)
-    return result
-
-
-def refusal(*words):
-    """The message with which a command ends."""
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert isinstance(result.exception, RamifyError), (result.output, result.exception)
-    return str(result.exception)
 
 
 def settings(**changes):
@@ -50,7 +35,7 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def elmo(data, tmp_path_factory):
     out = tmp_path_factory.mktemp("elmo") / "run"
-    ramify("train", "elmo", "--data", data, "--out", out, *settings())
+    call("train", "elmo", "--data", data, "--out", out, *settings())
     return out
 
 
@@ -65,18 +50,18 @@ def test_training_says_how_many_words_are_read_by_their_characters_alone(elmo):
 
 
 def test_evaluate(elmo, data):
-    scores = json.loads(ramify("evaluate", elmo, "--data", data, "--split", "test", "--json").stdout)
+    scores = json.loads(call("evaluate", elmo, "--data", data, "--split", "test", "--json").stdout)
     assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]))
     assert scores["loss"] == pytest.approx(np.mean([*scores["directions"].values()]), rel=1e-6)
     assert scores["count"] == 20 * scores["rows"]
     assert scores["unknown_tokens"] > 0
     assert scores["given"] == "before, or after"
-    done = ramify("evaluate", elmo, "--data", data, "--split", "test")
+    done = call("evaluate", elmo, "--data", data, "--split", "test")
     assert "perplexity" in done.stdout
     # Every window holds a word that the small vocabulary lacks.
     assert "windows with unknown tokens left out" in done.stdout
     assert "the model predicts them all as the same token, although it reads their characters" in done.stderr
-    forgetful = json.loads(ramify("evaluate", elmo, "--data", data, "--split", "test", "--memory", 0, "--json").stdout)
+    forgetful = json.loads(call("evaluate", elmo, "--data", data, "--split", "test", "--memory", 0, "--json").stdout)
     assert forgetful["loss"] != scores["loss"]
     assert "memory=3 counts states of earlier tokens" in refusal("evaluate", elmo, "--data", data, "--memory", 3)
 
@@ -84,15 +69,15 @@ def test_evaluate(elmo, data):
 def test_forward_words_and_a_decoder_on_one_footing(data, tmp_path):
     """Models of one tokenizer predict the same tokens, each from those before it."""
     tokenizer = tmp_path / "tokenizer.json"
-    ramify("tokenizer", "train", data, "--out", tokenizer, "--kind", "bpe", "--vocab-size", 300)
-    ramify(
+    call("tokenizer", "train", data, "--out", tokenizer, "--kind", "bpe", "--vocab-size", 300)
+    call(
         *("train", "elmo", "--data", data, "--out", tmp_path / "elmo", "--directions", "forward", "--input", "words"),
         *("--tokenizer", tokenizer, *settings(**{"tokenizer.vocab_size": 300})),
     )
     small = [f"--set={key}={value}" for key, value in {"model.dim": 16, "model.num_heads": 2, "model.ffn_dim": 16}.items()]
-    ramify("train", "gpt", "--data", data, "--out", tmp_path / "gpt", "--steps", 2, "--tokenizer", tokenizer, *small)
+    call("train", "gpt", "--data", data, "--out", tmp_path / "gpt", "--steps", 2, "--tokenizer", tokenizer, *small)
     one, other = (
-        json.loads(ramify("evaluate", tmp_path / name, "--data", data, "--split", "test", "--json").stdout)
+        json.loads(call("evaluate", tmp_path / name, "--data", data, "--split", "test", "--json").stdout)
         for name in ("elmo", "gpt")
     )
     assert one["directions"].keys() == {"forward"}
@@ -101,13 +86,13 @@ def test_forward_words_and_a_decoder_on_one_footing(data, tmp_path):
     assert one["given"] == "before"
     assert one["per_byte"] > 0
     assert other["per_byte"] > 0
-    assert "one token given those before it" in ramify("evaluate", tmp_path / "gpt", "--data", data).stdout
+    assert "one token given those before it" in call("evaluate", tmp_path / "gpt", "--data", data).stdout
 
 
 def test_verbs(elmo, data, tmp_path):
-    generated = json.loads(ramify("generate", elmo, "--prompt", "the", "--tokens", 4, "--json").stdout)
+    generated = json.loads(call("generate", elmo, "--prompt", "the", "--tokens", 4, "--json").stdout)
     assert generated["tokens"] == 4
-    ramify("embed", elmo, "--data", data, "--out", tmp_path / "vectors.parquet")
+    call("embed", elmo, "--data", data, "--out", tmp_path / "vectors.parquet")
     assert len(pq.read_table(tmp_path / "vectors.parquet")["vector"][0]) == 16
     message = refusal("fill-mask", elmo, "--text", f"{WORDS[0]} [MASK]")
     assert "cannot fill masks; it supports generate, embed, nearest. Choose a masked language model or an XLNet" in message
@@ -115,7 +100,7 @@ def test_verbs(elmo, data, tmp_path):
 
 def test_nearest_reads_the_characters_of_a_query(elmo, data):
     """No word of it looks like another, so there is no note on unknown words."""
-    found = ramify("nearest", elmo, "--data", data, "--query", "xyzzy quux", "--json")
+    found = call("nearest", elmo, "--data", data, "--query", "xyzzy quux", "--json")
     assert json.loads(found.stdout)
     assert "unknown" not in found.stderr
 
@@ -123,13 +108,13 @@ def test_nearest_reads_the_characters_of_a_query(elmo, data):
 def test_the_published_training(data, tmp_path):
     """Adagrad, the factor of the loss, sampled softmax, and rows without a state."""
     extra = {"task.sampled": 5, "model.stateful": "false", "model.input": "words"}
-    ramify("train", "elmo", "--data", data, "--out", tmp_path / "run", "--published", *settings(**extra))
+    call("train", "elmo", "--data", data, "--out", tmp_path / "run", "--published", *settings(**extra))
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     (stage,) = record["run"]["stages"]
     assert (stage["optimizer"], stage["loss_scale"], stage["accumulator_start"], stage["clip"]) == ("adagrad", 20.0, 1.0, 10.0)
     assert (stage["lr"], stage["schedule"]) == (0.2, "constant")
-    scores = json.loads(ramify("evaluate", tmp_path / "run", "--data", data, "--split", "dev", "--json").stdout)
-    whole = json.loads(ramify("evaluate", tmp_path / "run", "--data", data, "--split", "dev", "--memory", 0, "--json").stdout)
+    scores = json.loads(call("evaluate", tmp_path / "run", "--data", data, "--split", "dev", "--json").stdout)
+    whole = json.loads(call("evaluate", tmp_path / "run", "--data", data, "--split", "dev", "--memory", 0, "--json").stdout)
     assert scores == whole
     # All losses are those of the whole vocabulary but the ones that are trained.
     assert 1 < scores["loss"] < 4

@@ -3,10 +3,9 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 import ramify as ramify_package
-from ramify.cli import app
+from fixtures.commands import call
 
 SMALL = [
     *("--set", "model.dim=16", "--set", "model.num_heads=2", "--set", "model.ffn_dim=16"),
@@ -24,9 +23,8 @@ def data(tmp_path_factory):
     (folder / "files").mkdir()
     for number in range(30):
         (folder / "files" / f"{number}.txt").write_text("\n\n".join(lines[number * 3 : number * 3 + 3]))
-    arguments = ["data", "build", str(folder / "files"), "--format", "text", "--unit", "paragraph", "--split", "0.6,0.2,0.2"]
-    found = CliRunner().invoke(app, [*arguments, "--out", str(folder / "data")])
-    assert found.exit_code == 0, found.output
+    arguments = ["data", "build", folder / "files", "--format", "text", "--unit", "paragraph", "--split", "0.6,0.2,0.2"]
+    call(*arguments, "--out", folder / "data")
     return folder / "data"
 
 

@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fixtures import built
+from fixtures.commands import call, refusal
 from fixtures.running import WORDS, documents
-from ramify import RamifyError
 from ramify.cli import app
 from ramify.tokenizer import IncrementalDecoder
 
@@ -29,19 +29,6 @@ SETTINGS = {
 }
 
 
-def ramify(*words):
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == 0, (result.output, result.exception)
-    return result
-
-
-def refusal(*words):
-    """The message with which a command ends."""
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert isinstance(result.exception, RamifyError), (result.output, result.exception)
-    return str(result.exception)
-
-
 def settings(**changes):
     return [f"--set={key}={value}" for key, value in (SETTINGS | changes).items()]
 
@@ -52,7 +39,7 @@ def texts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("texts")
     file = folder / "texts.txt"
     file.write_text("\n\n".join(". ".join(WORDS[(number + place) % 4] for place in range(4)) + "." for number in range(60)))
-    ramify("data", "build", file, "--format", "text", "--unit", "paragraph", "--out", folder / "data", "--split-by", "none")
+    call("data", "build", file, "--format", "text", "--unit", "paragraph", "--out", folder / "data", "--split-by", "none")
     return folder / "data"
 
 
@@ -66,14 +53,14 @@ def replies(tmp_path_factory):
 @pytest.fixture(scope="module")
 def xlnet(replies, tmp_path_factory):
     out = tmp_path_factory.mktemp("xlnet") / "run"
-    ramify("train", "xlnet", "--data", replies, "--out", out, *settings())
+    call("train", "xlnet", "--data", replies, "--out", out, *settings())
     return out
 
 
 @pytest.fixture(scope="module")
 def language_model(texts, tmp_path_factory):
     out = tmp_path_factory.mktemp("lm") / "run"
-    trained = ramify("train", "xlnet-lm", "--data", texts, "--out", out, *settings(**{"input.reused_tokens": 24}))
+    trained = call("train", "xlnet-lm", "--data", texts, "--out", out, *settings(**{"input.reused_tokens": 24}))
     assert "warning" not in trained.stderr
     assert {"training the tokenizer …", "encoding texts …", "first step …"} <= {*trained.stderr.splitlines()}
     return out
@@ -93,35 +80,35 @@ def test_xlnet_trains_on_texts_without_dev_data(language_model):
 
 
 def test_evaluate(xlnet, replies):
-    first, again = (json.loads(ramify("evaluate", xlnet, "--data", replies, "--json").stdout) for _ in range(2))
+    first, again = (json.loads(call("evaluate", xlnet, "--data", replies, "--json").stdout) for _ in range(2))
     assert first == again
     assert {"loss", "per_byte", "count", "accuracy"} <= first.keys()
     # Four targets in each row of 24 tokens, one in six.
     assert first["count"] == 4 * first["rows"]
-    fewer = json.loads(ramify("evaluate", xlnet, "--data", replies, "--rows", 4, "--memory", 0, "--json").stdout)
+    fewer = json.loads(call("evaluate", xlnet, "--data", replies, "--rows", 4, "--memory", 0, "--json").stdout)
     assert fewer["rows"] == 4
-    assert "common footing" in ramify("evaluate", xlnet, "--data", replies).stdout
+    assert "common footing" in call("evaluate", xlnet, "--data", replies).stdout
     assert "--memory 9999 is longer than a stream" in refusal("evaluate", xlnet, "--data", replies, "--memory", 9999)
     assert "--comments does not apply" in refusal("evaluate", xlnet, "--data", replies, "--comments", 3)
 
 
 def test_score(xlnet, language_model):
-    forward = json.loads(ramify("score", language_model, "--text", WORDS[0], "--order", "forward", "--json").stdout)
+    forward = json.loads(call("score", language_model, "--text", WORDS[0], "--order", "forward", "--json").stdout)
     assert forward.keys() == {"log_likelihood", "tokens", "bytes", "order", "longer_than_row", "unknown_tokens"}
     assert forward["bytes"] == len(WORDS[0])
     assert not forward["longer_than_row"]
-    many = ramify("score", language_model, "--text", WORDS[0], "--order", "random:3", "--json")
+    many = call("score", language_model, "--text", WORDS[0], "--order", "random:3", "--json")
     assert len(json.loads(many.stdout)["orders"]) == 3
     assert not many.stderr
-    assert "note:" in ramify("score", xlnet, "--text", WORDS[0], "--json").stderr
-    assert "log of the mean likelihood" in ramify("score", language_model, "--text", WORDS[0], "--order", "random:2").stdout
+    assert "note:" in call("score", xlnet, "--text", WORDS[0], "--json").stderr
+    assert "log of the mean likelihood" in call("score", language_model, "--text", WORDS[0], "--order", "random:2").stdout
     assert "has no tokens" in refusal("score", language_model, "--text", "")
     for order in ("sideways", "random:0", "random:x"):
         assert "random:N" in refusal("score", language_model, "--text", WORDS[0], "--order", order)
 
 
 def test_text_that_is_longer_than_a_row(language_model):
-    longer = ramify("score", language_model, "--text", " ".join(WORDS * 3), "--json")
+    longer = call("score", language_model, "--text", " ".join(WORDS * 3), "--json")
     answer = json.loads(longer.stdout)
     assert answer["longer_than_row"]
     assert f"note: the text has {answer['tokens']} tokens" in longer.stderr
@@ -129,40 +116,40 @@ def test_text_that_is_longer_than_a_row(language_model):
 
 
 def test_rows_in_two_parts_are_no_training_for_full_orders(texts, tmp_path):
-    trained = ramify("train", "xlnet-lm", "--data", texts, "--out", tmp_path / "run", *settings())
+    trained = call("train", "xlnet-lm", "--data", texts, "--out", tmp_path / "run", *settings())
     assert "input.reused_tokens=10 is less than input.row_tokens=24" in trained.stderr
-    scored = ramify("score", tmp_path / "run", "--text", WORDS[0], "--json")
+    scored = call("score", tmp_path / "run", "--text", WORDS[0], "--json")
     assert "note:" in scored.stderr
     assert "input.reused_tokens=10 of input.row_tokens=24" in scored.stderr
 
 
 def test_generate(language_model, xlnet):
     one, two = (
-        json.loads(ramify("generate", language_model, "--prompt", "the", "--tokens", 5, "--seed", 7, "--json").stdout)
+        json.loads(call("generate", language_model, "--prompt", "the", "--tokens", 5, "--seed", 7, "--json").stdout)
         for _ in range(2)
     )
     assert one == two
     assert one.keys() == {"prompt", "text", "tokens", "unknown_tokens"}
     assert one["tokens"] == 5
-    stopped = ramify("generate", language_model, "--tokens", 30, "--seed", 7, "--stop", "the", "--stop", ".", "--json")
+    stopped = call("generate", language_model, "--tokens", 30, "--seed", 7, "--stop", "the", "--stop", ".", "--json")
     assert json.loads(stopped.stdout)["tokens"] < 30
     beam = ("generate", language_model, "--prompt", "the", "--tokens", 4, "--beam", 3, "--n-best", 2, "--length-penalty", 0)
-    best = json.loads(ramify(*beam, "--json").stdout)
+    best = json.loads(call(*beam, "--json").stdout)
     assert [each["score"] for each in best["hypotheses"]] == sorted(
         (each["score"] for each in best["hypotheses"]), reverse=True
     )
     assert best["text"] == best["hypotheses"][0]["text"]
-    assert len(ramify(*beam).stdout.splitlines()) == 2
+    assert len(call(*beam).stdout.splitlines()) == 2
     assert "temperature=inf" in refusal("generate", language_model, "--temperature", "inf")
     assert "seed=" in refusal("generate", language_model, "--seed", 2**63)
-    assert "note:" in ramify("generate", xlnet, "--tokens", 2).stderr
+    assert "note:" in call("generate", xlnet, "--tokens", 2).stderr
     assert "top_p" in refusal("generate", xlnet, "--tokens", 2, "--top-p", 2)
 
 
 def test_generated_text_is_printed_as_it_comes(language_model, monkeypatch):
     words = ("generate", language_model, "--prompt", "the", "--tokens", 30, "--seed", 7)
-    whole = json.loads(ramify(*words, "--json").stdout)["text"]
-    printed = ramify(*words)
+    whole = json.loads(call(*words, "--json").stdout)["text"]
+    printed = call(*words)
     assert printed.stdout == f"{whole}\n"
     decoded = IncrementalDecoder.add
     parts: list[str] = []
@@ -179,8 +166,8 @@ def test_generated_text_is_printed_as_it_comes(language_model, monkeypatch):
     assert (stopped.exit_code, stopped.stdout) == (130, "".join(parts) + "\n")
     assert whole.startswith("".join(parts))
     # Answers in JSON and those of a beam search are printed whole.
-    assert json.loads(ramify(*words, "--json").stdout)["text"] == whole
-    assert ramify("generate", language_model, "--prompt", "the", "--tokens", 12, "--beam", 2).stdout.count("\n") == 1
+    assert json.loads(call(*words, "--json").stdout)["text"] == whole
+    assert call("generate", language_model, "--prompt", "the", "--tokens", 12, "--beam", 2).stdout.count("\n") == 1
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63, 2**64])
@@ -200,16 +187,16 @@ def test_sampling_needs_finite_numbers(language_model, option, name, value):
 
 
 def test_fill_mask_and_embed(xlnet, replies, tmp_path):
-    answer = json.loads(ramify("fill-mask", xlnet, "--text", "the [MASK] had not risen", "--json").stdout)
+    answer = json.loads(call("fill-mask", xlnet, "--text", "the [MASK] had not risen", "--json").stdout)
     assert len(answer["masks"][0]["tokens"]) == 5
-    ramify("embed", xlnet, "--data", replies, "--out", tmp_path / "vectors.parquet")
+    call("embed", xlnet, "--data", replies, "--out", tmp_path / "vectors.parquet")
     assert pq.read_table(tmp_path / "vectors.parquet").num_rows == 200
 
 
 def test_relatives_of_xlnet_train(texts, replies, tmp_path):
     for number, options in enumerate((["--order", "forward"], ["--order", "backward"], ["--objective", "denoising"])):
-        ramify("train", "xlnet", "--data", replies, "--out", tmp_path / str(number), *options, *settings())
-        found = json.loads(ramify("evaluate", tmp_path / str(number), "--data", replies, "--json").stdout)
+        call("train", "xlnet", "--data", replies, "--out", tmp_path / str(number), *options, *settings())
+        found = json.loads(call("evaluate", tmp_path / str(number), "--data", replies, "--json").stdout)
         assert found["per_byte"] > 0
     assert "cannot score texts" in refusal("score", tmp_path / "2", "--text", "the")
     both = ["--objective", "denoising", "--order", "forward"]
@@ -227,10 +214,10 @@ def test_more_settings_train(replies, tmp_path):
         "view.directions": "backward",
         "input.avoid_overlap": "true",
     }
-    ramify("train", "xlnet", "--data", replies, "--out", tmp_path / "run", *settings(**changes))
+    call("train", "xlnet", "--data", replies, "--out", tmp_path / "run", *settings(**changes))
     again = ["train", "xlnet", "--data", replies, "--init", tmp_path / "run", "--out", tmp_path / "more"]
     changes["task.next_segment"] = 0.0
-    ramify(*again, *(setting for setting in settings(**changes) if "tokenizer" not in setting))
+    call(*again, *(setting for setting in settings(**changes) if "tokenizer" not in setting))
 
 
 @pytest.mark.parametrize(

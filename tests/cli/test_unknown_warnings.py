@@ -2,11 +2,9 @@
 
 import json
 
-from typer.testing import CliRunner
-
 import ramify
 from fixtures import bert_task, built
-from ramify.cli import app
+from fixtures.commands import call
 from ramify.inference.fill_mask import MaskFiller
 
 
@@ -18,7 +16,6 @@ def test_evaluate_warns_of_unknown_tokens(tmp_path):
     model = MaskFiller(bert_task().float())
     model.kind = "comment-trees"
     ramify.save(model, tmp_path / "model")
-    command = ["evaluate", "run", str(tmp_path / "model"), "--data", str(store.path), "--draws", "1", "--json"]
-    found = CliRunner().invoke(app, command, catch_exceptions=False)
+    found = call("evaluate", "run", tmp_path / "model", "--data", store.path, "--draws", 1, "--json")
     assert json.loads(found.stdout)["unknown_tokens"] == 3
     assert "warning: 3 of 36 tokens of the split test (8.3 %) are unknown to the tokenizer" in found.stderr

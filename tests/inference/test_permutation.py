@@ -112,7 +112,7 @@ def test_cached_scores_are_recomputed_ones(tokenizer, settings, dtype, tolerance
     torch.testing.assert_close(scores, expected, rtol=0, atol=tolerance)
     for index in (None, None, [0, 0, 4, 2, 1, 1], None, [1, 0, 5], *[None] * 12, [2, 2], None, []):
         if index is not None:
-            cache, texts = (each.reorder(torch.tensor(index, dtype=torch.int64)) for each in (cache, texts))
+            cache, texts = (each.reorder(np.array(index, dtype=np.int64)) for each in (cache, texts))
             if not index:
                 break
         ids = torch.from_numpy(random.integers(tokenizer.vocab_size, size=len(cache.lengths)))

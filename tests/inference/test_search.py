@@ -1,6 +1,7 @@
 """Greedy decoding, sampling and beam search on small decoders that know no attention: a table of pairs and a GRU."""
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from fixtures import bare_rows, tokenizer
 from fixtures.decoders import Gru, GruConfig, NextToken, NextTokenConfig, States
+from fixtures.parallel import SEQ2SEQ, TRANSFORMER
 from fixtures.running import WHOLE_ROWS
 from ramify import RamifyError
 from ramify.inference.search import (
@@ -274,19 +276,33 @@ def test_settings_without_a_meaning_are_refused(make, message):
         make()
 
 
+# --- caches -------------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("config", [TRANSFORMER, replace(SEQ2SEQ, cell="gru")])
+def test_decoding_waits_for_no_device(config):
+    """Tensors of the device `meta` have no values, so whoever asks for one fails."""
+    model = config.for_vocabulary(VOCAB).build().eval().to("meta")
+    _, cache = model.read_prompts(bare_rows([[1], [2, 1], [1]]).to("meta"), bare_rows([[1, 2], [3], [1, 3, 2]]).to("meta"))
+    for index in ([0, 0, 1, 2, 2], [4, 1, 1], [2, 0], [1, 0]):
+        cache = cache.reorder(np.array(index))
+        states, cache = model.read_tokens(torch.zeros(len(index), dtype=torch.int64, device="meta"), cache)
+        assert states.shape == (len(index), 16)
+
+
 # --- keys and values -----------------------------------------------------------------------------------------------------
 
 
 def test_keys_and_values_grow_and_follow_their_sequences():
     """Against one table per sequence: appended, repeated, dropped, and without the columns in which none has begun."""
     torch.manual_seed(0)
-    begins = torch.tensor([3, 0, 2])
-    cache = KeyValueCache(2, begins, padded=True)
+    cache = KeyValueCache(2, np.array([3, 0, 2]), torch.device("cpu"))
     whole = [torch.zeros(2, 3, 2, 0, 4)] * 2
 
     def grow(tokens):
         for layer in range(2):
-            new = torch.randn(2, len(cache.begins), 2, tokens, 4)
+            new = torch.randn(2, len(cache), 2, tokens, 4)
             whole[layer] = torch.cat([whole[layer], new], 3)
             assert torch.equal(cache.append(layer, new), whole[layer])
 
@@ -298,11 +314,11 @@ def test_keys_and_values_grow_and_follow_their_sequences():
     for _ in range(30):
         grow(1)
     assert cache.lengths.tolist() == [31, 34, 32]
-    cache = cache.reorder(torch.tensor([2, 0, 2]))
+    cache = cache.reorder(np.array([2, 0, 2]))
     whole = [each[:, [2, 0, 2], :, 2:] for each in whole]
     assert cache.lengths.tolist() == [32, 31, 32]
     grow(1)
-    cache = cache.reorder(torch.tensor([1]))
+    cache = cache.reorder(np.array([1]))
     whole = [each[:, [1], :, 1:] for each in whole]
     assert (cache.columns, cache.lengths.tolist()) == (32, [32])
     # A single sequence has no columns to hide.

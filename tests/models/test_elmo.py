@@ -11,7 +11,7 @@ from torch.nn import functional as F
 import ramify
 from fixtures.running import UNROLLED, elmo_task, streams, tokenizer
 from ramify import hub
-from ramify.batching.characters import LENGTH, Lexicon, spell, vocabulary_spellings
+from ramify.batching.characters import LENGTH, Characters, Lexicon, spell, vocabulary_spellings
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.stream_batch import collate_streams, plain_rows
 from ramify.batching.views.streams import StreamConfig, StreamInput
@@ -134,12 +134,26 @@ def test_character_encoder_follows_the_formulas():
 
 
 def test_training_and_evaluation_read_the_same_vectors():
-    """Training reads each word of a batch once."""
+    """Training reads each spelling of a batch once."""
     model = elmo_task(torch.float64, dropout=0.0).backbone
-    rows = rows_of(drawn(9, 4, 12))
+    rows = rows_of(drawn(9, 4, 12)).spelled(Lexicon.of(tokenizer(), []))
+    read = []
+    model.characters.register_forward_pre_hook(lambda module, inputs: read.append(len(inputs[0])))
     one, other = (model.train(mode).encode_rows(rows, layers=True).layers for mode in (True, False))
+    assert read == [len(rows.ids.unique()), 25]
     for states, others in zip(one, other, strict=True):
         torch.testing.assert_close(states, others, rtol=0, atol=1e-12)
+
+
+def test_spellings_are_sorted_as_bytes():
+    """In the order that torch gives them, so that a device adds the same numbers in the same order."""
+    random = np.random.default_rng(0)
+    table = random.choice(np.array([0, 1, 127, 128, 255], dtype=np.uint8), size=(40, 3))[random.integers(40, size=(9, 7))]
+    characters = Characters.of(table)
+    spellings, index = torch.from_numpy(table).flatten(0, 1).unique(dim=0, return_inverse=True)
+    assert torch.equal(characters.spellings, spellings)
+    assert torch.equal(characters.index, index.view(9, 7))
+    assert torch.equal(characters.of_tokens, torch.from_numpy(table).flatten(0, 1))
 
 
 def test_a_model_without_spellings_says_so():
@@ -387,7 +401,7 @@ def test_reading_token_by_token_is_reading_at_once():
             torch.testing.assert_close(states[row], expected, rtol=0, atol=1e-12)
         if step == 2:
             return
-        index = torch.tensor([1, 1, 3, 2])
+        index = np.array([1, 1, 3, 2])
         cache, prompts = cache.reorder(index), [prompts[number] for number in index]
         states, cache = model.read_tokens(more[step], cache)
         prompts = [[*prompt, int(token)] for prompt, token in zip(prompts, more[step], strict=True)]

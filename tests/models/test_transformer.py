@@ -196,7 +196,7 @@ def test_cached_states_are_those_computed_anew(model, prompts):
     ]
     for index in orders:
         if index is not None:
-            cache = cache.reorder(torch.tensor(index, dtype=torch.int64))
+            cache = cache.reorder(np.array(index, dtype=np.int64))
             texts, sources = [list(texts[place]) for place in index], [sources[place] for place in index]
         assert cache.lengths.tolist() == [len(text) for text in texts]
         ids = random.integers(3, VOCAB, size=len(texts))
@@ -213,12 +213,12 @@ def test_sources_are_projected_once(model, monkeypatch):
         pytest.skip("reads no source")
     _, cache = model.read_prompts(prompts_of([[1]] * 4), sources_of(model, SOURCES))
     tables = cache.sources.layers
-    cache = cache.reorder(torch.tensor([0, 0, 1, 1, 2, 2, 3, 3]))
+    cache = cache.reorder(np.array([0, 0, 1, 1, 2, 2, 3, 3]))
     _, cache = model.read_tokens(torch.full((8,), 5), cache)
-    cache = cache.reorder(torch.tensor([1, 0, 3, 3, 4, 5, 7, 6]))
+    cache = cache.reorder(np.array([1, 0, 3, 3, 4, 5, 7, 6]))
     assert all(one is other for one, other in zip(cache.sources.layers, tables, strict=True))
     # A source that nobody reads is dropped.
-    kept = cache.reorder(torch.tensor([2, 7])).sources
+    kept = cache.reorder(np.array([2, 7])).sources
     assert all(torch.equal(one, other[:, [1, 3]]) for one, other in zip(kept.layers, tables, strict=True))
 
 
@@ -367,7 +367,7 @@ def test_refused_inputs():
         both.read_prompts(prompts)
     with pytest.raises(RamifyError, match=r"source=None"):
         both(PairCollator(BEGIN, END)([Pair(np.array([3]))]))
-    with pytest.raises(RamifyError, match=r"source holds 1 text with tokens for 2 texts that are to be predicted"):
+    with pytest.raises(RamifyError, match=r"source holds 1 text without tokens, from which nothing can be predicted"):
         both.read_prompts(prompts, bare_rows([[], [3]]))
     with pytest.raises(RamifyError, match=r"a source of 41 tokens is longer than model\.max_tokens=40"):
         both.encode_rows(bare_rows([[3] * 41]))

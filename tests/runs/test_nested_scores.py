@@ -5,12 +5,11 @@ import math
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import ramify
 from fixtures import built
+from fixtures.commands import call
 from fixtures.nested import part, tree_of
-from ramify.cli import app
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.recipes import RECIPES
@@ -193,7 +192,5 @@ def test_stores_are_not_changed_by_an_evaluation(store, trained):
 
 
 def test_the_command_prints_json_alone(store, trained):
-    arguments = ["evaluate", str(trained), "--data", str(store.path), "--split", "dev", "--rows", "40", "--json"]
-    found = CliRunner().invoke(app, arguments)
-    assert found.exit_code == 0, found.output
+    found = call("evaluate", trained, "--data", store.path, "--split", "dev", "--rows", 40, "--json")
     assert json.loads(found.stdout) == evaluated(trained, store, "dev", rows=40).to_json()

@@ -3,9 +3,9 @@ moved once."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ramify.batching.encoder_input import EncoderInput, NodeContext
 from ramify.batching.forest import Forest
+from ramify.batching.movable import moved
 from ramify.batching.text_input import TextInput
 from ramify.batching.views.base import Example
 from ramify.nn.blocks import OutputPositions
@@ -26,14 +27,6 @@ IGNORE = -100
 
 KEYS_A_TOKEN = 4
 """Number of gathered vectors whose graph (keys and values per layer) is about as large as that of one token (all states)."""
-
-
-class Movable(ABC):
-    """A part of a batch that holds tensors."""
-
-    @abstractmethod
-    def to(self, device: torch.device | str) -> Self:
-        """The same part on another device."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +47,7 @@ class AnyBatch(ABC):
         """Tokens of the targets' own texts."""
 
     def to(self, device: torch.device | str) -> Self:
-        if self.device == torch.device(device):
-            return self
-        return replace(self, **{field.name: _move(getattr(self, field.name), device) for field in fields(self)})
+        return self if self.device == torch.device(device) else moved(self, device)
 
 
 @dataclass(frozen=True)
@@ -216,12 +207,6 @@ def target_rows(lengths: NDArray[np.int64], keys: NDArray[np.int64]) -> tuple[Ro
     """Targets, their contexts, and the targets as readers; the last two share their group borders."""
     pairs = length_key(lengths) * 64 + doubling_key(keys)
     return Rows.build(lengths), Rows.build(keys, keys=pairs), Rows.build(lengths, keys=pairs)
-
-
-def _move(value: Any, device: torch.device | str) -> Any:
-    if isinstance(value, Tensor):
-        return value.to(device, non_blocking=True)
-    return value.to(device) if isinstance(value, Rows | OutputPositions | EncoderInput | NodeContext | Movable) else value
 
 
 @dataclass(frozen=True)

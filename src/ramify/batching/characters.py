@@ -4,9 +4,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import UInt8
+import torch
+from jaxtyping import Int, UInt8
 from numpy.typing import NDArray
+from torch import Tensor
 
+from ramify.batching.movable import Movable, moved
+from ramify.nn.ragged import on_device
 from ramify.tokenizer import Role, Tokenizer
 
 LENGTH = 50
@@ -56,6 +60,39 @@ class Lexicon:
     def in_vocabulary(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """The ids with the unknown token for each lacking word."""
         return ids if self.unk_id is None else np.where(ids < self.vocab_size, ids, self.unk_id)
+
+
+@dataclass(frozen=True)
+class Characters(Movable):
+    """The characters of tokens. A batch repeats its frequent words, so a spelling is there once."""
+
+    spellings: UInt8[Tensor, "spelling character"]
+    index: Int[Tensor, "*tokens"]
+    """The spelling of each token."""
+
+    @classmethod
+    def of(cls, characters: UInt8[NDArray, "*tokens character"]) -> "Characters":
+        """Characters of tokens, found on the host, because a device would have to say how many spellings there are."""
+        *tokens, length = characters.shape
+        # Sorted as bytes.
+        words = np.ascontiguousarray(characters).view(f"V{length}").reshape(-1)
+        spellings, index = np.unique(words, return_inverse=True)
+        table = spellings.view(np.uint8).reshape(-1, length)
+        return cls(torch.from_numpy(table), torch.from_numpy(index.reshape(tokens)))
+
+    @property
+    def of_tokens(self) -> UInt8[Tensor, "total character"]:
+        """The characters of every token on one axis."""
+        return self.spellings.index_select(0, self.index.flatten())
+
+    def to(self, device: torch.device | str) -> "Characters":
+        return moved(self, device)
+
+    def placed(self, places: Int[Tensor, " total"], total: int, others: UInt8[NDArray, " character"]) -> "Characters":
+        """The characters of `total` tokens: these at `places`, and those of the same spelling elsewhere."""
+        spelling = on_device(others, places.device)[None]
+        index = places.new_zeros(total).index_copy_(0, places, self.index + 1)
+        return Characters(torch.cat([spelling, self.spellings]), index)
 
 
 def _table(words: Iterable[bytes]) -> Spellings:

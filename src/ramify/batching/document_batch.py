@@ -1,10 +1,10 @@
 """Batches of nested documents: the rows of every level on flat axes, one pass per level over all nodes of all documents."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,10 +12,11 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ramify.batching.batch import AnyBatch, Movable
+from ramify.batching.batch import AnyBatch
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Ints, ranges
 from ramify.batching.levels import DocumentRows
+from ramify.batching.movable import Movable, moved
 from ramify.batching.views.documents import DocumentExample
 from ramify.nn.ragged import Rows, inverse, length_key, runs
 
@@ -36,16 +37,6 @@ class Role(Enum):
     """Levels above the frozen ones, from given vectors."""
     DECODER = auto()
     """The decoder of the batch's highest level alone. Encoders are in evaluation mode."""
-
-
-Part = TypeVar("Part", bound=Movable)
-
-
-def moved(part: Part, device: torch.device | str) -> Part:
-    """A copy whose tensors are on a device."""
-    values: Any = part
-    parts = {field.name: getattr(part, field.name) for field in fields(values)}
-    return replace(values, **{name: value.to(device) for name, value in parts.items() if isinstance(value, Tensor | Rows)})
 
 
 @dataclass(frozen=True)

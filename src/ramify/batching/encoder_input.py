@@ -5,11 +5,12 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from ramify.batching.characters import Lexicon
+from ramify.batching.characters import Characters, Lexicon
 from ramify.batching.forest import Ints, ranges
+from ramify.batching.movable import Movable, moved
 from ramify.errors import RamifyError, counted
 from ramify.nn.ragged import Rows, length_key
 from ramify.tokenizer import RowLayout
@@ -22,7 +23,7 @@ Long = Literal["refuse", "truncate", "split"]
 
 
 @dataclass(frozen=True)
-class NodeContext:
+class NodeContext(Movable):
     """The nodes that rows read: the clean text of each node once, and the nodes of each row."""
 
     ids: Int[Tensor, " _token"]
@@ -44,20 +45,11 @@ class NodeContext:
         return EncoderInput.of_rows(self.ids, self.nodes)
 
     def to(self, device: torch.device | str) -> "NodeContext":
-        return NodeContext(
-            self.ids.to(device),
-            self.nodes.to(device),
-            self.depth.to(device),
-            self.index.to(device),
-            self.contexts.to(device),
-            self.readers.to(device),
-            self.row_depth.to(device),
-            None if self.vectors is None else self.vectors.to(device),
-        )
+        return moved(self, device)
 
 
 @dataclass(frozen=True)
-class EncoderInput:
+class EncoderInput(Movable):
     """Rows of one or two texts with their special tokens, sorted by rounded length."""
 
     ids: Int[Tensor, " total"]
@@ -72,7 +64,7 @@ class EncoderInput:
     """[row, text, 2]: the places in its row where each text begins and ends."""
     offsets: Ints
     """[row, text]: the number of tokens of each text that precede its part in the row."""
-    characters: UInt8[Tensor, "total character"] | None = None
+    characters: Characters | None = None
     """The characters of each token, for a model that reads them; None: those of the vocabulary's spelling."""
 
     @classmethod
@@ -159,23 +151,12 @@ class EncoderInput:
         )
 
     def to(self, device: torch.device | str) -> "EncoderInput":
-        return EncoderInput(
-            self.ids.to(device),
-            self.rows.to(device),
-            None if self.token_types is None else self.token_types.to(device),
-            None if self.context is None else self.context.to(device),
-            self.source,
-            self.spans,
-            self.offsets,
-            None if self.characters is None else self.characters.to(device),
-        )
+        return moved(self, device)
 
     def spelled(self, lexicon: Lexicon) -> "EncoderInput":
         """Rows of words that the vocabulary may lack, with the characters of all words."""
         ids = self.ids.cpu().numpy()
-        return replace(
-            self, ids=torch.from_numpy(lexicon.in_vocabulary(ids)), characters=torch.from_numpy(lexicon.spellings[ids])
-        )
+        return replace(self, ids=torch.from_numpy(lexicon.in_vocabulary(ids)), characters=Characters.of(lexicon.spellings[ids]))
 
 
 def fit_texts(one: Ints, other: Ints, room: int) -> tuple[Ints, Ints]:

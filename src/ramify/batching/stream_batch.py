@@ -5,12 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ramify.batching.batch import AnyBatch, Movable
+from ramify.batching.batch import AnyBatch
+from ramify.batching.characters import Characters
+from ramify.batching.movable import Movable, moved
 from ramify.batching.views.streams import StreamInput, StreamRow
+from ramify.nn.ragged import on_device
 
 
 @dataclass(frozen=True)
@@ -31,13 +34,12 @@ class StreamTargets(Movable):
         cls, positions: NDArray[np.int64], ids: Int[Tensor, "row token"], counts: tuple[int, ...] | None = None
     ) -> "StreamTargets":
         """Targets at these positions ([row, target]), whose labels are the tokens there; by default in one part."""
-        places = torch.from_numpy(positions).to(ids.device)
+        places = on_device(positions, ids.device)
         weight = torch.ones(places.shape, device=ids.device)
         return cls(places, ids.gather(1, places), weight, counts or (positions.shape[1],), float(positions.size))
 
     def to(self, device: torch.device | str) -> "StreamTargets":
-        move = {name: getattr(self, name).to(device) for name in ("positions", "labels", "weight")}
-        return StreamTargets(**move, counts=self.counts, total=self.total)
+        return moved(self, device)
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class StreamBatch(AnyBatch):
     """The tokens that the query stream predicts."""
     answers: StreamTargets | None = None
     """The tokens that were masked, for a model without a query stream."""
-    characters: UInt8[Tensor, "row token character"] | None = None
+    characters: Characters | None = None
     """The characters of each token, for a model that reads them; None: those of the vocabulary's spelling."""
 
     @property
@@ -125,5 +127,5 @@ def collate_streams(rows: Sequence[StreamRow], input: StreamInput) -> StreamBatc
         host_ids=ids,
         functional=np.stack([row.functional for row in rows]),
         is_next=torch.tensor([row.is_next for row in rows]).long() if pair else None,
-        characters=torch.from_numpy(np.stack(characters)) if characters else None,
+        characters=Characters.of(np.stack(characters)) if characters else None,
     )

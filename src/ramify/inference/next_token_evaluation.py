@@ -1,5 +1,6 @@
 """Held-out losses of models that predict texts token by token, and scores of their translations."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,9 @@ from ramify.tasks.next_token import NextTokenLM
 
 RESAMPLED = 1000
 """Number of resampled corpora from which the interval of BLEU is estimated."""
+
+DIGITS = 20
+"""Digits behind the point of that interval."""
 
 
 @torch.no_grad()
@@ -96,6 +100,11 @@ def bleu_scores(metric: Any, translations: Sequence[str], sources: Sequence[str]
     bleu = metric.corpus_score(list(translations), [list(references)], n_bootstrap=RESAMPLED)
     signature = str(metric.get_signature())
     floor = metric.corpus_score(list(sources), [list(references)]).score
-    # The library prints its interval, and has no public name for it.
-    interval = (bleu._mean - bleu._ci, bleu._mean + bleu._ci)
-    return BleuScores(bleu.score, interval, floor, signature)
+    return BleuScores(bleu.score, _interval(bleu, signature), floor, signature)
+
+
+def _interval(bleu: Any, signature: str) -> tuple[float, float]:
+    """The interval of a score that has been resampled. sacrebleu gives it as JSON alone, and leaves out that of a mean of 0."""
+    shown = json.loads(bleu.format(width=DIGITS, signature=signature, is_json=True))
+    mean, half = (shown.get(f"confidence_{name}", 0.0) for name in ("mean", "var"))
+    return mean - half, mean + half

@@ -21,6 +21,7 @@ from ramify.config import check_fields, check_seed
 from ramify.errors import RamifyError
 from ramify.nn.cache import Cache
 from ramify.nn.counter_rng import uniform
+from ramify.nn.ragged import on_device
 from ramify.tasks.base import Decodes
 
 STEEPEST = 10.0
@@ -55,7 +56,7 @@ class Limits:
     def allowed(self, scores: Float[Tensor, "sequence vocab"], done: int) -> Float[Tensor, "sequence vocab"]:
         """The scores after `done` tokens, −∞ for tokens that may not follow."""
         never = [*self.forbidden, *(self.stop if done < self.min_tokens else ())]
-        return scores.index_fill(1, torch.tensor(never, dtype=torch.int64, device=scores.device), -math.inf)
+        return scores.index_fill(1, on_device(np.array(never, dtype=np.int64), scores.device), -math.inf)
 
 
 @dataclass(frozen=True)
@@ -189,18 +190,19 @@ def sample(
     sequences, most = prompts.source, np.asarray(maximums, dtype=np.int64)
     scores, cache = _start(decoder, prompts, source)
     limits.check(scores.shape[1])
-    own_seeds = torch.tensor([seeds[sequence] for sequence in sequences.tolist()], dtype=torch.int64, device=scores.device)
+    draw_seeds = torch.tensor([seeds[sequence] for sequence in sequences.tolist()], dtype=torch.int64, device=scores.device)
     done = 0
     while len(sequences):
-        ids = sampling.choose(limits.allowed(scores, done), own_seeds, done)
+        ids = sampling.choose(limits.allowed(scores, done), draw_seeds, done)
         done += 1
         chosen = ids.cpu().numpy()
         stopped = np.isin(chosen, limits.stop)
         ended = stopped | (most[sequences] <= done)
         yield Step(sequences, chosen, stopped, ended)
         if ended.any():
-            index = torch.from_numpy(np.flatnonzero(~ended)).to(scores.device)
-            ids, own_seeds, sequences = ids[index], own_seeds[index], sequences[~ended]
+            index = np.flatnonzero(~ended)
+            places = on_device(index, scores.device)
+            ids, draw_seeds, sequences = ids.index_select(0, places), draw_seeds.index_select(0, places), sequences[index]
             cache = cache.reorder(index)
         if len(sequences):
             scores, cache = _step(decoder, ids, cache)
@@ -252,8 +254,8 @@ def beam_search(
             break
         done += 1
         if index != [*range(len(scores))]:
-            cache = cache.reorder(torch.tensor(index, device=scores.device))
-        scores, cache = _step(decoder, torch.tensor(ids, device=scores.device), cache)
+            cache = cache.reorder(np.array(index))
+        scores, cache = _step(decoder, on_device(np.array(ids), scores.device), cache)
     results = dict(zip(prompts.source.tolist(), searches, strict=True))
     return [results[sequence].ended for sequence in range(len(searches))]
 

@@ -152,9 +152,9 @@ class Translator(NextTokenPipeline):
             order = order[(lengths[order] > 0) & chosen[order]]
             for start, stop in runs((2 * lengths[order] + EXTRA_TOKENS) * beam.width, TOKENS):
                 batch = order[start:stop].tolist()
-                hypotheses = self._search([sources[number] for number in batch], beam, allowed)
-                for number, found in zip(batch, hypotheses, strict=True):
-                    best[number] = tuple(map(self._spelled, found))
+                results = self._search([sources[number] for number in batch], beam, allowed)
+                for number, hypotheses in zip(batch, results, strict=True):
+                    best[number] = tuple(map(self._spelled, hypotheses))
                 if progress is not None:
                     progress(len(batch))
         return best

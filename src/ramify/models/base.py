@@ -20,7 +20,7 @@ from ramify.batching.stream_batch import StreamBatch
 from ramify.batching.text_input import Context, TextInput
 from ramify.batching.views.streams import Directions, StreamConfig, StreamInput
 from ramify.config import check_fields
-from ramify.errors import RamifyError, with_article
+from ramify.errors import RamifyError, counted, with_article
 from ramify.models import hf
 from ramify.nn.attention import AttentionRecord
 from ramify.nn.blocks import Activation, LayerPrefixes, OutputPositions
@@ -211,6 +211,9 @@ class AnyBackbone(nn.Module, ABC):
 class Backbone(AnyBackbone, Encodes):
     """A body that computes states of tokens. Its properties declare its capabilities."""
 
+    has_pooler: bool = False
+    """Whether the vector of a text is a learned map of the first token's state, from which a head predicts labels of pairs."""
+
     @property
     @abstractmethod
     def reads_context(self) -> bool:
@@ -344,6 +347,24 @@ class GenerativeBackbone(AnyBackbone, Encodes, Continues):
 
         The weights of attention are added to `record`, if the body has any.
         """
+
+
+def checked_source(source: EncoderInput | None, count: int, *, encoder_layers: int) -> EncoderInput:
+    """The source texts of `count` texts that are predicted. Raises `RamifyError` if a model of so many layers cannot read them,
+    or if it needs sources and gets none."""
+    if not encoder_layers:
+        raise RamifyError("source needs an encoder, but model.encoder_layers=0. Leave it out, or train a model with one.")
+    if source is None:
+        raise RamifyError(
+            f"source=None cannot be read: model.encoder_layers={encoder_layers} needs a source for each text. Pass one, or "
+            "train a model with model.encoder_layers=0."
+        )
+    if len(source.rows) != count:
+        raise RamifyError(
+            f"source holds {counted(len(source.rows), 'text')} for {counted(count, 'text')} that are to be predicted. Pass one "
+            "for each."
+        )
+    return source
 
 
 class ModelConfig(ABC):

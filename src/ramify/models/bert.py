@@ -109,6 +109,7 @@ class Bert(Backbone):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.config = config
+        self.has_pooler = config.pooling == "pooler"
         self.embedding = nn.Embedding(config.vocab_size, config.embedding_dim or config.dim)
         self.embeddings = Embeddings(
             self.embedding,

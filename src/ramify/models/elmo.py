@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ramify.batching.characters import LENGTH, PAD, TEXT_END, TEXT_START, WORD_END, WORD_START, Spellings
+from ramify.batching.characters import LENGTH, PAD, TEXT_END, TEXT_START, WORD_END, WORD_START, Characters, Spellings
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.stream_batch import StreamBatch
 from ramify.batching.views.streams import Directions, StreamConfig, StreamInput
@@ -38,7 +38,7 @@ from ramify.nn.cache import Cache
 from ramify.nn.dropout import dropout
 from ramify.nn.linear import Linear
 from ramify.nn.pooling import Pool
-from ramify.nn.ragged import Rows
+from ramify.nn.ragged import Rows, on_device
 from ramify.nn.recurrent import Recurrent, RecurrentState, final_states
 
 NUM_CHARACTERS = 262
@@ -190,8 +190,9 @@ class ElmoCache(Cache):
     def lengths(self) -> Int[Tensor, " sequence"]:
         return self.read
 
-    def reorder(self, index: Int[Tensor, " kept"]) -> "ElmoCache":
-        return ElmoCache(self.state.reorder(index), self.read.index_select(0, index))
+    def reorder(self, index: NDArray[np.int64]) -> "ElmoCache":
+        places = on_device(index, self.read.device)
+        return ElmoCache(self.state.reorder(places), self.read.index_select(0, places))
 
 
 class Elmo(StreamBackbone, ReadsCharacters):
@@ -301,9 +302,7 @@ class Elmo(StreamBackbone, ReadsCharacters):
         """The mean state of the tokens."""
         return self.pool(encoded.last.to(torch.promote_types(encoded.last.dtype, torch.float32)), encoded.rows)
 
-    def _words(
-        self, ids: Int[Tensor, " total"], characters: UInt8[Tensor, "total character"] | None
-    ) -> Float[Tensor, "total dim"]:
+    def _words(self, ids: Int[Tensor, " total"], characters: Characters | None) -> Float[Tensor, "total dim"]:
         """The vectors of tokens, which know nothing of each other. `characters`: those of each token; None: those of its
         spelling in the vocabulary."""
         if self.embedding is not None:
@@ -318,12 +317,10 @@ class Elmo(StreamBackbone, ReadsCharacters):
                 "or load a saved model."
             )
         if characters is None:
-            characters = self.spellings.index_select(0, ids)
+            return self.characters(self.spellings.index_select(0, ids))
         if not self.training:
-            return self.characters(characters)
-        # A batch repeats its frequent words.
-        characters, inverse = characters.unique(dim=0, return_inverse=True)
-        return F.embedding(inverse, self.characters(characters))
+            return self.characters(characters.of_tokens)
+        return F.embedding(characters.index.flatten(), self.characters(characters.spellings))
 
     # Streams
 
@@ -336,8 +333,7 @@ class Elmo(StreamBackbone, ReadsCharacters):
                 "Set memory=0 for none (--memory 0), or leave it out."
             )
         num_rows, num_tokens = batch.input_ids.shape
-        characters = None if batch.characters is None else batch.characters.flatten(0, 1)
-        words = self._words(batch.input_ids.flatten(), characters).view(num_rows, num_tokens, -1)
+        words = self._words(batch.input_ids.flatten(), batch.characters).view(num_rows, num_tokens, -1)
         # Nobody is predicted from the last token.
         stop = num_tokens - 1 if targets_only else num_tokens
         begins = batch.begins
@@ -364,7 +360,7 @@ class Elmo(StreamBackbone, ReadsCharacters):
             index = np.flatnonzero(direction == sign)
             if not len(index):
                 continue
-            places = torch.from_numpy(index).to(words.device)
+            places = on_device(index, words.device)
             rows = Rows.build(np.full(len(index), num_tokens)).to(words.device)
             # A stack that reads backwards takes rows in the order of the text.
             x = words.index_select(0, places)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ramify.batching.batch import Batch
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.pair_batch import PairBatch
-from ramify.errors import RamifyError, counted
+from ramify.errors import RamifyError
 from ramify.models.base import (
     NO_DECODER,
     Backbone,
@@ -28,6 +28,7 @@ from ramify.models.base import (
     State,
     TextModelConfig,
     check_config,
+    checked_source,
     kept_positions,
 )
 from ramify.nn.attention import AttentionRecord, Weights, attend
@@ -35,7 +36,7 @@ from ramify.nn.blocks import Activation, LayerPrefixes
 from ramify.nn.cache import Cache
 from ramify.nn.dropout import dropout
 from ramify.nn.linear import Linear
-from ramify.nn.ragged import Rows, inverse, with_equal_groups
+from ramify.nn.ragged import Rows, inverse, on_device, with_equal_groups
 from ramify.nn.recurrent import Cell, Direction, Recurrent, RecurrentState, final_states
 
 READS: dict[Direction, Read] = {"forward": "last", "backward": "first", "both": "all"}
@@ -273,8 +274,7 @@ class SourceStates:
         order = np.argsort(self.readers, kind="stable")
         rows = Rows.build(np.bincount(self.readers, minlength=len(self.rows)), keys=self.rows.keys)
         device = self.states.device
-        to_rows, back = (torch.from_numpy(places).to(device) for places in (order, inverse(order)))
-        return rows.to(device), to_rows, back
+        return rows.to(device), on_device(order, device), on_device(inverse(order), device)
 
     def attend(self, y: Float[Tensor, "sequence hidden"]) -> Float[Tensor, "sequence hidden"]:
         """One query per sequence."""
@@ -307,9 +307,10 @@ class Seq2SeqCache(Cache):
     def lengths(self) -> Int[Tensor, " sequence"]:
         return self.read
 
-    def reorder(self, index: Int[Tensor, " kept"]) -> "Seq2SeqCache":
-        source = None if self.source is None else self.source.reorder(index.cpu().numpy())
-        return Seq2SeqCache(self.state.reorder(index), self.read.index_select(0, index), source)
+    def reorder(self, index: NDArray[np.int64]) -> "Seq2SeqCache":
+        source = None if self.source is None else self.source.reorder(index)
+        places = on_device(index, self.read.device)
+        return Seq2SeqCache(self.state.reorder(places), self.read.index_select(0, places), source)
 
 
 class Seq2Seq(GenerativeBackbone):
@@ -442,23 +443,13 @@ class Seq2Seq(GenerativeBackbone):
 
     def _read_source(self, source: EncoderInput | None, count: int) -> tuple[SourceStates | None, RecurrentState | None]:
         """The states to which the decoder attends, and the states from which it starts."""
-        if self.encoder is None or self.source_embedding is None or self.start_hidden is None:
-            if source is not None:
-                raise RamifyError(
-                    "source needs an encoder, but model.encoder_layers=0. Leave it out, or train a model with one."
-                )
+        if source is None and not self.reads_source:
             return None, None
-        if source is None:
-            raise RamifyError(
-                f"source=None cannot be read: model.encoder_layers={self.config.encoder_layers} needs a source for each text. "
-                "Pass one, or train a model with model.encoder_layers=0."
-            )
+        source = checked_source(source, count, encoder_layers=self.config.encoder_layers)
+        assert self.encoder is not None
+        assert self.source_embedding is not None
+        assert self.start_hidden is not None
         rows = source.rows
-        if len(rows) != count:
-            raise RamifyError(
-                f"source holds {counted(len(rows), 'text')} for {counted(count, 'text')} that are to be predicted. Pass one "
-                "for each."
-            )
         read = self.encoder(self.source_embedding(source.ids), rows)
         hidden = torch.tanh(self._start(self.start_hidden, read.state.hidden))
         cell = None

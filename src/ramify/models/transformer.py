@@ -24,6 +24,7 @@ from ramify.models.base import (
     GenerativeModelConfig,
     Read,
     check_config,
+    checked_source,
     kept_positions,
 )
 from ramify.models.hf_adapter import ForeignFiles, HFAdapter, PortableModel
@@ -271,17 +272,11 @@ class Transformer(GenerativeBackbone):
 
     def _read_source(self, source: EncoderInput | None, count: int, record: AttentionRecord | None = None) -> Encoded:
         """The encoder's states. Raises `RamifyError` if there is no encoder, or no token to read for each of `count` texts."""
-        if not self.reads_source:
-            raise RamifyError("source needs an encoder, but model.encoder_layers=0. Leave it out, or train a model with one.")
-        if source is None:
+        source = checked_source(source, count, encoder_layers=self.config.encoder_layers)
+        if empty := int((source.rows.host_lengths == 0).sum()):
             raise RamifyError(
-                f"source=None cannot be read: model.encoder_layers={self.config.encoder_layers} needs a source for each text. "
-                "Pass one, or train a model with model.encoder_layers=0."
-            )
-        if len(source.rows) != count or not source.rows.host_lengths.all():
-            raise RamifyError(
-                f"source holds {counted(int((source.rows.host_lengths > 0).sum()), 'text')} with tokens for "
-                f"{counted(count, 'text')} that are to be predicted. Pass one for each."
+                f"source holds {counted(empty, 'text')} without tokens, from which nothing can be predicted. Leave such "
+                "texts out."
             )
         return self.encode_rows(source, record=record)
 
@@ -297,8 +292,7 @@ class Transformer(GenerativeBackbone):
             encoded = self._read_source(source, len(lengths))
             sources = self.decoder.source_keys(encoded.last, encoded.rows)
         ids, begins = right_aligned(prompts.ids, prompts.rows)
-        padded = bool((lengths < ids.shape[1]).any())
-        cache = KeyValueCache(self.config.decoder_layers, begins, padded=padded, sources=sources)
+        cache = KeyValueCache(self.config.decoder_layers, begins, ids.device, sources=sources)
         states, cache = self._read(ids, cache)
         if not lengths.all():
             states = states.masked_fill((prompts.rows.lengths == 0)[:, None], 0.0)

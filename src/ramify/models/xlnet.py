@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -160,7 +161,7 @@ class XLNetCache(Cache):
     def lengths(self) -> Int[Tensor, " sequence"]:
         return self.keys.lengths
 
-    def reorder(self, index: Int[Tensor, " kept"]) -> "XLNetCache":
+    def reorder(self, index: NDArray[np.int64]) -> "XLNetCache":
         return replace(self, keys=self.keys.reorder(index))
 
 
@@ -380,8 +381,7 @@ class XLNet(StreamBackbone):
             raise RamifyError("source needs an encoder-decoder; XLNet reads prompts alone. Leave it out.")
         # Of empty prompts alone, one column remains, which nobody reads.
         ids, begins = right_aligned(prompts.ids, prompts.rows)
-        keys = KeyValueCache(len(self.layers), begins, padded=bool((prompts.rows.host_lengths < ids.shape[1]).any()))
-        return self._read(ids, XLNetCache(keys, ()))
+        return self._read(ids, XLNetCache(KeyValueCache(len(self.layers), begins, ids.device), ()))
 
     def read_tokens(self, ids: Int[Tensor, " sequence"], cache: Cache) -> tuple[Float[Tensor, "sequence dim"], XLNetCache]:
         assert isinstance(cache, XLNetCache)

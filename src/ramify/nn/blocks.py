@@ -157,15 +157,15 @@ class Attention(nn.Module):
         bias: Float[Tensor, "1 head token column"] | None = None,
     ) -> Float[Tensor, "query dim"]:
         """Attend from the next tokens of each sequence to those in a layer of the cache, to which they are added."""
-        query = self._by_sequence(self.query(x), len(cache.begins))
-        new = self._by_sequence(self.key_value(x), len(cache.begins)).unflatten(2, (2, self.num_heads))
+        query = self._by_sequence(self.query(x), len(cache))
+        new = self._by_sequence(self.key_value(x), len(cache)).unflatten(2, (2, self.num_heads))
         key, value = cache.append(layer, new.permute(2, 0, 3, 1, 4))
         block = Block(query.transpose(1, 2), key, value, mask, may_be_blind=mask is not None)
         return self.out(mix(block, bias, self.scale, self._rate).transpose(1, 2).reshape(x.shape))
 
     def read_sources(self, x: Float[Tensor, "query dim"], sources: SourceKeys, layer: int) -> Float[Tensor, "query dim"]:
         """Attend from the next tokens of each sequence to the source that it reads."""
-        queries = sources.queries(self._by_sequence(self.query(x), len(sources.sources)))
+        queries = sources.queries(self._by_sequence(self.query(x), len(sources.readers)))
         key, value = sources.layers[layer]
         block = Block(queries, key, value, sources.visible, may_be_blind=False)
         return self.out(sources.results(mix(block, None, self.scale, self._rate)).reshape(x.shape))
@@ -351,7 +351,7 @@ class Stack(nn.Module):
 
     def read_next(self, x: Float[Tensor, "token dim"], cache: KeyValueCache) -> Float[Tensor, "token dim"]:
         """The states of the next tokens of each sequence of a cache, row after row. They are added to the cache."""
-        count = len(x) // max(1, len(cache.begins))
+        count = len(x) // max(1, len(cache))
         columns = torch.arange(cache.columns + count, device=x.device)
         mask = cache.visible(count, len(columns))
         bias = None if self.distances is None else self.distances(columns - columns[cache.columns :, None])[None]

@@ -8,9 +8,10 @@ from typing import Self
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
-from ramify.nn.ragged import Rows, pad
+from ramify.nn.ragged import Rows, on_device, pad
 
 
 class Cache(ABC):
@@ -22,10 +23,10 @@ class Cache(ABC):
         """The number of tokens that each sequence has read."""
 
     @abstractmethod
-    def reorder(self, index: Int[Tensor, " kept"]) -> Self:
+    def reorder(self, index: NDArray[np.int64]) -> Self:
         """The cache of other sequences: `index` may repeat sequences (beams) and leave some out (ended ones).
 
-        The given cache is used up.
+        It is on the host, where searches decide, so no device is asked for sizes. The given cache is used up.
         """
 
 
@@ -37,14 +38,18 @@ class KeyValueCache(Cache):
     """
 
     def __init__(
-        self, num_layers: int, begins: Int[Tensor, " sequence"], *, padded: bool, sources: "SourceKeys | None" = None
+        self, num_layers: int, begins: NDArray[np.int64], device: torch.device, *, sources: "SourceKeys | None" = None
     ) -> None:
-        """`begins` is the column in which each sequence begins, and `padded` whether any of them is not the first. `sources`
-        are the texts that the sequences read by cross-attention."""
-        self.begins = begins
-        self.padded = padded
+        """`begins` is the column in which each sequence begins. `sources` are the texts that the sequences read by
+        cross-attention."""
         self.sources = sources
+        self._begins = begins
+        self._first_columns = on_device(begins, device)
         self._layers = [_Growing() for _ in range(num_layers)]
+
+    def __len__(self) -> int:
+        """The number of sequences."""
+        return len(self._begins)
 
     @property
     def columns(self) -> int:
@@ -53,7 +58,7 @@ class KeyValueCache(Cache):
 
     @property
     def lengths(self) -> Int[Tensor, " sequence"]:
-        return self.columns - self.begins
+        return self.columns - self._first_columns
 
     def append(
         self, layer: int, new: Float[Tensor, "2 sequence head token size"]
@@ -63,28 +68,30 @@ class KeyValueCache(Cache):
 
     def positions(self, count: int) -> Int[Tensor, "sequence {count}"]:
         """The positions of the next `count` tokens of each sequence. Those before its first token are 0."""
-        columns = torch.arange(self.columns, self.columns + count, device=self.begins.device)
-        return (columns - self.begins[:, None]).clamp(min=0)
+        columns = torch.arange(self.columns, self.columns + count, device=self._first_columns.device)
+        return (columns - self._first_columns[:, None]).clamp(min=0)
 
     def visible(self, queries: int, keys: int) -> Bool[Tensor, "sequence 1 {queries} {keys}"] | None:
         """Whether each of the next `queries` tokens reads each of the first `keys` columns.
 
         It reads those of its own sequence up to its own column. None: every query reads every key.
         """
-        if not self.padded and keys <= self.columns + 1:
+        if not self._begins.any() and keys <= self.columns + 1:
             return None
-        columns = torch.arange(keys, device=self.begins.device)
-        last = torch.arange(self.columns, self.columns + queries, device=self.begins.device)
-        mask = (columns <= last[:, None]) & (columns >= self.begins[:, None, None])
+        device = self._first_columns.device
+        columns = torch.arange(keys, device=device)
+        last = torch.arange(self.columns, self.columns + queries, device=device)
+        mask = (columns <= last[:, None]) & (columns >= self._first_columns[:, None, None])
         return mask[:, None]
 
-    def reorder(self, index: Int[Tensor, " kept"]) -> "KeyValueCache":
-        begins = self.begins.index_select(0, index)
-        first, latest = (int(begin) for begin in begins.aminmax()) if len(begins) else (0, 0)
+    def reorder(self, index: NDArray[np.int64]) -> "KeyValueCache":
+        begins, device = self._begins[index], self._first_columns.device
         # Columns in which no sequence has begun are left out.
+        first = int(begins.min()) if len(begins) else 0
         sources = None if self.sources is None else self.sources.reorder(index)
-        kept = KeyValueCache(0, begins - first, padded=latest > first, sources=sources)
-        kept._layers = [layer.of(index, first) for layer in self._layers]
+        kept = KeyValueCache(0, begins - first, device, sources=sources)
+        places = on_device(index, device)
+        kept._layers = [layer.of(places, first) for layer in self._layers]
         return kept
 
 
@@ -133,7 +140,7 @@ class SourceKeys:
     layers: tuple[Float[Tensor, "2 source head key size"], ...]
     visible: Bool[Tensor, "source 1 1 key"] | None
     """Whether a key is no padding; None: none is."""
-    sources: Int[Tensor, " sequence"]
+    readers: NDArray[np.int64]
     """The text that each sequence reads."""
     width: int
     """The greatest number of sequences that read the same text."""
@@ -149,25 +156,24 @@ class SourceKeys:
             for layer in layers
         ]
         visible = block.key_mask(block.groups[0]) if block.groups else None
-        return cls(tuple(tables), visible, torch.arange(len(rows), device=rows.lengths.device), 1, None)
+        return cls(tuple(tables), visible, np.arange(len(rows)), 1, None)
 
-    def reorder(self, index: Int[Tensor, " kept"]) -> "SourceKeys":
-        sources = self.sources.index_select(0, index)
-        if torch.equal(sources, self.sources):
+    def reorder(self, index: NDArray[np.int64]) -> "SourceKeys":
+        readers = self.readers[index]
+        if np.array_equal(readers, self.readers):
             return self
-        layers, visible = self.layers, self.visible
-        read, sources = sources.unique(return_inverse=True)
+        layers, visible, device = self.layers, self.visible, self.layers[0].device
+        read, readers, counts = np.unique(readers, return_inverse=True, return_counts=True)
         if len(read) < layers[0].shape[1]:
-            layers = tuple(layer.index_select(1, read) for layer in layers)
-            visible = None if visible is None else visible.index_select(0, read)
-        order = sources.argsort(stable=True)
-        counts = sources.bincount(minlength=len(read))
-        width = int(counts.max()) if len(read) else 1
-        places = torch.arange(len(sources), device=sources.device)
-        slots = torch.empty_like(sources)
-        slots[order] = sources[order] * width + places - (counts.cumsum(0) - counts)[sources[order]]
-        filled = len(sources) == len(read) * width and torch.equal(slots, places)
-        return SourceKeys(layers, visible, sources, width, None if filled else slots)
+            kept = on_device(read, device)
+            layers = tuple(layer.index_select(1, kept) for layer in layers)
+            visible = None if visible is None else visible.index_select(0, kept)
+        width = int(counts.max(initial=1))
+        order, places = np.argsort(readers, kind="stable"), np.arange(len(readers))
+        slots = np.empty_like(readers)
+        slots[order] = readers[order] * width + places - (np.cumsum(counts) - counts)[readers[order]]
+        filled = len(readers) == len(read) * width and np.array_equal(slots, places)
+        return SourceKeys(layers, visible, readers, width, None if filled else on_device(slots, device))
 
     def queries(self, x: Float[Tensor, "sequence token head size"]) -> Float[Tensor, "source head query size"]:
         """The queries of each text: all tokens of the sequences that read it."""

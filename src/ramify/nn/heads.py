@@ -153,7 +153,7 @@ class LogUniformSample:
     vocab_size: int
 
     def to(self, device: torch.device) -> "LogUniformSample":
-        return replace(self, ids=self.ids.to(device))
+        return replace(self, ids=self.ids.to(device, non_blocking=True))
 
     def log_expected(self, ids: Int[Tensor, " token"]) -> Float[Tensor, " token"]:
         """The logarithm of the probability that a token is in a sample of as many draws."""

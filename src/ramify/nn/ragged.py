@@ -244,17 +244,21 @@ def with_equal_groups(one: Rows, other: Rows) -> tuple[Rows, Rows]:
     return next(regrouped), next(regrouped)
 
 
-def right_aligned(ids: Int[Tensor, " total"], rows: Rows) -> tuple[Int[Tensor, "row column"], Int[Tensor, " row"]]:
+def on_device(values: NDArray[Any], device: torch.device) -> Shaped[Tensor, "*axes"]:
+    """Values of the host on a device, without waiting for its computations."""
+    return torch.from_numpy(values).to(device, non_blocking=True)
+
+
+def right_aligned(ids: Int[Tensor, " total"], rows: Rows) -> tuple[Int[Tensor, "row column"], NDArray[np.int64]]:
     """Rows as a table in which all end in the last column, and the column in which each begins. The places before hold 0.
 
     The table has at least one column.
     """
     columns = max(1, rows.max_length)
-    begins = columns - rows.lengths
-    numbers = torch.repeat_interleave(torch.arange(len(rows), device=begins.device), rows.lengths, output_size=rows.total)
+    numbers = torch.repeat_interleave(torch.arange(len(rows), device=ids.device), rows.lengths, output_size=rows.total)
     table = ids.new_zeros(len(rows), columns)
-    table[numbers, begins.index_select(0, numbers) + rows.positions] = ids
-    return table, begins
+    table[numbers, (columns - rows.lengths).index_select(0, numbers) + rows.positions] = ids
+    return table, columns - rows.host_lengths
 
 
 def by_group(x: Shaped[Tensor, "padded *feature"], rows: Rows) -> list[Shaped[Tensor, "_row _column *feature"]]:

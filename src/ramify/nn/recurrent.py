@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from ramify.nn.dropout import dropout
 from ramify.nn.linear import linear
-from ramify.nn.ragged import Rows, eager, inverse, reorder
+from ramify.nn.ragged import Rows, eager, inverse, on_device, reorder
 
 Cell = Literal["rnn", "gru", "lstm"]
 """rnn: h' = tanh(W x + U h + b) (Elman 1990). gru: Cho et al. 2014. lstm: Hochreiter & Schmidhuber 1997, with a forget gate.
@@ -51,7 +51,7 @@ class Packing:
         step = lengths[row] - 1 - position if backward else position
         order = np.lexsort((row, -lengths[row], step))
         indices = (order, inverse(order), row[order][: np.count_nonzero(lengths)])
-        to_packed, to_flat, first = (torch.from_numpy(index).to(device, non_blocking=True) for index in indices)
+        to_packed, to_flat, first = (on_device(index, device) for index in indices)
         return cls(to_packed, to_flat, torch.from_numpy(np.bincount(position)), first)
 
     def pack(self, x: Float[Tensor, "total dim"]) -> PackedSequence:

@@ -42,8 +42,21 @@ SIZES: dict[Size, Sizes] = {
 UNROLL = 20
 """Number of tokens through which the gradient flows back."""
 
-EPOCHS = 10
+EPOCHS = 10.0
 """Passes of the published run over its text."""
+
+PUBLISHED: dict[str, Any] = {
+    "optimizer": "adagrad",
+    "lr": 0.2,
+    "accumulator_start": 1.0,
+    "eps": 1e-10,
+    "warmup": 0.0,
+    "schedule": "constant",
+    "weight_decay": 0.0,
+    "loss_scale": float(UNROLL),
+    "clip": 10.0,
+}
+"""The published training."""
 
 
 def elmo(
@@ -87,26 +100,7 @@ def elmo(
     from ramify.training.config import TrainConfig
 
     sizes = SIZES[size]
-    length: dict[str, Any] = {
-        "steps": 0 if target_tokens and steps is None else sizes.steps if steps is None else steps,
-        "target_tokens": target_tokens,
-    }
-    if size == "paper" and steps is None and not target_tokens:
-        length = {"steps": 0, "epochs": float(EPOCHS)}
     as_published = published or size == "paper"
-    if as_published:
-        how: dict[str, Any] = {
-            "optimizer": "adagrad",
-            "lr": 0.2,
-            "accumulator_start": 1.0,
-            "eps": 1e-10,
-            "warmup": 0.0,
-            "schedule": "constant",
-            "loss_scale": float(UNROLL),
-            "clip": 10.0,
-        }
-    else:
-        how = {"lr": sizes.lr, "warmup": 0.05, "betas": (0.9, 0.999)}
     run: Any = StreamRun(
         recipe="elmo",
         data=data,
@@ -124,7 +118,7 @@ def elmo(
         input=StreamInput(row_tokens=UNROLL + 1, reused_tokens=UNROLL, segments="none", memory_reset="never", max_tokens=512),
         # As many rows per batch in one direction as in both.
         view=StreamConfig(streams=sizes.streams * (1 if directions == "both" else 2), directions=directions),
-        stages=(TrainConfig(weight_decay=0.0, **length, **how),),
+        stages=(TrainConfig(**_length(size, steps, target_tokens), **(PUBLISHED if as_published else _adam(sizes.lr))),),
         tokenizer=TokenizerConfig(path=tokenizer, kind="word", vocab_size=sizes.vocab_size, lowercase=False),
         init=init,
         seed=seed,
@@ -132,3 +126,16 @@ def elmo(
     run = run.sized(init)
     check_of_checkpoint("input", input, run.model.input, init)
     return run
+
+
+def _length(size: Size, steps: int | None, target_tokens: int) -> dict[str, Any]:
+    """The end of training: --steps, --target-tokens, or the default of a size."""
+    if steps is not None:
+        return {"steps": steps, "target_tokens": target_tokens}
+    if target_tokens:
+        return {"steps": 0, "target_tokens": target_tokens}
+    return {"steps": 0, "epochs": EPOCHS} if size == "paper" else {"steps": SIZES[size].steps}
+
+
+def _adam(lr: float) -> dict[str, Any]:
+    return {"lr": lr, "warmup": 0.05, "betas": (0.9, 0.999), "weight_decay": 0.0}

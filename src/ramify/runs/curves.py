@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ramify.runs.sections import Line, Notice, Section, smooth
+from ramify.runs.sections import Chart, Line, Notice, Section, smooth
 from ramify.tasks.base import TOTAL
 
 Metrics = Sequence[Mapping[str, Any]]
@@ -30,6 +30,14 @@ def dev_line(metrics: Metrics, key: str, field: str, name: str = "dev", kind: st
     measured = [record for record in metrics if field in record]
     x, y = (np.array([float(record[column]) for record in measured]) for column in (key, field))
     return Line(name, kind, x, y, marks=True)
+
+
+def loss_charts(metrics: Metrics, main_loss: str, unit: str, *, tokens: str) -> tuple[Chart, ...]:
+    """The main loss in training and on dev, against updates and against tokens. `tokens` says which are counted."""
+    return tuple(
+        Chart((train_line(metrics, key, main_loss), dev_line(metrics, key, "dev_loss")), label, unit)
+        for key, label in (("step", "updates"), ("target_tokens", tokens))
+    )
 
 
 def smoothing(metrics: Metrics) -> str:

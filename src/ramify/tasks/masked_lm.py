@@ -227,13 +227,11 @@ class MaskedLM(Task[Batch]):
         )
 
     def _next_sentence_head(self) -> nn.Linear:
-        # Not every model has this setting.
-        pooling = vars(self.backbone.config).get("pooling", "none")
-        if self.backbone.reads_context or pooling != "pooler":
+        if not self.backbone.has_pooler:
             raise RamifyError(
                 f"task.next_sentence={self.config.next_sentence} needs a bert with model.pooling=pooler, whose vector of the "
-                f"first token predicts the label; this {type(self.backbone).__name__} has model.pooling={pooling}. Set "
-                "model.pooling=pooler, or task.next_sentence=0."
+                f"first token predicts the label; this {type(self.backbone).__name__} has no pooler. Set model.pooling=pooler, "
+                "or task.next_sentence=0."
             )
         head = nn.Linear(self.backbone.out_dim, 2)
         nn.init.normal_(head.weight, std=0.02)

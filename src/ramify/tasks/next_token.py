@@ -19,7 +19,7 @@ from ramify.errors import RamifyError
 from ramify.models.base import GenerativeBackbone, State
 from ramify.nn.cache import Cache
 from ramify.nn.heads import VocabularyHead
-from ramify.nn.ragged import Rows
+from ramify.nn.ragged import Rows, on_device
 from ramify.tasks.base import Decodes, Losses, Readings, Task
 from ramify.tasks.constants import Frequencies
 from ramify.tokenizer import Tokenizer
@@ -108,16 +108,12 @@ class NextTokenLM(Task[PairBatch], Decodes):
 def begun(prompts: EncoderInput, begin: int, characters: UInt8[NDArray, " character"] | None = None) -> EncoderInput:
     """The rows of prompts without special tokens, with a token before each, in the same order. `characters` are those of this
     token, which prompts with characters need."""
-    lengths = prompts.rows.host_lengths
-    starts = torch.from_numpy(np.cumsum(lengths) - lengths + np.arange(len(lengths))).to(prompts.ids.device)
-    ids = prompts.ids.new_full((len(prompts.ids) + len(lengths),), begin)
-    inside = torch.ones_like(ids, dtype=torch.bool)
-    inside[starts] = False
-    ids[inside] = prompts.ids
-    rows = EncoderInput.of_rows(ids, Rows.build(lengths + 1).to(ids.device))
+    lengths, device = prompts.rows.host_lengths, prompts.ids.device
+    places = on_device(np.arange(prompts.rows.total) + np.repeat(np.arange(1, len(lengths) + 1), lengths), device)
+    ids = prompts.ids.new_full((len(places) + len(lengths),), begin).index_copy_(0, places, prompts.ids)
+    rows = EncoderInput.of_rows(ids, Rows.build(lengths + 1).to(device))
     spelled = None
     if prompts.characters is not None:
         assert characters is not None
-        spelled = torch.from_numpy(characters).to(ids.device).repeat(len(ids), 1)
-        spelled[inside] = prompts.characters
+        spelled = prompts.characters.placed(places, len(ids), characters)
     return replace(rows, source=prompts.source, spans=prompts.spans + 1, offsets=prompts.offsets, characters=spelled)

@@ -9,10 +9,10 @@ from ramify.inference.next_token_evaluation import spread_examples
 from ramify.inference.search import Beam
 from ramify.inference.translate import NextTokenPipeline, Translator
 from ramify.runs.base import ReportParts, ReportRequest
-from ramify.runs.curves import TITLE, Metrics, dev_line, no_curves, smoothing, train_line
-from ramify.runs.generative.scores import GenerativeEvaluation, evaluate, held_out
+from ramify.runs.curves import TITLE, Metrics, loss_charts, no_curves, smoothing
+from ramify.runs.generative.scores import LIMITS, GenerativeEvaluation, evaluate, held_out, unit_of
 from ramify.runs.running_text_report import report_parts
-from ramify.runs.sections import Cell, Chart, Charts, Section, Spans, Strong, Table, WeightMap, chosen_on_dev
+from ramify.runs.sections import Cell, Charts, Section, Spans, Strong, Table, WeightMap, chosen_on_dev
 from ramify.tasks.next_token import NextTokenLM
 
 EXAMPLES = 10
@@ -30,8 +30,7 @@ def parts(request: ReportRequest) -> ReportParts:
     model, store = request.pipeline, request.store
     if isinstance(model, NextTokenPipeline) and store is not None:
         try:
-            paired = isinstance(model, Translator) and model.input.source == "parent"
-            limit = {"comments" if paired else "rows": request.comments} if request.comments else {}
+            limit = {LIMITS[unit_of(model)]: request.comments} if request.comments else {}
             evaluation = evaluate(model, str(store.path), store, request.split, limit)
             section, headline = scores(request.split, evaluation)
             sections.append(section)
@@ -48,10 +47,7 @@ def curves(metrics: Metrics) -> Section:
     """Loss against updates and tokens."""
     if not metrics:
         return no_curves()
-    charts = tuple(
-        Chart((train_line(metrics, key, NextTokenLM.main_loss), dev_line(metrics, key, "dev_loss")), label, "nats per token")
-        for key, label in (("step", "updates"), ("target_tokens", "tokens predicted"))
-    )
+    charts = loss_charts(metrics, NextTokenLM.main_loss, "nats per token", tokens="tokens predicted")
     legend = (("train", f"train, with label smoothing if any{smoothing(metrics)}"), ("dev", "dev, without"))
     return Section(TITLE, (Charts(charts, legend),))
 

@@ -27,10 +27,17 @@ from ramify.nn.precision import autocast
 from ramify.runs.base import Evaluation, check_options, no_progress
 from ramify.tasks.next_token import NextTokenLM
 
-SHARED_OPTIONS = ("precision", "progress")
-OPTIONS = {True: ("comments", "beam", *SHARED_OPTIONS), False: ("rows", *SHARED_OPTIONS)}
-"""The options of an evaluation, by whether it scores pairs. `comments` or `rows` limits it to so many pairs or rows, evenly
-spaced over the split."""
+Unit = Literal["pair", "row"]
+"""An example: a pair, or a row of running text, whole or corrupted."""
+
+LIMITS: dict[Unit, str] = {"pair": "comments", "row": "rows"}
+"""The option that limits an evaluation to so many examples, evenly spaced over the split."""
+
+OPTIONS: dict[Unit, tuple[str, ...]] = {
+    "pair": (LIMITS["pair"], "beam", "precision", "progress"),
+    "row": (LIMITS["row"], "precision", "progress"),
+}
+"""The options of an evaluation."""
 
 BLEU_KEYS = ("bleu", "bleu_interval", "signature", "floor_copy")
 """The scores of translations. Without sacrebleu, they are null."""
@@ -41,8 +48,7 @@ class GenerativeEvaluation(Evaluation):
     """Loss in nats per token, ends of texts included, and BLEU of the translations of pairs."""
 
     scores: Tallied
-    unit: Literal["pair", "row"]
-    """An example: a pair, or a row of running text, whole or corrupted."""
+    unit: Unit
     examples: int
     bleu: BleuScores | None
     """None: the examples are no pairs, or sacrebleu is not installed."""
@@ -82,6 +88,11 @@ class GenerativeEvaluation(Evaluation):
         return lines
 
 
+def unit_of(model: NextTokenPipeline) -> Unit:
+    """The examples that a model is scored on."""
+    return "pair" if isinstance(model, Translator) and model.input.source == "parent" else "row"
+
+
 def held_out(task: NextTokenLM, store: Store, split: Split) -> GenerativeView:
     """The texts of a split that is scored: all of them, so long ones are truncated."""
     input = replace(task.input, long="truncate")
@@ -92,12 +103,12 @@ def evaluate(
     model: NextTokenPipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]
 ) -> GenerativeEvaluation:
     """Score a model on a split. Options: `OPTIONS`."""
-    paired = isinstance(model, Translator) and model.input.source == "parent"
-    what = "a model of pairs" if paired else "a model of running text"
-    check_options(options, OPTIONS[paired], source, what)
+    unit = unit_of(model)
+    paired = unit == "pair"
+    check_options(options, OPTIONS[unit], source, "a model of pairs" if paired else "a model of running text")
     view = held_out(model.task, store, split)
     bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
-    numbers = spread_examples(view, options.get("comments" if paired else "rows", len(view)))
+    numbers = spread_examples(view, options.get(LIMITS[unit], len(view)))
     metric = bleu_metric() if paired else None
     with bar(len(numbers) * (1 if metric is None else 2)) as advance, autocast(model.device, precision):
         scores = evaluate_next_tokens(model.task, view, numbers, progress=advance)
@@ -113,7 +124,7 @@ def evaluate(
             bleu = bleu_scores(metric, best, sources, references)
     return GenerativeEvaluation(
         scores,
-        "pair" if paired else "row",
+        unit,
         len(numbers),
         bleu,
         view.counts.long,

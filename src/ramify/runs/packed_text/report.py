@@ -16,7 +16,7 @@ from ramify.inference.row_evaluation import (
     spread_rows,
 )
 from ramify.runs.base import ReportParts, ReportRequest
-from ramify.runs.curves import TITLE, Metrics, dev_line, no_curves, smoothing, train_line
+from ramify.runs.curves import TITLE, Metrics, dev_line, loss_charts, no_curves, smoothing
 from ramify.runs.running_text_report import held_out, report_parts
 from ramify.runs.sections import Chart, Charts, FilledMask, FilledMasks, Section, Spans
 from ramify.tasks.masked_lm import NEXT_SENTENCE, MaskedLM
@@ -46,12 +46,7 @@ def curves(metrics: Metrics) -> Section:
     """Loss against updates and tokens; and the accuracy of next-sentence prediction, if it was measured."""
     if not metrics:
         return no_curves()
-    charts = [
-        Chart(
-            (train_line(metrics, key, MaskedLM.main_loss), dev_line(metrics, key, "dev_loss")), label, "nats per masked token"
-        )
-        for key, label in (("step", "updates"), ("target_tokens", "tokens seen"))
-    ]
+    charts = [*loss_charts(metrics, MaskedLM.main_loss, "nats per masked token", tokens="tokens seen")]
     legend = [
         ("train", f"train: masked tokens{smoothing(metrics)}"),
         ("dev", "dev: masked tokens; on the right, next sentences"),

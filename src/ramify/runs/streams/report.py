@@ -5,9 +5,9 @@ from ramify.errors import RamifyError, counted
 from ramify.inference.common_footing import GIVEN
 from ramify.inference.streams import StreamPipeline
 from ramify.runs.base import ReportParts, ReportRequest, no_progress
-from ramify.runs.curves import TITLE, Metrics, dev_line, no_curves, smoothing, train_line
+from ramify.runs.curves import TITLE, Metrics, loss_charts, no_curves, smoothing
 from ramify.runs.running_text_report import held_out, report_parts
-from ramify.runs.sections import Chart, Charts, Section, Spans
+from ramify.runs.sections import Charts, Section, Spans
 from ramify.runs.streams.scores import StreamEvaluation, evaluate
 from ramify.tasks.stream_task import StreamTask
 
@@ -35,10 +35,7 @@ def curves(metrics: Metrics) -> Section:
     """Loss against updates and tokens."""
     if not metrics:
         return no_curves()
-    charts = tuple(
-        Chart((train_line(metrics, key, StreamTask.main_loss), dev_line(metrics, key, "dev_loss")), label, "nats per target")
-        for key, label in (("step", "updates"), ("target_tokens", "tokens read"))
-    )
+    charts = loss_charts(metrics, StreamTask.main_loss, "nats per target", tokens="tokens read")
     return Section(TITLE, (Charts(charts, (("train", f"train{smoothing(metrics)}"), ("dev", "dev"))),))
 
 
