@@ -185,13 +185,16 @@ def late_gain(records: Sequence[dict[str, Any]]) -> float:
 def _add_translators(figures: Figures, out: Path) -> None:
     known = {item.name: item for item in items()}
     for model, (_, title, _) in MODELS.items():
-        names = [f"{model}-{seed}" for seed in SEEDS if found_in(out / f"{model}-{seed}", "test")]
-        if len(names) < len(SEEDS):
+        seeds = [seed for seed in SEEDS if found_in(out / f"{model}-{seed}", "test")]
+        if not seeds:
             continue
+        names = [f"{model}-{seed}" for seed in seeds]
 
-        def add(column: str, values: Sequence[float], command: str, title: str = title, **options: Any) -> None:
-            spread = stdev(values)
-            figures.add("translation", title, column, mean(values), command, seeds=SEEDS, spread=spread, **options)
+        def add(
+            column: str, values: Sequence[float], command: str, title: str = title, seeds: list[int] = seeds, **options: Any
+        ) -> None:
+            spread = stdev(values) if len(values) > 1 else None
+            figures.add("translation", title, column, mean(values), command, seeds=seeds, spread=spread, **options)
 
         found = {label: [_found(out, name, label) for name in names] for label in ("dev", "test", "greedy")}
         commands = {label: score_command(known[names[0]], label, DATA, OUT) for label in found}
