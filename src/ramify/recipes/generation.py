@@ -28,7 +28,7 @@ def transformer(
     """The Transformer (Vaswani et al. 2017): translation, or replies to comments, from encoder to decoder.
 
     Any data set with pairs will do: every text is predicted from the one that it answers or translates. The default has 3 + 3
-    layers of 256, normalized before each part, and trains in about half an hour per 1,000 updates on one CPU core.
+    layers of 256, normalized before each part.
 
     Example: ramify train transformer --data data/en-de --out runs/en-de
     """
@@ -49,8 +49,10 @@ def transformer(
         )
         steps = 100_000 if steps is None else steps
         # 25,000 tokens of sources and as many of targets per update; the mean of the last 5 checkpoints, 1,500 updates apart.
-        stage = _stage(steps, budget=50_000, lr=512**-0.5 * 4000**-0.5, warmup=min(1.0, 4000 / steps), schedule="noam")
-        stage |= {"eps": 1e-9, "clip": 0.0, "average": 5, "checkpoint_every": max(1, min(1500, steps // 5))}
+        # Fewer than 5 updates have fewer checkpoints; a single one is no mean.
+        stage = _stage(steps, budget=50_000, lr=512**-0.5 * 4000**-0.5, warmup=min(1.0, 4000 / max(1, steps)), schedule="noam")
+        stage |= {"eps": 1e-9, "clip": 0.0, "average": min(5, steps) if steps > 1 else None}
+        stage |= {"checkpoint_every": max(1, min(1500, steps // 5))}
         return _run("transformer", data, model, stage, init, tokenizer, seed, vocab_size=37_000)
     model = TransformerConfig(
         dim=256,
