@@ -204,12 +204,11 @@ class UnknownTokens:
         if not self:
             return ()
         share = percent(self.count / self.tokens)
-        are, all, their = ("is", "it and all others", "its") if self.count == 1 else ("are", "them all", "their")
-        effect = "it looks to the model like all others" if self.count == 1 else "they all look alike to the model"
+        effect = "Unknown tokens look alike to the model."
         if self.characters_read:
-            effect = f"the model predicts {all} as the same token, although it reads {their} characters"
+            effect = "The model predicts all unknown tokens as the same token, although it reads their characters."
         tokens = f"{self.count:,} of {counted(self.tokens, 'token')} of {source} ({share})"
-        return (f"{tokens} {are} unknown to the tokenizer, so {effect}.",)
+        return (f"{tokens} {'is' if self.count == 1 else 'are'} unknown to the tokenizer. {effect}",)
 
 
 class Tokenizer:

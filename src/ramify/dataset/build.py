@@ -77,8 +77,9 @@ def build(
     """Build a store in the folder `out`.
 
     `format`, `options`, `verbose` and `tell` are those of `readers.open_inputs`. `split` gives the shares of train, dev and
-    test (None: `splits.DEFAULT_SHARES`); the split of a tree depends on the id of the tree or of its group alone, unless the data give it (metadata `split`)
-    or a split would be empty (`splits.Splitter.fill`). `split_by` is `none` (all trees in train), `file` (the names of the
+    test (None: `splits.DEFAULT_SHARES`); the split of a tree depends on the id of the tree or of its group alone, unless the
+    data give it (metadata `split`) or a split would be empty (`splits.Splitter.fill`). `tell` also receives a note if
+    given shares have no effect, and one about empty splits. `split_by` is `none` (all trees in train), `file` (the names of the
     input files), a file with the split of every tree (`splits.read_table`), or the name of a column. `clean` lists keys of
     `filters.CLEANINGS` in order. `max_nodes=0` means no bound. `min_depth` bounds the number of edges from the root to the
     deepest node of a tree. Without a `salt`, `anonymise` uses a random one and discards it. `memory` bounds the bytes of data

@@ -128,26 +128,23 @@ class Splitter:
         return moves
 
     def notes(self, unsplit: Mapping[str, str]) -> list[str]:
-        """Shares that the user gave although they do not decide on all trees, and splits that are empty although they have a
-        share. `unsplit`: see `readers.Format`. To be called last."""
-        trees = int(self._trees.sum())
-        decider, remedy = "the data decide", "remove `split` from the metadata of the trees"
+        """Shares that the user gave although they decide on no tree, and splits that are empty although they have a share.
+        `unsplit`: see `readers.Format`. To be called last."""
+        giver, remedy = "the data give", "remove `split` from the metadata of the trees"
         if self._path is not None:
-            decider, remedy = f"--split-by {self._path} decides", f"leave out --split-by {self._path}"
+            giver, remedy = f"--split-by {self._path} gives", f"leave out --split-by {self._path}"
         elif unsplit:
             remedy = " ".join(["give", *(f"--option {name}={value}" for name, value in unsplit.items())])
-        remedy = f"To divide all trees by their shares, {remedy}."
+        given = f"because {giver} the split of every tree. To divide the trees by shares, {remedy}."
         notes: list[str] = []
-        if self._asked and self._by_hash < trees:
-            shares = ",".join(f"{share:g}" for share in self.shares)
-            others = f"{self._by_hash:,} of {counted(trees, 'tree')}, because {decider} on the others"
-            notes.append(f"--split {shares} decides on {others}. {remedy}")
+        if self._asked and not self._by_hash:
+            notes.append(f"--split {','.join(f'{share:g}' for share in self.shares)} has no effect, {given}")
         if empty := [name for name, share, held in zip(SPLITS, self.shares, self._trees) if share and not held]:
             listed = f"split {empty[0]} is" if len(empty) == 1 else f"splits {' and '.join(empty)} are"
             if self._by_hash:
                 notes.append(f"the {listed} empty. Change the shares (--split), or give the splits (--split-by).")
             elif not self.all_train:
-                notes.append(f"the {listed} empty, because {decider} on all trees. {remedy}")
+                notes.append(f"the {listed} empty, {given}")
         return notes
 
     def _distance(self, group: Group, split: int) -> float:
