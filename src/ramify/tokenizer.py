@@ -204,11 +204,11 @@ class UnknownTokens:
         if not self:
             return ()
         share = percent(self.count / self.tokens)
-        effect = "they all look alike to the model"
+        effect = "Unknown tokens look alike to the model."
         if self.characters_read:
-            effect = "the model predicts them all as the same token, although it reads their characters"
+            effect = "The model predicts all unknown tokens as the same token, although it reads their characters."
         tokens = f"{self.count:,} of {counted(self.tokens, 'token')} of {source} ({share})"
-        return (f"{tokens} are unknown to the tokenizer, so {effect}.",)
+        return (f"{tokens} {'is' if self.count == 1 else 'are'} unknown to the tokenizer. {effect}",)
 
 
 class Tokenizer:

@@ -424,7 +424,9 @@ def test_a_missing_file_is_named(agent, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as left:
         main()
     assert left.value.code == 2
-    assert capsys.readouterr().err == f"error: {tmp_path / 'none.txt'}: No such file or directory\n"
+    assert capsys.readouterr().err == (
+        f"error: {tmp_path / 'none.txt'} cannot be read: No such file or directory. Check its path and permissions.\n"
+    )
 
 
 def test_the_next_command_names_a_split_with_documents(tmp_path, monkeypatch):

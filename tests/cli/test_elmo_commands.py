@@ -60,7 +60,7 @@ def test_evaluate(elmo, data):
     assert "perplexity" in done.stdout
     # Every window holds a word that the small vocabulary lacks.
     assert "windows with unknown tokens left out" in done.stdout
-    assert "the model predicts them all as the same token, although it reads their characters" in done.stderr
+    assert "The model predicts all unknown tokens as the same token, although it reads their characters." in done.stderr
     forgetful = json.loads(call("evaluate", elmo, "--data", data, "--split", "test", "--memory", 0, "--json").stdout)
     assert forgetful["loss"] != scores["loss"]
     assert "memory=3 counts states of earlier tokens" in refusal("evaluate", elmo, "--data", data, "--memory", 3)

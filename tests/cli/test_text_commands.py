@@ -582,6 +582,14 @@ def test_fill_mask_refuses(ramify, trained, trees_path, arguments, message):
     assert message in err
 
 
+def test_a_repeated_text_is_refused(ramify, trained, store):
+    for command, option in (("fill-mask", "--text"), ("score", "--text"), ("attention", "--text"), ("nearest", "--query")):
+        more = {"nearest": ["--data", store.path], "attention": ["--json"]}.get(command, [])
+        status, out, err = ramify(command, trained, option, "ba [MASK]", option, "be", *more)
+        assert (status, out) == (2, "")
+        assert f"{option} is given 2 times, as 'ba [MASK]' and as 'be', but is one text. Run the command once per text." in err
+
+
 def test_fill_mask_with_repeated_node_ids(ramify, filled, trees_path, trained, tmp_path):
     """The first node is used, and the message says so, for files and for data sets."""
     with open(trees_path, "a") as file:

@@ -83,7 +83,16 @@ def test_an_option_that_the_model_to_start_from_contradicts(ramify_once, data, t
     assert json.loads((second / "config.json").read_text())["model"]["attention"] == "none"
     code, _, err = ramify_once(*command, "--init", first, "--attention", "dot", "--out", third)
     assert code == 2
-    assert f"--attention dot differs from --init {first}, whose model has attention=none. Leave out one of the two." in err
+    assert (
+        f"--attention dot differs from --init {first}, whose model has attention=none, not dot. Leave out one of the two."
+        in err
+    )
+
+
+def test_the_published_model_differs_from_that_of_a_run(ramify_once, data, run, tmp_path):
+    code, _, err = ramify_once("train", "transformer", "--data", data, "--published", "--init", run, "--out", tmp_path / "run")
+    assert code == 2
+    assert f"--published differs from --init {run}, whose model has dim=16, not 512. Leave out one of the two." in err
 
 
 def test_a_translation_of_several_lines_is_printed_on_one():
@@ -110,6 +119,8 @@ def test_scores_in_json_and_as_text(ramify, run, data):
     [
         ((), "Missing argument 'FILE'. Name a file with one text per line, or give a text with --text."),
         (("none.txt", "--text", "ba"), "both give texts"),
+        (("--text", "ba", "--text", "be"), "--text is given 2 times, as 'ba' and as 'be', but is one text"),
+        (("/",), "/ is a folder, but a file is needed. Name a file in it."),
         (("--text", "ba", "--beam", "10000"), "beam=10000 must be below the size of the vocabulary"),
         (("--text", "ba " * 600), "source 1 has 600 tokens, but this model reads at most 511 and the end."),
     ],
@@ -118,6 +129,16 @@ def test_refusals_of_translate(ramify, run, words, message):
     code, _, err = ramify("translate", run, *words)
     assert code == 2
     assert message in err
+
+
+def test_sources_longer_than_those_of_training_are_counted(ramify, run, tmp_path):
+    file = tmp_path / "sources.txt"
+    file.write_text(f"{'ba ' * 130}\n{'ba ' * 127}\nce\n")
+    code, _, err = ramify("translate", run, file, "--beam", 1)
+    assert code == 0, err
+    assert "note: 1 of 3 sources has 130 tokens, but the model was trained on at most 127 (input.max_source_tokens)." in err
+    _, _, err = ramify("translate", run, "--text", "ba " * 128, "--beam", 1)
+    assert "note: the source has 128 tokens, but the model was trained on at most 127 (input.max_source_tokens)." in err
 
 
 def test_a_beam_of_0_and_a_model_asked_to_fill_masks(ramify, run):
@@ -239,6 +260,19 @@ def test_attention_of_models_of_running_text(ramify, texts_runs, tmp_path):
     code, _, err = ramify("attention", texts_runs / "t5", "--text", "ba be", "--json")
     assert code == 2
     assert "source 1 has no <extra_id_0>" in err
+
+
+def test_a_text_longer_than_those_of_training_is_noted(ramify, texts_runs):
+    for repeats, is_noted in ((128, True), (40, False)):
+        code, _, err = ramify("generate", texts_runs / "gpt", "--prompt", "ba " * repeats, "--tokens", 1, "--temperature", 0)
+        assert code == 0, err
+        assert ("but the model was trained on at most 128 (input.max_tokens)" in err) is is_noted
+
+
+def test_a_repeated_prompt_is_refused(ramify, texts_runs):
+    code, _, err = ramify("generate", texts_runs / "gpt", "--prompt", "ba", "--prompt", "be")
+    assert code == 2
+    assert "--prompt is given 2 times, as 'ba' and as 'be', but is one text" in err
 
 
 @pytest.mark.parametrize("beam", [0, 10_000])

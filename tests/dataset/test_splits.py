@@ -45,8 +45,20 @@ def test_metadata_gives_splits_before_the_hash(tmp_path):
     trees = [*texts(4, split="validation"), Tree((Node("x", id="a"),), id="free")]
     store = build([write(tmp_path / "a.jsonl", trees)], None, tmp_path / "a", split=(1, 0, 0))
     assert split_of(store) == {"t0": "dev", "t1": "dev", "t2": "dev", "t3": "dev", "free": "train"}
-    store = build([tmp_path / "a.jsonl"], None, tmp_path / "none", split=(0, 0, 1), split_by="none")
+    told = []
+    store = build([tmp_path / "a.jsonl"], "jsonl", tmp_path / "none", split=(0, 0, 1), split_by="none", tell=told.append)
     assert set(split_of(store).values()) == {"train"}
+    (note,) = told
+    assert note.startswith("note: --split 0,0,1 has no effect, because --split-by none gives the split of every tree.")
+    assert note.endswith("To divide the trees by shares, leave out --split-by none.")
+
+
+def test_shares_are_silent_unless_they_were_given(tmp_path):
+    told = []
+    build([write(tmp_path / "a.jsonl", texts(3, split="train"))], "jsonl", tmp_path / "a", tell=told.append)
+    (note,) = told
+    assert note.startswith("note: the splits dev and test are empty, because the data give the split of every tree.")
+    assert note.endswith("remove `split` from the metadata of the trees.")
 
 
 def test_an_unknown_split_is_refused(tmp_path):

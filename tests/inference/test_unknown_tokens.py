@@ -34,7 +34,7 @@ def test_scores_count_unknown_tokens(models, number):
     known, partly = model.score("ba be ba"), model.score("ba 語 ba")
     assert (known.unknown_tokens, partly.unknown_tokens, partly.to_json()["unknown_tokens"]) == (0, 1, 1)
     notes = [note for note in partly.notes if "unknown to the tokenizer" in note]
-    assert notes == ["1 of 3 tokens of the text (33 %) are unknown to the tokenizer, so they all look alike to the model."]
+    assert notes == ["1 of 3 tokens of the text (33 %) is unknown to the tokenizer. Unknown tokens look alike to the model."]
     assert not any("unknown to the tokenizer" in note for note in known.notes)
     with pytest.raises(RamifyError, match="can spell nothing of the text '語 文'"):
         model.score("語 文")

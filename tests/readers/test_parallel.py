@@ -51,6 +51,26 @@ def test_splits_can_be_assigned(files, tmp_path):
     assert texts(store, "dev")
 
 
+def test_shares_that_decide_on_no_pair_are_noted_with_a_remedy(files, tmp_path):
+    paths = files(train_en=EN, train_de=DE, val_en="four\n", val_de="vier\n")
+    told = []
+    build(paths, "parallel", tmp_path / "data", split=(0.8, 0.1, 0.1), tell=told.append)
+    remedy = "give --option train=shares --option val=shares --option test=shares."
+    given = f"because the data give the split of every tree. To divide the trees by shares, {remedy}"
+    assert told == [f"note: --split 0.8,0.1,0.1 has no effect, {given}", f"note: the split test is empty, {given}"]
+    told = []
+    shares = dict.fromkeys(("train", "val", "test"), "shares")
+    store = build(paths, "parallel", tmp_path / "shares", split=(0.5, 0.25, 0.25), options=shares, tell=told.append)
+    assert told == []
+    assert len(store.split("test")) > 0
+
+
+def test_pairs_of_opposite_directions_are_refused(files, tmp_path):
+    english, german, others, other_sources = files(train_en=EN, train_de=DE, val_de="vier\n", val_en="four\n")
+    with pytest.raises(RamifyError, match=r"val\.de and \S+val\.en are paired in the opposite direction of \S+train\.en and"):
+        build([english, german, others, other_sources], "parallel", tmp_path / "data")
+
+
 def test_files_without_a_split_in_their_names_are_divided_by_shares(files, tmp_path):
     store = build(files(a_en=EN, a_de=DE), "parallel", tmp_path / "data", split=(1, 0, 0))
     assert len(store.split("train")) == 3

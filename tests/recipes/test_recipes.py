@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import ramify
-from fixtures import bert_task, built, channel, chat_store
+from fixtures import bert_task, built, channel, chat_store, tokenizer
 from fixtures.nested import books
 from ramify import hub
 from ramify.batching.document_batch import NUM_MARKS
@@ -20,6 +20,7 @@ from ramify.inference.fill_mask import MaskFiller
 from ramify.models.agent import AgentConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.recipes import FITS, RECIPES
+from ramify.registry import TASKS, task_name
 from ramify.runs import execute
 from ramify.runs.curves import train_loss
 from ramify.tasks.masked_lm import MaskedLMConfig
@@ -204,6 +205,65 @@ def layers_and_length(size):
 def test_length_of_tree_mlm(given, steps, tokens):
     stage = RECIPES["tree-mlm"]("somewhere", **given).stages[0]
     assert (stage.steps, stage.target_tokens) == (steps, tokens)
+
+
+def saved(recipe, folder, **options):
+    """The folder of an untrained model of a recipe, with a small vocabulary."""
+    run = RECIPES[recipe]("somewhere", **options)
+    kind = TASKS[task_name(run.task)]
+    parts = {name: getattr(run, name) for name in kind.parts}
+    hub.save(kind.build(run.model.for_vocabulary(tokenizer().vocab_size).build(), tokenizer(), parts), folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "made", "asked", "message"),
+    [
+        ("elmo", {}, {"size": "base"}, "--size base differs from --init {}, whose model has dim=128, not 256."),
+        ("elmo", {"directions": "forward"}, {"directions": "both"}, "whose model has directions=forward, not both."),
+        ("elmo", {"input": "words"}, {"input": "characters"}, "whose model has input=words, not characters."),
+        ("t5", {"version": "1.1"}, {"version": "1.0"}, "--version 1.0 differs from --init {}, whose model has gated=True, not"),
+        ("bert", {}, {"size": "base"}, "--size base differs from --init {}, whose model has dim=128, not 256."),
+        (
+            "bert",
+            {},
+            {"published": True},
+            "--published differs from --init {}, whose model has position=relative, not learned.",
+        ),
+        ("bert", {}, {"rows": "comments", "size": "base"}, "--size base differs from --init {}, whose model has dim=128"),
+        ("roberta", {}, {"size": "base"}, "--size base differs from --init {}, whose model has dim=128, not 256."),
+        ("xlnet", {}, {"size": "base"}, "--size base differs from --init {}, whose model has dim=128, not 256."),
+        ("xlnet-lm", {}, {"size": "base"}, "--size base differs from --init {}, whose model has dim=128, not 256."),
+        ("tree-mlm", {}, {"size": "base"}, "--size base differs from --init {}, whose model has dim=128, not 256."),
+        (
+            "decatt",
+            {},
+            {"features": "head"},
+            "--features head differs from --init {}, whose model has features=none, not head.",
+        ),
+    ],
+)
+def test_options_that_a_checkpoint_decides(tmp_path, recipe, made, asked, message):
+    init = saved(recipe, tmp_path / "init", **made)
+    with pytest.raises(RamifyError, match=re.escape(message.format(init))):
+        RECIPES[recipe]("somewhere", init=init, **asked)
+    RECIPES[recipe]("somewhere", init=init)
+    RECIPES[recipe]("somewhere", init=init, **made)
+
+
+def test_what_follows_from_the_options_of_a_checkpoint(tmp_path):
+    """Settings of the run that belong to the model are those of the saved model, if no option says otherwise."""
+    run = RECIPES["elmo"]("somewhere", init=saved("elmo", tmp_path / "elmo", directions="forward"))
+    assert run.view == RECIPES["elmo"]("somewhere", directions="forward").view
+    assert RECIPES["t5"]("somewhere", init=saved("t5", tmp_path / "t5", version="1.1")).task.tie_weights is False
+    run = RECIPES["decatt"]("somewhere", init=saved("decatt", tmp_path / "decatt", features="head"))
+    assert run.stages == RECIPES["decatt"]("somewhere", features="head").stages
+
+
+@pytest.mark.parametrize("steps", [1, 2, 4, 5, 9, 100_000])
+def test_a_published_transformer_of_any_length(steps):
+    stage = RECIPES["transformer"]("somewhere", published=True, steps=steps).stages[0]
+    assert stage.average == {1: None, 2: 2, 4: 4}.get(steps, 5)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

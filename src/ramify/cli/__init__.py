@@ -114,7 +114,7 @@ def main() -> None:
 
 
 def _message(error: RamifyError | OSError) -> str:
-    """The message of an error, without the number and the quotes that Python gives to those of files."""
+    """The message of an error. Those of files have a remedy, and no number and quotes, which Python gives them."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.filename}: {error.strerror}"
+        return f"{error.filename}: {error.strerror}. Check its path and permissions."
     return str(error)

@@ -62,7 +62,7 @@ Policies = Annotated[
     ),
 ]
 
-Shares = Annotated[str, typer.Option(help="Shares of trees in train, dev and test.")]
+Shares = Annotated[str | None, typer.Option(help="Shares of trees in train, dev and test. Default: 0.9,0.05,0.05.")]
 
 SplitBy = Annotated[
     str | None,
@@ -142,7 +142,7 @@ def build(
     format: FormatName = None,
     pattern: LogPattern = None,
     policy: Policies = None,
-    split: Shares = "0.9,0.05,0.05",
+    split: Shares = None,
     split_by: SplitBy = None,
     unit: Unit = None,
     levels: Levels = None,
@@ -188,7 +188,7 @@ def build(
             format,
             out,
             policy=dataset.Policy.named(policies),
-            split=_shares(split),
+            split=None if split is None else _shares(split),
             split_by=split_by,
             clean=clean or [],
             near_duplicates=near_duplicates,
@@ -206,7 +206,7 @@ def build(
             progress=progress,
             tell=tell,
         )
-    _print_notes(store.info, policies.keys(), _shares(split) if split_by != "none" else (1.0, 0.0, 0.0))
+    _print_notes(store.info, policies.keys())
     if as_json:
         print(json.dumps(store.info, ensure_ascii=False))
     else:
@@ -414,9 +414,8 @@ def _medium_tree(offsets: "Indices", max_nodes: int) -> int:
     return int(np.argmin(np.abs(np.diff(offsets) - max_nodes / 2)))
 
 
-def _print_notes(info: dict[str, Any], policies: Collection[str], shares: Sequence[float]) -> None:
-    """Print, on stderr, policies without effect, columns and files that nothing read, and splits that are empty although they
-    have a share."""
+def _print_notes(info: dict[str, Any], policies: Collection[str]) -> None:
+    """Print, on stderr, policies without effect, columns and files that nothing read, and splits that would be empty."""
     from ramify.dataset.splits import FILLED
     from ramify.readers import find_format
 
@@ -434,10 +433,6 @@ def _print_notes(info: dict[str, Any], policies: Collection[str], shares: Sequen
         tell(f"note: {path}: unused columns: {', '.join(columns)}. Name {names}.")
     for where in info["examples"].get(FILLED, []):
         tell(f"note: {where}, because no hash falls into its share")
-    splits = zip(info["splits"].items(), shares, strict=True)
-    if empty := [name for (name, counts), share in splits if share and not counts["trees"]]:
-        listed = f"split {empty[0]} is" if len(empty) == 1 else f"splits {' and '.join(empty)} are"
-        tell(f"note: the {listed} empty. Change the shares (--split), or give the splits (--split-by).")
     for reason in WHOLE_FILES:
         places = info["examples"].get(reason, [])
         for place in places:

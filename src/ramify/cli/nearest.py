@@ -7,7 +7,7 @@ import typer
 
 from ramify.cli.documents import say_unknown
 from ramify.cli.progress import bar
-from ramify.cli.shared import Device, Json
+from ramify.cli.shared import Device, Json, once
 from ramify.cli.verbs import check_can, in_json, offers
 
 SHOWN = 100
@@ -24,7 +24,7 @@ def nearest(
     level: str | None = None,
     context: Literal["tree", "none"] | None = None,
     query: Annotated[
-        str | None, typer.Option("--query", help="A text, which is read as one comment, or as one node of the level.")
+        list[str] | None, typer.Option("--query", help="A text, which is read as one comment, or as one node of the level.")
     ] = None,
     node: Annotated[str | None, typer.Option("--node", help="Id of a comment or node of --data, in place of --query.")] = None,
     tree: Annotated[str | None, typer.Option("--tree", help="Id of its tree, if several have such a node.")] = None,
@@ -60,19 +60,20 @@ def nearest(
     from ramify.readers.jsonl import read_jsonl
     from ramify.report.html import shortened
 
-    if (query is None) == (node is None):
+    text = once(query, "--query")
+    if (text is None) == (node is None):
         raise RamifyError("Name the passage with --query or with --node, and not with both.")
     if tree is not None and node is None:
         raise RamifyError(f"--tree {tree} is for --node. Leave it out.")
     loaded: Any = ramify.load(model, device=device)
     check_can(loaded, "nearest", model, {"level": level, "context": context})
-    if query is not None:
-        ids = query_ids(loaded.tokenizer, query)
+    if text is not None:
+        ids = query_ids(loaded.tokenizer, text)
         if not reads_characters(loaded.backbone):
             say_unknown(loaded.tokenizer.unknown(ids), "--query")
     store = Store.open(data) if data.is_dir() else Store.from_trees(read_jsonl(data))
     nodes = loaded.searched(store, level)
-    asked: str | tuple[str, str] = query or ""
+    asked: str | tuple[str, str] = text or ""
     if node is not None:
         number = nodes.node[nodes.place(node, tree)]
         asked = (store.tree_ids(store.tree_of([number]))[0], node)

@@ -83,6 +83,17 @@ def redecide(model: "Disentangler", settings: list[str] | None) -> "Disentangler
     return Disentangler(model.task, redecided(model.decoding, settings_of(settings)))
 
 
+def once(values: list[str] | None, option: str) -> str | None:
+    """The value of an option that commands take once. They declare it as repeatable, because otherwise the last value would
+    silently replace the others. Raises `RamifyError` for several values."""
+    from ramify.errors import RamifyError
+
+    if values and len(values) > 1:
+        shown = " and as ".join(f"{value[:40]!r}" for value in values[:2])
+        raise RamifyError(f"{option} is given {len(values)} times, as {shown}, but is one text. Run the command once per text.")
+    return values[0] if values else None
+
+
 def text_or_node(text: str | None, data: Path | None, node: str | None, tree: str | None) -> tuple["Tree | str", str | None]:
     """The text of `--text` (- is standard input), or the tree and node of `--data`, `--node` and `--tree`."""
     from ramify.errors import RamifyError

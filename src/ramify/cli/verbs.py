@@ -13,7 +13,7 @@ import typer
 
 from ramify.cli.documents import Data, File, TreeId, read_document, say_left_out, say_unknown
 from ramify.cli.progress import bar
-from ramify.cli.shared import Device, Json, read_sources, text_or_node
+from ramify.cli.shared import Device, Json, once, read_sources, text_or_node
 from ramify.cli.streamed_text import StreamedText
 from ramify.errors import RamifyError
 from ramify.inference.answers import Answer
@@ -71,7 +71,8 @@ INPUTS = {
         {
             "text": (
                 Annotated[
-                    str | None, typer.Option("--text", help="A text, in place of --data and --node; - reads it from stdin.")
+                    list[str] | None,
+                    typer.Option("--text", help="A text, in place of --data and --node; - reads it from stdin."),
                 ],
                 None,
             ),
@@ -88,11 +89,11 @@ INPUTS = {
                 None,
             ),
         },
-        lambda given, load: text_or_node(given["text"], given["data"], given["node"], given["tree"]),
+        lambda given, load: text_or_node(once(given["text"], "--text"), given["data"], given["node"], given["tree"]),
     ),
     Takes.PROMPT: Input(
-        {"prompt": (Annotated[str, typer.Option("--prompt", help="The text that is continued.")], "")},
-        lambda given, load: (given["prompt"],),
+        {"prompt": (Annotated[list[str] | None, typer.Option("--prompt", help="The text that is continued.")], None)},
+        lambda given, load: (once(given["prompt"], "--prompt") or "",),
     ),
     Takes.SOURCE: Input(
         {
@@ -101,11 +102,11 @@ INPUTS = {
                 None,
             ),
             "text": (
-                Annotated[str | None, typer.Option("--text", help="A text, in place of FILE; - reads it from stdin.")],
+                Annotated[list[str] | None, typer.Option("--text", help="A text, in place of FILE; - reads it from stdin.")],
                 None,
             ),
         },
-        lambda given, load: (read_sources(given["file"], given["text"]),),
+        lambda given, load: (read_sources(given["file"], once(given["text"], "--text")),),
     ),
     Takes.DOCUMENT: Input(
         {"file": (File, None), "data": (Data, None), "tree": (TreeId, None)},

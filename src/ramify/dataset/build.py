@@ -56,7 +56,7 @@ def build(
     out: str | Path,
     *,
     policy: Policy = Policy(),  # noqa: B008
-    split: Sequence[float] = (0.9, 0.05, 0.05),
+    split: Sequence[float] | None = None,
     split_by: str | None = None,
     clean: Sequence[str] = (),
     near_duplicates: Method | None = None,
@@ -77,8 +77,9 @@ def build(
     """Build a store in the folder `out`.
 
     `format`, `options`, `verbose` and `tell` are those of `readers.open_inputs`. `split` gives the shares of train, dev and
-    test; the split of a tree depends on the id of the tree or of its group alone, unless the data give it (metadata `split`)
-    or a split would be empty (`splits.Splitter.fill`). `split_by` is `none` (all trees in train), `file` (the names of the
+    test (None: `splits.DEFAULT_SHARES`); the split of a tree depends on the id of the tree or of its group alone, unless the
+    data give it (metadata `split`) or a split would be empty (`splits.Splitter.fill`). `tell` also receives a note if
+    given shares have no effect, and one about empty splits. `split_by` is `none` (all trees in train), `file` (the names of the
     input files), a file with the split of every tree (`splits.read_table`), or the name of a column. `clean` lists keys of
     `filters.CLEANINGS` in order. `max_nodes=0` means no bound. `min_depth` bounds the number of edges from the root to the
     deepest node of a tree. Without a `salt`, `anonymise` uses a random one and discards it. `memory` bounds the bytes of data
@@ -91,7 +92,7 @@ def build(
     splitter = Splitter(split, split_by)
     filters.check_cleanings(clean)
     opened = _with_split_column(opened, split_by)
-    used = {"policy": vars(policy), "split": list(split), "split_by": split_by, "clean": list(clean)}
+    used = {"policy": vars(policy), "split": list(splitter.shares), "split_by": split_by, "clean": list(clean)}
     used |= {"near_duplicates": near_duplicates, "drop_bots": drop_bots, "bots": list(bots), "anonymise": anonymise}
     used |= {"min_nodes": min_nodes, "max_nodes": max_nodes, "min_depth": min_depth, "memory": memory}
     used |= {"reader": opened.options}
@@ -117,6 +118,8 @@ def build(
             raise RamifyError(_no_trees(opened))
         source = {"inputs": sizes, "format": opened.format.name, "options": used, "left_out": _left_out(opened.paths)}
         _write_info(folder, writer.close(counts) | source | _costs(writer.comments, *started))
+    for note in splitter.notes(opened.format.unsplit):
+        tell(f"note: {note}")
     return Store.open(out)
 
 

@@ -32,6 +32,8 @@ NONE, FILE = "none", "file"
 """Values of `split_by`: all trees are in train; the name of each input file or folder names the split."""
 
 
+DEFAULT_SHARES = (0.9, 0.05, 0.05)
+
 FILLED = "filled_split"
 """The reason under which a build counts groups that were moved into a split, because it would be empty."""
 
@@ -61,11 +63,14 @@ class Move:
 class Splitter:
     """Assigns trees to splits.
 
-    `shares` are those of train, dev and test by the hash of a tree's group. Unless `split_by` is `none`, splits that the data
-    give take precedence: in the metadata of trees (`split`), in the column that `by_file` adds, or in the table `split_by`.
+    `shares` are those of train, dev and test by the hash of a tree's group (None: `DEFAULT_SHARES`). Unless `split_by` is
+    `none`, splits that the data give take precedence: in the metadata of trees (`split`), in the column that `by_file` adds, or
+    in the table `split_by`.
     """
 
-    def __init__(self, shares: Sequence[float], split_by: str | None) -> None:
+    def __init__(self, shares: Sequence[float] | None, split_by: str | None) -> None:
+        self._asked = shares is not None
+        shares = DEFAULT_SHARES if shares is None else shares
         if len(shares) != len(SPLITS) or min(shares) < 0 or not abs(sum(shares) - 1) <= 1e-6:
             raise RamifyError(
                 f"split={tuple(shares)} is not three shares ({', '.join(SPLITS)}) that sum to 1. Use, say, 0.9,0.05,0.05."
@@ -76,6 +81,7 @@ class Splitter:
         self._path = split_by
         self._limits = np.cumsum(shares)
         self._trees = np.zeros(len(SPLITS), dtype=np.int64)
+        self._by_hash = 0
         # By split: the number of groups that are there by their hash, and the first two and the last two of them.
         self._num_groups = [0] * len(SPLITS)
         self._outermost: list[list[Group]] = [[] for _ in SPLITS]
@@ -95,6 +101,7 @@ class Splitter:
                 outermost.append(self._group(chunk, trees[chunk.hashes[trees] == value]))
             del outermost[2:-2]
         self._trees += np.bincount(split, minlength=len(SPLITS))
+        self._by_hash += int(by_hash.sum())
         return split
 
     def fill(self) -> list[Move]:
@@ -117,7 +124,28 @@ class Splitter:
             self._num_groups[old] -= 1
             self._outermost[old].remove(group)
             moves.insert(0, Move(group, old, new))
+            self._trees[[old, new]] += len(group.trees) * np.array([-1, 1])
         return moves
+
+    def notes(self, unsplit: Mapping[str, str]) -> list[str]:
+        """Shares that the user gave although they decide on no tree, and splits that are empty although they have a share.
+        `unsplit`: see `readers.Format`. To be called last."""
+        giver, remedy = "the data give", "remove `split` from the metadata of the trees"
+        if self._path is not None:
+            giver, remedy = f"--split-by {self._path} gives", f"leave out --split-by {self._path}"
+        elif unsplit:
+            remedy = " ".join(["give", *(f"--option {name}={value}" for name, value in unsplit.items())])
+        given = f"because {giver} the split of every tree. To divide the trees by shares, {remedy}."
+        notes: list[str] = []
+        if self._asked and not self._by_hash:
+            notes.append(f"--split {','.join(f'{share:g}' for share in self.shares)} has no effect, {given}")
+        if empty := [name for name, share, held in zip(SPLITS, self.shares, self._trees) if share and not held]:
+            listed = f"split {empty[0]} is" if len(empty) == 1 else f"splits {' and '.join(empty)} are"
+            if self._by_hash:
+                notes.append(f"the {listed} empty. Change the shares (--split), or give the splits (--split-by).")
+            elif not self.all_train:
+                notes.append(f"the {listed} empty, {given}")
+        return notes
 
     def _distance(self, group: Group, split: int) -> float:
         """The distance from the hash of a group to the range of a split, as a share of all hashes."""

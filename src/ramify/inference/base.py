@@ -2,7 +2,7 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any, ClassVar, Self
 
@@ -62,6 +62,25 @@ class Pipeline(ABC):
         if name.startswith("_"):
             raise AttributeError(name)
         raise CannotError(f"this {type(self).__name__} has no {name}; it can {', '.join(self.verbs)}.")
+
+
+def longer_than_trained(lengths: Sequence[int], what: str, longest: int, setting: str) -> tuple[str, ...]:
+    """A note about the texts that are longer than any text of training, if there are any.
+
+    `lengths`: the tokens of each text. `what` names a text. `longest`: the tokens of the longest text that the model was
+    trained on, because of `setting`.
+    """
+    over = [length for length in lengths if length > longest]
+    if not over:
+        return ()
+    texts = f"the {what} has {counted(over[0], 'token')}"
+    if len(lengths) > 1:
+        have = "has" if len(over) == 1 else "have up to"
+        texts = f"{len(over):,} of {counted(len(lengths), what)} {have} {counted(max(over), 'token')}"
+    return (
+        f"{texts}, but the model was trained on at most {longest:,} ({setting}). Longer texts are off its distribution; divide "
+        "them.",
+    )
 
 
 def lacking(pipeline: Pipeline, verb: str, given: Mapping[str, Any]) -> Iterator[tuple[Option, Any]]:

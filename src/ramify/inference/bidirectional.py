@@ -18,5 +18,5 @@ class BidirectionalPipeline(StreamPipeline, GeneratingPipeline):
         self.tokenizer = task.tokenizer
         self.input = task.input
 
-    def _notes(self) -> tuple[str, ...]:
+    def _notes(self, tokens: int) -> tuple[str, ...]:
         return ()

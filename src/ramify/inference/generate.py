@@ -31,8 +31,8 @@ class GeneratingPipeline(Pipeline, ABC):
     """The greatest number of tokens that the model reads, with the one before the text; None: any number."""
 
     @abstractmethod
-    def _notes(self) -> tuple[str, ...]:
-        """Reservations about all texts that the model generates."""
+    def _notes(self, tokens: int) -> tuple[str, ...]:
+        """Reservations about a text of so many tokens, the prompt included, that the model generates."""
 
     @verb
     def generate(
@@ -134,7 +134,9 @@ class GeneratingPipeline(Pipeline, ABC):
         # Decoded behind the prompt, a first word keeps the space before it.
         text = self.tokenizer.decode([*given, *ids]).removeprefix(self.tokenizer.decode(given))
         unknown = self.tokenizer.unknown(given)
-        notes = self._notes() if reads_characters(self.backbone) else (*self._notes(), *unknown.notes("the prompt"))
+        notes = self._notes(len(given) + len(ids))
+        if not reads_characters(self.backbone):
+            notes += unknown.notes("the prompt")
         return Generated(prompt, text, len(ids), unknown.count, notes=notes)
 
     def _ranking(self, prompt: str, given: Sequence[int], best: Sequence[Hypothesis]) -> Generated:

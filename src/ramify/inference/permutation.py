@@ -15,10 +15,10 @@ from ramify.batching.forest import Ints
 from ramify.batching.stream_batch import StreamBatch, StreamTargets, plain_rows
 from ramify.batching.text_input import Context
 from ramify.config import check_seed
-from ramify.errors import RamifyError, counted
+from ramify.errors import RamifyError
 from ramify.inference.answers import Likelihood, NodeAttention, StreamAttention
 from ramify.inference.attention import AttentionRequest, AttentionTable, check_pairs, check_records, spelled, text_tables
-from ramify.inference.base import TOKENS
+from ramify.inference.base import TOKENS, longer_than_trained
 from ramify.inference.fill_mask import FillingPipeline
 from ramify.inference.generate import GeneratingPipeline
 from ramify.inference.mask_query import Head, MaskQuery, chosen_node
@@ -163,14 +163,8 @@ class PermutationPipeline(WordPipeline, ScoringPipeline, GeneratingPipeline):
         else:
             ranks = (forward if order == "forward" else forward[::-1])[None]
         log_likelihoods = self.log_likelihoods(ids, ranks)
-        rows = self.input.row_tokens
-        longer = len(ids) > rows
-        notes = (*self._notes(), *unknown.notes("the text"))
-        if longer:
-            notes += (
-                f"the text has {counted(len(ids), 'token')}, but the model was trained on rows of input.row_tokens={rows}. "
-                "Longer texts are off its distribution; score them in parts.",
-            )
+        longer = len(ids) > self.input.row_tokens
+        notes = (*self._notes(len(ids)), *unknown.notes("the text"))
         answer = Likelihood(float(log_likelihoods[0]), len(ids), len(text.encode()), order, longer, unknown.count, notes=notes)
         if not many:
             return answer
@@ -179,11 +173,12 @@ class PermutationPipeline(WordPipeline, ScoringPipeline, GeneratingPipeline):
             answer, orders=tuple(log_likelihoods.tolist()), mean=float(log_likelihoods.mean()), log_mean_exp=log_mean_exp
         )
 
-    def _notes(self) -> tuple[str, ...]:
-        """A note on answers under full orders if the model was trained to predict only the last tokens of an order, or orders
-        of parts of rows."""
+    def _notes(self, tokens: int) -> tuple[str, ...]:
+        """Notes on answers under full orders if the model was trained to predict only the last tokens of an order, or orders
+        of parts of rows, and on texts that are longer than a row."""
+        longer = longer_than_trained([tokens], "text", self.input.row_tokens, "input.row_tokens")
         if self.knows_full_orders:
-            return ()
+            return longer
         settings, reason = f"task.k={self.task.config.k:g}", "it always saw most of a row"
         if self.task.config.k == 1:
             settings = f"input.reused_tokens={self.input.reused_tokens} of input.row_tokens={self.input.row_tokens}"
@@ -191,6 +186,7 @@ class PermutationPipeline(WordPipeline, ScoringPipeline, GeneratingPipeline):
         return (
             f"the model was trained with {settings}, so {reason}. Full orders are off its distribution; ramify train xlnet-lm "
             "trains a model for them.",
+            *longer,
         )
 
     def log_likelihoods(self, ids: Ints, ranks: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -16,7 +16,7 @@ from ramify.batching.views.pairs import Pair, PairInput
 from ramify.errors import RamifyError, counted
 from ramify.inference.answers import NodeAttention, Translation, TranslationHypothesis
 from ramify.inference.attention import AttentionRequest, AttentionTable, check_pairs, check_records, spelled
-from ramify.inference.base import TOKENS, verb
+from ramify.inference.base import TOKENS, longer_than_trained, verb
 from ramify.inference.embed import TextPipeline
 from ramify.inference.generate import GeneratingPipeline
 from ramify.inference.lone_texts import LoneTextPipeline
@@ -131,8 +131,11 @@ class Translator(NextTokenPipeline):
         self._check_lengths(np.array([len(tokens) for tokens in ids], dtype=np.int64))
         best = self.translations(ids, Beam(beam, n_best, length_penalty), progress=progress)
         unknown = self.tokenizer.unknown(np.concatenate([np.zeros(0, dtype=np.int64), *ids]))
-        # One note about all sources: a note for each would bury the translations of a file.
-        notes = [unknown.notes("the sources" if len(texts) > 1 else "the source"), *[()] * len(texts)]
+        # One note of each kind about all sources: a note for each would bury the translations of a file.
+        long = longer_than_trained(
+            [len(tokens) for tokens in ids], "source", self.input.max_source_tokens - 1, "input.max_source_tokens"
+        )
+        notes = [(*long, *unknown.notes("the sources" if len(texts) > 1 else "the source")), *[()] * len(texts)]
         answers = [Translation(text, translations, notes=note) for text, translations, note in zip(texts, best, notes)]
         return answers[0] if isinstance(source, str) else answers
 
@@ -252,8 +255,8 @@ class TextGenerator(NextTokenPipeline, GeneratingPipeline):
     def attending_pair(self, text: str, target: str | None) -> tuple[Pair, None]:
         return Pair(np.array(self.tokenizer.encode(text), dtype=np.int64)), None
 
-    def _notes(self) -> tuple[str, ...]:
-        return ()
+    def _notes(self, tokens: int) -> tuple[str, ...]:
+        return longer_than_trained([tokens], "text", self.max_tokens, "input.max_tokens")
 
 
 def next_token_pipeline(task: NextTokenLM) -> NextTokenPipeline:

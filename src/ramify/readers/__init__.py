@@ -41,6 +41,8 @@ class Format:
     unannotated: Mapping[str, str] = field(default_factory=dict)
     """The options that leave out what people annotated afterwards, because it is not part of the chat. Disentanglement sets
     them, unless the user sets them otherwise."""
+    unsplit: Mapping[str, str] = field(default_factory=dict)
+    """The options that leave the splits of all trees to their shares, although the files or their names give splits."""
 
     @property
     def name(self) -> str:
@@ -115,8 +117,18 @@ FORMATS: dict[str, Format] = {
         "trees", "ramify.readers.nodes", "Ramify's own tables of nodes, as `data export` writes them", numbered=True
     ),
     "table": Format("posts", "ramify.readers.table", "one post per row: CSV, TSV, Parquet or JSON lines"),
-    "labelled": Format("trees", "ramify.readers.labelled", "labelled texts and pairs: tables, GLUE, SuperGLUE, SQuAD, SNLI …"),
-    "parallel": Format("trees", "ramify.readers.parallel", "parallel texts: pairs of files, translated line by line"),
+    "labelled": Format(
+        "trees",
+        "ramify.readers.labelled",
+        "labelled texts and pairs: tables, GLUE, SuperGLUE, SQuAD, SNLI …",
+        unsplit={"split": "none"},
+    ),
+    "parallel": Format(
+        "trees",
+        "ramify.readers.parallel",
+        "parallel texts: pairs of files, translated line by line",
+        unsplit={"train": "shares", "val": "shares", "test": "shares"},
+    ),
     "chat-table": Format("logs", "ramify.readers.chat_table", "one message per row, in the order of the channel"),
     # It leaves to `irc` all logs that `irc` reads as well.
     "chat-log": Format(

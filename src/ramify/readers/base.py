@@ -240,8 +240,14 @@ def file_name(path: Path) -> str:
 
 
 def open_packed(path: Path, counts: ReadCounts | None = None) -> io.BufferedReader:
-    """Open a file, or standard input (`-`), without decompressing it. `counts.bytes` counts along."""
-    source = _Counted(StandardInput(), counts) if path == STANDARD else _File(path, counts)
+    """Open a file, or standard input (`-`), without decompressing it. `counts.bytes` counts along. Raises `RamifyError` if the
+    system refuses."""
+    try:
+        source = _Counted(StandardInput(), counts) if path == STANDARD else _File(path, counts)
+    except IsADirectoryError:
+        raise RamifyError(f"{path} is a folder, but a file is needed. Name a file in it.") from None
+    except OSError as error:
+        raise RamifyError(f"{path} cannot be read: {error.strerror}. Check its path and permissions.") from None
     return io.BufferedReader(source, buffer_size=1 << 18)
 
 

@@ -34,14 +34,11 @@ def read_jsonl(path: str | Path) -> Iterator[Tree]:
 def numbered_trees(path: str | Path) -> Iterator[tuple[int, Tree]]:
     """Yield the trees of `read_jsonl` with the numbers of their lines."""
     empty = True
-    try:
-        with open_bytes(Path(path)) as stream:
-            for number, line in enumerate(stream, 1):
-                if line.strip():
-                    empty = False
-                    yield number, Tree.from_json(line, where=f"{path}, line {number}")
-    except OSError as error:
-        raise RamifyError(f"{path} cannot be read: {error.strerror}. Expected JSON lines, one tree per line.") from None
+    with open_bytes(Path(path)) as stream:
+        for number, line in enumerate(stream, 1):
+            if line.strip():
+                empty = False
+                yield number, Tree.from_json(line, where=f"{path}, line {number}")
     if empty:
         raise RamifyError(f"{path} holds no tree. Expected JSON lines, one tree per line.")
 

@@ -5,6 +5,7 @@ the sources, with numbers of ten digits, so that the order of the ids is the ord
 """
 
 import io
+import re
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -43,7 +44,8 @@ def read(
     `train`, `val` and `test` are the splits of the files whose names hold such a word (or dev, valid, …): train, dev, test, or
     shares, which divides the pairs as if the names said nothing. `encoding` is as in the format text. White space around a
     text is removed. A pair with an empty side is left out and counted. Raises `RamifyError` for an odd number of files, for two
-    files whose names say different splits, and for two files with unequal numbers of lines.
+    files whose names say different splits, for pairs whose names say opposite directions, and for two files with unequal
+    numbers of lines.
     """
     splits = {"train": train, "dev": val, "test": test}
     for name, split in zip(("train", "val", "test"), splits.values(), strict=True):
@@ -52,6 +54,7 @@ def read(
     check_encoding(encoding)
     _check_paths(paths)
     sources, targets = paths[::2], paths[1::2]
+    _check_directions(sources, targets)
     names = distinct_names(sources, map(file_name, sources))
     for source, target, name in zip(sources, targets, names, strict=True):
         split = _split(source, target)
@@ -80,6 +83,21 @@ def _check_paths(paths: Sequence[Path]) -> None:
             f"--format parallel reads files in pairs, a source and a target, but got {counted(len(paths), 'file')}: "
             f"{', '.join(map(str, paths))}. Name the missing file; empty files do not count."
         )
+
+
+def _check_directions(sources: Sequence[Path], targets: Sequence[Path]) -> None:
+    """Raise `RamifyError` for two pairs of opposite directions, as the words say that only one name of a pair holds."""
+    pair_of: dict[tuple[frozenset[str], frozenset[str]], str] = {}
+    for source, target in zip(sources, targets, strict=True):
+        words, others = (frozenset(re.split(r"[^A-Za-z]+", str(path).lower())) for path in (source, target))
+        source_alone, target_alone = words - others, others - words
+        if other := pair_of.get((target_alone, source_alone)):
+            raise RamifyError(
+                f"{source} and {target} are paired in the opposite direction of {other}. Name the files of every pair in the "
+                "order source, target."
+            )
+        if source_alone and target_alone:
+            pair_of[source_alone, target_alone] = f"{source} and {target}"
 
 
 def _split(source: Path, target: Path) -> str | None:

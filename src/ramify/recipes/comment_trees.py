@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from ramify.errors import RamifyError
-from ramify.recipes.options import Data, Init, Seed, TokenizerPath
+from ramify.recipes.options import Data, Init, Seed, TokenizerPath, check_of_checkpoint
 
 if TYPE_CHECKING:
     from ramify.runs.comment_trees.run import CommentTreeRun
@@ -40,7 +40,11 @@ takes full steps along noise: at the common rate, all texts collapse to one vect
 def tree_mlm(
     data: Data,
     *,
-    size: Annotated[Size, "small: texts of 64 tokens, vectors of 128. base: texts of 128 tokens, vectors of 256."] = "small",
+    size: Annotated[
+        Size | None,
+        "small: texts of 64 tokens, vectors of 128. base: texts of 128 tokens, vectors of 256. Default: small. A BERT-family "
+        "checkpoint of --init keeps its own vectors.",
+    ] = None,
     paper: Annotated[bool, "The design of the paper (Juneja 2021), without this recipe's additions."] = False,
     steps: Annotated[int | None, "Number of updates. Default: --target-tokens decides."] = None,
     target_tokens: Annotated[
@@ -69,7 +73,7 @@ def tree_mlm(
     from ramify.tasks.masked_lm import MaskedLMConfig
     from ramify.training.config import TrainConfig
 
-    sizes = SIZES[size]
+    sizes = SIZES[size or "small"]
     longest = sizes.max_tokens if max_tokens is None else max_tokens
     if steps is None and target_tokens is None:
         target_tokens = sizes.target_tokens
@@ -96,8 +100,8 @@ def tree_mlm(
         input = replace(input, max_context=sizes.max_context)
         view = replace(view, regime="middle", max_tree_size=20)
         task = replace(task, mask_rate=0.3, own_words=0.3, reply_words=0.3)
+    pretrained = bool(init) and hub.saved_config(init) is None
     if init:
-        pretrained = hub.saved_config(init) is None
         stage = replace(stage, lr=3e-4 if pretrained else 1e-4, lr_scale=BESIDE_NEW_LAYERS if pretrained else ())
         model = replace(model, cross_init="zero")
     run = CommentTreeRun(
@@ -112,7 +116,10 @@ def tree_mlm(
         init=init,
         seed=seed,
     )
-    return _of_design(run.sized(init), paper)
+    run = _of_design(run.sized(init), paper)
+    if not pretrained:
+        check_of_checkpoint(run, "size", size, model, "dim", "encoder_layers", "decoder_layers")
+    return run
 
 
 def _of_design(run: "CommentTreeRun", paper: bool) -> "CommentTreeRun":

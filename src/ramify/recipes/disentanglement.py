@@ -9,7 +9,7 @@ from ramify.config import check_choice, check_seed
 from ramify.errors import RamifyError
 from ramify.progress import track
 from ramify.recipes.base import Positional
-from ramify.recipes.options import Data, EncoderInit, Features, ModelInit, Seed, Steps, Window
+from ramify.recipes.options import Data, EncoderInit, Features, ModelInit, Seed, Steps, Window, check_of_checkpoint
 
 if TYPE_CHECKING:
     from ramify.dataset.store import Split, Store
@@ -67,11 +67,15 @@ def _run(
     return run.sized(init)
 
 
-def _joining(stage: "TrainConfig", features: str) -> "TrainConfig":
-    """The stage with `FEATURES_LR` for the layers that join features to states (`features=head`). A change of `train.lr` scales
-    both rates."""
-    scale = ((r"^(backbone\.fusion|head)\.", FEATURES_LR / stage.lr),)
-    return replace(stage, lr_scale=scale) if features == "head" else stage
+def _with_features(run: "DisentanglementRun", features: str | None, asked: Any) -> "DisentanglementRun":
+    """The run with `FEATURES_LR`, in its first stage, for the layers that join features to states (`features=head`). A change
+    of `train.lr` scales both rates. Raises `RamifyError` if the model of --init reads other features than `asked`."""
+    check_of_checkpoint(run, "features", features, asked, "features")
+    model: Any = run.model
+    if model.features != "head":
+        return run
+    scale = ((r"^(backbone\.fusion|head)\.", FEATURES_LR / run.stages[0].lr),)
+    return replace(run, stages=tuple(replace(stage, lr_scale=scale) for stage in run.stages))
 
 
 def _pair_stage(steps: int, lr: float, budget: int = 64) -> "TrainConfig":
@@ -159,9 +163,10 @@ def mht(
     *,
     init: EncoderInit = "",
     features: Annotated[
-        Literal["none", "head", "input"],
-        "Also read the features of message pairs. head: joined to the last states; input: added to the messages' vectors.",
-    ] = "none",
+        Literal["none", "head", "input"] | None,
+        "Also read the features of message pairs. head: joined to the last states; input: added to the messages' vectors. "
+        "Default: none; with --init, that of a saved model of the same kind.",
+    ] = None,
     window: Window = 100,
     setting: Annotated[
         Setting | None,
@@ -203,12 +208,13 @@ def mht(
         checkpoint_every=250,
         patience=4,
     )
-    stages = [_joining(first, features)]
+    stages = [first]
     if fine_steps != 0:
         fine = 1000 if fine_steps is None else fine_steps
         stages.append(replace(stages[0], steps=fine, lr=3e-5, freeze=(), evaluate_every=250))
     input = ChatInput(window=window, texts="pieces")
-    run = _run("mht", data, MHTConfig(features=features), *stages, input=input, init=init, seed=seed)
+    model = MHTConfig(features=features or "none")
+    run = _with_features(_run("mht", data, model, *stages, input=input, init=init, seed=seed), features, model)
     return run if setting is None else _as_published(run, setting, steps, fine_steps)
 
 
@@ -253,7 +259,7 @@ def _as_published(
 def decatt(
     data: Data,
     *,
-    features: Features = "none",
+    features: Features = None,
     window: Window = 100,
     steps: Steps = 3000,
     init: ModelInit = "",
@@ -269,15 +275,15 @@ def decatt(
     from ramify.disentangle.config import ChatInput
     from ramify.disentangle.models.decomposable_attention import DecomposableAttentionConfig
 
-    stage = _joining(_pair_stage(steps, lr=5e-4), features)
-    model = DecomposableAttentionConfig(features=features)
-    return _run("decatt", data, model, stage, input=ChatInput(window=window), init=init, seed=seed)
+    model = DecomposableAttentionConfig(features=features or "none")
+    run = _run("decatt", data, model, _pair_stage(steps, lr=5e-4), input=ChatInput(window=window), init=init, seed=seed)
+    return _with_features(run, features, model)
 
 
 def esim(
     data: Data,
     *,
-    features: Features = "none",
+    features: Features = None,
     window: Window = 20,
     steps: Steps = 3000,
     init: ModelInit = "",
@@ -295,16 +301,16 @@ def esim(
     from ramify.disentangle.config import ChatInput
     from ramify.disentangle.models.esim import ESIMConfig
 
-    stage = _joining(_pair_stage(steps, lr=4e-4), features)
-    model = ESIMConfig(features=features, hidden=128)
-    return _run("esim", data, model, stage, input=ChatInput(window=window), init=init, seed=seed)
+    model = ESIMConfig(features=features or "none", hidden=128)
+    run = _run("esim", data, model, _pair_stage(steps, lr=4e-4), input=ChatInput(window=window), init=init, seed=seed)
+    return _with_features(run, features, model)
 
 
 def bert_pair(
     data: Data,
     *,
     init: EncoderInit = "",
-    features: Features = "none",
+    features: Features = None,
     window: Window = 20,
     steps: Steps = 3000,
     seed: Seed = 0,
@@ -321,16 +327,18 @@ def bert_pair(
     from ramify.disentangle.models.bert_pair import BertPairConfig
     from ramify.runs.disentanglement.run import BlockConfig
 
-    return _run(
+    model = BertPairConfig(features=features or "none")
+    run = _run(
         "bert-pair",
         data,
-        BertPairConfig(features=features),
-        _joining(_pair_stage(steps, lr=5e-5, budget=16), features),
+        model,
+        _pair_stage(steps, lr=5e-5, budget=16),
         input=ChatInput(window=window, texts="pieces"),
         view=BlockConfig(encoded_block=16),
         init=init,
         seed=seed,
     )
+    return _with_features(run, features, model)
 
 
 def candidate_pruner(

@@ -62,17 +62,21 @@ PUBLISHED: dict[str, Any] = {
 def elmo(
     data: Data,
     *,
-    size: Annotated[Size, "small: layers of 512 cells. base: of 1,024. paper: the sizes and the training of Peters et al."] = (
-        "small"
-    ),
+    size: Annotated[
+        Size | None,
+        "small: layers of 512 cells. base: of 1,024. paper: the sizes and the training of Peters et al. Default: small; the "
+        "sizes of the model are those of --init, if given.",
+    ] = None,
     input: Annotated[
         Literal["characters", "words"] | None,
         "characters: the vector of a word is computed from its bytes. words: a table has a vector of each word. "
         "Default: characters; with --init, that of the saved model.",
     ] = None,
     directions: Annotated[
-        Literal["both", "forward"], "both: a language model in each direction. forward: only the one from left to right."
-    ] = "both",
+        Literal["both", "forward"] | None,
+        "both: a language model in each direction. forward: only the one from left to right. Default: both; with --init, that "
+        "of the saved model.",
+    ] = None,
     steps: Annotated[int | None, "Number of updates. Default: that of --size; with --size paper, ten epochs."] = None,
     target_tokens: Annotated[
         int, "Stop after this many tokens of rows, in place of --steps (0: after --steps). Each direction has rows of its own."
@@ -92,6 +96,8 @@ def elmo(
 
     Example: ramify train elmo --data data/books --out runs/elmo
     """
+    from dataclasses import replace
+
     from ramify.batching.views.streams import StreamConfig, StreamInput
     from ramify.models.elmo import ElmoConfig
     from ramify.runs.streams.run import StreamRun
@@ -99,42 +105,45 @@ def elmo(
     from ramify.tasks.bidirectional_lm import BidirectionalLMConfig
     from ramify.training.config import TrainConfig
 
-    sizes = SIZES[size]
+    sizes = SIZES[size or "small"]
     as_published = published or size == "paper"
+    model = ElmoConfig(
+        input=input or "characters",
+        directions=directions or "both",
+        dim=sizes.dim,
+        hidden=sizes.hidden,
+        num_layers=2,
+        filters=sizes.filters,
+        restart=0.0 if as_published else 0.1,
+    )
     run: Any = StreamRun(
         recipe="elmo",
         data=data,
-        model=ElmoConfig(
-            input=input or "characters",
-            directions=directions,
-            dim=sizes.dim,
-            hidden=sizes.hidden,
-            num_layers=2,
-            filters=sizes.filters,
-            restart=0.0 if as_published else 0.1,
-        ),
+        model=model,
         task=BidirectionalLMConfig(sampled=sizes.sampled),
         # The last token of a row is the first of the next one, so every token is predicted once.
         input=StreamInput(row_tokens=UNROLL + 1, reused_tokens=UNROLL, segments="none", memory_reset="never", max_tokens=512),
-        # As many rows per batch in one direction as in both.
-        view=StreamConfig(streams=sizes.streams * (1 if directions == "both" else 2), directions=directions),
         stages=(TrainConfig(**_length(size, steps, target_tokens), **(PUBLISHED if as_published else _adam(sizes.lr))),),
         tokenizer=TokenizerConfig(path=tokenizer, kind="word", vocab_size=sizes.vocab_size, lowercase=False),
         init=init,
         seed=seed,
     )
     run = run.sized(init)
-    check_of_checkpoint("input", input, run.model.input, init)
-    return run
+    check_of_checkpoint(run, "size", size, model, "dim", "hidden")
+    check_of_checkpoint(run, "input", input, model, "input")
+    check_of_checkpoint(run, "directions", directions, model, "directions")
+    read = run.model.directions
+    # As many rows per batch in one direction as in both.
+    return replace(run, view=StreamConfig(streams=sizes.streams * (1 if read == "both" else 2), directions=read))
 
 
-def _length(size: Size, steps: int | None, target_tokens: int) -> dict[str, Any]:
+def _length(size: Size | None, steps: int | None, target_tokens: int) -> dict[str, Any]:
     """The end of training: --steps, --target-tokens, or the default of a size."""
     if steps is not None:
         return {"steps": steps, "target_tokens": target_tokens}
     if target_tokens:
         return {"steps": 0, "target_tokens": target_tokens}
-    return {"steps": 0, "epochs": EPOCHS} if size == "paper" else {"steps": SIZES[size].steps}
+    return {"steps": 0, "epochs": EPOCHS} if size == "paper" else {"steps": SIZES[size or "small"].steps}
 
 
 def _adam(lr: float) -> dict[str, Any]:

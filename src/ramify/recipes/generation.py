@@ -28,7 +28,7 @@ def transformer(
     """The Transformer (Vaswani et al. 2017): translation, or replies to comments, from encoder to decoder.
 
     Any data set with pairs will do: every text is predicted from the one that it answers or translates. The default has 3 + 3
-    layers of 256, normalized before each part, and trains in about half an hour per 1,000 updates on one CPU core.
+    layers of 256, normalized before each part.
 
     Example: ramify train transformer --data data/en-de --out runs/en-de
     """
@@ -49,9 +49,13 @@ def transformer(
         )
         steps = 100_000 if steps is None else steps
         # 25,000 tokens of sources and as many of targets per update; the mean of the last 5 checkpoints, 1,500 updates apart.
-        stage = _stage(steps, budget=50_000, lr=512**-0.5 * 4000**-0.5, warmup=min(1.0, 4000 / steps), schedule="noam")
-        stage |= {"eps": 1e-9, "clip": 0.0, "average": 5, "checkpoint_every": max(1, min(1500, steps // 5))}
-        return _run("transformer", data, model, stage, init, tokenizer, seed, vocab_size=37_000)
+        # Fewer than 5 updates have fewer checkpoints; a single one is no mean.
+        stage = _stage(steps, budget=50_000, lr=512**-0.5 * 4000**-0.5, warmup=min(1.0, 4000 / max(1, steps)), schedule="noam")
+        stage |= {"eps": 1e-9, "clip": 0.0, "average": min(5, steps) if steps > 1 else None}
+        stage |= {"checkpoint_every": max(1, min(1500, steps // 5))}
+        run = _run("transformer", data, model, stage, init, tokenizer, seed, vocab_size=37_000)
+        check_of_checkpoint(run, "published", published, model, "dim", "encoder_layers", "decoder_layers", "norm")
+        return run
     model = TransformerConfig(
         dim=256,
         num_heads=4,
@@ -104,7 +108,7 @@ def seq2seq(
     # With Adam's usual rate, the tied embedding grows slowly, and tanh bounds the states that it scores.
     stage = _stage(steps, budget=2048, lr=4e-3, warmup=0.05, schedule="linear")
     run = _run("seq2seq", data, model, stage, init, tokenizer, seed)
-    check_of_checkpoint("attention", attention, run.model.attention, init)
+    check_of_checkpoint(run, "attention", attention, model, "attention")
     return run
 
 
@@ -148,9 +152,10 @@ def t5(
     data: Data,
     *,
     version: Annotated[
-        Literal["1.0", "1.1"],
-        "1.0: the model of the paper. 1.1: gated feed-forward layers, and an output map that is not the token embedding.",
-    ] = "1.0",
+        Literal["1.0", "1.1"] | None,
+        "1.0: the model of the paper. 1.1: gated feed-forward layers, and an output map that is not the token embedding. "
+        "Default: 1.0; with --init, that of the model.",
+    ] = None,
     steps: SmallUpdates = 5000,
     init: ModelInit = "",
     tokenizer: TokenizerPath = "",
@@ -190,7 +195,8 @@ def t5(
     )
     stage = _stage(steps, budget=4096, lr=1e-3, warmup=0.05, schedule="linear")
     run = _run("t5", data, model, stage, init, tokenizer, seed)
-    task = replace(run.task, tie_weights=not newer, output_bias=False, label_smoothing=0.0)
+    check_of_checkpoint(run, "version", version, model, "gated")
+    task = replace(run.task, tie_weights=not run.model.gated, output_bias=False, label_smoothing=0.0)
     return replace(run, task=task, input=replace(run.input, source="corrupted"))
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from ramify.errors import RamifyError
-from ramify.recipes.options import Data, Seed, TokenizerPath
+from ramify.recipes.options import Data, Seed, TokenizerPath, check_of_checkpoint
 
 if TYPE_CHECKING:
     from ramify.runs import Run
@@ -16,7 +16,10 @@ Init = Annotated[
     str, "Checkpoint to start from (directory or hub id): an XLNet in Hugging Face's form, or a saved model of this recipe."
 ]
 Size = Literal["small", "base", "paper"]
-SizeOption = Annotated[Size, "small: 2 layers of 128. base: 4 layers of 256. paper: the sizes and the schedule of XLNet-Base."]
+SizeOption = Annotated[
+    Size | None,
+    "small: 2 layers of 128. base: 4 layers of 256. paper: the sizes and the schedule of XLNet-Base. Default: small.",
+]
 Order = Literal["permutation", "forward", "backward"]
 OrderOption = Annotated[
     Order,
@@ -51,7 +54,7 @@ SIZES: dict[Size, Sizes] = {
 def xlnet(
     data: Data,
     *,
-    size: SizeOption = "small",
+    size: SizeOption = None,
     objective: Annotated[
         Literal["permutation", "denoising"],
         "permutation: the last tokens of a random order. denoising: masked tokens, as in BERT.",
@@ -77,15 +80,15 @@ def xlnet(
     if objective == "denoising" and order != "permutation":
         raise RamifyError(f"--order {order} belongs to --objective permutation; masked tokens read both sides. Leave it out.")
     if objective == "denoising":
-        return _run("xlnet", data, SIZES[size], DenoisingLMConfig(), order, steps, target_tokens, init, tokenizer, seed)
+        return _run("xlnet", data, size, DenoisingLMConfig(), order, steps, target_tokens, init, tokenizer, seed)
     task = PermutationLMConfig(order=_order(order))
-    return _run("xlnet", data, SIZES[size], task, order, steps, target_tokens, init, tokenizer, seed)
+    return _run("xlnet", data, size, task, order, steps, target_tokens, init, tokenizer, seed)
 
 
 def xlnet_lm(
     data: Data,
     *,
-    size: SizeOption = "small",
+    size: SizeOption = None,
     order: OrderOption = "permutation",
     steps: Updates = None,
     target_tokens: Limit = 0,
@@ -103,7 +106,7 @@ def xlnet_lm(
     from ramify.tasks.permutation_lm import PermutationLMConfig
 
     task = PermutationLMConfig(k=1, order=_order(order))
-    run = _run("xlnet-lm", data, SIZES[size], task, order, steps, target_tokens, init, tokenizer, seed)
+    run = _run("xlnet-lm", data, size, task, order, steps, target_tokens, init, tokenizer, seed)
     # Rows that overlap are read in two parts, so that no token of the first one would ever follow one of the second.
     return replace(run, input=replace(run.input, segments="none", reused_tokens=run.input.row_tokens))
 
@@ -116,7 +119,7 @@ def _order(order: Order) -> "OrderKind":
 def _run(
     recipe: str,
     data: str,
-    sizes: Sizes,
+    size: Size | None,
     task: "StreamTaskConfig",
     order: Order,
     steps: int | None,
@@ -132,21 +135,23 @@ def _run(
     from ramify.runs.tokenizers import TokenizerConfig
     from ramify.training.config import TrainConfig
 
+    sizes = SIZES[size or "small"]
     view = StreamConfig(streams=sizes.streams)
     if order != "permutation":
         # As many rows per batch as with both directions.
         view = StreamConfig(streams=2 * sizes.streams, directions=order)
+    model = XLNetConfig(
+        dim=sizes.dim,
+        num_layers=sizes.layers,
+        num_heads=sizes.dim // 64,
+        ffn_dim=4 * sizes.dim,
+        attention_dropout=sizes.attention_dropout,
+        memory=sizes.memory,
+    )
     run = StreamRun(
         recipe=recipe,
         data=data,
-        model=XLNetConfig(
-            dim=sizes.dim,
-            num_layers=sizes.layers,
-            num_heads=sizes.dim // 64,
-            ffn_dim=4 * sizes.dim,
-            attention_dropout=sizes.attention_dropout,
-            memory=sizes.memory,
-        ),
+        model=model,
         task=task,
         input=StreamInput(row_tokens=sizes.row_tokens, reused_tokens=sizes.row_tokens // 2),
         view=view,
@@ -163,4 +168,6 @@ def _run(
         init=init,
         seed=seed,
     )
-    return run.sized(init)
+    run = run.sized(init)
+    check_of_checkpoint(run, "size", size, model, "dim", "num_layers")
+    return run

@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from ramify.errors import RamifyError
-from ramify.recipes.options import Data, Init, Seed, TokenizerPath
+from ramify.recipes.options import Data, Init, Seed, TokenizerPath, check_of_checkpoint
 
 if TYPE_CHECKING:
     from ramify.models.bert import BertConfig
@@ -122,7 +122,7 @@ def bert(
             "Add --rows comments, or leave --concatenate out."
         )
     if rows == "comments":
-        return _on_comments(data, BERT[size or "base"], steps, target_tokens, init, tokenizer, max_tokens, concatenate, seed)
+        return _on_comments(data, size, steps, target_tokens, init, tokenizer, max_tokens, concatenate, seed)
     from ramify.batching.text_input import TextInput
     from ramify.runs.packed_text.run import PackedTextRun
     from ramify.runs.tokenizers import TokenizerConfig
@@ -150,7 +150,7 @@ def bert(
         init=init,
         seed=seed,
     )
-    return run.sized(init)
+    return _checked(run.sized(init), size, published, sizes)
 
 
 def roberta(
@@ -160,7 +160,7 @@ def roberta(
         Literal["sentences", "documents"],
         "sentences: full sentences up to the length, also of several documents. documents: of one document per row.",
     ] = "sentences",
-    size: Annotated[Size, SIZE_HELP] = "small",
+    size: Annotated[Size | None, f"{SIZE_HELP} Default: small."] = None,
     steps: Updates = None,
     target_tokens: Limit = 0,
     init: Init = "",
@@ -182,7 +182,7 @@ def roberta(
     from ramify.runs.tokenizers import TokenizerConfig
     from ramify.tasks.masked_lm import MaskedLMConfig
 
-    sizes = _sizes(ROBERTA, size, published)
+    sizes = _sizes(ROBERTA, size or "small", published)
     longest = sizes.max_tokens if max_tokens is None else max_tokens
     run = PackedTextRun(
         recipe="roberta",
@@ -197,7 +197,15 @@ def roberta(
         init=init,
         seed=seed,
     )
-    return run.sized(init)
+    return _checked(run.sized(init), size, published, sizes)
+
+
+def _checked(run: "Run", size: Size | None, published: bool, sizes: Sizes) -> "Run":
+    """The run. Raises `RamifyError` if --size or --published asks for another model than that of --init."""
+    asked = sizes.model()
+    check_of_checkpoint(run, "size", size, asked, "dim", "num_layers")
+    check_of_checkpoint(run, "published", published, asked, "position")
+    return run
 
 
 def _stage(sizes: Sizes, steps: int | None, target_tokens: int, init: str, *, betas: tuple[float, float]) -> Any:
@@ -217,7 +225,7 @@ def _stage(sizes: Sizes, steps: int | None, target_tokens: int, init: str, *, be
 
 def _on_comments(
     data: str,
-    sizes: Sizes,
+    size: Size | None,
     steps: int | None,
     target_tokens: int,
     init: str,
@@ -232,6 +240,7 @@ def _on_comments(
     from ramify.runs.tokenizers import TokenizerConfig
     from ramify.training.config import TrainConfig
 
+    sizes = BERT[size or "base"]
     longest = sizes.max_tokens if max_tokens is None else max_tokens
     stage = TrainConfig(
         steps=0 if target_tokens else sizes.steps if steps is None else steps,
@@ -250,4 +259,4 @@ def _on_comments(
         init=init,
         seed=seed,
     )
-    return run.sized(init)
+    return _checked(run.sized(init), size, False, sizes)
