@@ -559,3 +559,14 @@ def test_words_that_the_vocabulary_lacks_have_numbers_behind_it():
     assert lengths.tolist() == [2, 0, 5]
     sea, the = tokenizer.encode("sea the")
     assert ids.tolist() == [the, 9, 10, sea, 11, the, 9]
+
+
+def test_pieces_are_shown_as_letters():
+    """Byte-level pieces are spelled in letters that stand for bytes, which nobody can read."""
+    bpe = Tokenizer.train(["Straße über Straße über Straße"] * 40, kind="bpe", vocab_size=290, lowercase=False)
+    shown = [bpe.shown(token_id) for token_id in bpe.encode("Straße über")]
+    assert "".join(shown) == "▁Straße▁über"
+    part = bpe.encode("é")[-1]
+    assert bpe.shown(part) == bpe.token(part) != "é"
+    words = Tokenizer.train(["Straße über Straße"] * 40, kind="wordpiece", vocab_size=60, lowercase=False)
+    assert [words.shown(token_id) for token_id in words.encode("Straße")] == list(map(words.token, words.encode("Straße")))

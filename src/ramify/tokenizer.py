@@ -659,6 +659,18 @@ class Tokenizer:
         token = self.engine.id_to_token(token_id)
         return token if token is not None else f"[{token_id}]"
 
+    def shown(self, token_id: int) -> str:
+        """The spelling of an id for people. Of a byte-level BPE, letters stand for the bytes, and `SPACE` for a space; a piece
+        that holds a part of a character keeps its spelling in the vocabulary."""
+        piece = self.token(token_id)
+        text = self.decode([token_id]) if self._spells_bytes else UNFINISHED
+        return piece if UNFINISHED in text else text.replace(" ", SPACE)
+
+    @cached_property
+    def _spells_bytes(self) -> bool:
+        """Whether the letters of pieces stand for bytes."""
+        return isinstance(self.engine.model, models.BPE) and any(piece.startswith(BYTE_SPACE) for piece in self.pieces)
+
 
 class IncrementalDecoder:
     """Decodes tokens as they come, each in constant time. The parts are, together, the text that `decode` gives them."""

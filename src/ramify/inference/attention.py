@@ -91,8 +91,8 @@ def check_pairs(pairs: int) -> None:
 
 
 def spelled(tokenizer: Tokenizer, ids: Int[Tensor, " token"]) -> list[str]:
-    """The spelling of each token."""
-    return [tokenizer.token(token_id) for token_id in ids.tolist()]
+    """The spelling of each token, for people."""
+    return [tokenizer.shown(token_id) for token_id in ids.tolist()]
 
 
 def _names(text: NodeInContext, places: Sequence[int]) -> list[str]:
