@@ -89,7 +89,8 @@ class Table:
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
-    style: Literal["numbers", "scores"] = "numbers"
+    style: Literal["numbers", "scores", "texts"] = "numbers"
+    """numbers: the first row is the main one. scores: all rows are alike. texts: likewise, and cells hold running text."""
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def translated(model: Translator, store: Store, split: Split) -> list[Section]:
     best = [hypotheses[0].text for hypotheses in model.translations(ids, Beam())]
     rows = tuple(tuple(map(Cell, texts)) for texts in zip(sources, best, references, strict=True))
     lead = f"{counted(len(rows), 'example')}, evenly spaced over the {split} split. The beam keeps {Beam.width} hypotheses."
-    shown = Section("Examples", (Table(("source", "translation", "reference"), rows),), (lead,))
+    shown = Section("Examples", (Table(("source", "translation", "reference"), rows, "texts"),), (lead,))
     maps = [
         WeightMap(text, table.queries, table.keys, table.weights)
         for text, source in zip(best[:MAPS], ids)
