@@ -73,7 +73,7 @@ def items() -> list[Item]:
     ]
     average = f"{MODELS['transformer'][0]} {CAPTIONS} --seed 0 --set train.average=5"
     answers = "ramify evaluate RUN --data DATA/answers --split test --json"
-    reply = "transformer --data DATA/answers --set train.precision=bf16 --set input.long=truncate --steps 2000"
+    reply = "transformer --data DATA/answers --set train.precision=bf16 --set input.long=truncate --steps 1000"
     held_out = "ramify evaluate RUN --data DATA/text --split test --json"
     language_models = [
         Item(name, f"{recipe} --seed 0", 0.25, scores={"dev": held_out.replace("test", "dev"), "test": held_out})
