@@ -36,6 +36,8 @@ SEEDS = (0, 1)
 DEV = 1_000
 """Training pairs that choose the weights and decide when a run ends."""
 SIDES = ("en", "de")
+EPOCH = 491_562
+"""Tokens of the targets of all training pairs, their ends included."""
 
 CAPTIONS = "--data DATA/captions --set tokenizer.vocab_size=4096 --set train.checkpoint_every=100"
 MODELS = {
@@ -273,7 +275,7 @@ def table(arguments: argparse.Namespace) -> None:
 
 @reads_runs
 def picture(arguments: argparse.Namespace) -> None:
-    """Plot dev losses of the translators over minutes and over updates."""
+    """Plot dev losses of the translators over minutes and over epochs."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -286,12 +288,12 @@ def picture(arguments: argparse.Namespace) -> None:
         for seed in SEEDS:
             if records := curve(arguments.out, f"{model}-{seed}"):
                 losses = [record["dev_loss"] for record in records]
-                for axes, x in ((left, "seconds"), (right, "step")):
-                    at = [record[x] / 60 if x == "seconds" else record[x] for record in records]
+                for axes, x, unit in ((left, "seconds", 60), (right, "target_tokens", EPOCH)):
+                    at = [record[x] / unit for record in records]
                     axes.plot(at, losses, "o-", markersize=3, color=f"C{number}", label=label)
                 label = "_"
     left.set(xlabel="minutes of training", ylabel="dev loss, nats per token")
-    right.set(xlabel="updates")
+    right.set(xlabel="epochs")
     right.legend(fontsize=8)
     arguments.svg.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(arguments.svg, metadata={"Date": None})
