@@ -111,7 +111,7 @@ def test_embed_gives_the_vectors_of_nodes():
     layout = tokenizer().layout("bert")
     expected = encoder.vectors(bare_rows([layout.wrap(tokenizer().encode(node.text)) for node in tree.nodes]))
     np.testing.assert_allclose(vectors, expected.detach().numpy(), rtol=0, atol=1e-6)
-    with pytest.raises(RamifyError, match="a RecurrentEncoder has no attention heads"):
+    with pytest.raises(RamifyError, match="this RecurrentEncoder has no attention heads"):
         pipeline.attention(tree, 0)
 
 
