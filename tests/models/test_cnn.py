@@ -5,11 +5,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from fixtures import tokenizer
 from ramify.batching.encoder_input import EncoderInput
+from ramify.batching.views.labelled import LabelInput
 from ramify.errors import RamifyError
 from ramify.models.bag import BagConfig
 from ramify.models.cnn import Cnn, CnnConfig
 from ramify.nn.ragged import Rows
+from ramify.tasks.classification import Classification, ClassificationConfig
 from ramify.training.config import TrainConfig, learns
 
 VOCAB = 60
@@ -145,3 +148,17 @@ def test_a_bag_is_the_mean_of_its_embeddings_in_any_order():
     known = torch.ones(2, 6)
     model.take_vectors(torch.tensor([3, 7]), known)
     assert torch.equal(model.embedding.weight[[3, 7]], known.double())
+
+
+def test_weights_of_the_classes_are_bounded_after_an_update():
+    """Only those that are longer are shortened, to the bound (section 2.1)."""
+    config = ClassificationConfig(classes=("a", "b"), max_norm=3.0)
+    words = tokenizer()
+    task = Classification(CnnConfig(words.vocab_size, 6, maps=4).build(), words, LabelInput(pair="none"), config)
+    with torch.no_grad():
+        task.output.weight.copy_(torch.stack([torch.full((12,), 2.0), torch.full((12,), 0.5)]))
+        task.after_update("main")
+    expected = torch.stack([torch.full((12,), 3 / 12**0.5), torch.full((12,), 0.5)])
+    torch.testing.assert_close(task.output.weight.detach(), expected)
+    with pytest.raises(RamifyError, match=r"task\.max_norm must be above 0, but is 0"):
+        ClassificationConfig(max_norm=0.0)

@@ -58,7 +58,7 @@ def test_layers_are_the_embedding_and_those_above_it_and_the_rest_is_the_head():
     # The layers of rows with a context are those of the decoder.
     tree = tree_task()
     alone = layers_of(tree)
-    tree.layers_in_context = True
+    tree.context = True
     assert layers_of(tree) != alone
     assert layers_of(tree)[1] == ("backbone.decoder.layers.0.",)
 

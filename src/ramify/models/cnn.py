@@ -106,6 +106,7 @@ class Cnn(Backbone, TakesVectors):
     """
 
     config: CnnConfig
+    frozen_head = "vector"
     embedding: nn.Embedding | None
     """The vectors that learn; None: `channels` is static."""
     static: Float[Tensor, "vocab dim"] | None

@@ -17,7 +17,7 @@ def layers_of(task: Task[Any]) -> LayerPrefixes:
     belong to the head. Layers without parameters of their own, such as ALBERT's repeated ones, are left out."""
     if not isinstance(task.backbone, Encodes):
         return ()
-    layers = under(BACKBONE, task.backbone.layer_prefixes(context=task.layers_in_context))
+    layers = under(BACKBONE, task.backbone.layer_prefixes(context=task.context))
     names = [name for name, _ in task.named_parameters()]
     return tuple(layer for layer in layers if any(name.startswith(layer) for name in names))
 
