@@ -48,7 +48,7 @@ class ClassificationConfig(DownstreamConfig):
     class_weights: Literal["none", "balanced"] = "none"
     """balanced: each class has the same weight in the training loss, however frequent it is."""
     max_norm: float | None = None
-    """Bound of the norm of each class's weights in the output layer, which every update keeps (3 in Kim 2014, section 2.1). null:
+    """Bound of the norm of each class's weights in the output layer, which every update keeps (Kim 2014, section 2.1: 3). null:
     they have none."""
 
     def __post_init__(self) -> None:
