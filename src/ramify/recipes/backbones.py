@@ -1,0 +1,109 @@
+"""The models that label tasks start from: by name, from scratch, or from a checkpoint."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ramify import hub
+from ramify.batching.views.labelled import LabelInput
+from ramify.errors import RamifyError
+from ramify.models.bag import BagConfig
+from ramify.models.base import ModelConfig
+from ramify.models.bert import BertConfig
+from ramify.models.cnn import CnnConfig
+from ramify.models.elmo import ElmoConfig
+from ramify.models.recurrent import RecurrentConfig
+from ramify.models.transformer import TransformerConfig
+from ramify.models.tree_mlm import TreeMLMConfig
+from ramify.models.xlnet import XLNetConfig
+from ramify.runs.tokenizers import TokenizerConfig
+from ramify.tasks.downstream import Mode
+from ramify.tokenizer import Layout
+from ramify.training.config import TrainConfig
+
+LONGEST = 128
+"""The longest row, in tokens, unless the model reads less."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """A model, and what goes with it."""
+
+    model: ModelConfig
+    layout: Layout
+    max_tokens: int = LONGEST
+    tokenizer: TokenizerConfig = field(default_factory=lambda: PIECES)
+    task: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of tasks with one vector per row in which the model differs from the others."""
+    stage: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of training in which the model differs from the others."""
+    width: int | None = None
+    """The length of a token's state of a checkpoint; None: the model is trained from scratch."""
+
+    def input(self, **settings: Any) -> LabelInput:
+        """The input settings of a run."""
+        return LabelInput(max_tokens=self.max_tokens, layout=self.layout, **settings)
+
+
+SMALL: dict[str, Any] = {"dim": 128, "num_heads": 4, "ffn_dim": 512}
+PIECES = TokenizerConfig(vocab_size=8192)
+WORDS = TokenizerConfig(kind="word", vocab_size=16_384, lowercase=False)
+
+SCRATCH: dict[str, Callable[[], Start]] = {
+    "bag": lambda: Start(BagConfig(), "t5"),
+    "bert": lambda: Start(BertConfig(num_layers=2, **SMALL), "bert"),
+    "bilstm": lambda: Start(RecurrentConfig(dim=128, hidden=128, dropout=0.3), "t5"),
+    # Kim 2014, section 3.1. The network itself drops out parts of the vector.
+    "cnn": lambda: Start(CnnConfig(), "t5", task={"dropout": 0.0, "max_norm": 3.0}),
+    "elmo": lambda: Start(ElmoConfig(dim=64, hidden=256), "t5", tokenizer=WORDS),
+    "gpt": lambda: Start(TransformerConfig(encoder_layers=0, decoder_layers=2, norm="pre", final_norm=True, **SMALL), "t5"),
+    "transformer": lambda: Start(TransformerConfig(encoder_layers=2, decoder_layers=1, norm="pre", **SMALL), "t5"),
+    "tree-mlm": lambda: Start(TreeMLMConfig(encoder_layers=2, decoder_layers=2, norm="pre", **SMALL), "bert"),
+    "xlnet": lambda: Start(XLNetConfig(num_layers=2, **SMALL), "xlnet"),
+}
+"""The models that may be trained from scratch, by the name of `--model`. Rows of models without pretraining end with a mark,
+which also separates two texts."""
+
+LAYOUTS: dict[type[ModelConfig], Layout] = {XLNetConfig: "xlnet"}
+"""Models whose classifiers read other special tokens than those around a text that is embedded."""
+
+FRESH: dict[str, Any] = {"epochs": 10.0, "lr": 1e-3, "patience": 3}
+"""Training from scratch, and of what reads features. It ends early if the dev score falls."""
+
+FINE_TUNING: dict[str, Any] = {"epochs": 3.0, "bias_correction": False, "betas": (0.9, 0.999), "eps": 1e-6}
+"""Training from a checkpoint (Devlin et al. 2019, appendix A.3), by the published optimizer, which corrects no moments."""
+
+RATES = ((128, 3e-4), (256, 1e-4), (512, 5e-5))
+"""Widths, and the learning rates of models that are at most as wide (the list for BERT's smaller models, Turc et al. 2019)."""
+
+WIDE_RATE = 3e-5
+"""The learning rate of wider models."""
+
+
+def start_of(model: str, init: str) -> Start:
+    """The start that a command names. Raises `RamifyError` unless exactly one of the two is given."""
+    if bool(model) == bool(init):
+        given = f"--model {model} and --init {init} are both given" if model else "neither --model nor --init is given"
+        raise RamifyError(f"{given}. Give exactly one: --model NAME trains from scratch, --init starts from a checkpoint.")
+    if init:
+        start = hub.encoder_of(init)
+        longest = LONGEST if start.max_tokens is None else min(LONGEST, start.max_tokens)
+        return Start(start.model, LAYOUTS.get(type(start.model), start.layout), longest, width=start.width)
+    if model not in SCRATCH:
+        raise RamifyError(
+            f"--model {model} is not one of {', '.join(SCRATCH)}. Choose one, or start from a checkpoint (--init)."
+        )
+    return SCRATCH[model]()
+
+
+def stage_of(start: Start, mode: Mode, **given: Any) -> TrainConfig:
+    """Training as published: 32 texts per update, a warm-up over a tenth, and a linear decay to zero. Settings that are `given`
+    and not None replace the others."""
+    settings: dict[str, Any] = dict(FRESH)
+    if start.width is not None and mode == "finetune":
+        rate = next((rate for width, rate in RATES if width >= start.width), WIDE_RATE)
+        settings = FINE_TUNING | {"lr": rate}
+    settings |= dict(start.stage) | {name: value for name, value in given.items() if value is not None}
+    return TrainConfig(
+        steps=0, budget=32, budget_unit="targets", evaluate_every=1, evaluate_unit="epochs", warmup=0.1, **settings
+    )
