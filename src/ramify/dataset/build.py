@@ -319,6 +319,7 @@ class _Writer:
             "kept": dict(counts.kept + self._blank_roots),
             "examples": counts.examples,
             "unread_columns": counts.unread_columns,
+            "datasets": dict(counts.datasets),
             "splits": {name: dict(split) for name, split in self._splits.items()},
         }
 

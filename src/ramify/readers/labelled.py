@@ -3,6 +3,7 @@
 A text is a tree of one node. A pair is a root and its child, which has the label. `labelled_sets` lists the known data sets.
 """
 
+import csv
 import hashlib
 import os
 from collections import Counter
@@ -91,9 +92,9 @@ def _is_data_file(path: Path) -> bool:
     """Whether a file in a folder may be part of a data set."""
     if labelled_records.line_aligned(path):
         return True
-    return _may_be_data(path) and not (
-        path.suffix.lower() == ".zip" and labelled_records.shape_of(path) == labelled_records.PLAYS
-    )
+    if not _may_be_data(path) or labelled_records.beside_reviews(path):
+        return False
+    return path.suffix.lower() != ".zip" or labelled_records.shape_of(path) != labelled_records.PLAYS
 
 
 def read(
@@ -148,6 +149,7 @@ def read(
                 tree.meta.get(SPLIT, source.split_in_name) if source.dataset and source.dataset.split else source.split_in_name
             )
             rows[name, part_of(source.path, named(str(part)) if part else None)] += count
+            counts.datasets[name] += count
             yield _placed(tree, source.split)
     _compare(rows, counts)
 
@@ -222,6 +224,8 @@ def _shape(path: Path, head: bytes) -> str | None:
     """The shape of a data set that is not a table, from the first bytes of a file; None for tables."""
     if labelled_records.line_aligned(path):
         return "squad-lines"
+    if labelled_records.SENTENCE_TREE.match(head[:8].decode("utf-8", "replace")):
+        return "sentence-trees"
     if head.startswith(ZIP) or path.suffix == ".txt" or path.name in labelled_records.SENTENCE_FILES:
         return labelled_records.shape_of(path)
     if head.startswith(PARQUET):
@@ -234,10 +238,16 @@ def _shape(path: Path, head: bytes) -> str | None:
 
 
 def _first_row(head: bytes) -> list[str]:
-    """The fields of the first line of a table with tabs and without quoting."""
+    """The fields of the first line of a table: with tabs and without quoting, or with commas and quoting."""
     if head.startswith((PARQUET, b"{")):
         return []
-    return head.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r").split("\t")
+    line = head.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
+    if "\t" in line:
+        return line.split("\t")
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:
+        return [line]
 
 
 def _source(
@@ -266,7 +276,9 @@ def _source(
             raise RamifyError(
                 f"{path} is not a table, so it has no column {next(iter(columns.values()))!r}. Leave out the names of columns."
             )
-        return _Source(path, name, shape, split_in_name=split_of(path))
+        folder = path.resolve().parent
+        split = split_of(path) or (named(folder.parent.name) if folder.name in labelled_records.REVIEW_FOLDERS else None)
+        return _Source(path, name, shape, split_in_name=split)
     if head.startswith(ZIP):
         raise RamifyError(f"{path} is a ZIP file, but not one of Pang and Lee's texts. Unpack it and name its tables.")
     is_delimited = not head.startswith(PARQUET) and not head.lstrip(b"\xef\xbb\xbf \n").startswith(b"{")
@@ -395,6 +407,8 @@ def _table(
         values = {name: decoded(column, source.path, row, counts) for name, column in batch.items() if name != LINE}
         row += len(lines)
         texts = _texts(values["text"])
+        if dataset and dataset.newlines == "escaped":
+            texts = [text.replace("\\n", "\n") for text in texts]
         pairs = [_texts(values[name]) for name in sorted(values) if name.startswith("text_pair")]
         row_labels = _labels(source, values, batch[LINE], labels, counts)
         splits = strings(values["split"]).to_pylist() if "split" in values else [None] * len(lines)
