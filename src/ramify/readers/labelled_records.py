@@ -306,7 +306,8 @@ def sentence_trees(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]
         for number, text in enumerate(texts, 1):
             if not text.strip():
                 continue
-            start, words = SENTENCE_TREE.match(text), _WORD.findall(text)
+            start = SENTENCE_TREE.match(text)
+            words: list[str] = _WORD.findall(text)
             if start is None or not words or text.count("(") != text.count(")"):
                 _bad(counts, f"{path}, line {number}", f"{text!r:.40} is not a sentence as a tree, such as (3 (2 Good) (2 .))")
                 continue

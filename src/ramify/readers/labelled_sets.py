@@ -17,6 +17,9 @@ YES_NO = {"false": False, "true": True, "0": False, "1": True}
 GRADES = {"0": "very negative", "1": "negative", "2": "neutral", "3": "positive", "4": "very positive"}
 STARS = {"1": "1 star", **{str(stars): f"{stars} stars" for stars in range(2, 6)}}
 
+ANSWERED: tuple[Shape, ...] = ("squad", "squad-lines", "record")
+"""The shapes whose labels are spans that answer a question."""
+
 Grouping = Literal["none", "parent", "pair_id"]
 """The labelled texts that a metric takes together: those below one text, or those with one number in the trees' metadata."""
 
@@ -66,6 +69,11 @@ class Dataset:
     positive: str = ""
     """The name of the class that F1 is about."""
     groups: Grouping = "none"
+
+    @property
+    def label_kind(self) -> Literal["classes", "numbers", "answers"]:
+        """The kind of a whole label."""
+        return "numbers" if self.is_number else "answers" if self.shape in ANSWERED else "classes"
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -259,7 +267,8 @@ def of_table(path: Path, names: Sequence[str], first_row: Sequence[str]) -> Data
     `first_row` holds the fields of the first line of a delimited table, and is empty for others.
     """
     tables = [dataset for dataset in DATASETS if dataset.shape == "table"]
-    inside = [dataset for dataset in tables if is_inside(dataset, path)]
+    # The longest name first: AX-g before AX.
+    inside = sorted((dataset for dataset in tables if _name_in(path, dataset)), key=lambda each: -len(_name_in(path, each)))
     for dataset in tables:
         if dataset.marks and {*dataset.needed, *dataset.marks} <= set(names):
             return dataset
@@ -276,16 +285,15 @@ def lacks_header(dataset: Dataset, first_row: Sequence[str]) -> bool:
     return bool(dataset.titles) and first_row[dataset.titles.index(dataset.label)] in dataset.classes
 
 
-def is_inside(dataset: Dataset, path: Path) -> bool:
-    """Whether the file, or one of the two folders around it, has the name of the data set."""
+def _name_in(path: Path, dataset: Dataset) -> str:
+    """The longest name of the data set that the file, or one of the two folders around it, has; "" without one."""
     if path == STANDARD:
-        return False
+        return ""
     whole = path.resolve()
     words = [word for word in re.split(r"[^a-z0-9]+", whole.name.lower()) if word]
-    beginnings = {"".join(words[:count]) for count in range(1, len(words) + 1)}
-    return any(name in beginnings for name in dataset.folders) or any(
-        re.sub(r"[^a-z0-9]", "", folder.name.lower()) in dataset.folders for folder in list(whole.parents)[:2]
-    )
+    names = {"".join(words[:count]) for count in range(1, len(words) + 1)}
+    names |= {re.sub(r"[^a-z0-9]", "", folder.name.lower()) for folder in list(whole.parents)[:2]}
+    return max((name for name in dataset.folders if name in names), key=len, default="")
 
 
 def split_of(path: Path) -> str | None:
