@@ -486,6 +486,44 @@ def test_squad(tmp_path):
         read(written(path, json.dumps(data)), text="question")
 
 
+SQUAD = {
+    "dev-v1.1.json": ("1.1", [("One", "q1"), ("Two", "q2"), ("Three", "q3")]),
+    "dev-v2.0.json": ("2.0", [("Two", "q2"), ("Three", "q4")]),
+}
+
+
+def squad_files(folder):
+    folder.mkdir()
+    for name, (version, questions) in SQUAD.items():
+        articles = [article({"id": id, "question": f"{id}?", "answers": []}) | {"title": title} for title, id in questions]
+        (folder / name).write_text(json.dumps({"version": version, "data": articles}))
+    return folder
+
+
+def test_shares_divide_a_set_with_one_split(tmp_path):
+    """Both files are called dev. Articles of both versions stay together."""
+    folder = squad_files(tmp_path / "squad")
+    store = build([folder], "labelled", tmp_path / "a")
+    assert len(store.split("dev")) == 5
+    store = build([folder], "labelled", tmp_path / "b", split=(0.4, 0.3, 0.3))
+    titles = [{meta["title"] for meta in store.metas(store.split(name))} for name in ("train", "dev", "test")]
+    assert [len(each) for each in titles] == [1, 1, 1]
+    assert set.union(*titles) == {"One", "Two", "Three"}
+    (folder / "train-v1.1.json").write_text((folder / "dev-v1.1.json").read_text())
+    told = []
+    store = build([folder], "labelled", tmp_path / "c", split=(0.4, 0.3, 0.3), tell=told.append)
+    assert len(store.split("dev")) == 5
+    assert any(line.startswith("note: --split 0.4,0.3,0.3 has no effect") for line in told)
+
+
+def test_titles_give_splits(tmp_path):
+    table = tmp_path / "titles.json"
+    table.write_text(json.dumps({"dev": ["Two"], "train": ["*"]}))
+    store = build([squad_files(tmp_path / "squad")], "labelled", tmp_path / "a", split_by=str(table))
+    assert {meta["title"] for meta in store.metas(store.split("dev"))} == {"Two"}
+    assert (len(store.split("dev")), len(store.split("train"))) == (2, 3)
+
+
 def test_line_aligned_questions(tmp_path):
     files = {
         "context": "tea is green .\nwater is clear .\ntea is green .\n",
@@ -668,6 +706,28 @@ def test_real_line_aligned_questions(data_dir):
     assert len(labels(trees)) == 4_285
     assert counts.kept == {"moved_answer": 32}
     assert not counts.skipped
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["snli", "rte", "sick", "cola", "sst2"])
+def test_real_premises_are_in_one_split(data_dir, tmp_path, name):
+    store = build([data_dir(name)], "labelled", tmp_path / "out", split=(0.7, 0.15, 0.15), options={"split": "none"})
+    roots = [set(store.texts(store.offsets[store.split(split)])) for split in ("train", "dev", "test")]
+    assert sum(map(len, roots)) == len(set.union(*roots)) > 1_000
+    assert all(len(each) > 100 for each in roots)
+
+
+@pytest.mark.data
+def test_real_articles_are_in_one_split(data_dir, tmp_path):
+    store = build([data_dir("squad")], "labelled", tmp_path / "out", split=(0.7, 0.15, 0.15))
+    titles = [
+        {meta["title"] for meta in store.metas(store.split(name)) if "title" in meta} for name in ("train", "dev", "test")
+    ]
+    contexts = [set(store.texts(store.offsets[store.split(name)])) for name in ("train", "dev", "test")]
+    for parts in (titles, contexts):
+        assert sum(map(len, parts)) == len(set.union(*parts))
+        assert all(parts)
+    assert len(set.union(*titles)) == 37
 
 
 @pytest.mark.parametrize(("name", "rows"), [("movie_reviews", 2_000), ("sentence_polarity", 10_662), ("subjectivity", 10_000)])

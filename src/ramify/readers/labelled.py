@@ -38,9 +38,9 @@ SYNONYMS = {
 CHAT = ("author", "user", "username", "speaker", "time", "timestamp", "date", "created_utc", "link_id", "parent_id", "nodes")
 """Columns of chats and posts. A table that has one of them may be labelled, but its format is not guessed."""
 
-NONE, FILE = "none", "file"
-"""Values of `split`: no split from the data; the split in the name of the file. `NONE` is also a value of `dataset`: no known
-layout."""
+NONE, FILE, SHARES = "none", "file", "shares"
+"""Values of `split`: no split from the data; the split in the name of the file; no split from the names of files if they give
+only one. `NONE` is also a value of `dataset`: no known layout."""
 
 SUFFIXES = ("tsv", "csv", "txt", "json", "jsonl", "ndjson", "parquet", "zip")
 PACKED = ("gz", "zst", "bz2", "xz")
@@ -116,16 +116,17 @@ def read(
     """Read labelled texts.
 
     `text`, `text_pair`, `label` and `id` name columns. Labels in a named column stay as they are; otherwise, the classes of a
-    known data set have their names. `split` names a column, or is `file` or `none`; by default, known data sets and files with
-    different splits in their names have splits. `dataset` names the layout (`none`: a plain table). `label_type=category` reads
-    numbers as text. `titles` names the columns of a file without a header, with commas between them. `quote=""`: quotation
-    marks are plain text; by default, the whole file decides.
+    known data set have their names. `split` names a column, or is `file`, `none` or `shares` (as the default, but the name of
+    the only split says nothing); by default, known data sets and files with different splits in their names have splits.
+    `dataset` names the layout (`none`: a plain table). `label_type=category` reads numbers as text. `titles` names the columns
+    of a file without a header, with commas between them. `quote=""`: quotation marks are plain text; by default, the whole file
+    decides.
     """
     check(Layout(SYNONYMS, ()), None, delimiter, '"' if quote is None else quote)
     if dataset not in (None, NONE, *BY_NAME):
         raise bad_option("dataset", f"{NONE}, {', '.join(BY_NAME)}", dataset)
     named_columns = {"text": text, "text_pair": text_pair, "label": label, "id": id}
-    if split not in (None, NONE, FILE):
+    if split not in (None, NONE, FILE, SHARES):
         named_columns["split"] = split
     columns = {ours: theirs for ours, theirs in named_columns.items() if theirs is not None}
     # The type of the labels is decided over all tables, except those of known data sets.
@@ -355,8 +356,10 @@ def _give_splits(sources: Sequence[_Source], split: str | None) -> None:
                 f"split=file: the name of {source.path} names no split. Rename it so that it holds the word train, dev, val or "
                 "test, or leave the option out."
             )
+        if split == SHARES and len(named_splits) == 1:
+            continue
         is_known = source.dataset is not None or source.shape != "table"
-        if split == FILE or (split is None and (len(named_splits) > 1 or (is_known and named_splits != {"train"}))):
+        if split == FILE or (split in (None, SHARES) and (len(named_splits) > 1 or (is_known and named_splits != {"train"}))):
             source.split = source.split_in_name
 
 
