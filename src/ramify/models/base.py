@@ -113,8 +113,18 @@ class Encoded:
         return self.layers[-1]
 
 
+RowHead = Literal["vector", "pooler", "summary", "mean", "first", "last"]
+"""The vector of a row that a classifier reads. vector: `Encodes.vector`. pooler, summary: tanh of a new linear map of the first
+or the last token's state. mean, first, last: the mean state, or that of one token."""
+
+
 class Encodes(ABC):
     """The ability to turn rows of texts into states and vectors. A head reads `Encoded`, whatever the model."""
+
+    published_head: RowHead = "vector"
+    """What classifiers read when all weights are fine-tuned."""
+    frozen_head: RowHead = "mean"
+    """What classifiers read of a frozen model."""
 
     @property
     @abstractmethod
@@ -301,6 +311,19 @@ class ReadsCharacters(ABC):
 def reads_characters(backbone: AnyBackbone) -> bool:
     """Whether a body tells words apart that the vocabulary lacks."""
     return isinstance(backbone, ReadsCharacters) and backbone.reads_characters
+
+
+class TakesVectors(ABC):
+    """The ability of a body to start with known vectors of its tokens, such as published vectors of words."""
+
+    @property
+    @abstractmethod
+    def vectors_source(self) -> str:
+        """The file or the saved model that holds the vectors; empty: the body starts with random vectors."""
+
+    @abstractmethod
+    def take_vectors(self, ids: Int[Tensor, " known"], vectors: Float[Tensor, "known dim"]) -> None:
+        """Start with these vectors of tokens. The others get random vectors of the same variance."""
 
 
 class StreamBackbone(AnyBackbone, Encodes, Continues):
