@@ -71,6 +71,8 @@ class Classification(DownstreamTask):
     """Labels of rows from one vector each."""
 
     main_loss = LABEL
+    matching = ("labels", "classes")
+    optional = ("head", "mix")
     config: ClassificationConfig
     class_weights: Tensor
     prior: Tensor
