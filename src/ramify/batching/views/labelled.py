@@ -17,7 +17,7 @@ from ramify.batching.views.comment_trees import Strangers, ancestors, tokens_abo
 from ramify.config import check_fields
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError, counted
-from ramify.tokenizer import Layout, Tokenizer
+from ramify.tokenizer import TextLayout, Tokenizer
 from ramify.tree import Indices
 
 LabelContext = Literal["none", "parent", "tree", "mismatched"]
@@ -30,7 +30,7 @@ class LabelInput:
 
     max_tokens: int = 128
     """Longest row, with special tokens."""
-    layout: Layout = "bert"
+    layout: Literal[TextLayout, "agent"] = "bert"
     """The special tokens around one or two texts."""
     label: str = ""
     """The field of the labels: a dotted path, in which digits are places in lists. Empty: the label itself."""
@@ -75,6 +75,8 @@ class LabelledText:
     """The nodes of the forest whose vectors the row reads, oldest first."""
     node: int
     """The node of the forest whose text it is."""
+    length: int
+    """The number of tokens of the row."""
     features: NDArray[np.float32] | None = None
     """[layer, dim]: vectors of a frozen model, which stand for all tokens."""
 
@@ -246,12 +248,13 @@ class LabelledView(View[LabelledText]):
         return np.minimum(self.rows.forest.length[self.rows.text], self.rows.room)
 
     def example(self, number: int, epoch: int = 0) -> LabelledText:
-        target, node = None if self.targets is None else self.targets[number], int(self.rows.text[number])
+        target = None if self.targets is None else self.targets[number]
+        node, length = int(self.rows.text[number]), int(self._lengths[number])
         if self.features is not None:
             nothing = np.zeros(0, dtype=np.int64)
-            return LabelledText(nothing, None, target, nothing, node, self.features[number])
+            return LabelledText(nothing, None, target, nothing, node, length, self.features[number])
         before, text, context = self.rows.row(number, epoch)
-        return LabelledText(text, before, target, context, node)
+        return LabelledText(text, before, target, context, node, length)
 
 
 def resolved_input(input: LabelInput, store: Store, nodes: Indices) -> LabelInput:
