@@ -73,17 +73,18 @@ def classify(
     from ramify.tasks.classification import ClassificationConfig
 
     if model in FLOORS and not init:
-        for name, given, default in (("mode", mode, "finetune"), ("epochs", epochs, None), ("lr", lr, None)):
-            if given != default:
+        trained = {"mode": (mode, "finetune"), "epochs": (epochs, None), "lr": (lr, None), "patience": (patience, None)}
+        for name, (value, default) in trained.items():
+            if value != default:
                 raise RamifyError(
-                    f"--{name} {given} has no effect on --model {model}, which is fitted in closed form. Leave --{name} out."
+                    f"--{name} {value} has no effect on --model {model}, which is fitted in closed form. Leave --{name} out."
                 )
         floor = FLOORS[model]()
         return FloorRun(
             recipe="classify",
             data=data,
             model=floor,
-            task=ClassificationConfig(head="vector", dropout=0.0),
+            task=ClassificationConfig(head="vector", dropout=0.0, class_weights=class_weights),
             input=LabelInput(max_tokens=floor.max_tokens, label=label, text=text, context=context, context_as=context_as),
             seed=seed,
         )
