@@ -18,6 +18,7 @@ from ramify.recipes import RECIPES
 from ramify.report import write_report
 from ramify.runs import RUNS, execute, read_run
 from ramify.runs.labelled.floors import FloorRun, term_matrix
+from ramify.runs.seeds import execute_seeds
 
 classify = RECIPES["classify"]
 ONE = {"fit.strengths": "[2]", "fit.ngrams": "[1]"}
@@ -246,3 +247,9 @@ def test_a_finished_floor_is_fitted_again_by_resume(store, tmp_path):
         execute(run, tmp_path / "run", cpu=True)
     execute(run, tmp_path / "run", resume=True, cpu=True)
     assert ramify.load(tmp_path / "run").predict("ba") == model.predict("ba")
+
+
+def test_seeds_are_refused(store, tmp_path):
+    run = classify(str(store.path), model="majority")
+    with pytest.raises(RamifyError, match=r"--seeds 3 has no effect on a model that is fitted in closed form"):
+        execute_seeds(run, tmp_path / "run", 3, cpu=True)

@@ -26,7 +26,7 @@ RECIPES: dict[str, Training] = {
     "t5": Training(generation.t5),
     "agent": Training(nested.agent),
     "agent-sentence": Training(nested.agent_sentence),
-    "classify": Training(downstream.classify),
+    "classify": Training(downstream.classify, seeds=True),
     "feature-model": Training(disentanglement.feature_model),
     "links": Training(disentanglement.links, pack=disentanglement.pack),
     "mht": Training(disentanglement.mht),

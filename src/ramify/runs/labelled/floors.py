@@ -170,7 +170,7 @@ def fit_terms(task: Classification, view: LabelledView, strength: float) -> None
 
     matrix, targets, config = term_matrix(task, view, learn=True), view.targets, task.config
     assert targets is not None
-    weights, biases = np.zeros((task.output.out_features, matrix.shape[1])), constant_scores(task)
+    weights, biases = np.zeros((task.output.out_features, len(task.backbone.idf))), constant_scores(task)
     if config.labels == "numbers":
         ridge = Ridge(alpha=1 / strength).fit(matrix, (targets - float(task.center)) / float(task.spread))
         weights[0], biases[0] = ridge.coef_, ridge.intercept_
