@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 import ramify
 from fixtures import WORDS
 from fixtures.labelled import labelled_store, sentences
+from ramify.dataset import build
 from ramify.errors import RamifyError
 from ramify.inference.classify import held_out
 from ramify.recipes import RECIPES
@@ -253,3 +254,56 @@ def test_seeds_are_refused(store, tmp_path):
     run = classify(str(store.path), model="majority")
     with pytest.raises(RamifyError, match=r"--seeds 3 has no effect on a model that is fitted in closed form"):
         execute_seeds(run, tmp_path / "run", 3, cpu=True)
+
+
+def published(tmp_path, name, rows):
+    (tmp_path / name).mkdir()
+    for split in ("train", "dev"):
+        (tmp_path / name / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    store = build([tmp_path / name], "labelled", tmp_path / "store")
+    _, model = fitted(store, tmp_path / "run", ONE)
+    return score(model, tmp_path / "run", store), read_run(tmp_path / "run")[1]
+
+
+def test_metric_of_the_data_set(tmp_path):
+    rows = [{"sentence": row["text"], "label": int(row["label"] == "good"), "idx": n} for n, row in enumerate(sentences(40))]
+    found, record = published(tmp_path, "cola", rows)
+    assert found["metric"] == record["fit"]["metric"] == "matthews"
+    assert found["value"] == found["metrics"]["matthews"] > found["majority"] == 0
+
+
+def test_f1_of_the_published_class(tmp_path):
+    """Its number is 0, because names are in order of their letters."""
+    rows = [
+        {"sentence1": row["text"], "sentence2": row["text"], "label": int(number % 4 == 0), "idx": number}
+        for number, row in enumerate(sentences(40))
+    ]
+    found, record = published(tmp_path, "mrpc", rows)
+    assert (found["metric"], record["run"]["task"]["positive"]) == ("f1", "equivalent")
+    assert found["majority"] == 0
+    assert found["metrics"]["accuracy"] >= 0.75
+
+
+def test_metrics_of_groups(tmp_path):
+    rows = sentences(40)
+    passages = [
+        {
+            "passage": {
+                "text": "ba",
+                "questions": [
+                    {"question": "bo", "idx": question, "answers": [
+                        {"text": row["text"], "idx": place, "label": int(row["label"] == "good")}
+                        for place, row in enumerate(rows[4 * number + 2 * question :][:2])
+                    ]}
+                    for question in range(2)
+                ],
+            },
+            "idx": number,
+        }
+        for number in range(10)
+    ]  # fmt: skip
+    found, _ = published(tmp_path, "multirc", passages)
+    assert found["metric"] == "f1"
+    right = found["metrics"]["exact_match"]
+    assert 0.5 < right <= found["metrics"]["accuracy"] <= 1
+    assert (20 * right) % 1 == pytest.approx(0, abs=1e-9)

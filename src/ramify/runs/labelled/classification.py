@@ -16,6 +16,7 @@ from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
 from ramify.inference.classify import Classifier, held_out, label_scores, rows_of
 from ramify.inference.kept_features import keep_features
+from ramify.metrics.published import published_metrics
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.execute import own_run
 from ramify.runs.labelled import report, scores
@@ -96,7 +97,7 @@ class PreparedClassification(PreparedLabels):
             # The best weights are saved with the temperature that was fitted to them.
             task.fit_temperature(found, view.targets)
             loss = sums.losses[LABEL] / sums.counts[LABEL]
-            return task.predictions(found, view.targets).scores() | {"dev_loss": loss} | sums.meters()
+            return task.predictions(found, view.targets, view.group).scores() | {"dev_loss": loss} | sums.meters()
 
         return measure
 
@@ -122,7 +123,10 @@ class TextLabelRun(LabelRun, ABC):
                 f"{only}, so there is nothing to learn. Build the data with at least two classes, or name another field "
                 "(--label FIELD)."
             )
-        return replace(self, input=input, task=replace(self.task, labels=kind, classes=classes))
+        published = published_metrics(store, kind, self.input.label)
+        task = replace(self.task, labels=kind, classes=classes, groups=published.groups)
+        task = replace(task, metrics=task.metrics or published.names, positive=task.positive or published.positive)
+        return replace(self, input=input, task=task)
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:

@@ -63,8 +63,8 @@ def evaluate(
     forest = view.rows.forest
     return LabelEvaluation(
         metric,
-        task.predictions(found, view.targets).scores(),
-        task.majority(view.targets).scores()[metric.name],
+        task.predictions(found, view.targets, view.group).scores(),
+        task.majority(view.targets, view.group).scores()[metric.name],
         len(view),
         unknown_pieces=None if reads_characters(task.backbone) else forest.unknown(store.split(split), task.tokenizer),
     )
