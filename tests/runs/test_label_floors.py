@@ -55,6 +55,7 @@ def test_most_frequent_class(store, tmp_path):
     expected = [train[each] / train.total() for each in prepared.task.config.classes]
     assert shares == pytest.approx(expected, abs=1e-6)
     assert sum(each.numel() for each in prepared.task.backbone.parameters()) == 0
+    assert "and has no settings." in write_report(tmp_path / "run").read_text()
 
 
 def test_tfidf_learns_and_is_saved(store, tmp_path):
@@ -69,7 +70,9 @@ def test_tfidf_learns_and_is_saved(store, tmp_path):
     files = {path.name for path in (tmp_path / "run").rglob("*") if path.is_file()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "run.json"} <= files
     assert not any(name.endswith((".pkl", ".pickle", ".joblib", ".pt", ".bin")) for name in files)
-    assert "its accuracy is" in write_report(tmp_path / "run").read_text()
+    page = write_report(tmp_path / "run").read_text()
+    assert "its accuracy is" in page
+    assert "The dev split chose the best of these settings." in page
 
 
 def test_weights_are_those_of_scikit_learn(store, tmp_path):
@@ -307,3 +310,47 @@ def test_metrics_of_groups(tmp_path):
     right = found["metrics"]["exact_match"]
     assert 0.5 < right <= found["metrics"]["accuracy"] <= 1
     assert (20 * right) % 1 == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("model", ["tfidf", "bag"])
+def test_fewer_examples_are_a_part_of_more(store, tmp_path, model):
+    def nodes(count, seed=0):
+        run = classify(str(store.path), model=model, seed=seed).changed({"view.examples": count})
+        return set(run.prepare(tmp_path / f"{count}-{seed}").train.rows.text.tolist())
+
+    few, some, whole = nodes("10"), nodes("30"), nodes("null")
+    assert (len(few), len(some), len(whole)) == (10, 30, 72)
+    assert few < some < whole
+    assert nodes("10") == few != nodes("10", seed=1)
+    with pytest.raises(RamifyError, match=r"view\.examples=73 is more than the 72 labelled texts of the training split"):
+        nodes("73")
+    with pytest.raises(RamifyError, match=r"view\.examples must be at least 1, but is 0"):
+        nodes("0")
+
+
+def test_other_texts_do_not_change_the_examples(tmp_path):
+    rows = sentences(60)
+    store, larger = (labelled_store(rows[:count], tmp_path / str(count)) for count in (50, 60))
+
+    def texts(store):
+        run = classify(str(store.path), model="majority").changed({"view.examples": "12"})
+        return set(store.texts(run.prepare(tmp_path / store.hash).train.rows.text))
+
+    assert len(texts(store) & texts(larger)) > 8
+
+
+def test_examples_of_one_class(store, tmp_path):
+    prepared, model = fitted(store, tmp_path / "run", {"view.examples": "1"})
+    assert prepared.facts()["text"]["texts"] == 1
+    assert model.predict("ba").label == model.predict("aa").label
+
+
+def test_kinds_of_labels(tmp_path):
+    rows = [row | {"label": len(row["text"].split())} for row in sentences(60)]
+    store = labelled_store(rows, tmp_path)
+    kinds = {kind: fitted(store, tmp_path / kind, ONE, label_kind=kind)[1] for kind in ("auto", "classes", "numbers")}
+    assert [kinds[kind].task.config.labels for kind in kinds] == ["classes", "classes", "numbers"]
+    assert isinstance(kinds["numbers"].predict("ba").label, float)
+    assert score(kinds["numbers"], tmp_path / "numbers", store)["metric"] == "pearson"
+    with pytest.raises(RamifyError, match="label_kind=several does not fit the labels, such as"):
+        fitted(store, tmp_path / "several", label_kind="several")

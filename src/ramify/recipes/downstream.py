@@ -55,6 +55,10 @@ def classify(
     epochs: Epochs = None,
     lr: Rate = None,
     patience: Patience = None,
+    label_kind: Annotated[
+        Literal["auto", "classes", "several", "numbers"],
+        "The kind of the labels. auto: lists are several classes; numbers are classes if they are whole and few.",
+    ] = "auto",
     class_weights: Annotated[
         Literal["none", "balanced"], "balanced: all classes have the same weight in the loss, however frequent they are."
     ] = "none",
@@ -62,7 +66,7 @@ def classify(
 ) -> "Run":
     """Predict labels of texts: one class, several classes or a number per text, or per pair of texts.
 
-    The labels of the training split say which of these they are.
+    The labels of the training split say which of these they are, unless `--label-kind` does.
 
     Example: ramify train classify --data data/reviews --model bert --out runs/reviews
     """
@@ -86,6 +90,7 @@ def classify(
             model=floor,
             task=ClassificationConfig(head="vector", dropout=0.0, class_weights=class_weights),
             input=LabelInput(max_tokens=floor.max_tokens, label=label, text=text, context=context, context_as=context_as),
+            label_kind=label_kind,
             seed=seed,
         )
     start = start_of(model, init)
@@ -98,5 +103,6 @@ def classify(
         tokenizer=start.tokenizer,
         stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
         init=init,
+        label_kind=label_kind,
         seed=seed,
     )
