@@ -34,6 +34,7 @@ from ramify.models.cnn import CnnConfig
 from ramify.models.elmo import ElmoConfig
 from ramify.models.hf_adapter import HFAdapter
 from ramify.models.recurrent import RecurrentConfig, Seq2SeqConfig
+from ramify.models.tfidf import TfidfConfig
 from ramify.models.transformer import TransformerConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.models.xlnet import XLNetConfig
@@ -61,6 +62,7 @@ MODELS: dict[str, type[ModelConfig]] = {
     "mht": MHTConfig,
     "recurrent": RecurrentConfig,
     "seq2seq": Seq2SeqConfig,
+    "tfidf": TfidfConfig,
     "transformer": TransformerConfig,
     "tree-mlm": TreeMLMConfig,
     "xlnet": XLNetConfig,

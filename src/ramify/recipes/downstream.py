@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from ramify.errors import RamifyError
 from ramify.recipes.options import Data, Seed
 
 if TYPE_CHECKING:
@@ -54,6 +55,10 @@ def classify(
     epochs: Epochs = None,
     lr: Rate = None,
     patience: Patience = None,
+    label_kind: Annotated[
+        Literal["auto", "classes", "several", "numbers"],
+        "The kind of the labels. auto: lists are several classes; numbers are classes if they are whole and few.",
+    ] = "auto",
     class_weights: Annotated[
         Literal["none", "balanced"], "balanced: all classes have the same weight in the loss, however frequent they are."
     ] = "none",
@@ -61,14 +66,33 @@ def classify(
 ) -> "Run":
     """Predict labels of texts: one class, several classes or a number per text, or per pair of texts.
 
-    The labels of the training split say which of these they are.
+    The labels of the training split say which of these they are, unless `--label-kind` does.
 
     Example: ramify train classify --data data/reviews --model bert --out runs/reviews
     """
-    from ramify.recipes.backbones import stage_of, start_of
+    from ramify.batching.views.labelled import LabelInput
+    from ramify.recipes.backbones import FLOORS, stage_of, start_of
     from ramify.runs.labelled.classification import ClassificationRun
+    from ramify.runs.labelled.floors import FloorRun
     from ramify.tasks.classification import ClassificationConfig
 
+    if model in FLOORS and not init:
+        trained = {"mode": (mode, "finetune"), "epochs": (epochs, None), "lr": (lr, None), "patience": (patience, None)}
+        for name, (value, default) in trained.items():
+            if value != default:
+                raise RamifyError(
+                    f"--{name} {value} has no effect on --model {model}, which is fitted in closed form. Leave --{name} out."
+                )
+        floor = FLOORS[model]()
+        return FloorRun(
+            recipe="classify",
+            data=data,
+            model=floor,
+            task=ClassificationConfig(head="vector", dropout=0.0, class_weights=class_weights),
+            input=LabelInput(max_tokens=floor.max_tokens, label=label, text=text, context=context, context_as=context_as),
+            label_kind=label_kind,
+            seed=seed,
+        )
     start = start_of(model, init)
     return ClassificationRun(
         recipe="classify",
@@ -79,5 +103,6 @@ def classify(
         tokenizer=start.tokenizer,
         stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
         init=init,
+        label_kind=label_kind,
         seed=seed,
     )
