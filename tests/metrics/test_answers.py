@@ -91,9 +91,7 @@ def test_thresholds_of_a_case_by_hand() -> None:
     assert thresholds.best == 0
 
 
-questions = st.lists(
-    st.tuples(st.integers(-3, 3), st.sampled_from([0.0, 0.25, 1.0]), st.booleans()), min_size=1, max_size=12
-)
+questions = st.lists(st.tuples(st.integers(-3, 3), st.sampled_from([0.0, 0.25, 1.0]), st.booleans()), min_size=1, max_size=12)
 
 
 @given(questions)

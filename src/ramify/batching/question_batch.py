@@ -1,0 +1,110 @@
+"""Windows of questions and passages as one batch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from ramify.batching.batch import AnyBatch
+from ramify.batching.encoder_input import EncoderInput
+from ramify.batching.forest import Ints, ranges
+from ramify.batching.views.questions import QuestionExample, QuestionInput, in_widest_context, joined
+from ramify.errors import RamifyError
+from ramify.tokenizer import RowLayout
+
+
+@dataclass(frozen=True)
+class QuestionBatch(AnyBatch):
+    """Rows of a question with a window of its passage each. Places are those in a row, from 0."""
+
+    input: EncoderInput
+    """`source` is the number of the question in the batch."""
+    null: Int[Tensor, " row"]
+    """The place of the special token that stands for no answer."""
+    start: Int[Tensor, " row"]
+    """The first token of the answer; in a window that does not hold all of it, the place `null`."""
+    end: Int[Tensor, " row"]
+    """The last token of the answer, likewise."""
+    answered: Bool[Tensor, " row"]
+    """Whether the window holds the answer."""
+    passage: Bool[Tensor, " total"]
+    """The tokens of passages."""
+    read_here: Bool[Tensor, " total"]
+    """The tokens of passages whose window of maximum context is this one."""
+    shift: Ints
+    """[row]: the number of a token in its passage less its place in the row."""
+
+    @property
+    def device(self) -> torch.device:
+        return self.null.device
+
+    @property
+    def num_targets(self) -> int:
+        return len(self.input.rows)
+
+    @property
+    def num_target_tokens(self) -> int:
+        return self.input.rows.total
+
+
+@dataclass(frozen=True)
+class QuestionCollator:
+    """Lays questions and the windows of their passages flat."""
+
+    layout: RowLayout
+    input: QuestionInput
+    null: Literal["first", "last"] = "first"
+    """The special token that stands for no answer. last: for models whose first state knows nothing of the row, and for layouts
+    that begin with a text."""
+
+    def __post_init__(self) -> None:
+        if not self.layout.before and not self.layout.after:
+            raise RamifyError(
+                f"input.layout={self.input.layout} has no special token around the texts, but one must stand for rows without "
+                "the answer. Choose another layout, such as input.layout=bert."
+            )
+
+    def __call__(self, examples: Sequence[QuestionExample]) -> QuestionBatch:
+        input = self.input
+        passage_text = 1 if input.order == "question_first" else 0
+        questions, passages = (joined([getattr(each, name) for each in examples]) for name in ("question", "passage"))
+        room = input.room(self.layout, questions[1])
+        one, other = (questions, passages) if passage_text else (passages, questions)
+        rows = EncoderInput.of_pairs(
+            one,
+            other,
+            self.layout,
+            input.max_tokens,
+            long="split",
+            overlap=input.overlap(room),
+            divided="second" if passage_text else "first",
+        )
+        begin, stop = rows.spans[:, passage_text].T
+        offset, source = rows.offsets[:, passage_text], rows.source
+        lengths = rows.rows.host_lengths
+        row_starts = np.cumsum(lengths) - lengths
+        tokens = ranges(row_starts + begin, row_starts + stop)
+        passage = np.zeros(rows.rows.total, dtype=bool)
+        passage[tokens] = True
+        read_here = np.zeros_like(passage)
+        read_here[tokens] = in_widest_context(source, offset, stop - begin)
+        null = np.zeros_like(lengths) if self.null == "first" and self.layout.before else lengths - 1
+        spans = np.array([each.answer or (0, 0) for each in examples], dtype=np.int64).reshape(-1, 2)
+        first, last = spans[source].T
+        has_answer = np.array([each.answer is not None for each in examples], dtype=bool)[source]
+        answered = has_answer & (first >= offset) & (last < offset + stop - begin)
+        start, end = (np.where(answered, place - offset + begin, null) for place in (first, last))
+        return QuestionBatch(
+            rows,
+            null=torch.from_numpy(null),
+            start=torch.from_numpy(start),
+            end=torch.from_numpy(end),
+            answered=torch.from_numpy(answered),
+            passage=torch.from_numpy(passage),
+            read_here=torch.from_numpy(read_here),
+            shift=offset - begin,
+        )
