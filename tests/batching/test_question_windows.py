@@ -6,7 +6,8 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ramify.batching.question_batch import QuestionBatch, QuestionCollator
+from ramify.batching.labelled_batch import LabelledBatch
+from ramify.batching.question_windows import QuestionCollator, Windows
 from ramify.batching.views.questions import PassageTokens, QuestionInput, QuestionView
 from ramify.dataset.questions import Questions, read_questions
 from ramify.dataset.store import Store
@@ -30,7 +31,7 @@ def asked(passage: str, question: str, answer: tuple[int, int] | None) -> Questi
     return read_questions(Store.from_trees([Tree(nodes, "t")]), "all")
 
 
-def batch_of(questions: Questions, tokenizer: Tokenizer, input: QuestionInput) -> tuple[QuestionView, QuestionBatch]:
+def batch_of(questions: Questions, tokenizer: Tokenizer, input: QuestionInput) -> tuple[QuestionView, LabelledBatch]:
     layout = tokenizer.layout(input.layout)
     view = QuestionView(questions, tokenizer, layout, input)
     return view, QuestionCollator(layout, input)([view.example(number) for number in range(len(view))])
@@ -100,7 +101,8 @@ def test_gold_answers_on_token_borders_survive_windows_and_projection(
     start, end = view.tokens.characters(np.array([0]), np.array(span[:1]), np.array(span[1:]))
     assert (start[0], end[0]) == answer
     # Each row holds the question, and its part of the passage.
-    rows, text = batch.input, 1 if order == "question_first" else 0
+    assert batch.targets is not None
+    windows_here, rows, text = Windows.of(batch), batch.input, 1 if order == "question_first" else 0
     offsets = rows.rows.offsets.tolist()
     spans, skipped = rows.spans[:, text], rows.offsets[:, text]
     windows = [(int(skip), int(stop - begin)) for (begin, stop), skip in zip(spans, skipped)]
@@ -112,23 +114,23 @@ def test_gold_answers_on_token_borders_survive_windows_and_projection(
         np.testing.assert_array_equal(ids[slice(*rows.spans[row, 1 - text])], example.question)
         inside = torch.zeros(len(ids), dtype=torch.bool)
         inside[spans[row, 0] : spans[row, 1]] = True
-        assert torch.equal(batch.passage[offsets[row] : offsets[row + 1]], inside)
+        assert torch.equal(windows_here.passage[offsets[row] : offsets[row + 1]], inside)
         # The target is the answer if the window holds it, else the special token.
         holds = begin <= span[0] and span[1] < begin + length
-        assert bool(batch.answered[row]) == holds
-        target = batch.start[row].item(), batch.end[row].item()
-        place = batch.null[row].item()
+        assert bool(windows_here.answered[row]) == holds
+        target = tuple(batch.targets[row].tolist())
+        place = windows_here.null[row].item()
         assert target == (tuple(np.array(span) - begin + spans[row, 0]) if holds else (place, place))
-        assert not batch.passage[offsets[row] + place]
-        assert batch.shift[row] + spans[row, 0] == begin
+        assert not windows_here.passage[offsets[row] + place]
+        assert windows_here.shift[row] + spans[row, 0] == begin
     # Each token is read from one window, that of maximum context.
     order_of_windows = np.argsort([begin for begin, _ in windows])
     owners = brute_force_owners([windows[row] for row in order_of_windows])
     read = {}
     for row, (begin, length) in enumerate(windows):
-        here = batch.read_here[offsets[row] : offsets[row + 1]].numpy()
+        here = windows_here.read_here[offsets[row] : offsets[row + 1]].numpy()
         for place in np.flatnonzero(here):
-            token = int(place + batch.shift[row])
+            token = int(place + windows_here.shift[row])
             assert token not in read
             assert begin <= token < begin + length
             read[token] = row
@@ -137,7 +139,7 @@ def test_gold_answers_on_token_borders_survive_windows_and_projection(
     # The window from which the answer's first token is read holds short answers whole.
     overlap = max(int(input.room(tokenizer.layout(layout), np.array([len(example.question)]))[0]) - stride, 0)
     if 2 * (span[1] - span[0] + 2) <= overlap:
-        assert batch.answered[read[span[0]]]
+        assert windows_here.answered[read[span[0]]]
     assert view.costs.tolist() == [rows.rows.total]
     assert view.sizes.tolist() == [len(rows.rows)]
 
@@ -146,10 +148,10 @@ def test_windows_of_several_questions_do_not_mix(tokenizers) -> None:
     tokenizer = tokenizers["wordpiece"]
     questions = Questions.about(["Where is Rome?", "Who left?", "Zürich?"], [TEXT, "Rome", TEXT[:90]])
     view, batch = batch_of(questions, tokenizer, QuestionInput(max_tokens=24, stride=7, question_tokens=6))
-    counts = np.bincount(np.repeat(batch.input.source, batch.input.rows.host_lengths)[batch.read_here.numpy()])
+    counts = np.bincount(np.repeat(batch.input.source, batch.input.rows.host_lengths)[Windows.of(batch).read_here.numpy()])
     assert counts.tolist() == [len(view.example(number).passage) for number in range(3)]
     assert np.bincount(batch.input.source).tolist() == view.sizes.tolist()
-    assert not batch.answered.any()
+    assert not Windows.of(batch).answered.any()
 
 
 def test_long_questions_are_cut_and_counted(tokenizers) -> None:

@@ -43,6 +43,11 @@ class QuestionInput:
                 f"{self.question_tokens} tokens. Raise input.max_tokens, or lower input.question_tokens."
             )
 
+    @property
+    def reads_above(self) -> bool:
+        """Whether rows read nodes above their texts. A passage has none."""
+        return False
+
     def room(self, layout: RowLayout, question_lengths: Ints) -> Ints:
         """The tokens of a passage that the row of each question holds."""
         return self.max_tokens - layout.num_special - len(layout.separator) - question_lengths

@@ -1,4 +1,4 @@
-"""Windows of questions and passages as one batch."""
+"""Questions and the windows of their passages as rows of one batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,26 +9,21 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from ramify.batching.batch import AnyBatch
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Ints, ranges
+from ramify.batching.labelled_batch import LabelledBatch
+from ramify.batching.movable import Movable, moved
 from ramify.batching.views.questions import QuestionExample, QuestionInput, in_widest_context, joined
 from ramify.errors import RamifyError
 from ramify.tokenizer import RowLayout
 
 
 @dataclass(frozen=True)
-class QuestionBatch(AnyBatch):
-    """Rows of a question with a window of its passage each. Places are those in a row, from 0."""
+class Windows(Movable):
+    """The windows that the rows of a batch hold. Places are those in a row, from 0."""
 
-    input: EncoderInput
-    """`source` is the number of the question in the batch."""
     null: Int[Tensor, " row"]
     """The place of the special token that stands for no answer."""
-    start: Int[Tensor, " row"]
-    """The first token of the answer; in a window that does not hold all of it, the place `null`."""
-    end: Int[Tensor, " row"]
-    """The last token of the answer, likewise."""
     answered: Bool[Tensor, " row"]
     """Whether the window holds the answer."""
     passage: Bool[Tensor, " total"]
@@ -38,22 +33,21 @@ class QuestionBatch(AnyBatch):
     shift: Ints
     """[row]: the number of a token in its passage less its place in the row."""
 
-    @property
-    def device(self) -> torch.device:
-        return self.null.device
+    @classmethod
+    def of(cls, batch: LabelledBatch) -> "Windows":
+        """The windows of a batch that a `QuestionCollator` made."""
+        if not isinstance(batch.part, cls):
+            raise TypeError(f"the batch holds no windows of passages, but {type(batch.part).__name__}")
+        return batch.part
 
-    @property
-    def num_targets(self) -> int:
-        return len(self.input.rows)
-
-    @property
-    def num_target_tokens(self) -> int:
-        return self.input.rows.total
+    def to(self, device: torch.device | str) -> "Windows":
+        return moved(self, device)
 
 
 @dataclass(frozen=True)
 class QuestionCollator:
-    """Lays questions and the windows of their passages flat."""
+    """Lays questions and the windows of their passages flat. The targets of a row are the places of the first and the last
+    token of the answer. A window that does not hold all of it has the place of no answer twice."""
 
     layout: RowLayout
     input: QuestionInput
@@ -68,7 +62,7 @@ class QuestionCollator:
                 "the answer. Choose another layout, such as input.layout=bert."
             )
 
-    def __call__(self, examples: Sequence[QuestionExample]) -> QuestionBatch:
+    def __call__(self, examples: Sequence[QuestionExample]) -> LabelledBatch:
         input = self.input
         passage_text = 1 if input.order == "question_first" else 0
         questions, passages = (joined([getattr(each, name) for each in examples]) for name in ("question", "passage"))
@@ -97,14 +91,12 @@ class QuestionCollator:
         first, last = spans[source].T
         has_answer = np.array([each.answer is not None for each in examples], dtype=bool)[source]
         answered = has_answer & (first >= offset) & (last < offset + stop - begin)
-        start, end = (np.where(answered, place - offset + begin, null) for place in (first, last))
-        return QuestionBatch(
-            rows,
+        places = [np.where(answered, place - offset + begin, null) for place in (first, last)]
+        part = Windows(
             null=torch.from_numpy(null),
-            start=torch.from_numpy(start),
-            end=torch.from_numpy(end),
             answered=torch.from_numpy(answered),
             passage=torch.from_numpy(passage),
             read_here=torch.from_numpy(read_here),
             shift=offset - begin,
         )
+        return LabelledBatch(rows, torch.from_numpy(np.stack(places, 1)), source, part=part)
