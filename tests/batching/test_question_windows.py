@@ -159,7 +159,7 @@ def test_long_questions_are_cut_and_counted(tokenizers) -> None:
     view, _ = batch_of(
         Questions.about([TEXT, "Who?"], ["Rome"] * 2), tokenizer, QuestionInput(max_tokens=32, question_tokens=6)
     )
-    assert view.long == 1
+    assert view.long_questions == {0: len(tokenizer.encode(TEXT))}
     np.testing.assert_array_equal(view.example(0).question, tokenizer.encode(TEXT)[:6])
     assert len(view.example(1).question) < 6
 

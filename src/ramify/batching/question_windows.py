@@ -1,6 +1,6 @@
 """Questions and the windows of their passages as rows of one batch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +15,7 @@ from ramify.batching.labelled_batch import LabelledBatch
 from ramify.batching.movable import Movable, moved
 from ramify.batching.views.questions import QuestionExample, QuestionInput, in_widest_context, joined
 from ramify.errors import RamifyError
+from ramify.nn.ragged import Rows
 from ramify.tokenizer import RowLayout
 
 
@@ -100,3 +101,30 @@ class QuestionCollator:
             shift=offset - begin,
         )
         return LabelledBatch(rows, torch.from_numpy(np.stack(places, 1)), source, part=part)
+
+
+def row_parts(batch: LabelledBatch, tokens: int) -> Iterator[LabelledBatch]:
+    """The batch in parts of consecutive rows with at most this many tokens together, because one passage may have any number of
+    windows."""
+    windows, rows, types = Windows.of(batch), batch.input.rows, batch.input.token_types
+    offsets = np.concatenate([[0], np.cumsum(rows.host_lengths)])
+    for start, stop in rows.runs(tokens):
+        flat = slice(int(offsets[start]), int(offsets[stop]))
+        part = Windows(
+            windows.null[start:stop],
+            windows.answered[start:stop],
+            windows.passage[flat],
+            windows.read_here[flat],
+            windows.shift[start:stop],
+        )
+        input = EncoderInput(
+            batch.input.ids[flat],
+            Rows.build(rows.host_lengths[start:stop]),
+            None if types is None else types[flat],
+            None,
+            batch.input.source[start:stop],
+            batch.input.spans[start:stop],
+            batch.input.offsets[start:stop],
+        )
+        targets = None if batch.targets is None else batch.targets[start:stop]
+        yield LabelledBatch(input, targets, batch.order[start:stop], part=part)

@@ -208,6 +208,11 @@ class SpanQA(DownstreamTask):
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
+    def null_score(self, null: float, best: float) -> float | None:
+        """The score that a passage holds no answer, from the least score `null` of its windows and the score of its best span.
+        None: every question has an answer."""
+        return {"none": None, "token": null - best, "classifier": null}[self.config.null]
+
     @torch.no_grad()
     def spans(self, batch: LabelledBatch, n_best: int) -> Spans:
         """The best spans of each row that lie in its passage and whose first token is read there.

@@ -124,8 +124,8 @@ class QuestionView(View[QuestionExample]):
         self.tokens = tokens
         self.answers = spans
         ids, lengths = tokenizer.encode_batch(questions.texts)
-        self.long = int((lengths > input.question_tokens).sum())
-        """Questions of which the last tokens are not read."""
+        self.long_questions = {place: int(lengths[place]) for place in np.flatnonzero(lengths > input.question_tokens).tolist()}
+        """The number of tokens of each question of which the last ones are not read."""
         self._starts = np.cumsum(lengths) - lengths
         self._lengths = np.minimum(lengths, input.question_tokens)
         self._ids = ids
