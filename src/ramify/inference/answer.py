@@ -63,8 +63,8 @@ class Answerer(Pipeline):
     def answer(self, question: str | Sequence[str], passage: str, *, n_best: int = 1) -> SpanAnswer | list[SpanAnswer]:
         """Answer a question, or each of a list of questions, by spans of the passage.
 
-        The first of the `n_best` spans is the answer. A model of SQuAD 2.0 may find that the passage holds none; this is then the
-        first of them, with an empty text. Raises `RamifyError` for an empty question or passage.
+        The first of the `n_best` spans is the answer. A model of SQuAD 2.0 may find that the passage holds none; this is then
+        the first of them, with an empty text. Raises `RamifyError` for an empty question or passage.
         """
         texts = [question] if isinstance(question, str) else list(question)
         for text in texts:

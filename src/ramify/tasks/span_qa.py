@@ -56,8 +56,7 @@ class SpanQAConfig(DownstreamConfig):
     classifier_dropout: float = 0.1
     """With null=classifier: rate inside its output layer."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         for name in ("answer_tokens", "start_beam", "end_beam"):
             if getattr(self, name) < 1:
                 raise RamifyError(f"task.{name} must be at least 1, but is {getattr(self, name)}.")
