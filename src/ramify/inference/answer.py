@@ -1,7 +1,8 @@
 """Answers to questions about a passage, as spans of its text (Devlin et al. 2019, sections 4.2 and 4.3)."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass, replace
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +22,7 @@ from ramify.inference.base import TOKENS, Pipeline, verb
 from ramify.inference.label_pipeline import label_batches
 from ramify.metrics.answers import NO_ANSWER
 from ramify.tasks.base import Readings
-from ramify.tasks.span_qa import SpanQA
+from ramify.tasks.span_qa import SpanQA, Spans
 
 N_BEST = 20
 """The number of spans among which a score is a share (Devlin et al. 2019, the published code)."""
@@ -129,10 +130,9 @@ def decided(found: Sequence[FoundSpans], view: QuestionView, threshold: float) -
 
 def best_texts(found: Sequence[FoundSpans], view: QuestionView) -> list[str]:
     """The text of the best span of each question; empty where there is none."""
-    passages = (view.questions.passages[place] for place in view.questions.passage.tolist())
     return [
-        passage[spans.starts[0] : spans.ends[0]] if spans.starts else NO_ANSWER
-        for spans, passage in zip(found, passages, strict=True)
+        view.passage(number)[spans.starts[0] : spans.ends[0]] if spans.starts else NO_ANSWER
+        for number, spans in enumerate(found)
     ]
 
 
@@ -150,70 +150,64 @@ def find_spans(
 
     `read` is given each batch with its readings, for which the view needs answers.
     """
-    numbers: list[Ints] = []
-    parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]] = []
+    parts: list[_WindowSpans] = []
     with task.evaluating():
         for questions, whole in label_batches(view, task.collator, progress, tokens):
             done = 0
             for batch in row_parts(whole, tokens):
                 moved = batch.to(task.device)
-                spans = task.spans(moved, n_best)
-                shift = Windows.of(batch).shift[:, None]
-                null = torch.zeros_like(spans.scores[:, 0]) if spans.null is None else spans.null
-                first, last = (places.cpu().numpy() + shift for places in (spans.starts, spans.ends))
-                parts.append((first, last, spans.scores.double().cpu().numpy(), null.double().cpu().numpy()))
-                numbers.append(questions[done : done + len(batch.order)])
+                parts.append(
+                    _WindowSpans.of(questions[done : done + len(batch.order)], batch, task.spans(moved, n_best), n_best)
+                )
                 done += len(batch.order)
                 if read is not None:
                     read(moved, task.readings(moved, "main", None, None))
-    return _merged(task, view, numbers, parts, n_best)
-
-
-def _merged(
-    task: SpanQA,
-    view: QuestionView,
-    numbers: Sequence[Ints],
-    parts: Sequence[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]],
-    n_best: int,
-) -> list[FoundSpans]:
-    """The spans of all windows of each question, in the order of the questions."""
-    question = np.concatenate([np.repeat(rows, first.shape[1]) for rows, (first, *_) in zip(numbers, parts, strict=True)])
-    first, last, scores = (np.concatenate([part[place].ravel() for part in parts]) for place in range(3))
-    possible = scores > -np.inf
-    question, first, last, scores = question[possible], first[possible], last[possible], scores[possible]
+    spans = _WindowSpans(*(np.concatenate(column) for column in zip(*(astuple(part) for part in parts), strict=True)))
     null = np.full(len(view), np.inf)
-    np.minimum.at(null, np.concatenate(numbers), np.concatenate([part[3] for part in parts]))
-    start, end = view.tokens.characters(view.questions.passage[question], first, last)
-    order = np.lexsort((-scores, question))
-    borders = np.searchsorted(question[order], np.arange(len(view) + 1))
+    np.minimum.at(null, spans.question, spans.null)
     return [
-        _best(task, view, number, order[borders[number] : borders[number + 1]], start, end, scores, float(null[number]), n_best)
-        for number in range(len(view))
+        replace(found, null=task.null_score(float(least), found.scores[0] if found.scores else 0.0))
+        for found, least in zip(_merged(view, spans, n_best), null, strict=True)
     ]
 
 
-def _best(
-    task: SpanQA,
-    view: QuestionView,
-    number: int,
-    places: Ints,
-    start: Ints,
-    end: Ints,
-    scores: Float[NDArray, " span"],
-    null: float,
-    n_best: int,
-) -> FoundSpans:
-    passage = view.questions.passages[view.questions.passage[number]]
-    kept: dict[str, int] = {}
-    for place in places.tolist():
-        text = passage[start[place] : end[place]]
-        if text and len(kept) < n_best:
-            kept.setdefault(text, place)
-    chosen = list(kept.values())
-    values = scores[chosen]
-    return FoundSpans(
-        tuple(start[chosen].tolist()),
-        tuple(end[chosen].tolist()),
-        tuple(values.tolist()),
-        task.null_score(null, float(values[0]) if chosen else 0.0),
-    )
+@dataclass(frozen=True)
+class _WindowSpans:
+    """The best spans of windows, as tokens of their passages."""
+
+    question: Ints
+    """[window]"""
+    null: Float[NDArray, " window"]
+    first: Ints
+    """[window, span]"""
+    last: Ints
+    scores: Float[NDArray, "window span"]
+
+    @classmethod
+    def of(cls, question: Ints, batch: LabelledBatch, spans: Spans, n_best: int) -> "_WindowSpans":
+        # Short rows have fewer spans.
+        wider = ((0, 0), (0, n_best - spans.scores.shape[1]))
+        shift = Windows.of(batch).shift[:, None]
+        null = np.zeros(len(question)) if spans.null is None else spans.null.double().cpu().numpy()
+        first, last = (np.pad(places.cpu().numpy() + shift, wider) for places in (spans.starts, spans.ends))
+        scores = np.pad(spans.scores.double().cpu().numpy(), wider, constant_values=-np.inf)
+        return cls(question, null, first, last, scores)
+
+
+def _merged(view: QuestionView, spans: _WindowSpans, n_best: int) -> Iterator[FoundSpans]:
+    """The spans of all windows of each question, in the order of the questions, without null scores."""
+    window, place = np.nonzero(spans.scores > -np.inf)
+    order = np.lexsort((-spans.scores[window, place], spans.question[window]))
+    window, place = window[order], place[order]
+    question, scores = spans.question[window], spans.scores[window, place].tolist()
+    passage = view.questions.passage[question]
+    starts, ends = view.tokens.characters(passage, spans.first[window, place], spans.last[window, place])
+    borders = np.searchsorted(question, np.arange(len(view) + 1)).tolist()
+    for number, (begin, stop) in enumerate(pairwise(borders)):
+        text = view.passage(number)
+        best: dict[str, tuple[int, int, float]] = {}
+        for start, end, score in zip(starts[begin:stop].tolist(), ends[begin:stop].tolist(), scores[begin:stop], strict=True):
+            if start < end and len(best) < n_best:
+                best.setdefault(text[start:end], (start, end, score))
+        columns = list(zip(*best.values(), strict=True)) or [(), (), ()]
+        yield FoundSpans(*columns, null=None)

@@ -159,6 +159,10 @@ class QuestionView(View[QuestionExample]):
             self.answers[number],
         )
 
+    def passage(self, number: int) -> str:
+        """The passage of an example."""
+        return self.questions.passages[int(self.questions.passage[number])]
+
     def unknown(self, tokenizer: Tokenizer) -> UnknownTokens:
         """The unknown tokens of questions and passages, each counted once."""
         read = self._ids[ranges(self._starts, self._starts + self._lengths)]
