@@ -451,7 +451,7 @@ class TextLabel(Record, Prediction):
         return {"label": list(self.label) if isinstance(self.label, tuple) else self.label, **shares}
 
     def line(self) -> str:
-        if isinstance(self.label, float):
+        if isinstance(self.label, int | float):
             return f"{self.label:.4g}"
         label = self.label if isinstance(self.label, str) else ", ".join(self.label) or "no class"
         shares = sorted(self.probabilities.items(), key=lambda item: -item[1])

@@ -6,7 +6,7 @@ have labels in training: with `input.text=parent` or `input.pair=parent`, the te
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -20,7 +20,6 @@ from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.inference.answers import Prediction
 from ramify.inference.base import TOKENS, Pipeline, verb
-from ramify.tasks.downstream import DownstreamTask
 from ramify.tree import Indices, Node, Tree
 
 Item = str | tuple[str, str] | Tree
@@ -33,7 +32,8 @@ class LabelPipeline(Pipeline, ABC):
     """A trained task on labelled texts."""
 
     verbs: ClassVar[tuple[str, ...]] = ("predict",)
-    task: DownstreamTask
+    task: Any
+    """A `DownstreamTask`; each pipeline narrows the type."""
     input: LabelInput
 
     @property
@@ -52,7 +52,7 @@ class LabelPipeline(Pipeline, ABC):
 
     @verb
     def predict(
-        self, texts: Item | Iterable[Item], *, progress: Callable[[int], None] | None = None
+        self, texts: Item | list[Item], *, progress: Callable[[int], None] | None = None
     ) -> Prediction | list[Prediction]:
         """The label of a text, or of a pair of texts if the model reads pairs; of a list of them, a list of labels.
 
@@ -64,8 +64,7 @@ class LabelPipeline(Pipeline, ABC):
             return self.predict_items([texts], ["0"], progress)[0]
         if isinstance(texts, Tree):
             return self.predict_items([texts], [texts.id or "0"], progress)
-        items = list(texts)
-        return self.predict_items(items, [str(place) for place in range(len(items))], progress)
+        return self.predict_items(texts, [str(place) for place in range(len(texts))], progress)
 
     def predict_items(
         self, items: Sequence[Item], ids: Sequence[str], progress: Callable[[int], None] | None = None
