@@ -156,7 +156,7 @@ def test_an_answer_in_the_second_window_is_found() -> None:
     optimizer = torch.optim.Adam(task.parameters(), 1e-2)
     for _ in range(60):
         optimizer.zero_grad()
-        sum(task.loss_sums(batch).values()).backward()
+        sum(task.loss_sums(batch, task.states(batch)).values()).backward()
         optimizer.step()
     model = Answerer(task.eval())
     answers = [model.answer(text, passage).best for text in asked.texts]

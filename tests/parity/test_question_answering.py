@@ -40,7 +40,7 @@ def test_scores_of_bert_equal_those_of_transformers(tmp_path) -> None:
     config = transformers.BertConfig(**sizes, intermediate_size=24, max_position_embeddings=40)
     theirs = spread(transformers.BertForQuestionAnswering(config))
     theirs.bert.save_pretrained(tmp_path)
-    task = SpanQA(bert.from_pretrained(tmp_path), tokenizer(), INPUT, SpanQAConfig()).eval()
+    task = SpanQA(bert.from_pretrained(tmp_path), tokenizer(), INPUT, SpanQAConfig(null="none")).eval()
     task.output.load_state_dict(theirs.qa_outputs.state_dict())
     batch = batch_for(task, ASKED)
     assert batch.targets is not None
@@ -55,7 +55,9 @@ def test_scores_of_bert_equal_those_of_transformers(tmp_path) -> None:
         torch.testing.assert_close(starts[row, :length], output.start_logits[0], atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(ends[row, :length], output.end_logits[0], atol=1e-5, rtol=1e-5)
         losses.append(output.loss.item())
-    assert sum(loss.item() for loss in task.loss_sums(batch).values()) == pytest.approx(sum(losses), rel=1e-4)
+    assert sum(loss.item() for loss in task.loss_sums(batch, task.states(batch)).values()) == pytest.approx(
+        sum(losses), rel=1e-4
+    )
 
 
 def test_scores_of_xlnet_equal_those_of_transformers() -> None:
@@ -81,7 +83,7 @@ def test_scores_of_xlnet_equal_those_of_transformers() -> None:
     batch = batch_for(task, ASKED)
     assert batch.targets is not None
     windows, states = Windows.of(batch), task.states(batch)
-    spans = task.spans(batch, 12)
+    spans = task.spans(batch, task.states(batch), 12)
     first, last, scores = task._beam(batch, states, task.start_table(batch, states))
     offsets = batch.input.rows.offsets.tolist()
     losses = []
@@ -101,5 +103,5 @@ def test_scores_of_xlnet_equal_those_of_transformers() -> None:
         torch.testing.assert_close(scores[row].view(3, 4), expected, atol=1e-4, rtol=1e-4)
         assert spans.null is not None
         torch.testing.assert_close(spans.null[row], output.cls_logits[0], atol=1e-5, rtol=1e-5)
-    sums = task.loss_sums(batch)
+    sums = task.loss_sums(batch, task.states(batch))
     assert (sums["start"] + sums["end"]).item() == pytest.approx(sum(losses), rel=1e-4)

@@ -66,7 +66,7 @@ def test_losses_are_the_mean_of_two_cross_entropies(make, candidates) -> None:
         end_loss -= ends[row, :length][allowed].logsumexp(0).neg().item() + ends[row, last].item()
         assert (starts[row, :length][~allowed] == -math.inf).all()
         assert (starts[row, length:] == -math.inf).all()
-    sums = task.loss_sums(batch)
+    sums = task.loss_sums(batch, task.states(batch))
     assert sums["start"].item() == pytest.approx(start_loss / 2, rel=1e-5)
     assert sums["end"].item() == pytest.approx(end_loss / 2, rel=1e-5)
     assert task.counts(batch, "main") == dict.fromkeys(sums, float(len(windows.null)))
@@ -85,7 +85,7 @@ def test_spans_lie_in_the_passage_and_begin_where_they_are_read() -> None:
     windows, offsets = Windows.of(batch), batch.input.rows.offsets.tolist()
     states = task.states(batch)
     starts, ends = task.start_table(batch, states), task.end_table(batch, states, windows.null)
-    spans = task.spans(batch, 500)
+    spans = task.spans(batch, task.states(batch), 500)
     assert spans.null is None
     for row in range(len(windows.null)):
         passage, here = (flags[offsets[row] : offsets[row + 1]].tolist() for flags in (windows.passage, windows.read_here))
@@ -107,7 +107,7 @@ def test_the_special_token_scores_no_answer() -> None:
     task = bert_qa(null="token")
     batch = batch_for(task, ASKED)
     states = task.states(batch)
-    spans = task.spans(batch, 1)
+    spans = task.spans(batch, task.states(batch), 1)
     first = batch.input.rows.offsets[:-1].to(torch.int64)
     assert spans.null is not None
     torch.testing.assert_close(spans.null, task.output(states)[first].sum(1))
@@ -118,7 +118,7 @@ def test_a_beam_as_wide_as_the_row_finds_the_best_spans() -> None:
     batch = batch_for(task, ASKED)
     windows, offsets = Windows.of(batch), batch.input.rows.offsets.tolist()
     states = task.states(batch)
-    spans = task.spans(batch, 10)
+    spans = task.spans(batch, task.states(batch), 10)
     starts = task.start_table(batch, states).log_softmax(1)
     of_start = [
         task.end_table(batch, states, torch.full_like(windows.null, place).minimum(batch.input.rows.lengths - 1)).log_softmax(1)
@@ -148,7 +148,8 @@ def test_features_leave_the_model_as_it_is(make) -> None:
     learned = [parameter for parameter in task.parameters() if parameter.requires_grad]
     optimizer = torch.optim.SGD(learned, 0.1)
     for _ in range(2):
-        sum(task.loss_sums(batch_for(task, ASKED)).values()).backward()
+        batch = batch_for(task, ASKED)
+        sum(task.loss_sums(batch, task.states(batch)).values()).backward()
         optimizer.step()
     assert task.mix is not None
     assert task.mix.logits.detach().abs().sum() > 0
@@ -162,7 +163,7 @@ def test_constants_are_the_losses_of_equal_scores() -> None:
         with torch.no_grad():
             for parameter in (*task.output.parameters(), *task.end.parameters(), *task.answerability.parameters()):
                 parameter.zero_()
-        sums, constants = task.loss_sums(batch), task.constants(batch)
+        sums, constants = task.loss_sums(batch, task.states(batch)), task.constants(batch)
         assert sums["start"].item() == pytest.approx(constants["start"].total, rel=1e-5)
         assert sums["end"].item() == pytest.approx(constants["end"].total, rel=1e-5)
         assert constants["answerable"].total < sums["answerable"].item()
@@ -173,3 +174,14 @@ def test_settings_are_checked() -> None:
         SpanQAConfig(answer_tokens=0)
     with pytest.raises(RamifyError, match=r"task.classifier_dropout"):
         SpanQAConfig(classifier_dropout=1.0)
+
+
+def test_the_data_and_the_end_choose_the_null_score() -> None:
+    for end, impossible, expected in (
+        ("independent", False, "none"),
+        ("independent", True, "token"),
+        ("conditional", False, "none"),
+        ("conditional", True, "classifier"),
+    ):
+        assert SpanQAConfig(end=end).for_data(impossible=impossible).null == expected
+    assert SpanQAConfig(null="none").for_data(impossible=True).null == "none"

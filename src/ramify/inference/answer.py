@@ -156,12 +156,11 @@ def find_spans(
             done = 0
             for batch in row_parts(whole, tokens):
                 moved = batch.to(task.device)
-                parts.append(
-                    _WindowSpans.of(questions[done : done + len(batch.order)], batch, task.spans(moved, n_best), n_best)
-                )
-                done += len(batch.order)
+                states = task.states(moved)
+                own, done = questions[done : done + len(batch.order)], done + len(batch.order)
+                parts.append(_WindowSpans.of(own, batch, task.spans(moved, states, n_best), n_best))
                 if read is not None:
-                    read(moved, task.readings(moved, "main", None, None))
+                    read(moved, task.state_readings(moved, states))
     spans = _WindowSpans(*(np.concatenate(column) for column in zip(*(astuple(part) for part in parts), strict=True)))
     null = np.full(len(view), np.inf)
     np.minimum.at(null, spans.question, spans.null)

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -43,10 +43,11 @@ class SpanQAConfig(DownstreamConfig):
     """conditional: the end is scored given the start, and answers are found by a beam (XLNet)."""
     candidates: Literal["row", "passage"] = "row"
     """The tokens of the two choices. row: all tokens (BERT). passage: those of the passage, and the special token (XLNet)."""
-    null: Literal["none", "token", "classifier"] = "none"
+    null: Literal["auto", "none", "token", "classifier"] = "auto"
     """The score that the passage holds no answer. none: every question has one (SQuAD 1.1). token: that of the special token as
     the start and the end, less that of the best span (BERT). classifier: an output layer of its own, with half a binary
-    cross-entropy as a third loss (XLNet)."""
+    cross-entropy as a third loss (XLNet). auto: none if every training question has an answer; else classifier with
+    end=conditional, and token with end=independent."""
     answer_tokens: int = 30
     """Tokens of the longest answer."""
     start_beam: int = 5
@@ -62,6 +63,13 @@ class SpanQAConfig(DownstreamConfig):
                 raise RamifyError(f"task.{name} must be at least 1, but is {getattr(self, name)}.")
         if not 0 <= self.classifier_dropout < 1:
             raise RamifyError(f"task.classifier_dropout must be at least 0 and below 1, but is {self.classifier_dropout:g}.")
+
+    def for_data(self, *, impossible: bool) -> Self:
+        """The settings with `null=auto` decided by the training questions. `impossible`: some have no answer."""
+        if self.null != "auto":
+            return self
+        published = "classifier" if self.end == "conditional" else "token"
+        return replace(self, null=published if impossible else "none")
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,8 @@ class SpanQA(DownstreamTask):
 
     main_loss = "loss"
     metrics = (F1, EXACT_MATCH, DEV_LOSS)
-    optional = ("answerability", "threshold")
+    optional = ("answerability",)
+    matching = ("end",)
     config: SpanQAConfig
     input: QuestionInput
     answerability: Answerability | None
@@ -89,6 +98,8 @@ class SpanQA(DownstreamTask):
 
     def __init__(self, backbone: Any, tokenizer: Tokenizer, input: QuestionInput, config: SpanQAConfig) -> None:
         super().__init__(backbone, tokenizer, input, config, None)
+        if config.null == "auto":
+            raise ValueError("task.null=auto is resolved by `SpanQAConfig.for_data`")
         layout = tokenizer.layout(input.layout, backbone.config.vocab_size)
         # A state that has read nothing but itself cannot say that there is no answer.
         first = layout.before and backbone.vector_read != "last"
@@ -116,14 +127,13 @@ class SpanQA(DownstreamTask):
     def losses(
         self, batch: LabelledBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any
     ) -> Losses:
-        sums = self.loss_sums(batch)
+        sums = self.loss_sums(batch, self.states(batch))
         yield {name: loss / divisors[name] for name, loss in sums.items()}, None
 
-    def loss_sums(self, batch: LabelledBatch) -> dict[str, Float[Tensor, ""]]:
+    def loss_sums(self, batch: LabelledBatch, states: Float[Tensor, "total dim"]) -> dict[str, Float[Tensor, ""]]:
         """Half the cross-entropy of each choice, summed over rows."""
         assert batch.targets is not None
         rows, windows, (first, last) = batch.input.rows, Windows.of(batch), batch.targets.unbind(1)
-        states = self.states(batch)
         starts = self.start_table(batch, states)
         ends = self.end_table(batch, states, first)
         sums = {
@@ -137,7 +147,11 @@ class SpanQA(DownstreamTask):
         return sums
 
     def readings(self, batch: LabelledBatch, phase: str, state: State | None, shared: Any) -> Readings:
-        return Readings(self.loss_sums(batch), self.constants(batch))
+        return self.state_readings(batch, self.states(batch))
+
+    def state_readings(self, batch: LabelledBatch, states: Float[Tensor, "total dim"]) -> Readings:
+        """`readings`, given the states of all tokens."""
+        return Readings(self.loss_sums(batch, states), self.constants(batch))
 
     def constants(self, batch: LabelledBatch) -> dict[str, Constant]:
         """A choice among equally likely tokens, and the shares of rows with and without the answer."""
@@ -210,16 +224,17 @@ class SpanQA(DownstreamTask):
     def null_score(self, null: float, best: float) -> float | None:
         """The score that a passage holds no answer, from the least score `null` of its windows and the score of its best span.
         None: every question has an answer."""
-        return {"none": None, "token": null - best, "classifier": null}[self.config.null]
+        if self.config.null == "none":
+            return None
+        return null - best if self.config.null == "token" else null
 
     @torch.no_grad()
-    def spans(self, batch: LabelledBatch, n_best: int) -> Spans:
+    def spans(self, batch: LabelledBatch, states: Float[Tensor, "total dim"], n_best: int) -> Spans:
         """The best spans of each row that lie in its passage and whose first token is read there.
 
         The score of a span is the sum of two scores with an independent end, and of two log-probabilities otherwise.
         """
         windows, rows = Windows.of(batch), batch.input.rows
-        states = self.states(batch)
         starts = self.start_table(batch, states)
         readable, passage = flags_table(windows.read_here, rows), flags_table(windows.passage, rows)
         if self.end is None:
