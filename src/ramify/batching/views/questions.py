@@ -14,7 +14,7 @@ from ramify.batching.views.base import View
 from ramify.config import check_fields
 from ramify.dataset.questions import Questions
 from ramify.errors import RamifyError
-from ramify.tokenizer import RowLayout, TextLayout, Tokenizer, UnknownTokens
+from ramify.tokenizer import Layout, RowLayout, Tokenizer, UnknownTokens
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class QuestionInput:
     """Tokens between the beginnings of two windows of a passage."""
     question_tokens: int = 64
     """Tokens that are read of a question."""
-    layout: TextLayout = "bert"
+    layout: Layout = "bert"
     """The special tokens around the two texts."""
     order: Literal["question_first", "passage_first"] = "question_first"
     """passage_first: as XLNet reads them."""
