@@ -15,7 +15,7 @@ from ramify.inference.base import Pipeline
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.execute import own_run
 from ramify.runs.labelled import answer_report, answer_scores
-from ramify.runs.labelled.base import LabelDevConfig, LabelRun, PreparedLabels
+from ramify.runs.labelled.base import LabelDevConfig, LabelRun, PreparedLabels, shared_folder
 from ramify.tasks.span_qa import SpanQA, SpanQAConfig
 from ramify.training.meters import MeterSums
 
@@ -35,6 +35,10 @@ class PreparedAnswers(PreparedLabels):
     @property
     def collator(self) -> QuestionCollator:
         return self.task.collator
+
+    def begin(self) -> None:
+        """The states of all tokens would be too large to be kept."""
+        return None
 
     def facts(self) -> dict[str, Any]:
         read = {
@@ -112,7 +116,7 @@ class AnswerRun(LabelRun):
         task = SpanQA(backbone, tokenizer, run.input, run.task)
         run.continued(task)
         view = QuestionView(read_questions(store, "train"), tokenizer, task.collator.layout, run.input, learn=True)
-        return PreparedAnswers(run, store, task, view)
+        return PreparedAnswers(run, store, task, shared_folder(out), view)
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
