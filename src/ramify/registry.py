@@ -8,6 +8,7 @@ from ramify.batching.text_input import TextInput
 from ramify.batching.views.documents import LevelInput
 from ramify.batching.views.labelled import LabelInput
 from ramify.batching.views.pairs import PairInput
+from ramify.batching.views.questions import QuestionInput
 from ramify.batching.views.streams import StreamInput
 from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.inference.disentangler import Disentangler
@@ -17,6 +18,7 @@ from ramify.disentangle.models.esim import ESIMConfig
 from ramify.disentangle.models.feature_model import FeatureModelConfig
 from ramify.disentangle.models.mht import MHTConfig
 from ramify.disentangle.task import ReplyLinking
+from ramify.inference.answer import Answerer
 from ramify.inference.base import Pipeline
 from ramify.inference.bidirectional import BidirectionalPipeline
 from ramify.inference.classify import Classifier
@@ -47,6 +49,7 @@ from ramify.tasks.nested.config import NestedAutoencoderConfig
 from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tasks.next_token import NextTokenConfig, NextTokenLM
 from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
+from ramify.tasks.span_qa import SpanQA, SpanQAConfig
 from ramify.tokenizer import Tokenizer
 
 MODELS: dict[str, type[ModelConfig]] = {
@@ -104,6 +107,7 @@ TASKS = {
     "next-token": TaskKind(NextTokenConfig, NextTokenLM, PairInput, next_token_pipeline),
     "permutation-lm": TaskKind(PermutationLMConfig, PermutationLM, StreamInput, PermutationPipeline),
     "reply-to": TaskKind(LinkConfig, ReplyLinking, ChatInput, Disentangler, {"decoding": DecodingConfig}),
+    "span-qa": TaskKind(SpanQAConfig, SpanQA, QuestionInput, Answerer),
 }
 
 

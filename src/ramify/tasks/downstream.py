@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.labelled_batch import LabelledBatch
-from ramify.batching.views.labelled import LabelInput
 from ramify.config import check_fields
 from ramify.errors import RamifyError
 from ramify.models.base import Encoded, Encodes, Read, RowHead
@@ -171,7 +170,8 @@ class DownstreamTask(Task[LabelledBatch], ABC):
     """An `AnyBackbone` that is an `Encodes`."""
     config: Any
     """A `DownstreamConfig`; each task narrows the type."""
-    input: LabelInput
+    input: Any
+    """A `LabelInput`, or other settings of rows with its `max_tokens`, `reads_above` and `context_as`."""
     head: Head | None
     mix: ScalarMix | None
 
@@ -179,7 +179,7 @@ class DownstreamTask(Task[LabelledBatch], ABC):
         self,
         backbone: Any,
         tokenizer: Tokenizer,
-        input: LabelInput,
+        input: Any,
         config: DownstreamConfig,
         head: Literal[RowHead, "default"] | None,
     ) -> None:
