@@ -1,0 +1,127 @@
+"""Span scores: cases of our own, and an independent definition of spans by pairs of neighbours, as conlleval states it."""
+
+import itertools
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ramify.metrics.spans import Span, SpanCounts, bio_tags, is_bio, score_spans, spans_of, tag_parts
+
+TAGS = ["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("X", "Y"))]
+BIO = [tag for tag in TAGS if tag[0] in "OBI"]
+
+
+@pytest.mark.parametrize(
+    ("tags", "spans"),
+    [
+        ("", []),
+        ("O O", []),
+        ("B-X", [(0, 1, "X")]),
+        ("B-X I-X O B-Y", [(0, 2, "X"), (3, 4, "Y")]),
+        ("B-X B-X", [(0, 1, "X"), (1, 2, "X")]),
+        # IOB1: B only between neighbours of one type.
+        ("I-X I-X B-X I-X I-Y", [(0, 2, "X"), (2, 4, "X"), (4, 5, "Y")]),
+        # Ill-formed BIO.
+        ("O I-X I-X", [(1, 3, "X")]),
+        ("B-X I-Y", [(0, 1, "X"), (1, 2, "Y")]),
+        ("I-X I-Y I-X", [(0, 1, "X"), (1, 2, "Y"), (2, 3, "X")]),
+        # BIOES, well-formed and not.
+        ("B-X I-X E-X S-X", [(0, 3, "X"), (3, 4, "X")]),
+        ("B-X E-X I-X E-X", [(0, 2, "X"), (2, 4, "X")]),
+        ("S-X I-X", [(0, 1, "X"), (1, 2, "X")]),
+        ("E-X E-X", [(0, 1, "X"), (1, 2, "X")]),
+        ("B-a-b I-a-b", [(0, 2, "a-b")]),
+        ("B I O", [(0, 2, "")]),
+    ],
+)
+def test_spans(tags, spans):
+    assert spans_of(tags.split()) == [Span(*span) for span in spans]
+
+
+def by_neighbours(tags):
+    """conlleval's two tables, end and start of a chunk, written out over pairs of neighbours."""
+    padded = ["O-", *(tag if "-" in tag else f"{tag}-" for tag in tags), "O-"]
+    pairs = [tag.split("-", 1) for tag in padded]
+    starts, ends = [], []
+    for place, ((before, its), (after, other)) in enumerate(itertools.pairwise(pairs)):
+        code = before + after
+        end = code in {"BB", "BS", "BO", "IB", "IS", "IO", "EE", "EI", "EO", "EB", "ES", "SE", "SI", "SO", "SB", "SS"}
+        end |= before != "O" and its != other
+        start = code in {"BB", "IB", "OB", "EB", "SB", "BS", "IS", "OS", "ES", "SS", "EE", "EI", "OE", "OI", "SE", "SI"}
+        start |= after != "O" and its != other
+        if end:
+            ends.append(place)
+        if start:
+            starts.append((place, other))
+    return [Span(start, end, kind) for (start, kind), end in zip(starts, ends, strict=True)]
+
+
+@given(st.lists(st.sampled_from(TAGS), max_size=12))
+def test_spans_against_the_tables_of_conlleval(tags):
+    assert spans_of(tags) == by_neighbours(tags)
+
+
+@given(st.lists(st.sampled_from(BIO), max_size=12))
+def test_bio_from_spans(tags):
+    written = bio_tags(spans_of(tags), len(tags))
+    assert is_bio(written)
+    assert spans_of(written) == spans_of(tags)
+    assert (written == tags) == is_bio(tags)
+
+
+@given(st.lists(st.sampled_from(BIO), max_size=12))
+def test_well_formed_spans_are_those_of_a_pattern(tags):
+    """Of well-formed BIO, a regular expression finds the spans."""
+    tags = bio_tags(spans_of(tags), len(tags))
+    letters = "".join({"O": "o", "B-X": "X", "I-X": "x", "B-Y": "Y", "I-Y": "y"}[tag] for tag in tags)
+    found = [Span(*match.span(), match[0][0]) for match in re.finditer("Xx*|Yy*", letters)]
+    assert spans_of(tags) == found
+
+
+@pytest.mark.parametrize("spans", [[(0, 2, "X"), (1, 3, "Y")], [(0, 0, "X")], [(2, 4, "X")], [(-1, 1, "X")]])
+def test_spans_that_no_tags_can_have(spans):
+    with pytest.raises(ValueError, match="span"):
+        bio_tags([Span(*span) for span in spans], 3)
+
+
+@pytest.mark.parametrize("tag", ["", "X", "b-X", "B-", "-X", "O-X", "BX", "U-X"])
+def test_unknown_tags(tag):
+    with pytest.raises(ValueError, match="neither O nor"):
+        tag_parts(tag)
+
+
+def test_scores_by_hand():
+    annotated = [["B-X", "I-X", "O", "B-Y"], ["B-X", "O"], []]
+    predicted = [["B-X", "I-X", "O", "B-X"], ["I-X", "I-X"], []]
+    scores = score_spans(annotated, predicted)
+    assert scores.types == {"X": SpanCounts(1, 3, 2), "Y": SpanCounts(0, 0, 1)}
+    assert scores.all == SpanCounts(1, 3, 3)
+    x = scores.types["X"]
+    assert (x.precision, x.recall, x.f1) == pytest.approx((1 / 3, 1 / 2, 2 / 5))
+    assert scores.types["Y"].f1 == 0
+    assert (scores.right_tokens, scores.tokens) == (3, 6)
+    assert scores.accuracy == pytest.approx(3 / 6)
+
+
+def test_nothing_to_find():
+    scores = score_spans([["O", "O"]], [["O", "O"]])
+    assert (scores.all.precision, scores.all.recall, scores.all.f1, scores.accuracy) == (0, 0, 0, 1)
+    assert score_spans([], []).accuracy == 0
+
+
+@given(st.lists(st.tuples(st.sampled_from(BIO), st.sampled_from(BIO)), max_size=12))
+def test_perfect_and_mirrored_scores(pairs):
+    one, other = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    assert score_spans([one], [one]).all.right == len(spans_of(one))
+    forth, back = score_spans([one], [other]), score_spans([other], [one])
+    assert forth.all.precision == back.all.recall
+    assert forth.all.f1 == pytest.approx(back.all.f1)
+    if sum_of := forth.all.precision + forth.all.recall:
+        assert forth.all.f1 == pytest.approx(2 * forth.all.precision * forth.all.recall / sum_of)
+
+
+def test_sequences_of_different_lengths_are_refused():
+    with pytest.raises(ValueError, match="argument 2 is longer"):
+        score_spans([["O"]], [["O", "O"]])
