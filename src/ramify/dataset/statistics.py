@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ramify.dataset.labels import MAX_CLASSES
 from ramify.dataset.store import COUNTED, Store, Structure
 from ramify.errors import RamifyError, counted
 from ramify.files import replacing
@@ -17,9 +18,6 @@ from ramify.tree import Indices
 
 SLICE = 1 << 20
 """Number of nodes whose columns are held at a time."""
-
-MAX_LABELS = 100
-"""Largest number of different labels that are counted one by one."""
 
 QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
 
@@ -126,8 +124,8 @@ def _least(group: Indices, values: Indices, groups: int) -> list[int]:
 def labels(store: Store) -> dict[str, Any]:
     """The labels of the texts: the number of texts with each label; for numbers, their count, mean and range.
 
-    Labels are numbers if all are, and one is a fraction or there are more than `MAX_LABELS` different ones. Of more than
-    `MAX_LABELS` other labels, and of lists and objects, only the number of texts and of different labels is given. The titles
+    Labels are numbers if all are, and one is a fraction or there are more than `MAX_CLASSES` different ones. Of more than
+    `MAX_CLASSES` other labels, and of lists and objects, only the number of texts and of different labels is given. The titles
     of chapters are not labels of texts.
     """
     counts: Counter[str] = Counter()
@@ -143,12 +141,12 @@ def labels(store: Store) -> dict[str, Any]:
     if not labels:
         return {}
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values) and (
-        len(values) > MAX_LABELS or any(isinstance(value, float) for value in values)
+        len(values) > MAX_CLASSES or any(isinstance(value, float) for value in values)
     ):
         total = sum(counts.values())
         mean = sum(value * count for value, count in labels) / total
         return {"count": total, "mean": mean, "min": min(values), "max": max(values)}
-    if len(values) > MAX_LABELS or any(isinstance(value, list | dict) for value in values):
+    if len(values) > MAX_CLASSES or any(isinstance(value, list | dict) for value in values):
         return {"count": sum(counts.values()), "different": len(values)}
     return {_shown(value): count for value, count in sorted(labels, key=lambda pair: -pair[1])}
 
