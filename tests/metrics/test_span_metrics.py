@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramify.metrics.spans import Span, SpanCounts, bio_tags, is_bio, score_spans, spans_of, tag_parts
+from ramify.dataset.bio import TokenSpan, bio_tags, is_bio, spans_of, tag_parts
+from ramify.metrics.spans import SpanCounts, score_spans
 
 TAGS = ["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("X", "Y"))]
 BIO = [tag for tag in TAGS if tag[0] in "OBI"]
@@ -37,7 +38,7 @@ BIO = [tag for tag in TAGS if tag[0] in "OBI"]
     ],
 )
 def test_spans(tags, spans):
-    assert spans_of(tags.split()) == [Span(*span) for span in spans]
+    assert spans_of(tags.split()) == [TokenSpan(*span) for span in spans]
 
 
 def by_neighbours(tags):
@@ -55,7 +56,7 @@ def by_neighbours(tags):
             ends.append(place)
         if start:
             starts.append((place, other))
-    return [Span(start, end, kind) for (start, kind), end in zip(starts, ends, strict=True)]
+    return [TokenSpan(start, end, kind) for (start, kind), end in zip(starts, ends, strict=True)]
 
 
 @given(st.lists(st.sampled_from(TAGS), max_size=12))
@@ -76,14 +77,14 @@ def test_well_formed_spans_are_those_of_a_pattern(tags):
     """Of well-formed BIO, a regular expression finds the spans."""
     tags = bio_tags(spans_of(tags), len(tags))
     letters = "".join({"O": "o", "B-X": "X", "I-X": "x", "B-Y": "Y", "I-Y": "y"}[tag] for tag in tags)
-    found = [Span(*match.span(), match[0][0]) for match in re.finditer("Xx*|Yy*", letters)]
+    found = [TokenSpan(*match.span(), match[0][0]) for match in re.finditer("Xx*|Yy*", letters)]
     assert spans_of(tags) == found
 
 
 @pytest.mark.parametrize("spans", [[(0, 2, "X"), (1, 3, "Y")], [(0, 0, "X")], [(2, 4, "X")], [(-1, 1, "X")]])
 def test_spans_that_no_tags_can_have(spans):
     with pytest.raises(ValueError, match="span"):
-        bio_tags([Span(*span) for span in spans], 3)
+        bio_tags([TokenSpan(*span) for span in spans], 3)
 
 
 @pytest.mark.parametrize("tag", ["", "X", "b-X", "B-", "-X", "O-X", "BX", "U-X"])
