@@ -460,6 +460,7 @@ class Agent(AnyBackbone, Encodes):
     """
 
     config: AgentConfig
+    frozen_head = "vector"
 
     def __init__(self, config: AgentConfig) -> None:
         super().__init__()

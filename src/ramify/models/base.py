@@ -113,8 +113,18 @@ class Encoded:
         return self.layers[-1]
 
 
+RowHead = Literal["vector", "pooler", "summary", "mean", "first", "last"]
+"""The vector of a row that a classifier reads. vector: `Encodes.vector`. pooler, summary: tanh of a new linear map of the first
+or the last token's state. mean, first, last: the mean state, or that of one token."""
+
+
 class Encodes(ABC):
     """The ability to turn rows of texts into states and vectors. A head reads `Encoded`, whatever the model."""
+
+    published_head: RowHead = "vector"
+    """What classifiers read when all weights are fine-tuned."""
+    frozen_head: RowHead = "mean"
+    """What classifiers read of a frozen model."""
 
     @property
     @abstractmethod

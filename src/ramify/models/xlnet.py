@@ -170,6 +170,7 @@ class XLNet(StreamBackbone):
 
     config: XLNetConfig
     records_attention = True
+    published_head = "summary"
     embedding: nn.Embedding
     layers: Any
     """A list of `XLNetLayer`."""

@@ -231,7 +231,7 @@ class Discussions(View[Example]):
         starts = np.concatenate([[0], parts.ends[:-1]])
         self._target_tokens = np.add.reduceat(lengths[parts.targets], starts)
         if input.concatenate:
-            rows = lengths + (_tokens_above(forest, lengths) if input.context not in BLIND else 0)
+            rows = lengths + (tokens_above(forest, lengths) if input.context not in BLIND else 0)
             self._costs = np.add.reduceat(np.maximum(lengths, np.minimum(rows, input.concatenate))[parts.targets], starts)
         else:
             self._costs = self._target_tokens.copy()
@@ -347,7 +347,7 @@ def _read_by_units(forest: Forest, parts: Units, input: TextInput) -> Iterator[t
         reached, distance = joined[on] // count * count + forest.parent[joined[on] % count], steps[on] + 1
 
 
-def _tokens_above(forest: Forest, lengths: Ints) -> Ints:
+def tokens_above(forest: Forest, lengths: Ints) -> Ints:
     """Tokens of all ancestors of each node in a concatenated row, where a separator follows each text. `lengths` count a text
     with its special tokens."""
     separated = lengths - forest.layout.num_special + len(forest.layout.separator)
@@ -385,7 +385,7 @@ def ancestors(forest: Forest, targets: Ints, limit: int, rule: Rule = "post_near
     return flat, lengths
 
 
-class _Strangers:
+class Strangers:
     """For each comment of a tree, a random comment of equal depth in one other tree.
 
     If no other tree is as deep, the deepest other tree is used, and its deepest comments replace those that it lacks.
@@ -482,10 +482,10 @@ def has_other_branch(forest: Forest, trees: Sequence[int] | Ints) -> NDArray[np.
     return _Branches.of(forest, trees).count > 0
 
 
-def _others(forest: Forest, targets: Ints, context: Context, trees: Ints) -> _Strangers | _Branches | None:
+def _others(forest: Forest, targets: Ints, context: Context, trees: Ints) -> Strangers | _Branches | None:
     """The comments whose ancestors the targets read instead of their own."""
     if context == "mismatched":
-        return _Strangers(forest, trees)
+        return Strangers(forest, trees)
     if context != "sibling-branch":
         return None
     branches = _Branches.of(forest, np.unique(forest.tree_of(targets)))

@@ -1,0 +1,207 @@
+"""Classes and numbers of texts: one class per text, several, or a number (Devlin et al. 2019, section 4.1)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Shaped
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ramify.batching.labelled_batch import LabelledBatch
+from ramify.batching.views.labelled import LabelInput
+from ramify.config import check_fields
+from ramify.dataset.labels import LabelKind, label_name
+from ramify.errors import RamifyError, counted
+from ramify.metrics.metric import DEV_LOSS, Metric
+from ramify.models.base import RowHead, State
+from ramify.tasks.base import Losses, Readings
+from ramify.tasks.constants import Bernoulli, Constant, Frequencies, Several, SquaredError
+from ramify.tasks.downstream import DownstreamConfig, DownstreamTask
+from ramify.tokenizer import Tokenizer
+
+LABEL = "label"
+"""The name of the loss."""
+
+DEV_METRICS: dict[LabelKind, tuple[Metric, ...]] = {
+    "classes": tuple(Metric(name, True) for name in ("accuracy", "macro_f1", "macro_recall", "matthews")),
+    "several": tuple(Metric(name, True) for name in ("micro_f1", "macro_f1", "exact_match")),
+    "numbers": tuple(Metric(name, True) for name in ("pearson", "spearman", "pearson_spearman")),
+}
+"""The metrics of each kind of labels; the first one is the default."""
+
+
+@dataclass(frozen=True)
+class ClassificationConfig(DownstreamConfig):
+    """Labels of whole texts, or of pairs of texts."""
+
+    labels: LabelKind = "classes"
+    """classes: one of `classes`, with a softmax. several: any of them, with a sigmoid each. numbers: squared error. The training
+    data decide."""
+    classes: tuple[str, ...] = ()
+    """The names of the classes, which the training data determine."""
+    head: RowHead | Literal["default"] = "default"
+    """The vector of a row that the output layer reads. default: that of the model's published form."""
+    class_weights: Literal["none", "balanced"] = "none"
+    """balanced: each class has the same weight in the training loss, however frequent it is."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fields(self, "task.")
+        if self.class_weights != "none" and self.labels != "classes":
+            raise RamifyError(
+                f"task.class_weights={self.class_weights} needs one class per text, but the labels are {self.labels}. Set "
+                "task.class_weights=none."
+            )
+
+
+class Classification(DownstreamTask):
+    """Labels of rows from one vector each."""
+
+    main_loss = LABEL
+    config: ClassificationConfig
+    class_weights: Tensor
+    center: Tensor
+    spread: Tensor
+    temperature: Tensor
+
+    def __init__(self, backbone: Any, tokenizer: Tokenizer, input: LabelInput, config: ClassificationConfig) -> None:
+        super().__init__(backbone, tokenizer, input, config, config.head)
+        width = 1 if config.labels == "numbers" else len(config.classes)
+        self.output = nn.Linear(self.dim, width)
+        nn.init.trunc_normal_(self.output.weight, std=0.02, a=-0.04, b=0.04)
+        nn.init.zeros_(self.output.bias)
+        self.metrics = (*DEV_METRICS[config.labels], DEV_LOSS)
+        self.register_buffer("class_weights", torch.ones(width))
+        # Numbers are learned in units of their standard deviation, so that one learning rate suits all scales.
+        self.register_buffer("center", torch.zeros(()))
+        self.register_buffer("spread", torch.ones(()))
+        self.register_buffer("temperature", torch.ones(()))
+
+    # --- targets -----------------------------------------------------------------------------------------------------
+
+    def targets_of(self, values: Sequence[Any]) -> NDArray[Any]:
+        """Labels as targets: the number of each class, a row of zeros and ones, or numbers.
+
+        Raises `RamifyError` for a class that the task does not know.
+        """
+        if self.config.labels == "numbers":
+            return np.array(values, dtype=np.float64)
+        number = {name: place for place, name in enumerate(self.config.classes)}
+        several = self.config.labels == "several"
+        names = [[label_name(part) for part in value] if several else [label_name(value)] for value in values]
+        unknown = sorted({name for row in names for name in row if name not in number})
+        if unknown:
+            shown = ", ".join(unknown[:5]) + (" …" if len(unknown) > 5 else "")
+            raise RamifyError(
+                f"{counted(len(unknown), 'class', 'classes')} of the labels do not occur in the training data: {shown}. The model "
+                f"knows {', '.join(self.config.classes[:10])}{' …' if len(self.config.classes) > 10 else ''}. Build the data so "
+                "that train holds every class, or correct the labels."
+            )
+        if not several:
+            return np.array([number[row[0]] for row in names], dtype=np.int64)
+        targets = np.zeros((len(names), len(number)), dtype=np.float32)
+        for row, parts in enumerate(names):
+            targets[row, [number[name] for name in parts]] = 1
+        return targets
+
+    def fit(self, targets: NDArray[Any]) -> None:
+        """Set class weights, or the center and the spread of numbers, from the training targets."""
+        if self.config.labels == "numbers":
+            self.center.fill_(float(targets.mean()))
+            self.spread.fill_(float(targets.std()) or 1.0)
+        elif self.config.class_weights == "balanced":
+            counts = np.bincount(targets, minlength=len(self.config.classes))
+            self.class_weights.copy_(torch.from_numpy(len(targets) / (len(counts) * np.maximum(counts, 1))))
+
+    # --- the objective -----------------------------------------------------------------------------------------------
+
+    def corrupt(self, batch: LabelledBatch, generator: torch.Generator) -> LabelledBatch:
+        return batch
+
+    def counts(self, batch: LabelledBatch, phase: str) -> dict[str, float]:
+        assert batch.targets is not None
+        if self.config.labels == "classes":
+            return {LABEL: float(self.class_weights[batch.targets].double().sum())}
+        return {LABEL: float(batch.targets.numel())}
+
+    def scores(self, batch: LabelledBatch) -> Float[Tensor, "row output"]:
+        """The scores of the classes of each row, or its number in units of `spread`."""
+        return self.output(self.row_vectors(batch))
+
+    def losses(
+        self, batch: LabelledBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any
+    ) -> Losses:
+        yield {LABEL: self.loss(self.scores(batch), batch.targets) / divisors[LABEL]}, None
+
+    def loss(self, scores: Float[Tensor, "row output"], targets: Shaped[Tensor, "row ..."] | None) -> Float[Tensor, ""]:
+        """The sum of the losses of all labels."""
+        assert targets is not None
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        if self.config.labels == "classes":
+            return F.cross_entropy(scores, targets, self.class_weights.to(scores.dtype), reduction="sum")
+        if self.config.labels == "several":
+            return F.binary_cross_entropy_with_logits(scores, targets.to(scores.dtype), reduction="sum")
+        return F.mse_loss(scores[:, 0], self._standardized(targets).to(scores.dtype), reduction="sum")
+
+    def readings(self, batch: LabelledBatch, phase: str, state: State | None, shared: Any) -> Readings:
+        vectors = self.row_vectors(batch)
+        return Readings(
+            {LABEL: self.loss(self.output(vectors), batch.targets)}, {LABEL: self.constant(batch.targets)}, {"text": vectors}
+        )
+
+    def constant(self, targets: Shaped[Tensor, "row ..."] | None) -> Constant:
+        """The least loss of a prediction that reads no text."""
+        assert targets is not None
+        if self.config.labels == "classes":
+            return Frequencies.of(targets, self.class_weights[targets], len(self.config.classes))
+        if self.config.labels == "several":
+            positive = targets.double().sum(0).tolist()
+            return Several(tuple(Bernoulli(count, len(targets) - count) for count in positive))
+        return SquaredError.of(self._standardized(targets), 1.0)
+
+    def _standardized(self, numbers: Float[Tensor, " row"]) -> Float[Tensor, " row"]:
+        return (numbers.double() - self.center) / self.spread
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    def probabilities(self, scores: Float[Tensor, "row output"]) -> Float[Tensor, "row output"]:
+        """The probability of each class at the fitted temperature; of numbers, the predicted values."""
+        scores = scores.double()
+        if self.config.labels == "numbers":
+            return scores * self.spread + self.center
+        scores = scores / self.temperature.double()
+        return scores.softmax(-1) if self.config.labels == "classes" else scores.sigmoid()
+
+    def fit_temperature(self, scores: Float[Tensor, "row output"], targets: Shaped[Tensor, "row ..."]) -> None:
+        """Choose the temperature with the least loss on held-out rows (Guo et al. 2017, section 4.2). It changes no decision
+        between classes."""
+        if self.config.labels == "numbers":
+            return
+        self.temperature.fill_(least_loss_temperature(scores.double(), targets, several=self.config.labels == "several"))
+
+
+def least_loss_temperature(
+    scores: Float[Tensor, "row output"], targets: Shaped[Tensor, "row ..."], *, several: bool, bound: float = 100.0
+) -> float:
+    """The temperature between 1/`bound` and `bound` at which probabilities have the least cross-entropy.
+
+    The loss is convex in 1/T, so a search by thirds of ln T finds its only minimum."""
+
+    def loss(log_temperature: float) -> float:
+        scaled = scores / float(np.exp(log_temperature))
+        if several:
+            return float(F.binary_cross_entropy_with_logits(scaled, targets.to(scaled.dtype)))
+        return float(F.cross_entropy(scaled, targets))
+
+    low, high = -float(np.log(bound)), float(np.log(bound))
+    for _ in range(60):
+        one, other = low + (high - low) / 3, high - (high - low) / 3
+        if loss(one) <= loss(other):
+            high = other
+        else:
+            low = one
+    return float(np.exp((low + high) / 2))

@@ -1,0 +1,267 @@
+"""The common part of all tasks that predict labels of texts from a backbone (`Encodes`).
+
+A task is a final subclass of `DownstreamTask` that adds its own output layer, and nothing else about models:
+
+- **One vector per row** (classification; ranking of choices, with several rows per example and one score each): pass `head` to
+  `DownstreamTask.__init__` and read `row_vectors(batch)`, in the order of the rows. `HEADS` holds what a head may be.
+- **States of tokens** (tags, from the first piece of each word; span answers, from the start and end scores of all tokens): pass
+  `head=None` and read `token_states(rows)`. `Encoded.rows` says where rows begin; `EncoderInput.spans` and `offsets` where texts do.
+- Both work alike whether the backbone is fine-tuned or gives features; both mix the layers in the latter case.
+- Beside the task stand its view and collator (`batching/`; the batch is a `LabelledBatch`, whose `targets` or `part` are the
+  task's), its pipeline (a `LabelPipeline`), and its kind of run (a `LabelRun`), each a final subclass, too.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ramify.batching.encoder_input import EncoderInput
+from ramify.batching.labelled_batch import LabelledBatch
+from ramify.batching.views.labelled import LabelInput
+from ramify.config import check_fields
+from ramify.errors import RamifyError
+from ramify.models.base import Encoded, Encodes, Read, RowHead
+from ramify.nn.dropout import dropout
+from ramify.nn.mix import ScalarMix
+from ramify.nn.modes import evaluating
+from ramify.nn.row_heads import Place, TokenPooler, mean_states, token_states
+from ramify.tasks.base import Task
+from ramify.tokenizer import Tokenizer
+
+Mode = Literal["finetune", "features"]
+"""finetune: all weights learn. features: those of the backbone stay as they are, and it is used without dropout."""
+
+
+@dataclass(frozen=True)
+class DownstreamConfig(ABC):
+    """Settings that all tasks on labelled texts share."""
+
+    mode: Mode = "finetune"
+    dropout: float = 0.1
+    """Rate on the vectors or states that the output layer reads."""
+    mix_norm: bool = False
+    """With mode=features: standardize each layer before layers are mixed (Peters et al. 2018)."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "task.")
+        if not 0 <= self.dropout < 1:
+            raise RamifyError(f"task.dropout must be at least 0 and below 1, but is {self.dropout:g}.")
+
+
+class Head(nn.Module, ABC):
+    """One vector per row from the states of a backbone."""
+
+    fixed: bool
+    """Whether the head learns nothing, so that a frozen backbone always gives the same vectors."""
+    of_layers: bool
+    """Whether it may be taken of each layer, before layers are mixed."""
+
+    @abstractmethod
+    def read(self, backbone: Encodes) -> Read:
+        """The tokens that it reads."""
+
+    @abstractmethod
+    def dim(self, backbone: Encodes, *, context: bool) -> int:
+        """The length of a vector."""
+
+    @abstractmethod
+    def forward(self, backbone: Encodes, encoded: Encoded) -> Float[Tensor, "row _dim"]: ...
+
+
+class OwnVector(Head):
+    """The vector that the backbone itself gives a row: BERT's pooler with the weights of the checkpoint, a mean, final states."""
+
+    fixed = True
+    of_layers = False
+
+    def read(self, backbone: Encodes) -> Read:
+        return backbone.vector_read
+
+    def dim(self, backbone: Encodes, *, context: bool) -> int:
+        return backbone.vector_dim
+
+    def forward(self, backbone: Encodes, encoded: Encoded) -> Float[Tensor, "row _dim"]:
+        return backbone.vector(encoded)
+
+
+class PooledToken(Head):
+    """tanh of a new linear map of one token's state."""
+
+    fixed = False
+    of_layers = False
+
+    def __init__(self, dim: int, place: Place) -> None:
+        super().__init__()
+        self.pooler = TokenPooler(dim, place)
+
+    def read(self, backbone: Encodes) -> Read:
+        return self.pooler.place
+
+    def dim(self, backbone: Encodes, *, context: bool) -> int:
+        return backbone.layer_dims(context=context)[-1]
+
+    def forward(self, backbone: Encodes, encoded: Encoded) -> Float[Tensor, "row _dim"]:
+        return self.pooler(encoded.last, encoded.rows)
+
+
+class OneToken(Head):
+    """The state of the first or the last token."""
+
+    fixed = True
+    of_layers = True
+
+    def __init__(self, place: Place) -> None:
+        super().__init__()
+        self.place: Place = place
+
+    def read(self, backbone: Encodes) -> Read:
+        return self.place
+
+    def dim(self, backbone: Encodes, *, context: bool) -> int:
+        return backbone.layer_dims(context=context)[-1]
+
+    def forward(self, backbone: Encodes, encoded: Encoded) -> Float[Tensor, "row _dim"]:
+        return token_states(encoded.last, encoded.rows, self.place)
+
+
+class MeanOfTokens(Head):
+    """The mean state of all tokens, special ones included."""
+
+    fixed = True
+    of_layers = True
+
+    def read(self, backbone: Encodes) -> Read:
+        return "all"
+
+    def dim(self, backbone: Encodes, *, context: bool) -> int:
+        return backbone.layer_dims(context=context)[-1]
+
+    def forward(self, backbone: Encodes, encoded: Encoded) -> Float[Tensor, "row _dim"]:
+        return mean_states(encoded.last, encoded.rows)
+
+
+HEADS = {
+    "vector": lambda dim: OwnVector(),
+    "pooler": lambda dim: PooledToken(dim, "first"),
+    "summary": lambda dim: PooledToken(dim, "last"),
+    "mean": lambda dim: MeanOfTokens(),
+    "first": lambda dim: OneToken("first"),
+    "last": lambda dim: OneToken("last"),
+}
+"""The heads of rows, by their names in settings (`RowHead`), made from the width of the last layer."""
+
+
+class DownstreamTask(Task[LabelledBatch], ABC):
+    """Labels of texts from a backbone, which is fine-tuned or gives features.
+
+    Features are γ Σ s_l h_l of the layers h_l (Peters et al. 2018, equation 1), for every backbone; γ and s are learned. Layers of
+    another width than the last one are left out, such as the token vectors of a recurrent model.
+    """
+
+    backbone: Any
+    """An `AnyBackbone` that is an `Encodes`."""
+    config: DownstreamConfig
+    input: LabelInput
+    head: Head | None
+    mix: ScalarMix | None
+
+    def __init__(
+        self,
+        backbone: Any,
+        tokenizer: Tokenizer,
+        input: LabelInput,
+        config: DownstreamConfig,
+        head: RowHead | Literal["default"] | None,
+    ) -> None:
+        """`head` makes one vector per row; "default": that of the backbone. None: the task reads states of tokens.
+
+        Raises `RamifyError` for rows that the backbone cannot read.
+        """
+        super().__init__()
+        self.backbone = backbone
+        self.tokenizer = tokenizer
+        self.input = input
+        self.config = config
+        self._check_rows()
+        self.context = input.reads_above and input.context_as == "vectors"
+        """Whether rows are read with the vectors of nodes, which some backbones read with other layers."""
+        widths = backbone.layer_dims(context=self.context)
+        self.mixed = tuple(number for number, width in enumerate(widths) if width == widths[-1])
+        """The numbers of the layers that are mixed; 0 is the embedding."""
+        frozen = config.mode == "features"
+        if head == "default":
+            head = backbone.frozen_head if frozen else backbone.published_head
+        self.head = None if head is None else HEADS[head](widths[-1])
+        self.mix = None
+        if frozen:
+            layers = 1 if self.head is not None and self.head.fixed and not self.head.of_layers else len(self.mixed)
+            self.mix = ScalarMix(layers, layer_norm=config.mix_norm)
+            backbone.requires_grad_(False)
+            self.frozen = ("backbone",)
+
+    def _check_rows(self) -> None:
+        backbone, input = self.backbone, self.input
+        if backbone.max_tokens is not None and input.max_tokens > backbone.max_tokens:
+            raise RamifyError(
+                f"input.max_tokens={input.max_tokens} is more than the {backbone.max_tokens} tokens that the model reads. Lower "
+                "input.max_tokens, or choose a model that reads longer texts."
+            )
+        if input.reads_above and input.context_as == "vectors" and not backbone.reads_context:
+            raise RamifyError(
+                f"input.context_as=vectors needs a model that reads vectors of nodes, but this {type(backbone).__name__} reads "
+                "none. Set input.context_as=text, or start from a tree-mlm."
+            )
+
+    @property
+    def dim(self) -> int:
+        """The length of a row's vector, or of a token's state if the task reads these."""
+        if self.head is None:
+            return self.backbone.layer_dims(context=self.context)[-1]
+        return self.head.dim(self.backbone, context=self.context)
+
+    @property
+    def keeps_features(self) -> bool:
+        """Whether the vectors of a text's layers never change, so that they may be computed once (`row_layers`)."""
+        return self.mix is not None and self.head is not None and self.head.fixed
+
+    def token_states(self, rows: EncoderInput, read: Read = "all") -> Encoded:
+        """The states of tokens, with dropout: those of the last layer, or mixed ones of a frozen backbone."""
+        encoded = self._states(rows, read)
+        return Encoded(encoded.rows, (self._dropped(encoded.last),), encoded.ids)
+
+    def row_vectors(self, batch: LabelledBatch) -> Float[Tensor, "row dim"]:
+        """One vector per row, with dropout."""
+        assert self.head is not None
+        if self.keeps_features:
+            assert self.mix is not None
+            layers = self.row_layers(batch.input) if batch.features is None else batch.features
+            return self._dropped(self.mix(layers.unbind(1)))
+        # All tokens are kept where all layers are asked for.
+        read = "all" if self.mix is not None else self.head.read(self.backbone)
+        return self._dropped(self.head(self.backbone, self._states(batch.input, read)))
+
+    @torch.no_grad()
+    def row_layers(self, rows: EncoderInput) -> Float[Tensor, "row layer dim"]:
+        """The vectors of each row that a frozen backbone gives: of each layer that is mixed, or the backbone's own alone."""
+        assert self.head is not None
+        with evaluating(self.backbone):
+            if not self.head.of_layers:
+                encoded = self.backbone.encode_rows(rows, read=self.head.read(self.backbone))
+                return self.head(self.backbone, encoded)[:, None]
+            encoded = self.backbone.encode_rows(rows, layers=True)
+        each = [Encoded(encoded.rows, (encoded.layers[number],), encoded.ids) for number in self.mixed]
+        return torch.stack([self.head(self.backbone, layer) for layer in each], 1)
+
+    def _states(self, rows: EncoderInput, read: Read) -> Encoded:
+        if self.mix is None:
+            return self.backbone.encode_rows(rows, read=read)
+        with torch.no_grad(), evaluating(self.backbone):
+            encoded = self.backbone.encode_rows(rows, layers=True)
+        return Encoded(encoded.rows, (self.mix([encoded.layers[number] for number in self.mixed]),), encoded.ids)
+
+    def _dropped(self, x: Float[Tensor, "item dim"]) -> Float[Tensor, "item dim"]:
+        return dropout(x, self.config.dropout, self.training)
