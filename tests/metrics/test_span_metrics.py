@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ramify.dataset.bio import TokenSpan, bio_tags, is_bio, spans_of, tag_parts
 from ramify.metrics.spans import SpanCounts, score_spans
 
-TAGS = ["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("X", "Y"))]
+TAGS = ["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("X", "Y")), "B", "I"]
 BIO = [tag for tag in TAGS if tag[0] in "OBI"]
 
 
@@ -76,8 +76,8 @@ def test_bio_from_spans(tags):
 def test_well_formed_spans_are_those_of_a_pattern(tags):
     """Of well-formed BIO, a regular expression finds the spans."""
     tags = bio_tags(spans_of(tags), len(tags))
-    letters = "".join({"O": "o", "B-X": "X", "I-X": "x", "B-Y": "Y", "I-Y": "y"}[tag] for tag in tags)
-    found = [TokenSpan(*match.span(), match[0][0]) for match in re.finditer("Xx*|Yy*", letters)]
+    letters = "".join({"O": "o", "B-X": "X", "I-X": "x", "B-Y": "Y", "I-Y": "y", "B": "Z", "I": "z"}[tag] for tag in tags)
+    found = [TokenSpan(*match.span(), match[0][0].strip("Z")) for match in re.finditer("Xx*|Yy*|Zz*", letters)]
     assert spans_of(tags) == found
 
 

@@ -30,6 +30,11 @@ def tag_parts(tag: str) -> tuple[str, str]:
     return prefix, kind
 
 
+def tag_name(prefix: str, kind: str) -> str:
+    """A tag from its parts."""
+    return f"{prefix}-{kind}" if kind else prefix
+
+
 def spans_of(tags: Sequence[str]) -> list[TokenSpan]:
     """The spans of a sequence of tags by the rules of conlleval, in order. They hold for IOB1, BIO and BIOES alike.
 
@@ -58,7 +63,7 @@ def bio_tags(spans: Iterable[TokenSpan], length: int) -> list[str]:
             raise ValueError(f"a span from {start} to {stop} does not fit into {length} tokens")
         if any(tag != OUTSIDE for tag in tags[start:stop]):
             raise ValueError(f"the span from {start} to {stop} overlaps another")
-        tags[start:stop] = [f"B-{kind}", *[f"I-{kind}"] * (stop - start - 1)]
+        tags[start:stop] = [tag_name("B", kind), *[tag_name("I", kind)] * (stop - start - 1)]
     return tags
 
 

@@ -22,6 +22,9 @@ class Allowed:
     """Whether a tag (row) may stand before another (column)."""
     end: Bool[Tensor, " tag"]
 
+    def to(self, device: torch.device) -> "Allowed":
+        return Allowed(self.start.to(device), self.transitions.to(device), self.end.to(device))
+
 
 @dataclass(frozen=True)
 class Transitions:
