@@ -246,6 +246,7 @@ class BertAdapter(HFAdapter[BertConfig]):
             heads={f"head.{name}": tensor for name, tensor in head.items()},
             task={"head": "bert", "tie_weights": "weight" not in head},
             input={"max_tokens": min(LONGEST, config.max_tokens), "layout": theirs.layout},
+            options={"pooling": "pooler"} if all(name in theirs for name in bert_family.POOLER_KEYS.values()) else {},
         )
 
     def write(self, model: PortableModel[BertConfig]) -> ForeignFiles:
