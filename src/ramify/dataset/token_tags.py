@@ -107,6 +107,18 @@ def node_tags(store: Store, split: Split, field: str = "") -> NodeTags:
     return NodeTags(taken, words, written, "spans", unlabelled, Counter({"rewritten": changed} if changed else {}))
 
 
+def node_words(store: Store, nodes: Int[NDArray, " node"]) -> tuple[list[Words], list[bool]]:
+    """The words of nodes, and whether each is a table of tokens, which names its words. Tags are not read."""
+    words, are_tables = [], []
+    labels = store.column("label", nodes).to_pylist()
+    for node, text, label in zip(nodes.tolist(), store.texts(nodes), labels, strict=True):
+        table: Any = None if label is None else json.loads(label)
+        is_table = _is_table(table)
+        words.append(_places(store, node, table, text) if is_table else words_of(text))
+        are_tables.append(is_table)
+    return words, are_tables
+
+
 def words_of(text: str) -> Words:
     """The words of a text: runs of letters and digits, and every other mark that is no white space.
 
@@ -162,6 +174,17 @@ def _table(store: Store, node: int, label: str, text: str, name: str) -> tuple[W
     tags = table.get(name)
     if tags is None:
         return None
+    places = _places(store, node, table, text)
+    if not isinstance(tags, list) or len(tags) != len(places) or not all(isinstance(tag, str) and tag for tag in tags):
+        raise RamifyError(
+            f"{at_node(store, node)}: {name} is {tags!r:.80}, not one tag for each of {counted(len(places), 'token')}. Choose "
+            f"another field with --label, such as {TAGS}, or build the data again."
+        )
+    return places, tags
+
+
+def _places(store: Store, node: int, table: dict[str, Any], text: str) -> Words:
+    """The places of a table's tokens. Raises `RamifyError` if they do not lie in the text, one after the other."""
     try:
         places = np.array(table[TOKENS], dtype=np.int64).reshape(-1, 2)
     except (TypeError, ValueError, OverflowError):
@@ -172,12 +195,7 @@ def _table(store: Store, node: int, label: str, text: str, name: str) -> tuple[W
             f"{at_node(store, node)}: its tokens {table[TOKENS]!r:.80} are no ascending places in its text of "
             f"{counted(len(text), 'character')}. Was the text changed after it was read? Build the data again."
         )
-    if not isinstance(tags, list) or len(tags) != len(places) or not all(isinstance(tag, str) and tag for tag in tags):
-        raise RamifyError(
-            f"{at_node(store, node)}: {name} is {tags!r:.80}, not one tag for each of {counted(len(places), 'token')}. Choose "
-            f"another field with --label, such as {TAGS}, or build the data again."
-        )
-    return places, tags
+    return places
 
 
 def _of_spans(store: Store, annotated: NodeSpans) -> NodeTags:

@@ -27,6 +27,7 @@ RECIPES: dict[str, Training] = {
     "agent": Training(nested.agent),
     "agent-sentence": Training(nested.agent_sentence),
     "classify": Training(downstream.classify),
+    "tag": Training(downstream.tag),
     "feature-model": Training(disentanglement.feature_model),
     "links": Training(disentanglement.links, pack=disentanglement.pack),
     "mht": Training(disentanglement.mht),

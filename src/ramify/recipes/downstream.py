@@ -30,6 +30,16 @@ AboveAs = Annotated[Literal["text", "vectors"], "How they are read: written befo
 Epochs = Annotated[float | None, "Passes over the labelled texts. Default: 3; from scratch or with --mode features, 10."]
 Rate = Annotated[float | None, "Learning rate. Default: 3e-5; from scratch or with --mode features, 1e-3."]
 
+TagField = Annotated[
+    str,
+    "The field of the tags. Tables of tokens: another list than tags. Annotated spans: claim.type or type, in place of their "
+    "kinds.",
+]
+Decoder = Annotated[
+    Literal["linear", "crf"],
+    "linear: each word is tagged alone. crf: the words of a text are tagged together, and spans are well formed.",
+]
+
 
 def classify(
     data: Data,
@@ -64,6 +74,45 @@ def classify(
         model=start.model,
         task=ClassificationConfig(mode=mode),
         input=start.input(label=label, text=text, context=context, context_as=context_as),
+        tokenizer=start.tokenizer,
+        stages=(stage_of(start, mode, epochs, lr, pretrained=bool(init)),),
+        init=init,
+        seed=seed,
+    )
+
+
+def tag(
+    data: Data,
+    *,
+    model: Model = "",
+    init: LabelInit = "",
+    mode: TaskMode = "finetune",
+    label: TagField = "",
+    decoder: Decoder = "linear",
+    epochs: Epochs = None,
+    lr: Rate = None,
+    seed: Seed = 0,
+) -> "Run":
+    """Predict the tags of words: spans, such as names or claims, or tags that stand alone, such as parts of speech.
+
+    The data are tables of tokens (ramify data build --format conll), or texts whose labels are spans by characters. With --mode
+    features, a bidirectional LSTM reads the states of the model, as Peters et al. (2018) tag names.
+
+    Example: ramify train tag --data data/conll --model bilstm --decoder crf --out runs/names
+
+    Example: ramify train tag --data data/cmv-modes --init all-minilm-l6-v2 --decoder crf --out runs/claims
+    """
+    from ramify.recipes.backbones import stage_of, start_of
+    from ramify.runs.labelled.tagging import TaggingRun
+    from ramify.tasks.tagging import TaggingConfig
+
+    start = start_of(model, init)
+    return TaggingRun(
+        recipe="tag",
+        data=data,
+        model=start.model,
+        task=TaggingConfig(mode=mode, decoder=decoder, between="bilstm" if mode == "features" else "nothing"),
+        input=start.input(label=label),
         tokenizer=start.tokenizer,
         stages=(stage_of(start, mode, epochs, lr, pretrained=bool(init)),),
         init=init,

@@ -1,12 +1,14 @@
-"""Tags of words: parts of speech, or spans written as BIO. Words are tagged one by one, or those of a text together by a CRF."""
+"""Tags of words: parts of speech, or spans written as BIO. Words are tagged alone, or those of a text together by a CRF."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -14,7 +16,6 @@ from ramify.batching.forest import Ints
 from ramify.batching.labelled_batch import LabelledBatch
 from ramify.batching.tagged_batch import BatchWords
 from ramify.batching.views.labelled import LabelInput
-from ramify.config import check_fields
 from ramify.dataset.bio import OUTSIDE, tag_name, tag_parts
 from ramify.dataset.token_tags import Scheme
 from ramify.errors import RamifyError, counted
@@ -43,8 +44,8 @@ class TaggingConfig(DownstreamConfig):
     """Tags of words."""
 
     decoder: Literal["linear", "crf"] = "linear"
-    """linear: the tag of each word is predicted alone. crf: the tags of a text are predicted together (Lafferty et al. 2001), and
-    those of spans are well formed."""
+    """linear: the tag of each word is predicted alone. crf: the tags of a text are predicted together (Lafferty et al. 2001),
+    and those of spans are well formed."""
     between: Literal["nothing", "bilstm"] = "nothing"
     """A bidirectional LSTM over the words of a text, between the states of the model and the tags (as Peters et al. 2018)."""
     hidden: int = 128
@@ -56,9 +57,10 @@ class TaggingConfig(DownstreamConfig):
     tags: tuple[str, ...] = ()
     """The names of the tags, which the training data determine."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, "task.")
+    word_types: int = 0
+    """The number of different words of the training data, which they determine."""
+
+    def check(self) -> None:
         if self.hidden < 1:
             raise RamifyError(f"task.hidden must be at least 1, but is {self.hidden}.")
         if self.overlap < 0:
@@ -70,6 +72,9 @@ class Tagging(DownstreamTask):
 
     main_loss = TAG
     config: TaggingConfig
+    words: Tensor
+    word_tags: Tensor
+    common_tag: Tensor
 
     def __init__(self, backbone: Any, tokenizer: Tokenizer, input: LabelInput, config: TaggingConfig) -> None:
         super().__init__(backbone, tokenizer, input, config, None)
@@ -82,6 +87,10 @@ class Tagging(DownstreamTask):
         self.metrics = (*DEV_METRICS[config.scheme], DEV_LOSS)
         self.allowed = allowed_tags(config.tags) if config.scheme == "spans" and self.crf is not None else None
         """The sequences that may be predicted; None: any."""
+        # The most frequent tag of each training word, of all words with other spellings, and the words themselves as hashes.
+        self.register_buffer("words", torch.zeros(config.word_types, dtype=torch.int64))
+        self.register_buffer("word_tags", torch.zeros(config.word_types, dtype=torch.int64))
+        self.register_buffer("common_tag", torch.zeros((), dtype=torch.int64))
 
     def _check(self) -> None:
         """Raise `RamifyError` for input settings that tagged texts cannot have."""
@@ -108,9 +117,30 @@ class Tagging(DownstreamTask):
             known = ", ".join(self.config.tags[:10]) + (" …" if len(self.config.tags) > 10 else "")
             raise RamifyError(
                 f"{counted(len(unknown), 'tag')} of the texts {'does' if len(unknown) == 1 else 'do'} not occur in the "
-                f"training data: {shown}. The model knows {known}. Build the data so that train holds every tag, or correct the tags."
+                f"training data: {shown}. The model knows {known}. Build the data so that train holds every tag, or correct "
+                "the tags."
             )
         return [np.array([number[tag] for tag in row], dtype=np.int64) for row in tags]
+
+    def fit(self, words: Sequence[Sequence[str]], tags: Sequence[Ints]) -> None:
+        """Count the tags of the training words, for `majority`. Of equally frequent tags, the first one counts."""
+        flat = np.concatenate([np.zeros(0, dtype=np.int64), *tags])
+        types, number = np.unique(word_hashes(words), return_inverse=True)
+        counts = np.zeros((len(types), len(self.config.tags)), dtype=np.int64)
+        np.add.at(counts, (number, flat), 1)
+        self.words.copy_(torch.from_numpy(types))
+        self.word_tags.copy_(torch.from_numpy(counts.argmax(1)))
+        self.common_tag.fill_(int(counts.sum(0).argmax()))
+
+    def majority(self, words: Sequence[Sequence[str]]) -> list[Ints]:
+        """The prediction that reads each word alone: its most frequent tag in training. New words have the most frequent of
+        all."""
+        hashes, known = word_hashes(words), self.words.cpu().numpy()
+        place = np.minimum(np.searchsorted(known, hashes), max(0, len(known) - 1))
+        tags = np.full(len(hashes), int(self.common_tag))
+        if len(known):
+            tags = np.where(known[place] == hashes, self.word_tags.cpu().numpy()[place], tags)
+        return np.split(tags, np.cumsum([len(row) for row in words])[:-1]) if len(words) else []
 
     # --- the objective -----------------------------------------------------------------------------------------------
 
@@ -175,6 +205,12 @@ def words_of_batch(batch: LabelledBatch) -> BatchWords:
     """The words of a batch that `TagCollator` made."""
     assert isinstance(batch.part, BatchWords)
     return batch.part
+
+
+def word_hashes(words: Sequence[Sequence[str]]) -> Int[NDArray, " word"]:
+    """A number for each word of some texts, by its spelling."""
+    digests = (blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest() for row in words for word in row)
+    return np.frombuffer(b"".join(digests), dtype="<i8").astype(np.int64)
 
 
 def allowed_tags(tags: Sequence[str]) -> Allowed:
