@@ -28,8 +28,10 @@ from ramify.inference.tag import Tagger
 from ramify.inference.translate import next_token_pipeline
 from ramify.models import bert, transformer, xlnet
 from ramify.models.agent import AgentConfig
+from ramify.models.bag import BagConfig
 from ramify.models.base import AnyBackbone, ModelConfig
 from ramify.models.bert import BertConfig
+from ramify.models.cnn import CnnConfig
 from ramify.models.elmo import ElmoConfig
 from ramify.models.hf_adapter import HFAdapter
 from ramify.models.recurrent import RecurrentConfig, Seq2SeqConfig
@@ -50,8 +52,10 @@ from ramify.tokenizer import Tokenizer
 
 MODELS: dict[str, type[ModelConfig]] = {
     "agent": AgentConfig,
+    "bag": BagConfig,
     "bert": BertConfig,
     "bert-pair": BertPairConfig,
+    "cnn": CnnConfig,
     "decatt": DecomposableAttentionConfig,
     "elmo": ElmoConfig,
     "esim": ESIMConfig,

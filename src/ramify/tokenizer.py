@@ -592,6 +592,19 @@ class Tokenizer:
         return starts
 
     @cached_property
+    def whole_words(self) -> dict[str, int]:
+        """The ids of the pieces that begin a word, by their texts without its mark. Special tokens are left out."""
+        mark = self._word_mark
+        words: dict[str, int] = {}
+        for number in np.flatnonzero(self.word_starts).tolist():
+            text = self.pieces[number].removeprefix(mark if mark != CONTINUES else "")
+            # A byte-level piece spells bytes.
+            text = self.decode([number]).strip() if mark == BYTE_SPACE else text
+            if text and number not in self.special_ids:
+                words.setdefault(text, number)
+        return words
+
+    @cached_property
     def piece_bytes(self) -> NDArray[np.int64]:
         """Number of UTF-8 bytes of each piece's text. A sign of a space counts as one byte; special tokens have none."""
         mark = self._word_mark

@@ -14,9 +14,10 @@ from fixtures.running import elmo_task, tokenizer
 from ramify.batching.batch import AnyBatch
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.views.base import View
-from ramify.errors import RamifyError
+from ramify.models.bag import BagConfig
+from ramify.models.cnn import CnnConfig
 from ramify.models.features import FrozenFeatures
-from ramify.models.recurrent import RecurrentConfig
+from ramify.models.recurrent import RecurrentConfig, Seq2SeqConfig
 from ramify.nn.ragged import Rows
 from ramify.nn.recurrent import BiLSTM
 from ramify.tasks.base import Readings, Task
@@ -137,6 +138,23 @@ def test_features_are_the_layers_without_the_dropout_of_the_body():
     assert not any(parameter.requires_grad for parameter in backbone.parameters())
 
 
-def test_layers_of_different_widths_are_refused():
-    with pytest.raises(RamifyError, match=r"the layers of this RecurrentEncoder have the widths 5, 8, which cannot be mixed"):
-        FrozenFeatures(RecurrentConfig(9, 5, hidden=4).build())
+@pytest.mark.parametrize(
+    "config",
+    [
+        RecurrentConfig(12, 5, hidden=4, num_layers=2, dropout=0.0),
+        Seq2SeqConfig(12, 5, hidden=8, encoder_layers=2, dropout=0.0),
+        CnnConfig(12, 5, maps=2),
+        BagConfig(12, 5),
+    ],
+    ids=lambda config: type(config).__name__,
+)
+def test_an_embedding_of_another_width_is_left_out(config):
+    """The others are mixed, so every body has features."""
+    backbone = config.build()
+    features = FrozenFeatures(backbone, dropout=0.0)
+    rows = Sentences(12).collate([[9, 8, 7], [10]]).rows
+    widths, layers = backbone.layer_dims(), backbone.encode_rows(rows, layers=True).layers
+    used = [layer for layer, width in zip(layers, widths, strict=True) if width == widths[-1]]
+    assert len(features.mixes.mixes[0].logits) == len(used)
+    assert features.dim == widths[-1]
+    torch.testing.assert_close(features(rows)[0], torch.stack(used).mean(0), rtol=0, atol=1e-6)

@@ -313,6 +313,19 @@ def reads_characters(backbone: AnyBackbone) -> bool:
     return isinstance(backbone, ReadsCharacters) and backbone.reads_characters
 
 
+class TakesVectors(ABC):
+    """The ability of a body to start with known vectors of its tokens, such as published vectors of words."""
+
+    @property
+    @abstractmethod
+    def vectors_source(self) -> str:
+        """The file or the saved model that holds the vectors; empty: the body starts with random vectors."""
+
+    @abstractmethod
+    def take_vectors(self, ids: Int[Tensor, " known"], vectors: Float[Tensor, "known dim"]) -> None:
+        """Start with these vectors of tokens. The others get random vectors of the same variance."""
+
+
 class StreamBackbone(AnyBackbone, Encodes, Continues):
     """A body that reads rows of running text, each of which may continue the same row of the batch before."""
 

@@ -22,6 +22,15 @@ def sinusoids(count: int, dim: int) -> Float[Tensor, "count dim"]:
     return table
 
 
+def table_with(
+    table: Float[Tensor, "token dim"], ids: Int[Tensor, " known"], vectors: Float[Tensor, "known dim"]
+) -> Float[Tensor, "token dim"]:
+    """A table of the same size with known vectors. The others are uniform, with the variance of the known ones (Kim 2014,
+    section 3.1)."""
+    bound = math.sqrt(3 * float(vectors.var(correction=0))) if vectors.numel() else 0.25
+    return torch.empty_like(table).uniform_(-bound, bound).index_copy_(0, ids, vectors.to(table.dtype))
+
+
 class PositionTable(nn.Module):
     """One vector per position, learned or sinusoidal. Positions past the end share the last vector."""
 

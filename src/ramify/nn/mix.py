@@ -11,6 +11,11 @@ from ramify.nn.dropout import dropout
 VARIANCE_FLOOR = 1e-12
 
 
+def mixable(widths: Sequence[int]) -> tuple[int, ...]:
+    """The numbers of the layers that a mix reads: those as wide as the last one. An embedding of another width is left out."""
+    return tuple(number for number, width in enumerate(widths) if width == widths[-1])
+
+
 class ScalarMix(nn.Module):
     """γ Σ s_l h_l, where s is the softmax of learned logits. It starts with the mean of the layers.
 

@@ -98,6 +98,8 @@ class Task(nn.Module, ABC, Generic[BatchT]):
     """The logged value that learning curves show: the sum of all losses, or the most important one."""
     metrics: tuple[Metric, ...] = (DEV_LOSS,)
     """The metrics that may choose the best weights."""
+    context: bool = False
+    """Whether the backbone reads rows with the vectors of nodes. Some read these with other layers."""
     updates: int = 0
     """The number of updates that are done. The loop sets it before each update, for objectives that change in training."""
     share_done: float = 0.0

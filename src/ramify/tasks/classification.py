@@ -53,8 +53,13 @@ class ClassificationConfig(DownstreamConfig):
     """The vector of a row that the output layer reads. default: that of the model's published form."""
     class_weights: Literal["none", "balanced"] = "none"
     """balanced: each class has the same weight in the training loss, however frequent it is."""
+    max_norm: float | None = None
+    """Bound of the norm of each class's weights in the output layer, which every update keeps (Kim 2014, section 2.1: 3). null:
+    they have none."""
 
     def check(self) -> None:
+        if self.max_norm is not None and self.max_norm <= 0:
+            raise RamifyError(f"task.max_norm must be above 0, but is {self.max_norm:g}. Set it to null for no bound.")
         if self.class_weights != "none" and self.labels != "classes":
             raise RamifyError(
                 f"task.class_weights={self.class_weights} needs one class per text, but the labels are {self.labels}. Set "
@@ -66,6 +71,8 @@ class Classification(DownstreamTask):
     """Labels of rows from one vector each."""
 
     main_loss = LABEL
+    matching = ("labels", "classes")
+    optional = ("head", "mix")
     config: ClassificationConfig
     class_weights: Tensor
     prior: Tensor
@@ -182,6 +189,10 @@ class Classification(DownstreamTask):
 
     def _standardized(self, numbers: Float[Tensor, " row"]) -> Float[Tensor, " row"]:
         return (numbers.double() - self.center) / self.spread
+
+    def after_update(self, phase: str) -> None:
+        if self.config.max_norm is not None:
+            self.output.weight.copy_(torch.renorm(self.output.weight, 2, 0, self.config.max_norm))
 
     # --- answers -----------------------------------------------------------------------------------------------------
 

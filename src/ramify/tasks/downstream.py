@@ -26,7 +26,7 @@ from ramify.config import check_fields
 from ramify.errors import RamifyError
 from ramify.models.base import Encoded, Encodes, Read, RowHead
 from ramify.nn.dropout import dropout
-from ramify.nn.mix import ScalarMix
+from ramify.nn.mix import ScalarMix, mixable
 from ramify.nn.modes import evaluating
 from ramify.nn.row_heads import Place, TokenPooler, mean_states, token_states
 from ramify.tasks.base import Task
@@ -196,7 +196,7 @@ class DownstreamTask(Task[LabelledBatch], ABC):
         self.context = input.reads_above and input.context_as == "vectors"
         """Whether rows are read with the vectors of nodes, which some backbones read with other layers."""
         widths = backbone.layer_dims(context=self.context)
-        self.mixed = tuple(number for number, width in enumerate(widths) if width == widths[-1])
+        self.mixed = mixable(widths)
         """The numbers of the layers that are mixed; 0 is the embedding."""
         frozen = config.mode == "features"
         if head == "default":

@@ -89,6 +89,12 @@ class TrainConfig(OptimizerSettings, ScheduleSettings):
     """Maximum norm of the whole gradient (0: no clipping)."""
     lr_scale: tuple[tuple[str, float], ...] = ()
     """(pattern, factor): parameters whose name matches the regular expression learn at this multiple of the learning rate."""
+    layer_decay: float | None = None
+    """Factor of the learning rate from the head to the highest layer of the backbone, and from each layer to the one below it
+    (1 / 2.6 in Howard and Ruder 2018, section 3.2). null: all have the same rate."""
+    unfreeze: Literal["all", "gradual"] = "all"
+    """all: every layer learns from the first update on. gradual: in the first epoch the head learns alone, and in each later
+    epoch one more layer of the backbone, from the highest down to the embedding (Howard and Ruder 2018, section 3.3)."""
     freeze: tuple[str, ...] = ()
     """Regular expressions. Parameters whose name matches one do not learn. A phase left without parameters is skipped."""
     phases: tuple[PhaseSettings, ...] = ()
@@ -155,6 +161,10 @@ class TrainConfig(OptimizerSettings, ScheduleSettings):
         for pattern, factor in self.lr_scale:
             if factor < 0:
                 raise RamifyError(f"train.lr_scale: the factor of {pattern!r} must not be negative, but is {factor}.")
+        if self.layer_decay is not None and not 0 < self.layer_decay <= 1:
+            raise RamifyError(
+                f"train.layer_decay must be above 0 and at most 1, but is {self.layer_decay:g}. Set it to null for one rate."
+            )
         if not all(0 <= beta < 1 for beta in self.betas):
             raise RamifyError(f"train.betas must be at least 0 and below 1, but are {list(self.betas)}.")
         names = [phase.name for phase in self.phases]

@@ -26,15 +26,21 @@ class PhaseOptimizer:
         self.config = config
         self.every = every
         self.optimizer = make_optimizer(config, list(parameters.items()))
+        self.rate = config.lr
+        """The learning rate of parameters without a factor of their own."""
+        self.held: tuple[str, ...] = ()
+        """The beginnings of the names of parameters that do not learn yet."""
 
     def set_rate(self, share: float, epoch: int) -> None:
         """Set the learning rate that holds after this share of the stage and this many epochs."""
+        self.rate = self.config.lr * schedule(self.config, share, epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.lr * group["scale"] * schedule(self.config, share, epoch)
 
-    @property
-    def rate(self) -> float:
-        return self.optimizer.param_groups[0]["lr"]
+    def let_learn(self, learns: bool) -> None:
+        """Let the phase's parameters take gradients, apart from those that do not learn yet."""
+        for name, parameter in self.parameters.items():
+            parameter.requires_grad_(learns and not name.startswith(self.held))
 
     def clip(self) -> Tensor:
         """Clip the gradient of the phase's parameters, and return its norm."""
@@ -159,8 +165,7 @@ def learn_only(phase: PhaseOptimizer, phases: Sequence[PhaseOptimizer]) -> None:
     are not computed. Clearing these gradients afterwards would give the same updates at a higher cost.
     """
     for other in phases:
-        for parameter in other.parameters.values():
-            parameter.requires_grad_(other is phase)
+        other.let_learn(other is phase)
 
 
 def load_moments(phases: Sequence[PhaseOptimizer], moments: Mapping[str, Tensor], where: str | Path) -> None:

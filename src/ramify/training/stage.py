@@ -13,6 +13,7 @@ from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.tasks.base import Task
 from ramify.training.checkpoints import Progress
 from ramify.training.config import TrainConfig, check_patterns, learns
+from ramify.training.layers import check_layers
 from ramify.training.phases import check_owners, parameters_by_phase
 
 
@@ -116,6 +117,7 @@ def check_stages(task: Task[Any], stages: Sequence[Stage[Any]], learnable: Colle
         if stage.config.units and stage.make_sampler is not units:
             raise RamifyError(f"train.units={stage.config.units} applies to runs on nested documents alone. Set train.units=0.")
         check_patterns(stage.config, names, learnable)
+        check_layers(stage.config, task)
         learning = [name for name in names if name in learnable and learns(stage.config, name)]
         parameters_by_phase(task.phases, stage.config, names, learning)
         if stage.metric not in task.metrics:

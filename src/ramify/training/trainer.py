@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from ramify.tensors import save_tensors
 from ramify.training import checkpoints, meters
 from ramify.training.checkpoints import BEST, DamagedError, Progress, ResumePoint, file_checksum
 from ramify.training.config import TrainConfig, learns
+from ramify.training.layers import held_layers, never_unfrozen, unfrozen_in_turn, with_layer_rates
 from ramify.training.meters import TrainingBatch
 from ramify.training.metrics_log import MetricsLog, averaged_record, metrics_log
 from ramify.training.phases import PhaseOptimizer, learn_only, load_moments, phase_optimizers
@@ -68,7 +69,7 @@ class Trainer:
         bf16 = any(stage.config.precision == "bf16" for stage in stages)
         self.accelerator = start_accelerator(bf16=bf16, cpu=cpu)
         self.task = task.to(self.accelerator.device)
-        self.stages = stages
+        self.stages = [replace(stage, config=with_layer_rates(stage.config, task)) for stage in stages]
         self.out = out
         self.seed = seed
         self.report = report or (lambda record: None)
@@ -143,7 +144,9 @@ class Trainer:
         """Take the steps of a stage, from its start or a checkpoint on. Returns False if training was stopped from outside."""
         stage, progress, config = self.stages[number], self.progress, self.stages[number].config
         self.warned.clear()
-        phases = self._phases(config)
+        phases, layers = self._phases(config), unfrozen_in_turn(config, self.task)
+        if warning := never_unfrozen(config, layers):
+            self._warn(warning)
         if stage.begin is not None:
             with self.accelerator.main_process_first():
                 stage.begin()
@@ -165,6 +168,8 @@ class Trainer:
             began, before, share = time.perf_counter(), sampler.epochs_done, stage.share_done(progress, sampler)
             for phase in phases:
                 phase.set_rate(share, progress.epoch)
+                phase.held = held_layers(layers, int(before))
+                phase.let_learn(True)
             self.task.updates, self.task.share_done = progress.step, share
             with activity("first step") if progress.step == first else nullcontext():
                 chosen = [(next(micro_batches), sampler.epoch) for _ in range(config.accumulate)]

@@ -196,12 +196,12 @@ class RowTexts:
 
     def row(self, number: int, epoch: int = 0) -> tuple[Ints | None, Ints, Ints]:
         """The first text of a row, its text, and the nodes whose vectors it reads. Together, the texts fit into the row."""
-        text, above, room = self.ids(self.text[number]), self.above(number, epoch), self.room
+        text, above, room = self.ids(int(self.text[number])), self.above(number, epoch), self.room
         as_vectors = self.input.context_as == "vectors"
         vectors = above if as_vectors else above[:0]
         if not self.two_texts:
             return None, text[:room], vectors
-        first = None if self.first is None else self.ids(self.first[number])
+        first = None if self.first is None else self.ids(int(self.first[number]))
         if first is not None:
             one, other = fit_texts(np.array([len(first)]), np.array([len(text)]), room)
             first, text = first[: int(one[0])], text[: int(other[0])]

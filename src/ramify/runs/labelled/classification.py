@@ -121,6 +121,7 @@ class ClassificationRun(LabelRun):
         run = self.adapt_to_data()
         backbone, tokenizer = run.started(store, out)
         task = Classification(backbone, tokenizer, run.input, run.task)
+        run.continued(task)
         labels = node_labels(store, "train", run.input.label)
         rows = rows_of(task, store, labels.nodes, trees=store.split("train"), seed=run.seed)
         targets = task.targets_of([labels.values[place] for place in rows.kept])
