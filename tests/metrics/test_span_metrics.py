@@ -3,12 +3,13 @@
 import itertools
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ramify.dataset.bio import TokenSpan, bio_tags, is_bio, spans_of, tag_parts
-from ramify.metrics.spans import SpanCounts, score_spans
+from ramify.metrics.spans import SpanCounts, score_spans, score_tags
 
 TAGS = ["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("X", "Y")), "B", "I"]
 BIO = [tag for tag in TAGS if tag[0] in "OBI"]
@@ -97,32 +98,65 @@ def test_scores_by_hand():
     annotated = [["B-X", "I-X", "O", "B-Y"], ["B-X", "O"], []]
     predicted = [["B-X", "I-X", "O", "B-X"], ["I-X", "I-X"], []]
     scores = score_spans(annotated, predicted)
-    assert scores.types == {"X": SpanCounts(1, 3, 2), "Y": SpanCounts(0, 0, 1)}
-    assert scores.all == SpanCounts(1, 3, 3)
-    x = scores.types["X"]
+    assert scores.per_type == {"X": SpanCounts(1, 3, 2), "Y": SpanCounts(0, 0, 1)}
+    assert scores.whole == SpanCounts(1, 3, 3)
+    x = scores.per_type["X"]
     assert (x.precision, x.recall, x.f1) == pytest.approx((1 / 3, 1 / 2, 2 / 5))
-    assert scores.types["Y"].f1 == 0
-    assert (scores.right_tokens, scores.tokens) == (3, 6)
+    assert scores.per_type["Y"].f1 == 0
+    assert (scores.right_words.tolist(), scores.words.tolist()) == ([3, 0, 0], [4, 2, 0])
     assert scores.accuracy == pytest.approx(3 / 6)
 
 
 def test_nothing_to_find():
     scores = score_spans([["O", "O"]], [["O", "O"]])
-    assert (scores.all.precision, scores.all.recall, scores.all.f1, scores.accuracy) == (0, 0, 0, 1)
+    assert (scores.whole.precision, scores.whole.recall, scores.whole.f1, scores.accuracy) == (0, 0, 0, 1)
     assert score_spans([], []).accuracy == 0
 
 
 @given(st.lists(st.tuples(st.sampled_from(BIO), st.sampled_from(BIO)), max_size=12))
 def test_perfect_and_mirrored_scores(pairs):
     one, other = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    assert score_spans([one], [one]).all.right == len(spans_of(one))
+    assert score_spans([one], [one]).whole.right == len(spans_of(one))
     forth, back = score_spans([one], [other]), score_spans([other], [one])
-    assert forth.all.precision == back.all.recall
-    assert forth.all.f1 == pytest.approx(back.all.f1)
-    if sum_of := forth.all.precision + forth.all.recall:
-        assert forth.all.f1 == pytest.approx(2 * forth.all.precision * forth.all.recall / sum_of)
+    assert forth.whole.precision == back.whole.recall
+    assert forth.whole.f1 == pytest.approx(back.whole.f1)
+    if sum_of := forth.whole.precision + forth.whole.recall:
+        assert forth.whole.f1 == pytest.approx(2 * forth.whole.precision * forth.whole.recall / sum_of)
 
 
 def test_sequences_of_different_lengths_are_refused():
     with pytest.raises(ValueError, match="argument 2 is longer"):
         score_spans([["O"]], [["O", "O"]])
+
+
+def test_names_of_metrics_and_texts_that_are_taken():
+    annotated = [["B-X", "O"], ["B-Y", "I-Y"], ["O"]]
+    scores = score_spans(annotated, [["B-X", "O"], ["B-Y", "O"], ["B-X"]])
+    assert scores.scores() == pytest.approx(
+        {"span_f1": 2 / 5, "precision": 1 / 3, "recall": 1 / 2, "accuracy": 3 / 5, "f1_X": 2 / 3, "f1_Y": 0}
+    )
+    assert scores.take(np.array([0, 0])).scores() == {
+        "span_f1": 1,
+        "precision": 1,
+        "recall": 1,
+        "accuracy": 1,
+        "f1_X": 1,
+        "f1_Y": 0,
+    }
+    assert 0 <= scores.interval("span_f1", resamples=50).low <= scores.whole.f1
+
+
+def test_tags_that_stand_alone():
+    scores = score_tags([["N", "V"], ["N"]], [["N", "N"], ["N"]])
+    assert scores.scores() == pytest.approx({"accuracy": 2 / 3, "macro_f1": 0.4, "f1_N": 0.8, "f1_V": 0})
+
+
+@given(st.lists(st.sampled_from("NVD"), min_size=1, max_size=20), st.integers(0, 99))
+def test_tags_against_scikit_learn(tags, seed):
+    sklearn = pytest.importorskip("sklearn.metrics")
+    guesses = np.random.default_rng(seed).choice(list("NVD"), size=len(tags)).tolist()
+    scores = score_tags([tags], [guesses])
+    labels = sorted({*tags, *guesses})
+    assert [scores.per_type[tag].f1 for tag in labels] == pytest.approx(
+        sklearn.f1_score(tags, guesses, labels=labels, average=None, zero_division=0)
+    )

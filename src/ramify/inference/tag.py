@@ -35,6 +35,7 @@ class Tagger(LabelPipeline):
         self.tokenizer = task.tokenizer
         self.input = task.input
 
+    @torch.no_grad()
     def predict_nodes(
         self, store: Store, nodes: Indices, ids: Sequence[str], progress: Callable[[int], None] | None = None
     ) -> list[Prediction]:
@@ -124,7 +125,7 @@ def view_of(task: Tagging, texts: Sequence[str], words: Sequence[Words], tags: S
     """Texts as a task reads them."""
     pieces = WordPieces.of(task.tokenizer, texts, words, open_words=reads_characters(task.backbone))
     layout = task.tokenizer.layout(task.input.layout, task.backbone.config.vocab_size)
-    return TaggedView(pieces, tags, layout, longest=task.input.max_tokens, overlap=task.config.overlap)
+    return TaggedView(pieces, tags, layout, longest=task.input.max_tokens, overlap=task.overlap)
 
 
 def spellings(texts: Sequence[str], words: Sequence[Words]) -> list[list[str]]:

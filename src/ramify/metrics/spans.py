@@ -1,23 +1,26 @@
-"""The scores of CoNLL-2000's shared task for spans of tokens (Tjong Kim Sang & Buchholz 2000)."""
+"""Scores of tags: those of CoNLL-2000's shared task for spans (Tjong Kim Sang & Buchholz 2000), and those of single words."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal, Self
+
+import numpy as np
+from jaxtyping import Int
+from numpy.typing import NDArray
 
 from ramify.dataset.bio import spans_of
+from ramify.metrics.classification import Predictions
 
 
 @dataclass(frozen=True)
 class SpanCounts:
-    """Spans of one type, or of all."""
+    """Spans, or words, of one type or of all."""
 
     right: int
     """Predicted spans that are annotated, too: same first and last token, same type."""
     predicted: int
     annotated: int
-
-    def __add__(self, other: "SpanCounts") -> "SpanCounts":
-        return SpanCounts(self.right + other.right, self.predicted + other.predicted, self.annotated + other.annotated)
 
     @property
     def precision(self) -> float:
@@ -35,40 +38,94 @@ class SpanCounts:
         return 2 * self.right / (self.predicted + self.annotated) if self.right else 0.0
 
 
-@dataclass(frozen=True)
-class SpanScores:
-    """The comparison of predicted with annotated tags."""
+@dataclass(frozen=True, eq=False)
+class TagPredictions(Predictions):
+    """Predicted tags of texts beside the annotated ones, as counts."""
 
-    types: Mapping[str, SpanCounts]
-    """The counts of each type that is annotated or predicted, in alphabetical order."""
-    right_tokens: int
-    """Tokens whose predicted tag is the annotated one."""
-    tokens: int
+    unit: Literal["span", "word"]
+    """What is counted: spans, or the words of each tag."""
+    types: tuple[str, ...]
+    """The types of spans, or the tags, that occur, in alphabetical order."""
+    right: Int[NDArray, "text type"]
+    predicted: Int[NDArray, "text type"]
+    annotated: Int[NDArray, "text type"]
+    right_words: Int[NDArray, " text"]
+    words: Int[NDArray, " text"]
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def take(self, rows: Int[NDArray, " kept"]) -> Self:
+        names = ("right", "predicted", "annotated", "right_words", "words")
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
     @property
-    def all(self) -> SpanCounts:
+    def per_type(self) -> dict[str, SpanCounts]:
+        sums = (counts.sum(0).tolist() for counts in (self.right, self.predicted, self.annotated))
+        return {kind: SpanCounts(*counts) for kind, *counts in zip(self.types, *sums, strict=True)}
+
+    @property
+    def whole(self) -> SpanCounts:
         """The counts over all types, of which conlleval computes its main scores."""
-        return sum(self.types.values(), SpanCounts(0, 0, 0))
+        return SpanCounts(*(int(counts.sum()) for counts in (self.right, self.predicted, self.annotated)))
 
     @property
     def accuracy(self) -> float:
-        """The share of tokens with the annotated tag; 0 without tokens."""
-        return self.right_tokens / self.tokens if self.tokens else 0.0
+        """The share of words with the annotated tag; 0 without words."""
+        return float(self.right_words.sum()) / max(1, int(self.words.sum()))
+
+    @property
+    def metrics(self) -> Mapping[str, Callable[[], float]]:
+        main: dict[str, Callable[[], float]] = {"accuracy": lambda: self.accuracy}
+        if self.unit == "span":
+            spans: dict[str, Callable[[], float]] = {
+                "span_f1": lambda: self.whole.f1,
+                "precision": lambda: self.whole.precision,
+                "recall": lambda: self.whole.recall,
+            }
+            main = spans | main
+        else:
+            main["macro_f1"] = lambda: sum(counts.f1 for counts in self.per_type.values()) / max(1, len(self.types))
+        return main | {f"f1_{kind}": partial(self._f1, kind) for kind in self.types}
+
+    def _f1(self, kind: str) -> float:
+        return self.per_type[kind].f1
 
 
-def score_spans(annotated: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> SpanScores:
-    """Compare sequences of tags, such as those of sentences. Spans do not cross their borders.
+def score_spans(annotated: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> TagPredictions:
+    """Compare the spans of texts, which do not cross their borders.
 
-    Raises `ValueError` if the numbers of sequences or of their tokens differ, and for a tag that has no known prefix.
+    Raises `ValueError` if the numbers of texts or of their words differ, and for a tag that has no known prefix.
     """
-    right, found, given = Counter[str](), Counter[str](), Counter[str]()
-    right_tokens = tokens = 0
-    for truth, guess in zip(annotated, predicted, strict=True):
-        right_tokens += sum(one == other for one, other in zip(truth, guess, strict=True))
-        tokens += len(truth)
-        true_spans, guessed_spans = set(spans_of(truth)), set(spans_of(guess))
-        given.update(span.type for span in true_spans)
-        found.update(span.type for span in guessed_spans)
-        right.update(span.type for span in true_spans & guessed_spans)
-    types = {kind: SpanCounts(right[kind], found[kind], given[kind]) for kind in sorted(given.keys() | found.keys())}
-    return SpanScores(types, right_tokens, tokens)
+    spans = [[[(span.type, span) for span in spans_of(tags)] for tags in texts] for texts in (annotated, predicted)]
+    return _compared("span", annotated, predicted, *spans)
+
+
+def score_tags(annotated: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> TagPredictions:
+    """Compare tags that stand alone, word by word. Raises `ValueError` if the numbers of texts or of their words differ."""
+    words = [[[(tag, place) for place, tag in enumerate(tags)] for tags in texts] for texts in (annotated, predicted)]
+    return _compared("word", annotated, predicted, *words)
+
+
+def _compared(
+    unit: Literal["span", "word"],
+    annotated: Sequence[Sequence[str]],
+    predicted: Sequence[Sequence[str]],
+    true_units: Sequence[Sequence[tuple[str, Any]]],
+    found_units: Sequence[Sequence[tuple[str, Any]]],
+) -> TagPredictions:
+    """Count units, each of which is a type and a place."""
+    number = {
+        kind: place for place, kind in enumerate(sorted({kind for row in (*true_units, *found_units) for kind, _ in row}))
+    }
+    counts = np.zeros((3, len(annotated), len(number)), dtype=np.int64)
+    right_words = np.zeros(len(annotated), dtype=np.int64)
+    for text, (truth, guess) in enumerate(zip(annotated, predicted, strict=True)):
+        right_words[text] = sum(one == other for one, other in zip(truth, guess, strict=True))
+        given, found = set(true_units[text]), set(found_units[text])
+        for row, units in enumerate((given & found, found, given)):
+            for kind, _ in units:
+                counts[row, text, number[kind]] += 1
+    words = np.array([len(tags) for tags in annotated], dtype=np.int64)
+    right, predicted_units, annotated_units = counts
+    return TagPredictions(unit, tuple(types), right, predicted_units, annotated_units, right_words, words)

@@ -34,7 +34,7 @@ TAG = "tag"
 
 DEV_METRICS: dict[Scheme, tuple[Metric, ...]] = {
     "spans": (Metric("span_f1", True), Metric("accuracy", True)),
-    "plain": (Metric("accuracy", True),),
+    "plain": (Metric("accuracy", True), Metric("macro_f1", True)),
 }
 """The metrics of each scheme; the first one is the default."""
 
@@ -50,8 +50,9 @@ class TaggingConfig(DownstreamConfig):
     """A bidirectional LSTM over the words of a text, between the states of the model and the tags (as Peters et al. 2018)."""
     hidden: int = 128
     """Its size in one direction."""
-    overlap: int = 32
-    """Tokens that consecutive rows of a long text share. A word is predicted from the row that has most tokens around it."""
+    overlap: float = 0.25
+    """The share of a row that the next row of a long text repeats. A word is predicted from the row that has most tokens around
+    it."""
     scheme: Scheme = "spans"
     """spans: tags are BIO. plain: tags stand alone. The training data decide."""
     tags: tuple[str, ...] = ()
@@ -63,8 +64,8 @@ class TaggingConfig(DownstreamConfig):
     def check(self) -> None:
         if self.hidden < 1:
             raise RamifyError(f"task.hidden must be at least 1, but is {self.hidden}.")
-        if self.overlap < 0:
-            raise RamifyError(f"task.overlap must be at least 0, but is {self.overlap}.")
+        if not 0 <= self.overlap < 1:
+            raise RamifyError(f"task.overlap must be at least 0 and below 1, but is {self.overlap:g}.")
 
 
 class Tagging(DownstreamTask):
@@ -100,12 +101,12 @@ class Tagging(DownstreamTask):
                     f"input.{name}={given} does not apply to the tags of words, whose rows hold their own text alone. Set "
                     f"input.{name}={value}."
                 )
-        room = self.input.max_tokens - self.tokenizer.layout(self.input.layout, self.backbone.config.vocab_size).num_special
-        if room <= self.config.overlap:
-            raise RamifyError(
-                f"task.overlap={self.config.overlap} leaves no room for new tokens in rows that hold {max(room, 0)} tokens of "
-                "a text. Lower task.overlap, or raise input.max_tokens."
-            )
+
+    @property
+    def overlap(self) -> int:
+        """The number of tokens that consecutive rows of a text share."""
+        layout = self.tokenizer.layout(self.input.layout, self.backbone.config.vocab_size)
+        return int(self.config.overlap * (self.input.max_tokens - layout.num_special))
 
     # --- targets -----------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
 from ramify.inference.tag import TaggedBatch, Tagger, held_out, predicted_tags, spellings, view_of
 from ramify.metrics.metric import Metric
-from ramify.metrics.spans import SpanScores, score_spans
+from ramify.metrics.spans import TagPredictions, score_spans, score_tags
 from ramify.models.base import reads_characters
 from ramify.nn.precision import autocast
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, check_options, no_progress, of_kind
@@ -80,8 +80,8 @@ class PreparedTagging(PreparedLabels):
             def add(batch: TaggedBatch) -> None:
                 sums.add(batch.batch, task.target_readings(batch.batch, batch.states, batch.scores))
 
-            found = scores_of(score_spans(tagged.tags, predicted_tags(task, view, read=add)), task.config.scheme)
-            return found | {"dev_loss": sums.losses[TAG] / sums.counts[TAG]} | sums.meters()
+            found = compared(tagged, predicted_tags(task, view, read=add), task.config.scheme)
+            return found.scores() | {"dev_loss": sums.losses[TAG] / sums.counts[TAG]} | sums.meters()
 
         return measure
 
@@ -171,17 +171,13 @@ def evaluate(
     floor = [[task.config.tags[tag] for tag in row.tolist()] for row in task.majority(words)]
     return LabelEvaluation(
         metric,
-        scores_of(score_spans(tagged.tags, found), task.config.scheme),
-        scores_of(score_spans(tagged.tags, floor), task.config.scheme)[metric.name],
+        compared(tagged, found, task.config.scheme).scores(),
+        compared(tagged, floor, task.config.scheme).scores()[metric.name],
         len(view),
         unknown_pieces=None if reads_characters(task.backbone) else view.pieces.unknown(task.tokenizer),
     )
 
 
-def scores_of(scores: SpanScores, scheme: Scheme) -> dict[str, float]:
-    """Metrics by their names. Those of spans are those of conlleval, over all types and for each."""
-    if scheme == "plain":
-        return {"accuracy": scores.accuracy}
-    whole = scores.all
-    main = {"span_f1": whole.f1, "precision": whole.precision, "recall": whole.recall, "accuracy": scores.accuracy}
-    return main | {f"f1_{kind}": counts.f1 for kind, counts in scores.types.items()}
+def compared(tagged: NodeTags, predicted: Sequence[Sequence[str]], scheme: Scheme) -> TagPredictions:
+    """Predicted tags beside the annotated ones."""
+    return (score_spans if scheme == "spans" else score_tags)(tagged.tags, predicted)
