@@ -10,21 +10,8 @@ from ramify.report import write_report
 def test_commands(tmp_path):
     data, out = tagged_store(tmp_path / "data", sentences(40), sentences(10, seed=1)).path, tmp_path / "run"
     settings = ["--set", "model.dim=16", "--set", "model.hidden=16", "--set", "tokenizer.vocab_size=120"]
-    call(
-        "train",
-        "tag",
-        "--data",
-        data,
-        "--model",
-        "bilstm",
-        "--decoder",
-        "crf",
-        "--epochs",
-        "1",
-        "--out",
-        out,
-        *settings,
-    )
+    chosen = ["--model", "bilstm", "--decoder", "crf", "--epochs", "1"]
+    call("train", "tag", "--data", data, "--out", out, *chosen, *settings)
     found = json.loads(call("evaluate", out, "--data", data, "--split", "dev", "--json").stdout)
     assert found["metric"] == "span_f1"
     answers = json.loads(call("predict", out, "--text", "ba bo aa", "--json").stdout)

@@ -115,9 +115,8 @@ def _compared(
     found_units: Sequence[Sequence[tuple[str, Any]]],
 ) -> TagPredictions:
     """Count units, each of which is a type and a place."""
-    number = {
-        kind: place for place, kind in enumerate(sorted({kind for row in (*true_units, *found_units) for kind, _ in row}))
-    }
+    types = sorted({kind for row in (*true_units, *found_units) for kind, _ in row})
+    number = {kind: place for place, kind in enumerate(types)}
     counts = np.zeros((3, len(annotated), len(number)), dtype=np.int64)
     right_words = np.zeros(len(annotated), dtype=np.int64)
     for text, (truth, guess) in enumerate(zip(annotated, predicted, strict=True)):
