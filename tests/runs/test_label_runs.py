@@ -38,7 +38,7 @@ def score(model, out, store, split="dev"):
 @pytest.fixture(scope="module")
 def bert_run(store, tmp_path_factory):
     out = tmp_path_factory.mktemp("bert") / "run"
-    trained(store, out, model="bert", epochs=12.0, lr=0.02)
+    trained(store, out, model="bert", epochs=12.0, lr=0.02, patience=0)
     return out
 
 

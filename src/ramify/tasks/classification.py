@@ -49,7 +49,7 @@ class ClassificationConfig(DownstreamConfig):
     training data decide."""
     classes: tuple[str, ...] = ()
     """The names of the classes, which the training data determine."""
-    head: RowHead | Literal["default"] = "default"
+    head: Literal[RowHead, "default"] = "default"
     """The vector of a row that the output layer reads. default: that of the model's published form."""
     class_weights: Literal["none", "balanced"] = "none"
     """balanced: each class has the same weight in the training loss, however frequent it is."""
@@ -91,9 +91,9 @@ class Classification(DownstreamTask):
         self.register_buffer("class_weights", torch.ones(width))
         self.register_buffer("prior", torch.zeros(width))
         # Numbers are learned in units of their standard deviation, so that one learning rate suits all scales.
-        self.register_buffer("center", torch.zeros(()))
-        self.register_buffer("spread", torch.ones(()))
-        self.register_buffer("temperature", torch.ones(()))
+        self.register_buffer("center", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("spread", torch.ones((), dtype=torch.float64))
+        self.register_buffer("temperature", torch.ones((), dtype=torch.float64))
 
     # --- targets -----------------------------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class Classification(DownstreamTask):
         if unknown:
             shown = ", ".join(unknown[:5]) + (" …" if len(unknown) > 5 else "")
             raise RamifyError(
-                f"{counted(len(unknown), 'class', 'classes')} of the labels do not occur in the training data: {shown}. The "
+                f"{counted(len(unknown), 'class', 'es')} of the labels do not occur in the training data: {shown}. The "
                 f"model knows {', '.join(self.config.classes[:10])}{' …' if len(self.config.classes) > 10 else ''}. Build the "
                 "data so that train holds every class, or correct the labels."
             )

@@ -17,7 +17,7 @@ from ramify.batching.views.comment_trees import Strangers, ancestors, tokens_abo
 from ramify.config import check_fields
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError, counted
-from ramify.tokenizer import Layout, Tokenizer
+from ramify.tokenizer import TextLayout, Tokenizer
 from ramify.tree import Indices
 
 LabelContext = Literal["none", "parent", "tree", "mismatched"]
@@ -30,7 +30,7 @@ class LabelInput:
 
     max_tokens: int = 128
     """Longest row, with special tokens."""
-    layout: Layout = "bert"
+    layout: Literal[TextLayout, "agent"] = "bert"
     """The special tokens around one or two texts."""
     label: str = ""
     """The field of the labels: a dotted path, in which digits are places in lists. Empty: the label itself."""
@@ -75,6 +75,8 @@ class LabelledText:
     """The nodes of the forest whose vectors the row reads, oldest first."""
     node: int
     """The node of the forest whose text it is."""
+    length: int
+    """The number of tokens of the row."""
     features: NDArray[np.float32] | None = None
     """[layer, dim]: vectors of a frozen model, which stand for all tokens."""
 
@@ -162,14 +164,19 @@ class RowTexts:
     @property
     def lengths(self) -> Ints:
         """The number of tokens of each row. Contexts drawn at random count as the row's own."""
-        wanted, special = self.wanted, self.input.max_tokens - self.room
-        if self.input.reads_above and self.input.context_as == "text":
-            if self.input.context == "parent":
-                above = np.where(self.forest.parent[self.top] >= 0, self.forest.length[self.forest.parent[self.top]], 0)
-            else:
-                above = tokens_above(self.forest, self.forest.length + self.forest.layout.num_special)[self.top]
-            wanted = wanted + above
-        return np.minimum(wanted, self.room) + special
+        special, text = self.input.max_tokens - self.room, np.minimum(self.wanted, self.room)
+        if not self.input.reads_above or self.input.context_as == "vectors":
+            return text + special
+        separator, parent = len(self.layout.separator), self.forest.parent[self.top]
+        if self.input.context == "parent":
+            above = np.where(parent >= 0, self.forest.length[parent] + separator, 0)
+        else:
+            above = tokens_above(self.forest, self.forest.length + self.forest.layout.num_special)[self.top]
+        left = self.room - text
+        if self.first is None:
+            # No separator stands between the last text above and that of a single text, but that of the pair of both.
+            return text + np.minimum(np.where(parent >= 0, above - separator, 0), left) + special
+        return text + np.where(left > separator, np.minimum(above, left), 0) + special
 
     def counts(self, total: int) -> TextCounts:
         """Counts of the rows; `total` is the number of labelled nodes."""
@@ -186,7 +193,8 @@ class RowTexts:
             parent = self.forest.parent[node]
             return parent[parent >= 0]
         if self.others is not None and self.forest.depth[node[0]] > 0:
-            node = self.others.draw(node, np.random.Generator(np.random.Philox(key=[self.seed, (epoch << 32) + number])))
+            # The node decides, so that other texts around it change no draw.
+            node = self.others.draw(node, np.random.Generator(np.random.Philox(key=[self.seed, (epoch << 32) + int(node[0])])))
         return ancestors(self.forest, node, self.input.max_tokens, "nearest")[0]
 
     def ids(self, node: int) -> Ints:
@@ -246,12 +254,13 @@ class LabelledView(View[LabelledText]):
         return np.minimum(self.rows.forest.length[self.rows.text], self.rows.room)
 
     def example(self, number: int, epoch: int = 0) -> LabelledText:
-        target, node = None if self.targets is None else self.targets[number], int(self.rows.text[number])
+        target = None if self.targets is None else np.asarray(self.targets[number])
+        node, length = int(self.rows.text[number]), int(self._lengths[number])
         if self.features is not None:
             nothing = np.zeros(0, dtype=np.int64)
-            return LabelledText(nothing, None, target, nothing, node, self.features[number])
+            return LabelledText(nothing, None, target, nothing, node, length, self.features[number])
         before, text, context = self.rows.row(number, epoch)
-        return LabelledText(text, before, target, context, node)
+        return LabelledText(text, before, target, context, node, length)
 
 
 def resolved_input(input: LabelInput, store: Store, nodes: Indices) -> LabelInput:

@@ -39,6 +39,14 @@ from ramify.training.stage import Stage
 
 DEFAULT = "default"
 
+SEEDS = "seeds.json"
+"""The file of a run with several seeds, whose folders lie beside it."""
+
+
+def shared_folder(out: Path) -> Path:
+    """The folder in which a run keeps what its other seeds can use, too."""
+    return out.parent if (out.parent / SEEDS).exists() else out
+
 
 @dataclass(frozen=True)
 class LabelDevConfig:
@@ -66,6 +74,8 @@ class PreparedLabels(Prepared, ABC):
 
     run: "LabelRun"
     task: DownstreamTask
+    folder: Path
+    """The folder of the run, or that of all its seeds, which share the vectors of a frozen model."""
 
     @property
     @abstractmethod
@@ -85,8 +95,12 @@ class PreparedLabels(Prepared, ABC):
         """The metric that chooses the weights."""
         return self.run.dev.chosen(self.task)
 
+    @abstractmethod
+    def begin(self) -> None:
+        """Prepare what depends on the device of the model, before the first step."""
+
     def stage(self, number: int) -> Stage[View[Any]]:
-        return Stage(self.run.stages[number], self.view, self.collator, self.dev(), self.metric)
+        return Stage(self.run.stages[number], self.view, self.collator, self.dev(), self.metric, begin=self.begin)
 
     def best_score(self, progress: Progress) -> str:
         return f"best dev {self.metric.label} {progress.best:.4f} at step {progress.best_step}"
