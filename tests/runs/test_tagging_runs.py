@@ -60,7 +60,9 @@ def test_every_model_from_scratch_and_as_features(store, tmp_path, name):
     model = trained(store, tmp_path / "run", model=name, epochs=1.0)
     assert isinstance(model.predict("aa ae"), TextSpans)
     weights = {key: value.clone() for key, value in model.backbone.state_dict().items()}
-    again = trained(store, tmp_path / "features", init=str(tmp_path / "run"), mode="features", decoder="crf", epochs=1.0)
+    settings = {"start": "backbone"}
+    options = {"init": str(tmp_path / "run"), "mode": "features", "decoder": "crf", "epochs": 1.0}
+    again = trained(store, tmp_path / "features", settings, **options)
     assert again.task.bilstm is not None
     assert again.task.mix is not None
     for key, value in again.backbone.state_dict().items():
@@ -252,6 +254,17 @@ def test_spans_by_characters(tmp_path):
         (text.index("日"), text.index("日") + 2),
         (len(text) - 2, len(text)),
     ]
+
+
+def test_a_tagger_goes_on(store, out, tmp_path):
+    """A linear tagger may get a CRF. The states that its output layer reads must stay, and its tags."""
+    continued = run_of(store, init=str(out), decoder="crf").prepare(tmp_path / "a").task
+    assert torch.equal(continued.output.weight, ramify.load(out).task.output.weight)
+    with pytest.raises(RamifyError, match=r"task\.between=bilstm does not fit init=.* Set task\.between=nothing, or take"):
+        run_of(store, init=str(out), mode="features").prepare(tmp_path / "b")
+    other = tagged_store(tmp_path / "other", [[("ba", "B-ORG"), ("bo", "O")]], [[("ba", "B-ORG")]])
+    with pytest.raises(RamifyError, match=r"was trained with tags=\[O, B-LOC, .*\] \(5\), but the labels of .* have tags="):
+        run_of(other, init=str(out)).prepare(tmp_path / "c")
 
 
 def test_plain_tags(tmp_path):

@@ -103,6 +103,7 @@ def tag(
     decoder: Decoder = "linear",
     epochs: Epochs = None,
     lr: Rate = None,
+    patience: Patience = None,
     seed: Seed = 0,
 ) -> "Run":
     """Predict the tags of words: spans, such as names or claims, or tags that stand alone, such as parts of speech.
@@ -126,7 +127,7 @@ def tag(
         task=TaggingConfig(mode=mode, decoder=decoder, between="bilstm" if mode == "features" else "nothing"),
         input=start.input(label=label),
         tokenizer=start.tokenizer,
-        stages=(stage_of(start, mode, epochs, lr, pretrained=bool(init)),),
+        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
         init=init,
         seed=seed,
     )

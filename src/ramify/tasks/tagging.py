@@ -72,6 +72,10 @@ class Tagging(DownstreamTask):
     """The tag of each word from the state of its first piece."""
 
     main_loss = TAG
+    matching = ("scheme", "tags")
+    # A CRF begins as none, and the most frequent tags are those of the data.
+    optional = ("crf",)
+    fresh = ("words", "word_tags", "common_tag")
     config: TaggingConfig
     words: Tensor
     word_tags: Tensor

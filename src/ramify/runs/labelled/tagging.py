@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from ramify import hub
 from ramify.batching.tagged_batch import TagCollator
 from ramify.batching.views.tagged import TaggedView
 from ramify.dataset.store import Split, Store
@@ -22,7 +23,7 @@ from ramify.runs.base import Evaluation, ReportParts, ReportRequest, check_optio
 from ramify.runs.curves import TITLE, loss_charts, no_curves, smoothing
 from ramify.runs.execute import own_run
 from ramify.runs.labelled import report
-from ramify.runs.labelled.base import LabelDevConfig, LabelRun, PreparedLabels
+from ramify.runs.labelled.base import LabelDevConfig, LabelRun, PreparedLabels, shared_folder
 from ramify.runs.labelled.scores import OPTIONS, LabelEvaluation
 from ramify.runs.sections import Charts, Section, Spans
 from ramify.tasks.tagging import TAG, Tagging, TaggingConfig, tag_names, word_hashes
@@ -37,6 +38,9 @@ class PreparedTagging(PreparedLabels):
     task: Tagging
     train: TaggedView
     tagged: NodeTags
+
+    def begin(self) -> None:
+        """Nothing depends on the device."""
 
     @property
     def view(self) -> TaggedView:
@@ -118,10 +122,25 @@ class TaggingRun(LabelRun):
         run = self.adapt_to_data()
         backbone, tokenizer = run.started(store, out)
         task = Tagging(backbone, tokenizer, run.input, run.task)
+        run.check_start()
+        run.continued(task)
         tagged = node_tags(store, "train", run.input.label)
         texts, targets = store.texts(tagged.nodes), task.targets_of(tagged.tags)
         task.fit(spellings(texts, tagged.words), targets)
-        return PreparedTagging(run, store, task, view_of(task, texts, tagged.words, targets), tagged)
+        return PreparedTagging(run, store, task, shared_folder(out), view_of(task, texts, tagged.words, targets), tagged)
+
+    def check_start(self) -> None:
+        """Raise `RamifyError` if `init` is a tagger whose output layer reads other states."""
+        saved = hub.saved_config(self.init) if self.init and self.start == "whole" else None
+        if saved is None or not isinstance(saved.parts["task"], TaggingConfig):
+            return
+        for name in ("between", "hidden") if self.task.between == "bilstm" else ("between",):
+            theirs, ours = getattr(saved.parts["task"], name), getattr(self.task, name)
+            if theirs != ours:
+                raise RamifyError(
+                    f"task.{name}={ours} does not fit init={self.init}, which was trained with {name}={theirs}. Set "
+                    f"task.{name}={theirs}, or take its backbone alone with --set start=backbone."
+                )
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
