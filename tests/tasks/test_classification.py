@@ -137,7 +137,7 @@ def test_the_temperature_of_several_labels():
 
 def test_a_class_that_training_never_saw():
     task, _ = made(VALUES, classes=CLASSES)
-    with pytest.raises(RamifyError, match=r"2 classes of the labels do not occur in the training data: d, e\."):
+    with pytest.raises(RamifyError, match=r"the labels hold 2 classes that the training data lack: d, e"):
         task.targets_of(["a", "d", "e"])
 
 

@@ -111,9 +111,9 @@ class Classification(DownstreamTask):
         if unknown:
             shown = ", ".join(unknown[:5]) + (" …" if len(unknown) > 5 else "")
             raise RamifyError(
-                f"{counted(len(unknown), 'class', 'es')} of the labels do not occur in the training data: {shown}. The "
-                f"model knows {', '.join(self.config.classes[:10])}{' …' if len(self.config.classes) > 10 else ''}. Build the "
-                "data so that train holds every class, or correct the labels."
+                f"the labels hold {counted(len(unknown), 'class', 'es')} that the training data lack: {shown}. The model knows "
+                f"{', '.join(self.config.classes[:10])}{' …' if len(self.config.classes) > 10 else ''}. Build the data so that "
+                "train holds every class, or correct the labels."
             )
         if not several:
             return np.array([number[row[0]] for row in names], dtype=np.int64)
