@@ -158,7 +158,7 @@ def test_logits_equal_those_of_transformers(tmp_path):
 
 
 def translator():
-    backbone = Seq2SeqConfig(dim=8, encoder_layers=1, decoder_layers=1, hidden=6).for_vocabulary(words().vocab_size).build()
+    backbone = Seq2SeqConfig(dim=16, encoder_layers=1, decoder_layers=1, hidden=16).for_vocabulary(words().vocab_size).build()
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in backbone.parameters():
