@@ -397,7 +397,7 @@ class Prediction(Answer, ABC):
 
     @abstractmethod
     def columns(self) -> dict[str, Any]:
-        """The columns that a table has beside those of its row."""
+        """The columns of a table of answers: `predicted`, and others whose names say what they are."""
 
     @abstractmethod
     def line(self) -> str:
@@ -416,14 +416,14 @@ class TextLabel(Record, Prediction):
 
     def columns(self) -> dict[str, Any]:
         shares = {f"probability_{name}": share for name, share in self.probabilities.items()}
-        return {"label": list(self.label) if isinstance(self.label, tuple) else self.label, **shares}
+        return {"predicted": list(self.label) if isinstance(self.label, tuple) else self.label, **shares}
 
     def line(self) -> str:
         if isinstance(self.label, int | float):
             return f"{self.label:.4g}"
         label = self.label if isinstance(self.label, str) else ", ".join(self.label) or "no class"
         shares = sorted(self.probabilities.items(), key=lambda item: -item[1])
-        return f"{label}  ({', '.join(f'{name} {share:.1%}' for name, share in shares)})"
+        return f"{label} ({', '.join(f'{name} {share:.1%}' for name, share in shares)})"
 
 
 @dataclass(frozen=True)
@@ -452,7 +452,7 @@ class TextSpans(Record, Prediction):
         return {"spans": [span.to_json() for span in self.spans]}
 
     def line(self) -> str:
-        return "; ".join(f"{span.text}  ({span.tag} {span.probability:.1%})" for span in self.spans) or "no span"
+        return "; ".join(f"{span.text} ({span.tag} {span.probability:.1%})" for span in self.spans) or "no span"
 
 
 @dataclass(frozen=True)
