@@ -26,6 +26,7 @@ from ramify.inference.documents.pipeline import document_pipeline
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.permutation import DenoisingPipeline, PermutationPipeline
+from ramify.inference.tag import Tagger
 from ramify.inference.translate import next_token_pipeline
 from ramify.models import bert, transformer, xlnet
 from ramify.models.agent import AgentConfig
@@ -50,6 +51,7 @@ from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tasks.next_token import NextTokenConfig, NextTokenLM
 from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
 from ramify.tasks.span_qa import SpanQA, SpanQAConfig
+from ramify.tasks.tagging import Tagging, TaggingConfig
 from ramify.tokenizer import Tokenizer
 
 MODELS: dict[str, type[ModelConfig]] = {
@@ -108,6 +110,7 @@ TASKS = {
     "permutation-lm": TaskKind(PermutationLMConfig, PermutationLM, StreamInput, PermutationPipeline),
     "reply-to": TaskKind(LinkConfig, ReplyLinking, ChatInput, Disentangler, {"decoding": DecodingConfig}),
     "span-qa": TaskKind(SpanQAConfig, SpanQA, QuestionInput, Answerer),
+    "tagging": TaskKind(TaggingConfig, Tagging, LabelInput, Tagger),
 }
 
 

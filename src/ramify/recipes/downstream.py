@@ -41,6 +41,16 @@ Patience = Annotated[
     "Stop after so many epochs without a better dev score (0: never). Default: 0; from scratch or with --mode features, 3.",
 ]
 
+TagField = Annotated[
+    str,
+    "The field of the tags. Tables of tokens: another list than tags. Annotated spans: claim.type or type, in place of their "
+    "kinds.",
+]
+Decoder = Annotated[
+    Literal["linear", "crf"],
+    "linear: each word is tagged alone. crf: the words of a text are tagged together, and spans are well formed.",
+]
+
 
 def classify(
     data: Data,
@@ -157,6 +167,46 @@ def answer(
         model=start.model,
         task=SpanQAConfig(mode=mode, **task),
         input=read,
+        tokenizer=start.tokenizer,
+        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
+        init=init,
+        seed=seed,
+    )
+
+
+def tag(
+    data: Data,
+    *,
+    model: Model = "",
+    init: LabelInit = "",
+    mode: TaskMode = "finetune",
+    label: TagField = "",
+    decoder: Decoder = "linear",
+    epochs: Epochs = None,
+    lr: Rate = None,
+    patience: Patience = None,
+    seed: Seed = 0,
+) -> "Run":
+    """Predict the tags of words: spans, such as names or claims, or tags that stand alone, such as parts of speech.
+
+    The data are tables of tokens (ramify data build --format conll), or texts whose labels are spans by characters. With --mode
+    features, a bidirectional LSTM reads the states of the model, as Peters et al. (2018) tag names.
+
+    Example: ramify train tag --data data/conll --model bilstm --decoder crf --out runs/names
+
+    Example: ramify train tag --data data/cmv-modes --init all-minilm-l6-v2 --decoder crf --out runs/claims
+    """
+    from ramify.recipes.backbones import stage_of, start_of
+    from ramify.runs.labelled.tagging import TaggingRun
+    from ramify.tasks.tagging import TaggingConfig
+
+    start = start_of(model, init)
+    return TaggingRun(
+        recipe="tag",
+        data=data,
+        model=start.model,
+        task=TaggingConfig(mode=mode, decoder=decoder, between="bilstm" if mode == "features" else "nothing"),
+        input=start.input(label=label),
         tokenizer=start.tokenizer,
         stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
         init=init,

@@ -13,6 +13,7 @@ from ramify.runs.generative.run import GenerativeRun
 from ramify.runs.labelled.answers import AnswerRun
 from ramify.runs.labelled.classification import ClassificationRun
 from ramify.runs.labelled.floors import FloorRun
+from ramify.runs.labelled.tagging import TaggingRun
 from ramify.runs.nested_documents.run import NestedRun
 from ramify.runs.packed_text.run import PackedTextRun
 from ramify.runs.streams.run import StreamRun
@@ -29,6 +30,7 @@ RUNS: dict[str, type[Run]] = {
     NestedRun.name: NestedRun,
     PackedTextRun.name: PackedTextRun,
     StreamRun.name: StreamRun,
+    TaggingRun.name: TaggingRun,
 }
 
 
