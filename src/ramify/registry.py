@@ -26,6 +26,7 @@ from ramify.inference.documents.pipeline import document_pipeline
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.permutation import DenoisingPipeline, PermutationPipeline
+from ramify.inference.tag import Tagger
 from ramify.inference.translate import next_token_pipeline
 from ramify.models import bert, transformer, xlnet
 from ramify.models.agent import AgentConfig
@@ -36,6 +37,7 @@ from ramify.models.cnn import CnnConfig
 from ramify.models.elmo import ElmoConfig
 from ramify.models.hf_adapter import HFAdapter
 from ramify.models.recurrent import RecurrentConfig, Seq2SeqConfig
+from ramify.models.tfidf import TfidfConfig
 from ramify.models.transformer import TransformerConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.models.xlnet import XLNetConfig
@@ -49,6 +51,7 @@ from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tasks.next_token import NextTokenConfig, NextTokenLM
 from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
 from ramify.tasks.span_qa import SpanQA, SpanQAConfig
+from ramify.tasks.tagging import Tagging, TaggingConfig
 from ramify.tokenizer import Tokenizer
 
 MODELS: dict[str, type[ModelConfig]] = {
@@ -64,6 +67,7 @@ MODELS: dict[str, type[ModelConfig]] = {
     "mht": MHTConfig,
     "recurrent": RecurrentConfig,
     "seq2seq": Seq2SeqConfig,
+    "tfidf": TfidfConfig,
     "transformer": TransformerConfig,
     "tree-mlm": TreeMLMConfig,
     "xlnet": XLNetConfig,
@@ -106,6 +110,7 @@ TASKS = {
     "permutation-lm": TaskKind(PermutationLMConfig, PermutationLM, StreamInput, PermutationPipeline),
     "reply-to": TaskKind(LinkConfig, ReplyLinking, ChatInput, Disentangler, {"decoding": DecodingConfig}),
     "span-qa": TaskKind(SpanQAConfig, SpanQA, QuestionInput, Answerer),
+    "tagging": TaskKind(TaggingConfig, Tagging, LabelInput, Tagger),
 }
 
 

@@ -28,6 +28,7 @@ RECIPES: dict[str, Training] = {
     "agent-sentence": Training(nested.agent_sentence),
     "classify": Training(downstream.classify, seeds=True),
     "answer": Training(downstream.answer, seeds=True),
+    "tag": Training(downstream.tag, seeds=True),
     "feature-model": Training(disentanglement.feature_model),
     "links": Training(disentanglement.links, pack=disentanglement.pack),
     "mht": Training(disentanglement.mht),

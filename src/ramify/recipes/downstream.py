@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from ramify.errors import RamifyError
 from ramify.recipes.options import Data, Seed
 
 if TYPE_CHECKING:
@@ -40,6 +41,16 @@ Patience = Annotated[
     "Stop after so many epochs without a better dev score (0: never). Default: 0; from scratch or with --mode features, 3.",
 ]
 
+TagField = Annotated[
+    str,
+    "The field of the tags. Tables of tokens: another list than tags. Annotated spans: claim.type or type, in place of their "
+    "kinds.",
+]
+Decoder = Annotated[
+    Literal["linear", "crf"],
+    "linear: each word is tagged alone. crf: the words of a text are tagged together, and spans are well formed.",
+]
+
 
 def classify(
     data: Data,
@@ -54,6 +65,10 @@ def classify(
     epochs: Epochs = None,
     lr: Rate = None,
     patience: Patience = None,
+    label_kind: Annotated[
+        Literal["auto", "classes", "several", "numbers"],
+        "The kind of the labels. auto: lists are several classes; numbers are classes if they are whole and few.",
+    ] = "auto",
     class_weights: Annotated[
         Literal["none", "balanced"], "balanced: all classes have the same weight in the loss, however frequent they are."
     ] = "none",
@@ -61,14 +76,33 @@ def classify(
 ) -> "Run":
     """Predict labels of texts: one class, several classes or a number per text, or per pair of texts.
 
-    The labels of the training split say which of these they are.
+    The labels of the training split say which of these they are, unless `--label-kind` does.
 
     Example: ramify train classify --data data/reviews --model bert --out runs/reviews
     """
-    from ramify.recipes.backbones import stage_of, start_of
+    from ramify.batching.views.labelled import LabelInput
+    from ramify.recipes.backbones import FLOORS, stage_of, start_of
     from ramify.runs.labelled.classification import ClassificationRun
+    from ramify.runs.labelled.floors import FloorRun
     from ramify.tasks.classification import ClassificationConfig
 
+    if model in FLOORS and not init:
+        trained = {"mode": (mode, "finetune"), "epochs": (epochs, None), "lr": (lr, None), "patience": (patience, None)}
+        for name, (value, default) in trained.items():
+            if value != default:
+                raise RamifyError(
+                    f"--{name} {value} has no effect on --model {model}, which is fitted in closed form. Leave --{name} out."
+                )
+        floor = FLOORS[model]()
+        return FloorRun(
+            recipe="classify",
+            data=data,
+            model=floor,
+            task=ClassificationConfig(head="vector", dropout=0.0, class_weights=class_weights),
+            input=LabelInput(max_tokens=floor.max_tokens, label=label, text=text, context=context, context_as=context_as),
+            label_kind=label_kind,
+            seed=seed,
+        )
     start = start_of(model, init)
     return ClassificationRun(
         recipe="classify",
@@ -79,6 +113,7 @@ def classify(
         tokenizer=start.tokenizer,
         stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
         init=init,
+        label_kind=label_kind,
         seed=seed,
     )
 
@@ -132,6 +167,46 @@ def answer(
         model=start.model,
         task=SpanQAConfig(mode=mode, **task),
         input=read,
+        tokenizer=start.tokenizer,
+        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
+        init=init,
+        seed=seed,
+    )
+
+
+def tag(
+    data: Data,
+    *,
+    model: Model = "",
+    init: LabelInit = "",
+    mode: TaskMode = "finetune",
+    label: TagField = "",
+    decoder: Decoder = "linear",
+    epochs: Epochs = None,
+    lr: Rate = None,
+    patience: Patience = None,
+    seed: Seed = 0,
+) -> "Run":
+    """Predict the tags of words: spans, such as names or claims, or tags that stand alone, such as parts of speech.
+
+    The data are tables of tokens (ramify data build --format conll), or texts whose labels are spans by characters. With --mode
+    features, a bidirectional LSTM reads the states of the model, as Peters et al. (2018) tag names.
+
+    Example: ramify train tag --data data/conll --model bilstm --decoder crf --out runs/names
+
+    Example: ramify train tag --data data/cmv-modes --init all-minilm-l6-v2 --decoder crf --out runs/claims
+    """
+    from ramify.recipes.backbones import stage_of, start_of
+    from ramify.runs.labelled.tagging import TaggingRun
+    from ramify.tasks.tagging import TaggingConfig
+
+    start = start_of(model, init)
+    return TaggingRun(
+        recipe="tag",
+        data=data,
+        model=start.model,
+        task=TaggingConfig(mode=mode, decoder=decoder, between="bilstm" if mode == "features" else "nothing"),
+        input=start.input(label=label),
         tokenizer=start.tokenizer,
         stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
         init=init,

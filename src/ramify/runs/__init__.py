@@ -12,6 +12,8 @@ from ramify.runs.execute import check_fresh, execute, read_record
 from ramify.runs.generative.run import GenerativeRun
 from ramify.runs.labelled.answers import AnswerRun
 from ramify.runs.labelled.classification import ClassificationRun
+from ramify.runs.labelled.floors import FloorRun
+from ramify.runs.labelled.tagging import TaggingRun
 from ramify.runs.nested_documents.run import NestedRun
 from ramify.runs.packed_text.run import PackedTextRun
 from ramify.runs.streams.run import StreamRun
@@ -23,10 +25,12 @@ RUNS: dict[str, type[Run]] = {
     ClassificationRun.name: ClassificationRun,
     CommentTreeRun.name: CommentTreeRun,
     DisentanglementRun.name: DisentanglementRun,
+    FloorRun.name: FloorRun,
     GenerativeRun.name: GenerativeRun,
     NestedRun.name: NestedRun,
     PackedTextRun.name: PackedTextRun,
     StreamRun.name: StreamRun,
+    TaggingRun.name: TaggingRun,
 }
 
 

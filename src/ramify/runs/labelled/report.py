@@ -32,6 +32,7 @@ from ramify.runs.sections import (
     Chart,
     Charts,
     Line,
+    Notice,
     Section,
     Spans,
     Strong,
@@ -60,7 +61,8 @@ LENGTHS = (0, 9, 17, 33, 65, 129)
 def parts(request: ReportRequest, metric: Metric | None) -> ReportParts:
     """The parts of a report. `metric` is that of the run; None: the first one of the task."""
     model, store = request.pipeline, request.store
-    sections: list[Section] = [curves(request.metrics, metric)]
+    fit = request.record.get("fit")
+    sections: list[Section] = [curves(request.metrics, metric) if fit is None else tried(fit)]
     if "seeds" in request.record:
         sections.append(seeds(request.record["seeds"]))
     headline: Spans = ()
@@ -100,6 +102,19 @@ def curves(metrics: Metrics, metric: Metric | None) -> Section:
     if metric is not None:
         charts.append(Chart((dev_line(metrics, "step", metric.name),), "updates", f"dev {metric.label}"))
     return Section(TITLE, (Charts(tuple(charts), (("train", f"train{smoothing(metrics)}"), ("dev", "dev"))),))
+
+
+def tried(fit: Mapping[str, Any]) -> Section:
+    """The settings of a fit in closed form, with their dev scores."""
+    names = [name for name in fit["tried"][0] if name != "dev"]
+    rows = tuple(
+        (*(Cell(f"{each[name]:g}") for name in names), Cell("–" if each["dev"] is None else f"{each['dev']:.4f}"))
+        for each in fit["tried"]
+    )
+    if not names:
+        return Section("Fit", (Notice(("The model is fitted in closed form, and has no settings.",)),))
+    lead = "The model is fitted in closed form. The dev split chose the best of these settings."
+    return Section("Fit", (Table((*names, f"dev {fit['metric'].replace('_', ' ')}"), rows, "scores"),), (lead,))
 
 
 def seeds(record: Mapping[str, Any]) -> Section:

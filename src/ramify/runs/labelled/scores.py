@@ -82,7 +82,7 @@ def score_texts(model: Classifier, store: Store, split: Split, options: Mapping[
     with bar(len(view)) as advance, autocast(model.device, precision):
         found = label_scores(task, view, progress=advance)
     targets = np.asarray(view.targets)
-    return ScoredTexts(view, found, task.predictions(found, targets), task.majority(targets))
+    return ScoredTexts(view, found, task.predictions(found, targets, view.group), task.majority(targets, view.group))
 
 
 def evaluate(
