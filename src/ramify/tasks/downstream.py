@@ -12,6 +12,7 @@ A task is a final subclass of `DownstreamTask` that adds its own output layer, a
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -89,14 +90,14 @@ class OwnVector(Head):
 
 
 class PooledToken(Head):
-    """tanh of a new linear map of one token's state."""
+    """tanh, or another function, of a new linear map of one token's state."""
 
     fixed = False
     of_layers = False
 
-    def __init__(self, dim: int, place: Place) -> None:
+    def __init__(self, dim: int, place: Place, activation: Callable[[Tensor], Tensor] = torch.tanh) -> None:
         super().__init__()
-        self.pooler = TokenPooler(dim, place)
+        self.pooler = TokenPooler(dim, place, activation)
 
     def read(self, backbone: Encodes) -> Read:
         return self.pooler.place
@@ -147,6 +148,7 @@ class MeanOfTokens(Head):
 HEADS = {
     "vector": lambda dim: OwnVector(),
     "pooler": lambda dim: PooledToken(dim, "first"),
+    "rectifier": lambda dim: PooledToken(dim, "first", torch.relu),
     "summary": lambda dim: PooledToken(dim, "last"),
     "mean": lambda dim: MeanOfTokens(),
     "first": lambda dim: OneToken("first"),
