@@ -14,14 +14,14 @@ from ramify.errors import RamifyError, with_article
 from ramify.files import check_format, make_folder, read_json, replacing, write_text
 from ramify.inference.base import Pipeline
 from ramify.models import hf
-from ramify.models.base import BACKBONE, Checkpoint, TextModelConfig
+from ramify.models.base import BACKBONE, Checkpoint, Encodes, TextModelConfig
 from ramify.models.hf import CONFIG, WEIGHTS
 from ramify.models.hf_adapter import PortableModel
 from ramify.nn.pooling import Pooling
 from ramify.registry import HF_FORMS, MODELS, TASKS, HFForm, TaskKind, model_name, task_name
 from ramify.tasks.base import Task, belongs
 from ramify.tensors import load_strictly, load_tensors, owned, save_tensors
-from ramify.tokenizer import LAYOUTS, Tokenizer
+from ramify.tokenizer import LAYOUTS, Layout, Tokenizer
 from ramify.version import __version__
 
 CARD = "README.md"
@@ -179,6 +179,47 @@ def checkpoint(source: str | Path) -> Checkpoint:
     directory = _locate(source)
     saved = _saved(directory)
     return Checkpoint(str(source), directory, None if saved is None else saved.model)
+
+
+@dataclass(frozen=True)
+class EncoderStart:
+    """A model that encodes texts, from which a task on labelled texts may start."""
+
+    model: Any
+    layout: Layout
+    """The special tokens around a text."""
+    max_tokens: int | None
+    """The longest row that it reads; None: rows have no limit."""
+
+
+def encoder_of(source: str | Path) -> EncoderStart:
+    """The settings of the model in a directory or under a hub id. Raises `RamifyError` if it does not encode texts.
+
+    A checkpoint of the BERT family with a pooler gives that vector, unless it is a sentence-transformers directory, which names
+    its pooling.
+    """
+    directory = _locate(source)
+    saved = _saved(directory)
+    if saved is None:
+        form, sentences = _form_of(directory), _sentence_transformers(directory)
+        model: Any = form.adapter.read_config(directory)
+        portable = form.adapter.read(Checkpoint(str(source), directory, None), model)
+        layout = replace(form.input, **portable.input).layout
+        if sentences is None:
+            model = replace(model, **portable.options)
+        elif issubclass(form.adapter.model, TextModelConfig):
+            model = replace(model, pooling=sentences.pooling)
+    else:
+        model, layout = saved.model, saved.parts["input"].layout
+    # Only the properties of the model are asked for, so it needs no weights.
+    with torch.device("meta"):
+        backbone = model.build()
+    if not isinstance(backbone, Encodes):
+        raise RamifyError(
+            f"{source} holds {with_article(type(backbone).__name__)}, which gives no states of single texts. Choose a model of "
+            "texts, such as a bert, xlnet or elmo."
+        )
+    return EncoderStart(model, layout, backbone.max_tokens)
 
 
 def _locate(source: str | Path) -> Path:

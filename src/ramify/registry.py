@@ -6,6 +6,7 @@ from typing import Any
 
 from ramify.batching.text_input import TextInput
 from ramify.batching.views.documents import LevelInput
+from ramify.batching.views.labelled import LabelInput
 from ramify.batching.views.pairs import PairInput
 from ramify.batching.views.streams import StreamInput
 from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
@@ -18,6 +19,7 @@ from ramify.disentangle.models.mht import MHTConfig
 from ramify.disentangle.task import ReplyLinking
 from ramify.inference.base import Pipeline
 from ramify.inference.bidirectional import BidirectionalPipeline
+from ramify.inference.classify import Classifier
 from ramify.inference.documents.pipeline import document_pipeline
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
@@ -37,6 +39,7 @@ from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.models.xlnet import XLNetConfig
 from ramify.tasks.base import Task
 from ramify.tasks.bidirectional_lm import BidirectionalLM, BidirectionalLMConfig
+from ramify.tasks.classification import Classification, ClassificationConfig
 from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tasks.nested.config import NestedAutoencoderConfig
@@ -92,6 +95,7 @@ class TaskKind:
 
 TASKS = {
     "bidirectional-lm": TaskKind(BidirectionalLMConfig, BidirectionalLM, StreamInput, BidirectionalPipeline),
+    "classification": TaskKind(ClassificationConfig, Classification, LabelInput, Classifier),
     "denoising-lm": TaskKind(DenoisingLMConfig, DenoisingLM, StreamInput, DenoisingPipeline),
     "masked-lm": TaskKind(MaskedLMConfig, MaskedLM, TextInput, MaskFiller),
     "nested-autoencoder": TaskKind(NestedAutoencoderConfig, NestedAutoencoder, LevelInput, document_pipeline),

@@ -1,9 +1,8 @@
 """Batches of labelled texts: rows for a model that encodes, and their targets.
 
 Targets have the order of the rows of `LabelledBatch.input`; `order` undoes it. `targets` has one entry per row for classes and
-numbers, and one per row and class for several labels. A task with other targets (a tag per word, the ends of an answer, the right
-choice) has a collator of its own, which gives the same batch: their first axis are the rows, or they are flat and `part` holds what
-else the task needs.
+numbers, and one per row and class for several labels. A task with other targets (a tag per word, the ends of an answer, the
+right choice) has a collator of its own, which gives the same batch; `part` holds what else the task needs.
 """
 
 from collections.abc import Sequence

@@ -19,6 +19,7 @@ from ramify.cli import (
     fill_mask,
     generate,
     nearest,
+    predict,
     reconstruct,
     report,
     score,
@@ -66,6 +67,7 @@ FORMS: dict[str, Form] = {
 COMMANDS: dict[str, Callable[..., None]] = {
     "embed": embed.embed,
     "nearest": nearest.nearest,
+    "predict": predict.predict,
     "disentangle": disentangle.disentangle,
     "follow": disentangle.disentangle,
 }

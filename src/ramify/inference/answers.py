@@ -26,7 +26,9 @@ class Record(Answer):
 
     def to_json(self) -> dict[str, Any]:
         values = {part.name: getattr(self, part.name) for part in fields(self) if part.name != "notes"}
-        return {name: _plain(value) for name, value in values.items() if name not in self.optional or value not in (None, ())}
+        return {
+            name: _plain(value) for name, value in values.items() if name not in self.optional or value not in (None, (), {})
+        }
 
 
 def _plain(value: Any) -> Any:
@@ -382,3 +384,43 @@ class LinkPrediction(Record):
     """Further parents: those within its conversation (`decoding.threshold`), or all others that the channel records."""
     recorded: bool = False
     """Whether the channel records the links, instead of the model predicting them."""
+
+
+# --- predict --------------------------------------------------------------------------------------------------------------
+
+
+class Prediction(Answer, ABC):
+    """The answer of `predict` about one text: its label, or its tags."""
+
+    id: str
+    """The id of the text, or of its row."""
+
+    @abstractmethod
+    def columns(self) -> dict[str, Any]:
+        """The columns that a table has beside those of its row."""
+
+    @abstractmethod
+    def line(self) -> str:
+        """The answer as a line for people."""
+
+
+@dataclass(frozen=True)
+class TextLabel(Record, Prediction):
+    """The label of a text: a class, the classes that are likelier than not, or a number."""
+
+    optional = ("probabilities",)
+    id: str
+    label: str | float | tuple[str, ...]
+    probabilities: dict[str, float] = field(default_factory=dict)
+    """The probability of each class, after the fitted temperature; a number has none."""
+
+    def columns(self) -> dict[str, Any]:
+        shares = {f"probability_{name}": share for name, share in self.probabilities.items()}
+        return {"label": list(self.label) if isinstance(self.label, tuple) else self.label, **shares}
+
+    def line(self) -> str:
+        if isinstance(self.label, int | float):
+            return f"{self.label:.4g}"
+        label = self.label if isinstance(self.label, str) else ", ".join(self.label) or "no class"
+        shares = sorted(self.probabilities.items(), key=lambda item: -item[1])
+        return f"{label}  ({', '.join(f'{name} {share:.1%}' for name, share in shares)})"

@@ -16,6 +16,7 @@ from ramify.inference.answers import (
     Generated,
     LinkPrediction,
     Nearest,
+    Prediction,
     Reconstruction,
     Score,
     Translation,
@@ -38,6 +39,7 @@ class Takes(Enum):
     DOCUMENT = "a document, or a text"
     QUERY = "a text, or a node of an index"
     LOG = "the messages of a chat log"
+    LABELLED = "texts, pairs of texts, and trees"
 
 
 class Streams(Enum):
@@ -252,6 +254,14 @@ VERBS: dict[str, Verb] = {
             ),
         ),
         Coherence,
+    ),
+    "predict": Verb(
+        "predict labels",
+        "a model that was trained on labels (`ramify train classify`)",
+        Takes.LABELLED,
+        (),
+        Prediction,
+        together=True,
     ),
     "nearest": Verb(
         "find nearest nodes",

@@ -248,6 +248,7 @@ class BertAdapter(HFAdapter[BertConfig]):
             task={"head": "bert", "tie_weights": "weight" not in head},
             input={"max_tokens": min(LONGEST, config.max_tokens), "layout": theirs.layout},
             label_head=theirs.label_head,
+            options={"pooling": "pooler"} if all(name in theirs for name in bert_family.POOLER_KEYS.values()) else {},
         )
 
     def write(self, model: PortableModel[BertConfig]) -> ForeignFiles:

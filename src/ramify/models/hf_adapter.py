@@ -30,6 +30,8 @@ class PortableModel(Generic[Config]):
     """Settings of the input: those that the checkpoint states, such as the layout of rows, or all."""
     label_head: LabelHead | None = None
     """The head of a task on labelled texts, in place of `heads`."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the config other than these, for which a checkpoint that was read has weights, too."""
     pad_id: int | None = None
     """The padding token of a model to be written; None: its tokenizer has none."""
 

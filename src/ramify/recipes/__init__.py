@@ -1,6 +1,16 @@
 """Recipes: models with settings that work, as functions. Each docstring gives the command, its cost and its results."""
 
-from ramify.recipes import comment_trees, disentanglement, elmo, generation, nested, permutation, running_text, shipped
+from ramify.recipes import (
+    comment_trees,
+    disentanglement,
+    downstream,
+    elmo,
+    generation,
+    nested,
+    permutation,
+    running_text,
+    shipped,
+)
 from ramify.recipes.base import Fit, Training
 
 RECIPES: dict[str, Training] = {
@@ -16,6 +26,7 @@ RECIPES: dict[str, Training] = {
     "t5": Training(generation.t5),
     "agent": Training(nested.agent),
     "agent-sentence": Training(nested.agent_sentence),
+    "classify": Training(downstream.classify),
     "feature-model": Training(disentanglement.feature_model),
     "links": Training(disentanglement.links, pack=disentanglement.pack),
     "mht": Training(disentanglement.mht),

@@ -13,9 +13,15 @@ from torch.nn import functional as F
 
 from ramify.batching.labelled_batch import LabelledBatch
 from ramify.batching.views.labelled import LabelInput
-from ramify.config import check_fields
 from ramify.dataset.labels import LabelKind, label_name
 from ramify.errors import RamifyError, counted
+from ramify.metrics.classification import (
+    ClassPredictions,
+    NumberPredictions,
+    Predictions,
+    SeveralPredictions,
+    temperature,
+)
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models.base import RowHead, State
 from ramify.tasks.base import Losses, Readings
@@ -27,9 +33,9 @@ LABEL = "label"
 """The name of the loss."""
 
 DEV_METRICS: dict[LabelKind, tuple[Metric, ...]] = {
-    "classes": tuple(Metric(name, True) for name in ("accuracy", "macro_f1", "macro_recall", "matthews")),
-    "several": tuple(Metric(name, True) for name in ("micro_f1", "macro_f1", "exact_match")),
-    "numbers": tuple(Metric(name, True) for name in ("pearson", "spearman", "pearson_spearman")),
+    "classes": tuple(Metric(name, True) for name in ("accuracy", "macro_f1", "macro_recall", "matthews", "f1")),
+    "several": tuple(Metric(name, True) for name in ("micro_f1", "macro_f1", "subset_accuracy")),
+    "numbers": (Metric("pearson", True), Metric("spearman", True), Metric("mean_squared_error", False)),
 }
 """The metrics of each kind of labels; the first one is the default."""
 
@@ -39,8 +45,8 @@ class ClassificationConfig(DownstreamConfig):
     """Labels of whole texts, or of pairs of texts."""
 
     labels: LabelKind = "classes"
-    """classes: one of `classes`, with a softmax. several: any of them, with a sigmoid each. numbers: squared error. The training
-    data decide."""
+    """classes: one of `classes`, with a softmax. several: any of them, with a sigmoid each. numbers: squared error. The
+    training data decide."""
     classes: tuple[str, ...] = ()
     """The names of the classes, which the training data determine."""
     head: RowHead | Literal["default"] = "default"
@@ -51,9 +57,7 @@ class ClassificationConfig(DownstreamConfig):
     """Bound of the norm of each class's weights in the output layer, which every update keeps (Kim 2014, section 2.1: 3). null:
     they have none."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, "task.")
+    def check(self) -> None:
         if self.max_norm is not None and self.max_norm <= 0:
             raise RamifyError(f"task.max_norm must be above 0, but is {self.max_norm:g}. Set it to null for no bound.")
         if self.class_weights != "none" and self.labels != "classes":
@@ -69,6 +73,8 @@ class Classification(DownstreamTask):
     main_loss = LABEL
     config: ClassificationConfig
     class_weights: Tensor
+    prior: Tensor
+    """The share of each class in the training data; of numbers, nothing."""
     center: Tensor
     spread: Tensor
     temperature: Tensor
@@ -81,6 +87,7 @@ class Classification(DownstreamTask):
         nn.init.zeros_(self.output.bias)
         self.metrics = (*DEV_METRICS[config.labels], DEV_LOSS)
         self.register_buffer("class_weights", torch.ones(width))
+        self.register_buffer("prior", torch.zeros(width))
         # Numbers are learned in units of their standard deviation, so that one learning rate suits all scales.
         self.register_buffer("center", torch.zeros(()))
         self.register_buffer("spread", torch.ones(()))
@@ -102,9 +109,9 @@ class Classification(DownstreamTask):
         if unknown:
             shown = ", ".join(unknown[:5]) + (" …" if len(unknown) > 5 else "")
             raise RamifyError(
-                f"{counted(len(unknown), 'class', 'classes')} of the labels do not occur in the training data: {shown}. The model "
-                f"knows {', '.join(self.config.classes[:10])}{' …' if len(self.config.classes) > 10 else ''}. Build the data so "
-                "that train holds every class, or correct the labels."
+                f"{counted(len(unknown), 'class', 'classes')} of the labels do not occur in the training data: {shown}. The "
+                f"model knows {', '.join(self.config.classes[:10])}{' …' if len(self.config.classes) > 10 else ''}. Build the "
+                "data so that train holds every class, or correct the labels."
             )
         if not several:
             return np.array([number[row[0]] for row in names], dtype=np.int64)
@@ -118,9 +125,15 @@ class Classification(DownstreamTask):
         if self.config.labels == "numbers":
             self.center.fill_(float(targets.mean()))
             self.spread.fill_(float(targets.std()) or 1.0)
-        elif self.config.class_weights == "balanced":
-            counts = np.bincount(targets, minlength=len(self.config.classes))
-            self.class_weights.copy_(torch.from_numpy(len(targets) / (len(counts) * np.maximum(counts, 1))))
+            return
+        if self.config.labels == "several":
+            self.prior.copy_(torch.from_numpy(targets.mean(0)))
+            return
+        shares = np.bincount(targets, minlength=len(self.config.classes)) / len(targets)
+        self.prior.copy_(torch.from_numpy(shares))
+        if self.config.class_weights == "balanced":
+            # A class without a text has no loss.
+            self.class_weights.copy_(torch.from_numpy(1 / (len(shares) * np.maximum(shares, 1 / len(targets)))))
 
     # --- the objective -----------------------------------------------------------------------------------------------
 
@@ -154,9 +167,13 @@ class Classification(DownstreamTask):
 
     def readings(self, batch: LabelledBatch, phase: str, state: State | None, shared: Any) -> Readings:
         vectors = self.row_vectors(batch)
-        return Readings(
-            {LABEL: self.loss(self.output(vectors), batch.targets)}, {LABEL: self.constant(batch.targets)}, {"text": vectors}
-        )
+        return self.target_readings(batch, vectors, self.output(vectors))
+
+    def target_readings(
+        self, batch: LabelledBatch, vectors: Float[Tensor, "row dim"], scores: Float[Tensor, "row output"]
+    ) -> Readings:
+        """The readings of a batch whose scores are known."""
+        return Readings({LABEL: self.loss(scores, batch.targets)}, {LABEL: self.constant(batch.targets)}, {"text": vectors})
 
     def constant(self, targets: Shaped[Tensor, "row ..."] | None) -> Constant:
         """The least loss of a prediction that reads no text."""
@@ -185,32 +202,30 @@ class Classification(DownstreamTask):
         scores = scores / self.temperature.double()
         return scores.softmax(-1) if self.config.labels == "classes" else scores.sigmoid()
 
-    def fit_temperature(self, scores: Float[Tensor, "row output"], targets: Shaped[Tensor, "row ..."]) -> None:
+    def fit_temperature(self, scores: Float[NDArray, "row output"], targets: Shaped[NDArray, "row ..."]) -> None:
         """Choose the temperature with the least loss on held-out rows (Guo et al. 2017, section 4.2). It changes no decision
         between classes."""
         if self.config.labels == "numbers":
             return
-        self.temperature.fill_(least_loss_temperature(scores.double(), targets, several=self.config.labels == "several"))
+        if self.config.labels == "several":
+            # The sigmoid of z is the softmax of (0, z).
+            scores = np.stack([np.zeros(scores.size), scores.ravel()], 1)
+            targets = targets.ravel().astype(np.int64)
+        self.temperature.fill_(temperature(scores, targets))
 
+    def majority(self, targets: Shaped[NDArray, "row ..."]) -> Predictions:
+        """The predictions that read no text: the most frequent class of the training data, all classes of at least half of its
+        texts, or the mean of its numbers."""
+        prior = self.prior.double().cpu().numpy()
+        if self.config.labels == "several":
+            prior = prior - 0.5
+        return self.predictions(np.tile(prior, (len(targets), 1)), targets)
 
-def least_loss_temperature(
-    scores: Float[Tensor, "row output"], targets: Shaped[Tensor, "row ..."], *, several: bool, bound: float = 100.0
-) -> float:
-    """The temperature between 1/`bound` and `bound` at which probabilities have the least cross-entropy.
-
-    The loss is convex in 1/T, so a search by thirds of ln T finds its only minimum."""
-
-    def loss(log_temperature: float) -> float:
-        scaled = scores / float(np.exp(log_temperature))
-        if several:
-            return float(F.binary_cross_entropy_with_logits(scaled, targets.to(scaled.dtype)))
-        return float(F.cross_entropy(scaled, targets))
-
-    low, high = -float(np.log(bound)), float(np.log(bound))
-    for _ in range(60):
-        one, other = low + (high - low) / 3, high - (high - low) / 3
-        if loss(one) <= loss(other):
-            high = other
-        else:
-            low = one
-    return float(np.exp((low + high) / 2))
+    def predictions(self, scores: Float[NDArray, "row output"], targets: Shaped[NDArray, "row ..."]) -> Predictions:
+        """Predicted labels beside the right ones: the likeliest class, all classes of at least even odds, or a number."""
+        if self.config.labels == "classes":
+            count = len(self.config.classes)
+            return ClassPredictions(targets, scores.argmax(1), count, positive=1 if count == 2 else None)
+        if self.config.labels == "several":
+            return SeveralPredictions(targets > 0, scores >= 0)
+        return NumberPredictions(targets, scores[:, 0] * float(self.spread) + float(self.center))

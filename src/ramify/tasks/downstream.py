@@ -2,10 +2,10 @@
 
 A task is a final subclass of `DownstreamTask` that adds its own output layer, and nothing else about models:
 
-- **One vector per row** (classification; ranking of choices, with several rows per example and one score each): pass `head` to
-  `DownstreamTask.__init__` and read `row_vectors(batch)`, in the order of the rows. `HEADS` holds what a head may be.
-- **States of tokens** (tags, from the first piece of each word; span answers, from the start and end scores of all tokens): pass
-  `head=None` and read `token_states(rows)`. `Encoded.rows` says where rows begin; `EncoderInput.spans` and `offsets` where texts do.
+- **One vector per row** (classification; ranking of choices, with several rows per example and one score each): pass `head`
+  to `DownstreamTask.__init__` and read `row_vectors(batch)`, in the order of the rows. `HEADS` holds what a head may be.
+- **States of tokens** (tags, from the first piece of each word; span answers, from start and end scores of all tokens): pass
+  `head=None` and read `token_states(rows)`. `Encoded.rows` says where rows begin, `EncoderInput.spans` where texts do.
 - Both work alike whether the backbone is fine-tuned or gives features; both mix the layers in the latter case.
 - Beside the task stand its view and collator (`batching/`; the batch is a `LabelledBatch`, whose `targets` or `part` are the
   task's), its pipeline (a `LabelPipeline`), and its kind of run (a `LabelRun`), each a final subclass, too.
@@ -51,6 +51,11 @@ class DownstreamConfig(ABC):
         check_fields(self, "task.")
         if not 0 <= self.dropout < 1:
             raise RamifyError(f"task.dropout must be at least 0 and below 1, but is {self.dropout:g}.")
+        self.check()
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise `RamifyError` for settings of the task itself that do not fit together."""
 
 
 class Head(nn.Module, ABC):
@@ -74,7 +79,7 @@ class Head(nn.Module, ABC):
 
 
 class OwnVector(Head):
-    """The vector that the backbone itself gives a row: BERT's pooler with the weights of the checkpoint, a mean, final states."""
+    """The vector that the backbone itself gives a row: the pooler of a BERT checkpoint, a mean, or final states."""
 
     fixed = True
     of_layers = False
@@ -160,13 +165,14 @@ HEADS = {
 class DownstreamTask(Task[LabelledBatch], ABC):
     """Labels of texts from a backbone, which is fine-tuned or gives features.
 
-    Features are γ Σ s_l h_l of the layers h_l (Peters et al. 2018, equation 1), for every backbone; γ and s are learned. Layers of
-    another width than the last one are left out, such as the token vectors of a recurrent model.
+    Features are γ Σ s_l h_l of the layers h_l (Peters et al. 2018, equation 1), for every backbone; γ and s are learned.
+    Layers of another width than the last one are left out, such as the token vectors of a recurrent model.
     """
 
     backbone: Any
     """An `AnyBackbone` that is an `Encodes`."""
-    config: DownstreamConfig
+    config: Any
+    """A `DownstreamConfig`; each task narrows the type."""
     input: LabelInput
     head: Head | None
     mix: ScalarMix | None
@@ -209,8 +215,8 @@ class DownstreamTask(Task[LabelledBatch], ABC):
         backbone, input = self.backbone, self.input
         if backbone.max_tokens is not None and input.max_tokens > backbone.max_tokens:
             raise RamifyError(
-                f"input.max_tokens={input.max_tokens} is more than the {backbone.max_tokens} tokens that the model reads. Lower "
-                "input.max_tokens, or choose a model that reads longer texts."
+                f"input.max_tokens={input.max_tokens} is more than the {backbone.max_tokens} tokens that the model reads. "
+                "Lower input.max_tokens, or choose a model that reads longer texts."
             )
         if input.reads_above and input.context_as == "vectors" and not backbone.reads_context:
             raise RamifyError(

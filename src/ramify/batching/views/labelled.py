@@ -1,7 +1,7 @@
 """Labelled texts as examples: one text or a pair per row, perhaps with the texts above it.
 
-`LabelInput` says what a row holds, `LabelledView` finds the tokens. Views of other label tasks (tagged texts, windows of a passage,
-choices of a question) are final subclasses of `View`, too; they may take the parts of a row from `RowTexts`.
+`LabelInput` says what a row holds, `LabelledView` finds the tokens. Views of other label tasks (tagged texts, windows of a
+passage, choices of a question) are final subclasses of `View`, too; they may take the parts of a row from `RowTexts`.
 """
 
 from dataclasses import dataclass, replace
@@ -255,8 +255,8 @@ class LabelledView(View[LabelledText]):
 
 
 def resolved_input(input: LabelInput, store: Store, nodes: Indices) -> LabelInput:
-    """The settings with `pair=auto` decided by the data: parent if they are labelled texts (`data build --format labelled`), each
-    of which has a text above it.
+    """The settings with `pair=auto` decided by the data: parent if they are labelled texts (`data build --format labelled`),
+    each of which has a text above it.
 
     Raises `RamifyError` for pairs or parents that no labelled text has.
     """

@@ -1,0 +1,173 @@
+"""The common part of the pipelines that predict labels of texts: the verb `predict` for texts, pairs of texts and trees.
+
+A pipeline of another label task is a final subclass that adds `predict_nodes`, from a store and the nodes that are asked about
+to one `Prediction` each. `predict`, files, tables and the command `ramify predict` come from here. The nodes are those that
+have labels in training: with `input.text=parent` or `input.pair=parent`, the texts above them are read from the store, too.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from torch import nn
+
+from ramify.batching.labelled_batch import LabelledBatch
+from ramify.batching.samplers import TokenBudget
+from ramify.batching.views.base import View
+from ramify.batching.views.labelled import LabelInput
+from ramify.dataset.store import Store
+from ramify.errors import RamifyError
+from ramify.inference.answers import Prediction
+from ramify.inference.base import TOKENS, Pipeline, verb
+from ramify.tree import Indices, Node, Tree
+
+Item = str | tuple[str, str] | Tree
+"""A text, a pair of texts, or a tree whose nodes are asked about."""
+
+ExampleT = TypeVar("ExampleT")
+
+
+class LabelPipeline(Pipeline, ABC):
+    """A trained task on labelled texts."""
+
+    verbs: ClassVar[tuple[str, ...]] = ("predict",)
+    task: Any
+    """A `DownstreamTask`; each pipeline narrows the type."""
+    input: LabelInput
+
+    @property
+    def module(self) -> nn.Module:
+        return self.task
+
+    def parts(self) -> dict[str, Any]:
+        return {"task": self.task.config, "input": self.input}
+
+    @abstractmethod
+    def predict_nodes(
+        self, store: Store, nodes: Indices, ids: Sequence[str], progress: Callable[[int], None] | None = None
+    ) -> list[Prediction]:
+        """The prediction for each node of a store, in their order, under these ids. All have the texts above them that the
+        model reads (`readable`)."""
+
+    @verb
+    def predict(
+        self, texts: Item | list[Item], *, progress: Callable[[int], None] | None = None
+    ) -> Prediction | list[Prediction]:
+        """The label of a text, or of a pair of texts if the model reads pairs; of a list of them, a list of labels.
+
+        A tree gives a list: the label of each node that has the texts above it which the model reads. An empty text is read
+        as its special tokens alone. Raises `RamifyError` for a single text if the model reads pairs, for pairs if it does not,
+        and for texts without a node above them if the model was trained with a context.
+        """
+        if isinstance(texts, str | tuple):
+            return self.predict_items([texts], ["0"], progress)[0]
+        if isinstance(texts, Tree):
+            return self.predict_items([texts], [texts.id or "0"], progress)
+        return self.predict_items(texts, [str(place) for place in range(len(texts))], progress)
+
+    def predict_items(
+        self, items: Sequence[Item], ids: Sequence[str], progress: Callable[[int], None] | None = None
+    ) -> list[Prediction]:
+        """The prediction for each text or pair, under these ids, and for each node of trees, under its own id."""
+        for item in items:
+            self._check_item(item)
+        if not items:
+            return []
+        trees = [item if isinstance(item, Tree) else self._tree(item) for item in items]
+        if empty := next((place for place, tree in enumerate(trees) if not len(tree)), None):
+            raise RamifyError(f"tree {empty} has no nodes, so it has nothing to predict. Leave it out.")
+        store = Store.from_trees(trees)
+        nodes: list[Indices] = []
+        named: list[str] = []
+        for number, (item, item_id) in enumerate(zip(items, ids, strict=True)):
+            first, stop = store.offsets[number : number + 2].tolist()
+            if isinstance(item, Tree):
+                own = self.readable(store, np.arange(first, stop))
+                named += store.ids(own)
+            else:
+                own = np.array([stop - 1])
+                named.append(item_id)
+            nodes.append(own)
+        return self.predict_store(store, np.concatenate(nodes), named, progress)
+
+    def predict_store(
+        self,
+        store: Store,
+        nodes: Indices | None = None,
+        ids: Sequence[str] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[Prediction]:
+        """The prediction for nodes of a store; None: for all that have the texts above them which the model reads.
+
+        Raises `RamifyError` if a model that was trained with a context would read none.
+        """
+        chosen = self.readable(store, np.arange(store.num_nodes)) if nodes is None else nodes
+        where = store.path or "the texts"
+        if not len(chosen):
+            needed = "a text above it" if self._needs_parent else "any text"
+            raise RamifyError(f"{where} has no node with {needed}, which the model reads. Choose other data.")
+        if self.input.reads_above and not self._has_above(store, chosen):
+            raise RamifyError(
+                f"the model was trained with input.context={self.input.context}, but no text of {where} has a text above it "
+                "that it could read. Pass trees, or train a model with input.context=none."
+            )
+        return self.predict_nodes(store, chosen, store.ids(chosen) if ids is None else ids, progress)
+
+    def readable(self, store: Store, nodes: Indices) -> Indices:
+        """Those of the nodes that have the texts which a row needs; placeholders of missing posts are none."""
+        kept = ~store.is_placeholder(nodes)
+        return nodes[kept & (store.depth[nodes] > 0)] if self._needs_parent else nodes[kept]
+
+    @property
+    def _needs_parent(self) -> bool:
+        return self.input.pair == "parent" or self.input.text == "parent"
+
+    def _has_above(self, store: Store, nodes: Indices) -> bool:
+        """Whether any of the nodes has a node above the texts of its row."""
+        return bool((store.depth[nodes] > self._needs_parent).any())
+
+    def _check_item(self, item: Any) -> None:
+        if isinstance(item, Tree):
+            return
+        if isinstance(item, str):
+            if self.input.pair == "parent":
+                raise RamifyError(
+                    "the model reads pairs of texts, but a single text is given. Pass a pair (text, text_pair); on the command "
+                    "line, add --text-pair."
+                )
+            return
+        if not isinstance(item, tuple) or len(item) != 2 or not all(isinstance(part, str) for part in item):
+            raise RamifyError(
+                f"predict takes texts, pairs of two texts, and trees, not {type(item).__name__}. Pass strings, tuples of two "
+                "strings, or Tree objects."
+            )
+        if self.input.pair != "parent":
+            raise RamifyError(
+                "the model reads single texts, but a pair is given. Pass the text alone; on the command line, leave out "
+                "--text-pair."
+            )
+
+    def _tree(self, item: str | tuple[str, str]) -> Tree:
+        """A tree whose last node is asked about."""
+        if isinstance(item, tuple):
+            return Tree((Node(item[0], parents=()), Node(item[1], parents=(0,))))
+        if self.input.text == "parent":
+            return Tree((Node(item, parents=()), Node("", parents=(0,))))
+        return Tree((Node(item, parents=()),))
+
+
+def label_batches(
+    view: View[ExampleT],
+    collator: Callable[[Sequence[ExampleT]], LabelledBatch],
+    progress: Callable[[int], None] | None = None,
+    tokens: int = TOKENS,
+) -> Iterator[tuple[Indices, LabelledBatch]]:
+    """All examples of a view in batches of similar length, each with the examples of its rows."""
+    order = np.argsort(view.costs, kind="stable")
+    for step in TokenBudget(view.costs[order], tokens, seed=0, shuffle=False).steps(0):
+        numbers = order[step]
+        batch = collator([view.example(int(number)) for number in numbers])
+        yield numbers[batch.order], batch
+        if progress is not None:
+            progress(len(numbers))

@@ -1,0 +1,83 @@
+"""The models that label tasks start from: by name, from scratch, or from a checkpoint."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ramify import hub
+from ramify.batching.views.labelled import LabelInput
+from ramify.errors import RamifyError
+from ramify.models.base import ModelConfig
+from ramify.models.bert import BertConfig
+from ramify.models.recurrent import RecurrentConfig
+from ramify.models.xlnet import XLNetConfig
+from ramify.runs.tokenizers import TokenizerConfig
+from ramify.tasks.downstream import Mode
+from ramify.tokenizer import Layout
+from ramify.training.config import TrainConfig
+
+LONGEST = 128
+"""The longest row, in tokens, unless the model reads less."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """A model, and what goes with it."""
+
+    model: ModelConfig
+    layout: Layout
+    max_tokens: int = LONGEST
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    stage: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of training in which the model differs from the others."""
+
+    def input(self, **settings: Any) -> LabelInput:
+        """The input settings of a run."""
+        return LabelInput(max_tokens=self.max_tokens, layout=self.layout, **settings)
+
+
+SCRATCH: dict[str, Callable[[], Start]] = {
+    "bert": lambda: Start(BertConfig(dim=128, num_layers=2, num_heads=4, ffn_dim=512), "bert"),
+    "bilstm": lambda: Start(RecurrentConfig(dim=128, hidden=128), "plain"),
+}
+"""The models that may be trained from scratch, by the name of `--model`."""
+
+LAYOUTS: dict[type[ModelConfig], Layout] = {XLNetConfig: "xlnet"}
+"""Models whose classifiers read other special tokens than those around a text that is embedded."""
+
+FRESH: dict[str, Any] = {"epochs": 10.0, "lr": 1e-3}
+"""Training from scratch, and of what reads features."""
+
+FINE_TUNING: dict[str, Any] = {
+    "epochs": 3.0,
+    "lr": 3e-5,
+    "bias_correction": False,
+    "betas": (0.9, 0.999),
+    "eps": 1e-6,
+}
+"""Training from a checkpoint (Devlin et al. 2019, appendix A.3)."""
+
+
+def start_of(model: str, init: str) -> Start:
+    """The start that a command names. Raises `RamifyError` unless exactly one of the two is given."""
+    if bool(model) == bool(init):
+        given = f"--model {model} and --init {init} are both given" if model else "neither --model nor --init is given"
+        raise RamifyError(f"{given}. Give exactly one: --model NAME trains from scratch, --init starts from a checkpoint.")
+    if init:
+        start = hub.encoder_of(init)
+        longest = LONGEST if start.max_tokens is None else min(LONGEST, start.max_tokens)
+        return Start(start.model, LAYOUTS.get(type(start.model), start.layout), longest)
+    if model not in SCRATCH:
+        raise RamifyError(
+            f"--model {model} is not one of {', '.join(SCRATCH)}. Choose one, or start from a checkpoint (--init)."
+        )
+    return SCRATCH[model]()
+
+
+def stage_of(start: Start, mode: Mode, epochs: float | None, lr: float | None, *, pretrained: bool) -> TrainConfig:
+    """Training as published: 32 texts per update, a warm-up over a tenth, and a linear decay to zero."""
+    settings: dict[str, Any] = dict(FINE_TUNING if pretrained and mode == "finetune" else FRESH) | dict(start.stage)
+    settings |= {name: value for name, value in (("epochs", epochs), ("lr", lr)) if value is not None}
+    return TrainConfig(
+        steps=0, budget=32, budget_unit="targets", evaluate_every=1, evaluate_unit="epochs", warmup=0.1, **settings
+    )

@@ -1,0 +1,71 @@
+"""Models that predict labels of texts: any backbone from scratch or from a checkpoint, fine-tuned or as features."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from ramify.recipes.options import Data, Seed
+
+if TYPE_CHECKING:
+    from ramify.runs import Run
+
+Model = Annotated[str, "A model to train from scratch: bert or bilstm. Give this or --init."]
+LabelInit = Annotated[
+    str,
+    "A checkpoint to start from, as a directory or hub id: a run or saved model of Ramify, or a Hugging Face directory of the "
+    "BERT family, XLNet or GPT-2.",
+]
+TaskMode = Annotated[
+    Literal["finetune", "features"],
+    "finetune: all weights learn. features: the model stays as it is, and a mix of its layers is read.",
+]
+Field = Annotated[str, "The field of the labels, such as ad_hominem or 0.type. Default: the label itself."]
+TextOf = Annotated[
+    Literal["own", "parent"], "The text that is classified: that of the labelled node, or that of its parent alone."
+]
+Above = Annotated[
+    Literal["none", "parent", "tree", "mismatched"],
+    "The texts above that are read, too: none, the nearest, all, or those of another tree.",
+]
+AboveAs = Annotated[Literal["text", "vectors"], "How they are read: written before the text, or as a vector each."]
+
+Epochs = Annotated[float | None, "Passes over the labelled texts. Default: 3; from scratch or with --mode features, 10."]
+Rate = Annotated[float | None, "Learning rate. Default: 3e-5; from scratch or with --mode features, 1e-3."]
+
+
+def classify(
+    data: Data,
+    *,
+    model: Model = "",
+    init: LabelInit = "",
+    mode: TaskMode = "finetune",
+    label: Field = "",
+    text: TextOf = "own",
+    context: Above = "none",
+    context_as: AboveAs = "text",
+    epochs: Annotated[
+        float | None, "Passes over the labelled texts. Default: 3; from scratch or with --mode features, 10."
+    ] = None,
+    lr: Annotated[float | None, "Learning rate. Default: 3e-5; from scratch or with --mode features, 1e-3."] = None,
+    seed: Seed = 0,
+) -> "Run":
+    """Predict labels of texts: one class, several classes or a number per text, or per pair of texts.
+
+    The labels of the training split say which of these they are.
+
+    Example: ramify train classify --data data/reviews --model bert --out runs/reviews
+    """
+    from ramify.recipes.backbones import stage_of, start_of
+    from ramify.runs.labelled.classification import ClassificationRun
+    from ramify.tasks.classification import ClassificationConfig
+
+    start = start_of(model, init)
+    return ClassificationRun(
+        recipe="classify",
+        data=data,
+        model=start.model,
+        task=ClassificationConfig(mode=mode),
+        input=start.input(label=label, text=text, context=context, context_as=context_as),
+        tokenizer=start.tokenizer,
+        stages=(stage_of(start, mode, epochs, lr, pretrained=bool(init)),),
+        init=init,
+        seed=seed,
+    )

@@ -1,0 +1,1 @@
+"""Runs on labelled texts: their common parts, and one file per label task with its settings and data."""

@@ -1,0 +1,145 @@
+"""The common part of all runs on labelled texts: the backbone and where it starts, the tokenizer, the settings, and dev scores.
+
+A kind of run for another label task is a final subclass of `LabelRun` with a final `PreparedLabels`:
+
+- `LabelRun` declares `task` (a `DownstreamConfig`) and adds `prepare`, `adapt_to_data`, `evaluate` and `report_sections`. In
+  `prepare`, `started(…)` gives the backbone with its weights and the tokenizer, and `store_of` the data.
+- `PreparedLabels` holds the training view and its collator, and adds `dev`: a function that scores the dev split by the task's
+  metrics and loss. `dev.metric` names one of `Task.metrics`; it chooses the weights and stops early.
+- The task, its pipeline, the view and the metrics are those of the subclass; nothing here knows about classes.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from ramify import hub
+from ramify.batching.batch import AnyBatch
+from ramify.batching.characters import vocabulary_spellings
+from ramify.batching.views.base import View
+from ramify.batching.views.labelled import LabelInput
+from ramify.config import check_fields
+from ramify.dataset.store import Store
+from ramify.errors import RamifyError
+from ramify.metrics.metric import Metric
+from ramify.models.base import ModelConfig, ReadsCharacters
+from ramify.runs.base import Prepared, Run, evaluation_command
+from ramify.runs.language_models import training_store, with_vocabulary
+from ramify.runs.tokenizers import TRAINED, TokenizerConfig, tokenizer_of
+from ramify.tasks.downstream import DownstreamConfig, DownstreamTask
+from ramify.tokenizer import Tokenizer
+from ramify.training.checkpoints import Progress
+from ramify.training.seeds import step_seed
+from ramify.training.stage import Stage
+
+DEFAULT = "default"
+
+
+@dataclass(frozen=True)
+class LabelDevConfig:
+    """The dev score during training."""
+
+    metric: str = DEFAULT
+    """The metric that chooses the weights and stops early. default: the first one of the task, such as accuracy."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "dev.")
+
+    def chosen(self, task: DownstreamTask) -> Metric:
+        """The metric. Raises `RamifyError` if the task has none of this name."""
+        named = {metric.name: metric for metric in task.metrics}
+        if self.metric == DEFAULT:
+            return task.metrics[0]
+        if self.metric not in named:
+            raise RamifyError(f"dev.metric={self.metric} is not a metric of these labels. Choose {', '.join(named)}.")
+        return named[self.metric]
+
+
+@dataclass(frozen=True)
+class PreparedLabels(Prepared, ABC):
+    """A run on labelled texts with its data opened and its model built."""
+
+    run: "LabelRun"
+    task: DownstreamTask
+
+    @property
+    @abstractmethod
+    def view(self) -> View[Any]:
+        """The training examples."""
+
+    @property
+    @abstractmethod
+    def collator(self) -> Callable[[Sequence[Any]], AnyBatch]: ...
+
+    @abstractmethod
+    def dev(self) -> Callable[[], dict[str, float]] | None:
+        """The measure on the dev split: the task's metrics, `dev_loss` and meters. None: the split has no labels."""
+
+    @property
+    def metric(self) -> Metric:
+        """The metric that chooses the weights."""
+        return self.run.dev.chosen(self.task)
+
+    def stage(self, number: int) -> Stage[View[Any]]:
+        return Stage(self.run.stages[number], self.view, self.collator, self.dev(), self.metric)
+
+    def best_score(self, progress: Progress) -> str:
+        return f"best dev {self.metric.label} {progress.best:.4f} at step {progress.best_step}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelRun(Run, ABC):
+    """A run on labelled texts: from scratch, or from the backbone of any saved model or checkpoint (`init`)."""
+
+    model: ModelConfig
+    task: DownstreamConfig
+    input: LabelInput = field(default_factory=LabelInput)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    dev: LabelDevConfig = field(default_factory=LabelDevConfig)
+
+    def check_settings(self, settings: Mapping[str, str]) -> None:
+        if "init" in settings:
+            raise RamifyError(
+                f"--set init={settings['init']} cannot choose the model, whose layout and size come with it. Use --init."
+            )
+        fixed = [f"tokenizer.{name}" for name in TRAINED] if self.init else []
+        for key in fixed:
+            if key in settings:
+                raise RamifyError(
+                    f"--set {key}={settings[key]} is for a tokenizer that the run trains, but it takes that of --init "
+                    f"{self.init}. Leave {key} out."
+                )
+
+    def notes(self) -> list[str]:
+        return []
+
+    def normalized(self) -> Self:
+        return replace(self, data="")
+
+    @property
+    def weight_sources(self) -> tuple[str, ...]:
+        return tuple(filter(None, [self.init]))
+
+    def next_command(self, out: Path, store: Store) -> str:
+        return evaluation_command(out, self.data, store)
+
+    def store_of(self) -> Store:
+        """The data set. Raises `RamifyError` if none of its trees is for training."""
+        return training_store(self.data)
+
+    def started(self, store: Store, out: Path) -> tuple[Any, Tokenizer]:
+        """The backbone with its first weights, and its tokenizer. The seed of the run determines fresh weights, also those of
+        what is built next."""
+        tokenizer = tokenizer_of(self.tokenizer, self.init, store, out, seed=self.seed)
+        torch.manual_seed(step_seed(self.seed, 0))
+        model = with_vocabulary(self.model, tokenizer)
+        backbone = model.build()
+        if self.init:
+            model.initialize(backbone, hub.checkpoint(self.init))
+        elif isinstance(backbone, ReadsCharacters) and backbone.reads_characters:
+            backbone.spell(vocabulary_spellings(tokenizer))
+        return backbone, tokenizer

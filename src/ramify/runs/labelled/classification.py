@@ -1,0 +1,139 @@
+"""Runs on labels of whole texts: classes, several classes, or numbers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from ramify.batching.labelled_batch import LabelledCollator
+from ramify.batching.views.labelled import LabelledView, resolved_input
+from ramify.dataset.labels import NodeLabels, class_names, label_kind, node_labels
+from ramify.dataset.store import Split, Store
+from ramify.errors import RamifyError, counted
+from ramify.inference.base import Pipeline
+from ramify.inference.classify import Classifier, held_out, label_scores, rows_of
+from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
+from ramify.runs.execute import own_run
+from ramify.runs.labelled import report, scores
+from ramify.runs.labelled.base import LabelDevConfig, LabelRun, PreparedLabels
+from ramify.tasks.classification import LABEL, Classification, ClassificationConfig
+from ramify.training.meters import MeterSums
+
+
+@dataclass(frozen=True)
+class PreparedClassification(PreparedLabels):
+    """A classification run with its texts."""
+
+    run: "ClassificationRun"
+    task: Classification
+    train: LabelledView
+    labels: NodeLabels
+
+    @property
+    def view(self) -> LabelledView:
+        return self.train
+
+    @property
+    def collator(self) -> LabelledCollator:
+        return LabelledCollator.of(self.train.rows)
+
+    def facts(self) -> dict[str, Any]:
+        counts = self.train.rows.counts(len(self.labels.nodes))
+        facts: dict[str, Any] = {"unlabelled": self.labels.unlabelled}
+        if self.task.config.labels != "numbers":
+            facts["classes"] = dict(zip(self.task.config.classes, self._class_counts().tolist(), strict=True))
+        return {"text": asdict(counts) | facts}
+
+    def _class_counts(self) -> Any:
+        targets = self.train.targets
+        assert targets is not None
+        if self.task.config.labels == "classes":
+            return np.bincount(targets, minlength=len(self.task.config.classes))
+        return targets.sum(0).astype(np.int64)
+
+    def reads(self) -> str:
+        facts = self.facts()["text"]
+        unit = "pair" if self.task.input.pair == "parent" else "text"
+        what = f"{counted(facts['texts'], f'labelled {unit}')} of up to {counted(self.task.input.max_tokens, 'token')}"
+        if "classes" in facts:
+            shown = [f"{name} {count:,}" for name, count in list(facts["classes"].items())[:6]]
+            what += f"; {', '.join(shown)}{' …' if len(facts['classes']) > 6 else ''}"
+        for key, said in (
+            ("cut", "longer and cut"),
+            ("empty", "without a token, read as special tokens alone"),
+            ("unlabelled", "without a label and left out"),
+            ("left_out", "without the text above that a row needs, and left out"),
+        ):
+            if facts[key]:
+                what += f"; {facts[key]:,} {said}"
+        return what
+
+    def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
+        return []
+
+    def dev(self) -> Callable[[], dict[str, float]] | None:
+        if not len(self.store.split("dev")):
+            return None
+        task = self.task
+        view, _ = held_out(task, self.store, "dev")
+
+        def measure() -> dict[str, float]:
+            sums = MeterSums(task)
+            found = label_scores(task, view, read=sums.add)
+            assert view.targets is not None
+            # The best weights are saved with the temperature that was fitted to them.
+            task.fit_temperature(found, view.targets)
+            loss = sums.losses[LABEL] / sums.counts[LABEL]
+            return task.predictions(found, view.targets).scores() | {"dev_loss": loss} | sums.meters()
+
+        return measure
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationRun(LabelRun):
+    """A model that predicts the labels of texts, or of pairs of texts. The data say of which kind they are."""
+
+    name: ClassVar[str] = "classification"
+
+    task: ClassificationConfig = field(default_factory=ClassificationConfig)
+
+    def adapt_to_data(self) -> Self:
+        """A copy with the kind and the names of the training labels, and with pairs or single texts (`input.pair=auto`)."""
+        store = self.store_of()
+        labels = node_labels(store, "train", self.input.label)
+        input = resolved_input(self.input, store, labels.nodes)
+        kind = label_kind(labels.values)
+        classes = class_names(labels.values, kind)
+        if kind != "numbers" and len(classes) < (2 if kind == "classes" else 1):
+            only = (
+                f"all {counted(len(labels.values), 'label')} of the training split are {classes[0]!r}" if classes else "empty"
+            )
+            raise RamifyError(
+                f"{only}, so there is nothing to learn. Build the data with at least two classes, or name another field "
+                "(--label FIELD)."
+            )
+        return replace(self, input=input, task=replace(self.task, labels=kind, classes=classes))
+
+    def prepare(self, out: Path) -> PreparedClassification:
+        store = self.store_of()
+        run = self.adapt_to_data()
+        backbone, tokenizer = run.started(store, out)
+        task = Classification(backbone, tokenizer, run.input, run.task)
+        labels = node_labels(store, "train", run.input.label)
+        rows = rows_of(task, store, labels.nodes, trees=store.split("train"), seed=run.seed)
+        targets = task.targets_of([labels.values[place] for place in rows.kept])
+        task.fit(targets)
+        return PreparedClassification(run, store, task, LabelledView(rows, targets), labels)
+
+    @classmethod
+    def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
+        """Scores beside those of the most frequent class. Options: those of `scores`."""
+        model = of_kind(pipeline, Classifier, source, "a model that predicts labels of texts")
+        run = own_run(cls, source)
+        dev = LabelDevConfig() if run is None else run.dev
+        return scores.evaluate(model, source, store, split, options, dev.chosen(model.task))
+
+    def report_sections(self, request: ReportRequest) -> ReportParts:
+        return report.parts(request)

@@ -1,0 +1,70 @@
+"""Held-out scores of models that predict labels."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ramify.dataset.store import Split, Store
+from ramify.errors import counted
+from ramify.inference.classify import Classifier, held_out, label_scores
+from ramify.metrics.metric import Metric
+from ramify.models.base import reads_characters
+from ramify.nn.precision import autocast
+from ramify.runs.base import Evaluation, check_options, no_progress
+
+OPTIONS = ("precision", "progress")
+
+
+@dataclass(frozen=True)
+class LabelEvaluation(Evaluation):
+    """The metrics of a label task, and the main one beside that of predictions which read no text."""
+
+    metric: Metric
+    metrics: Mapping[str, float]
+    majority: float
+    """The main metric of the most frequent class of the training data."""
+    count: int
+    """Labelled texts."""
+
+    @property
+    def value(self) -> float:
+        return self.metrics[self.metric.name]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "metric": self.metric.name,
+            "value": self.value,
+            "metrics": dict(self.metrics),
+            "majority": self.majority,
+            "count": self.count,
+        }
+
+    def lines(self) -> list[str]:
+        others = ", ".join(
+            f"{name.replace('_', ' ')} {value:.4f}" for name, value in self.metrics.items() if name != self.metric.name
+        )
+        return [
+            f"{self.metric.label} {self.value:.4f}; without reading, {self.majority:.4f}; {counted(self.count, 'text')}",
+            *([others] if others else []),
+        ]
+
+
+def evaluate(
+    model: Classifier, source: str, store: Store, split: Split, options: Mapping[str, Any], metric: Metric
+) -> LabelEvaluation:
+    """Score a model on a split. Options: `OPTIONS`."""
+    check_options(options, OPTIONS, source, "a model that predicts labels")
+    task = model.task
+    view, _ = held_out(task, store, split)
+    bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
+    with bar(len(view)) as advance, autocast(model.device, precision):
+        found = label_scores(task, view, progress=advance)
+    assert view.targets is not None
+    forest = view.rows.forest
+    return LabelEvaluation(
+        metric,
+        task.predictions(found, view.targets).scores(),
+        task.majority(view.targets).scores()[metric.name],
+        len(view),
+        unknown_pieces=None if reads_characters(task.backbone) else forest.unknown(store.split(split), task.tokenizer),
+    )
