@@ -33,6 +33,7 @@ from ramify.models.bert import BertConfig
 from ramify.models.cnn import CnnConfig
 from ramify.models.elmo import ElmoConfig
 from ramify.models.hf_adapter import HFAdapter
+from ramify.models.hf_heads import HeadKind
 from ramify.models.recurrent import RecurrentConfig, Seq2SeqConfig
 from ramify.models.transformer import TransformerConfig
 from ramify.models.tree_mlm import TreeMLMConfig
@@ -41,6 +42,7 @@ from ramify.tasks.base import Task
 from ramify.tasks.bidirectional_lm import BidirectionalLM, BidirectionalLMConfig
 from ramify.tasks.classification import Classification, ClassificationConfig
 from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
+from ramify.tasks.label_heads import HeadOfTask, RowsHead
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tasks.nested.config import NestedAutoencoderConfig
 from ramify.tasks.nested.task import NestedAutoencoder
@@ -118,6 +120,22 @@ class HFForm:
     """The input settings of a checkpoint that states none."""
     headless: Callable[..., Pipeline] | None = None
     """The pipeline of a checkpoint without a head; None: it is refused."""
+
+
+@dataclass(frozen=True)
+class LabelForm:
+    """The task that a kind of head on labelled texts makes, whatever the architecture of the checkpoint of Hugging Face."""
+
+    task: str
+    """The name in `TASKS` of the task."""
+    kind: str
+    """The name of the kind of run that evaluates the model."""
+    head: HeadOfTask
+
+
+LABEL_FORMS: dict[HeadKind, LabelForm] = {
+    "rows": LabelForm("classification", "classification", RowsHead()),
+}
 
 
 _BERT_FAMILY = HFForm(bert.ADAPTER, "masked-lm", "packed-text", TextInput(context="none"), Embedder)

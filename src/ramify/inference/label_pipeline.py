@@ -72,6 +72,10 @@ class LabelPipeline(Pipeline, ABC):
         """The prediction for each text or pair, under these ids, and for each node of trees, under its own id."""
         for item in items:
             self._check_item(item)
+        if self.input.pair == "auto" and len({isinstance(item, tuple) for item in items}) > 1:
+            raise RamifyError(
+                "texts and pairs of texts are given together, but the model reads either. Pass texts alone, or pairs alone."
+            )
         if not items:
             return []
         trees = [item if isinstance(item, Tree) else self._tree(item) for item in items]
@@ -142,7 +146,7 @@ class LabelPipeline(Pipeline, ABC):
                 f"predict takes texts, pairs of two texts, and trees, not {type(item).__name__}. Pass strings, tuples of two "
                 "strings, or Tree objects."
             )
-        if self.input.pair != "parent":
+        if self.input.pair == "none":
             raise RamifyError(
                 "the model reads single texts, but a pair is given. Pass the text alone; on the command line, leave out "
                 "--text-pair."

@@ -415,11 +415,16 @@ class Form(ABC):
         }
         tensors = {f"{self.prefix}{name}": tensor for name, tensor in self._to_theirs(model.backbone, config).items()}
         if model.label_head is not None:
+            if model.input["layout"] != self.layout:
+                raise RamifyError(
+                    f"input.layout={model.input['layout']} has no Hugging Face form, whose {self.model_type} reads the layout "
+                    f"{self.layout}. Train a model with input.layout={self.layout}."
+                )
             form = form_of(self.label_heads, model.label_head.kind, self.model_type)
             settings |= {"architectures": [f"{self.classes}{form.ending}"], **head_settings(model.label_head)}
             tensors |= head_tensors(form, model.label_head)
             longest = {"model_max_length": model.input["max_tokens"]}
-            return ForeignFiles(settings, tensors, model.input["layout"], longest, {**self.roles, **LABEL_ROLES})
+            return ForeignFiles(settings, tensors, self.layout, longest, {**self.roles, **LABEL_ROLES})
         if model.heads["head.bias"].any():
             raise RamifyError(
                 f"the output map has a bias, but that of {self.model_type} has none, so this model has no Hugging Face form. "

@@ -14,8 +14,8 @@ Place = Literal["first", "last"]
 
 
 class TokenPooler(nn.Module):
-    """A function of a linear map of one token's state: BERT's pooler (Devlin et al. 2019) on the first token, and XLNet's summary
-    (Yang et al. 2019) on the last one. A row without tokens has the zero vector."""
+    """A function of a linear map of one token's state: BERT's pooler (Devlin et al. 2019) on the first token, and XLNet's
+    summary (Yang et al. 2019) on the last one. A row without tokens has the zero vector."""
 
     def __init__(self, dim: int, place: Place, activation: Callable[[Tensor], Tensor] = torch.tanh) -> None:
         super().__init__()

@@ -53,6 +53,8 @@ class ClassificationConfig(DownstreamConfig):
     """The vector of a row that the output layer reads. default: that of the model's published form."""
     class_weights: Literal["none", "balanced"] = "none"
     """balanced: each class has the same weight in the training loss, however frequent it is."""
+    output_bias: bool = True
+    """Whether the output layer has a bias. That of `GPT2ForSequenceClassification` has none."""
     max_norm: float | None = None
     """Bound of the norm of each class's weights in the output layer, which every update keeps (Kim 2014, section 2.1: 3). null:
     they have none."""
@@ -82,9 +84,10 @@ class Classification(DownstreamTask):
     def __init__(self, backbone: Any, tokenizer: Tokenizer, input: LabelInput, config: ClassificationConfig) -> None:
         super().__init__(backbone, tokenizer, input, config, config.head)
         width = 1 if config.labels == "numbers" else len(config.classes)
-        self.output = nn.Linear(self.dim, width)
+        self.output = nn.Linear(self.dim, width, bias=config.output_bias)
         nn.init.trunc_normal_(self.output.weight, std=0.02, a=-0.04, b=0.04)
-        nn.init.zeros_(self.output.bias)
+        if config.output_bias:
+            nn.init.zeros_(self.output.bias)
         self.metrics = (*DEV_METRICS[config.labels], DEV_LOSS)
         self.register_buffer("class_weights", torch.ones(width))
         self.register_buffer("prior", torch.zeros(width))

@@ -174,6 +174,8 @@ class DownstreamTask(Task[LabelledBatch], ABC):
     config: Any
     """A `DownstreamConfig`; each task narrows the type."""
     input: LabelInput
+    head_name: RowHead | None
+    """The name of `head`."""
     head: Head | None
     mix: ScalarMix | None
 
@@ -201,9 +203,9 @@ class DownstreamTask(Task[LabelledBatch], ABC):
         self.mixed = mixable(widths)
         """The numbers of the layers that are mixed; 0 is the embedding."""
         frozen = config.mode == "features"
-        if head == "default":
-            head = backbone.frozen_head if frozen else backbone.published_head
-        self.head = None if head is None else HEADS[head](widths[-1])
+        default: RowHead = backbone.frozen_head if frozen else backbone.published_head
+        self.head_name = default if head == "default" else head
+        self.head = None if self.head_name is None else HEADS[self.head_name](widths[-1])
         self.mix = None
         if frozen:
             layers = 1 if self.head is not None and self.head.fixed and not self.head.of_layers else len(self.mixed)
