@@ -33,6 +33,8 @@ class LabelledBatch(AnyBatch):
     """The example of each row."""
     features: Float[Tensor, "row layer dim"] | None = None
     """Vectors of a frozen model. If there are any, the rows of `input` are empty."""
+    tokens: int = 0
+    """The number of tokens that `features` stand for."""
     part: Movable | None = None
     """What one task alone needs."""
 
@@ -46,7 +48,7 @@ class LabelledBatch(AnyBatch):
 
     @property
     def num_target_tokens(self) -> int:
-        return self.input.rows.total
+        return self.input.rows.total + self.tokens
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,8 @@ class LabelledCollator:
             features = torch.from_numpy(np.stack([example.features for example in examples if example.features is not None]))
             nothing = torch.zeros(0, dtype=torch.int64)
             empty = EncoderInput.of_rows(nothing, Rows.build(np.zeros(len(examples), dtype=np.int64)))
-            return LabelledBatch(empty, targets, np.arange(len(examples)), features)
+            tokens = sum(example.length for example in examples)
+            return LabelledBatch(empty, targets, np.arange(len(examples)), features, tokens)
         # Of rows of similar length, those that read similarly many nodes become adjacent.
         sizes = doubling_key(np.array([len(example.context) for example in examples], dtype=np.int64))
         by_context = np.argsort(sizes, kind="stable")

@@ -7,9 +7,14 @@ from typing import Any
 from ramify import hub
 from ramify.batching.views.labelled import LabelInput
 from ramify.errors import RamifyError
+from ramify.models.bag import BagConfig
 from ramify.models.base import ModelConfig
 from ramify.models.bert import BertConfig
+from ramify.models.cnn import CnnConfig
+from ramify.models.elmo import ElmoConfig
 from ramify.models.recurrent import RecurrentConfig
+from ramify.models.transformer import TransformerConfig
+from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.models.xlnet import XLNetConfig
 from ramify.runs.tokenizers import TokenizerConfig
 from ramify.tasks.downstream import Mode
@@ -27,7 +32,9 @@ class Start:
     model: ModelConfig
     layout: Layout
     max_tokens: int = LONGEST
-    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    tokenizer: TokenizerConfig = field(default_factory=lambda: PIECES)
+    task: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of tasks with one vector per row in which the model differs from the others."""
     stage: Mapping[str, Any] = field(default_factory=dict)
     """Settings of training in which the model differs from the others."""
 
@@ -36,11 +43,24 @@ class Start:
         return LabelInput(max_tokens=self.max_tokens, layout=self.layout, **settings)
 
 
+SMALL: dict[str, Any] = {"dim": 128, "num_heads": 4, "ffn_dim": 512}
+PIECES = TokenizerConfig(vocab_size=8192)
+WORDS = TokenizerConfig(kind="word", vocab_size=16_384, lowercase=False)
+
 SCRATCH: dict[str, Callable[[], Start]] = {
-    "bert": lambda: Start(BertConfig(dim=128, num_layers=2, num_heads=4, ffn_dim=512), "bert"),
-    "bilstm": lambda: Start(RecurrentConfig(dim=128, hidden=128), "plain"),
+    "bag": lambda: Start(BagConfig(), "t5"),
+    "bert": lambda: Start(BertConfig(num_layers=2, **SMALL), "bert"),
+    "bilstm": lambda: Start(RecurrentConfig(dim=128, hidden=128, dropout=0.3), "t5"),
+    # Kim 2014, section 3.1. The network itself drops out parts of the vector.
+    "cnn": lambda: Start(CnnConfig(), "t5", task={"dropout": 0.0, "max_norm": 3.0}),
+    "elmo": lambda: Start(ElmoConfig(dim=64, hidden=256), "t5", tokenizer=WORDS),
+    "gpt": lambda: Start(TransformerConfig(encoder_layers=0, decoder_layers=2, norm="pre", final_norm=True, **SMALL), "t5"),
+    "transformer": lambda: Start(TransformerConfig(encoder_layers=2, decoder_layers=1, norm="pre", **SMALL), "t5"),
+    "tree-mlm": lambda: Start(TreeMLMConfig(encoder_layers=2, decoder_layers=2, norm="pre", **SMALL), "bert"),
+    "xlnet": lambda: Start(XLNetConfig(num_layers=2, **SMALL), "xlnet"),
 }
-"""The models that may be trained from scratch, by the name of `--model`."""
+"""The models that may be trained from scratch, by the name of `--model`. Rows of models without pretraining end with a mark,
+which also separates two texts."""
 
 LAYOUTS: dict[type[ModelConfig], Layout] = {XLNetConfig: "xlnet"}
 """Models whose classifiers read other special tokens than those around a text that is embedded."""

@@ -7,7 +7,10 @@ from ramify.recipes.options import Data, Seed
 if TYPE_CHECKING:
     from ramify.runs import Run
 
-Model = Annotated[str, "A model to train from scratch: bert or bilstm. Give this or --init."]
+Model = Annotated[
+    str,
+    "A model to train from scratch: bag, bert, bilstm, cnn, elmo, gpt, transformer, tree-mlm or xlnet. Give this or --init.",
+]
 LabelInit = Annotated[
     str,
     "A checkpoint to start from, as a directory or hub id: a run or saved model of Ramify, or a Hugging Face directory of the "
@@ -62,7 +65,7 @@ def classify(
         recipe="classify",
         data=data,
         model=start.model,
-        task=ClassificationConfig(mode=mode),
+        task=ClassificationConfig(mode=mode, **start.task),
         input=start.input(label=label, text=text, context=context, context_as=context_as),
         tokenizer=start.tokenizer,
         stages=(stage_of(start, mode, epochs, lr, pretrained=bool(init)),),

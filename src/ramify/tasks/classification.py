@@ -49,7 +49,7 @@ class ClassificationConfig(DownstreamConfig):
     training data decide."""
     classes: tuple[str, ...] = ()
     """The names of the classes, which the training data determine."""
-    head: RowHead | Literal["default"] = "default"
+    head: Literal[RowHead, "default"] = "default"
     """The vector of a row that the output layer reads. default: that of the model's published form."""
     class_weights: Literal["none", "balanced"] = "none"
     """balanced: each class has the same weight in the training loss, however frequent it is."""
@@ -73,6 +73,8 @@ class Classification(DownstreamTask):
     """Labels of rows from one vector each."""
 
     main_loss = LABEL
+    matching = ("labels", "classes")
+    optional = ("head", "mix")
     config: ClassificationConfig
     class_weights: Tensor
     prior: Tensor

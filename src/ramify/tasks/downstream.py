@@ -185,7 +185,7 @@ class DownstreamTask(Task[LabelledBatch], ABC):
         tokenizer: Tokenizer,
         input: LabelInput,
         config: DownstreamConfig,
-        head: RowHead | Literal["default"] | None,
+        head: Literal[RowHead, "default"] | None,
     ) -> None:
         """`head` makes one vector per row; "default": that of the backbone. None: the task reads states of tokens.
 

@@ -17,7 +17,7 @@ from ramify.batching.views.comment_trees import Strangers, ancestors, tokens_abo
 from ramify.config import check_fields
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError, counted
-from ramify.tokenizer import Layout, Tokenizer
+from ramify.tokenizer import TextLayout, Tokenizer
 from ramify.tree import Indices
 
 LabelContext = Literal["none", "parent", "tree", "mismatched"]
@@ -30,7 +30,7 @@ class LabelInput:
 
     max_tokens: int = 128
     """Longest row, with special tokens."""
-    layout: Layout = "bert"
+    layout: Literal[TextLayout, "agent"] = "bert"
     """The special tokens around one or two texts."""
     label: str = ""
     """The field of the labels: a dotted path, in which digits are places in lists. Empty: the label itself."""
@@ -75,6 +75,8 @@ class LabelledText:
     """The nodes of the forest whose vectors the row reads, oldest first."""
     node: int
     """The node of the forest whose text it is."""
+    length: int
+    """The number of tokens of the row."""
     features: NDArray[np.float32] | None = None
     """[layer, dim]: vectors of a frozen model, which stand for all tokens."""
 
@@ -196,12 +198,12 @@ class RowTexts:
 
     def row(self, number: int, epoch: int = 0) -> tuple[Ints | None, Ints, Ints]:
         """The first text of a row, its text, and the nodes whose vectors it reads. Together, the texts fit into the row."""
-        text, above, room = self.ids(self.text[number]), self.above(number, epoch), self.room
+        text, above, room = self.ids(int(self.text[number])), self.above(number, epoch), self.room
         as_vectors = self.input.context_as == "vectors"
         vectors = above if as_vectors else above[:0]
         if not self.two_texts:
             return None, text[:room], vectors
-        first = None if self.first is None else self.ids(self.first[number])
+        first = None if self.first is None else self.ids(int(self.first[number]))
         if first is not None:
             one, other = fit_texts(np.array([len(first)]), np.array([len(text)]), room)
             first, text = first[: int(one[0])], text[: int(other[0])]
@@ -246,12 +248,13 @@ class LabelledView(View[LabelledText]):
         return np.minimum(self.rows.forest.length[self.rows.text], self.rows.room)
 
     def example(self, number: int, epoch: int = 0) -> LabelledText:
-        target, node = None if self.targets is None else self.targets[number], int(self.rows.text[number])
+        target = None if self.targets is None else self.targets[number]
+        node, length = int(self.rows.text[number]), int(self._lengths[number])
         if self.features is not None:
             nothing = np.zeros(0, dtype=np.int64)
-            return LabelledText(nothing, None, target, nothing, node, self.features[number])
+            return LabelledText(nothing, None, target, nothing, node, length, self.features[number])
         before, text, context = self.rows.row(number, epoch)
-        return LabelledText(text, before, target, context, node)
+        return LabelledText(text, before, target, context, node, length)
 
 
 def resolved_input(input: LabelInput, store: Store, nodes: Indices) -> LabelInput:

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 
@@ -29,6 +29,7 @@ from ramify.metrics.metric import Metric
 from ramify.models.base import ModelConfig, ReadsCharacters
 from ramify.runs.base import Prepared, Run, evaluation_command
 from ramify.runs.language_models import training_store, with_vocabulary
+from ramify.runs.token_vectors import start_with_vectors
 from ramify.runs.tokenizers import TRAINED, TokenizerConfig, tokenizer_of
 from ramify.tasks.downstream import DownstreamConfig, DownstreamTask
 from ramify.tokenizer import Tokenizer
@@ -37,6 +38,14 @@ from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage
 
 DEFAULT = "default"
+
+SEEDS = "seeds.json"
+"""The file of a run with several seeds, whose folders lie beside it."""
+
+
+def shared_folder(out: Path) -> Path:
+    """The folder in which a run keeps what its other seeds can use, too."""
+    return out.parent if (out.parent / SEEDS).exists() else out
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,8 @@ class PreparedLabels(Prepared, ABC):
 
     run: "LabelRun"
     task: DownstreamTask
+    folder: Path
+    """The folder of the run, or that of all its seeds, which share the vectors of a frozen model."""
 
     @property
     @abstractmethod
@@ -84,8 +95,12 @@ class PreparedLabels(Prepared, ABC):
         """The metric that chooses the weights."""
         return self.run.dev.chosen(self.task)
 
+    @abstractmethod
+    def begin(self) -> None:
+        """Prepare what depends on the device of the model, before the first step."""
+
     def stage(self, number: int) -> Stage[View[Any]]:
-        return Stage(self.run.stages[number], self.view, self.collator, self.dev(), self.metric)
+        return Stage(self.run.stages[number], self.view, self.collator, self.dev(), self.metric, begin=self.begin)
 
     def best_score(self, progress: Progress) -> str:
         return f"best dev {self.metric.label} {progress.best:.4f} at step {progress.best_step}"
@@ -100,6 +115,9 @@ class LabelRun(Run, ABC):
     input: LabelInput = field(default_factory=LabelInput)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     dev: LabelDevConfig = field(default_factory=LabelDevConfig)
+    start: Literal["whole", "backbone"] = "whole"
+    """The weights of `init` if it is a model with the same task. whole: all of them, which needs the same labels. backbone: the
+    output layer begins anew."""
 
     def check_settings(self, settings: Mapping[str, str]) -> None:
         if "init" in settings:
@@ -140,6 +158,33 @@ class LabelRun(Run, ABC):
         backbone = model.build()
         if self.init:
             model.initialize(backbone, hub.checkpoint(self.init))
-        elif isinstance(backbone, ReadsCharacters) and backbone.reads_characters:
+            return backbone, tokenizer
+        if isinstance(backbone, ReadsCharacters) and backbone.reads_characters:
             backbone.spell(vocabulary_spellings(tokenizer))
+        start_with_vectors(backbone, tokenizer)
         return backbone, tokenizer
+
+    def continued(self, task: DownstreamTask) -> None:
+        """Load all weights of `init` into the task, if `init` is a model with the same task (`start`).
+
+        Raises `RamifyError` if its labels are others.
+        """
+        saved = hub.saved_config(self.init) if self.init else None
+        if saved is None or self.start == "backbone" or type(saved.parts["task"]) is not type(task.config):
+            return
+        for name in task.matching:
+            theirs, ours = getattr(saved.parts["task"], name), getattr(task.config, name)
+            if theirs != ours:
+                raise RamifyError(
+                    f"init={self.init} was trained with {name}={_shown(theirs)}, but the labels of {self.data} have "
+                    f"{name}={_shown(ours)}. Take its backbone alone with --set start=backbone, or choose another checkpoint."
+                )
+        hub.start_from(task, hub.checkpoint(self.init).tensors, self.init)
+
+
+def _shown(value: Any) -> str:
+    """A setting for a message; of long lists, the number and the first entries."""
+    if not isinstance(value, tuple):
+        return str(value)
+    more = ", …" if len(value) > 5 else ""
+    return f"[{', '.join(map(str, value[:5]))}{more}] ({len(value)})"

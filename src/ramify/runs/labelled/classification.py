@@ -14,10 +14,11 @@ from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
 from ramify.inference.classify import Classifier, held_out, label_scores, rows_of
+from ramify.inference.kept_features import keep_features
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.execute import own_run
 from ramify.runs.labelled import report, scores
-from ramify.runs.labelled.base import LabelDevConfig, LabelRun, PreparedLabels
+from ramify.runs.labelled.base import LabelDevConfig, LabelRun, PreparedLabels, shared_folder
 from ramify.tasks.classification import LABEL, Classification, ClassificationConfig
 from ramify.training.meters import MeterSums
 
@@ -30,6 +31,8 @@ class PreparedClassification(PreparedLabels):
     task: Classification
     train: LabelledView
     labels: NodeLabels
+    held_out: LabelledView | None
+    """The dev split; None: it has no labels."""
 
     @property
     def view(self) -> LabelledView:
@@ -73,11 +76,15 @@ class PreparedClassification(PreparedLabels):
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
 
+    def begin(self) -> None:
+        keep_features(self.task, self.train, self.folder)
+        if self.held_out is not None:
+            keep_features(self.task, self.held_out, self.folder)
+
     def dev(self) -> Callable[[], dict[str, float]] | None:
-        if not len(self.store.split("dev")):
+        task, view = self.task, self.held_out
+        if view is None:
             return None
-        task = self.task
-        view, _ = held_out(task, self.store, "dev")
 
         def measure() -> dict[str, float]:
             sums = MeterSums(task)
@@ -121,11 +128,13 @@ class ClassificationRun(LabelRun):
         run = self.adapt_to_data()
         backbone, tokenizer = run.started(store, out)
         task = Classification(backbone, tokenizer, run.input, run.task)
+        run.continued(task)
         labels = node_labels(store, "train", run.input.label)
         rows = rows_of(task, store, labels.nodes, trees=store.split("train"), seed=run.seed)
         targets = task.targets_of([labels.values[place] for place in rows.kept])
         task.fit(targets)
-        return PreparedClassification(run, store, task, LabelledView(rows, targets), labels)
+        dev = held_out(task, store, "dev")[0] if len(store.split("dev")) else None
+        return PreparedClassification(run, store, task, shared_folder(out), LabelledView(rows, targets), labels, dev)
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
