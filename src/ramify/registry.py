@@ -35,6 +35,7 @@ from ramify.models.elmo import ElmoConfig
 from ramify.models.hf_adapter import HFAdapter
 from ramify.models.hf_heads import HeadKind
 from ramify.models.recurrent import RecurrentConfig, Seq2SeqConfig
+from ramify.models.tfidf import TfidfConfig
 from ramify.models.transformer import TransformerConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.models.xlnet import XLNetConfig
@@ -63,6 +64,7 @@ MODELS: dict[str, type[ModelConfig]] = {
     "mht": MHTConfig,
     "recurrent": RecurrentConfig,
     "seq2seq": Seq2SeqConfig,
+    "tfidf": TfidfConfig,
     "transformer": TransformerConfig,
     "tree-mlm": TreeMLMConfig,
     "xlnet": XLNetConfig,

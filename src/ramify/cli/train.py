@@ -191,7 +191,7 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> bo
     if mean is not None:
         scores = [f", {metric.label} {mean[metric.name]:.4f}" for metric in prepared.task.metrics if metric.name in mean]
         measured += f"; saved: the mean of {counted(len(mean[AVERAGED]), 'checkpoint')}{''.join(scores)}"
-    print(f"{out}: {progress.step} steps, {measured}", file=sys.stderr)
+    print(f"{out}: {prepared.fitted or f'{progress.step} steps, {measured}'}", file=sys.stderr)
     print(f"report: {write_report(out, device='auto')}", file=sys.stderr)
     print(f"next: ramify {run.next_command(out, prepared.store)}", file=sys.stderr)
     return True

@@ -1,5 +1,7 @@
-"""Labelled data sets that are not tables: SQuAD, the nested records of SuperGLUE, and the texts of Pang and Lee."""
+"""Labelled data sets that are not tables: SQuAD, the nested records of SuperGLUE, folders of reviews, files of sentences, and
+sentences as trees."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
@@ -10,6 +12,8 @@ from ramify.errors import RamifyError
 from ramify.readers.archives import Source, is_zip, source_of
 from ramify.readers.base import Held, ReadCounts, lines, open_bytes
 from ramify.readers.labelled_rows import records
+from ramify.readers.labelled_sets import BY_NAME, GRADES
+from ramify.readers.split_names import named
 from ramify.readers.values import fields, identifier, objects, string
 from ramify.tree import GROUP, Node, Tree
 
@@ -30,6 +34,13 @@ PLAYS = "plays"
 
 REVIEW_FOLDERS = {"pos": "positive", "neg": "negative"}
 """Folder of reviews, one per file -> their label."""
+UNLABELLED_REVIEWS = "unsup"
+"""Folder of reviews without a label."""
+
+SENTENCE_TREE = re.compile(r"\(([0-4]) (?=\S)")
+"""The beginning of a sentence with the grade of each phrase: (3 (2 It) (4 (2 's) (4 fun)))."""
+_WORD = re.compile(r"\([0-4] ([^()\s]+)\)")
+_BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
 
 
 class Found(NamedTuple):
@@ -247,13 +258,34 @@ def _number(entry: dict[str, Any], otherwise: int) -> str:
 
 
 def reviews(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
-    """Reviews in the folders `pos` and `neg`, one per file: a ZIP file, or one of the files."""
+    """Reviews in the folders `pos` and `neg`, one per file: a ZIP file, or one of the files.
+
+    Folders `train` and `test` around them are part of the ids, as in IMDb's reviews.
+    """
     for source, member in _members(path, counts, _is_review):
         label = REVIEW_FOLDERS[_folder(source, member)]
         text = _decoded(source, member, counts)
         counts.read += 1
         tree_id = f"{_folder(source, member)}/{PurePosixPath(member).stem}"
-        yield Found("movie-reviews", Tree((Node(text, id=tree_id, label=label),), tree_id), 1)
+        outer = path.resolve().parents[1].name
+        dataset = "movie-reviews"
+        if not is_zip(path) and named(outer):
+            tree_id, dataset = f"{outer}/{tree_id}", _reviewed(path)
+        yield Found(dataset, Tree((Node(text, id=tree_id, label=label),), tree_id), 1)
+
+
+def _reviewed(path: Path) -> str:
+    """The data set that a review in a folder `train` or `test` belongs to; "" if it is not a known one."""
+    folder = re.sub(r"[^a-z0-9]", "", path.resolve().parents[2].name.lower())
+    return "imdb" if folder in BY_NAME["imdb"].folders else ""
+
+
+def beside_reviews(path: Path) -> bool:
+    """Whether a file in a folder of reviews is not a labelled review: it lists links, or is a review without a label."""
+    if path.suffix != ".txt" or path.parent.name in REVIEW_FOLDERS:
+        return False
+    folders = (path.parent.parent if path.parent.name == UNLABELLED_REVIEWS else path.parent, path.parent / "train")
+    return any(all((folder / name).is_dir() for name in REVIEW_FOLDERS) for folder in folders)
 
 
 def sentences(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
@@ -265,6 +297,24 @@ def sentences(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
             counts.read += 1
             tree_id = f"{file}/{number:05d}"
             yield Found(dataset, Tree((Node(line.strip(), id=tree_id, label=label),), tree_id), 1)
+
+
+def sentence_trees(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
+    """One sentence per line, with a grade for each phrase. The label is that of the whole sentence; phrases are not texts."""
+    with open_bytes(path, counts) as stream:
+        texts = (line.decode("utf-8", "replace") for block in lines(stream, counts, path) for line in block)
+        for number, text in enumerate(texts, 1):
+            if not text.strip():
+                continue
+            start = SENTENCE_TREE.match(text)
+            words: list[str] = _WORD.findall(text)
+            if start is None or not words or text.count("(") != text.count(")"):
+                _bad(counts, f"{path}, line {number}", f"{text!r:.40} is not a sentence as a tree, such as (3 (2 Good) (2 .))")
+                continue
+            counts.read += 1
+            sentence = " ".join(_BRACKETS.get(word, word.replace("\\", "")) for word in words)
+            tree_id = f"{name}/{number:05d}"
+            yield Found("sst5", Tree((Node(sentence, id=tree_id, label=GRADES[start[1]]),), tree_id), 1)
 
 
 def shape_of(path: Path) -> str | None:
@@ -329,4 +379,5 @@ READERS: dict[str, Callable[[Path, str, ReadCounts], Iterator[Found]]] = {
     "wsc": wsc,
     "documents": reviews,
     "sentences": sentences,
+    "sentence-trees": sentence_trees,
 }
