@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ramify.batching.text_input import TextInput
+from ramify.batching.views.choices import ChoiceInput
 from ramify.batching.views.documents import LevelInput
 from ramify.batching.views.labelled import LabelInput
 from ramify.batching.views.pairs import PairInput
@@ -19,6 +20,7 @@ from ramify.disentangle.models.mht import MHTConfig
 from ramify.disentangle.task import ReplyLinking
 from ramify.inference.base import Pipeline
 from ramify.inference.bidirectional import BidirectionalPipeline
+from ramify.inference.choose import Chooser
 from ramify.inference.classify import Classifier
 from ramify.inference.documents.pipeline import document_pipeline
 from ramify.inference.embed import Embedder
@@ -43,8 +45,9 @@ from ramify.tasks.base import Task
 from ramify.tasks.bidirectional_lm import BidirectionalLM, BidirectionalLMConfig
 from ramify.tasks.classification import Classification, ClassificationConfig
 from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
-from ramify.tasks.label_heads import HeadOfTask, RowsHead
+from ramify.tasks.label_heads import ChoicesHead, HeadOfTask, RowsHead
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
+from ramify.tasks.multiple_choice import MultipleChoice, MultipleChoiceConfig
 from ramify.tasks.nested.config import NestedAutoencoderConfig
 from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tasks.next_token import NextTokenConfig, NextTokenLM
@@ -102,6 +105,7 @@ TASKS = {
     "classification": TaskKind(ClassificationConfig, Classification, LabelInput, Classifier),
     "denoising-lm": TaskKind(DenoisingLMConfig, DenoisingLM, StreamInput, DenoisingPipeline),
     "masked-lm": TaskKind(MaskedLMConfig, MaskedLM, TextInput, MaskFiller),
+    "multiple-choice": TaskKind(MultipleChoiceConfig, MultipleChoice, ChoiceInput, Chooser),
     "nested-autoencoder": TaskKind(NestedAutoencoderConfig, NestedAutoencoder, LevelInput, document_pipeline),
     "next-token": TaskKind(NextTokenConfig, NextTokenLM, PairInput, next_token_pipeline),
     "permutation-lm": TaskKind(PermutationLMConfig, PermutationLM, StreamInput, PermutationPipeline),
@@ -136,6 +140,7 @@ class LabelForm:
 
 
 LABEL_FORMS: dict[HeadKind, LabelForm] = {
+    "choices": LabelForm("multiple-choice", "multiple-choice", ChoicesHead()),
     "rows": LabelForm("classification", "classification", RowsHead()),
 }
 

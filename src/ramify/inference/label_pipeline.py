@@ -28,13 +28,13 @@ Item = str | tuple[str, str] | Tree
 ExampleT = TypeVar("ExampleT")
 
 
-class LabelPipeline(Pipeline, ABC):
-    """A trained task on labelled texts."""
+class Predicts(Pipeline, ABC):
+    """A trained task on labelled texts, as the command `ramify predict` uses it."""
 
     verbs: ClassVar[tuple[str, ...]] = ("predict",)
     task: Any
     """A `DownstreamTask`; each pipeline narrows the type."""
-    input: LabelInput
+    input: Any
 
     @property
     def module(self) -> nn.Module:
@@ -42,6 +42,28 @@ class LabelPipeline(Pipeline, ABC):
 
     def parts(self) -> dict[str, Any]:
         return {"task": self.task.config, "input": self.input}
+
+    @abstractmethod
+    def predict_items(
+        self, items: Sequence[Any], ids: Sequence[str], progress: Callable[[int], None] | None = None
+    ) -> list[Prediction]:
+        """The prediction for each item, under these ids, and for what trees hold, under its own ids."""
+
+    @abstractmethod
+    def predict_store(
+        self,
+        store: Store,
+        nodes: Indices | None = None,
+        ids: Sequence[str] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[Prediction]:
+        """The predictions for some nodes of a store, or for all that the model reads."""
+
+
+class LabelPipeline(Predicts, ABC):
+    """A trained task that predicts something about each of some nodes."""
+
+    input: LabelInput
 
     @abstractmethod
     def predict_nodes(

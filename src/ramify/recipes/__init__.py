@@ -26,6 +26,7 @@ RECIPES: dict[str, Training] = {
     "t5": Training(generation.t5),
     "agent": Training(nested.agent),
     "agent-sentence": Training(nested.agent_sentence),
+    "choose": Training(downstream.choose),
     "classify": Training(downstream.classify),
     "feature-model": Training(disentanglement.feature_model),
     "links": Training(disentanglement.links, pack=disentanglement.pack),

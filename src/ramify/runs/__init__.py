@@ -10,6 +10,7 @@ from ramify.runs.comment_trees.run import CommentTreeRun
 from ramify.runs.disentanglement.run import DisentanglementRun
 from ramify.runs.execute import check_fresh, execute, read_record
 from ramify.runs.generative.run import GenerativeRun
+from ramify.runs.labelled.choices import ChoiceRun
 from ramify.runs.labelled.classification import ClassificationRun
 from ramify.runs.nested_documents.run import NestedRun
 from ramify.runs.packed_text.run import PackedTextRun
@@ -18,6 +19,7 @@ from ramify.runs.streams.run import StreamRun
 __all__ = ["RUNS", "Run", "check_fresh", "execute", "kind_for", "read_run"]
 
 RUNS: dict[str, type[Run]] = {
+    ChoiceRun.name: ChoiceRun,
     ClassificationRun.name: ClassificationRun,
     CommentTreeRun.name: CommentTreeRun,
     DisentanglementRun.name: DisentanglementRun,

@@ -55,13 +55,8 @@ class ClassificationConfig(DownstreamConfig):
     """balanced: each class has the same weight in the training loss, however frequent it is."""
     output_bias: bool = True
     """Whether the output layer has a bias. That of `GPT2ForSequenceClassification` has none."""
-    max_norm: float | None = None
-    """Bound of the norm of each class's weights in the output layer, which every update keeps (Kim 2014, section 2.1: 3). null:
-    they have none."""
 
     def check(self) -> None:
-        if self.max_norm is not None and self.max_norm <= 0:
-            raise RamifyError(f"task.max_norm must be above 0, but is {self.max_norm:g}. Set it to null for no bound.")
         if self.class_weights != "none" and self.labels != "classes":
             raise RamifyError(
                 f"task.class_weights={self.class_weights} needs one class per text, but the labels are {self.labels}. Set "
@@ -192,10 +187,6 @@ class Classification(DownstreamTask):
 
     def _standardized(self, numbers: Float[Tensor, " row"]) -> Float[Tensor, " row"]:
         return (numbers.double() - self.center) / self.spread
-
-    def after_update(self, phase: str) -> None:
-        if self.config.max_norm is not None:
-            self.output.weight.copy_(torch.renorm(self.output.weight, 2, 0, self.config.max_norm))
 
     # --- answers -----------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from ramify.errors import RamifyError
 from ramify.models.hf_heads import LabelHead, Problem
 from ramify.tasks.classification import Classification
 from ramify.tasks.downstream import DownstreamTask, PooledToken
+from ramify.tasks.multiple_choice import MultipleChoice
 
 PROBLEMS: dict[LabelKind, Problem] = {
     "classes": "single_label_classification",
@@ -65,6 +66,16 @@ class RowsHead(HeadOfTask):
             labels=config.classes or (NUMBER,),
             problem=PROBLEMS[config.labels],
         )
+
+
+class ChoicesHead(HeadOfTask):
+    """A score of each choice."""
+
+    def settings(self, head: LabelHead) -> dict[str, Any]:
+        return {"head": head.read}
+
+    def write(self, task: MultipleChoice) -> LabelHead:
+        return LabelHead("choices", task.output.weight.detach(), task.output.bias.detach(), **row_vector(task))
 
 
 def row_vector(task: DownstreamTask) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ramify.batching.labelled_batch import LabelledCollator
-from ramify.batching.views.labelled import LabelledView, resolved_input
+from ramify.batching.views.labelled import LabelInput, LabelledView, resolved_input
 from ramify.dataset.labels import NodeLabels, class_names, label_kind, node_labels
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
@@ -105,6 +105,7 @@ class ClassificationRun(LabelRun):
     name: ClassVar[str] = "classification"
 
     task: ClassificationConfig = field(default_factory=ClassificationConfig)
+    input: LabelInput = field(default_factory=LabelInput)
 
     def adapt_to_data(self) -> Self:
         """A copy with the kind and the names of the training labels, and with pairs or single texts (`input.pair=auto`)."""

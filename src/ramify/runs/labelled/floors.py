@@ -3,33 +3,18 @@
 A few settings of TF-IDF are tried, and the dev split chooses one by the metric of the task.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
 import torch
-from jaxtyping import Float, Int
-from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
-from ramify.batching.labelled_batch import LabelledCollator
-from ramify.batching.views.labelled import LabelledView
 from ramify.config import check_fields
-from ramify.dataset.store import Store
-from ramify.dataset.tables import extra
 from ramify.errors import RamifyError
-from ramify.inference.classify import held_out, label_scores
-from ramify.inference.label_pipeline import label_batches
-from ramify.metrics.metric import Metric
-from ramify.models.tfidf import Tfidf, TfidfConfig
-from ramify.nn.ragged import Rows
+from ramify.models.tfidf import TfidfConfig
 from ramify.progress import activity
 from ramify.runs.labelled.classification import PreparedClassification, TextLabelRun, training_view
 from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
-from ramify.tasks.classification import Classification
-from ramify.tokenizer import Tokenizer
 from ramify.training.seeds import step_seed
 
 MAX_ITERATIONS = 1000
