@@ -21,7 +21,7 @@ class ChoiceSets:
 
     questions: Int[NDArray, " question"]
     """The node of each question."""
-    choices: tuple[Int[NDArray, " choice"], ...]
+    choices: tuple[Int[NDArray, " _choice"], ...]
     """The nodes of the choices of each question."""
 
     def __len__(self) -> int:

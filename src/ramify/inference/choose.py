@@ -135,10 +135,10 @@ def choice_scores(
     *,
     progress: Callable[[int], None] | None = None,
     read: Callable[[LabelledBatch, Readings], None] | None = None,
-) -> list[Float[NDArray, " choice"]]:
+) -> list[Float[NDArray, " _choice"]]:
     """The scores of the choices of each question of a view, in their order. `read` is given each batch with its readings, for
     which the view needs the right choices."""
-    found: dict[int, Float[NDArray, " choice"]] = {}
+    found: dict[int, Float[NDArray, " _choice"]] = {}
     with task.evaluating():
         for numbers, batch in label_batches(view, view.collate, progress):
             moved = batch.to(task.device)

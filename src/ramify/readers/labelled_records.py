@@ -12,7 +12,7 @@ from ramify.errors import RamifyError
 from ramify.readers.archives import Source, is_zip, source_of
 from ramify.readers.base import Held, ReadCounts, lines, open_bytes
 from ramify.readers.labelled_rows import records
-from ramify.readers.labelled_sets import BY_NAME, GRADES, RACE_FOLDERS
+from ramify.readers.labelled_sets import BY_NAME, GRADES
 from ramify.readers.split_names import named
 from ramify.readers.values import fields, identifier, objects, string
 from ramify.tree import GROUP, Node, Tree
@@ -263,11 +263,7 @@ def race(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
         if not isinstance(record.get("article"), str) or not isinstance(questions, list) or not isinstance(options, list):
             _bad(counts, where, 'no text "article", or no lists "questions" and "options"')
             continue
-        # Files have the same names in the folders of both levels.
-        level = path.resolve().parent.name
-        tree_id = (
-            f"{level}/{identifier(record.get('id')) or f'{name}/{number}'}" if level in RACE_FOLDERS else f"{name}/{number}"
-        )
+        tree_id = f"{name}/{number}"
         nodes = [Node(record["article"], id=tree_id, kind="article")]
         rows = 0
         letters = answers if isinstance(answers, list) else [None] * len(questions)
