@@ -191,6 +191,8 @@ class EncoderStart:
     """The special tokens around a text."""
     max_tokens: int | None
     """The longest row that it reads; None: rows have no limit."""
+    width: int
+    """The length of a token's state."""
 
 
 def encoder_of(source: str | Path) -> EncoderStart:
@@ -220,7 +222,7 @@ def encoder_of(source: str | Path) -> EncoderStart:
             f"{source} holds {with_article(type(backbone).__name__)}, which gives no states of single texts. Choose a model of "
             "texts, such as a bert, xlnet or elmo."
         )
-    return EncoderStart(model, layout, backbone.max_tokens)
+    return EncoderStart(model, layout, backbone.max_tokens, backbone.layer_dims()[-1])
 
 
 def _locate(source: str | Path) -> Path:

@@ -36,7 +36,7 @@ class Classifier(LabelPipeline):
     def predict_nodes(
         self, store: Store, nodes: Indices, ids: Sequence[str], progress: Callable[[int], None] | None = None
     ) -> list[Prediction]:
-        view = LabelledView(rows_of(self.task, store, nodes), None)
+        view = LabelledView(rows_of(self.task, store, nodes, trees=store.split("all")), None)
         scores = torch.from_numpy(label_scores(self.task, view, progress=progress)).to(self.device)
         shares = self.task.probabilities(scores).cpu().numpy()
         return [self._label(text_id, row) for text_id, row in zip(ids, shares, strict=True)]

@@ -37,6 +37,8 @@ class Start:
     """Settings of tasks with one vector per row in which the model differs from the others."""
     stage: Mapping[str, Any] = field(default_factory=dict)
     """Settings of training in which the model differs from the others."""
+    width: int | None = None
+    """The length of a token's state of a checkpoint; None: the model is trained from scratch."""
 
     def input(self, **settings: Any) -> LabelInput:
         """The input settings of a run."""
@@ -65,17 +67,17 @@ which also separates two texts."""
 LAYOUTS: dict[type[ModelConfig], Layout] = {XLNetConfig: "xlnet"}
 """Models whose classifiers read other special tokens than those around a text that is embedded."""
 
-FRESH: dict[str, Any] = {"epochs": 10.0, "lr": 1e-3}
-"""Training from scratch, and of what reads features."""
+FRESH: dict[str, Any] = {"epochs": 10.0, "lr": 1e-3, "patience": 3}
+"""Training from scratch, and of what reads features. It ends early if the dev score falls."""
 
-FINE_TUNING: dict[str, Any] = {
-    "epochs": 3.0,
-    "lr": 3e-5,
-    "bias_correction": False,
-    "betas": (0.9, 0.999),
-    "eps": 1e-6,
-}
-"""Training from a checkpoint (Devlin et al. 2019, appendix A.3)."""
+FINE_TUNING: dict[str, Any] = {"epochs": 3.0, "bias_correction": False, "betas": (0.9, 0.999), "eps": 1e-6}
+"""Training from a checkpoint (Devlin et al. 2019, appendix A.3), by the published optimizer, which corrects no moments."""
+
+RATES = ((128, 3e-4), (256, 1e-4), (512, 5e-5))
+"""Widths, and the learning rates of models that are at most as wide (the list for BERT's smaller models, Turc et al. 2019)."""
+
+WIDE_RATE = 3e-5
+"""The learning rate of wider models."""
 
 
 def start_of(model: str, init: str) -> Start:
@@ -86,7 +88,7 @@ def start_of(model: str, init: str) -> Start:
     if init:
         start = hub.encoder_of(init)
         longest = LONGEST if start.max_tokens is None else min(LONGEST, start.max_tokens)
-        return Start(start.model, LAYOUTS.get(type(start.model), start.layout), longest)
+        return Start(start.model, LAYOUTS.get(type(start.model), start.layout), longest, width=start.width)
     if model not in SCRATCH:
         raise RamifyError(
             f"--model {model} is not one of {', '.join(SCRATCH)}. Choose one, or start from a checkpoint (--init)."
@@ -94,10 +96,14 @@ def start_of(model: str, init: str) -> Start:
     return SCRATCH[model]()
 
 
-def stage_of(start: Start, mode: Mode, epochs: float | None, lr: float | None, *, pretrained: bool) -> TrainConfig:
-    """Training as published: 32 texts per update, a warm-up over a tenth, and a linear decay to zero."""
-    settings: dict[str, Any] = dict(FINE_TUNING if pretrained and mode == "finetune" else FRESH) | dict(start.stage)
-    settings |= {name: value for name, value in (("epochs", epochs), ("lr", lr)) if value is not None}
+def stage_of(start: Start, mode: Mode, **given: Any) -> TrainConfig:
+    """Training as published: 32 texts per update, a warm-up over a tenth, and a linear decay to zero. Settings that are `given`
+    and not None replace the others."""
+    settings: dict[str, Any] = dict(FRESH)
+    if start.width is not None and mode == "finetune":
+        rate = next((rate for width, rate in RATES if width >= start.width), WIDE_RATE)
+        settings = FINE_TUNING | {"lr": rate}
+    settings |= dict(start.stage) | {name: value for name, value in given.items() if value is not None}
     return TrainConfig(
         steps=0, budget=32, budget_unit="targets", evaluate_every=1, evaluate_unit="epochs", warmup=0.1, **settings
     )

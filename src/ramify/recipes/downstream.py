@@ -30,8 +30,15 @@ Above = Annotated[
 ]
 AboveAs = Annotated[Literal["text", "vectors"], "How they are read: written before the text, or as a vector each."]
 
-Epochs = Annotated[float | None, "Passes over the labelled texts. Default: 3; from scratch or with --mode features, 10."]
-Rate = Annotated[float | None, "Learning rate. Default: 3e-5; from scratch or with --mode features, 1e-3."]
+Epochs = Annotated[float | None, "Passes over the labelled texts. Default: 3; from scratch or with --mode features, up to 10."]
+Rate = Annotated[
+    float | None,
+    "Learning rate. Default: 3e-4 for small checkpoints to 3e-5 for large ones; from scratch or with --mode features, 1e-3.",
+]
+Patience = Annotated[
+    int | None,
+    "Stop after so many epochs without a better dev score (0: never). Default: 0; from scratch or with --mode features, 3.",
+]
 
 
 def classify(
@@ -44,10 +51,12 @@ def classify(
     text: TextOf = "own",
     context: Above = "none",
     context_as: AboveAs = "text",
-    epochs: Annotated[
-        float | None, "Passes over the labelled texts. Default: 3; from scratch or with --mode features, 10."
-    ] = None,
-    lr: Annotated[float | None, "Learning rate. Default: 3e-5; from scratch or with --mode features, 1e-3."] = None,
+    epochs: Epochs = None,
+    lr: Rate = None,
+    patience: Patience = None,
+    class_weights: Annotated[
+        Literal["none", "balanced"], "balanced: all classes have the same weight in the loss, however frequent they are."
+    ] = "none",
     seed: Seed = 0,
 ) -> "Run":
     """Predict labels of texts: one class, several classes or a number per text, or per pair of texts.
@@ -65,10 +74,10 @@ def classify(
         recipe="classify",
         data=data,
         model=start.model,
-        task=ClassificationConfig(mode=mode, **start.task),
+        task=ClassificationConfig(mode=mode, class_weights=class_weights, **start.task),
         input=start.input(label=label, text=text, context=context, context_as=context_as),
         tokenizer=start.tokenizer,
-        stages=(stage_of(start, mode, epochs, lr, pretrained=bool(init)),),
+        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
         init=init,
         seed=seed,
     )

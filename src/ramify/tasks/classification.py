@@ -89,9 +89,9 @@ class Classification(DownstreamTask):
         self.register_buffer("class_weights", torch.ones(width))
         self.register_buffer("prior", torch.zeros(width))
         # Numbers are learned in units of their standard deviation, so that one learning rate suits all scales.
-        self.register_buffer("center", torch.zeros(()))
-        self.register_buffer("spread", torch.ones(()))
-        self.register_buffer("temperature", torch.ones(()))
+        self.register_buffer("center", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("spread", torch.ones((), dtype=torch.float64))
+        self.register_buffer("temperature", torch.ones((), dtype=torch.float64))
 
     # --- targets -----------------------------------------------------------------------------------------------------
 
@@ -109,9 +109,9 @@ class Classification(DownstreamTask):
         if unknown:
             shown = ", ".join(unknown[:5]) + (" …" if len(unknown) > 5 else "")
             raise RamifyError(
-                f"{counted(len(unknown), 'class', 'classes')} of the labels do not occur in the training data: {shown}. The "
-                f"model knows {', '.join(self.config.classes[:10])}{' …' if len(self.config.classes) > 10 else ''}. Build the "
-                "data so that train holds every class, or correct the labels."
+                f"the labels hold {counted(len(unknown), 'class', 'es')} that the training data lack: {shown}. The model knows "
+                f"{', '.join(self.config.classes[:10])}{' …' if len(self.config.classes) > 10 else ''}. Build the data so that "
+                "train holds every class, or correct the labels."
             )
         if not several:
             return np.array([number[row[0]] for row in names], dtype=np.int64)

@@ -164,14 +164,19 @@ class RowTexts:
     @property
     def lengths(self) -> Ints:
         """The number of tokens of each row. Contexts drawn at random count as the row's own."""
-        wanted, special = self.wanted, self.input.max_tokens - self.room
-        if self.input.reads_above and self.input.context_as == "text":
-            if self.input.context == "parent":
-                above = np.where(self.forest.parent[self.top] >= 0, self.forest.length[self.forest.parent[self.top]], 0)
-            else:
-                above = tokens_above(self.forest, self.forest.length + self.forest.layout.num_special)[self.top]
-            wanted = wanted + above
-        return np.minimum(wanted, self.room) + special
+        special, text = self.input.max_tokens - self.room, np.minimum(self.wanted, self.room)
+        if not self.input.reads_above or self.input.context_as == "vectors":
+            return text + special
+        separator, parent = len(self.layout.separator), self.forest.parent[self.top]
+        if self.input.context == "parent":
+            above = np.where(parent >= 0, self.forest.length[parent] + separator, 0)
+        else:
+            above = tokens_above(self.forest, self.forest.length + self.forest.layout.num_special)[self.top]
+        left = self.room - text
+        if self.first is None:
+            # No separator stands between the last text above and that of a single text, but that of the pair of both.
+            return text + np.minimum(np.where(parent >= 0, above - separator, 0), left) + special
+        return text + np.where(left > separator, np.minimum(above, left), 0) + special
 
     def counts(self, total: int) -> TextCounts:
         """Counts of the rows; `total` is the number of labelled nodes."""
@@ -188,7 +193,8 @@ class RowTexts:
             parent = self.forest.parent[node]
             return parent[parent >= 0]
         if self.others is not None and self.forest.depth[node[0]] > 0:
-            node = self.others.draw(node, np.random.Generator(np.random.Philox(key=[self.seed, (epoch << 32) + number])))
+            # The node decides, so that other texts around it change no draw.
+            node = self.others.draw(node, np.random.Generator(np.random.Philox(key=[self.seed, (epoch << 32) + int(node[0])])))
         return ancestors(self.forest, node, self.input.max_tokens, "nearest")[0]
 
     def ids(self, node: int) -> Ints:
@@ -248,7 +254,7 @@ class LabelledView(View[LabelledText]):
         return np.minimum(self.rows.forest.length[self.rows.text], self.rows.room)
 
     def example(self, number: int, epoch: int = 0) -> LabelledText:
-        target = None if self.targets is None else self.targets[number]
+        target = None if self.targets is None else np.asarray(self.targets[number])
         node, length = int(self.rows.text[number]), int(self._lengths[number])
         if self.features is not None:
             nothing = np.zeros(0, dtype=np.int64)
