@@ -26,6 +26,7 @@ from ramify.inference.documents.pipeline import document_pipeline
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.permutation import DenoisingPipeline, PermutationPipeline
+from ramify.inference.tag import Tagger
 from ramify.inference.translate import next_token_pipeline
 from ramify.models import bert, transformer, xlnet
 from ramify.models.agent import AgentConfig
@@ -52,6 +53,7 @@ from ramify.tasks.nested.config import NestedAutoencoderConfig
 from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tasks.next_token import NextTokenConfig, NextTokenLM
 from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
+from ramify.tasks.tagging import Tagging, TaggingConfig
 from ramify.tokenizer import Tokenizer
 
 MODELS: dict[str, type[ModelConfig]] = {
@@ -110,6 +112,7 @@ TASKS = {
     "next-token": TaskKind(NextTokenConfig, NextTokenLM, PairInput, next_token_pipeline),
     "permutation-lm": TaskKind(PermutationLMConfig, PermutationLM, StreamInput, PermutationPipeline),
     "reply-to": TaskKind(LinkConfig, ReplyLinking, ChatInput, Disentangler, {"decoding": DecodingConfig}),
+    "tagging": TaskKind(TaggingConfig, Tagging, LabelInput, Tagger),
 }
 
 

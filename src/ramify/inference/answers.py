@@ -441,3 +441,46 @@ class TextLabel(Record, Prediction):
         label = self.label if isinstance(self.label, str) else ", ".join(self.label) or "no class"
         shares = sorted(self.probabilities.items(), key=lambda item: -item[1])
         return f"{label}  ({', '.join(f'{name} {share:.1%}' for name, share in shares)})"
+
+
+@dataclass(frozen=True)
+class TaggedText(Record):
+    """A word or a span of a text, with its tag."""
+
+    text: str
+    start: int
+    """Where it begins in the text, in characters; `end` is exclusive."""
+    end: int
+    tag: str
+    probability: float
+    """The probability of this tag or, of a span, that just its words form a span of this kind."""
+
+
+@dataclass(frozen=True)
+class TextSpans(Record, Prediction):
+    """The tagged spans of a text. Of a table of tokens, the tag of each token, too."""
+
+    optional = ("tokens",)
+    id: str
+    spans: tuple[TaggedText, ...]
+    tokens: tuple[TaggedText, ...] = ()
+
+    def columns(self) -> dict[str, Any]:
+        return {"spans": [span.to_json() for span in self.spans]}
+
+    def line(self) -> str:
+        return "; ".join(f"{span.text}  ({span.tag} {span.probability:.1%})" for span in self.spans) or "no span"
+
+
+@dataclass(frozen=True)
+class TextTags(Record, Prediction):
+    """The tag of each word of a text."""
+
+    id: str
+    tokens: tuple[TaggedText, ...]
+
+    def columns(self) -> dict[str, Any]:
+        return {"tags": [token.tag for token in self.tokens]}
+
+    def line(self) -> str:
+        return " ".join(f"{token.text}/{token.tag}" for token in self.tokens)

@@ -28,6 +28,7 @@ RECIPES: dict[str, Training] = {
     "agent-sentence": Training(nested.agent_sentence),
     "choose": Training(downstream.choose),
     "classify": Training(downstream.classify),
+    "tag": Training(downstream.tag),
     "feature-model": Training(disentanglement.feature_model),
     "links": Training(disentanglement.links, pack=disentanglement.pack),
     "mht": Training(disentanglement.mht),

@@ -40,6 +40,16 @@ Patience = Annotated[
     "Stop after so many epochs without a better dev score (0: never). Default: 0; from scratch or with --mode features, 3.",
 ]
 
+TagField = Annotated[
+    str,
+    "The field of the tags. Tables of tokens: another list than tags. Annotated spans: claim.type or type, in place of their "
+    "kinds.",
+]
+Decoder = Annotated[
+    Literal["linear", "crf"],
+    "linear: each word is tagged alone. crf: the words of a text are tagged together, and spans are well formed.",
+]
+
 
 def classify(
     data: Data,
@@ -83,6 +93,46 @@ def classify(
     )
 
 
+def tag(
+    data: Data,
+    *,
+    model: Model = "",
+    init: LabelInit = "",
+    mode: TaskMode = "finetune",
+    label: TagField = "",
+    decoder: Decoder = "linear",
+    epochs: Epochs = None,
+    lr: Rate = None,
+    patience: Patience = None,
+    seed: Seed = 0,
+) -> "Run":
+    """Predict the tags of words: spans, such as names or claims, or tags that stand alone, such as parts of speech.
+
+    The data are tables of tokens (ramify data build --format conll), or texts whose labels are spans by characters. With --mode
+    features, a bidirectional LSTM reads the states of the model, as Peters et al. (2018) tag names.
+
+    Example: ramify train tag --data data/conll --model bilstm --decoder crf --out runs/names
+
+    Example: ramify train tag --data data/cmv-modes --init all-minilm-l6-v2 --decoder crf --out runs/claims
+    """
+    from ramify.recipes.backbones import stage_of, start_of
+    from ramify.runs.labelled.tagging import TaggingRun
+    from ramify.tasks.tagging import TaggingConfig
+
+    start = start_of(model, init)
+    return TaggingRun(
+        recipe="tag",
+        data=data,
+        model=start.model,
+        task=TaggingConfig(mode=mode, decoder=decoder, between="bilstm" if mode == "features" else "nothing"),
+        input=start.input(label=label),
+        tokenizer=start.tokenizer,
+        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
+        init=init,
+        seed=seed,
+    )
+
+
 def choose(
     data: Data,
     *,
@@ -95,11 +145,12 @@ def choose(
     ] = "connective",
     epochs: Epochs = None,
     lr: Rate = None,
+    patience: Patience = None,
     seed: Seed = 0,
 ) -> "Run":
     """Find the right one of several choices, such as those of COPA, SWAG and RACE.
 
-    Example: ramify train choose --data data/copa --init sentence-transformers/all-MiniLM-L6-v2 --out runs/copa
+    Example: ramify train choose --data data/copa --init all-minilm-l6-v2 --out runs/copa
     """
     from ramify.batching.views.choices import ChoiceInput
     from ramify.recipes.backbones import stage_of, start_of
@@ -114,7 +165,7 @@ def choose(
         task=MultipleChoiceConfig(mode=mode, **start.task),
         input=ChoiceInput(start.max_tokens, start.layout, question),
         tokenizer=start.tokenizer,
-        stages=(stage_of(start, mode, epochs, lr, pretrained=bool(init)),),
+        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
         init=init,
         seed=seed,
     )

@@ -12,6 +12,7 @@ from ramify.runs.execute import check_fresh, execute, read_record
 from ramify.runs.generative.run import GenerativeRun
 from ramify.runs.labelled.choices import ChoiceRun
 from ramify.runs.labelled.classification import ClassificationRun
+from ramify.runs.labelled.tagging import TaggingRun
 from ramify.runs.nested_documents.run import NestedRun
 from ramify.runs.packed_text.run import PackedTextRun
 from ramify.runs.streams.run import StreamRun
@@ -27,6 +28,7 @@ RUNS: dict[str, type[Run]] = {
     NestedRun.name: NestedRun,
     PackedTextRun.name: PackedTextRun,
     StreamRun.name: StreamRun,
+    TaggingRun.name: TaggingRun,
 }
 
 
