@@ -9,6 +9,7 @@ from ramify.batching.views.choices import ChoiceInput
 from ramify.batching.views.documents import LevelInput
 from ramify.batching.views.labelled import LabelInput
 from ramify.batching.views.pairs import PairInput
+from ramify.batching.views.questions import QuestionInput
 from ramify.batching.views.streams import StreamInput
 from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.inference.disentangler import Disentangler
@@ -18,6 +19,7 @@ from ramify.disentangle.models.esim import ESIMConfig
 from ramify.disentangle.models.feature_model import FeatureModelConfig
 from ramify.disentangle.models.mht import MHTConfig
 from ramify.disentangle.task import ReplyLinking
+from ramify.inference.answer import Answerer
 from ramify.inference.base import Pipeline
 from ramify.inference.bidirectional import BidirectionalPipeline
 from ramify.inference.choose import Chooser
@@ -53,6 +55,7 @@ from ramify.tasks.nested.config import NestedAutoencoderConfig
 from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tasks.next_token import NextTokenConfig, NextTokenLM
 from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
+from ramify.tasks.span_qa import SpanQA, SpanQAConfig
 from ramify.tasks.tagging import Tagging, TaggingConfig
 from ramify.tokenizer import Tokenizer
 
@@ -113,6 +116,7 @@ TASKS = {
     "permutation-lm": TaskKind(PermutationLMConfig, PermutationLM, StreamInput, PermutationPipeline),
     "reply-to": TaskKind(LinkConfig, ReplyLinking, ChatInput, Disentangler, {"decoding": DecodingConfig}),
     "tagging": TaskKind(TaggingConfig, Tagging, LabelInput, Tagger),
+    "span-qa": TaskKind(SpanQAConfig, SpanQA, QuestionInput, Answerer),
 }
 
 

@@ -29,6 +29,7 @@ RECIPES: dict[str, Training] = {
     "choose": Training(downstream.choose),
     "classify": Training(downstream.classify),
     "tag": Training(downstream.tag),
+    "answer": Training(downstream.answer),
     "feature-model": Training(disentanglement.feature_model),
     "links": Training(disentanglement.links, pack=disentanglement.pack),
     "mht": Training(disentanglement.mht),

@@ -1,6 +1,6 @@
 """Models that predict labels of texts: any backbone from scratch or from a checkpoint, fine-tuned or as features."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ramify.recipes.options import Data, Seed
 
@@ -164,6 +164,54 @@ def choose(
         model=start.model,
         task=MultipleChoiceConfig(mode=mode, **start.task),
         input=ChoiceInput(start.max_tokens, start.layout, question),
+        tokenizer=start.tokenizer,
+        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
+        init=init,
+        seed=seed,
+    )
+
+
+def answer(
+    data: Data,
+    *,
+    model: Model = "",
+    init: LabelInit = "",
+    mode: TaskMode = "finetune",
+    max_tokens: Annotated[int, "Longest row: a question with a part of its passage. Models that read less read less."] = 384,
+    stride: Annotated[
+        int | None,
+        "Tokens between the beginnings of two parts of a long passage. Default: 128, or half of --max-tokens if that is less.",
+    ] = None,
+    end: Annotated[
+        Literal["independent", "conditional"] | None,
+        "The end of an answer is scored alone, or given its start. Default: conditional for xlnet, independent for others.",
+    ] = None,
+    epochs: Epochs = None,
+    lr: Rate = None,
+    patience: Patience = None,
+    seed: Seed = 0,
+) -> "Run":
+    """Answer questions by spans of a passage, as in SQuAD 1.1 and 2.0.
+
+    If some training questions have no answer, the model learns to say so, and the dev split chooses the threshold.
+
+    Example: ramify train answer --data data/squad --init bert-base-uncased --out runs/squad
+    """
+    from ramify.batching.views.questions import QuestionInput
+    from ramify.recipes.backbones import ANSWERS, AnswerForm, stage_of, start_of
+    from ramify.runs.labelled.answers import AnswerRun
+    from ramify.tasks.span_qa import SpanQAConfig
+
+    start = start_of(model, init, max_tokens)
+    form = ANSWERS.get(type(start.model), AnswerForm())
+    task: dict[str, Any] = dict(form.task) | ({} if end is None else {"end": end})
+    step = min(128, start.max_tokens // 2) if stride is None else stride
+    return AnswerRun(
+        recipe="answer",
+        data=data,
+        model=start.model,
+        task=SpanQAConfig(mode=mode, **task),
+        input=QuestionInput(max_tokens=start.max_tokens, stride=step, layout=start.layout, **form.input),
         tokenizer=start.tokenizer,
         stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
         init=init,

@@ -25,6 +25,8 @@ class LabelEvaluation(Evaluation):
     """The main metric of the most frequent class of the training data."""
     count: int
     """Labelled texts."""
+    unit: str = "text"
+    """The name of a labelled text."""
 
     @property
     def value(self) -> float:
@@ -44,7 +46,7 @@ class LabelEvaluation(Evaluation):
             f"{name.replace('_', ' ')} {value:.4f}" for name, value in self.metrics.items() if name != self.metric.name
         )
         return [
-            f"{self.metric.label} {self.value:.4f}; without reading, {self.majority:.4f}; {counted(self.count, 'text')}",
+            f"{self.metric.label} {self.value:.4f}; without reading, {self.majority:.4f}; {counted(self.count, self.unit)}",
             *([others] if others else []),
         ]
 
