@@ -1,11 +1,10 @@
 """Words and pairs of words, weighted by TF-IDF, each with a vector of its own: linear models of texts, fitted without training.
 
-The vector of a row is Σ tfidf(term) · weight(term). The texts of a row have weights of their own, and norms of their own. Special
-tokens and unknown words are no terms. With `reads=nothing`, the vector of every row is zero, as a model needs that always
-predicts the most frequent class.
+The vector of a row is Σ tfidf(term) · weight(term). The texts of a row have weights of their own, and norms of their own.
+Special tokens and unknown words are no terms. With `reads=nothing`, the vector of every row is zero, as a model needs that
+always predicts the most frequent class.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Self
 
@@ -18,6 +17,7 @@ from ramify.models.base import AnyBackbone, Checkpoint, Encoded, Encodes, ModelC
 from ramify.nn.attention import AttentionRecord
 from ramify.nn.blocks import LayerPrefixes
 from ramify.nn.ragged import Rows
+from ramify.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Terms(NamedTuple):
     row: Int[Tensor, " term"]
     term: Int[Tensor, " term"]
     """Numbers below `num_texts` · `num_terms`."""
-    count: Int[Tensor, " term"]
+    counts: Int[Tensor, " term"]
 
 
 class Tfidf(AnyBackbone, Encodes):
@@ -175,17 +175,23 @@ class Tfidf(AnyBackbone, Encodes):
 
     def values(self, terms: Terms) -> Float[Tensor, " term"]:
         """TF-IDF of terms: (1 + log count) · idf, divided by the norm of the text (Salton and Buckley 1988)."""
-        values = (1 + terms.count.to(self.idf.dtype).log()) * self.idf[terms.term]
+        values = (1 + terms.counts.to(self.idf.dtype).log()) * self.idf[terms.term]
         texts, per_text = self.config.num_texts, max(1, self.config.num_terms)
         text = terms.row * texts + terms.term // per_text
         squares = values.new_zeros(int(text.max()) + 1 if len(text) else 0).index_add(0, text, values**2)
         return values / squares[text].sqrt().clamp(min=torch.finfo(values.dtype).tiny)
 
     @torch.no_grad()
-    def learn_words(self, special: Sequence[int]) -> None:
-        """All tokens but these are words."""
+    def learn_words(self, tokenizer: Tokenizer) -> None:
+        """All tokens but special ones are words."""
         self.is_word.fill_(True)
-        self.is_word[torch.tensor(list(special), dtype=torch.int64)] = False
+        self.is_word[tokenizer.special_ids] = False
+
+    @torch.no_grad()
+    def learn_frequencies(self, terms: Int[Tensor, " term"], rows: int) -> None:
+        """Set ln((1 + rows) / (1 + frequency)) + 1 from the terms of so many rows, each once per row, as scikit-learn does."""
+        frequency = torch.bincount(terms, minlength=len(self.idf)).double()
+        self.idf.copy_(torch.where(frequency > 0, ((1 + rows) / (1 + frequency)).log() + 1, 0.0))
 
     def _words(self, ids: Int[Tensor, " word"]) -> Int[Tensor, " word"]:
         """The terms of words."""

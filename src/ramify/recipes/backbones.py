@@ -13,6 +13,7 @@ from ramify.models.bert import BertConfig
 from ramify.models.cnn import CnnConfig
 from ramify.models.elmo import ElmoConfig
 from ramify.models.recurrent import RecurrentConfig
+from ramify.models.tfidf import TfidfConfig
 from ramify.models.transformer import TransformerConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.models.xlnet import XLNetConfig
@@ -63,6 +64,12 @@ SCRATCH: dict[str, Callable[[], Start]] = {
 }
 """The models that may be trained from scratch, by the name of `--model`. Rows of models without pretraining end with a mark,
 which also separates two texts."""
+
+FLOORS: dict[str, Callable[[], TfidfConfig]] = {
+    "majority": lambda: TfidfConfig(reads="nothing"),
+    "tfidf": TfidfConfig,
+}
+"""The floors of `ramify train classify`, which are fitted in closed form, by the name of `--model`."""
 
 LAYOUTS: dict[type[ModelConfig], Layout] = {XLNetConfig: "xlnet"}
 """Models whose classifiers read other special tokens than those around a text that is embedded."""

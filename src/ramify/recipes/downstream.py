@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from ramify.errors import RamifyError
 from ramify.recipes.options import Data, Seed
 
 if TYPE_CHECKING:
@@ -75,10 +76,27 @@ def classify(
 
     Example: ramify train classify --data data/reviews --model bert --out runs/reviews
     """
-    from ramify.recipes.backbones import stage_of, start_of
+    from ramify.batching.views.labelled import LabelInput
+    from ramify.recipes.backbones import FLOORS, stage_of, start_of
     from ramify.runs.labelled.classification import ClassificationRun
+    from ramify.runs.labelled.floors import FloorRun
     from ramify.tasks.classification import ClassificationConfig
 
+    if model in FLOORS and not init:
+        for name, given, default in (("mode", mode, "finetune"), ("epochs", epochs, None), ("lr", lr, None)):
+            if given != default:
+                raise RamifyError(
+                    f"--{name} {given} has no effect on --model {model}, which is fitted in closed form. Leave --{name} out."
+                )
+        floor = FLOORS[model]()
+        return FloorRun(
+            recipe="classify",
+            data=data,
+            model=floor,
+            task=ClassificationConfig(head="vector", dropout=0.0),
+            input=LabelInput(max_tokens=floor.max_tokens, label=label, text=text, context=context, context_as=context_as),
+            seed=seed,
+        )
     start = start_of(model, init)
     return ClassificationRun(
         recipe="classify",

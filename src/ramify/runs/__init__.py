@@ -13,6 +13,7 @@ from ramify.runs.generative.run import GenerativeRun
 from ramify.runs.labelled.answers import AnswerRun
 from ramify.runs.labelled.choices import ChoiceRun
 from ramify.runs.labelled.classification import ClassificationRun
+from ramify.runs.labelled.floors import FloorRun
 from ramify.runs.labelled.tagging import TaggingRun
 from ramify.runs.nested_documents.run import NestedRun
 from ramify.runs.packed_text.run import PackedTextRun
@@ -26,6 +27,7 @@ RUNS: dict[str, type[Run]] = {
     ClassificationRun.name: ClassificationRun,
     CommentTreeRun.name: CommentTreeRun,
     DisentanglementRun.name: DisentanglementRun,
+    FloorRun.name: FloorRun,
     GenerativeRun.name: GenerativeRun,
     NestedRun.name: NestedRun,
     PackedTextRun.name: PackedTextRun,

@@ -1,5 +1,6 @@
 """Runs on labels of whole texts: classes, several classes, or numbers."""
 
+from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -27,12 +28,14 @@ from ramify.training.meters import MeterSums
 class PreparedClassification(PreparedLabels):
     """A classification run with its texts."""
 
-    run: "ClassificationRun"
+    run: "TextLabelRun"
     task: Classification
     train: LabelledView
     labels: NodeLabels
     held_out: LabelledView | None
     """The dev split; None: it has no labels."""
+    fit: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    """Facts about a fit in closed form."""
 
     @property
     def view(self) -> LabelledView:
@@ -47,7 +50,7 @@ class PreparedClassification(PreparedLabels):
         facts: dict[str, Any] = {"unlabelled": self.labels.unlabelled}
         if self.task.config.labels != "numbers":
             facts["classes"] = dict(zip(self.task.config.classes, self._class_counts().tolist(), strict=True))
-        return {"text": asdict(counts) | facts}
+        return {"text": asdict(counts) | facts} | ({"fit": dict(self.fit)} if self.fit else {})
 
     def _class_counts(self) -> Any:
         targets = self.train.targets
@@ -99,10 +102,8 @@ class PreparedClassification(PreparedLabels):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassificationRun(LabelRun):
+class TextLabelRun(LabelRun, ABC):
     """A model that predicts the labels of texts, or of pairs of texts. The data say of which kind they are."""
-
-    name: ClassVar[str] = "classification"
 
     task: ClassificationConfig = field(default_factory=ClassificationConfig)
     input: LabelInput = field(default_factory=LabelInput)
@@ -124,19 +125,6 @@ class ClassificationRun(LabelRun):
             )
         return replace(self, input=input, task=replace(self.task, labels=kind, classes=classes))
 
-    def prepare(self, out: Path) -> PreparedClassification:
-        store = self.store_of()
-        run = self.adapt_to_data()
-        backbone, tokenizer = run.started(store, out)
-        task = Classification(backbone, tokenizer, run.input, run.task)
-        run.continued(task)
-        labels = node_labels(store, "train", run.input.label)
-        rows = rows_of(task, store, labels.nodes, trees=store.split("train"), seed=run.seed)
-        targets = task.targets_of([labels.values[place] for place in rows.kept])
-        task.fit(targets)
-        dev = held_out(task, store, "dev")[0] if len(store.split("dev")) else None
-        return PreparedClassification(run, store, task, shared_folder(out), LabelledView(rows, targets), labels, dev)
-
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """Scores beside those of the most frequent class. Options: those of `scores`."""
@@ -147,3 +135,28 @@ class ClassificationRun(LabelRun):
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         return report.parts(request)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationRun(TextLabelRun):
+    """A model that is trained on labels of texts."""
+
+    name: ClassVar[str] = "classification"
+
+    def prepare(self, out: Path) -> PreparedClassification:
+        store = self.store_of()
+        run = self.adapt_to_data()
+        backbone, tokenizer = run.started(store, out)
+        task = Classification(backbone, tokenizer, run.input, run.task)
+        run.continued(task)
+        return with_texts(run, store, task, out)
+
+
+def with_texts(run: TextLabelRun, store: Store, task: Classification, out: Path) -> PreparedClassification:
+    """A run with its training and dev texts. The task adapts its scales to the training labels."""
+    labels = node_labels(store, "train", run.input.label)
+    rows = rows_of(task, store, labels.nodes, trees=store.split("train"), seed=run.seed)
+    targets = task.targets_of([labels.values[place] for place in rows.kept])
+    task.fit(targets)
+    dev = held_out(task, store, "dev")[0] if len(store.split("dev")) else None
+    return PreparedClassification(run, store, task, shared_folder(out), LabelledView(rows, targets), labels, dev)
