@@ -337,7 +337,7 @@ def _with_label_head(
     """The pipeline of a checkpoint with a head on labelled texts."""
     form = LABEL_FORMS[head.kind]
     kind = TASKS[form.task]
-    input = kind.input(**model.input)
+    input = kind.input(**model.input, **form.head.input)
     tokenizer.require(LAYOUTS[input.layout].roles, f"rows of {input.layout}")
     pipeline = kind.build(backbone, tokenizer, {"task": kind.config(**form.head.settings(head)), "input": input})
     load_own_tensors(pipeline.module, own_tensors(pipeline.module) | form.head.tensors(head), directory)

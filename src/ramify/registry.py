@@ -48,7 +48,7 @@ from ramify.tasks.base import Task
 from ramify.tasks.bidirectional_lm import BidirectionalLM, BidirectionalLMConfig
 from ramify.tasks.classification import Classification, ClassificationConfig
 from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
-from ramify.tasks.label_heads import ChoicesHead, HeadOfTask, RowsHead
+from ramify.tasks.label_heads import AnswersHead, ChoicesHead, HeadOfTask, RowsHead, TokensHead
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tasks.multiple_choice import MultipleChoice, MultipleChoiceConfig
 from ramify.tasks.nested.config import NestedAutoencoderConfig
@@ -147,8 +147,10 @@ class LabelForm:
 
 
 LABEL_FORMS: dict[HeadKind, LabelForm] = {
+    "answers": LabelForm("span-qa", "answers", AnswersHead()),
     "choices": LabelForm("multiple-choice", "multiple-choice", ChoicesHead()),
     "rows": LabelForm("classification", "classification", RowsHead()),
+    "tokens": LabelForm("tagging", "tagging", TokensHead()),
 }
 
 

@@ -12,15 +12,21 @@ from test_bert_family import COMMON, FAMILY
 from test_exports import TEXTS, loaded, spread, trained
 
 import ramify
+from fixtures.commands import call
 from ramify import hub
 from ramify.batching.views.labelled import LabelInput
+from ramify.dataset.questions import Questions
 from ramify.errors import RamifyError
+from ramify.inference.answer import Answerer
 from ramify.inference.classify import Classifier
+from ramify.inference.tag import Tagger
 from ramify.models.bert import BertConfig
 from ramify.models.recurrent import RecurrentConfig
 from ramify.models.transformer import TransformerConfig
 from ramify.models.xlnet import XLNetConfig
 from ramify.tasks.classification import Classification, ClassificationConfig
+from ramify.tasks.span_qa import SpanQA, SpanQAConfig
+from ramify.tasks.tagging import Tagging
 from ramify.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install 'ramify[hf]'")
@@ -245,3 +251,137 @@ def test_fine_tuned_checkpoints_start_other_tasks(tmp_path):
     start.model.initialize(backbone, hub.checkpoint(tmp_path))
     assert torch.equal(backbone.pool.hidden.weight, model.bert.pooler.dense.weight)
     assert isinstance(Tokenizer.load(tmp_path), Tokenizer)
+
+
+# --- tokens, answers, choices -------------------------------------------------------------------------------------------------
+
+FAMILIES = ["Bert", "Roberta", "DistilBert", "Albert", "XLNet", "GPT2"]
+TAGS = ["NOUN", "VERB", "DET"]
+
+
+def exported_again(own, folder, auto):
+    """The class of transformers that an exported model has, its tokenizer, and the same model loaded here again."""
+    hub.export_hugging_face(own, folder)
+    fast, theirs = loaded(auto, folder)
+    return fast, theirs, ramify.load(folder)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_taggers(tmp_path, family):
+    model = foreign(tmp_path, family, "ForTokenClassification", labels=TAGS, num_labels=3)
+    own = ramify.load(tmp_path)
+    assert (own.kind, own.task.config.scheme, own.task.config.tags) == ("tagging", "plain", tuple(TAGS))
+    layout = LAYOUTS.get(family, "bert")
+    fast, theirs, again = exported_again(own, tmp_path / "theirs", transformers.AutoModelForTokenClassification)
+    assert type(theirs) is type(model)
+    for text, answer, other in zip(TEXTS, own.predict(TEXTS), again.predict(TEXTS), strict=True):
+        row = fast(text, return_offsets_mapping=True, return_tensors="pt")
+        offsets = row.pop("offset_mapping")[0].tolist()
+        with torch.no_grad():
+            shares = theirs(**row).logits[0].softmax(-1)
+        torch.testing.assert_close(shares, theirs_on(model, WORDS, layout, text).softmax(-1), rtol=0, atol=1e-5)
+        first = {start: place for place, (start, end) in reversed([*enumerate(offsets)]) if end > start}
+        assert answer.tokens
+        for word, its_other in zip(answer.tokens, other.tokens, strict=True):
+            expected = shares[first[word.start]]
+            assert (word.tag, its_other.tag) == (TAGS[int(expected.argmax())],) * 2
+            assert word.probability == pytest.approx(float(expected.max()), abs=1e-5)
+
+
+def test_tags_of_spans_are_told_from_others(tmp_path):
+    foreign(tmp_path, "Bert", "ForTokenClassification", labels=["O", "B-PER", "I-PER"], num_labels=3)
+    own = ramify.load(tmp_path)
+    assert own.task.config.scheme == "spans"
+    assert all(span.tag == "PER" for span in own.predict(TEXTS[0]).spans)
+    for settings in ({"decoder": "crf"}, {"between": "bilstm"}):
+        task = Tagging(own.backbone, own.tokenizer, own.input, replace(own.task.config, **settings))
+        (name, value), *_ = settings.items()
+        with pytest.raises(
+            RamifyError, match=rf"task\.{name}={value} has no Hugging Face form.* Train a model with task\.{name}="
+        ):
+            hub.export_hugging_face(Tagger(task), tmp_path / "theirs")
+
+
+@pytest.mark.parametrize("family", [*FAMILIES[:4], "XLNet"])
+def test_answerers(tmp_path, family):
+    kind = "ForQuestionAnsweringSimple" if family == "XLNet" else "ForQuestionAnswering"
+    model = foreign(tmp_path, family, kind)
+    own = ramify.load(tmp_path)
+    assert own.kind == "answers"
+    _, theirs, again = exported_again(own, tmp_path / "theirs", transformers.AutoModelForQuestionAnswering)
+    assert type(theirs) is type(model)
+    question, passage = TEXTS[2], TEXTS[1]
+    view = own.view(Questions.about([question], [passage]))
+    batch = own.task.collator([view.example(0)])
+    assert len(batch.order) == 1
+    states = own.task.states(batch)
+    nothing = torch.zeros(1, dtype=torch.int64)
+    inputs = {"input_ids": batch.input.ids[None]}
+    if batch.input.token_types is not None:
+        inputs["token_type_ids"] = batch.input.token_types[None]
+    for each in (model, theirs):
+        with torch.no_grad():
+            output = each(**inputs)
+        torch.testing.assert_close(own.task.start_table(batch, states), output.start_logits, rtol=0, atol=1e-5)
+        torch.testing.assert_close(own.task.end_table(batch, states, nothing), output.end_logits, rtol=0, atol=1e-5)
+    answer, other = own.answer(question, passage), again.answer(question, passage)
+    assert answer.best.text
+    assert passage[answer.best.start : answer.best.end] == answer.best.text == other.best.text
+    assert answer.best.score == pytest.approx(other.best.score, abs=1e-6)
+    if family == "Bert":
+        conditional = SpanQA(own.backbone, own.tokenizer, own.input, SpanQAConfig(end="conditional"))
+        with pytest.raises(RamifyError, match=r"task\.end=conditional has no Hugging Face form, whose ends do not depend"):
+            hub.export_hugging_face(Answerer(conditional), tmp_path / "conditional")
+
+
+@pytest.mark.parametrize("family", [*FAMILIES[:4], "XLNet"])
+def test_choosers(tmp_path, family):
+    model = foreign(tmp_path, family, "ForMultipleChoice")
+    own = ramify.load(tmp_path)
+    assert own.kind == "multiple-choice"
+    fast, theirs, again = exported_again(own, tmp_path / "theirs", transformers.AutoModelForMultipleChoice)
+    assert type(theirs) is type(model)
+    choices = [TEXTS[1], TEXTS[2], "water"]
+    answer = own.predict((TEXTS[0], choices))
+    batch = fast([TEXTS[0]] * 3, choices, padding=True, return_tensors="pt")
+    for each in (model, theirs):
+        with torch.no_grad():
+            shares = each(**{name: values[None] for name, values in batch.items()}).logits[0].softmax(-1)
+        assert [*answer.probabilities.values()] == pytest.approx(shares.tolist(), abs=1e-5)
+    assert again.predict((TEXTS[0], choices)).probabilities == pytest.approx(answer.probabilities, abs=1e-6)
+
+
+@pytest.mark.parametrize(("family", "kind"), [("GPT2", "ForMultipleChoice"), ("T5", "ForSequenceClassification")])
+def test_kinds_of_heads_that_an_architecture_lacks_are_refused(tmp_path, family, kind):
+    foreign(tmp_path, "GPT2", "ForSequenceClassification")
+    if family == "T5":
+        sizes = {"d_model": 24, "num_layers": 1, "num_decoder_layers": 1, "num_heads": 4, "d_ff": 24, "d_kv": 6}
+        transformers.T5Config(vocab_size=WORDS.vocab_size, **sizes, architectures=[f"T5{kind}"]).save_pretrained(tmp_path)
+    else:
+        change_config(tmp_path, architectures=[f"GPT2{kind}"])
+    with pytest.raises(RamifyError, match=r"has no form for a head on"):
+        ramify.load(tmp_path)
+
+
+def test_the_commands(tmp_path):
+    """`predict`, `answer` and `evaluate` work on published checkpoints."""
+    labels = ["negative", "positive"]
+    foreign(tmp_path / "classifier", "DistilBert", "ForSequenceClassification", labels=labels, num_labels=2)
+    (answer,) = json.loads(call("predict", tmp_path / "classifier", "--text", TEXTS[0], "--json").stdout)
+    assert answer["label"] in labels
+    assert list(answer["probabilities"]) == labels
+    pair = call("predict", tmp_path / "classifier", "--text", TEXTS[0], "--text-pair", TEXTS[1], "--json").stdout
+    assert json.loads(pair) != [answer]
+    rows = "".join(f"{text}\t{labels[number % 2]}\n" for number, text in enumerate(TEXTS * 4))
+    (tmp_path / "rows.tsv").write_text(f"text\tlabel\n{rows}", "utf-8")
+    call("data", "build", tmp_path / "rows.tsv", "--format", "labelled", "--split", "0,1,0", "--out", tmp_path / "data")
+    scores = json.loads(
+        call("evaluate", tmp_path / "classifier", "--data", tmp_path / "data", "--split", "dev", "--json").stdout
+    )
+    assert (scores["metric"], scores["majority"]) == ("accuracy", None)
+    foreign(tmp_path / "answerer", "Bert", "ForQuestionAnswering")
+    (tmp_path / "passage.txt").write_text(TEXTS[1], "utf-8")
+    found = json.loads(
+        call("answer", tmp_path / "answerer", "--question", TEXTS[2], "--passage", tmp_path / "passage.txt", "--json").stdout
+    )
+    assert found[0]["text"] in TEXTS[1]

@@ -596,7 +596,9 @@ class XLNetAdapter(HFAdapter[XLNetConfig]):
             names = LABEL_HEADS[label_head.kind].names
             tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if name not in names}
             backbone, _ = tensors_from_hf(tensors, config, checkpoint.source)
-            input = {"max_tokens": LONGEST, "layout": "xlnet"}
+            input: dict[str, Any] = {"max_tokens": LONGEST, "layout": "xlnet"}
+            if label_head.kind == "answers":
+                input["order"] = "passage_first"
             return PortableModel(config, backbone, input=input, label_head=label_head)
         backbone, head = tensors_from_hf(checkpoint.tensors, config, checkpoint.source)
         reused = theirs.get("reuse_len") or 0

@@ -8,11 +8,14 @@ import torch
 from torch import Tensor
 
 from ramify.dataset.labels import LabelKind
+from ramify.dataset.token_tags import scheme_of
 from ramify.errors import RamifyError
 from ramify.models.hf_heads import LabelHead, Problem
 from ramify.tasks.classification import Classification
 from ramify.tasks.downstream import DownstreamTask, PooledToken
 from ramify.tasks.multiple_choice import MultipleChoice
+from ramify.tasks.span_qa import SpanQA
+from ramify.tasks.tagging import Tagging
 
 PROBLEMS: dict[LabelKind, Problem] = {
     "classes": "single_label_classification",
@@ -27,6 +30,9 @@ NUMBER = "LABEL_0"
 
 class HeadOfTask(ABC):
     """The form of a task's output layer in a checkpoint of another library."""
+
+    input: Mapping[str, Any] = {}
+    """Settings of the input that the task needs, whatever the checkpoint."""
 
     @abstractmethod
     def settings(self, head: LabelHead) -> dict[str, Any]:
@@ -78,6 +84,34 @@ class ChoicesHead(HeadOfTask):
         return LabelHead("choices", task.output.weight.detach(), task.output.bias.detach(), **row_vector(task))
 
 
+class TokensHead(HeadOfTask):
+    """Tags of words, each from its first piece."""
+
+    input: Mapping[str, Any] = {"pair": "none"}
+
+    def settings(self, head: LabelHead) -> dict[str, Any]:
+        return {"tags": head.labels, "scheme": scheme_of([head.labels])}
+
+    def write(self, task: Tagging) -> LabelHead:
+        check_states(task)
+        for name, value in (("decoder", "linear"), ("between", "nothing")):
+            check_setting(task, name, value, "whose tags are linear maps of the states of the last layer")
+        return LabelHead("tokens", task.output.weight.detach(), task.output.bias.detach(), labels=task.config.tags)
+
+
+class AnswersHead(HeadOfTask):
+    """The start and the end of an answer. No checkpoint says whether a question may have none, so every question has one, as in
+    the pipeline of transformers."""
+
+    def settings(self, head: LabelHead) -> dict[str, Any]:
+        return {"null": "none"}
+
+    def write(self, task: SpanQA) -> LabelHead:
+        check_states(task)
+        check_setting(task, "end", "independent", "whose ends do not depend on starts")
+        return LabelHead("answers", task.output.weight.detach(), task.output.bias.detach())
+
+
 def row_vector(task: DownstreamTask) -> Mapping[str, Any]:
     """The vector of a row that the head of a task reads."""
     check_states(task)
@@ -86,6 +120,13 @@ def row_vector(task: DownstreamTask) -> Mapping[str, Any]:
         hidden = task.head.pooler.hidden
         vector |= {"hidden_weight": hidden.weight.detach(), "hidden_bias": hidden.bias.detach()}
     return vector
+
+
+def check_setting(task: DownstreamTask, name: str, value: str, reason: str) -> None:
+    """Raise `RamifyError` for a setting of a task with another value than the one that has a form. `reason` describes that."""
+    given = getattr(task.config, name)
+    if given != value:
+        raise RamifyError(f"task.{name}={given} has no Hugging Face form, {reason}. Train a model with task.{name}={value}.")
 
 
 def check_states(task: DownstreamTask) -> None:
