@@ -329,7 +329,7 @@ def test_answerers(tmp_path, family):
     assert passage[answer.best.start : answer.best.end] == answer.best.text == other.best.text
     assert answer.best.score == pytest.approx(other.best.score, abs=1e-6)
     if family == "Bert":
-        conditional = SpanQA(own.backbone, own.tokenizer, own.input, SpanQAConfig(end="conditional"))
+        conditional = SpanQA(own.backbone, own.tokenizer, own.input, SpanQAConfig(end="conditional", null="none"))
         with pytest.raises(RamifyError, match=r"task\.end=conditional has no Hugging Face form, whose ends do not depend"):
             hub.export_hugging_face(Answerer(conditional), tmp_path / "conditional")
 

@@ -2,17 +2,19 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ramify.cli.progress import bar
-from ramify.cli.shared import Device, Json, once, read_sources
+from ramify.cli.shared import ColumnNames, Device, Json, file_kind, once, pairs
 from ramify.cli.verbs import check_can
 from ramify.errors import RamifyError, printable
 
 if TYPE_CHECKING:
+    from ramify.inference.label_files import LabelFile
     from ramify.inference.label_pipeline import LabelPipeline
 
 
@@ -20,22 +22,40 @@ def predict(
     run: Annotated[str, typer.Argument(help="A run, a saved model or a hub id: a model that was trained on labels.")],
     file: Annotated[
         Path | None,
-        typer.Argument(help="A file with one text per line, compressed or not, or a built data set; - reads stdin."),
+        typer.Argument(
+            help="A file with one text per line, a table (CSV, TSV, JSON lines, Parquet), a JSON lines file of trees, or a "
+            "built data set; compressed or not; - reads lines from stdin."
+        ),
     ] = None,
-    text: Annotated[list[str] | None, typer.Option("--text", help="A text, in place of FILE.")] = None,
+    text: Annotated[list[str] | None, typer.Option("--text", help="A text, in place of FILE; - reads it from stdin.")] = None,
     text_pair: Annotated[
         list[str] | None, typer.Option("--text-pair", help="The second text of a pair, for models that read pairs.")
+    ] = None,
+    column: ColumnNames = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Write a table (.csv, .tsv, .jsonl, .parquet) with the columns of FILE, the predicted labels and their "
+            "probabilities.",
+        ),
     ] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Predict the label of a text, or of every text of a file.
 
+    The nodes of trees and data sets are read with the texts above them, as the model was trained. Probabilities are calibrated
+    on the dev split of the training data. An empty text is read as special tokens alone.
+
     Example: ramify predict runs/reviews --text "a moving film" --json
 
     Example: ramify predict runs/nli --text "Two dogs run." --text-pair "Animals move." --json
+
+    Example: ramify predict runs/reviews new.csv --column text=review --out labelled.csv
     """
     import ramify
+    from ramify.inference.label_files import KINDS, LabelFile, read_label_file, write_answers
 
     one, other = once(text, "--text"), once(text_pair, "--text-pair")
     if (file is None) == (one is None):
@@ -43,28 +63,33 @@ def predict(
         raise RamifyError(f"{given}. Name a file, or give one text with --text.")
     if other is not None and one is None:
         raise RamifyError("--text-pair is the second text of --text, which is not given. Add --text.")
+    kind = None if out is None else file_kind(out, KINDS, "another ending")
     model: Any = ramify.load(run, device=device)
     check_can(model, "predict", run, {})
-    answers = _answers(model, file, one, other)
+    if one is not None:
+        one = sys.stdin.read().strip() if one == "-" else one
+        asked = LabelFile([one if other is None else (one, other)], ["0"], None)
+    else:
+        assert file is not None
+        asked = read_label_file(file, pairs(column, "--column"), pairs=model.input.pair == "parent")
+    answers = _answers(model, asked)
+    for note in dict.fromkeys((*asked.notes, *(note for answer in answers for note in answer.notes))):
+        print(f"note: {note}", file=sys.stderr)
+    if out is not None and kind is not None:
+        write_answers(out, kind, asked, answers)
+        print(f"{out}: {len(answers):,} predictions", file=sys.stderr)
     if as_json:
         print(json.dumps([answer.to_json() for answer in answers], ensure_ascii=False))
-        return
-    for answer in answers:
-        print(printable(f"{answer.id}: {answer.line()}"))
-    for note in dict.fromkeys(note for answer in answers for note in answer.notes):
-        print(f"note: {note}", file=sys.stderr)
+    elif out is None:
+        for answer in answers:
+            print(printable(f"{answer.id}: {answer.line()}"))
 
 
-def _answers(model: "LabelPipeline", file: Path | None, text: str | None, pair: str | None) -> list[Any]:
+def _answers(model: "LabelPipeline", asked: "LabelFile") -> Sequence[Any]:
     from ramify.dataset.store import Store
 
-    if file is None:
-        assert text is not None
-        return model.predict_items([text if pair is None else (text, pair)], ["0"])
-    if Store.is_in(file):
-        store = Store.open(file)
-        with bar("predicting", None) as advance:
-            return model.predict_store(store, progress=advance)
-    texts = read_sources(file, None)
-    with bar("predicting", len(texts)) as advance:
-        return model.predict_items(texts, [str(place) for place in range(len(texts))], advance)
+    with bar("predicting", None) as advance:
+        if isinstance(asked.items, Store):
+            return model.predict_store(asked.items, progress=advance)
+        ids = asked.ids or [str(place) for place in range(len(asked.items))]
+        return model.predict_items(asked.items, ids, advance)

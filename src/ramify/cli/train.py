@@ -20,6 +20,7 @@ from ramify.recipes.base import Fit, Positional, Recipe, Training
 if TYPE_CHECKING:
     from ramify.runs import Run
     from ramify.runs.base import Prepared
+    from ramify.training.checkpoints import Progress
 
 app = typer.Typer(
     help="Train a model by a recipe.\n\nExample: ramify train tree-mlm --data data/reddit --out runs/reddit",
@@ -34,6 +35,15 @@ FittedOut = Annotated[Path, typer.Option("--out", help="Folder for the extended 
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the run, e.g. model.dim=128; repeatable."),
+]
+Seeds = Annotated[
+    int | None,
+    typer.Option(
+        "--seeds",
+        min=2,
+        help="Train so many seeds, each in a folder seed-K of --out, which then holds the best one on dev; seeds.json has the "
+        "mean and the spread.",
+    ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the newest checkpoint.")]
 Pack = Annotated[
@@ -55,6 +65,8 @@ def command(recipe: Recipe) -> Callable[..., None]:
         shared[SETTINGS] = (Settings if trains else _described(taken[SETTINGS]), None)
     if trains:
         shared["resume"] = (Resume, False)
+    if trains and recipe.seeds:
+        shared["seeds"] = (Seeds, None)
     parameters = {
         name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
         for name, (kind, default) in (options | shared).items()
@@ -134,7 +146,7 @@ def _carry_out(recipe: Recipe, arguments: dict[str, Any], packing: Mapping[str, 
         print(f"next: ramify {recipe.next_command} --model {shlex.quote(str(out))}", file=sys.stderr)
         done = True
     else:
-        done = train(recipe(**arguments), out, given[SETTINGS], given["resume"])
+        done = train(recipe(**arguments), out, given[SETTINGS], given["resume"], given.get("seeds"))
     if done and pack is not None and recipe.pack is not None:
         common = {name: arguments[name] for name in inspect.signature(recipe.pack).parameters if name in arguments}
         recipe.pack(out, out=pack, **common, **packing)
@@ -162,28 +174,49 @@ def _check_pack(pack: Path, out: Path) -> None:
     check_fresh(pack, "--pack")
 
 
-def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> bool:
+def train(run: "Run", out: Path, settings: list[str] | None, resume: bool, seeds: int | None = None) -> bool:
     """Apply `--set`, execute the run with a progress display, and print the next command. Returns whether this process finished
     the run: of several processes, only the first does."""
     import os
 
     from ramify.report import write_report
     from ramify.runs import execute
-    from ramify.training.metrics_log import AVERAGED, read_average, read_metrics
+    from ramify.runs.seeds import SEEDS, execute_seeds
+    from ramify.training.metrics_log import read_metrics
 
     run = run.changed(settings_of(settings))
     main = int(os.environ.get("RANK", "0")) == 0
     if main:
         _warn(run.notes())
+    if seeds is None and (out / SEEDS).exists():
+        raise RamifyError(f"--out {out} holds several seeds of a run. Add --seeds, or choose another --out.")
     with progress_display(enabled=main) as report:
-        prepared, progress = execute(run, out, resume=resume, begin=_say_what_is_read, report=report)
+        if seeds is None:
+            prepared, progress = execute(run, out, resume=resume, begin=_say_what_is_read, report=report)
+            measured = "" if not main or not (out / "config.json").exists() else _measured(out, prepared, progress)
+            stopped = f"stopped at step {progress.step}"
+        else:
+            trained = execute_seeds(run, out, seeds, resume=resume, begin=_say_what_is_read, report=report)
+            prepared, measured = (None, "") if trained is None else (trained[0], trained[1].line())
+            stopped = f"stopped after {len([*out.glob('seed-*/config.json')])} of {counted(seeds, 'seed')}"
     if not main:
         return False
-    if not (out / "config.json").exists():
-        write_report(out, evaluate=False)
-        print(f"stopped at step {progress.step}; continue with the same command and --resume", file=sys.stderr)
+    if prepared is None or not (out / "config.json").exists():
+        if seeds is None:
+            write_report(out, evaluate=False)
+        print(f"{stopped}; continue with the same command and --resume", file=sys.stderr)
         raise typer.Exit(130)
     _warn(prepared.warnings(read_metrics(out)))
+    print(f"{out}: {measured}", file=sys.stderr)
+    print(f"report: {write_report(out, device='auto')}", file=sys.stderr)
+    print(f"next: ramify {run.next_command(out, prepared.store)}", file=sys.stderr)
+    return True
+
+
+def _measured(out: Path, prepared: "Prepared", progress: "Progress") -> str:
+    """The length of a finished run, and its dev scores."""
+    from ramify.training.metrics_log import AVERAGED, read_average
+
     measured = "no dev score: the dev split holds nothing to score"
     if progress.best is not None:
         measured = prepared.best_score(progress)
@@ -191,10 +224,7 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool) -> bo
     if mean is not None:
         scores = [f", {metric.label} {mean[metric.name]:.4f}" for metric in prepared.task.metrics if metric.name in mean]
         measured += f"; saved: the mean of {counted(len(mean[AVERAGED]), 'checkpoint')}{''.join(scores)}"
-    print(f"{out}: {prepared.fitted or f'{progress.step} steps, {measured}'}", file=sys.stderr)
-    print(f"report: {write_report(out, device='auto')}", file=sys.stderr)
-    print(f"next: ramify {run.next_command(out, prepared.store)}", file=sys.stderr)
-    return True
+    return prepared.fitted or f"{progress.step} steps, {measured}"
 
 
 def _say_what_is_read(prepared: "Prepared") -> None:

@@ -429,7 +429,7 @@ class Prediction(Answer, ABC):
 
     @abstractmethod
     def columns(self) -> dict[str, Any]:
-        """The columns that a table has beside those of its row."""
+        """The columns of a table of answers: `predicted`, and others whose names say what they are."""
 
     @abstractmethod
     def line(self) -> str:
@@ -465,14 +465,14 @@ class TextLabel(Record, Prediction):
 
     def columns(self) -> dict[str, Any]:
         shares = {f"probability_{name}": share for name, share in self.probabilities.items()}
-        return {"label": list(self.label) if isinstance(self.label, tuple) else self.label, **shares}
+        return {"predicted": list(self.label) if isinstance(self.label, tuple) else self.label, **shares}
 
     def line(self) -> str:
         if isinstance(self.label, int | float):
             return f"{self.label:.4g}"
         label = self.label if isinstance(self.label, str) else ", ".join(self.label) or "no class"
         shares = sorted(self.probabilities.items(), key=lambda item: -item[1])
-        return f"{label}  ({', '.join(f'{name} {share:.1%}' for name, share in shares)})"
+        return f"{label} ({', '.join(f'{name} {share:.1%}' for name, share in shares)})"
 
 
 @dataclass(frozen=True)

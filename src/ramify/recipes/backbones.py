@@ -51,7 +51,7 @@ PIECES = TokenizerConfig(vocab_size=8192)
 WORDS = TokenizerConfig(kind="word", vocab_size=16_384, lowercase=False)
 
 SCRATCH: dict[str, Callable[[], Start]] = {
-    "bag": lambda: Start(BagConfig(), "t5"),
+    "bag": lambda: Start(BagConfig(), "t5", stage={"lr": 5e-3}),
     "bert": lambda: Start(BertConfig(num_layers=2, **SMALL), "bert"),
     "bilstm": lambda: Start(RecurrentConfig(dim=128, hidden=128, dropout=0.3), "t5"),
     # Kim 2014, section 3.1. The network itself drops out parts of the vector.

@@ -41,6 +41,8 @@ class Training(Recipe):
 
     function: "Callable[..., Run]"
     pack: Callable[..., None] | None = None
+    seeds: bool = False
+    """Whether the command trains several seeds and keeps the best one on dev (`--seeds`)."""
 
     def __call__(self, *arguments: Any, **options: Any) -> "Run":
         from ramify.dataset.store import Store

@@ -209,6 +209,11 @@ class Classification(DownstreamTask):
             targets = targets.ravel().astype(np.int64)
         self.temperature.fill_(temperature(scores, targets))
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the shares of the classes in the training data are known, or the mean of its numbers."""
+        return self.config.labels == "numbers" or bool(self.prior.any())
+
     def majority(self, targets: Shaped[NDArray, "row ..."]) -> Predictions:
         """The predictions that read no text: the most frequent class of the training data, all classes of at least half of its
         texts, or the mean of its numbers."""

@@ -108,14 +108,9 @@ class MultipleChoice(DownstreamTask):
     # --- predictions that read nothing -------------------------------------------------------------------------------
 
     def majority(self, counts: Int[NDArray, " question"]) -> Int[NDArray, " question"]:
-        """The place that is right most often in training, of questions with so many choices. A model of another library does
-        not know any, so it takes the first."""
-        most = np.zeros(len(counts), dtype=np.int64)
+        """The place that is right most often in training, of questions with so many choices."""
         places = self.places.cpu().numpy()
-        for count in np.unique(counts):
-            if len(places):
-                most[counts == count] = int(places[:count].argmax())
-        return most
+        return np.array([places[:count].argmax() for count in counts], dtype=np.int64)
 
 
 def rows_of(batch: LabelledBatch) -> ChoiceRows:

@@ -29,6 +29,7 @@ from ramify.metrics.metric import Metric
 from ramify.models.base import ModelConfig, ReadsCharacters
 from ramify.runs.base import Prepared, Run, evaluation_command
 from ramify.runs.language_models import training_store, with_vocabulary
+from ramify.runs.seeds import SEEDS
 from ramify.runs.token_vectors import start_with_vectors
 from ramify.runs.tokenizers import TRAINED, TokenizerConfig, tokenizer_of
 from ramify.tasks.downstream import DownstreamConfig, DownstreamTask
@@ -38,9 +39,6 @@ from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage
 
 DEFAULT = "default"
-
-SEEDS = "seeds.json"
-"""The file of a run with several seeds, whose folders lie beside it."""
 
 
 def shared_folder(out: Path) -> Path:

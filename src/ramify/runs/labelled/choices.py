@@ -161,11 +161,13 @@ def evaluate(
     bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
     with bar(len(view)) as advance, autocast(model.device, precision):
         found = choice_scores(task, view, progress=advance)
-    floor = task.majority(view.sizes) == labelled.right
+    # A model of another library knows no training questions.
+    floor = float((task.majority(view.sizes) == labelled.right).mean()) if task.config.choices else None
     return LabelEvaluation(
         metric,
         {ACCURACY.name: accuracy(found, view), "chance": float((1 / view.sizes).mean())},
-        float(floor.mean()),
+        floor,
         len(view),
+        "question",
         unknown_pieces=None if reads_characters(task.backbone) else view.unknown_pieces(task.tokenizer),
     )

@@ -57,6 +57,6 @@ def table(split: str, evaluation: LabelEvaluation) -> tuple[Section, Spans]:
     headline: Spans = (
         f"On the {split} split, its {evaluation.metric.label} is ",
         Strong(f"{evaluation.value:.3f}"),
-        f"; without reading, {evaluation.majority:.3f}.",
+        "." if evaluation.majority is None else f"; without reading, {evaluation.majority:.3f}.",
     )
     return Section("Held-out scores", (Table(("score", "value"), rows),)), (*headline, *chosen_on_dev(split))

@@ -1,0 +1,164 @@
+"""Commands on labels: build, train, evaluate, and predict for texts, tables and trees."""
+
+import csv
+import gzip
+import io
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fixtures import bert_task
+from fixtures.commands import call, refusal
+from fixtures.labelled import TINY, sentences
+from ramify import hub
+from ramify.inference.fill_mask import MaskFiller
+
+SETTINGS = [f"--set={key}={TINY[key]}" for key in ("model.dim", "tokenizer.vocab_size", "input.max_tokens")]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("labelled")
+    with open(folder / "rows.csv", "w", newline="") as stream:
+        writer = csv.DictWriter(stream, ["text", "label", "split", "id"])
+        writer.writeheader()
+        writer.writerows(sentences(60))
+    call("data", "build", folder / "rows.csv", "--format", "labelled", "--out", folder / "data")
+    return folder / "data"
+
+
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory):
+    out = tmp_path_factory.mktemp("run") / "run"
+    result = call("train", "classify", "--data", data, "--model", "bag", "--epochs", 3, "--out", out, *SETTINGS)
+    assert "data: 36 labelled texts of up to 16 tokens; bad" in result.stderr
+    assert "best dev accuracy" in result.stderr
+    assert f"next: ramify evaluate {out} --data {data}" in result.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def pair_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pairs")
+    rows = [{"text": "ba", "text_pair": word, "label": word} for word in ("aa", "be") for _ in range(20)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row | {"id": str(n)}) + "\n" for n, row in enumerate(rows)))
+    call("data", "build", folder / "rows.jsonl", "--format", "labelled", "--out", folder / "data")
+    call("train", "classify", "--data", folder / "data", "--model", "bag", "--epochs", 1, "--out", folder / "run", *SETTINGS)
+    return folder / "run"
+
+
+def test_evaluate(run, data):
+    found = json.loads(call("evaluate", run, "--data", data, "--split", "dev", "--json").stdout)
+    assert [*found] == ["metric", "value", "metrics", "majority", "count"]
+    assert found["count"] == 12
+    shown = call("evaluate", run, "--data", data, "--split", "test").stdout
+    assert shown.startswith("accuracy ")
+    assert "without reading" in shown
+
+
+def test_a_text(run):
+    (answer,) = json.loads(call("predict", run, "--text", "ba aa", "--json").stdout)
+    assert [*answer] == ["id", "label", "probabilities"]
+    assert answer["probabilities"].keys() == {"bad", "good"}
+    assert answer["label"] == max(answer["probabilities"], key=answer["probabilities"].get)
+    assert call("predict", run, "--text", "-", "--json", stdin="ba aa\n").stdout == json.dumps([answer]) + "\n"
+    assert call("predict", run, "--text", "ba aa").stdout.startswith(f"0: {answer['label']} (")
+
+
+def test_lines_of_a_file(run, tmp_path):
+    file = tmp_path / "texts.txt.gz"
+    file.write_bytes(gzip.compress(b"ba aa\n\nhe\n"))
+    answers = json.loads(call("predict", run, file, "--json").stdout)
+    assert [answer["id"] for answer in answers] == ["0", "1", "2"]
+    assert answers == json.loads(call("predict", run, "-", "--json", stdin="ba aa\n\nhe\n").stdout)
+
+
+ROWS = [
+    {"id": "x", "review": 'ba, "aa"', "stars": "5"},
+    {"id": "y", "review": "be\nhe", "stars": ""},
+    {"id": "z", "review": "", "stars": "1"},
+]
+
+
+@pytest.mark.parametrize(("ending", "delimiter"), [("csv", ","), ("tsv", "\t")])
+def test_tables_keep_their_columns(run, tmp_path, ending, delimiter):
+    file, out = tmp_path / f"rows.{ending}", tmp_path / f"out.{ending}"
+    with open(file, "w", newline="") as stream:
+        writer = csv.DictWriter(stream, ["id", "review", "stars"], delimiter=delimiter)
+        writer.writeheader()
+        writer.writerows(ROWS)
+    answers = json.loads(call("predict", run, file, "--column", "text=review", "--out", out, "--json").stdout)
+    assert [answer["id"] for answer in answers] == ["x", "y", "z"]
+    written = [*csv.DictReader(io.StringIO(out.read_text()), delimiter=delimiter)]
+    assert [{name: row[name] for name in ROWS[0]} for row in written] == ROWS
+    assert [row["predicted"] for row in written] == [answer["label"] for answer in answers]
+    assert [float(row["probability_good"]) for row in written] == [answer["probabilities"]["good"] for answer in answers]
+
+
+def test_json_lines_and_parquet_keep_their_types(run, tmp_path):
+    rows = [{"body": "ba", "meta": {"a": [1, 2]}, "number": 1.5}, {"body": None, "meta": None, "number": None}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    call("predict", run, tmp_path / "rows.jsonl", "--column", "text=body", "--out", tmp_path / "out.jsonl")
+    written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [{name: row[name] for name in rows[0]} for row in written] == rows
+    table = pa.table({"body": ["ba", None], "when": pa.array([1, 2], pa.timestamp("ns")), "n": pa.array([1, 2], pa.int8())})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    call("predict", run, tmp_path / "rows.parquet", "--out", tmp_path / "out.parquet")
+    after = pq.read_table(tmp_path / "out.parquet")
+    assert after.select(["body", "when", "n"]) == table
+    assert after.column_names[3:] == ["predicted", "probability_bad", "probability_good"]
+
+
+def test_trees_and_data_sets(run, data, tmp_path):
+    answers = json.loads(call("predict", run, data, "--json").stdout)
+    assert sorted(answer["id"] for answer in answers) == sorted(row["id"] for row in sentences(60))
+    tree = {"id": "t", "nodes": [{"text": "ba", "id": "a"}, {"text": "he", "id": "b", "parents": ["a"]}]}
+    (tmp_path / "trees.jsonl").write_text(json.dumps(tree) + "\n")
+    out = call("predict", run, tmp_path / "trees.jsonl", "--json", "--out", tmp_path / "out.csv").stdout
+    assert [answer["id"] for answer in json.loads(out)] == ["a", "b"]
+    assert (tmp_path / "out.csv").read_text().startswith("id,predicted,probability_bad,probability_good\na,")
+
+
+def test_pairs(pair_run, tmp_path):
+    (answer,) = json.loads(call("predict", pair_run, "--text", "ba", "--text-pair", "aa", "--json").stdout)
+    assert answer["probabilities"].keys() == {"aa", "be"}
+    file = tmp_path / "pairs.csv"
+    file.write_text("premise,hypothesis\nba,aa\nba,be\n")
+    answers = json.loads(call("predict", pair_run, file, "--json").stdout)
+    assert answers[0]["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-6)
+    file.write_text("premise,claim\nba,aa\n")
+    assert "has no column for text_pair; its columns are premise, claim. The model reads pairs" in refusal(
+        "predict", pair_run, file
+    )
+    assert "reads pairs of texts, but a single text is given" in refusal("predict", pair_run, "--text", "ba")
+
+
+def test_refusals(run, pair_run, tmp_path):
+    assert "neither FILE nor --text is given" in refusal("predict", run)
+    assert "FILE and --text are both given" in refusal("predict", run, "x.csv", "--text", "ba")
+    assert "--text-pair is the second text of --text" in refusal("predict", run, "x.csv", "--text-pair", "ba")
+    assert "reads single texts, but a pair is given" in refusal("predict", run, "--text", "ba", "--text-pair", "be")
+    table = tmp_path / "rows.csv"
+    table.write_text("words,predicted\nba,x\n")
+    assert "has no column for text; its columns are words, predicted. Choose one with --column text=NAME" in refusal(
+        "predict", run, table
+    )
+    assert "'predicted' is a column of the input, too" in refusal(
+        "predict", run, table, "--column", "text=words", "--out", tmp_path / "out.csv"
+    )
+    assert "has no column 'word' (for text)" in refusal("predict", run, table, "--column", "text=word")
+    assert "--column label=words fills no column" in refusal("predict", run, table, "--column", "label=words")
+    lines = tmp_path / "lines.txt"
+    lines.write_text("ba\n")
+    assert "names a column of a table, but" in refusal("predict", run, lines, "--column", "text=words")
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"text": "ba"}\n[1]\n')
+    assert "line 2: b'[1]\\n' is not a JSON object" in refusal("predict", run, rows)
+    assert "does not end in .csv or .tsv or .jsonl or .parquet" in refusal("predict", run, table, "--out", tmp_path / "x.xlsx")
+
+
+def test_a_model_without_labels(tmp_path):
+    hub.save(MaskFiller(bert_task()), tmp_path)
+    assert "cannot predict labels; it supports embed, fill_mask" in refusal("predict", tmp_path, "--text", "ba")
