@@ -372,6 +372,10 @@ def test_the_commands(tmp_path):
     assert list(answer["probabilities"]) == labels
     pair = call("predict", tmp_path / "classifier", "--text", TEXTS[0], "--text-pair", TEXTS[1], "--json").stdout
     assert json.loads(pair) != [answer]
+    # A table with a second column is one of pairs.
+    (tmp_path / "pairs.csv").write_text(f'text,text_pair\n"{TEXTS[0]}","{TEXTS[1]}"\n', "utf-8")
+    table = json.loads(call("predict", tmp_path / "classifier", tmp_path / "pairs.csv", "--json").stdout)
+    assert table[0]["probabilities"] == json.loads(pair)[0]["probabilities"]
     rows = "".join(f"{text}\t{labels[number % 2]}\n" for number, text in enumerate(TEXTS * 4))
     (tmp_path / "rows.tsv").write_text(f"text\tlabel\n{rows}", "utf-8")
     call("data", "build", tmp_path / "rows.tsv", "--format", "labelled", "--split", "0,1,0", "--out", tmp_path / "data")

@@ -447,10 +447,10 @@ class Choice(Record, Prediction):
     """The probability of each choice."""
 
     def columns(self) -> dict[str, Any]:
-        return {"label": self.label, "probability": self.probabilities[self.label]}
+        return {"predicted": self.label, "probability": self.probabilities[self.label]}
 
     def line(self) -> str:
-        return f"{self.label}  ({self.probabilities[self.label]:.1%})"
+        return f"{self.label} ({self.probabilities[self.label]:.1%})"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.inference.answers import Choice, Prediction
 from ramify.inference.base import verb
-from ramify.inference.label_pipeline import Predicts, label_batches
+from ramify.inference.label_pipeline import Pairs, Predicts, label_batches
 from ramify.tasks.base import Readings
 from ramify.tasks.multiple_choice import MultipleChoice, rows_of
 from ramify.tree import Indices, Node, Tree
@@ -38,6 +38,10 @@ class Chooser(Predicts):
         self.backbone = task.backbone
         self.tokenizer = task.tokenizer
         self.input = task.input
+
+    @property
+    def reads_pairs(self) -> Pairs:
+        return "never"
 
     @verb
     def predict(
