@@ -29,6 +29,9 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 CONTENT = {page.name: page.read_text("utf-8") for page in PAGES}
 
+STARTS = {name: {"model": "cnn"} for name in ("answer", "choose", "classify", "tag")}
+"""The model that recipes on labelled texts need."""
+
 
 @pytest.fixture(scope="module")
 def figures():
@@ -232,7 +235,7 @@ def test_quoted_settings_are_accepted(page, line):
     if verb != "train":
         assert redecided(DecodingConfig(), settings_of(line)) != DecodingConfig()
         return
-    run = RECIPES[recipe]("data")
+    run = RECIPES[recipe]("data", **STARTS.get(recipe, {}))
     assert run.changed(settings_of(line)) != run
 
 
@@ -269,7 +272,7 @@ def test_switches_exist(page):
         part, field = key.split(".")
         owners = [
             run.stages[0] if part == "train" else getattr(run, part, None)
-            for run in (make("data") for make in RECIPES.values())
+            for run in (make("data", **STARTS.get(name, {})) for name, make in RECIPES.items())
         ]
         owners = [owner for owner in owners if hasattr(owner, field)]
         assert owners, key

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -64,15 +64,31 @@ def start_from(task: Task[Any], tensors: Mapping[str, Tensor], where: str | Path
     load_own_tensors(task, new | kept, where)
 
 
-def save(pipeline: Pipeline, directory: str | Path, *, card: str | None = None, dtype: torch.dtype | None = None) -> None:
-    """Save a model to a directory, which `load` and `push_to_hub` accept.
+SaveForm = Literal["ramify", "hugging-face"]
+"""The form of a saved model: that of Ramify, which holds all of it, or that of transformers (`export_hugging_face`)."""
+
+
+def save(
+    pipeline: Pipeline,
+    directory: str | Path,
+    *,
+    card: str | None = None,
+    dtype: torch.dtype | None = None,
+    form: SaveForm = "ramify",
+) -> None:
+    """Save a model to a directory, which `load` accepts, and `push_to_hub` in Ramify's form.
 
     `card` is the text of README.md; None: that of `model_card`. `dtype` is the type of the stored weights, for example
-    `torch.float16`; None: that of the model. Raises `RamifyError` if the pipeline has no task, such as an `Embedder`
-    of another library's checkpoint, whose own directory is its saved form.
+    `torch.float16`; None: that of the model. Both belong to Ramify's form. Raises `RamifyError` if the model has no such form:
+    an `Embedder` of another library's checkpoint has no task, and its own directory is its saved form.
     """
     if not isinstance(pipeline, Pipeline):
         raise RamifyError(f"save takes a pipeline, such as `ramify.load` returns, not a {type(pipeline).__name__}.")
+    if form == "hugging-face":
+        if card is not None or dtype is not None:
+            raise RamifyError("form=hugging-face has no card and no dtype of its own. Leave them out, or set form=ramify.")
+        export_hugging_face(pipeline, directory)
+        return
     task = _task_name(pipeline)
     if task is None:
         raise RamifyError(

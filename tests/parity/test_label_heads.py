@@ -178,6 +178,8 @@ def test_classifiers_of_ours_answer_there_as_here(tmp_path, name, labels):
 
 
 def test_models_without_a_form_are_refused(tmp_path):
+    with pytest.raises(RamifyError, match=r"form=hugging-face has no card and no dtype of its own"):
+        ramify.save(classifier("bert"), tmp_path, form="hugging-face", dtype=torch.float16)
     for own, message in (
         (classifier("bert", mode="features"), r"task\.mode=features has no Hugging Face form"),
         (
@@ -261,7 +263,7 @@ TAGS = ["NOUN", "VERB", "DET"]
 
 def exported_again(own, folder, auto):
     """The class of transformers that an exported model has, its tokenizer, and the same model loaded here again."""
-    hub.export_hugging_face(own, folder)
+    ramify.save(own, folder, form="hugging-face")
     fast, theirs = loaded(auto, folder)
     return fast, theirs, ramify.load(folder)
 
