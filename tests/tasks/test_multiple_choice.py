@@ -12,7 +12,8 @@ import ramify
 from fixtures import WORDS, tokenizer
 from fixtures.choices import built, copa, race, swag
 from fixtures.commands import call
-from ramify.batching.views.choices import ChoiceInput, ChoiceView, row_texts
+from ramify.batching.choice_batch import ChoiceCollator
+from ramify.batching.views.choices import ChoiceInput, row_texts
 from ramify.dataset.choices import ChoiceSets, choice_sets, labelled_choices
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
@@ -147,7 +148,7 @@ def test_scores_are_those_of_each_choice_alone(mode):
     model = chooser(mode=mode)
     task, trees = model.task, questions()
     examples = view(model, trees)
-    batch = examples.collate([examples.example(number) for number in range(len(examples))])
+    batch = ChoiceCollator.of(examples)([examples.example(number) for number in range(len(examples))])
     table = task.scores(batch)
     loss = 0.0
     for number, each in enumerate(trees):
@@ -179,7 +180,7 @@ def test_long_texts_are_cut_and_counted():
     model = chooser()
     long = tree(" ".join(WORDS[:40]), ["aa ab", " ".join(WORDS[:50])], 0)
     examples = view(model, [long, tree("aa", ["ab", "ba"], 1)])
-    batch = examples.collate([examples.example(0), examples.example(1)])
+    batch = ChoiceCollator.of(examples)([examples.example(0), examples.example(1)])
     assert batch.input.rows.max_length == 32
     assert (examples.counts.questions, examples.counts.choices, examples.counts.cut) == (2, 4, 2)
     assert examples.costs.tolist() == [64, int(batch.input.rows.host_lengths.sum()) - 64]
@@ -251,7 +252,7 @@ def test_choosing_is_learned_and_resumes_to_the_bit(tmp_path):
     def trainer(out):
         model = chooser(torch.float32)
         data = view(model, trees)
-        return model, Trainer(model.task, [Stage(config, data, data.collate)], tmp_path / out, seed=0, cpu=True)
+        return model, Trainer(model.task, [Stage(config, data, ChoiceCollator.of(data))], tmp_path / out, seed=0, cpu=True)
 
     model, straight = trainer("straight")
     straight.run()
@@ -288,7 +289,7 @@ def test_the_commands(tmp_path):
 def test_rows_of_a_batch_know_their_questions():
     model = chooser()
     examples = view(model, questions(4), right=False)
-    batch = examples.collate([examples.example(number) for number in range(4)])
+    batch = ChoiceCollator.of(examples)([examples.example(number) for number in range(4)])
     assert batch.targets is None
     part = rows_of(batch)
     assert part.choices.host_lengths.tolist() == examples.sizes.tolist() == [2, 3, 4, 2]

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from ramify.batching.choice_batch import ChoiceCollator
 from ramify.batching.forest import Ints
 from ramify.batching.labelled_batch import LabelledBatch
 from ramify.batching.views.choices import ChoiceView
@@ -144,7 +145,7 @@ def choice_scores(
     which the view needs the right choices."""
     found: dict[int, Float[NDArray, " _choice"]] = {}
     with task.evaluating():
-        for numbers, batch in label_batches(view, view.collate, progress):
+        for numbers, batch in label_batches(view, ChoiceCollator.of(view), progress):
             moved = batch.to(task.device)
             vectors = task.row_vectors(moved)
             scores = task.table(vectors, moved)

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ramify.batching.choice_batch import ChoiceRows
 from ramify.batching.labelled_batch import LabelledBatch
-from ramify.batching.views.choices import ChoiceInput, ChoiceRows
+from ramify.batching.views.choices import ChoiceInput
 from ramify.errors import RamifyError
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models.base import RowHead, State

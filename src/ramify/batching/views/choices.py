@@ -5,20 +5,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import torch
-from jaxtyping import Int
 from numpy.typing import NDArray
-from torch import Tensor
 
-from ramify.batching.encoder_input import EncoderInput, fit_texts
 from ramify.batching.forest import Ints
-from ramify.batching.labelled_batch import LabelledBatch
-from ramify.batching.movable import Movable, moved
 from ramify.batching.views.base import View
 from ramify.config import check_fields
 from ramify.dataset.choices import ChoiceSets
 from ramify.dataset.store import Store
-from ramify.nn.ragged import Rows
 from ramify.tokenizer import Layout, Tokenizer, UnknownTokens
 
 GAP = "_"
@@ -95,19 +88,6 @@ class ChoiceExample:
 
 
 @dataclass(frozen=True)
-class ChoiceRows(Movable):
-    """The choices of the questions of a batch."""
-
-    place: Int[Tensor, " row"]
-    """The place of each row on the axis of choices, question after question."""
-    choices: Rows
-    """The choices of each question."""
-
-    def to(self, device: torch.device | str) -> "ChoiceRows":
-        return moved(self, device)
-
-
-@dataclass(frozen=True)
 class ChoiceCounts:
     """Counts of what a view reads and cuts."""
 
@@ -177,25 +157,6 @@ class ChoiceView(View[ChoiceExample]):
     def example(self, number: int, epoch: int = 0) -> ChoiceExample:
         rows = slice(self._starts[number], self._starts[number] + self._counts[number])
         return ChoiceExample(self._first[rows], self._second[rows], None if self.right is None else int(self.right[number]))
-
-    def collate(self, examples: Sequence[ChoiceExample]) -> LabelledBatch:
-        """Lay the rows of all choices flat. The targets are the right choices, question after question."""
-        firsts = [ids for example in examples for ids in example.first]
-        seconds = [ids for example in examples for ids in example.second]
-        sizes = [np.array([len(ids) for ids in parts], dtype=np.int64) for parts in (firsts, seconds)]
-        room = self.longest - self.layout.num_special - len(self.layout.separator)
-        kept = fit_texts(sizes[0], sizes[1], room)
-        one, two = (
-            (np.concatenate([np.zeros(0, np.int64), *(ids[:keep] for ids, keep in zip(parts, keeps))]), keeps)
-            for parts, keeps in zip((firsts, seconds), kept, strict=True)
-        )
-        rows = EncoderInput.of_pairs(one, two, self.layout, None)
-        counts = np.array([len(example.second) for example in examples], dtype=np.int64)
-        order = np.repeat(np.arange(len(examples)), counts)[rows.source]
-        right = [example.right for example in examples]
-        targets = None if None in right else torch.tensor([place for place in right if place is not None])
-        part = ChoiceRows(torch.from_numpy(rows.source.astype(np.int64)), Rows.build(counts))
-        return LabelledBatch(rows, targets, order, part=part)
 
 
 def _encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ints]:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from ramify.batching.choice_batch import ChoiceCollator
 from ramify.batching.views.choices import ChoiceInput, ChoiceView
 from ramify.dataset.choices import LabelledChoices, labelled_choices
 from ramify.dataset.store import Split, Store
@@ -43,8 +44,8 @@ class PreparedChoices(PreparedLabels):
         return self.train
 
     @property
-    def collator(self) -> Callable[[Sequence[Any]], Any]:
-        return self.train.collate
+    def collator(self) -> ChoiceCollator:
+        return ChoiceCollator.of(self.train)
 
     def facts(self) -> dict[str, Any]:
         left_out = {"unlabelled": self.labelled.unlabelled, "unclear": self.labelled.unclear}
