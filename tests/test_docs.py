@@ -1,11 +1,12 @@
 """The pages describe the package: computed numbers, quoted commands, settings, counted reasons, named tests."""
 
+import inspect
 import json
 import re
 import shlex
 import sys
 import tomllib
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import get_args, get_type_hints
 from xml.etree import ElementTree
@@ -21,6 +22,7 @@ from ramify.disentangle.config import DecodingConfig
 from ramify.readers import FORMATS
 from ramify.readers.base import Policy
 from ramify.recipes import RECIPES
+from ramify.recipes.backbones import SCRATCH
 from ramify.runs.disentanglement.run import redecided
 from ramify.tree import Tree
 
@@ -28,9 +30,6 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 CONTENT = {page.name: page.read_text("utf-8") for page in PAGES}
-
-STARTS = {name: {"model": "cnn"} for name in ("answer", "choose", "classify", "tag")}
-"""The model that recipes on labelled texts need."""
 
 
 @pytest.fixture(scope="module")
@@ -235,7 +234,7 @@ def test_quoted_settings_are_accepted(page, line):
     if verb != "train":
         assert redecided(DecodingConfig(), settings_of(line)) != DecodingConfig()
         return
-    run = RECIPES[recipe]("data", **STARTS.get(recipe, {}))
+    run = RECIPES[recipe]("data")
     assert run.changed(settings_of(line)) != run
 
 
@@ -258,6 +257,13 @@ def test_explanations_name_tests_that_exist():
 FILES = ("model.safetensors", "tokenizer.json")
 
 
+def _runs_of(recipe):
+    """Runs of a recipe on some data: of a recipe for any model, one with each."""
+    if "model" not in inspect.signature(recipe.function).parameters:
+        return [recipe("data")]
+    return [recipe("data", model=name) for name in SCRATCH]
+
+
 @pytest.mark.parametrize(
     "page", ["reconstructed.md", "tree_mlm.md", "training.md", "permutation.md", "nested_documents.md", "transformer.md"]
 )
@@ -270,10 +276,8 @@ def test_switches_exist(page):
     assert found
     for key, value, values in found:
         part, field = key.split(".")
-        owners = [
-            run.stages[0] if part == "train" else getattr(run, part, None)
-            for run in (make("data", **STARTS.get(name, {})) for name, make in RECIPES.items())
-        ]
+        runs = chain.from_iterable(map(_runs_of, RECIPES.values()))
+        owners = [run.stages[0] if part == "train" else getattr(run, part, None) for run in runs]
         owners = [owner for owner in owners if hasattr(owner, field)]
         assert owners, key
         named = {each for each in (value, *re.findall(r"`(\w+)`", values)) if each}

@@ -18,6 +18,7 @@ from ramify.inference.answers import TextLabel
 from ramify.readers.base import Policy
 from ramify.recipes import RECIPES
 from ramify.recipes.backbones import SCRATCH
+from ramify.report import write_report
 from ramify.runs import execute
 from ramify.runs.labelled.classification import ClassificationRun
 from ramify.training.metrics_log import read_metrics
@@ -304,3 +305,49 @@ def test_settings_that_do_not_fit(store):
         run.changed(settings_for(run) | {"dev.metric": "pearson"}).prepare(store.path / "nowhere").metric  # noqa: B018
     with pytest.raises(RamifyError, match=r"input.context_as=vectors needs a model that reads vectors"):
         classify(str(store.path), model="bert", context="tree", context_as="vectors").prepare(store.path / "nowhere")
+
+
+# --- reports --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_report(store, bert_run):
+    page = write_report(bert_run).read_text()
+    for title in ("Held-out scores", "Confusions", "Scores by class", "Calibration", "Scores by length", "Learning curves"):
+        assert f"<h2>{title}</h2>" in page
+    assert "Scores by depth" not in page
+    assert "without reading" in page
+    assert "dev accuracy" in page
+
+
+def test_wrong_examples_are_escaped(tmp_path):
+    def hostile(place, row):
+        row.update(text=f"<script>alert({place})</script> {row['text']}")
+        if row["split"] == "dev":
+            row.update(label={"good": "bad", "bad": "good"}[row["label"]])
+
+    store = labelled_store(changed_rows(hostile), tmp_path / "data")
+    trained(store, tmp_path / "run", model="bert", epochs=8.0, lr=0.02, patience=0)
+    page = write_report(tmp_path / "run").read_text()
+    assert "<h2>Most wrong</h2>" in page
+    assert "&lt;script&gt;alert(" in page
+    assert "<script>alert(" not in page
+
+
+@pytest.mark.parametrize("kind", ["several", "numbers", "many"])
+def test_reports_of_other_labels(tmp_path, kind):
+    labels = {
+        "several": lambda row, place: [row["label"], *(["even"] if place % 2 else [])],
+        "numbers": lambda row, place: float(len(row["text"])),
+        "many": lambda row, place: f"class {place % 12}",
+    }
+    trees = []
+    for place, row in enumerate(sentences(150)):
+        label = labels[kind](row, place)
+        trees.append(Tree((Node("", id=f"{place}.0"), Node(row["text"], (0,), id=f"{place}.1", label=label)), id=str(place)))
+    store = trees_store(trees, tmp_path)
+    trained(store, tmp_path / "run", model="bag", epochs=1.0)
+    page = write_report(tmp_path / "run").read_text()
+    assert "<h2>Held-out scores</h2>" in page
+    assert ("<h2>Confusions</h2>" in page) == (kind == "many")
+    assert ("Shares of the texts of each right class" in page) == (kind == "many")
+    assert ("<h2>Scores by class</h2>" in page) == (kind != "numbers")

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -77,7 +78,7 @@ def test_interrupted_seeds_continue(store, seeds, tmp_path):
         if len(steps) == 6:
             os.kill(os.getpid(), signal.SIGINT)
 
-    assert execute_seeds(run_of(store), out, 3, report=interrupt, cpu=True) is None
+    assert execute_seeds(run_of(store), out, 3, display=lambda: nullcontext(interrupt), cpu=True) is None
     assert read_seeds(out) is None
     assert not (out / "config.json").exists()
     with pytest.raises(RamifyError, match=r"already holds seeds of a run. Add --resume"):

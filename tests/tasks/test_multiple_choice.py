@@ -156,10 +156,8 @@ def test_scores_are_those_of_each_choice_alone(mode):
         for node in each.nodes[1:]:
             # A row of one choice: a pair of texts.
             ids = [task.tokenizer.encode(text) for text in (each.nodes[0].text, node.text)]
-            alone = ChoiceView.collate(
-                examples, [replace(examples.example(number), first=[np.array(ids[0])], second=[np.array(ids[1])])]
-            )
-            rows.append(float(task.output(task.row_vectors(alone))))
+            alone = ChoiceCollator.of(examples)([ChoiceExample([np.array(ids[0])], [np.array(ids[1])], None)])
+            rows.append(float(task.output(task.row_vectors(alone)).detach()))
         found = table[number, : len(rows)]
         assert found.tolist() == pytest.approx(rows, abs=1e-10)
         assert torch.isneginf(table[number, len(rows) :]).all()

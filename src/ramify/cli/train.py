@@ -5,6 +5,7 @@ import shlex
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -190,15 +191,16 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool, seeds
         _warn(run.notes())
     if seeds is None and (out / SEEDS).exists():
         raise RamifyError(f"--out {out} holds several seeds of a run. Add --seeds, or choose another --out.")
-    with progress_display(enabled=main) as report:
-        if seeds is None:
+    if seeds is None:
+        with progress_display(enabled=main) as report:
             prepared, progress = execute(run, out, resume=resume, begin=_say_what_is_read, report=report)
-            measured = "" if not main or not (out / "config.json").exists() else _measured(out, prepared, progress)
-            stopped = f"stopped at step {progress.step}"
-        else:
-            trained = execute_seeds(run, out, seeds, resume=resume, begin=_say_what_is_read, report=report)
-            prepared, measured = (None, "") if trained is None else (trained[0], trained[1].line())
-            stopped = f"stopped after {len([*out.glob('seed-*/config.json')])} of {counted(seeds, 'seed')}"
+        measured = _measured(out, prepared, progress) if main and (out / "config.json").exists() else ""
+        stopped = f"stopped at step {progress.step}"
+    else:
+        display = partial(progress_display, enabled=main)
+        trained = execute_seeds(run, out, seeds, resume=resume, begin=_say_what_is_read, display=display)
+        prepared, measured = (None, "") if trained is None else (trained[0], trained[1].line())
+        stopped = f"stopped after {len([*out.glob('seed-*/config.json')])} of {counted(seeds, 'seed')}"
     if not main:
         return False
     if prepared is None or not (out / "config.json").exists():

@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,11 @@ class SeedScores:
         )
 
 
+@contextmanager
+def _no_display() -> Iterator[Callable[[dict[str, Any]], None]]:
+    yield lambda record: None
+
+
 def execute_seeds(
     run: Run,
     out: Path,
@@ -79,11 +85,13 @@ def execute_seeds(
     *,
     resume: bool = False,
     begin: Callable[[Prepared], None] | None = None,
-    report: Callable[[dict[str, Any]], None] | None = None,
+    display: Callable[[], AbstractContextManager[Callable[[dict[str, Any]], None]]] = _no_display,
     cpu: bool = False,
 ) -> tuple[Prepared, SeedScores] | None:
     """Train a run with `count` seeds, from its own on, each in a folder `seed-K` of `out`. The best one on dev is copied to
-    `out`, for `ramify.load`. The arguments are those of `execute`.
+    `out`, for `ramify.load`.
+
+    The arguments are those of `execute`; `display` makes a `report` for each seed.
 
     None: training was interrupted, and `resume` continues it. Raises `RamifyError` if there is no dev split to choose by.
     """
@@ -100,7 +108,8 @@ def execute_seeds(
     prepared, metric = None, Metric("", True)
     for seed in range(run.seed, run.seed + count):
         folder = out / f"seed-{seed}"
-        prepared, progress = execute(replace(run, seed=seed), folder, resume=resume, begin=begin, report=report, cpu=cpu)
+        with display() as report:
+            prepared, progress = execute(replace(run, seed=seed), folder, resume=resume, begin=begin, report=report, cpu=cpu)
         if not (folder / hub.CONFIG).exists():
             return None
         if progress.best is None or progress.best_step is None:

@@ -134,7 +134,8 @@ class TextLabelRun(LabelRun, ABC):
         return scores.evaluate(model, source, store, split, options, dev.chosen(model.task))
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
-        return report.parts(request)
+        model = request.pipeline
+        return report.parts(request, self.dev.chosen(model.task) if isinstance(model, Classifier) else None)
 
 
 @dataclass(frozen=True, kw_only=True)

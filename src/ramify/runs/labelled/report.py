@@ -1,28 +1,76 @@
-"""Reports on models that predict labels: curves and held-out scores beside those of predictions that read no text."""
+"""Reports on models that predict labels: curves, scores beside floors, confusions, calibration, slices and wrong examples.
 
-from collections.abc import Iterator, Mapping
+`curves`, `seeds`, `facts` and `slices` serve reports on other label tasks, too.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ramify.errors import RamifyError
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from numpy.typing import NDArray
+
+from ramify.dataset.store import Split, Store
+from ramify.errors import RamifyError, counted
 from ramify.inference.classify import Classifier
+from ramify.metrics.classification import (
+    ClassPredictions,
+    ClassScores,
+    Predictions,
+    Reliability,
+    SeveralPredictions,
+    reliability,
+)
+from ramify.metrics.depths import DEPTH_BINS
+from ramify.metrics.metric import Metric
 from ramify.runs.base import ReportParts, ReportRequest
-from ramify.runs.curves import TITLE, Metrics, loss_charts, no_curves, smoothing
-from ramify.runs.labelled.scores import LabelEvaluation, evaluate
-from ramify.runs.sections import Cell, Charts, Section, Spans, Strong, Table, chosen_on_dev
+from ramify.runs.curves import TITLE, Metrics, dev_line, loss_charts, no_curves, smoothing
+from ramify.runs.labelled.scores import LabelEvaluation, ScoredTexts, score_texts
+from ramify.runs.sections import (
+    Cell,
+    Chart,
+    Charts,
+    Line,
+    Section,
+    Spans,
+    Strong,
+    Table,
+    WeightMap,
+    chosen_on_dev,
+)
 from ramify.tasks.classification import LABEL
 
+RESAMPLES = 500
+"""Resamples of the intervals of a report."""
 
-def parts(request: ReportRequest) -> ReportParts:
-    """The parts of a report."""
-    sections: list[Section] = [curves(request.metrics)]
+EXAMPLES = 20
+"""Wrong predictions that a report shows."""
+
+SHOWN_CHARS = 300
+"""Characters shown of a text."""
+
+MOST_CELLS = 8
+"""Classes up to which confusions are numbers; those of more classes are shades."""
+
+LENGTHS = (0, 9, 17, 33, 65, 129)
+"""The first lengths of the bins of rows, in tokens."""
+
+
+def parts(request: ReportRequest, metric: Metric | None) -> ReportParts:
+    """The parts of a report. `metric` is that of the run; None: the first one of the task."""
+    model, store = request.pipeline, request.store
+    sections: list[Section] = [curves(request.metrics, metric)]
+    if "seeds" in request.record:
+        sections.append(seeds(request.record["seeds"]))
     headline: Spans = ()
     missing = ""
-    model, store = request.pipeline, request.store
     if isinstance(model, Classifier) and store is not None:
         try:
-            evaluation = evaluate(model, str(store.path), store, request.split, {}, model.task.metrics[0])
-            section, headline = table(request.split, evaluation)
-            sections.append(section)
+            scored = score_texts(model, store, request.split, {})
+            chosen = model.task.metrics[0] if metric is None else metric
+            section, headline = held_out_scores(request.split, scored, chosen)
+            sections += [section, *_details(model, store, scored, chosen)]
         except RamifyError as error:
             missing = str(error)
     return ReportParts(
@@ -44,12 +92,27 @@ def facts(text: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield name.replace("_", " "), f"{value:,}"
 
 
-def curves(metrics: Metrics) -> Section:
-    """Loss against updates and tokens."""
+def curves(metrics: Metrics, metric: Metric | None) -> Section:
+    """Loss against updates and tokens, and the dev metric."""
     if not metrics:
         return no_curves()
-    charts = loss_charts(metrics, LABEL, "loss per label", tokens="tokens")
-    return Section(TITLE, (Charts(charts, (("train", f"train{smoothing(metrics)}"), ("dev", "dev"))),))
+    charts = list(loss_charts(metrics, LABEL, "loss per label", tokens="tokens"))
+    if metric is not None:
+        charts.append(Chart((dev_line(metrics, "step", metric.name),), "updates", f"dev {metric.label}"))
+    return Section(TITLE, (Charts(tuple(charts), (("train", f"train{smoothing(metrics)}"), ("dev", "dev"))),))
+
+
+def seeds(record: Mapping[str, Any]) -> Section:
+    """The dev scores of all seeds."""
+    name = record["metric"].replace("_", " ")
+    rows = tuple(
+        (Cell(score["folder"]), Cell(f"{score['value']:.4f}"), Cell(f"{score['step']:,}")) for score in record["scores"]
+    )
+    lead = (
+        f"The mean is {record['mean']:.4f}, with a standard deviation of {record['spread']:.4f}. This page is about seed "
+        f"{record['best']}, the best one on dev, whose score is too high by being chosen."
+    )
+    return Section("Seeds", (Table(("seed", f"dev {name}", "update"), rows, "scores"),), (lead,))
 
 
 def table(split: str, evaluation: LabelEvaluation) -> tuple[Section, Spans]:
@@ -60,3 +123,181 @@ def table(split: str, evaluation: LabelEvaluation) -> tuple[Section, Spans]:
         "." if evaluation.majority is None else f"; without reading, {evaluation.majority:.3f}.",
     )
     return Section("Held-out scores", (Table(("score", "value"), rows),)), (*headline, *chosen_on_dev(split))
+
+
+def held_out_scores(split: Split, scored: ScoredTexts, metric: Metric) -> tuple[Section, Spans]:
+    """All metrics with their intervals beside those of the majority, and the main one as a sentence."""
+    predicted, majority = scored.predictions, scored.majority.scores()
+    names = [metric.name, *(name for name in predicted.metrics if name != metric.name)]
+    rows = []
+    for name in names:
+        interval = predicted.interval(name, resamples=RESAMPLES)
+        spread = f"{interval.low:.3f} to {interval.high:.3f}"
+        rows.append((Cell(name.replace("_", " ")), Cell(f"{interval.value:.3f}", spread), Cell(f"{majority[name]:.3f}")))
+    value = predicted.metrics[metric.name]()
+    headline: Spans = (
+        f"On the {split} split, its {metric.label} is ",
+        Strong(f"{value:.3f}"),
+        f"; that of predictions which read no text is {majority[metric.name]:.3f}.",
+    )
+    lead = (
+        f"On {counted(len(predicted), 'text')} of the {split} split, with 95 % bootstrap intervals over texts. Without "
+        "reading: the most frequent class of the training data, or the mean of its numbers."
+    )
+    section = Section("Held-out scores", (Table(("score", "value", "without reading"), tuple(rows)),), (lead,))
+    return section, (*headline, *chosen_on_dev(split))
+
+
+def _details(model: Classifier, store: Store, scored: ScoredTexts, metric: Metric) -> Iterator[Section]:
+    classes = model.task.config.classes
+    predicted = scored.predictions
+    if isinstance(predicted, ClassPredictions):
+        yield _confusions(predicted, classes)
+        yield _per_class(predicted.per_class, classes)
+        yield _calibration(model, scored)
+    elif isinstance(predicted, SeveralPredictions):
+        yield _per_class(predicted.per_class, classes)
+    view = scored.view
+    lengths, depths = view.costs, view.rows.depth
+    yield slices("Scores by length", predicted, metric, "tokens of the row", _length_bins(lengths))
+    if len(np.unique(depths)) > 1:
+        yield slices("Scores by depth", predicted, metric, "depth", _depth_bins(depths))
+    yield from _most_wrong(model, store, scored)
+
+
+def _per_class(scores: ClassScores, classes: Sequence[str]) -> Section:
+    columns = (scores.precision, scores.recall, scores.f1)
+    rows = tuple(
+        (Cell(name), *(Cell(f"{values[place]:.3f}") for values in columns), Cell(f"{scores.support[place]:,}"))
+        for place, name in enumerate(classes)
+    )
+    return Section("Scores by class", (Table(("class", "precision", "recall", "F1", "texts"), rows, "scores"),))
+
+
+def _confusions(predicted: ClassPredictions, classes: Sequence[str]) -> Section:
+    """The counts of predicted classes by right ones."""
+    counts = predicted.confusion
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    lead = "A row holds the texts of one class; its columns are the predicted classes."
+    if len(classes) <= MOST_CELLS:
+        rows = tuple(
+            (Cell(name), *(Cell(f"{count:,}", f"{share:.0%}") for count, share in zip(*cells, strict=True)))
+            for name, *cells in zip(classes, counts.tolist(), shares.tolist(), strict=True)
+        )
+        shown: Table | WeightMap = Table(("right class", *classes), rows, "scores")
+    else:
+        shown = WeightMap("Shares of the texts of each right class.", tuple(classes), tuple(classes), shares)
+    return Section("Confusions", (shown,), (lead,))
+
+
+def _calibration(model: Classifier, scored: ScoredTexts) -> Section:
+    """How often predictions of a certain probability are right, before and after the temperature."""
+    task, temperature = model.task, float(model.task.temperature)
+    scores = torch.from_numpy(scored.scores)
+    before = reliability(scores.softmax(-1).numpy(), scored.targets)
+    after = reliability(task.probabilities(scores.to(model.device)).cpu().numpy(), scored.targets)
+    diagonal = np.array([0.0, 1.0])
+    lines = (
+        Line("perfect", "constant", diagonal, diagonal),
+        _reliability_line("before", "none", before),
+        _reliability_line("after", "dev", after),
+    )
+    rows = tuple((Cell(name), Cell(f"{measured.error:.3f}")) for name, measured in (("before", before), ("after", after)))
+    lead = (
+        f"The temperature that fits the dev split best is {temperature:.3g}. The calibration error is the mean distance of "
+        f"probability and share, over {counted(len(after.count), 'bin')} of equal width."
+    )
+    legend = (("constant", "perfectly calibrated"), ("none", "before the temperature"), ("dev", "after it"))
+    certainty = "probability of the predicted class"
+    middles = (after.edges[1:] + after.edges[:-1]) / 2
+    counts = tuple(
+        Line(name, kind, middles, measured.count.astype(np.float64), marks=True)
+        for name, kind, measured in (("before", "none", before), ("after", "dev", after))
+    )
+    charts = Charts((Chart(lines, certainty, "share that is right"), Chart(counts, certainty, "texts")), legend)
+    return Section("Calibration", (charts, Table(("temperature", "calibration error"), rows, "scores")), (lead,))
+
+
+def _reliability_line(name: str, kind: str, measured: Reliability) -> Line:
+    filled = measured.count > 0
+    return Line(name, kind, measured.confidence[filled], measured.accuracy[filled], marks=True)
+
+
+# --- slices -----------------------------------------------------------------------------------------------------------
+
+
+def slices(
+    title: str, predicted: Predictions, metric: Metric, what: str, bins: Sequence[tuple[str, Bool[NDArray, " row"]]]
+) -> Section:
+    """The main metric of parts of the texts, with its intervals."""
+    rows = []
+    for name, chosen in bins:
+        if chosen.any():
+            part = predicted.take(np.flatnonzero(chosen)).interval(metric.name, resamples=RESAMPLES)
+            spread = f"{part.low:.3f} to {part.high:.3f}"
+            rows.append((Cell(name), Cell(f"{part.value:.3f}", spread), Cell(f"{int(chosen.sum()):,}")))
+    return Section(title, (Table((what, metric.label, "texts"), tuple(rows), "scores"),))
+
+
+def _length_bins(lengths: NDArray[np.int64]) -> list[tuple[str, Bool[NDArray, " row"]]]:
+    ends = [*LENGTHS[1:], 2**31]
+    return [
+        (f"{max(first, 1)}–{stop - 1}" if stop < 2**31 else f"{first} or more", (lengths >= first) & (lengths < stop))
+        for first, stop in zip(LENGTHS, ends, strict=True)
+    ]
+
+
+def _depth_bins(depths: NDArray[np.int64]) -> list[tuple[str, Bool[NDArray, " row"]]]:
+    bins = [(name, (depths >= first) & (depths <= last)) for name, (first, last) in DEPTH_BINS.items()]
+    return [("0", depths == 0), *bins]
+
+
+# --- wrong examples -----------------------------------------------------------------------------------------------------
+
+
+def _most_wrong(model: Classifier, store: Store, scored: ScoredTexts) -> Iterator[Section]:
+    """The texts whose right label is the least likely, or whose number is the farthest."""
+    task, targets = model.task, scored.targets
+    shares = task.probabilities(torch.from_numpy(scored.scores).to(model.device)).cpu().numpy()
+    if task.config.labels == "numbers":
+        error = np.abs(shares[:, 0] - targets)
+    elif task.config.labels == "classes":
+        # The probability of the right class; right predictions are no errors.
+        right = shares[np.arange(len(shares)), targets]
+        error = np.where(shares.argmax(1) == targets, -1.0, 1 - right)
+    else:
+        # The class that is most wrong.
+        error = np.abs(shares - targets).max(1)
+        error = np.where(error < 0.5, -1.0, error)
+    order = [place for place in np.argsort(-error, kind="stable")[:EXAMPLES].tolist() if error[place] > 0]
+    if not order:
+        return
+    rows = tuple(_example(model, store, scored, place, shares[place]) for place in order)
+    lead = f"{counted(len(rows), 'text')}, those with the least likely right label first."
+    yield Section("Most wrong", (Table(("text", "right", "predicted", "probabilities"), rows, "texts"),), (lead,))
+
+
+def _example(
+    model: Classifier, store: Store, scored: ScoredTexts, place: int, shares: Float[NDArray, " output"]
+) -> tuple[Cell, ...]:
+    config, rows = model.task.config, scored.view.rows
+    nodes = rows.forest.node
+    texts = store.texts(nodes[[int(rows.text[place])]])
+    if rows.first is not None:
+        texts = [*store.texts(nodes[[int(rows.first[place])]]), *texts]
+    shown = " ⟶ ".join(_shortened(text) for text in texts)
+    target = scored.targets[place]
+    if config.labels == "numbers":
+        return Cell(shown), Cell(f"{float(target):.4g}"), Cell(f"{float(shares[0]):.4g}"), Cell("–")
+    likeliest = sorted(zip(config.classes, shares.tolist(), strict=True), key=lambda pair: -pair[1])[:3]
+    probabilities = Cell(" · ".join(f"{name} {share:.0%}" for name, share in likeliest))
+    if config.labels == "classes":
+        return Cell(shown), Cell(config.classes[int(target)]), Cell(likeliest[0][0]), probabilities
+    right = ", ".join(name for name, given in zip(config.classes, target, strict=True) if given) or "none"
+    chosen = ", ".join(name for name, share in zip(config.classes, shares, strict=True) if share >= 0.5) or "none"
+    return Cell(shown), Cell(right), Cell(chosen), probabilities
+
+
+def _shortened(text: str) -> str:
+    whole = " ".join(text.split())
+    return whole if len(whole) <= SHOWN_CHARS else whole[:SHOWN_CHARS] + " …"

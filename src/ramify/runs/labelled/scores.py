@@ -4,15 +4,38 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from ramify.batching.views.labelled import LabelledView
 from ramify.dataset.store import Split, Store
 from ramify.errors import counted
 from ramify.inference.classify import Classifier, held_out, label_scores
+from ramify.metrics.classification import Predictions
 from ramify.metrics.metric import Metric
 from ramify.models.base import reads_characters
 from ramify.nn.precision import autocast
 from ramify.runs.base import Evaluation, check_options, no_progress
 
 OPTIONS = ("precision", "progress")
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredTexts:
+    """The labelled texts of a split with a model's scores."""
+
+    view: LabelledView
+    scores: Float[NDArray, "row output"]
+    """Before the temperature."""
+    predictions: Predictions
+    majority: Predictions
+    """Those that read no text: the most frequent class of the training data, or the mean of its numbers."""
+
+    @property
+    def targets(self) -> NDArray[Any]:
+        assert self.view.targets is not None
+        return self.view.targets
 
 
 @dataclass(frozen=True)
@@ -53,22 +76,28 @@ class LabelEvaluation(Evaluation):
         ]
 
 
-def evaluate(
-    model: Classifier, source: str, store: Store, split: Split, options: Mapping[str, Any], metric: Metric
-) -> LabelEvaluation:
-    """Score a model on a split. Options: `OPTIONS`."""
-    check_options(options, OPTIONS, source, "a model that predicts labels")
+def score_texts(model: Classifier, store: Store, split: Split, options: Mapping[str, Any]) -> ScoredTexts:
+    """Compute the scores of a split."""
     task = model.task
     view, _ = held_out(task, store, split)
     bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
     with bar(len(view)) as advance, autocast(model.device, precision):
         found = label_scores(task, view, progress=advance)
-    assert view.targets is not None
-    forest = view.rows.forest
+    targets = np.asarray(view.targets)
+    return ScoredTexts(view, found, task.predictions(found, targets), task.majority(targets))
+
+
+def evaluate(
+    model: Classifier, source: str, store: Store, split: Split, options: Mapping[str, Any], metric: Metric
+) -> LabelEvaluation:
+    """Score a model on a split. Options: `OPTIONS`."""
+    check_options(options, OPTIONS, source, "a model that predicts labels")
+    task, scored = model.task, score_texts(model, store, split, options)
+    forest = scored.view.rows.forest
     return LabelEvaluation(
         metric,
-        task.predictions(found, view.targets).scores(),
-        task.majority(view.targets).scores()[metric.name] if task.is_fitted else None,
-        len(view),
+        scored.predictions.scores(),
+        scored.majority.scores()[metric.name] if task.is_fitted else None,
+        len(scored.view),
         unknown_pieces=None if reads_characters(task.backbone) else forest.unknown(store.split(split), task.tokenizer),
     )
