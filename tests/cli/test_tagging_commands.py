@@ -1,9 +1,10 @@
 """`ramify train tag`, `evaluate` and `predict` on tags of words."""
 
+import csv
 import json
 
 from fixtures.commands import call, refusal
-from fixtures.tagged import sentences, tagged_store
+from fixtures.tagged import sentences, table, tagged_store
 from ramify.report import write_report
 
 
@@ -17,5 +18,18 @@ def test_commands(tmp_path):
     answers = json.loads(call("predict", out, "--text", "ba bo aa", "--json").stdout)
     assert [*answers[0]] == ["id", "spans"]
     assert json.loads(call("predict", out, data, "--json").stdout)[0].keys() == {"id", "spans", "tokens"}
+    tokens = tmp_path / "new.conll"
+    tokens.write_text("ba\naa\n\nbo\n")
+    found = json.loads(call("predict", out, tokens, "--json").stdout)
+    assert [[token["text"] for token in answer["tokens"]] for answer in found] == [["ba", "aa"], ["bo"]]
+    tokens = tmp_path / "new.txt"
+    tokens.write_text(table(sentences(3)))
+    assert len(json.loads(call("predict", out, tokens, "--json").stdout)) == 3
+    texts = tmp_path / "texts.csv"
+    texts.write_text("text,number\nba bo aa,1\n,2\n")
+    call("predict", out, texts, "--out", tmp_path / "tagged.csv")
+    rows = list(csv.DictReader((tmp_path / "tagged.csv").open(encoding="utf-8")))
+    assert [row["number"] for row in rows] == ["1", "2"]
+    assert [isinstance(json.loads(row["predicted"] or "[]"), list) for row in rows] == [True, True]
     assert "Held-out scores" in write_report(out, draws=1).read_text()
     assert "neither --model nor --init" in refusal("train", "tag", "--data", data, "--out", tmp_path / "other")

@@ -498,10 +498,10 @@ class TextSpans(Record, Prediction):
     tokens: tuple[TaggedText, ...] = ()
 
     def columns(self) -> dict[str, Any]:
-        return {"spans": [span.to_json() for span in self.spans]}
+        return {"predicted": [span.to_json() for span in self.spans]}
 
     def line(self) -> str:
-        return "; ".join(f"{span.text}  ({span.tag} {span.probability:.1%})" for span in self.spans) or "no span"
+        return "; ".join(f"{span.text} ({span.tag} {span.probability:.1%})" for span in self.spans) or "no span"
 
 
 @dataclass(frozen=True)
@@ -512,7 +512,7 @@ class TextTags(Record, Prediction):
     tokens: tuple[TaggedText, ...]
 
     def columns(self) -> dict[str, Any]:
-        return {"tags": [token.tag for token in self.tokens]}
+        return {"predicted": [token.tag for token in self.tokens]}
 
     def line(self) -> str:
         return " ".join(f"{token.text}/{token.tag}" for token in self.tokens)

@@ -16,6 +16,7 @@ from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD, replacing
 from ramify.inference.answers import Prediction
 from ramify.inference.label_pipeline import Item, Pairs
+from ramify.readers import conll
 from ramify.readers.base import ReadCounts, open_bytes
 from ramify.readers.columns import PARQUET, Layout, batches, names_of, strings
 from ramify.readers.jsonl import read_jsonl
@@ -26,6 +27,9 @@ FileKind = Literal["csv", "tsv", "jsonl", "parquet"]
 
 KINDS: dict[str, FileKind] = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".parquet": "parquet"}
 """The kinds of tables, by the endings of their names."""
+
+CONLL = (".conll", ".bio", ".iob")
+"""The endings of tables of tokens, which need not have tags."""
 
 PACKED = (".gz", ".zst", ".bz2", ".xz")
 
@@ -49,7 +53,8 @@ class LabelFile:
 
 
 def read_label_file(path: Path, columns: Mapping[str, str], *, pairs: Pairs) -> LabelFile:
-    """Read a file with one text per line, a table (CSV, TSV, JSON lines, Parquet), a JSON lines file of trees, or a data set.
+    """Read a file with one text per line, a table (CSV, TSV, JSON lines, Parquet), a table of tokens (conll), a JSON lines file
+    of trees, or a data set.
 
     `columns` names those of `NAMED` as the table has them; `pairs` says whether the model reads a second text. Raises
     `RamifyError` for a table without the columns that are needed.
@@ -59,6 +64,10 @@ def read_label_file(path: Path, columns: Mapping[str, str], *, pairs: Pairs) -> 
     if path.is_dir():
         _no_columns(columns, path, "a data set")
         return LabelFile(Store.open(path), (), None)
+    if _is_conll(path):
+        _no_columns(columns, path, "a table of tokens")
+        counts = ReadCounts()
+        return LabelFile(list(conll.read([path], counts)), (), None, notes=_repairs(counts))
     kind = _kind(path)
     if kind is None:
         _no_columns(columns, path, "a file with one text per line")
@@ -95,6 +104,15 @@ def _kind(path: Path) -> FileKind | None:
     if head.startswith(PARQUET):
         return "parquet"
     return "jsonl" if head.lstrip(b"\xef\xbb\xbf \n").startswith(b"{") else None
+
+
+def _is_conll(path: Path) -> bool:
+    """Whether a file is a table of tokens (`readers.conll`), by its ending or by tags of spans in its last column."""
+    if path == STANDARD:
+        return False
+    name = next((path.name.removesuffix(ending) for ending in PACKED if path.name.endswith(ending)), path.name)
+    with open_bytes(path) as stream:
+        return name.lower().endswith(CONLL) or not conll.refuses(path, stream.read(1 << 16))
 
 
 def _holds_trees(path: Path) -> bool:
@@ -211,5 +229,7 @@ def _beside(table: pa.Table, added: Sequence[dict[str, Any]]) -> pa.Table:
 
 
 def _cell(value: Any) -> Any:
-    """A value of a CSV file; several labels are separated by commas."""
+    """A value of a CSV file; several labels are separated by commas, and spans are JSON."""
+    if isinstance(value, list | tuple) and any(isinstance(part, dict) for part in value):
+        return json.dumps(value, ensure_ascii=False)
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else value

@@ -28,7 +28,7 @@ RECIPES: dict[str, Training] = {
     "agent-sentence": Training(nested.agent_sentence),
     "choose": Training(downstream.choose, seeds=True),
     "classify": Training(downstream.classify, seeds=True),
-    "tag": Training(downstream.tag),
+    "tag": Training(downstream.tag, seeds=True),
     "answer": Training(downstream.answer),
     "feature-model": Training(disentanglement.feature_model),
     "links": Training(disentanglement.links, pack=disentanglement.pack),
