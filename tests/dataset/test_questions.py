@@ -1,5 +1,7 @@
 """Questions about passages, as they are read from a store."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -44,7 +46,13 @@ def test_first_found_answers_are_learned_and_all_others_counted() -> None:
     counts = read.counts
     assert (counts.questions, counts.passages, counts.impossible, counts.unlabelled) == (6, 2, 2, 1)
     assert (counts.empty, counts.moved) == (2, 3)
-    assert len(counts.notes()) == 3
+    assert counts.notes() == [
+        "1 question without a label left out",
+        "2 questions without words, or about an empty passage, left out of training",
+        "3 answers not found in the passage left out of training",
+    ]
+    even = replace(counts, unlabelled=1, empty=1, moved=1)
+    assert len(even.notes()) == 3
     assert store.texts(read.nodes) == list(read.texts)
 
 

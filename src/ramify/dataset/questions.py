@@ -34,12 +34,15 @@ class QuestionCounts:
 
     def notes(self) -> list[str]:
         """The counts of what is left out, for people."""
-        named = {
-            self.unlabelled: f"{counted(self.unlabelled, 'question')} without a label left out",
-            self.empty: f"{counted(self.empty, 'question')} without words, or about an empty passage, left out of training",
-            self.moved: f"{counted(self.moved, 'answer')} not found in the passage left out of training",
-        }
-        return [note for count, note in named.items() if count]
+        named = (
+            (self.unlabelled, f"{counted(self.unlabelled, 'question')} without a label left out"),
+            (
+                self.empty,
+                f"{counted(self.empty, 'question')} without words, or about an empty passage, left out of training",
+            ),
+            (self.moved, f"{counted(self.moved, 'answer')} not found in the passage left out of training"),
+        )
+        return [note for count, note in named if count]
 
     def to_json(self) -> dict[str, int]:
         return asdict(self)

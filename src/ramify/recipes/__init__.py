@@ -29,7 +29,7 @@ RECIPES: dict[str, Training] = {
     "choose": Training(downstream.choose, seeds=True),
     "classify": Training(downstream.classify, seeds=True),
     "tag": Training(downstream.tag, seeds=True),
-    "answer": Training(downstream.answer),
+    "answer": Training(downstream.answer, seeds=True),
     "feature-model": Training(disentanglement.feature_model),
     "links": Training(disentanglement.links, pack=disentanglement.pack),
     "mht": Training(disentanglement.mht),

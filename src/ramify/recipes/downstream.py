@@ -223,13 +223,21 @@ def answer(
     start = start_of(model, init, max_tokens)
     form = ANSWERS.get(type(start.model), AnswerForm())
     task: dict[str, Any] = dict(form.task) | ({} if end is None else {"end": end})
-    step = min(128, start.max_tokens // 2) if stride is None else stride
+    # Half of a short row is left to the passage.
+    half = start.max_tokens // 2
+    read = QuestionInput(
+        max_tokens=start.max_tokens,
+        stride=min(128, half) if stride is None else stride,
+        question_tokens=min(64, half),
+        layout=start.layout,
+        **form.input,
+    )
     return AnswerRun(
         recipe="answer",
         data=data,
         model=start.model,
         task=SpanQAConfig(mode=mode, **task),
-        input=QuestionInput(max_tokens=start.max_tokens, stride=step, layout=start.layout, **form.input),
+        input=read,
         tokenizer=start.tokenizer,
         stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
         init=init,

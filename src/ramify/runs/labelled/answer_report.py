@@ -11,7 +11,7 @@ from ramify.metrics.answers import AnswerScores
 from ramify.metrics.intervals import bootstrap_ratio
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.labelled.answer_scores import SplitAnswers, answers_of
-from ramify.runs.labelled.report import curves, facts
+from ramify.runs.labelled.report import curves, facts, seeds
 from ramify.runs.sections import (
     Cell,
     Chart,
@@ -25,6 +25,7 @@ from ramify.runs.sections import (
     Table,
     chosen_on_dev,
 )
+from ramify.tasks.span_qa import F1
 
 EXAMPLES = 6
 """Right answers that a report shows, and as many wrong ones."""
@@ -37,7 +38,9 @@ LENGTHS = ((1, 1), (2, 2), (3, 4), (5, 8), (9, None))
 
 def parts(request: ReportRequest) -> ReportParts:
     """The parts of a report."""
-    sections: list[Section] = [curves(request.metrics)]
+    sections: list[Section] = [curves(request.metrics, F1)]
+    if "seeds" in request.record:
+        sections.append(seeds(request.record["seeds"]))
     headline: Spans = ()
     missing = ""
     model, store = request.pipeline, request.store
