@@ -118,6 +118,44 @@ def classify(
     )
 
 
+def choose(
+    data: Data,
+    *,
+    model: Model = "",
+    init: LabelInit = "",
+    mode: TaskMode = "finetune",
+    question: Annotated[
+        Literal["connective", "text"],
+        "How a row says whether a cause or an effect is asked for (COPA): because or so before the choice, or a question.",
+    ] = "connective",
+    epochs: Epochs = None,
+    lr: Rate = None,
+    patience: Patience = None,
+    seed: Seed = 0,
+) -> "Run":
+    """Find the right one of several choices, such as those of COPA, SWAG and RACE.
+
+    Example: ramify train choose --data data/copa --init all-minilm-l6-v2 --out runs/copa
+    """
+    from ramify.batching.views.choices import ChoiceInput
+    from ramify.recipes.backbones import stage_of, start_of
+    from ramify.runs.labelled.choices import ChoiceRun
+    from ramify.tasks.multiple_choice import MultipleChoiceConfig
+
+    start = start_of(model, init)
+    return ChoiceRun(
+        recipe="choose",
+        data=data,
+        model=start.model,
+        task=MultipleChoiceConfig(mode=mode, **start.task),
+        input=ChoiceInput(start.max_tokens, start.layout, question),
+        tokenizer=start.tokenizer,
+        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
+        init=init,
+        seed=seed,
+    )
+
+
 def answer(
     data: Data,
     *,

@@ -191,7 +191,7 @@ def evaluate(
     return LabelEvaluation(
         metric,
         compared(tagged, found, task.config.scheme).scores(),
-        compared(tagged, floor, task.config.scheme).scores()[metric.name],
+        compared(tagged, floor, task.config.scheme).scores()[metric.name] if task.config.word_types else None,
         len(view),
         unknown_pieces=None if reads_characters(task.backbone) else view.pieces.unknown(task.tokenizer),
     )
