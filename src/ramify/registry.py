@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ramify.batching.text_input import TextInput
+from ramify.batching.views.choices import ChoiceInput
 from ramify.batching.views.documents import LevelInput
 from ramify.batching.views.labelled import LabelInput
 from ramify.batching.views.pairs import PairInput
@@ -21,6 +22,7 @@ from ramify.disentangle.task import ReplyLinking
 from ramify.inference.answer import Answerer
 from ramify.inference.base import Pipeline
 from ramify.inference.bidirectional import BidirectionalPipeline
+from ramify.inference.choose import Chooser
 from ramify.inference.classify import Classifier
 from ramify.inference.documents.pipeline import document_pipeline
 from ramify.inference.embed import Embedder
@@ -36,6 +38,7 @@ from ramify.models.bert import BertConfig
 from ramify.models.cnn import CnnConfig
 from ramify.models.elmo import ElmoConfig
 from ramify.models.hf_adapter import HFAdapter
+from ramify.models.hf_heads import HeadKind
 from ramify.models.recurrent import RecurrentConfig, Seq2SeqConfig
 from ramify.models.tfidf import TfidfConfig
 from ramify.models.transformer import TransformerConfig
@@ -45,7 +48,9 @@ from ramify.tasks.base import Task
 from ramify.tasks.bidirectional_lm import BidirectionalLM, BidirectionalLMConfig
 from ramify.tasks.classification import Classification, ClassificationConfig
 from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
+from ramify.tasks.label_heads import AnswersHead, ChoicesHead, HeadOfTask, RowsHead, TokensHead
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
+from ramify.tasks.multiple_choice import MultipleChoice, MultipleChoiceConfig
 from ramify.tasks.nested.config import NestedAutoencoderConfig
 from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tasks.next_token import NextTokenConfig, NextTokenLM
@@ -105,6 +110,7 @@ TASKS = {
     "classification": TaskKind(ClassificationConfig, Classification, LabelInput, Classifier),
     "denoising-lm": TaskKind(DenoisingLMConfig, DenoisingLM, StreamInput, DenoisingPipeline),
     "masked-lm": TaskKind(MaskedLMConfig, MaskedLM, TextInput, MaskFiller),
+    "multiple-choice": TaskKind(MultipleChoiceConfig, MultipleChoice, ChoiceInput, Chooser),
     "nested-autoencoder": TaskKind(NestedAutoencoderConfig, NestedAutoencoder, LevelInput, document_pipeline),
     "next-token": TaskKind(NextTokenConfig, NextTokenLM, PairInput, next_token_pipeline),
     "permutation-lm": TaskKind(PermutationLMConfig, PermutationLM, StreamInput, PermutationPipeline),
@@ -127,6 +133,25 @@ class HFForm:
     """The input settings of a checkpoint that states none."""
     headless: Callable[..., Pipeline] | None = None
     """The pipeline of a checkpoint without a head; None: it is refused."""
+
+
+@dataclass(frozen=True)
+class LabelForm:
+    """The task that a kind of head on labelled texts makes, whatever the architecture of the checkpoint of Hugging Face."""
+
+    task: str
+    """The name in `TASKS` of the task."""
+    kind: str
+    """The name of the kind of run that evaluates the model."""
+    head: HeadOfTask
+
+
+LABEL_FORMS: dict[HeadKind, LabelForm] = {
+    "answers": LabelForm("span-qa", "answers", AnswersHead()),
+    "choices": LabelForm("multiple-choice", "multiple-choice", ChoicesHead()),
+    "rows": LabelForm("classification", "classification", RowsHead()),
+    "tokens": LabelForm("tagging", "tagging", TokensHead()),
+}
 
 
 _BERT_FAMILY = HFForm(bert.ADAPTER, "masked-lm", "packed-text", TextInput(context="none"), Embedder)

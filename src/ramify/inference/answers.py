@@ -437,6 +437,23 @@ class Prediction(Answer, ABC):
 
 
 @dataclass(frozen=True)
+class Choice(Record, Prediction):
+    """The likeliest choice of a question."""
+
+    id: str
+    label: str
+    """The text of the choice. A text that stands several times has its number behind it."""
+    probabilities: dict[str, float]
+    """The probability of each choice."""
+
+    def columns(self) -> dict[str, Any]:
+        return {"predicted": self.label, "probability": self.probabilities[self.label]}
+
+    def line(self) -> str:
+        return f"{self.label} ({self.probabilities[self.label]:.1%})"
+
+
+@dataclass(frozen=True)
 class TextLabel(Record, Prediction):
     """The label of a text: a class, the classes that are likelier than not, or a number."""
 

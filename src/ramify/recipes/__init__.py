@@ -26,6 +26,7 @@ RECIPES: dict[str, Training] = {
     "t5": Training(generation.t5),
     "agent": Training(nested.agent),
     "agent-sentence": Training(nested.agent_sentence),
+    "choose": Training(downstream.choose, seeds=True),
     "classify": Training(downstream.classify, seeds=True),
     "answer": Training(downstream.answer, seeds=True),
     "tag": Training(downstream.tag, seeds=True),

@@ -34,7 +34,7 @@ AboveAs = Annotated[Literal["text", "vectors"], "How they are read: written befo
 Epochs = Annotated[float | None, "Passes over the labelled texts. Default: 3; from scratch or with --mode features, up to 10."]
 Rate = Annotated[
     float | None,
-    "Learning rate. Default: 3e-4 for small checkpoints to 3e-5 for large ones; from scratch or with --mode features, 1e-3.",
+    "Learning rate. Default: 3e-4 for small checkpoints to 3e-5 for large ones; 1e-3 from scratch; 1e-2 for features.",
 ]
 Patience = Annotated[
     int | None,
@@ -111,9 +111,47 @@ def classify(
         task=ClassificationConfig(mode=mode, class_weights=class_weights, **start.task),
         input=start.input(label=label, text=text, context=context, context_as=context_as),
         tokenizer=start.tokenizer,
-        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
+        stages=(stage_of(start, mode, linear=True, epochs=epochs, lr=lr, patience=patience),),
         init=init,
         label_kind=label_kind,
+        seed=seed,
+    )
+
+
+def choose(
+    data: Data,
+    *,
+    model: Model = "",
+    init: LabelInit = "",
+    mode: TaskMode = "finetune",
+    question: Annotated[
+        Literal["connective", "text"],
+        "How a row says whether a cause or an effect is asked for (COPA): because or so before the choice, or a question.",
+    ] = "connective",
+    epochs: Epochs = None,
+    lr: Rate = None,
+    patience: Patience = None,
+    seed: Seed = 0,
+) -> "Run":
+    """Find the right one of several choices, such as those of COPA, SWAG and RACE.
+
+    Example: ramify train choose --data data/copa --init all-minilm-l6-v2 --out runs/copa
+    """
+    from ramify.batching.views.choices import ChoiceInput
+    from ramify.recipes.backbones import stage_of, start_of
+    from ramify.runs.labelled.choices import ChoiceRun
+    from ramify.tasks.multiple_choice import MultipleChoiceConfig
+
+    start = start_of(model, init)
+    return ChoiceRun(
+        recipe="choose",
+        data=data,
+        model=start.model,
+        task=MultipleChoiceConfig(mode=mode, **start.task),
+        input=ChoiceInput(start.max_tokens, start.layout, question),
+        tokenizer=start.tokenizer,
+        stages=(stage_of(start, mode, linear=True, epochs=epochs, lr=lr, patience=patience),),
+        init=init,
         seed=seed,
     )
 

@@ -11,6 +11,7 @@ from ramify.runs.disentanglement.run import DisentanglementRun
 from ramify.runs.execute import check_fresh, execute, read_record
 from ramify.runs.generative.run import GenerativeRun
 from ramify.runs.labelled.answers import AnswerRun
+from ramify.runs.labelled.choices import ChoiceRun
 from ramify.runs.labelled.classification import ClassificationRun
 from ramify.runs.labelled.floors import FloorRun
 from ramify.runs.labelled.tagging import TaggingRun
@@ -21,6 +22,7 @@ from ramify.runs.streams.run import StreamRun
 __all__ = ["RUNS", "Run", "check_fresh", "execute", "kind_for", "read_run"]
 
 RUNS: dict[str, type[Run]] = {
+    ChoiceRun.name: ChoiceRun,
     AnswerRun.name: AnswerRun,
     ClassificationRun.name: ClassificationRun,
     CommentTreeRun.name: CommentTreeRun,
