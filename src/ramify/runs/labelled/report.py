@@ -1,6 +1,6 @@
 """Reports on models that predict labels: curves, scores beside floors, confusions, calibration, slices and wrong examples.
 
-`curves`, `seeds`, `facts` and `slices` serve reports on other label tasks, too.
+`curves`, `seeds`, `facts`, `held_out_scores` and `slices` serve reports on other label tasks, too.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,6 +44,8 @@ from ramify.tasks.classification import LABEL
 RESAMPLES = 500
 """Resamples of the intervals of a report."""
 
+MAJORITY = "the most frequent class of the training data, or the mean of its numbers"
+
 EXAMPLES = 20
 """Wrong predictions that a report shows."""
 
@@ -69,7 +71,7 @@ def parts(request: ReportRequest, metric: Metric | None) -> ReportParts:
         try:
             scored = score_texts(model, store, request.split, {})
             chosen = model.task.metrics[0] if metric is None else metric
-            section, headline = held_out_scores(request.split, scored, chosen)
+            section, headline = held_out_scores(request.split, scored.predictions, scored.majority, chosen)
             sections += [section, *_details(model, store, scored, chosen)]
         except RamifyError as error:
             missing = str(error)
@@ -92,11 +94,11 @@ def facts(text: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield name.replace("_", " "), f"{value:,}"
 
 
-def curves(metrics: Metrics, metric: Metric | None) -> Section:
-    """Loss against updates and tokens, and the dev metric."""
+def curves(metrics: Metrics, metric: Metric | None, loss: str = LABEL, unit: str = "label") -> Section:
+    """Loss against updates and tokens, and the dev metric. `loss` is the name of the loss, which is a mean over units."""
     if not metrics:
         return no_curves()
-    charts = list(loss_charts(metrics, LABEL, "loss per label", tokens="tokens"))
+    charts = list(loss_charts(metrics, loss, f"loss per {unit}", tokens="tokens"))
     if metric is not None:
         charts.append(Chart((dev_line(metrics, "step", metric.name),), "updates", f"dev {metric.label}"))
     return Section(TITLE, (Charts(tuple(charts), (("train", f"train{smoothing(metrics)}"), ("dev", "dev"))),))
@@ -115,9 +117,12 @@ def seeds(record: Mapping[str, Any]) -> Section:
     return Section("Seeds", (Table(("seed", f"dev {name}", "update"), rows, "scores"),), (lead,))
 
 
-def held_out_scores(split: Split, scored: ScoredTexts, metric: Metric) -> tuple[Section, Spans]:
-    """All metrics with their intervals beside those of the majority, and the main one as a sentence."""
-    predicted, majority = scored.predictions, scored.majority.scores()
+def held_out_scores(
+    split: Split, predicted: Predictions, floor: Predictions, metric: Metric, floor_is: str = MAJORITY
+) -> tuple[Section, Spans]:
+    """All metrics with their intervals beside those of a floor, and the main one as a sentence. `floor_is` says what the floor
+    predicts."""
+    majority = floor.scores()
     names = [metric.name, *(name for name in predicted.metrics if name != metric.name)]
     rows = []
     for name in names:
@@ -132,7 +137,7 @@ def held_out_scores(split: Split, scored: ScoredTexts, metric: Metric) -> tuple[
     )
     lead = (
         f"On {counted(len(predicted), 'text')} of the {split} split, with 95 % bootstrap intervals over texts. Without "
-        "reading: the most frequent class of the training data, or the mean of its numbers."
+        f"reading: {floor_is}."
     )
     section = Section("Held-out scores", (Table(("score", "value", "without reading"), tuple(rows)),), (lead,))
     return section, (*headline, *chosen_on_dev(split))
@@ -275,7 +280,7 @@ def _example(
     texts = store.texts(nodes[[int(rows.text[place])]])
     if rows.first is not None:
         texts = [*store.texts(nodes[[int(rows.first[place])]]), *texts]
-    shown = " ⟶ ".join(_shortened(text) for text in texts)
+    shown = " ⟶ ".join(shortened(text) for text in texts)
     target = scored.targets[place]
     if config.labels == "numbers":
         return Cell(shown), Cell(f"{float(target):.4g}"), Cell(f"{float(shares[0]):.4g}"), Cell("–")
@@ -288,6 +293,7 @@ def _example(
     return Cell(shown), Cell(right), Cell(chosen), probabilities
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """The beginning of a text on one line."""
     whole = " ".join(text.split())
     return whole if len(whole) <= SHOWN_CHARS else whole[:SHOWN_CHARS] + " …"
