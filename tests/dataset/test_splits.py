@@ -61,6 +61,60 @@ def test_shares_are_silent_unless_they_were_given(tmp_path):
     assert note.endswith("remove `split` from the metadata of the trees.")
 
 
+def test_folds_divide_the_data(tmp_path):
+    """The test splits of all folds are the data, and groups stay whole."""
+    trees = [Tree((Node("x", id="a"),), id=f"t{n}", meta={"group": f"g{n // 2}"}) for n in range(80)]
+    path = write(tmp_path / "a.jsonl", trees)
+    tested = []
+    for number in range(1, 5):
+        split = split_of(build([path], None, tmp_path / str(number), fold=f"{number}/4"))
+        tested += [tree for tree, name in split.items() if name == "test"]
+        assert 0 < sum(name == "dev" for name in split.values()) < 24
+        assert all(split[f"t{n}"] == split[f"t{n + 1}"] for n in range(0, 80, 2))
+    assert sorted(tested) == sorted(tree.id for tree in trees)
+
+
+def test_folds_of_few_trees_divide_them(tmp_path):
+    """A test split may be empty then; it takes nothing from the others."""
+    path = write(tmp_path / "a.jsonl", texts(5))
+    tested = [
+        tree
+        for number in range(1, 4)
+        for tree, name in split_of(build([path], None, tmp_path / str(number), fold=f"{number}/3")).items()
+        if name == "test"
+    ]
+    assert sorted(tested) == [f"t{n}" for n in range(5)]
+
+
+@pytest.mark.parametrize("fold", ["0/5", "6/5", "1", "1/1", "a/5", "1/101", "²/5"])
+def test_folds_that_do_not_exist(tmp_path, fold):
+    with pytest.raises(RamifyError, match=rf"--fold {fold!r} is not a part of the data\. Expected, say, 1/5 to 5/5"):
+        build([write(tmp_path / "a.jsonl", texts(3))], None, tmp_path / "a", fold=fold)
+
+
+def test_folds_and_other_splits(tmp_path):
+    path = write(tmp_path / "a.jsonl", texts(3, split="train"))
+    with pytest.raises(RamifyError, match=r"--fold 1/5 gives the shares of all splits, and so does --split\."):
+        build([path], None, tmp_path / "a", fold="1/5", split=(1, 0, 0))
+    with pytest.raises(RamifyError, match=r"and so does --split-by none\. Leave one out"):
+        build([path], None, tmp_path / "a", fold="1/5", split_by="none")
+    told = []
+    build([path], None, tmp_path / "a", fold="1/5", tell=told.append)
+    assert any(line.startswith("note: --fold 1/5 has no effect, because the data give the split") for line in told)
+
+
+def test_tables_of_titles(tmp_path):
+    trees = [Tree((Node("x", id="a"),), id=f"t{n}", meta={"title": "One" if n < 2 else "Two"}) for n in range(3)]
+    path = write(tmp_path / "a.jsonl", [*trees, Tree((Node("x", id="a"),), id="free")])
+    table = tmp_path / "titles.tsv"
+    table.write_text("One\tdev\n*\ttrain\nt1\ttest\n")
+    store = build([path], None, tmp_path / "a", split_by=str(table))
+    assert split_of(store) == {"t0": "dev", "t1": "test", "t2": "train", "free": "train"}
+    table.write_text("One\tdev\n")
+    with pytest.raises(RamifyError, match=r"names no split for the tree 't2', nor for its title or group 'Two'\. Add it"):
+        build([write(tmp_path / "b.jsonl", trees)], None, tmp_path / "b", split_by=str(table))
+
+
 def test_an_unknown_split_is_refused(tmp_path):
     with pytest.raises(RamifyError, match=r"tree t0: the split 'later' does not exist"):
         build([write(tmp_path / "a.jsonl", texts(1, split="later"))], None, tmp_path / "a")

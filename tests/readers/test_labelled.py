@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+import re
 import zipfile
 from collections import Counter
 
@@ -278,6 +279,14 @@ TABLES = {
                            ["NEUTRAL"], "dev"),
     "any/SICK.txt": ("pair_ID\tsentence_A\tsentence_B\tentailment_label\trelatedness_score\tSemEval_set\n"
                      "4\tA\tB\tNEUTRAL\t3.6\tTRIAL\n", ["NEUTRAL"], "TRIAL"),
+    "yelp_review_polarity_csv/test.csv": ('"2","Good, and ""cheap"".\\nWill return."\n"1","No."\n', ["positive", "negative"],
+                                          "test"),
+    "yelp_review_full_csv/test.csv": ('"5","Good."\n"1","No."\n', ["5 stars", "1 star"], "test"),
+    "semeval-2017/twitter-2016dev-A.txt": ('7\tneutral\tIt "is" out\n8\tpositive\tYes\n', ["neutral", "positive"], "dev"),
+    "semeval-2017/twitter-2016devtest-A.txt": ("7\tnegative\tNo\n", ["negative"], "dev"),
+    "any/SemEval2017-task4-test.subtask-A.english.txt": ("7\tnegative\tNo\n", ["negative"], "test"),
+    "sst5/dev.tsv": ("3\tIt 's fun .\n0\tNo .\n", ["positive", "very negative"], "dev"),
+    "trees/dev.txt": ("(3 (2 It) (4 (4 (2 's) (4 fun)) (2 .)))\n(0 (1 No) (2 -LRB-))\n", ["positive", "very negative"], "dev"),
 }  # fmt: skip
 
 
@@ -304,6 +313,12 @@ HUB = {
     "cola": ({"sentence": "She ate.", "label": 1, "idx": 7}, "acceptable"),
     "boolq": ({"question": "is it", "passage": "It is.", "idx": 7, "label": 1}, True),
     "copa": ({"premise": "A", "choice1": "B", "choice2": "C", "question": "cause", "idx": 7, "label": 0}, [True, False]),
+    "swag": ({"sent1": "A.", "sent2": "B", "ending0": "c", "ending1": "d", "ending2": "e", "ending3": "f", "label": 2},
+             [False, False, True, False]),
+    "imdb": ({"text": "A film.", "label": 1}, "positive"),
+    "yelp_polarity": ({"text": "A\\nb.", "label": 1}, "positive"),
+    "yelp_review_full": ({"text": "A b.", "label": 1}, "2 stars"),
+    "sst5": ({"text": "A b.", "label": 1}, "negative"),
     "wsc.fixed": ({"text": "He ate it.", "span1_index": 0, "span2_index": 2, "span1_text": "He", "span2_text": "it", "idx": 7,
                    "label": 0}, False),
 }  # fmt: skip
@@ -388,7 +403,7 @@ def test_a_training_file_without_labels_is_refused(tmp_path):
 
 
 def test_every_published_table_is_tested():
-    tested = {name.split("/")[0].lower().replace("-", "") for name in TABLES}
+    tested = {re.sub("[^a-z0-9]", "", name.split("/")[0].lower()) for name in [*TABLES, *HUB]}
     assert {folder for dataset in DATASETS if dataset.shape == "table" for folder in dataset.folders[:1]} <= tested | {"sick"}
 
 
@@ -471,6 +486,44 @@ def test_squad(tmp_path):
         read(written(path, json.dumps({"data": 3})), dataset="squad")
     with pytest.raises(RamifyError, match=r"dev-v2\.0\.json is not a table, so it has no column 'question'"):
         read(written(path, json.dumps(data)), text="question")
+
+
+SQUAD = {
+    "dev-v1.1.json": ("1.1", [("One", "q1"), ("Two", "q2"), ("Three", "q3")]),
+    "dev-v2.0.json": ("2.0", [("Two", "q2"), ("Three", "q4")]),
+}
+
+
+def squad_files(folder):
+    folder.mkdir()
+    for name, (version, questions) in SQUAD.items():
+        articles = [article({"id": id, "question": f"{id}?", "answers": []}) | {"title": title} for title, id in questions]
+        (folder / name).write_text(json.dumps({"version": version, "data": articles}))
+    return folder
+
+
+def test_shares_divide_a_set_with_one_split(tmp_path):
+    """Both files are called dev. Articles of both versions stay together."""
+    folder = squad_files(tmp_path / "squad")
+    store = build([folder], "labelled", tmp_path / "a")
+    assert len(store.split("dev")) == 5
+    store = build([folder], "labelled", tmp_path / "b", split=(0.4, 0.3, 0.3))
+    titles = [{meta["title"] for meta in store.metas(store.split(name))} for name in ("train", "dev", "test")]
+    assert [len(each) for each in titles] == [1, 1, 1]
+    assert set.union(*titles) == {"One", "Two", "Three"}
+    (folder / "train-v1.1.json").write_text((folder / "dev-v1.1.json").read_text())
+    told = []
+    store = build([folder], "labelled", tmp_path / "c", split=(0.4, 0.3, 0.3), tell=told.append)
+    assert len(store.split("dev")) == 5
+    assert any(line.startswith("note: --split 0.4,0.3,0.3 has no effect") for line in told)
+
+
+def test_titles_give_splits(tmp_path):
+    table = tmp_path / "titles.json"
+    table.write_text(json.dumps({"dev": ["Two"], "train": ["*"]}))
+    store = build([squad_files(tmp_path / "squad")], "labelled", tmp_path / "a", split_by=str(table))
+    assert {meta["title"] for meta in store.metas(store.split("dev"))} == {"Two"}
+    assert (len(store.split("dev")), len(store.split("train"))) == (2, 3)
 
 
 def test_line_aligned_questions(tmp_path):
@@ -565,6 +618,53 @@ def test_reviews_and_sentences_in_archives(tmp_path):
     assert labelled.refuses(folder, b"").endswith("notes.csv: no table of a known data set, in a folder with other files")
 
 
+def test_text_of_yelp(tmp_path):
+    """Line breaks are escaped, and quotation marks are doubled. A hub's table has its texts as they are."""
+    content = TABLES["yelp_review_polarity_csv/test.csv"][0]
+    trees, _ = read(written(tmp_path / "yelp_review_polarity_csv" / "test.csv", content))
+    assert [tree.nodes[0].text for tree in trees] == ['Good, and "cheap".\nWill return.', "No."]
+    (tree,), _ = read(parquet(tmp_path / "yelp_polarity" / "test.parquet", [{"text": "A\\nb.", "label": 1}]))
+    assert tree.nodes[0].text == "A\\nb."
+
+
+def test_sentences_as_trees(tmp_path):
+    """Phrases are no texts, and the words are those that were annotated."""
+    path = written(
+        tmp_path / "trees" / "train.txt", "(4 (2 -LRB-) (3 (2 Good\\/bad) (2 -RRB-)))\n\n(5 (2 A))\n(1 (2 B)\n(2 C)\n"
+    )
+    trees, counts = read(path)
+    assert [(tree.nodes[0].text, tree.nodes[0].label) for tree in trees] == [
+        ("( Good/bad )", "very positive"),
+        ("C", "neutral"),
+    ]
+    assert counts.skipped == {"not_a_post": 2}
+    assert counts.datasets == {"sst5": 2}
+
+
+def test_reviews_of_imdb(tmp_path):
+    root = tmp_path / "aclImdb"
+    for name in ("train/pos/0_9", "train/neg/1_1", "test/pos/0_9", "train/unsup/0_0", "train/urls_pos", "imdbEr"):
+        written(root / f"{name}.txt", f"{name} .")
+    written(root / "imdb.vocab", "the\n")
+    assert detect_format([root]) == "labelled"
+    trees, counts = read(root)
+    assert sorted((tree.id, tree.nodes[0].text, tree.nodes[0].label, tree.meta.get("split")) for tree in trees) == [
+        ("test/pos/0_9", "test/pos/0_9 .", "positive", "test"),
+        ("train/neg/1_1", "train/neg/1_1 .", "negative", "train"),
+        ("train/pos/0_9", "train/pos/0_9 .", "positive", "train"),
+    ]
+    assert counts.skipped == {"other_file": 4}
+    assert counts.datasets == {"imdb": 3}
+    root.rename(tmp_path / "mine")
+    assert read(tmp_path / "mine")[1].datasets == {"": 3}
+
+
+def test_store_remembers_its_data_sets(tmp_path):
+    name = "SST-2/dev.tsv"
+    store = build([written(tmp_path / name, TABLES[name][0])], "labelled", tmp_path / "store")
+    assert store.info["datasets"] == {"sst2": 2}
+
+
 # --- real data --------------------------------------------------------------------------------------------------------
 
 
@@ -608,6 +708,28 @@ def test_real_line_aligned_questions(data_dir):
     assert len(labels(trees)) == 4_285
     assert counts.kept == {"moved_answer": 32}
     assert not counts.skipped
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["snli", "rte", "sick", "cola", "sst2"])
+def test_real_premises_are_in_one_split(data_dir, tmp_path, name):
+    store = build([data_dir(name)], "labelled", tmp_path / "out", split=(0.7, 0.15, 0.15), options={"split": "none"})
+    roots = [set(store.texts(store.offsets[store.split(split)])) for split in ("train", "dev", "test")]
+    assert sum(map(len, roots)) == len(set.union(*roots)) > 1_000
+    assert all(len(each) > 100 for each in roots)
+
+
+@pytest.mark.data
+def test_real_articles_are_in_one_split(data_dir, tmp_path):
+    store = build([data_dir("squad")], "labelled", tmp_path / "out", split=(0.7, 0.15, 0.15))
+    titles = [
+        {meta["title"] for meta in store.metas(store.split(name)) if "title" in meta} for name in ("train", "dev", "test")
+    ]
+    contexts = [set(store.texts(store.offsets[store.split(name)])) for name in ("train", "dev", "test")]
+    for parts in (titles, contexts):
+        assert sum(map(len, parts)) == len(set.union(*parts))
+        assert all(parts)
+    assert len(set.union(*titles)) == 37
 
 
 @pytest.mark.parametrize(("name", "rows"), [("movie_reviews", 2_000), ("sentence_polarity", 10_662), ("subjectivity", 10_000)])

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from ramify import dataset, readers
+from ramify.dataset.labels import node_labels
 from ramify.errors import RamifyError
 from ramify.readers import base, molweni
 from ramify.readers.base import ReadCounts
@@ -23,10 +24,10 @@ DIALOGUES = [
 ]
 
 
-def read(path, dialogues):
+def read(path, dialogues, **options):
     path.write_text(json.dumps(dialogues, indent=1), encoding="utf-8")
     counts = ReadCounts()
-    trees = list(molweni.read([path], counts))
+    trees = list(molweni.read([path], counts, **options))
     assert counts.read == sum(map(len, trees)) + sum(counts.skipped.values())
     return trees, counts
 
@@ -46,6 +47,18 @@ def test_dialogues_are_forests(tmp_path):
 def test_overlapping_windows_are_one_group(tmp_path):
     trees, _ = read(tmp_path / "dev.json", [*DIALOGUES, dialogue("4", ["eve: later", "joe: new"])])
     assert [tree.meta["group"] for tree in trees] == ["1", "2", "1", "1"]
+
+
+def test_repeated_relations_are_dropped(tmp_path):
+    """Only labels are: the links to parents stay, and so does a relation between other utterances with the same texts."""
+    window = dialogue("4", ["bob: yes", "eve: who?", "ann: both"], (0, 2, "Comment"), (1, 2, "QAP"))
+    trees, counts = read(tmp_path / "dev.json", [DIALOGUES[0], window, window], repeated="drop")
+    assert trees[0] == read(tmp_path / "dev.json", DIALOGUES)[0][0]
+    assert [node.label for node in trees[1].nodes] == [None] * 3
+    assert trees[1].nodes[2].parents == (0, 1)
+    assert counts.kept == {"repeated_relation": 4}
+    with pytest.raises(RamifyError, match=r"the option repeated='yes' is invalid\. Expected keep or drop"):
+        read(tmp_path / "dev.json", DIALOGUES, repeated="yes")
 
 
 def test_store_keeps_several_parents(tmp_path):
@@ -104,3 +117,12 @@ def test_published_dialogues(data_dir):
     assert counts.read == sum(map(len, trees)) == 4_386
     assert [len(tree.roots) for tree in trees].count(2) == 6
     assert max(len(node.parents or ()) for tree in trees for node in tree.nodes) == 1
+
+
+@pytest.mark.data
+def test_published_relations_without_repeated_ones(data_dir, tmp_path):
+    path = data_dir("molweni") / "dev.json"
+    store = dataset.build([path], "molweni", tmp_path / "store", options={"repeated": "drop"})
+    assert len(node_labels(store, "all", "0.type").values) == 1_699
+    assert store.info["kept"]["repeated_relation"] == 3_880 - 1_699
+    assert len({meta["group"] for meta in store.metas(range(store.num_trees))}) == 199

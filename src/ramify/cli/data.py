@@ -69,8 +69,17 @@ SplitBy = Annotated[
     typer.Option(
         metavar="none|file|FILE|COLUMN",
         help="Take the splits from the data. none: all trees in train; file: the names of the input files say train, dev "
-        "or test; FILE: rows of a tree's id and its split; COLUMN: a column of a table. Default: the trees' metadata, "
-        "where they name a split, and otherwise --split.",
+        "or test; FILE: rows of a tree's id or title and its split, `*` for all others; COLUMN: a column of a table. Default: "
+        "the trees' metadata, where they name a split, and otherwise --split.",
+    ),
+]
+
+FoldName = Annotated[
+    str | None,
+    typer.Option(
+        "--fold",
+        metavar="K/N",
+        help="Cross-validation: the K-th of N parts is test, a tenth is dev. Build N times, for 1/N to N/N.",
     ),
 ]
 
@@ -144,6 +153,7 @@ def build(
     policy: Policies = None,
     split: Shares = None,
     split_by: SplitBy = None,
+    fold: FoldName = None,
     unit: Unit = None,
     levels: Levels = None,
     divisions: Divisions = None,
@@ -190,6 +200,7 @@ def build(
             policy=dataset.Policy.named(policies),
             split=None if split is None else _shares(split),
             split_by=split_by,
+            fold=fold,
             clean=clean or [],
             near_duplicates=near_duplicates,
             drop_bots=drop_bots,

@@ -219,6 +219,8 @@ def _measured(out: Path, prepared: "Prepared", progress: "Progress") -> str:
     """The length of a finished run, and its dev scores."""
     from ramify.training.metrics_log import AVERAGED, read_average
 
+    if prepared.fitted:
+        return prepared.fitted
     measured = "no dev score: the dev split holds nothing to score"
     if progress.best is not None:
         measured = prepared.best_score(progress)
@@ -226,7 +228,7 @@ def _measured(out: Path, prepared: "Prepared", progress: "Progress") -> str:
     if mean is not None:
         scores = [f", {metric.label} {mean[metric.name]:.4f}" for metric in prepared.task.metrics if metric.name in mean]
         measured += f"; saved: the mean of {counted(len(mean[AVERAGED]), 'checkpoint')}{''.join(scores)}"
-    return f"{progress.step} steps, {measured}"
+    return prepared.fitted or f"{progress.step} steps, {measured}"
 
 
 def _say_what_is_read(prepared: "Prepared") -> None:

@@ -25,7 +25,7 @@ from ramify.dataset.chunk import ADDED, EMPTIED, Chunk
 from ramify.dataset.duplicates import Method, without_near_duplicates
 from ramify.dataset.links import Links
 from ramify.dataset.spill import Spill
-from ramify.dataset.splits import FILE, FILLED, GIVEN, NONE, Move, Splitter, by_file, is_table
+from ramify.dataset.splits import FILE, FILLED, GIVEN, NONE, Fold, Move, Splitter, by_file, is_table
 from ramify.dataset.store import INFO_FILE, NODES, OWN_FILES, SPLITS, TREES, TREES_FILE, VERSION, Store, Structure
 from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD, check_folder, new_folder
@@ -58,6 +58,7 @@ def build(
     policy: Policy = Policy(),  # noqa: B008
     split: Sequence[float] | None = None,
     split_by: str | None = None,
+    fold: str | None = None,
     clean: Sequence[str] = (),
     near_duplicates: Method | None = None,
     drop_bots: bool = False,
@@ -80,7 +81,8 @@ def build(
     test (None: `splits.DEFAULT_SHARES`); the split of a tree depends on the id of the tree or of its group alone, unless the
     data give it (metadata `split`) or a split would be empty (`splits.Splitter.fill`). `tell` also receives a note if
     given shares have no effect, and one about empty splits. `split_by` is `none` (all trees in train), `file` (the names of the
-    input files), a file with the split of every tree (`splits.read_table`), or the name of a column. `clean` lists keys of
+    input files), a file with the split of every tree (`splits.read_table`), or the name of a column. `fold` ("2/5") makes the
+    test split of one part of the trees, and dev of a tenth of them. `clean` lists keys of
     `filters.CLEANINGS` in order. `max_nodes=0` means no bound. `min_depth` bounds the number of edges from the root to the
     deepest node of a tree. Without a `salt`, `anonymise` uses a random one and discards it. `memory` bounds the bytes of data
     in memory: each tree must fit, the whole data need not. Raises `RamifyError` if the inputs, the options or `out` are not
@@ -89,10 +91,12 @@ def build(
     started = time.perf_counter(), time.process_time()
     opened, out = readers.open_inputs(inputs, format, options, verbose=verbose, tell=tell), Path(out)
     _check_out(out, overwrite, opened.paths)
-    splitter = Splitter(split, split_by)
+    splitter = Splitter(split, split_by, Fold.named(fold) if fold else None)
     filters.check_cleanings(clean)
     opened = _with_split_column(opened, split_by)
-    used = {"policy": vars(policy), "split": list(splitter.shares), "split_by": split_by, "clean": list(clean)}
+    if split is not None or fold is not None:
+        opened = replace(opened, options={**opened.format.by_shares, **opened.options})
+    used = {"policy": vars(policy), "split": list(splitter.shares), "split_by": split_by, "fold": fold, "clean": list(clean)}
     used |= {"near_duplicates": near_duplicates, "drop_bots": drop_bots, "bots": list(bots), "anonymise": anonymise}
     used |= {"min_nodes": min_nodes, "max_nodes": max_nodes, "min_depth": min_depth, "memory": memory}
     used |= {"reader": opened.options}
@@ -319,6 +323,7 @@ class _Writer:
             "kept": dict(counts.kept + self._blank_roots),
             "examples": counts.examples,
             "unread_columns": counts.unread_columns,
+            "datasets": dict(counts.datasets),
             "splits": {name: dict(split) for name, split in self._splits.items()},
         }
 

@@ -21,7 +21,7 @@ from ramify.errors import RamifyError, counted
 from ramify.readers import list_files
 from ramify.readers.base import pc
 from ramify.readers.split_names import SPELLINGS, in_name, named
-from ramify.tree import SPLIT, Indices
+from ramify.tree import GROUP, SPLIT, Indices
 
 MAX_TABLE_BYTES = 256 << 20
 
@@ -31,8 +31,16 @@ GIVEN = "split"
 NONE, FILE = "none", "file"
 """Values of `split_by`: all trees are in train; the name of each input file or folder names the split."""
 
+TITLE = "title"
+"""The key of a tree's title in its metadata."""
+REST = "*"
+"""Stands for all other trees in a table of splits."""
 
 DEFAULT_SHARES = (0.9, 0.05, 0.05)
+FOLD_DEV = 0.1
+"""The share of dev if a fold is the test split."""
+
+MAX_FOLDS = 100
 
 FILLED = "filled_split"
 """The reason under which a build counts groups that were moved into a split, because it would be empty."""
@@ -52,6 +60,28 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Fold:
+    """One of several parts of the data, from 1, each of which is the test split once."""
+
+    number: int
+    of: int
+
+    @classmethod
+    def named(cls, text: str) -> "Fold":
+        """Read "2/5". Raises `RamifyError` for anything else."""
+        number, slash, of = text.partition("/")
+        if not (slash and number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of) and 2 <= int(of) <= MAX_FOLDS):
+            raise RamifyError(
+                f"--fold {text!r:.40} is not a part of the data. Expected, say, 1/5 to 5/5 (at most {MAX_FOLDS} folds)."
+            )
+        return cls(int(number), int(of))
+
+    @property
+    def shares(self) -> tuple[float, float, float]:
+        return 1 - 1 / self.of - FOLD_DEV, FOLD_DEV, 1 / self.of
+
+
+@dataclass(frozen=True)
 class Move:
     """A group that goes to another split than that of its hash. The splits are indices into SPLITS."""
 
@@ -63,13 +93,21 @@ class Move:
 class Splitter:
     """Assigns trees to splits.
 
-    `shares` are those of train, dev and test by the hash of a tree's group (None: `DEFAULT_SHARES`). Unless `split_by` is
-    `none`, splits that the data give take precedence: in the metadata of trees (`split`), in the column that `by_file` adds, or
-    in the table `split_by`.
+    `shares` are those of train, dev and test by the hash of a tree's group (None: `DEFAULT_SHARES`). With a `fold`, the ranges
+    of the hashes are turned, so that the test splits of all folds share no tree and hold all. Unless `split_by` is `none`,
+    splits that the data give take precedence: in the metadata of trees (`split`), in the column that `by_file` adds, or in the
+    table `split_by`.
     """
 
-    def __init__(self, shares: Sequence[float] | None, split_by: str | None) -> None:
-        self._asked = shares is not None
+    def __init__(self, shares: Sequence[float] | None, split_by: str | None, fold: Fold | None = None) -> None:
+        if fold is not None and (shares is not None or split_by is not None):
+            other = "--split" if shares is not None else f"--split-by {split_by}"
+            raise RamifyError(
+                f"--fold {fold.number}/{fold.of} gives the shares of all splits, and so does {other}. Leave one out."
+            )
+        self._asked = shares is not None or fold is not None
+        self._fold = fold
+        shares = fold.shares if fold else shares
         shares = DEFAULT_SHARES if shares is None else shares
         if len(shares) != len(SPLITS) or min(shares) < 0 or not abs(sum(shares) - 1) <= 1e-6:
             raise RamifyError(
@@ -112,14 +150,21 @@ class Splitter:
         """
         if sum(self._num_groups) < np.count_nonzero(self.shares):
             return []
+        # The test splits of all folds are to be the whole data.
+        fixed = {SPLITS.index("test")} if self._fold else set()
         moves: list[Move] = []
         # The last split first: it takes the last group of train, and dev takes the one before.
         for new in reversed(range(len(SPLITS))):
-            if self._trees[new] or not self.shares[new]:
+            if self._trees[new] or not self.shares[new] or new in fixed:
                 continue
             candidates = [
-                (old, group) for old in range(len(SPLITS)) if self._num_groups[old] > 1 for group in self._outermost[old]
+                (old, group)
+                for old in {*range(len(SPLITS))} - fixed
+                if self._num_groups[old] > 1
+                for group in self._outermost[old]
             ]
+            if not candidates:
+                continue
             old, group = min(candidates, key=lambda candidate: self._distance(candidate[1], new))
             self._num_groups[old] -= 1
             self._outermost[old].remove(group)
@@ -138,7 +183,10 @@ class Splitter:
         given = f"because {giver} the split of every tree. To divide the trees by shares, {remedy}."
         notes: list[str] = []
         if self._asked and not self._by_hash:
-            notes.append(f"--split {','.join(f'{share:g}' for share in self.shares)} has no effect, {given}")
+            asked = f"--split {','.join(f'{share:g}' for share in self.shares)}"
+            if self._fold is not None:
+                asked = f"--fold {self._fold.number}/{self._fold.of}"
+            notes.append(f"{asked} has no effect, {given}")
         if empty := [name for name, share, held in zip(SPLITS, self.shares, self._trees) if share and not held]:
             listed = f"split {empty[0]} is" if len(empty) == 1 else f"splits {' and '.join(empty)} are"
             if self._by_hash:
@@ -147,9 +195,13 @@ class Splitter:
                 notes.append(f"the {listed} empty, {given}")
         return notes
 
+    def _turned(self, share: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Hashes as shares of 1; with a fold, its part comes last."""
+        return share if self._fold is None else (share - self._fold.number / self._fold.of) % 1.0
+
     def _distance(self, group: Group, split: int) -> float:
         """The distance from the hash of a group to the range of a split, as a share of all hashes."""
-        share, stop = group.hash / 2.0**64, self._limits[split]
+        share, stop = float(self._turned(np.array(group.hash / 2.0**64))), self._limits[split]
         return max(stop - self.shares[split] - share, share - stop)
 
     def _group(self, chunk: Chunk, trees: Indices) -> Group:
@@ -164,12 +216,13 @@ class Splitter:
         if self.all_train:
             return np.zeros(num_trees, dtype=np.int8), given
         if self.table is not None:
-            return np.array([self._listed(name) for name in chunk.tree_ids.to_pylist()], dtype=np.int8), given
+            named_trees = zip(chunk.tree_ids.to_pylist(), chunk.metas.to_pylist(), strict=True)
+            return np.array([self._listed(name, meta) for name, meta in named_trees], dtype=np.int8), given
         if GIVEN in chunk.content.column_names:
             # A root that was added has no file of its own.
             of_node = pc.fill_null(chunk.content[GIVEN].chunk(0).take(pa.array(chunk.rows)), -1).to_numpy()
             return np.maximum.reduceat(of_node, np.cumsum(chunk.lengths) - chunk.lengths).astype(np.int8), given
-        share = chunk.hashes.astype(np.float64) / 2.0**64
+        share = self._turned(chunk.hashes.astype(np.float64) / 2.0**64)
         split = np.minimum(np.searchsorted(self._limits, share, side="right"), len(SPLITS) - 1).astype(np.int8)
         has_split = pc.fill_null(pc.match_substring(chunk.metas, f'"{SPLIT}"'), False).to_numpy(zero_copy_only=False)
         for tree in np.flatnonzero(has_split).tolist():
@@ -179,13 +232,21 @@ class Splitter:
                 given[tree] = True
         return split, ~given
 
-    def _listed(self, name: str) -> int:
+    def _listed(self, tree: str, meta: str | None) -> int:
+        """The split of a tree by its id, or else by its title, its group, or the rest."""
         assert self.table is not None
-        if name not in self.table:
-            raise RamifyError(
-                f"--split-by {self._path} names no split for the tree {name!r}. Add it to the file, or leave --split-by out."
-            )
-        return self.table[name]
+        if tree in self.table:
+            return self.table[tree]
+        values = json.loads(meta) if meta else {}
+        names = [values[name] for name in (TITLE, GROUP) if isinstance(values.get(name), str)]
+        for name in (*names, REST):
+            if name in self.table:
+                return self.table[name]
+        also = f", nor for its title or group {names[0]!r:.80}" if names else ""
+        raise RamifyError(
+            f"--split-by {self._path} names no split for the tree {tree!r}{also}. Add it to the file, or add `{REST}` for all "
+            "other trees, or leave --split-by out."
+        )
 
 
 def is_table(split_by: str) -> bool:
@@ -193,8 +254,8 @@ def is_table(split_by: str) -> bool:
 
 
 def read_table(path: Path) -> Mapping[str, int]:
-    """Tree id -> index of its split, from JSON (`{"id": "train"}` or `{"train": ["id"]}`) or from rows of an id and a split,
-    with tabs or commas between them."""
+    """Id, title or group of trees -> index of their split, from JSON (`{"id": "train"}` or `{"train": ["id"]}`) or from rows
+    of a name and a split, with tabs or commas between them. `REST` stands for all other trees."""
     if path.stat().st_size > MAX_TABLE_BYTES:
         raise RamifyError(f"--split-by {path} is larger than {MAX_TABLE_BYTES >> 20} MiB. Name a table of tree ids and splits.")
     text = path.read_bytes().decode("utf-8-sig", "replace")

@@ -12,7 +12,7 @@ class Answer(ABC):
     """Reservations about the answer, for people. They are no part of the JSON."""
 
     @abstractmethod
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Any:
         """The answer as JSON takes it."""
 
 
@@ -275,6 +275,38 @@ class StreamAttention(Record, Attention):
     attention: tuple[StackWeights, ...]
 
 
+# --- questions ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AnswerSpan(Record):
+    """A span of a passage, or that the passage holds no answer."""
+
+    text: str
+    """The characters of the passage from `start` to `end`; empty if there is no answer."""
+    start: int
+    end: int
+    score: float
+    """Its share of all spans that were compared, and of no answer."""
+    no_answer: bool
+
+
+@dataclass(frozen=True)
+class SpanAnswer(Answer):
+    """The answer of `answer`: spans of the passage, best first. Its JSON is the list of the spans."""
+
+    question: str
+    spans: tuple[AnswerSpan, ...]
+    notes: tuple[str, ...] = field(default=(), kw_only=True, compare=False)
+
+    @property
+    def best(self) -> AnswerSpan:
+        return self.spans[0]
+
+    def to_json(self) -> list[Any]:
+        return [span.to_json() for span in self.spans]
+
+
 # --- documents ------------------------------------------------------------------------------------------------------------
 
 
@@ -402,6 +434,23 @@ class Prediction(Answer, ABC):
     @abstractmethod
     def line(self) -> str:
         """The answer as a line for people."""
+
+
+@dataclass(frozen=True)
+class Choice(Record, Prediction):
+    """The likeliest choice of a question."""
+
+    id: str
+    label: str
+    """The text of the choice. A text that stands several times has its number behind it."""
+    probabilities: dict[str, float]
+    """The probability of each choice."""
+
+    def columns(self) -> dict[str, Any]:
+        return {"predicted": self.label, "probability": self.probabilities[self.label]}
+
+    def line(self) -> str:
+        return f"{self.label} ({self.probabilities[self.label]:.1%})"
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from ramify.batching.labelled_batch import LabelledBatch, LabelledCollator
-from ramify.batching.views.labelled import LabelledView, RowTexts
+from ramify.batching.views.labelled import LabelledView, RowTexts, resolved_input
 from ramify.dataset.labels import NodeLabels, check_kind, node_labels
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.inference.answers import Prediction, TextLabel
 from ramify.inference.label_pipeline import LabelPipeline, label_batches
+from ramify.metrics.published import metric_groups
 from ramify.models.base import reads_characters
 from ramify.tasks.base import Readings
 from ramify.tasks.classification import Classification
@@ -57,7 +58,8 @@ def rows_of(task: Classification, store: Store, nodes: Indices, *, trees: Indice
         store,
         task.tokenizer,
         nodes,
-        task.input,
+        # The model of another library does not say whether it was trained on pairs.
+        resolved_input(task.input, store, nodes) if task.input.pair == "auto" else task.input,
         vocab_size=task.backbone.config.vocab_size,
         open_words=reads_characters(task.backbone),
         trees=trees,
@@ -97,4 +99,5 @@ def held_out(task: Classification, store: Store, split: Split, *, seed: int = 0)
             f"{store.path}, split {split}: no labelled text has a text above it, which the model reads. Choose other data."
         )
     check_kind(values, task.config.labels)
-    return LabelledView(rows, task.targets_of(values)), labels
+    group = metric_groups(store, labels.nodes[rows.kept], task.config.groups)
+    return LabelledView(rows, task.targets_of(values), group=group), labels

@@ -15,7 +15,7 @@ from ramify.dataset.store import Store
 from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD, replacing
 from ramify.inference.answers import Prediction
-from ramify.inference.label_pipeline import Item
+from ramify.inference.label_pipeline import Item, Pairs
 from ramify.readers import conll
 from ramify.readers.base import ReadCounts, open_bytes
 from ramify.readers.columns import PARQUET, Layout, batches, names_of, strings
@@ -52,12 +52,12 @@ class LabelFile:
     notes: tuple[str, ...] = ()
 
 
-def read_label_file(path: Path, columns: Mapping[str, str], *, pairs: bool) -> LabelFile:
+def read_label_file(path: Path, columns: Mapping[str, str], *, pairs: Pairs) -> LabelFile:
     """Read a file with one text per line, a table (CSV, TSV, JSON lines, Parquet), a table of tokens (conll), a JSON lines file
     of trees, or a data set.
 
-    `columns` names those of `NAMED` as the table has them; `pairs` says whether a second text is needed. Raises `RamifyError`
-    for a table without them.
+    `columns` names those of `NAMED` as the table has them; `pairs` says whether the model reads a second text. Raises
+    `RamifyError` for a table without the columns that are needed.
     """
     if other := [name for name in columns if name not in NAMED]:
         raise RamifyError(f"--column {other[0]}={columns[other[0]]} fills no column. The columns are {', '.join(NAMED)}.")
@@ -81,9 +81,9 @@ def read_label_file(path: Path, columns: Mapping[str, str], *, pairs: bool) -> L
     table = _parquet(path) if kind == "parquet" else None
     rows = _rows(path, kind, counts) if table is None else table.to_pylist()
     names = list(dict.fromkeys(chain.from_iterable(rows)))
-    known = _known(path, names, columns, ("text", "text_pair") if pairs else ("text",))
+    known = _known(path, names, columns, ("text", "text_pair") if pairs == "always" else ("text",))
     texts = _column(rows, known["text"])
-    if pairs:
+    if pairs != "never" and "text_pair" in known:
         texts = list(zip(texts, _column(rows, known["text_pair"]), strict=True))
     ids = _column(rows, known["id"]) if "id" in known else [str(place) for place in range(len(rows))]
     return LabelFile(texts, ids, rows, table, _repairs(counts))

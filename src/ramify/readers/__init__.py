@@ -44,6 +44,9 @@ class Format:
     unsplit: Mapping[str, str] = field(default_factory=dict)
     """The options that leave the splits of all trees to their shares, although the files or their names give splits."""
 
+    by_shares: Mapping[str, str] = field(default_factory=dict)
+    """The options that leave the splits to shares that the user gives, where the names of the files give a single split."""
+
     @property
     def name(self) -> str:
         """The key in `FORMATS`."""
@@ -122,6 +125,7 @@ FORMATS: dict[str, Format] = {
         "ramify.readers.labelled",
         "labelled texts and pairs: tables, GLUE, SuperGLUE, SQuAD, SNLI …",
         unsplit={"split": "none"},
+        by_shares={"split": "shares"},
     ),
     "parallel": Format(
         "trees",

@@ -79,7 +79,8 @@ class ReadCounts:
 
     `read` counts the posts of the input, including lines that are skipped because they hold no post. `kept` counts posts that
     were repaired, and placeholder nodes. `bytes` counts the bytes read from the input files, before decompression.
-    `unread_columns` names, by file, the columns that the reader does not use.
+    `unread_columns` names, by file, the columns that the reader does not use. `datasets` counts the labelled texts by data set;
+    "" stands for texts of unknown data sets.
     """
 
     read: int = 0
@@ -88,6 +89,7 @@ class ReadCounts:
     examples: dict[str, list[str]] = field(default_factory=dict)
     bytes: int = 0
     unread_columns: dict[str, list[str]] = field(default_factory=dict)
+    datasets: Counter[str] = field(default_factory=Counter)
 
     def unread(self, path: Path, columns: Iterable[str]) -> None:
         """Record the columns of a file that the reader does not use."""

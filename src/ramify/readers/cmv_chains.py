@@ -1,29 +1,34 @@
 """Chains of change-my-view comments, ad hominem or not: a .tar archive, compressed or not, with one JSON-lines file per chain.
 
-Chains about one submission become one tree, so that a split by tree keeps them together. The submission itself is usually
-missing. The label of a chain's last comment is {"chain": name of its file, "ad_hominem": bool, "delta": bool}.
+The label {"chain": name of its file, "ad_hominem": bool, "delta": bool} is about the last comment of a chain, which gives it
+away. So does the length of the chain, and so does the submission, with which mostly chains of one class begin. By default, a
+chain is therefore the pair of comments before the last. The label belongs to the second one, and chains about one submission
+are in one split.
 """
 
 import tarfile
 from collections.abc import Iterator, Sequence
 from html import unescape
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
 from ramify.errors import RamifyError
 from ramify.readers import list_files
-from ramify.readers.base import A_FOLDER, Policy, ReadCounts, lacks, open_bytes
+from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option, lacks, open_bytes
 from ramify.readers.documents import loads
 from ramify.readers.reddit import author, bare_id, resolve_parent, submission_text
-from ramify.readers.rows import LABELLED, Post, batches
+from ramify.readers.rows import LABELLED, LABELLED_GROUPS, Post, batches
 from ramify.readers.values import parse_time
+from ramify.tree import GROUP
 
 AD_HOMINEM = 2
 """The number of the rule against ad hominem comments."""
 
 MAX_FILE_BYTES = 64 << 20
+
+Chains = Literal["pairs", "threads"]
 
 
 def refuses(path: Path, head: bytes) -> str:
@@ -32,11 +37,20 @@ def refuses(path: Path, head: bytes) -> str:
     return lacks(path, head, b'"violated_rule"') if head[257:262] == b"ustar" else "not a tar archive"
 
 
-def read(paths: Sequence[Path], counts: ReadCounts, *, policy: Policy) -> Iterator[pa.RecordBatch]:
-    return batches(_posts(paths, counts, policy), counts, LABELLED)
+def read(paths: Sequence[Path], counts: ReadCounts, *, policy: Policy, chains: Chains = "pairs") -> Iterator[pa.RecordBatch]:
+    """Read chains.
+
+    `chains=pairs`: each chain is a tree of the two comments before the last. A chain of which one is the submission is left out
+    (`shows_submission`). `chains=threads`: the chains about one submission are one tree with all comments, for other purposes
+    than predicting the label, which belongs to the last comment.
+    """
+    if chains not in get_args(Chains):
+        raise bad_option("chains", " or ".join(get_args(Chains)), chains)
+    schema = LABELLED_GROUPS if chains == "pairs" else LABELLED
+    return batches(_posts(paths, counts, policy, chains), counts, schema)
 
 
-def _posts(paths: Sequence[Path], counts: ReadCounts, policy: Policy) -> Iterator[Post]:
+def _posts(paths: Sequence[Path], counts: ReadCounts, policy: Policy, chains: Chains) -> Iterator[Post]:
     for path in list_files(paths):
         with open_bytes(path, counts) as stream:
             try:
@@ -50,12 +64,17 @@ def _posts(paths: Sequence[Path], counts: ReadCounts, policy: Policy) -> Iterato
                             counts.read += 1
                             counts.skip("too_long", f"{where}: longer than {MAX_FILE_BYTES:,} bytes")
                         else:
-                            yield from _chain(content.read(), PurePosixPath(member.name).stem, where, counts, policy)
+                            name = PurePosixPath(member.name).stem
+                            comments = _comments(content.read(), where, counts)
+                            if chains == "pairs":
+                                yield from _pair(comments, name, where, counts)
+                            else:
+                                yield from _thread(comments, name, where, counts, policy)
             except tarfile.TarError as error:
                 raise RamifyError(f"{path} is not a readable tar archive ({error}). Download it again.") from None
 
 
-def _chain(content: bytes, name: str, where: str, counts: ReadCounts, policy: Policy) -> Iterator[Post]:
+def _comments(content: bytes, where: str, counts: ReadCounts) -> list[dict[str, Any]]:
     comments: list[dict[str, Any]] = []
     for number, line in enumerate(content.split(b"\n"), 1):
         if not line.strip():
@@ -70,6 +89,39 @@ def _chain(content: bytes, name: str, where: str, counts: ReadCounts, policy: Po
             comments.append(comment)
         else:
             counts.skip("not_a_post", f"{where}, line {number}: no name or no body")
+    return comments
+
+
+def _pair(comments: list[dict[str, Any]], name: str, where: str, counts: ReadCounts) -> Iterator[Post]:
+    """The two comments before the last, as a root and its child."""
+    discussion = bare_id(comments[-1].get("link_id")) if comments else None
+    *earlier, parent, child, last = comments if len(comments) > 2 else [None] * 3
+    if discussion is None or parent is None or child is None or last is None:
+        counts.skip("not_a_post", f"{where}: a chain of fewer than three comments, or without a link_id", count=len(comments))
+        return
+    if discussion in (bare_id(parent["name"]), bare_id(child["name"])):
+        counts.skip("shows_submission", f"{where}: {discussion}", count=len(comments))
+        return
+    counts.skip("outside_pair", f"{where}: all comments but the two before the last", count=len(earlier) + 1)
+    root_id, meta = bare_id(parent["name"]), {GROUP: discussion}
+    yield _post(parent, None, name, where, counts)._replace(meta=meta, group=discussion)
+    yield _post(child, root_id, name, where, counts)._replace(label=_label(last, name), group=discussion)
+
+
+def _post(comment: dict[str, Any], parent: str | None, tree: str, where: str, counts: ReadCounts) -> Post:
+    comment_id = bare_id(comment["name"]) or ""
+    return Post(
+        id=comment_id,
+        parent=parent,
+        tree=tree,
+        author=author(comment.get("author_name")),
+        time=parse_time(comment.get("created_utc"), counts, f"{where}: comment {comment_id}"),
+        text=unescape(comment["body"]),
+    )
+
+
+def _thread(comments: list[dict[str, Any]], name: str, where: str, counts: ReadCounts, policy: Policy) -> Iterator[Post]:
+    """All comments, in the tree of their submission."""
     discussion = bare_id(comments[-1].get("link_id")) if comments else None
     if discussion is None:
         counts.skip("not_a_post", f"{where}: a chain without a link_id", count=len(comments))
@@ -82,18 +134,10 @@ def _chain(content: bytes, name: str, where: str, counts: ReadCounts, policy: Po
             parent = resolve_parent(bare_id(comment.get("parent_id")), discussion, place_name, policy, counts)
             if parent is None:
                 continue
-        title, body = unescape(comment.get("title") or ""), unescape(comment["body"])
-        is_last = place == len(comments) - 1
-        yield Post(
-            id=comment_id,
-            parent=parent,
-            tree=discussion,
-            author=author(comment.get("author_name")),
-            time=parse_time(comment.get("created_utc"), counts, f"{where}: comment {comment_id}"),
-            text=submission_text(title, body) if comment_id == discussion else body,
-            meta={"title": title} if comment_id == discussion and title else None,
-            label=_label(comment, name) if is_last else None,
-        )
+        post = _post(comment, parent, discussion, where, counts)
+        if comment_id == discussion and (title := unescape(comment.get("title") or "")):
+            post = post._replace(text=submission_text(title, post.text), meta={"title": title})
+        yield post._replace(label=_label(comment, name)) if place == len(comments) - 1 else post
 
 
 def _label(comment: dict[str, Any], chain: str) -> dict[str, Any]:

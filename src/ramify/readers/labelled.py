@@ -3,6 +3,7 @@
 A text is a tree of one node. A pair is a root and its child, which has the label. `labelled_sets` lists the known data sets.
 """
 
+import csv
 import hashlib
 import os
 from collections import Counter
@@ -37,9 +38,9 @@ SYNONYMS = {
 CHAT = ("author", "user", "username", "speaker", "time", "timestamp", "date", "created_utc", "link_id", "parent_id", "nodes")
 """Columns of chats and posts. A table that has one of them may be labelled, but its format is not guessed."""
 
-NONE, FILE = "none", "file"
-"""Values of `split`: no split from the data; the split in the name of the file. `NONE` is also a value of `dataset`: no known
-layout."""
+NONE, FILE, SHARES = "none", "file", "shares"
+"""Values of `split`: no split from the data; the split in the name of the file; no split from the names of files if they give
+only one. `NONE` is also a value of `dataset`: no known layout."""
 
 SUFFIXES = ("tsv", "csv", "txt", "json", "jsonl", "ndjson", "parquet", "zip")
 PACKED = ("gz", "zst", "bz2", "xz")
@@ -91,9 +92,9 @@ def _is_data_file(path: Path) -> bool:
     """Whether a file in a folder may be part of a data set."""
     if labelled_records.line_aligned(path):
         return True
-    return _may_be_data(path) and not (
-        path.suffix.lower() == ".zip" and labelled_records.shape_of(path) == labelled_records.PLAYS
-    )
+    if not _may_be_data(path) or labelled_records.beside_reviews(path):
+        return False
+    return path.suffix.lower() != ".zip" or labelled_records.shape_of(path) != labelled_records.PLAYS
 
 
 def read(
@@ -115,16 +116,17 @@ def read(
     """Read labelled texts.
 
     `text`, `text_pair`, `label` and `id` name columns. Labels in a named column stay as they are; otherwise, the classes of a
-    known data set have their names. `split` names a column, or is `file` or `none`; by default, known data sets and files with
-    different splits in their names have splits. `dataset` names the layout (`none`: a plain table). `label_type=category` reads
-    numbers as text. `titles` names the columns of a file without a header, with commas between them. `quote=""`: quotation
-    marks are plain text; by default, the whole file decides.
+    known data set have their names. `split` names a column, or is `file`, `none` or `shares` (as the default, but the name of
+    the only split says nothing); by default, known data sets and files with different splits in their names have splits.
+    `dataset` names the layout (`none`: a plain table). `label_type=category` reads numbers as text. `titles` names the columns
+    of a file without a header, with commas between them. `quote=""`: quotation marks are plain text; by default, the whole file
+    decides.
     """
     check(Layout(SYNONYMS, ()), None, delimiter, '"' if quote is None else quote)
     if dataset not in (None, NONE, *BY_NAME):
         raise bad_option("dataset", f"{NONE}, {', '.join(BY_NAME)}", dataset)
     named_columns = {"text": text, "text_pair": text_pair, "label": label, "id": id}
-    if split not in (None, NONE, FILE):
+    if split not in (None, NONE, FILE, SHARES):
         named_columns["split"] = split
     columns = {ours: theirs for ours, theirs in named_columns.items() if theirs is not None}
     # The type of the labels is decided over all tables, except those of known data sets.
@@ -148,6 +150,7 @@ def read(
                 tree.meta.get(SPLIT, source.split_in_name) if source.dataset and source.dataset.split else source.split_in_name
             )
             rows[name, part_of(source.path, named(str(part)) if part else None)] += count
+            counts.datasets[name] += count
             yield _placed(tree, source.split)
     _compare(rows, counts)
 
@@ -222,11 +225,16 @@ def _shape(path: Path, head: bytes) -> str | None:
     """The shape of a data set that is not a table, from the first bytes of a file; None for tables."""
     if labelled_records.line_aligned(path):
         return "squad-lines"
+    if labelled_records.SENTENCE_TREE.match(head[:8].decode("utf-8", "replace")):
+        return "sentence-trees"
+    is_object = head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+    if is_object and all(mark in head for mark in (b'"article"', b'"options"', b'"questions"')):
+        return "race"
     if head.startswith(ZIP) or path.suffix == ".txt" or path.name in labelled_records.SENTENCE_FILES:
         return labelled_records.shape_of(path)
     if head.startswith(PARQUET):
         return labelled_rows.shape_of(path, head)
-    if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+    if is_object:
         shapes = {"squad": (b'"data"', b'"paragraphs"'), "multirc": (b'"passage"', b'"questions"')}
         shapes |= {"record": (b'"passage"', b'"qas"', b'"entities"'), "wsc": (b'"target"', b'"span1_text"')}
         return next((shape for shape, marks in shapes.items() if all(mark in head for mark in marks)), None)
@@ -234,10 +242,16 @@ def _shape(path: Path, head: bytes) -> str | None:
 
 
 def _first_row(head: bytes) -> list[str]:
-    """The fields of the first line of a table with tabs and without quoting."""
+    """The fields of the first line of a table: with tabs and without quoting, or with commas and quoting."""
     if head.startswith((PARQUET, b"{")):
         return []
-    return head.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r").split("\t")
+    line = head.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
+    if "\t" in line:
+        return line.split("\t")
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:
+        return [line]
 
 
 def _source(
@@ -266,7 +280,9 @@ def _source(
             raise RamifyError(
                 f"{path} is not a table, so it has no column {next(iter(columns.values()))!r}. Leave out the names of columns."
             )
-        return _Source(path, name, shape, split_in_name=split_of(path))
+        folder = path.resolve().parent
+        split = split_of(path) or (named(folder.parent.name) if folder.name in labelled_records.REVIEW_FOLDERS else None)
+        return _Source(path, name, shape, split_in_name=split)
     if head.startswith(ZIP):
         raise RamifyError(f"{path} is a ZIP file, but not one of Pang and Lee's texts. Unpack it and name its tables.")
     is_delimited = not head.startswith(PARQUET) and not head.lstrip(b"\xef\xbb\xbf \n").startswith(b"{")
@@ -298,7 +314,8 @@ def _known_table(source: _Source, dataset: Dataset, names: Sequence[str]) -> _So
         columns |= {f"text_pair{number or ''}": name for number, name in enumerate(dataset.pair)}
     columns |= {f"{KEPT}{name}": name for name in dataset.kept if name in names}
     optional = {"label": dataset.label, "split": dataset.split, "id": dataset.id if dataset.id in names else "idx"}
-    columns |= {ours: theirs for ours, theirs in optional.items() if theirs in names}
+    # A column may have no name.
+    columns |= {ours: theirs for ours, theirs in optional.items() if theirs and theirs in names}
     if "label" not in {**columns, **chosen} and source.split_in_name != "test" and dataset.rows.keys() != {"test"}:
         raise RamifyError(
             f"{source.path} has no column {dataset.label!r}, which holds the labels of {dataset.name}. Its columns are "
@@ -343,8 +360,10 @@ def _give_splits(sources: Sequence[_Source], split: str | None) -> None:
                 f"split=file: the name of {source.path} names no split. Rename it so that it holds the word train, dev, val or "
                 "test, or leave the option out."
             )
+        if split == SHARES and len(named_splits) == 1:
+            continue
         is_known = source.dataset is not None or source.shape != "table"
-        if split == FILE or (split is None and (len(named_splits) > 1 or (is_known and named_splits != {"train"}))):
+        if split == FILE or (split in (None, SHARES) and (len(named_splits) > 1 or (is_known and named_splits != {"train"}))):
             source.split = source.split_in_name
 
 
@@ -395,6 +414,8 @@ def _table(
         values = {name: decoded(column, source.path, row, counts) for name, column in batch.items() if name != LINE}
         row += len(lines)
         texts = _texts(values["text"])
+        if dataset and dataset.newlines == "escaped":
+            texts = [text.replace("\\n", "\n") for text in texts]
         pairs = [_texts(values[name]) for name in sorted(values) if name.startswith("text_pair")]
         row_labels = _labels(source, values, batch[LINE], labels, counts)
         splits = strings(values["split"]).to_pylist() if "split" in values else [None] * len(lines)

@@ -1,5 +1,7 @@
-"""Labelled data sets that are not tables: SQuAD, the nested records of SuperGLUE, and the texts of Pang and Lee."""
+"""Labelled data sets that are not tables: SQuAD, the nested records of SuperGLUE, folders of reviews, files of sentences, and
+sentences as trees."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
@@ -10,6 +12,8 @@ from ramify.errors import RamifyError
 from ramify.readers.archives import Source, is_zip, source_of
 from ramify.readers.base import Held, ReadCounts, lines, open_bytes
 from ramify.readers.labelled_rows import records
+from ramify.readers.labelled_sets import BY_NAME, GRADES
+from ramify.readers.split_names import named
 from ramify.readers.values import fields, identifier, objects, string
 from ramify.tree import GROUP, Node, Tree
 
@@ -30,6 +34,13 @@ PLAYS = "plays"
 
 REVIEW_FOLDERS = {"pos": "positive", "neg": "negative"}
 """Folder of reviews, one per file -> their label."""
+UNLABELLED_REVIEWS = "unsup"
+"""Folder of reviews without a label."""
+
+SENTENCE_TREE = re.compile(r"\(([0-4]) (?=\S)")
+"""The beginning of a sentence with the grade of each phrase: (3 (2 It) (4 (2 's) (4 fun)))."""
+_WORD = re.compile(r"\([0-4] ([^()\s]+)\)")
+_BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
 
 
 class Found(NamedTuple):
@@ -238,6 +249,42 @@ def wsc(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
         yield Found("wsc", Tree((Node(entry["text"], id=tree_id, label=label),), tree_id, {"target": target}), 1)
 
 
+# --- RACE ----------------------------------------------------------------------------------------------------------------
+
+
+def race(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
+    """An article is a root, its questions are children, and their options grandchildren, labelled true or false.
+
+    Answers are letters. A gap `_` in a question is the place of the option.
+    """
+    for number, (where, entry) in enumerate(records(path, counts, "race"), 1):
+        record = fields(entry)
+        questions, options, answers = (record.get(part) for part in ("questions", "options", "answers"))
+        if not isinstance(record.get("article"), str) or not isinstance(questions, list) or not isinstance(options, list):
+            _bad(counts, where, 'no text "article", or no lists "questions" and "options"')
+            continue
+        tree_id = f"{name}/{number}"
+        nodes = [Node(record["article"], id=tree_id, kind="article")]
+        rows = 0
+        letters = answers if isinstance(answers, list) else [None] * len(questions)
+        for place, (question, choices, letter) in enumerate(zip_longest(questions, options, letters)):
+            is_whole = isinstance(choices, list) and len(choices) > 1 and all(isinstance(choice, str) for choice in choices)
+            right = ord(letter) - ord("A") if isinstance(letter, str) and len(letter) == 1 else None
+            if not isinstance(question, str) or not is_whole or (right is not None and not 0 <= right < len(choices)):
+                _bad(counts, where, f"question {place}: no text, no options, or no answer among them")
+                continue
+            at = len(nodes)
+            nodes.append(Node(question, (0,), id=f"{tree_id}/{place}", kind="question"))
+            if right is None:
+                counts.repair("no_label", f"{where}, question {place}")
+            for choice, text in enumerate(choices):
+                label = None if right is None else choice == right
+                nodes.append(Node(text, (at,), id=f"{tree_id}/{place}/{chr(ord('A') + choice)}", kind="choice", label=label))
+            rows += 1
+        counts.read += len(nodes)
+        yield Found("race", Tree(tuple(nodes), tree_id), rows)
+
+
 def _number(entry: dict[str, Any], otherwise: int) -> str:
     """The number of a record in its data set. The running number of records without one."""
     return identifier(entry.get("idx")) or str(otherwise)
@@ -247,13 +294,34 @@ def _number(entry: dict[str, Any], otherwise: int) -> str:
 
 
 def reviews(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
-    """Reviews in the folders `pos` and `neg`, one per file: a ZIP file, or one of the files."""
+    """Reviews in the folders `pos` and `neg`, one per file: a ZIP file, or one of the files.
+
+    Folders `train` and `test` around them are part of the ids, as in IMDb's reviews.
+    """
     for source, member in _members(path, counts, _is_review):
         label = REVIEW_FOLDERS[_folder(source, member)]
         text = _decoded(source, member, counts)
         counts.read += 1
         tree_id = f"{_folder(source, member)}/{PurePosixPath(member).stem}"
-        yield Found("movie-reviews", Tree((Node(text, id=tree_id, label=label),), tree_id), 1)
+        outer = path.resolve().parents[1].name
+        dataset = "movie-reviews"
+        if not is_zip(path) and named(outer):
+            tree_id, dataset = f"{outer}/{tree_id}", _reviewed(path)
+        yield Found(dataset, Tree((Node(text, id=tree_id, label=label),), tree_id), 1)
+
+
+def _reviewed(path: Path) -> str:
+    """The data set that a review in a folder `train` or `test` belongs to; "" if it is not a known one."""
+    folder = re.sub(r"[^a-z0-9]", "", path.resolve().parents[2].name.lower())
+    return "imdb" if folder in BY_NAME["imdb"].folders else ""
+
+
+def beside_reviews(path: Path) -> bool:
+    """Whether a file in a folder of reviews is not a labelled review: it lists links, or is a review without a label."""
+    if path.suffix != ".txt" or path.parent.name in REVIEW_FOLDERS:
+        return False
+    folders = (path.parent.parent if path.parent.name == UNLABELLED_REVIEWS else path.parent, path.parent / "train")
+    return any(all((folder / name).is_dir() for name in REVIEW_FOLDERS) for folder in folders)
 
 
 def sentences(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
@@ -265,6 +333,24 @@ def sentences(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
             counts.read += 1
             tree_id = f"{file}/{number:05d}"
             yield Found(dataset, Tree((Node(line.strip(), id=tree_id, label=label),), tree_id), 1)
+
+
+def sentence_trees(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
+    """One sentence per line, with a grade for each phrase. The label is that of the whole sentence; phrases are not texts."""
+    with open_bytes(path, counts) as stream:
+        texts = (line.decode("utf-8", "replace") for block in lines(stream, counts, path) for line in block)
+        for number, text in enumerate(texts, 1):
+            if not text.strip():
+                continue
+            start = SENTENCE_TREE.match(text)
+            words: list[str] = _WORD.findall(text)
+            if start is None or not words or text.count("(") != text.count(")"):
+                _bad(counts, f"{path}, line {number}", f"{text!r:.40} is not a sentence as a tree, such as (3 (2 Good) (2 .))")
+                continue
+            counts.read += 1
+            sentence = " ".join(_BRACKETS.get(word, word.replace("\\", "")) for word in words)
+            tree_id = f"{name}/{number:05d}"
+            yield Found("sst5", Tree((Node(sentence, id=tree_id, label=GRADES[start[1]]),), tree_id), 1)
 
 
 def shape_of(path: Path) -> str | None:
@@ -325,8 +411,10 @@ READERS: dict[str, Callable[[Path, str, ReadCounts], Iterator[Found]]] = {
     "squad": squad,
     "squad-lines": squad_lines,
     "multirc": multirc,
+    "race": race,
     "record": record,
     "wsc": wsc,
     "documents": reviews,
     "sentences": sentences,
+    "sentence-trees": sentence_trees,
 }

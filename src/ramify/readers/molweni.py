@@ -21,12 +21,20 @@ def refuses(path: Path, head: bytes) -> str:
 
 
 def read(
-    paths: Sequence[Path], counts: ReadCounts, *, annotations: Literal["relations", "none"] = "relations"
+    paths: Sequence[Path],
+    counts: ReadCounts,
+    *,
+    annotations: Literal["relations", "none"] = "relations",
+    repeated: Literal["keep", "drop"] = "keep",
 ) -> Iterator[Tree]:
     """Read dialogues, with the relations that annotators found, or with unknown parents.
 
-    A relation that does not lead from an earlier utterance to a later one is left out and counted in `counts.kept`.
+    A relation that does not lead from an earlier utterance to a later one is left out and counted in `counts.kept`. Windows
+    overlap, so that many relations are in several dialogues. `repeated=drop` keeps the first one between two utterances in the
+    labels. Its repetitions are counted (`repeated_relation`); they remain links to parents.
     """
+    if repeated not in ("keep", "drop"):
+        raise bad_option("repeated", "keep or drop", repeated)
     if annotations not in ("relations", "none"):
         raise bad_option("annotations", "relations or none", annotations)
     dialogues = []
@@ -40,10 +48,13 @@ def read(
                     counts.read += 1
                     counts.skip("not_a_post", f'{where}: not an object with a list "edus"')
     groups = _groups([record["edus"] for _, record in dialogues])
+    seen: set[Any] = set()
     for number, (where, record) in enumerate(dialogues):
         name = _name(record, number)
         first = dialogues[groups[number]][1]
         tree = _tree(record, name, {"group": _name(first, groups[number])}, where, counts)
+        if repeated == "drop":
+            tree = _without_repeated(tree, seen, f"{where}, dialogue {name}", counts)
         if annotations == "none":
             tree = replace(tree, nodes=tuple(replace(node, parents=None, label=None) for node in tree.nodes))
         yield tree
@@ -73,6 +84,26 @@ def _tree(record: dict[str, Any], name: str, meta: dict[str, Any], where: str, c
             )
         )
     return Tree(tuple(nodes), id=name, meta=meta)
+
+
+def _without_repeated(tree: Tree, seen: set[Any], where: str, counts: ReadCounts) -> Tree:
+    """The tree without labels of relations that are in `seen`, to which those of the tree are added.
+
+    Dialogues that share utterances are in one group, so that equal utterances are the same.
+    """
+    nodes = []
+    for node in tree.nodes:
+        labels = []
+        for relation in node.label or ():
+            source = tree.nodes[int(relation["parent"])]
+            key = source.text, source.author, node.text, node.author
+            if key in seen:
+                counts.repair("repeated_relation", f"{where}: {relation['parent']} to {node.id}")
+            else:
+                seen.add(key)
+                labels.append(relation)
+        nodes.append(replace(node, label=labels or None))
+    return replace(tree, nodes=tuple(nodes))
 
 
 def _name(record: dict[str, Any], number: int) -> str:

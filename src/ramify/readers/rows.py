@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ramify.readers.base import POSTS, ReadCounts
+from ramify.readers.base import GROUPED, POSTS, ReadCounts
 from ramify.tree import encodable
 
 BATCH_ROWS = 1 << 14
@@ -14,6 +14,9 @@ BATCH_CHARACTERS = 16 << 20
 
 LABELLED = POSTS.append(pa.field("label", pa.string()))
 """`POSTS` with a label for each post: any JSON value."""
+
+LABELLED_GROUPS = LABELLED.append(GROUPED.field("group"))
+"""`LABELLED` of trees in groups; see `GROUPED`."""
 
 NODE_COLUMNS = ("tree", "split", "id", "parent", "depth", "author", "time", "kind", "label", "text", "meta")
 """The columns of Ramify's own tables of nodes. `label` and `meta` are JSON."""
@@ -23,7 +26,7 @@ LOG_COLUMNS = ("parents", "self_link")
 
 
 class Post(NamedTuple):
-    """A row of `LABELLED`. `meta` and `label` are Python values, not yet JSON."""
+    """A row of `LABELLED` or `LABELLED_GROUPS`. `meta` and `label` are Python values, not yet JSON."""
 
     id: str
     parent: str | None
@@ -34,10 +37,11 @@ class Post(NamedTuple):
     text: str = ""
     meta: dict[str, Any] | None = None
     label: Any = None
+    group: str = ""
 
 
 def batches(posts: Iterable[Post], counts: ReadCounts, schema: pa.Schema = POSTS) -> Iterator[pa.RecordBatch]:
-    """Yield record batches of `POSTS` or `LABELLED`.
+    """Yield record batches of `POSTS`, `LABELLED` or `LABELLED_GROUPS`.
 
     Metadata and labels that are nested too deeply to be written are left out and counted. Lone surrogates, which UTF-8 cannot
     encode, become U+FFFD.

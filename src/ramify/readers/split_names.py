@@ -5,7 +5,7 @@ from pathlib import Path
 
 SPELLINGS = {
     "train": ("train", "training", "trn"),
-    "dev": ("dev", "devel", "development", "val", "valid", "validation", "trial"),
+    "dev": ("dev", "devel", "development", "val", "valid", "validation", "trial", "devtest"),
     "test": ("test", "tst", "testing"),
 }
 """Split -> the words that data use for it."""

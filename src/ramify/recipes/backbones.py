@@ -1,7 +1,7 @@
 """The models that label tasks start from: by name, from scratch, or from a checkpoint."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ramify import hub
@@ -13,6 +13,7 @@ from ramify.models.bert import BertConfig
 from ramify.models.cnn import CnnConfig
 from ramify.models.elmo import ElmoConfig
 from ramify.models.recurrent import RecurrentConfig
+from ramify.models.tfidf import TfidfConfig
 from ramify.models.transformer import TransformerConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.models.xlnet import XLNetConfig
@@ -64,6 +65,12 @@ SCRATCH: dict[str, Callable[[], Start]] = {
 """The models that may be trained from scratch, by the name of `--model`. Rows of models without pretraining end with a mark,
 which also separates two texts."""
 
+FLOORS: dict[str, Callable[[], TfidfConfig]] = {
+    "majority": lambda: TfidfConfig(reads="nothing"),
+    "tfidf": TfidfConfig,
+}
+"""The floors of `ramify train classify`, which are fitted in closed form, by the name of `--model`."""
+
 LAYOUTS: dict[type[ModelConfig], Layout] = {XLNetConfig: "xlnet"}
 """Models whose classifiers read other special tokens than those around a text that is embedded."""
 
@@ -80,20 +87,37 @@ WIDE_RATE = 3e-5
 """The learning rate of wider models."""
 
 
-def start_of(model: str, init: str) -> Start:
-    """The start that a command names. Raises `RamifyError` unless exactly one of the two is given."""
+@dataclass(frozen=True)
+class AnswerForm:
+    """How a model answers questions, as published."""
+
+    task: Mapping[str, Any] = field(default_factory=dict)
+    input: Mapping[str, Any] = field(default_factory=dict)
+
+
+ANSWERS: dict[type[ModelConfig], AnswerForm] = {
+    XLNetConfig: AnswerForm({"end": "conditional", "candidates": "passage"}, {"order": "passage_first"}),
+}
+"""Models that answer questions in another way than BERT."""
+
+
+def start_of(model: str, init: str, longest: int = LONGEST) -> Start:
+    """The start that a command names, with rows of at most `longest` tokens.
+
+    Raises `RamifyError` unless exactly one of the two is given.
+    """
     if bool(model) == bool(init):
         given = f"--model {model} and --init {init} are both given" if model else "neither --model nor --init is given"
         raise RamifyError(f"{given}. Give exactly one: --model NAME trains from scratch, --init starts from a checkpoint.")
     if init:
         start = hub.encoder_of(init)
-        longest = LONGEST if start.max_tokens is None else min(LONGEST, start.max_tokens)
+        longest = longest if start.max_tokens is None else min(longest, start.max_tokens)
         return Start(start.model, LAYOUTS.get(type(start.model), start.layout), longest, width=start.width)
     if model not in SCRATCH:
         raise RamifyError(
             f"--model {model} is not one of {', '.join(SCRATCH)}. Choose one, or start from a checkpoint (--init)."
         )
-    return SCRATCH[model]()
+    return replace(SCRATCH[model](), max_tokens=longest)
 
 
 def stage_of(start: Start, mode: Mode, **given: Any) -> TrainConfig:

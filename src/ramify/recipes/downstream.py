@@ -1,7 +1,8 @@
 """Models that predict labels of texts: any backbone from scratch or from a checkpoint, fine-tuned or as features."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from ramify.errors import RamifyError
 from ramify.recipes.options import Data, Seed
 
 if TYPE_CHECKING:
@@ -64,6 +65,10 @@ def classify(
     epochs: Epochs = None,
     lr: Rate = None,
     patience: Patience = None,
+    label_kind: Annotated[
+        Literal["auto", "classes", "several", "numbers"],
+        "The kind of the labels. auto: lists are several classes; numbers are classes if they are whole and few.",
+    ] = "auto",
     class_weights: Annotated[
         Literal["none", "balanced"], "balanced: all classes have the same weight in the loss, however frequent they are."
     ] = "none",
@@ -71,14 +76,33 @@ def classify(
 ) -> "Run":
     """Predict labels of texts: one class, several classes or a number per text, or per pair of texts.
 
-    The labels of the training split say which of these they are.
+    The labels of the training split say which of these they are, unless `--label-kind` does.
 
     Example: ramify train classify --data data/reviews --model bert --out runs/reviews
     """
-    from ramify.recipes.backbones import stage_of, start_of
+    from ramify.batching.views.labelled import LabelInput
+    from ramify.recipes.backbones import FLOORS, stage_of, start_of
     from ramify.runs.labelled.classification import ClassificationRun
+    from ramify.runs.labelled.floors import FloorRun
     from ramify.tasks.classification import ClassificationConfig
 
+    if model in FLOORS and not init:
+        trained = {"mode": (mode, "finetune"), "epochs": (epochs, None), "lr": (lr, None), "patience": (patience, None)}
+        for name, (value, default) in trained.items():
+            if value != default:
+                raise RamifyError(
+                    f"--{name} {value} has no effect on --model {model}, which is fitted in closed form. Leave --{name} out."
+                )
+        floor = FLOORS[model]()
+        return FloorRun(
+            recipe="classify",
+            data=data,
+            model=floor,
+            task=ClassificationConfig(head="vector", dropout=0.0, class_weights=class_weights),
+            input=LabelInput(max_tokens=floor.max_tokens, label=label, text=text, context=context, context_as=context_as),
+            label_kind=label_kind,
+            seed=seed,
+        )
     start = start_of(model, init)
     return ClassificationRun(
         recipe="classify",
@@ -86,6 +110,101 @@ def classify(
         model=start.model,
         task=ClassificationConfig(mode=mode, class_weights=class_weights, **start.task),
         input=start.input(label=label, text=text, context=context, context_as=context_as),
+        tokenizer=start.tokenizer,
+        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
+        init=init,
+        label_kind=label_kind,
+        seed=seed,
+    )
+
+
+def choose(
+    data: Data,
+    *,
+    model: Model = "",
+    init: LabelInit = "",
+    mode: TaskMode = "finetune",
+    question: Annotated[
+        Literal["connective", "text"],
+        "How a row says whether a cause or an effect is asked for (COPA): because or so before the choice, or a question.",
+    ] = "connective",
+    epochs: Epochs = None,
+    lr: Rate = None,
+    patience: Patience = None,
+    seed: Seed = 0,
+) -> "Run":
+    """Find the right one of several choices, such as those of COPA, SWAG and RACE.
+
+    Example: ramify train choose --data data/copa --init all-minilm-l6-v2 --out runs/copa
+    """
+    from ramify.batching.views.choices import ChoiceInput
+    from ramify.recipes.backbones import stage_of, start_of
+    from ramify.runs.labelled.choices import ChoiceRun
+    from ramify.tasks.multiple_choice import MultipleChoiceConfig
+
+    start = start_of(model, init)
+    return ChoiceRun(
+        recipe="choose",
+        data=data,
+        model=start.model,
+        task=MultipleChoiceConfig(mode=mode, **start.task),
+        input=ChoiceInput(start.max_tokens, start.layout, question),
+        tokenizer=start.tokenizer,
+        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
+        init=init,
+        seed=seed,
+    )
+
+
+def answer(
+    data: Data,
+    *,
+    model: Model = "",
+    init: LabelInit = "",
+    mode: TaskMode = "finetune",
+    max_tokens: Annotated[int, "Longest row: a question with a part of its passage. Models that read less read less."] = 384,
+    stride: Annotated[
+        int | None,
+        "Tokens between the beginnings of two parts of a long passage. Default: 128, or half of --max-tokens if that is less.",
+    ] = None,
+    end: Annotated[
+        Literal["independent", "conditional"] | None,
+        "The end of an answer is scored alone, or given its start. Default: conditional for xlnet, independent for others.",
+    ] = None,
+    epochs: Epochs = None,
+    lr: Rate = None,
+    patience: Patience = None,
+    seed: Seed = 0,
+) -> "Run":
+    """Answer questions by spans of a passage, as in SQuAD 1.1 and 2.0.
+
+    If some training questions have no answer, the model learns to say so, and the dev split chooses the threshold.
+
+    Example: ramify train answer --data data/squad --init bert-base-uncased --out runs/squad
+    """
+    from ramify.batching.views.questions import QuestionInput
+    from ramify.recipes.backbones import ANSWERS, AnswerForm, stage_of, start_of
+    from ramify.runs.labelled.answers import AnswerRun
+    from ramify.tasks.span_qa import SpanQAConfig
+
+    start = start_of(model, init, max_tokens)
+    form = ANSWERS.get(type(start.model), AnswerForm())
+    task: dict[str, Any] = dict(form.task) | ({} if end is None else {"end": end})
+    # Half of a short row is left to the passage.
+    half = start.max_tokens // 2
+    read = QuestionInput(
+        max_tokens=start.max_tokens,
+        stride=min(128, half) if stride is None else stride,
+        question_tokens=min(64, half),
+        layout=start.layout,
+        **form.input,
+    )
+    return AnswerRun(
+        recipe="answer",
+        data=data,
+        model=start.model,
+        task=SpanQAConfig(mode=mode, **task),
+        input=read,
         tokenizer=start.tokenizer,
         stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
         init=init,

@@ -57,7 +57,7 @@ if the mask rate falls, too. The other settings are those of the recipe `tree-ml
 
     ramify data build stackexchange --format stackexchange --out data/stackexchange
     ramify data build oasst/en_100_tree.jsonl --format oasst --out data/oasst
-    ramify data build cmv-adhominem/threads.tar.bz2 --format cmv-chains --out data/cmv
+    ramify data build cmv-adhominem/threads.tar.bz2 --format cmv-chains --option chains=threads --out data/cmv
     ramify data export data/stackexchange data/oasst data/cmv --out data/open.jsonl
     ramify data build data/open.jsonl --format jsonl --out data/open
     OMP_NUM_THREADS=1 ramify train shipped --data data/open --out runs/shipped --pack runs/shipped/packed

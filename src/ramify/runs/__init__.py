@@ -10,7 +10,10 @@ from ramify.runs.comment_trees.run import CommentTreeRun
 from ramify.runs.disentanglement.run import DisentanglementRun
 from ramify.runs.execute import check_fresh, execute, read_record
 from ramify.runs.generative.run import GenerativeRun
+from ramify.runs.labelled.answers import AnswerRun
+from ramify.runs.labelled.choices import ChoiceRun
 from ramify.runs.labelled.classification import ClassificationRun
+from ramify.runs.labelled.floors import FloorRun
 from ramify.runs.labelled.tagging import TaggingRun
 from ramify.runs.nested_documents.run import NestedRun
 from ramify.runs.packed_text.run import PackedTextRun
@@ -19,9 +22,12 @@ from ramify.runs.streams.run import StreamRun
 __all__ = ["RUNS", "Run", "check_fresh", "execute", "kind_for", "read_run"]
 
 RUNS: dict[str, type[Run]] = {
+    ChoiceRun.name: ChoiceRun,
+    AnswerRun.name: AnswerRun,
     ClassificationRun.name: ClassificationRun,
     CommentTreeRun.name: CommentTreeRun,
     DisentanglementRun.name: DisentanglementRun,
+    FloorRun.name: FloorRun,
     GenerativeRun.name: GenerativeRun,
     NestedRun.name: NestedRun,
     PackedTextRun.name: PackedTextRun,

@@ -36,6 +36,8 @@ class Prepared(ABC):
     run: "Run"
     store: Store
     task: Task[Any]
+    fitted: str = field(default="", kw_only=True)
+    """The result of a fit in closed form, for the terminal; empty for models that are trained in stages."""
 
     @abstractmethod
     def stage(self, number: int) -> Stage[Any]:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -24,6 +24,7 @@ from ramify.metrics.classification import (
 )
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models.base import RowHead, State
+from ramify.readers.labelled_sets import Grouping
 from ramify.tasks.base import Losses, Readings
 from ramify.tasks.constants import Bernoulli, Constant, Frequencies, Several, SquaredError
 from ramify.tasks.downstream import DownstreamConfig, DownstreamTask
@@ -51,20 +52,43 @@ class ClassificationConfig(DownstreamConfig):
     """The names of the classes, which the training data determine."""
     head: Literal[RowHead, "default"] = "default"
     """The vector of a row that the output layer reads. default: that of the model's published form."""
+    metrics: tuple[str, ...] = ()
+    """The metrics of the data set, of which the first chooses among weights; the others of its kind of labels follow."""
+    positive: str = ""
+    """The class that F1 is about. Empty: the second of two classes."""
+    groups: Grouping = "none"
+    """The texts that a metric takes together."""
     class_weights: Literal["none", "balanced"] = "none"
     """balanced: each class has the same weight in the training loss, however frequent it is."""
-    max_norm: float | None = None
-    """Bound of the norm of each class's weights in the output layer, which every update keeps (Kim 2014, section 2.1: 3). null:
-    they have none."""
+    output_bias: bool = True
+    """Whether the output layer has a bias. That of `GPT2ForSequenceClassification` has none."""
 
     def check(self) -> None:
-        if self.max_norm is not None and self.max_norm <= 0:
-            raise RamifyError(f"task.max_norm must be above 0, but is {self.max_norm:g}. Set it to null for no bound.")
         if self.class_weights != "none" and self.labels != "classes":
             raise RamifyError(
                 f"task.class_weights={self.class_weights} needs one class per text, but the labels are {self.labels}. Set "
                 "task.class_weights=none."
             )
+
+
+def positive_class(config: ClassificationConfig) -> int | None:
+    """The number of the class that F1 is about; None: there is none."""
+    if config.positive in config.classes:
+        return config.classes.index(config.positive)
+    return 1 if len(config.classes) == 2 else None
+
+
+def metrics_of(config: ClassificationConfig) -> tuple[Metric, ...]:
+    """The metrics that are defined for the labels, first those of `metrics`. Raises `RamifyError` for others."""
+    defined = {metric.name: metric for metric in DEV_METRICS[config.labels]}
+    if config.labels == "classes" and config.groups != "none":
+        defined |= {name: Metric(name, True) for name in ("exact_match", "parity")}
+    if positive_class(config) is None:
+        defined.pop("f1", None)
+    for name in config.metrics:
+        if name not in defined:
+            raise RamifyError(f"task.metrics={name} is not a metric of these labels. Choose {', '.join(defined)}.")
+    return tuple(defined[name] for name in dict.fromkeys((*config.metrics, *defined)))
 
 
 class Classification(DownstreamTask):
@@ -84,10 +108,11 @@ class Classification(DownstreamTask):
     def __init__(self, backbone: Any, tokenizer: Tokenizer, input: LabelInput, config: ClassificationConfig) -> None:
         super().__init__(backbone, tokenizer, input, config, config.head)
         width = 1 if config.labels == "numbers" else len(config.classes)
-        self.output = nn.Linear(self.dim, width)
+        self.output = nn.Linear(self.dim, width, bias=config.output_bias)
         nn.init.trunc_normal_(self.output.weight, std=0.02, a=-0.04, b=0.04)
-        nn.init.zeros_(self.output.bias)
-        self.metrics = (*DEV_METRICS[config.labels], DEV_LOSS)
+        if config.output_bias:
+            nn.init.zeros_(self.output.bias)
+        self.metrics = (*metrics_of(config), DEV_LOSS)
         self.register_buffer("class_weights", torch.ones(width))
         self.register_buffer("prior", torch.zeros(width))
         # Numbers are learned in units of their standard deviation, so that one learning rate suits all scales.
@@ -190,10 +215,6 @@ class Classification(DownstreamTask):
     def _standardized(self, numbers: Float[Tensor, " row"]) -> Float[Tensor, " row"]:
         return (numbers.double() - self.center) / self.spread
 
-    def after_update(self, phase: str) -> None:
-        if self.config.max_norm is not None:
-            self.output.weight.copy_(torch.renorm(self.output.weight, 2, 0, self.config.max_norm))
-
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def probabilities(self, scores: Float[Tensor, "row output"]) -> Float[Tensor, "row output"]:
@@ -215,19 +236,30 @@ class Classification(DownstreamTask):
             targets = targets.ravel().astype(np.int64)
         self.temperature.fill_(temperature(scores, targets))
 
-    def majority(self, targets: Shaped[NDArray, "row ..."]) -> Predictions:
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the shares of the classes in the training data are known, or the mean of its numbers."""
+        return self.config.labels == "numbers" or bool(self.prior.any())
+
+    def majority(self, targets: Shaped[NDArray, "row ..."], group: Int[NDArray, " row"] | None = None) -> Predictions:
         """The predictions that read no text: the most frequent class of the training data, all classes of at least half of its
         texts, or the mean of its numbers."""
         prior = self.prior.double().cpu().numpy()
         if self.config.labels == "several":
             prior = prior - 0.5
-        return self.predictions(np.tile(prior, (len(targets), 1)), targets)
+        return self.predictions(np.tile(prior, (len(targets), 1)), targets, group)
 
-    def predictions(self, scores: Float[NDArray, "row output"], targets: Shaped[NDArray, "row ..."]) -> Predictions:
-        """Predicted labels beside the right ones: the likeliest class, all classes of at least even odds, or a number."""
+    def predictions(
+        self,
+        scores: Float[NDArray, "row output"],
+        targets: Shaped[NDArray, "row ..."],
+        group: Int[NDArray, " row"] | None = None,
+    ) -> Predictions:
+        """Predicted labels beside the right ones: the likeliest class, all classes of at least even odds, or a number. `group`
+        numbers the texts that a metric takes together."""
         if self.config.labels == "classes":
-            count = len(self.config.classes)
-            return ClassPredictions(targets, scores.argmax(1), count, positive=1 if count == 2 else None)
+            classes = self.config.classes
+            return ClassPredictions(targets, scores.argmax(1), len(classes), positive_class(self.config), group)
         if self.config.labels == "several":
             return SeveralPredictions(targets > 0, scores >= 0)
         return NumberPredictions(targets, scores[:, 0] * float(self.spread) + float(self.center))

@@ -110,8 +110,7 @@ class Trainer:
 
     def _average(self, log: MetricsLog) -> None:
         """Load the mean of the last checkpoints' weights into the task, and measure it, if `train.average` asks for it."""
-        stage = self.stages[-1]
-        if stage.config.average is None:
+        if not self.stages or (stage := self.stages[-1]).config.average is None:
             return
         # The first rank writes the checkpoints.
         self.accelerator.wait_for_everyone()

@@ -26,12 +26,13 @@ from ramify.metrics.depths import DEPTH_BINS
 from ramify.metrics.metric import Metric
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.curves import TITLE, Metrics, dev_line, loss_charts, no_curves, smoothing
-from ramify.runs.labelled.scores import ScoredTexts, score_texts
+from ramify.runs.labelled.scores import WITHOUT_READING, LabelEvaluation, ScoredTexts, score_texts
 from ramify.runs.sections import (
     Cell,
     Chart,
     Charts,
     Line,
+    Notice,
     Section,
     Spans,
     Strong,
@@ -62,7 +63,8 @@ LENGTHS = (0, 9, 17, 33, 65, 129)
 def parts(request: ReportRequest, metric: Metric | None) -> ReportParts:
     """The parts of a report. `metric` is that of the run; None: the first one of the task."""
     model, store = request.pipeline, request.store
-    sections: list[Section] = [curves(request.metrics, metric)]
+    fit = request.record.get("fit")
+    sections: list[Section] = [curves(request.metrics, metric) if fit is None else tried(fit)]
     if "seeds" in request.record:
         sections.append(seeds(request.record["seeds"]))
     headline: Spans = ()
@@ -104,6 +106,19 @@ def curves(metrics: Metrics, metric: Metric | None, loss: str = LABEL, unit: str
     return Section(TITLE, (Charts(tuple(charts), (("train", f"train{smoothing(metrics)}"), ("dev", "dev"))),))
 
 
+def tried(fit: Mapping[str, Any]) -> Section:
+    """The settings of a fit in closed form, with their dev scores."""
+    names = [name for name in fit["tried"][0] if name != "dev"]
+    rows = tuple(
+        (*(Cell(f"{each[name]:g}") for name in names), Cell("–" if each["dev"] is None else f"{each['dev']:.4f}"))
+        for each in fit["tried"]
+    )
+    if not names:
+        return Section("Fit", (Notice(("The model is fitted in closed form, and has no settings.",)),))
+    lead = "The model is fitted in closed form. The dev split chose the best of these settings."
+    return Section("Fit", (Table((*names, f"dev {fit['metric'].replace('_', ' ')}"), rows, "scores"),), (lead,))
+
+
 def seeds(record: Mapping[str, Any]) -> Section:
     """The dev scores of all seeds."""
     name = record["metric"].replace("_", " ")
@@ -117,29 +132,47 @@ def seeds(record: Mapping[str, Any]) -> Section:
     return Section("Seeds", (Table(("seed", f"dev {name}", "update"), rows, "scores"),), (lead,))
 
 
+def table(split: str, evaluation: LabelEvaluation) -> tuple[Section, Spans]:
+    rows = tuple((Cell(name.replace("_", " ")), Cell(f"{value:.3f}")) for name, value in evaluation.metrics.items())
+    headline: Spans = (
+        f"On the {split} split, its {evaluation.metric.label} is ",
+        Strong(f"{evaluation.value:.3f}"),
+        "." if evaluation.majority is None else f"; without reading, {evaluation.majority:.3f}.",
+    )
+    return Section("Held-out scores", (Table(("score", "value"), rows),)), (*headline, *chosen_on_dev(split))
+
+
 def held_out_scores(
-    split: Split, predicted: Predictions, floor: Predictions, metric: Metric, floor_is: str = MAJORITY
+    split: Split,
+    predicted: Predictions,
+    floor: Predictions | None,
+    metric: Metric,
+    *,
+    floor_name: str = WITHOUT_READING,
+    floor_is: str = MAJORITY,
 ) -> tuple[Section, Spans]:
-    """All metrics with their intervals beside those of a floor, and the main one as a sentence. `floor_is` says what the floor
-    predicts."""
-    majority = floor.scores()
+    """All metrics with their intervals beside those of a floor, and the main one as a sentence.
+
+    `floor_is` says what the floor predicts. There is none if the training data of the model are not known."""
+    floors = {} if floor is None else floor.scores()
     names = [metric.name, *(name for name in predicted.metrics if name != metric.name)]
     rows = []
     for name in names:
         interval = predicted.interval(name, resamples=RESAMPLES)
         spread = f"{interval.low:.3f} to {interval.high:.3f}"
-        rows.append((Cell(name.replace("_", " ")), Cell(f"{interval.value:.3f}", spread), Cell(f"{majority[name]:.3f}")))
+        beside = [Cell(f"{floors[name]:.3f}")] if floors else []
+        rows.append((Cell(name.replace("_", " ")), Cell(f"{interval.value:.3f}", spread), *beside))
     value = predicted.metrics[metric.name]()
     headline: Spans = (
         f"On the {split} split, its {metric.label} is ",
         Strong(f"{value:.3f}"),
-        f"; that of predictions which read no text is {majority[metric.name]:.3f}.",
+        f"; {floor_name}, it is {floors[metric.name]:.3f}." if floors else ".",
     )
-    lead = (
-        f"On {counted(len(predicted), 'text')} of the {split} split, with 95 % bootstrap intervals over texts. Without "
-        f"reading: {floor_is}."
-    )
-    section = Section("Held-out scores", (Table(("score", "value", "without reading"), tuple(rows)),), (lead,))
+    lead = f"On {counted(len(predicted), 'text')} of the {split} split, with 95 % bootstrap intervals over texts."
+    columns = ("score", "value")
+    if floors:
+        lead, columns = f"{lead} {floor_name.capitalize()}: {floor_is}.", (*columns, floor_name)
+    section = Section("Held-out scores", (Table(columns, tuple(rows)),), (lead,))
     return section, (*headline, *chosen_on_dev(split))
 
 

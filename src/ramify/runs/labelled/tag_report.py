@@ -11,7 +11,7 @@ from ramify.inference.tag import Tagger
 from ramify.metrics.metric import Metric
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.labelled import report
-from ramify.runs.labelled.tag_scores import ScoredTags, score_texts
+from ramify.runs.labelled.tag_scores import WORDS_ALONE, ScoredTags, score_texts
 from ramify.runs.sections import Cell, Section, Spans, Table
 from ramify.tasks.tagging import TAG
 
@@ -33,7 +33,8 @@ def parts(request: ReportRequest, metric: Metric | None) -> ReportParts:
         try:
             scored = score_texts(model, store, request.split, {})
             chosen = model.task.metrics[0] if metric is None else metric
-            section, headline = report.held_out_scores(request.split, scored.predictions, scored.majority, chosen, FLOOR)
+            floor = {"floor_name": WORDS_ALONE, "floor_is": FLOOR}
+            section, headline = report.held_out_scores(request.split, scored.predictions, scored.majority, chosen, **floor)
             sections += [section, _per_type(scored), _by_length(scored, chosen), *_most_wrong(store, scored)]
         except RamifyError as error:
             missing = str(error)

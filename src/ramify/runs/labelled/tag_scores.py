@@ -16,6 +16,9 @@ from ramify.runs.base import check_options, no_progress
 from ramify.runs.labelled.scores import OPTIONS, LabelEvaluation
 from ramify.tasks.tagging import Tagging
 
+WORDS_ALONE = "from words alone"
+"""The name of the floor."""
+
 
 @dataclass(frozen=True, eq=False)
 class ScoredTags:
@@ -25,8 +28,9 @@ class ScoredTags:
     tagged: NodeTags
     found: list[list[str]]
     predictions: TagPredictions
-    majority: TagPredictions
-    """Those that read each word alone: its most frequent tag in training."""
+    majority: TagPredictions | None
+    """Those that read each word alone: its most frequent tag in training. None: the model of another library, whose training
+    data are not known."""
 
 
 def score_texts(model: Tagger, store: Store, split: Split, options: Mapping[str, Any]) -> ScoredTags:
@@ -36,9 +40,12 @@ def score_texts(model: Tagger, store: Store, split: Split, options: Mapping[str,
     bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
     with bar(len(view)) as advance, autocast(model.device, precision):
         found = predicted_tags(task, view, progress=advance)
-    words = spellings(store.texts(tagged.nodes), tagged.words)
-    floor = [[task.config.tags[tag] for tag in row.tolist()] for row in task.majority(words)]
-    return ScoredTags(view, tagged, found, compared(task, tagged, found), compared(task, tagged, floor))
+    majority = None
+    if task.config.word_types:
+        words = spellings(store.texts(tagged.nodes), tagged.words)
+        floor = [[task.config.tags[tag] for tag in row.tolist()] for row in task.majority(words)]
+        majority = compared(task, tagged, floor)
+    return ScoredTags(view, tagged, found, compared(task, tagged, found), majority)
 
 
 def compared(task: Tagging, tagged: NodeTags, predicted: Sequence[Sequence[str]]) -> TagPredictions:
@@ -56,7 +63,8 @@ def evaluate(
     return LabelEvaluation(
         metric,
         scored.predictions.scores(),
-        scored.majority.scores()[metric.name],
+        None if scored.majority is None else scored.majority.scores()[metric.name],
         len(scored.view),
         unknown_pieces=None if reads_characters(task.backbone) else scored.view.pieces.unknown(task.tokenizer),
+        floor_name=WORDS_ALONE,
     )

@@ -9,6 +9,7 @@ import numpy as np
 
 from ramify import hub
 from ramify.batching.tagged_batch import TagCollator
+from ramify.batching.views.labelled import LabelInput
 from ramify.batching.views.tagged import TaggedView
 from ramify.dataset.store import Split, Store
 from ramify.dataset.token_tags import NodeTags, node_tags
@@ -91,6 +92,7 @@ class TaggingRun(LabelRun):
     name: ClassVar[str] = "tagging"
 
     task: TaggingConfig = field(default_factory=TaggingConfig)
+    input: LabelInput = field(default_factory=LabelInput)
 
     def adapt_to_data(self) -> Self:
         """A copy with the names and the scheme of the training tags."""
