@@ -87,7 +87,7 @@ def scores_beside_floors(split: str, answers: SplitAnswers, scores: AnswerScores
     )
     lead = (
         f"Answers are compared by the official rules of SQuAD {answers.rules}. The last column has the best answers that do "
-        "not read the question: no answer, or the first words of the passage. Intervals are 95 % bootstrap intervals over passages."
+        "not read the question: no answer, or the first words of the passage. Intervals (95 %) are bootstrapped over passages."
     )
     headline: Spans = (
         f"On the {split} split, its F1 is ",
