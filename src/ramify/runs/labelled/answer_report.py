@@ -25,6 +25,7 @@ from ramify.runs.sections import (
     Table,
     chosen_on_dev,
 )
+from ramify.tasks.base import TOTAL
 from ramify.tasks.span_qa import F1
 
 EXAMPLES = 6
@@ -38,7 +39,7 @@ LENGTHS = ((1, 1), (2, 2), (3, 4), (5, 8), (9, None))
 
 def parts(request: ReportRequest) -> ReportParts:
     """The parts of a report."""
-    sections: list[Section] = [curves(request.metrics, F1)]
+    sections: list[Section] = [curves(request.metrics, F1, loss=TOTAL, unit="window")]
     if "seeds" in request.record:
         sections.append(seeds(request.record["seeds"]))
     headline: Spans = ()
