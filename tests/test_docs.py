@@ -1,11 +1,12 @@
 """The pages describe the package: computed numbers, quoted commands, settings, counted reasons, named tests."""
 
+import inspect
 import json
 import re
 import shlex
 import sys
 import tomllib
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import get_args, get_type_hints
 from xml.etree import ElementTree
@@ -21,6 +22,7 @@ from ramify.disentangle.config import DecodingConfig
 from ramify.readers import FORMATS
 from ramify.readers.base import Policy
 from ramify.recipes import RECIPES
+from ramify.recipes.backbones import SCRATCH
 from ramify.runs.disentanglement.run import redecided
 from ramify.tree import Tree
 
@@ -255,6 +257,13 @@ def test_explanations_name_tests_that_exist():
 FILES = ("model.safetensors", "tokenizer.json")
 
 
+def _runs_of(recipe):
+    """Runs of a recipe on some data: of a recipe for any model, one with each."""
+    if "model" not in inspect.signature(recipe.function).parameters:
+        return [recipe("data")]
+    return [recipe("data", model=name) for name in SCRATCH]
+
+
 @pytest.mark.parametrize(
     "page", ["reconstructed.md", "tree_mlm.md", "training.md", "permutation.md", "nested_documents.md", "transformer.md"]
 )
@@ -267,10 +276,8 @@ def test_switches_exist(page):
     assert found
     for key, value, values in found:
         part, field = key.split(".")
-        owners = [
-            run.stages[0] if part == "train" else getattr(run, part, None)
-            for run in (make("data") for make in RECIPES.values())
-        ]
+        runs = chain.from_iterable(map(_runs_of, RECIPES.values()))
+        owners = [run.stages[0] if part == "train" else getattr(run, part, None) for run in runs]
         owners = [owner for owner in owners if hasattr(owner, field)]
         assert owners, key
         named = {each for each in (value, *re.findall(r"`(\w+)`", values)) if each}

@@ -283,7 +283,7 @@ def stats(
         print(json.dumps(counts, ensure_ascii=False))
         return
     _print_counts(folder, counts)
-    for name in ("levels", "labels"):
+    for name in shape.BY_NAME:
         if counts[name]:
             print(f"{name}: {', '.join(f'{key} {_shown(value)}' for key, value in counts[name].items())}")
     columns = ("mean", *(f"p{share * 100:.0f}" for share in shape.QUANTILES), "max")

@@ -19,6 +19,9 @@ from ramify.tree import Indices
 SLICE = 1 << 20
 """Number of nodes whose columns are held at a time."""
 
+BY_NAME = ("levels", "labels")
+"""Statistics that count nodes by the names of their levels and labels."""
+
 QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
 
 MEASURES = {
