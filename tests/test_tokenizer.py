@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,46 @@ def test_training(trained, texts, kind):
     assert sum(map(len, ids)) < 0.6 * sum(map(len, texts[:50]))
     unknown = own.engine.token_to_id("[UNK]")
     assert sum(each.count(unknown) for each in ids) < 0.001 * sum(map(len, ids))
+
+
+WRITTEN = "  Cafe\u0301s, na\u00efve  \u65e5\u672c\u8a9e \U0001f44d\U0001f3fd \ufb01ne\u200bx\u0301 "
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_places_of_tokens_in_the_text(trained, kind):
+    own = trained[kind]
+    texts = [WRITTEN, "", "the crust goes soft", "   "]
+    ids, lengths, starts, ends = own.encode_offsets(texts)
+    assert [array.dtype for array in (ids, lengths, starts, ends)] == [np.dtype(np.int64)] * 4
+    for mine, its in zip((ids, lengths), own.encode_batch(texts), strict=True):
+        np.testing.assert_array_equal(mine, its)
+    bounds = np.cumsum([0, *lengths])
+    for text, first, stop in zip(texts, bounds[:-1], bounds[1:], strict=True):
+        places = list(zip(starts[first:stop].tolist(), ends[first:stop].tolist(), strict=True))
+        covered = {place for start, end in places for place in range(start, end)}
+        letters = {place for place, letter in enumerate(text) if not letter.isspace()}
+        # Each letter lies in a token, unless the normalization drops a format character.
+        assert covered <= letters
+        assert all(unicodedata.category(text[place]) == "Cf" for place in letters - covered)
+        assert places == sorted(places)
+    words = [WRITTEN[start:end] for start, end in zip(starts[: lengths[0]], ends[: lengths[0]], strict=True)]
+    # A dropped mark, or one that the normalization joins with its letter, goes with the letter.
+    assert "e\u0301" in "".join(words)
+    if kind != "bpe":
+        assert "e" not in words
+
+
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=12))
+@pytest.mark.parametrize("kind", KINDS)
+def test_places_lie_in_any_text(trained, kind, text):
+    ids, lengths, starts, ends = trained[kind].encode_offsets([text])
+    assert lengths.tolist() == [len(ids)]
+    assert ((starts >= 0) & (starts <= ends) & (ends <= len(text))).all()
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        assert text[start:end] == text[start:end].strip()
+    covered = {place for start, end in zip(starts.tolist(), ends.tolist(), strict=True) for place in range(start, end)}
+    lost = "".join(letter for place, letter in enumerate(text) if place not in covered and letter not in "\ufffd\u2581")
+    assert not any(letter.isalnum() for letter in lost), lost
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])

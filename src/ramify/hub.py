@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +17,9 @@ from ramify.models import hf
 from ramify.models.base import BACKBONE, Checkpoint, Encodes, TextModelConfig
 from ramify.models.hf import CONFIG, WEIGHTS
 from ramify.models.hf_adapter import PortableModel
+from ramify.models.hf_heads import LabelHead
 from ramify.nn.pooling import Pooling
-from ramify.registry import HF_FORMS, MODELS, TASKS, HFForm, TaskKind, model_name, task_name
+from ramify.registry import HF_FORMS, LABEL_FORMS, MODELS, TASKS, HFForm, TaskKind, model_name, task_name
 from ramify.tasks.base import Task, belongs
 from ramify.tensors import load_strictly, load_tensors, owned, save_tensors
 from ramify.tokenizer import LAYOUTS, Layout, Tokenizer
@@ -63,15 +64,31 @@ def start_from(task: Task[Any], tensors: Mapping[str, Tensor], where: str | Path
     load_own_tensors(task, new | kept, where)
 
 
-def save(pipeline: Pipeline, directory: str | Path, *, card: str | None = None, dtype: torch.dtype | None = None) -> None:
-    """Save a model to a directory, which `load` and `push_to_hub` accept.
+SaveForm = Literal["ramify", "hugging-face"]
+"""The form of a saved model: that of Ramify, which holds all of it, or that of transformers (`export_hugging_face`)."""
+
+
+def save(
+    pipeline: Pipeline,
+    directory: str | Path,
+    *,
+    card: str | None = None,
+    dtype: torch.dtype | None = None,
+    form: SaveForm = "ramify",
+) -> None:
+    """Save a model to a directory, which `load` accepts, and `push_to_hub` in Ramify's form.
 
     `card` is the text of README.md; None: that of `model_card`. `dtype` is the type of the stored weights, for example
-    `torch.float16`; None: that of the model. Raises `RamifyError` if the pipeline has no task, such as an `Embedder`
-    of another library's checkpoint, whose own directory is its saved form.
+    `torch.float16`; None: that of the model. Both belong to Ramify's form. Raises `RamifyError` if the model has no such form:
+    an `Embedder` of another library's checkpoint has no task, and its own directory is its saved form.
     """
     if not isinstance(pipeline, Pipeline):
         raise RamifyError(f"save takes a pipeline, such as `ramify.load` returns, not a {type(pipeline).__name__}.")
+    if form == "hugging-face":
+        if card is not None or dtype is not None:
+            raise RamifyError("form=hugging-face has no card and no dtype of its own. Leave them out, or set form=ramify.")
+        export_hugging_face(pipeline, directory)
+        return
     task = _task_name(pipeline)
     if task is None:
         raise RamifyError(
@@ -310,6 +327,8 @@ def _load_hugging_face(directory: Path) -> Pipeline:
     backbone = config.build()
     load_strictly(backbone.state_dict(), model.backbone, directory)
     tokenizer = _tokenizer(directory, config.vocab_size)
+    if model.label_head is not None:
+        return _with_label_head(directory, backbone, tokenizer, model, model.label_head)
     input = replace(form.input, **model.input)
     tokenizer.require(LAYOUTS[input.layout].roles, f"rows of {input.layout}")
     if sentences is not None and sentences.max_tokens is not None:
@@ -324,6 +343,20 @@ def _load_hugging_face(directory: Path) -> Pipeline:
     kind = TASKS[form.task]
     pipeline = kind.build(backbone, tokenizer, {"task": kind.config(**model.task), "input": input})
     load_own_tensors(pipeline.module, own_tensors(pipeline.module) | {**model.heads}, directory)
+    pipeline.kind = form.kind
+    return pipeline
+
+
+def _with_label_head(
+    directory: Path, backbone: Any, tokenizer: Tokenizer, model: PortableModel[Any], head: LabelHead
+) -> Pipeline:
+    """The pipeline of a checkpoint with a head on labelled texts."""
+    form = LABEL_FORMS[head.kind]
+    kind = TASKS[form.task]
+    input = kind.input(**model.input, **form.head.input)
+    tokenizer.require(LAYOUTS[input.layout].roles, f"rows of {input.layout}")
+    pipeline = kind.build(backbone, tokenizer, {"task": kind.config(**form.head.settings(head)), "input": input})
+    load_own_tensors(pipeline.module, own_tensors(pipeline.module) | form.head.tensors(head), directory)
     pipeline.kind = form.kind
     return pipeline
 
@@ -401,11 +434,15 @@ def export_hugging_face(pipeline: Pipeline, directory: str | Path) -> None:
     A Bert becomes the architecture of its family that has its settings, such as a `BertForMaskedLM` or a `RobertaForMaskedLM`;
     a `BertForPreTraining` if it also predicts the next sentence; and a `BertModel` if it has no task. The latter holds no
     pooling but that of the first token. An XLNet becomes an `XLNetLMHeadModel`; a Transformer with the settings of GPT-2 or T5
-    becomes a `GPT2LMHeadModel` or a `T5ForConditionalGeneration`. Raises `RamifyError` if the model has no such form.
+    becomes a `GPT2LMHeadModel` or a `T5ForConditionalGeneration`. A task on labelled texts becomes the
+    `…ForSequenceClassification`, `…ForTokenClassification`, `…ForQuestionAnswering` or `…ForMultipleChoice` of its model, whose
+    probabilities are those of `predict`. Raises `RamifyError` if the model has no such form.
     """
     directory, tokenizer, task = Path(directory), pipeline.tokenizer, _task_name(pipeline)
     forms = [form for form in HF_FORMS.values() if form.adapter.model is type(pipeline.backbone.config)]
-    form = next((form for form in forms if task == form.task or (task is None and type(pipeline) is form.headless)), None)
+    labels = next((labels for labels in LABEL_FORMS.values() if labels.task == task), None)
+    fits = [form for form in forms if labels or task == form.task or (task is None and type(pipeline) is form.headless)]
+    form = next(iter(fits), None)
     if form is None:
         known = sorted({f"{form.adapter.model.__name__.removesuffix('Config')} with {form.task}" for form in HF_FORMS.values()})
         raise RamifyError(
@@ -413,7 +450,7 @@ def export_hugging_face(pipeline: Pipeline, directory: str | Path) -> None:
             f"{' and '.join(known)} have one. Train such a model."
         )
     heads = {}
-    if task is not None:
+    if task is not None and labels is None:
         heads = {name: tensor for name, tensor in own_tensors(pipeline.module).items() if not name.startswith(BACKBONE)}
     files = form.adapter.write(
         PortableModel(
@@ -422,6 +459,7 @@ def export_hugging_face(pipeline: Pipeline, directory: str | Path) -> None:
             heads=heads,
             task={} if task is None else vars(pipeline.parts()["task"]),
             input=vars(pipeline.input),
+            label_head=None if labels is None else labels.head.write(pipeline.module),
             pad_id=tokenizer.role_id("pad"),
         )
     )

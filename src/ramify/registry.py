@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ramify.batching.text_input import TextInput
+from ramify.batching.views.choices import ChoiceInput
 from ramify.batching.views.documents import LevelInput
 from ramify.batching.views.labelled import LabelInput
 from ramify.batching.views.pairs import PairInput
+from ramify.batching.views.questions import QuestionInput
 from ramify.batching.views.streams import StreamInput
 from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.inference.disentangler import Disentangler
@@ -17,13 +19,16 @@ from ramify.disentangle.models.esim import ESIMConfig
 from ramify.disentangle.models.feature_model import FeatureModelConfig
 from ramify.disentangle.models.mht import MHTConfig
 from ramify.disentangle.task import ReplyLinking
+from ramify.inference.answer import Answerer
 from ramify.inference.base import Pipeline
 from ramify.inference.bidirectional import BidirectionalPipeline
+from ramify.inference.choose import Chooser
 from ramify.inference.classify import Classifier
 from ramify.inference.documents.pipeline import document_pipeline
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.permutation import DenoisingPipeline, PermutationPipeline
+from ramify.inference.tag import Tagger
 from ramify.inference.translate import next_token_pipeline
 from ramify.models import bert, transformer, xlnet
 from ramify.models.agent import AgentConfig
@@ -33,6 +38,7 @@ from ramify.models.bert import BertConfig
 from ramify.models.cnn import CnnConfig
 from ramify.models.elmo import ElmoConfig
 from ramify.models.hf_adapter import HFAdapter
+from ramify.models.hf_heads import HeadKind
 from ramify.models.recurrent import RecurrentConfig, Seq2SeqConfig
 from ramify.models.tfidf import TfidfConfig
 from ramify.models.transformer import TransformerConfig
@@ -42,11 +48,15 @@ from ramify.tasks.base import Task
 from ramify.tasks.bidirectional_lm import BidirectionalLM, BidirectionalLMConfig
 from ramify.tasks.classification import Classification, ClassificationConfig
 from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
+from ramify.tasks.label_heads import AnswersHead, ChoicesHead, HeadOfTask, RowsHead, TokensHead
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
+from ramify.tasks.multiple_choice import MultipleChoice, MultipleChoiceConfig
 from ramify.tasks.nested.config import NestedAutoencoderConfig
 from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tasks.next_token import NextTokenConfig, NextTokenLM
 from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
+from ramify.tasks.span_qa import SpanQA, SpanQAConfig
+from ramify.tasks.tagging import Tagging, TaggingConfig
 from ramify.tokenizer import Tokenizer
 
 MODELS: dict[str, type[ModelConfig]] = {
@@ -100,10 +110,13 @@ TASKS = {
     "classification": TaskKind(ClassificationConfig, Classification, LabelInput, Classifier),
     "denoising-lm": TaskKind(DenoisingLMConfig, DenoisingLM, StreamInput, DenoisingPipeline),
     "masked-lm": TaskKind(MaskedLMConfig, MaskedLM, TextInput, MaskFiller),
+    "multiple-choice": TaskKind(MultipleChoiceConfig, MultipleChoice, ChoiceInput, Chooser),
     "nested-autoencoder": TaskKind(NestedAutoencoderConfig, NestedAutoencoder, LevelInput, document_pipeline),
     "next-token": TaskKind(NextTokenConfig, NextTokenLM, PairInput, next_token_pipeline),
     "permutation-lm": TaskKind(PermutationLMConfig, PermutationLM, StreamInput, PermutationPipeline),
     "reply-to": TaskKind(LinkConfig, ReplyLinking, ChatInput, Disentangler, {"decoding": DecodingConfig}),
+    "span-qa": TaskKind(SpanQAConfig, SpanQA, QuestionInput, Answerer),
+    "tagging": TaskKind(TaggingConfig, Tagging, LabelInput, Tagger),
 }
 
 
@@ -120,6 +133,25 @@ class HFForm:
     """The input settings of a checkpoint that states none."""
     headless: Callable[..., Pipeline] | None = None
     """The pipeline of a checkpoint without a head; None: it is refused."""
+
+
+@dataclass(frozen=True)
+class LabelForm:
+    """The task that a kind of head on labelled texts makes, whatever the architecture of the checkpoint of Hugging Face."""
+
+    task: str
+    """The name in `TASKS` of the task."""
+    kind: str
+    """The name of the kind of run that evaluates the model."""
+    head: HeadOfTask
+
+
+LABEL_FORMS: dict[HeadKind, LabelForm] = {
+    "answers": LabelForm("span-qa", "answers", AnswersHead()),
+    "choices": LabelForm("multiple-choice", "multiple-choice", ChoicesHead()),
+    "rows": LabelForm("classification", "classification", RowsHead()),
+    "tokens": LabelForm("tagging", "tagging", TokensHead()),
+}
 
 
 _BERT_FAMILY = HFForm(bert.ADAPTER, "masked-lm", "packed-text", TextInput(context="none"), Embedder)

@@ -648,6 +648,28 @@ class Tokenizer:
         flat = np.fromiter((token for ids in lists for token in ids), dtype=np.int64, count=int(lengths.sum()))
         return flat, lengths
 
+    def encode_offsets(
+        self, texts: Sequence[str]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """As `encode_batch`, and where each token begins and ends in its text, in characters.
+
+        `text[starts[i] : ends[j]]` is the text of the tokens i to j. It begins and ends without white space, and with all
+        marks that combine with its last letter. A token of white space alone is empty there. Tokens for the bytes of one
+        letter have the same place.
+        """
+        encodings = self.engine.encode_batch(list(texts), add_special_tokens=False)
+        blanks = {self.ids[piece] for piece in (SPACE, BYTE_SPACE) if piece in self.ids}
+        places: list[tuple[int, int]] = []
+        for text, encoding in zip(texts, encodings, strict=True):
+            limits = (start for start, _ in (*encoding.offsets[1:], (len(text), len(text))))
+            for token_id, (start, end), limit in zip(encoding.ids, encoding.offsets, limits, strict=False):
+                # The library places a space that it adds before a text on the first letter.
+                places.append((start, start) if token_id in blanks else _letters(text, start, end, limit))
+        lengths = np.array([len(encoding.ids) for encoding in encodings], dtype=np.int64)
+        flat = np.array([token for encoding in encodings for token in encoding.ids], dtype=np.int64)
+        starts, ends = np.array(places, dtype=np.int64).reshape(-1, 2).T
+        return flat, lengths, starts, ends
+
     def encode_open(self, texts: Sequence[str], words: dict[str, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """As `encode_batch`, but a word that the vocabulary lacks has its number in `words`, behind the vocabulary. Words are
         added as they come."""
@@ -714,6 +736,18 @@ class IncrementalDecoder:
     def rest(self) -> str:
         """The text of a character that remains incomplete after the last token."""
         return self._tokenizer.decode(self._ids)[self._given :]
+
+
+def _letters(text: str, start: int, end: int, limit: int) -> tuple[int, int]:
+    """The place of a token without white space around it, and with the marks after it that its normalization dropped. The
+    next token begins at `limit`."""
+    while start < end and text[start].isspace():
+        start += 1
+    while start < end and text[end - 1].isspace():
+        end -= 1
+    while start < end < limit and unicodedata.category(text[end]).startswith("M"):
+        end += 1
+    return start, end
 
 
 def _joined(*parts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:

@@ -313,6 +313,8 @@ HUB = {
     "cola": ({"sentence": "She ate.", "label": 1, "idx": 7}, "acceptable"),
     "boolq": ({"question": "is it", "passage": "It is.", "idx": 7, "label": 1}, True),
     "copa": ({"premise": "A", "choice1": "B", "choice2": "C", "question": "cause", "idx": 7, "label": 0}, [True, False]),
+    "swag": ({"sent1": "A.", "sent2": "B", "ending0": "c", "ending1": "d", "ending2": "e", "ending3": "f", "label": 2},
+             [False, False, True, False]),
     "imdb": ({"text": "A film.", "label": 1}, "positive"),
     "yelp_polarity": ({"text": "A\\nb.", "label": 1}, "positive"),
     "yelp_review_full": ({"text": "A b.", "label": 1}, "2 stars"),

@@ -110,31 +110,44 @@ class EncoderInput(Movable):
 
     @classmethod
     def of_pairs(
-        cls, one: Texts, other: Texts, layout: RowLayout, longest: int | None, *, long: Long = "refuse", overlap: int = 0
+        cls,
+        one: Texts,
+        other: Texts,
+        layout: RowLayout,
+        longest: int | None,
+        *,
+        long: Long = "refuse",
+        overlap: int | Ints = 0,
+        divided: Literal["first", "second"] = "second",
     ) -> "EncoderInput":
         """Rows of two texts each, of at most `longest` tokens, special tokens included; None: of any length.
 
-        With `long="truncate"`, a text longer than half the room is cut first. With `long="split"`, the second text is divided:
-        each of its rows holds all of the first text, and consecutive rows share `overlap` tokens of the second. Raises
-        `RamifyError` for a pair that is too long to be read in one row, if `long="refuse"`, and for a tokenizer that cannot
-        separate two texts.
+        With `long="truncate"`, a text longer than half the room is cut first. With `long="split"`, the `divided` text has
+        several rows: each holds all of the other text, and consecutive rows share `overlap` tokens (one number, or one per
+        pair). Raises `RamifyError` for a pair that is too long to be read in one row, if `long="refuse"`, and for a tokenizer
+        that cannot separate two texts.
         """
         (first_ids, first), (second_ids, second) = one, other
         special = layout.num_special + len(layout.separator)
         room = _room(longest, special, first + second)
+        skipped = np.zeros((2, len(first)), dtype=np.int64)
         if long == "truncate":
+            source = np.arange(len(first))
             first_kept, second_kept = fit_texts(first, second, room)
-            source, begin = np.arange(len(first)), np.zeros_like(first)
-        else:
+        elif divided == "second":
             source, begin, second_kept = _divided(second, room - first, long, overlap)
-            first_kept = first[source]
+            first_kept, skipped = first[source], np.stack([np.zeros_like(begin), begin])
+        else:
+            source, begin, first_kept = _divided(first, room - second, long, overlap)
+            second_kept, skipped = second[source], np.stack([begin, np.zeros_like(begin)])
         order = np.argsort(length_key(first_kept + second_kept + special), kind="stable")
-        source, begin, first_kept, second_kept = source[order], begin[order], first_kept[order], second_kept[order]
+        source, skipped, first_kept, second_kept = source[order], skipped[:, order], first_kept[order], second_kept[order]
         ids, types = [], []
-        starts, seconds = np.cumsum(first) - first, np.cumsum(second) - second
-        for pair, start, size, more in zip(source, begin, first_kept, second_kept, strict=True):
-            left = first_ids[starts[pair] : starts[pair] + size]
-            right = second_ids[seconds[pair] + start : seconds[pair] + start + more]
+        starts = (np.cumsum(first) - first)[source] + skipped[0]
+        seconds = (np.cumsum(second) - second)[source] + skipped[1]
+        for start, size, second_start, more in zip(starts, first_kept, seconds, second_kept, strict=True):
+            left = first_ids[start : start + size]
+            right = second_ids[second_start : second_start + more]
             ids.append(layout.wrap_pair(left, right))
             types.append(layout.types_of(int(size), int(more)))
         before, between = len(layout.before), len(layout.separator)
@@ -147,7 +160,7 @@ class EncoderInput(Movable):
             None,
             source,
             spans.reshape(-1, 2, 2),
-            np.stack([np.zeros_like(begin), begin], 1),
+            skipped.T,
         )
 
     def to(self, device: torch.device | str) -> "EncoderInput":
@@ -177,10 +190,11 @@ def _room(longest: int | None, special: int, lengths: Ints) -> int:
     return longest - special
 
 
-def _divided(lengths: Ints, room: Ints, long: Long, overlap: int) -> tuple[Ints, Ints, Ints]:
+def _divided(lengths: Ints, room: Ints, long: Long, overlap: int | Ints) -> tuple[Ints, Ints, Ints]:
     """The text of each row, and the beginning and length of its part of the text. `room` is that of each text."""
-    if overlap < 0:
-        raise RamifyError(f"overlap={overlap} would leave out tokens between rows. Choose a number of at least 0.")
+    overlaps = np.broadcast_to(overlap, lengths.shape)
+    if len(overlaps) and (least := int(overlaps.min())) < 0:
+        raise RamifyError(f"overlap={least} would leave out tokens between rows. Choose a number of at least 0.")
     everything, nothing = np.arange(len(lengths)), np.zeros_like(lengths)
     over = np.flatnonzero(lengths > room)
     if long == "truncate":
@@ -193,14 +207,20 @@ def _divided(lengths: Ints, room: Ints, long: Long, overlap: int) -> tuple[Ints,
                 'Shorten the text, or pass long="truncate" or long="split".'
             )
         return everything, nothing, lengths
-    if len(over) and (least := int(room[over].min())) <= overlap:
+    if (narrow := over[room[over] <= overlaps[over]]).size:
+        text = int(narrow[0])
         raise RamifyError(
-            f"overlap={overlap} leaves no room for new tokens in rows that hold {max(least, 0)} tokens of a text. "
-            "Lower overlap, or allow longer rows."
+            f"overlap={overlaps[text]} leaves no room for new tokens in rows that hold {max(int(room[text]), 0)} tokens of a "
+            "text. Lower overlap, or allow longer rows."
         )
-    step = np.maximum(room - overlap, 1)
-    count = np.maximum(-(-(lengths - overlap) // step), 1)
-    count[lengths <= room] = 1
+    count = num_rows(lengths, room, overlaps)
     source = np.repeat(everything, count)
+    step = np.maximum(room - overlaps, 1)
     begin = (np.arange(len(source)) - np.repeat(np.cumsum(count) - count, count)) * step[source]
     return source, begin, np.minimum(lengths[source] - begin, room[source])
+
+
+def num_rows(lengths: Ints, room: Ints, overlap: Ints) -> Ints:
+    """The number of rows of each text, of which a row holds `room` tokens, and shares `overlap` with the row before."""
+    count = np.maximum(-(-(lengths - overlap) // np.maximum(room - overlap, 1)), 1)
+    return np.where(lengths <= room, 1, count)

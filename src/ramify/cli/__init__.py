@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ramify.cli import (
+    answer,
     attention,
     backprop,
     coherence,
@@ -58,6 +59,7 @@ FORMS: dict[str, Form] = {
     "score": score.FORM,
     "generate": generate.FORM,
     "translate": translate.FORM,
+    "answer": answer.FORM,
     "attention": attention.FORM,
     "reconstruct": reconstruct.FORM,
     "coherence": coherence.FORM,

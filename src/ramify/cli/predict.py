@@ -15,7 +15,7 @@ from ramify.errors import RamifyError, printable
 
 if TYPE_CHECKING:
     from ramify.inference.label_files import LabelFile
-    from ramify.inference.label_pipeline import LabelPipeline
+    from ramify.inference.label_pipeline import Predicts
 
 
 def predict(
@@ -71,7 +71,7 @@ def predict(
         asked = LabelFile([one if other is None else (one, other)], ["0"], None)
     else:
         assert file is not None
-        asked = read_label_file(file, pairs(column, "--column"), pairs=model.input.pair == "parent")
+        asked = read_label_file(file, pairs(column, "--column"), pairs=model.reads_pairs)
     answers = _answers(model, asked)
     for note in dict.fromkeys((*asked.notes, *(note for answer in answers for note in answer.notes))):
         print(f"note: {note}", file=sys.stderr)
@@ -85,7 +85,7 @@ def predict(
             print(printable(f"{answer.id}: {answer.line()}"))
 
 
-def _answers(model: "LabelPipeline", asked: "LabelFile") -> Sequence[Any]:
+def _answers(model: "Predicts", asked: "LabelFile") -> Sequence[Any]:
     from ramify.dataset.store import Store
 
     with bar("predicting", None) as advance:

@@ -135,6 +135,23 @@ def read_sources(file: Path | None, text: str | None) -> list[str]:
     return lines
 
 
+def question_and_passage(question: str | None, passage: Path | None) -> tuple[str, str]:
+    """The question of `--question`, and the text of the file of `--passage` (- is standard input)."""
+    from ramify.errors import RamifyError
+    from ramify.readers.base import Held, open_bytes
+
+    if question is None or passage is None:
+        missing = "--question" if question is None else "--passage"
+        raise RamifyError(f"Missing option '{missing}'. Ask a question with --question, and name the text with --passage FILE.")
+    with open_bytes(passage) as stream:
+        data = Held("holds a passage of", "Cut it into shorter files.").read(stream, passage)
+    try:
+        return question, data.decode("utf-8")
+    except UnicodeDecodeError:
+        tell(f"note: {passage} is not in UTF-8, and is read as Windows-1252")
+        return question, data.decode("cp1252", "replace")
+
+
 def _tree_with(node: str, data: Path, tree: str | None) -> "Tree":
     """The tree that holds a node, in a JSON lines file or a built data set."""
     import numpy as np

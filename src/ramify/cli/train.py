@@ -228,7 +228,7 @@ def _measured(out: Path, prepared: "Prepared", progress: "Progress") -> str:
     if mean is not None:
         scores = [f", {metric.label} {mean[metric.name]:.4f}" for metric in prepared.task.metrics if metric.name in mean]
         measured += f"; saved: the mean of {counted(len(mean[AVERAGED]), 'checkpoint')}{''.join(scores)}"
-    return f"{progress.step} steps, {measured}"
+    return prepared.fitted or f"{progress.step} steps, {measured}"
 
 
 def _say_what_is_read(prepared: "Prepared") -> None:

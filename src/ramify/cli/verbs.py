@@ -13,7 +13,7 @@ import typer
 
 from ramify.cli.documents import Data, File, TreeId, read_document, say_left_out, say_unknown
 from ramify.cli.progress import bar
-from ramify.cli.shared import Device, Json, once, read_sources, text_or_node
+from ramify.cli.shared import Device, Json, once, question_and_passage, read_sources, text_or_node
 from ramify.cli.streamed_text import StreamedText
 from ramify.errors import RamifyError
 from ramify.inference.answers import Answer
@@ -107,6 +107,19 @@ INPUTS = {
             ),
         },
         lambda given, load: (read_sources(given["file"], once(given["text"], "--text")),),
+    ),
+    Takes.QUESTION: Input(
+        {
+            "question": (Annotated[list[str] | None, typer.Option("--question", help="The question.")], None),
+            "passage": (
+                Annotated[
+                    Path | None,
+                    typer.Option("--passage", help="A file with the text that holds the answer; - reads stdin."),
+                ],
+                None,
+            ),
+        },
+        lambda given, load: question_and_passage(once(given["question"], "--question"), given["passage"]),
     ),
     Takes.DOCUMENT: Input(
         {"file": (File, None), "data": (Data, None), "tree": (TreeId, None)},

@@ -67,7 +67,7 @@ def node_labels(store: Store, split: Split, field: str = "") -> NodeLabels:
     A list of whole numbers is a list of their names. Raises `RamifyError` if no node has a label, if no label has the field,
     and if a label is an object, or a list of objects, where a value is needed.
     """
-    nodes, labels, others = _labels(store, split)
+    nodes, labels, others = labelled_nodes(store, split)
     path = _path(field)
     decoded = {text: _value(json.loads(text), path) for text in dict.fromkeys(labels)}
     found = [(node, decoded[text]) for node, text in zip(nodes.tolist(), labels) if decoded[text] is not None]
@@ -78,7 +78,7 @@ def node_labels(store: Store, split: Split, field: str = "") -> NodeLabels:
             raise _not_a_label(store, node, field, value)
     kept = np.array([node for node, _ in found], np.int64)
     values = [list(dict.fromkeys(map(label_name, value))) if isinstance(value, list) else value for _, value in found]
-    return NodeLabels(kept, values, _of_same_kind(store, kept, np.concatenate([others, np.setdiff1d(nodes, kept)])))
+    return NodeLabels(kept, values, of_same_kind(store, kept, np.concatenate([others, np.setdiff1d(nodes, kept)])))
 
 
 def node_spans(store: Store, split: Split, field: str = "") -> NodeSpans:
@@ -88,22 +88,22 @@ def node_spans(store: Store, split: Split, field: str = "") -> NodeSpans:
     Spans without that value are left out. Raises `RamifyError` if no node has a label, if no label has the field, and for other
     labels.
     """
-    nodes, labels, others = _labels(store, split)
+    nodes, labels, others = labelled_nodes(store, split)
     path = _path(field) or [KIND]
     spans: list[list[Span]] = []
     for node, text in zip(nodes.tolist(), labels):
         components = json.loads(text)
         if not isinstance(components, list) or not all(map(_is_component, components)):
             raise RamifyError(
-                f"{_at(store, node)}: the label {text:.80} is not a list of spans, which are objects with the whole numbers "
-                "`start` and `end`. Spans are needed for tags; train on other labels with `ramify train classify`."
+                f"{at_node(store, node)}: the label {text:.80} is not a list of spans, which are objects with the whole "
+                "numbers `start` and `end`. Spans are needed for tags; train on other labels with `ramify train classify`."
             )
         *kinds, name = path if len(path) > 1 or not _has_kind(components, path[0]) else [path[0], KIND]
         chosen = [component for component in components if all(component.get(KIND) == kind for kind in kinds)]
         spans.append([Span(each["start"], each["end"], label_name(each[name])) for each in chosen if name in each])
     if not any(spans):
         raise _unknown_field(store, split, field, labels)
-    return NodeSpans(nodes, spans, _of_same_kind(store, nodes, others))
+    return NodeSpans(nodes, spans, of_same_kind(store, nodes, others))
 
 
 def label_kind(values: Sequence[Any]) -> LabelKind:
@@ -160,7 +160,7 @@ def label_name(value: str | bool | int | float) -> str:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _labels(store: Store, split: Split) -> tuple[Indices, list[str], Indices]:
+def labelled_nodes(store: Store, split: Split) -> tuple[Indices, list[str], Indices]:
     """The nodes with a label in the trees of a split, their labels as JSON, and the other nodes.
 
     Titles of chapters are not labels of texts.
@@ -213,7 +213,7 @@ def _has_kind(components: Sequence[dict[str, Any]], name: str) -> bool:
     return any(component.get(KIND) == name for component in components)
 
 
-def _of_same_kind(store: Store, labelled: Indices, others: Indices) -> int:
+def of_same_kind(store: Store, labelled: Indices, others: Indices) -> int:
     """The number of other nodes whose kind, and whose place as a root or below one, is that of a labelled node."""
 
     def kinds(nodes: Indices) -> Iterator[tuple[str | None, bool]]:
@@ -238,7 +238,7 @@ def _described(value: Any) -> str:
     return {"a list": "lists", "a truth value": "truth values", "a number": "numbers", "a text": "texts"}[_type(value)]
 
 
-def _at(store: Store, node: int) -> str:
+def at_node(store: Store, node: int) -> str:
     return f"{store.path or 'the data'}, node {store.ids([node])[0]!r}"
 
 
@@ -273,7 +273,7 @@ def _not_a_label(store: Store, node: int, field: str, value: Any) -> RamifyError
     if fields:
         remedy = f"Choose one of its fields with --label FIELD: {_listed(fields)}."
     kind = "an object" if isinstance(value, dict) else "a list"
-    return RamifyError(f"{_at(store, node)}: {what} is {kind}, {value!r:.80}, not a class or a number. {remedy}")
+    return RamifyError(f"{at_node(store, node)}: {what} is {kind}, {value!r:.80}, not a class or a number. {remedy}")
 
 
 def _unknown_field(store: Store, split: Split, field: str, labels: Sequence[str]) -> RamifyError:

@@ -12,7 +12,7 @@ class Answer(ABC):
     """Reservations about the answer, for people. They are no part of the JSON."""
 
     @abstractmethod
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Any:
         """The answer as JSON takes it."""
 
 
@@ -275,6 +275,38 @@ class StreamAttention(Record, Attention):
     attention: tuple[StackWeights, ...]
 
 
+# --- questions ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AnswerSpan(Record):
+    """A span of a passage, or that the passage holds no answer."""
+
+    text: str
+    """The characters of the passage from `start` to `end`; empty if there is no answer."""
+    start: int
+    end: int
+    score: float
+    """Its share of all spans that were compared, and of no answer."""
+    no_answer: bool
+
+
+@dataclass(frozen=True)
+class SpanAnswer(Answer):
+    """The answer of `answer`: spans of the passage, best first. Its JSON is the list of the spans."""
+
+    question: str
+    spans: tuple[AnswerSpan, ...]
+    notes: tuple[str, ...] = field(default=(), kw_only=True, compare=False)
+
+    @property
+    def best(self) -> AnswerSpan:
+        return self.spans[0]
+
+    def to_json(self) -> list[Any]:
+        return [span.to_json() for span in self.spans]
+
+
 # --- documents ------------------------------------------------------------------------------------------------------------
 
 
@@ -405,6 +437,23 @@ class Prediction(Answer, ABC):
 
 
 @dataclass(frozen=True)
+class Choice(Record, Prediction):
+    """The likeliest choice of a question."""
+
+    id: str
+    label: str
+    """The text of the choice. A text that stands several times has its number behind it."""
+    probabilities: dict[str, float]
+    """The probability of each choice."""
+
+    def columns(self) -> dict[str, Any]:
+        return {"predicted": self.label, "probability": self.probabilities[self.label]}
+
+    def line(self) -> str:
+        return f"{self.label} ({self.probabilities[self.label]:.1%})"
+
+
+@dataclass(frozen=True)
 class TextLabel(Record, Prediction):
     """The label of a text: a class, the classes that are likelier than not, or a number."""
 
@@ -424,3 +473,46 @@ class TextLabel(Record, Prediction):
         label = self.label if isinstance(self.label, str) else ", ".join(self.label) or "no class"
         shares = sorted(self.probabilities.items(), key=lambda item: -item[1])
         return f"{label} ({', '.join(f'{name} {share:.1%}' for name, share in shares)})"
+
+
+@dataclass(frozen=True)
+class TaggedText(Record):
+    """A word or a span of a text, with its tag."""
+
+    text: str
+    start: int
+    """Where it begins in the text, in characters; `end` is exclusive."""
+    end: int
+    tag: str
+    probability: float
+    """The probability of this tag or, of a span, that just its words form a span of this kind."""
+
+
+@dataclass(frozen=True)
+class TextSpans(Record, Prediction):
+    """The tagged spans of a text. Of a table of tokens, the tag of each token, too."""
+
+    optional = ("tokens",)
+    id: str
+    spans: tuple[TaggedText, ...]
+    tokens: tuple[TaggedText, ...] = ()
+
+    def columns(self) -> dict[str, Any]:
+        return {"predicted": [span.to_json() for span in self.spans]}
+
+    def line(self) -> str:
+        return "; ".join(f"{span.text} ({span.tag} {span.probability:.1%})" for span in self.spans) or "no span"
+
+
+@dataclass(frozen=True)
+class TextTags(Record, Prediction):
+    """The tag of each word of a text."""
+
+    id: str
+    tokens: tuple[TaggedText, ...]
+
+    def columns(self) -> dict[str, Any]:
+        return {"predicted": [token.tag for token in self.tokens]}
+
+    def line(self) -> str:
+        return " ".join(f"{token.text}/{token.tag}" for token in self.tokens)

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from ramify.batching.labelled_batch import LabelledBatch, LabelledCollator
-from ramify.batching.views.labelled import LabelledView, RowTexts
+from ramify.batching.views.labelled import LabelledView, RowTexts, resolved_input
 from ramify.dataset.labels import NodeLabels, check_kind, node_labels
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
@@ -58,7 +58,8 @@ def rows_of(task: Classification, store: Store, nodes: Indices, *, trees: Indice
         store,
         task.tokenizer,
         nodes,
-        task.input,
+        # The model of another library does not say whether it was trained on pairs.
+        resolved_input(task.input, store, nodes) if task.input.pair == "auto" else task.input,
         vocab_size=task.backbone.config.vocab_size,
         open_words=reads_characters(task.backbone),
         trees=trees,

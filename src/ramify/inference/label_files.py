@@ -15,7 +15,8 @@ from ramify.dataset.store import Store
 from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD, replacing
 from ramify.inference.answers import Prediction
-from ramify.inference.label_pipeline import Item
+from ramify.inference.label_pipeline import Item, Pairs
+from ramify.readers import conll
 from ramify.readers.base import ReadCounts, open_bytes
 from ramify.readers.columns import PARQUET, Layout, batches, names_of, strings
 from ramify.readers.jsonl import read_jsonl
@@ -26,6 +27,9 @@ FileKind = Literal["csv", "tsv", "jsonl", "parquet"]
 
 KINDS: dict[str, FileKind] = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".parquet": "parquet"}
 """The kinds of tables, by the endings of their names."""
+
+CONLL = (".conll", ".bio", ".iob")
+"""The endings of tables of tokens, which need not have tags."""
 
 PACKED = (".gz", ".zst", ".bz2", ".xz")
 
@@ -48,17 +52,22 @@ class LabelFile:
     notes: tuple[str, ...] = ()
 
 
-def read_label_file(path: Path, columns: Mapping[str, str], *, pairs: bool) -> LabelFile:
-    """Read a file with one text per line, a table (CSV, TSV, JSON lines, Parquet), a JSON lines file of trees, or a data set.
+def read_label_file(path: Path, columns: Mapping[str, str], *, pairs: Pairs) -> LabelFile:
+    """Read a file with one text per line, a table (CSV, TSV, JSON lines, Parquet), a table of tokens (conll), a JSON lines file
+    of trees, or a data set.
 
-    `columns` names those of `NAMED` as the table has them; `pairs` says whether a second text is needed. Raises `RamifyError`
-    for a table without them.
+    `columns` names those of `NAMED` as the table has them; `pairs` says whether the model reads a second text. Raises
+    `RamifyError` for a table without the columns that are needed.
     """
     if other := [name for name in columns if name not in NAMED]:
         raise RamifyError(f"--column {other[0]}={columns[other[0]]} fills no column. The columns are {', '.join(NAMED)}.")
     if path.is_dir():
         _no_columns(columns, path, "a data set")
         return LabelFile(Store.open(path), (), None)
+    if _is_conll(path):
+        _no_columns(columns, path, "a table of tokens")
+        counts = ReadCounts()
+        return LabelFile(list(conll.read([path], counts)), (), None, notes=_repairs(counts))
     kind = _kind(path)
     if kind is None:
         _no_columns(columns, path, "a file with one text per line")
@@ -72,9 +81,9 @@ def read_label_file(path: Path, columns: Mapping[str, str], *, pairs: bool) -> L
     table = _parquet(path) if kind == "parquet" else None
     rows = _rows(path, kind, counts) if table is None else table.to_pylist()
     names = list(dict.fromkeys(chain.from_iterable(rows)))
-    known = _known(path, names, columns, ("text", "text_pair") if pairs else ("text",))
+    known = _known(path, names, columns, ("text", "text_pair") if pairs == "always" else ("text",))
     texts = _column(rows, known["text"])
-    if pairs:
+    if pairs != "never" and "text_pair" in known:
         texts = list(zip(texts, _column(rows, known["text_pair"]), strict=True))
     ids = _column(rows, known["id"]) if "id" in known else [str(place) for place in range(len(rows))]
     return LabelFile(texts, ids, rows, table, _repairs(counts))
@@ -95,6 +104,15 @@ def _kind(path: Path) -> FileKind | None:
     if head.startswith(PARQUET):
         return "parquet"
     return "jsonl" if head.lstrip(b"\xef\xbb\xbf \n").startswith(b"{") else None
+
+
+def _is_conll(path: Path) -> bool:
+    """Whether a file is a table of tokens (`readers.conll`), by its ending or by tags of spans in its last column."""
+    if path == STANDARD:
+        return False
+    name = next((path.name.removesuffix(ending) for ending in PACKED if path.name.endswith(ending)), path.name)
+    with open_bytes(path) as stream:
+        return name.lower().endswith(CONLL) or not conll.refuses(path, stream.read(1 << 16))
 
 
 def _holds_trees(path: Path) -> bool:
@@ -211,5 +229,7 @@ def _beside(table: pa.Table, added: Sequence[dict[str, Any]]) -> pa.Table:
 
 
 def _cell(value: Any) -> Any:
-    """A value of a CSV file; several labels are separated by commas."""
+    """A value of a CSV file; several labels are separated by commas, and spans are JSON."""
+    if isinstance(value, list | tuple) and any(isinstance(part, dict) for part in value):
+        return json.dumps(value, ensure_ascii=False)
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else value

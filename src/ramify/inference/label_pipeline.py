@@ -7,7 +7,7 @@ have labels in training: with `input.text=parent` or `input.pair=parent`, the te
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from torch import nn
@@ -28,13 +28,17 @@ Item = str | tuple[str, str] | Tree
 ExampleT = TypeVar("ExampleT")
 
 
-class LabelPipeline(Pipeline, ABC):
-    """A trained task on labelled texts."""
+Pairs = Literal["always", "never", "either"]
+"""Whether a model reads pairs of texts. The model of another library reads either, because it does not say."""
+
+
+class Predicts(Pipeline, ABC):
+    """A trained task on labelled texts, as the command `ramify predict` uses it."""
 
     verbs: ClassVar[tuple[str, ...]] = ("predict",)
     task: Any
     """A `DownstreamTask`; each pipeline narrows the type."""
-    input: LabelInput
+    input: Any
 
     @property
     def module(self) -> nn.Module:
@@ -42,6 +46,41 @@ class LabelPipeline(Pipeline, ABC):
 
     def parts(self) -> dict[str, Any]:
         return {"task": self.task.config, "input": self.input}
+
+    @property
+    @abstractmethod
+    def reads_pairs(self) -> Pairs:
+        """Whether an item may be a pair of texts."""
+
+    @abstractmethod
+    def predict_items(
+        self, items: Sequence[Any], ids: Sequence[str], progress: Callable[[int], None] | None = None
+    ) -> list[Prediction]:
+        """The prediction for each item, under these ids, and for what trees hold, under its own ids."""
+
+    @abstractmethod
+    def predict_store(
+        self,
+        store: Store,
+        nodes: Indices | None = None,
+        ids: Sequence[str] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[Prediction]:
+        """The predictions for some nodes of a store, or for all that the model reads."""
+
+
+READS_PAIRS: dict[str, Pairs] = {"parent": "always", "none": "never", "auto": "either"}
+"""By `LabelInput.pair`."""
+
+
+class LabelPipeline(Predicts, ABC):
+    """A trained task that predicts something about each of some nodes."""
+
+    input: LabelInput
+
+    @property
+    def reads_pairs(self) -> Pairs:
+        return READS_PAIRS[self.input.pair]
 
     @abstractmethod
     def predict_nodes(
@@ -72,6 +111,10 @@ class LabelPipeline(Pipeline, ABC):
         """The prediction for each text or pair, under these ids, and for each node of trees, under its own id."""
         for item in items:
             self._check_item(item)
+        if self.reads_pairs == "either" and len({isinstance(item, tuple) for item in items}) > 1:
+            raise RamifyError(
+                "texts and pairs of texts are given together, but the model reads either. Pass texts alone, or pairs alone."
+            )
         if not items:
             return []
         trees = [item if isinstance(item, Tree) else self._tree(item) for item in items]
@@ -131,7 +174,7 @@ class LabelPipeline(Pipeline, ABC):
         if isinstance(item, Tree):
             return
         if isinstance(item, str):
-            if self.input.pair == "parent":
+            if self.reads_pairs == "always":
                 raise RamifyError(
                     "the model reads pairs of texts, but a single text is given. Pass a pair (text, text_pair); on the command "
                     "line, add --text-pair."
@@ -142,7 +185,7 @@ class LabelPipeline(Pipeline, ABC):
                 f"predict takes texts, pairs of two texts, and trees, not {type(item).__name__}. Pass strings, tuples of two "
                 "strings, or Tree objects."
             )
-        if self.input.pair != "parent":
+        if self.reads_pairs == "never":
             raise RamifyError(
                 "the model reads single texts, but a pair is given. Pass the text alone; on the command line, leave out "
                 "--text-pair."

@@ -19,6 +19,7 @@ from ramify.inference.answers import (
     Prediction,
     Reconstruction,
     Score,
+    SpanAnswer,
     Translation,
 )
 
@@ -36,6 +37,7 @@ class Takes(Enum):
     NODE = "a text, or a node of a tree"
     PROMPT = "the beginning of a text"
     SOURCE = "a text to translate"
+    QUESTION = "a question about a passage"
     DOCUMENT = "a document, or a text"
     QUERY = "a text, or a node of an index"
     LOG = "the messages of a chat log"
@@ -205,6 +207,14 @@ VERBS: dict[str, Verb] = {
             Option("length_penalty", float, 0.6, "α of the score log p / ((5 + length) / 6)^α. 0: log p."),
         ),
         Translation,
+        together=True,
+    ),
+    "answer": Verb(
+        "answer questions",
+        "a model of answers in passages (`ramify train answer`)",
+        Takes.QUESTION,
+        (Option("n_best", int, 1, "Number of spans, best first.", least=1),),
+        SpanAnswer,
         together=True,
     ),
     "attention": Verb(

@@ -113,9 +113,10 @@ class Encoded:
         return self.layers[-1]
 
 
-RowHead = Literal["vector", "pooler", "summary", "mean", "first", "last"]
+RowHead = Literal["vector", "pooler", "rectifier", "summary", "mean", "first", "last"]
 """The vector of a row that a classifier reads. vector: `Encodes.vector`. pooler, summary: tanh of a new linear map of the first
-or the last token's state. mean, first, last: the mean state, or that of one token."""
+or the last token's state; rectifier: its positive part, of the first token's. mean, first, last: the mean state, or that of one
+token."""
 
 
 class Encodes(ABC):
@@ -473,6 +474,15 @@ class Checkpoint:
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
         return hf.read_tensors(self.directory)
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor of this name. Raises `RamifyError` if the checkpoint holds none."""
+        if name not in self.tensors:
+            raise RamifyError(
+                f"the checkpoint {self.source} holds no tensor {name!r}, which its config.json asks for. Download it again, or "
+                "choose another one."
+            )
+        return self.tensors[name]
 
     def saved_as(self, config: ModelConfig, otherwise: str = "") -> Any:
         """Return the config of the saved model. Raises if it is of another kind than `config`.

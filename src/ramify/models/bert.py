@@ -33,6 +33,7 @@ from ramify.models.base import (
 )
 from ramify.models.bert_family import FamilyTensors
 from ramify.models.hf_adapter import ForeignFiles, HFAdapter, PortableModel
+from ramify.models.hf_heads import form_of, head_settings, head_tensors
 from ramify.nn.attention import AttentionRecord
 from ramify.nn.blocks import Activation, LayerPrefixes, Norm, Stack, States, under
 from ramify.nn.embeddings import Embeddings, init_weights
@@ -246,16 +247,24 @@ class BertAdapter(HFAdapter[BertConfig]):
             heads={f"head.{name}": tensor for name, tensor in head.items()},
             task={"head": "bert", "tie_weights": "weight" not in head},
             input={"max_tokens": min(LONGEST, config.max_tokens), "layout": theirs.layout},
+            label_head=theirs.label_head,
             options={"pooling": "pooler"} if all(name in theirs for name in bert_family.POOLER_KEYS.values()) else {},
         )
 
     def write(self, model: PortableModel[BertConfig]) -> ForeignFiles:
-        """`…ForMaskedLM`, `…ForPreTraining` if the model also predicts the second segment, or `…Model` without a head."""
+        """`…ForMaskedLM`, `…ForPreTraining` if the model also predicts the second segment, `…ForSequenceClassification` and
+        others with a head on labelled texts, or `…Model` without a head."""
         kind = _kind(model)
         config, tensors = config_to_hf(model.config, kind), _backbone_to_hf(model)
         pooler = {theirs: model.backbone[f"pool.{ours}"] for ours, theirs in bert_family.POOLER_KEYS.items() if _pools(model)}
         architecture = bert_family.ENCODER
-        if not model.heads:
+        if model.label_head is not None:
+            form = form_of(bert_family.FAMILIES[kind].heads, model.label_head.kind, bert_family.FAMILIES[kind].name)
+            own = [model.backbone[f"pool.hidden.{part}"] for part in ("weight", "bias")] if _pools(model) else None
+            architecture = form.ending
+            tensors |= head_tensors(form, model.label_head, None if own is None else (own[0], own[1]))
+            config |= head_settings(model.label_head)
+        elif not model.heads:
             tensors |= pooler
         elif model.task["head"] != "bert":
             raise RamifyError(
@@ -305,8 +314,9 @@ def _kind(model: PortableModel[BertConfig]) -> str:
         kind = "bert"
     else:
         other_eps = config.eps != bert_family.FAMILIES["distilbert"].fixed["layer_norm_eps"]
-        pooler = _pools(model) and not model.heads
-        kind = "roberta" if model.input["layout"] == "roberta" or other_eps or pooler else "distilbert"
+        head = model.label_head
+        tanh = _pools(model) and not model.heads if head is None else head.read not in (None, "rectifier")
+        kind = "roberta" if model.input["layout"] == "roberta" or other_eps or tanh else "distilbert"
     if pair_head and kind not in PRE_TRAINED:
         raise RamifyError(
             f"task.next_sentence={model.task['next_sentence']:g} with model.type_vocab_size=0 has no Hugging Face form, whose "

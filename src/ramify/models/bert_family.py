@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ramify.errors import RamifyError
 from ramify.models import hf
+from ramify.models.hf_heads import Forms, HeadForm, LabelHead, form_of, head_kind, read_head
 from ramify.tokenizer import ROLES, Layout
 
 LAYER_KEYS = {
@@ -44,6 +45,9 @@ POOLER_KEYS = {"hidden.weight": "pooler.dense.weight", "hidden.bias": "pooler.de
 OUTPUT_WEIGHT, OUTPUT_BIAS = "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"
 """The linear map of the head. Its weight may be the token embedding, and its bias stands under either name, or both."""
 
+OUTSIDE = ("cls.", "classifier.", "pre_classifier.", "qa_outputs.")
+"""The beginnings of names of tensors outside the encoder."""
+
 POSITIONS = "embeddings.position_embeddings.weight"
 TYPES = "embeddings.token_type_embeddings.weight"
 
@@ -63,6 +67,20 @@ ENCODER = "Model"
 Keys = tuple[tuple[str, str], ...]
 
 
+def _heads(rows: HeadForm, choices: HeadForm | None = None) -> Forms:
+    """The heads on labelled texts, of which those on rows differ from architecture to architecture."""
+    return {
+        "rows": rows,
+        "tokens": HeadForm("ForTokenClassification", "classifier"),
+        "answers": HeadForm("ForQuestionAnswering", "qa_outputs"),
+        "choices": replace(rows if choices is None else choices, ending="ForMultipleChoice"),
+    }
+
+
+POOLED = HeadForm("ForSequenceClassification", "classifier", ("pooler", "vector"), "pooler.dense")
+"""BERT's head on rows: an output of its pooler."""
+
+
 @dataclass(frozen=True)
 class Family:
     """The spelling of an architecture where it differs from BERT's: parts of names of tensors, and names of settings."""
@@ -77,6 +95,8 @@ class Family:
     """From BERT's names of settings to its own."""
     needed: Mapping[str, Any] = field(default_factory=dict)
     """The only supported values of some settings."""
+    heads: Forms = field(default_factory=lambda: _heads(POOLED))
+    """Its heads on labelled texts, under BERT's names."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """BERT's settings that the architecture does not have, and the values that it computes with."""
 
@@ -100,6 +120,7 @@ FAMILIES = {
         ),
         # The head has this activation, whatever that of the layers.
         needed={"hidden_act": "gelu"},
+        heads=_heads(replace(POOLED, output="classifier.out_proj", hidden="classifier.dense"), POOLED),
     ),
     "distilbert": Family(
         "DistilBERT",
@@ -128,6 +149,7 @@ FAMILIES = {
             "attention_probs_dropout_prob": "attention_dropout",
             "hidden_act": "activation",
         },
+        heads=_heads(replace(POOLED, reads=("rectifier",), hidden="pre_classifier")),
         fixed={"type_vocab_size": 0, "layer_norm_eps": 1e-12},
     ),
     "albert": Family(
@@ -215,6 +237,8 @@ class FamilyTensors:
     """The layout of the rows that the architecture reads."""
     spell: Callable[[str], str]
     """From BERT's name of a tensor to the checkpoint's own."""
+    label_head: LabelHead | None
+    """The head on labelled texts, if it has one."""
 
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]
@@ -261,26 +285,31 @@ def read_tensors(directory: Path, stored: Mapping[str, Tensor] | None = None) ->
     prefixed = any(key.startswith(prefix) for key in stored)
 
     def spell_in_full(name: str) -> str:
-        return prefix * (prefixed and not name.startswith("cls.")) + family.spell(name)
+        return prefix * (prefixed and not name.startswith(OUTSIDE)) + family.spell(name)
 
     keys = {_modern(key).removeprefix(prefix): key for key in stored}
     encoder, head = _encoder_names(config), list(HEAD_KEYS.values())
+    labelling = head_kind(config)
+    where = f"{directory / hf.CONFIG}: {family.name}"
+    labels = () if labelling is None else form_of(family.heads, labelling, where).names
     # DistilBERT spells both biases alike: the last one counts.
-    names = {family.spell(name): name for name in (*encoder, *POOLER_KEYS.values(), OUTPUT_WEIGHT, OUTPUT_BIAS, *head)}
+    known = (*encoder, *labels, *POOLER_KEYS.values(), OUTPUT_WEIGHT, OUTPUT_BIAS, *head)
+    names = {family.spell(name): name for name in known}
     tensors = {name: stored[keys[spelling]] for spelling, name in names.items() if spelling in keys}
     if OUTPUT_BIAS in tensors:
         # If the two biases differ, that of the linear map counts.
         tensors[HEAD_KEYS["bias"]] = tensors.pop(OUTPUT_BIAS)
-    family_tensors = FamilyTensors(tensors, directory, family.layout, spell_in_full)
     # A part of a head is a damaged one.
     with_head = any(name in tensors for name in (*head, OUTPUT_WEIGHT))
-    missing = [spell_in_full(name) for name in (*encoder, *(head if with_head else ())) if name not in tensors]
+    needed = (*encoder, *labels, *(head if with_head else ()))
+    missing = [spell_in_full(name) for name in needed if name not in tensors]
     surplus = sorted(key for spelling, key in keys.items() if spelling not in names and re.fullmatch(IGNORED, spelling) is None)
     problems = []
     if missing:
         problems.append(
             f"holds no tensor {hf.listed(missing)}, so it is not a complete {family.name} encoder"
             + " with a masked-LM head" * with_head
+            + f" with a head on {labelling}" * (labelling is not None)
         )
     if surplus:
         problems.append(f"holds tensors that {family.name} with a masked-LM head does not have: {hf.listed(surplus)}")
@@ -295,7 +324,8 @@ def read_tensors(directory: Path, stored: Mapping[str, Tensor] | None = None) ->
         )
     if kind == "roberta":
         _without_offset(config, tensors)
-    return family_tensors
+    label_head = read_head(config, directory / hf.CONFIG, family.heads, tensors.__getitem__)
+    return FamilyTensors(tensors, directory, family.layout, spell_in_full, label_head)
 
 
 def _modern(key: str) -> str:
@@ -350,7 +380,7 @@ def write(
         config |= family.needed
     settings = {family.settings.get(name, name): value for name, value in config.items() if name not in family.fixed}
     prefix = "" if architecture == ENCODER else f"{kind}."
-    spelled = {prefix * (not name.startswith("cls.")) + family.spell(name): tensor for name, tensor in tensors.items()}
+    spelled = {prefix * (not name.startswith(OUTSIDE)) + family.spell(name): tensor for name, tensor in tensors.items()}
     return {"architectures": [family.classes + architecture], **settings}, spelled
 
 

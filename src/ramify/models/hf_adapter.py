@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from torch import Tensor
 
 from ramify.models.base import Checkpoint, ModelConfig
+from ramify.models.hf_heads import LabelHead
 from ramify.tokenizer import Layout, Role
 
 Config = TypeVar("Config", bound=ModelConfig)
@@ -27,6 +28,8 @@ class PortableModel(Generic[Config]):
     """Settings of the task: those that the heads need in a checkpoint that was read, all in a model to be written."""
     input: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the input: those that the checkpoint states, such as the layout of rows, or all."""
+    label_head: LabelHead | None = None
+    """The head of a task on labelled texts, in place of `heads`."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the config other than these, for which a checkpoint that was read has weights, too."""
     pad_id: int | None = None

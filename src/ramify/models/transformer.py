@@ -28,12 +28,14 @@ from ramify.models.base import (
     kept_positions,
 )
 from ramify.models.hf_adapter import ForeignFiles, HFAdapter, PortableModel
+from ramify.models.hf_heads import Forms, HeadForm, form_of, head_settings, head_tensors, read_head
 from ramify.nn.attention import AttentionRecord
 from ramify.nn.blocks import Activation, ContextVectors, LayerPrefixes, Norm, NormKind, Stack, States, causal_mask, under
 from ramify.nn.cache import Cache, KeyValueCache
 from ramify.nn.embeddings import Embeddings, PositionTable
 from ramify.nn.pooling import Pool
 from ramify.nn.ragged import right_aligned
+from ramify.nn.recurrent import final_states
 from ramify.nn.relative import DistanceScores
 from ramify.tensors import load_strictly
 from ramify.tokenizer import Role, TextLayout
@@ -240,11 +242,7 @@ class Transformer(GenerativeBackbone):
         """The mean of the encoder's states, or the decoder's state of the last token."""
         if self.reads_source:
             return self.pool(encoded.last, encoded.rows)
-        rows = encoded.rows
-        if rows.total == 0:
-            return encoded.last.new_zeros(len(rows), self.config.dim)
-        last = encoded.last.index_select(0, (rows.offsets[1:].to(torch.int64) - 1).clamp(min=0))
-        return last.masked_fill((rows.lengths == 0)[:, None], 0.0)
+        return final_states(encoded.last, encoded.rows, "forward")
 
     def forward(self, batch: PairBatch, record: AttentionRecord | None = None) -> Float[Tensor, "total dim"]:
         rows = batch.target.rows
@@ -319,6 +317,9 @@ Names = tuple[str, ...]
 
 WEIGHT, BOTH = ("weight",), ("weight", "bias")
 
+LABEL_ROLES: dict[str, Role] = {"pad_token_id": "pad"}
+"""A classifier finds the last token of a row before its padding."""
+
 OUTPUT = "lm_head.weight"
 """The output map. It is left out, or a copy of the token embedding, if the two are tied."""
 
@@ -327,7 +328,10 @@ class Form(ABC):
     """A Hugging Face form of a Transformer with a head that predicts words."""
 
     model_type: str
-    architecture: str
+    classes: str
+    """The beginning of the names of its classes."""
+    ending: str
+    """The end of the name of the class with a head that predicts words."""
     sizes: ClassVar[Mapping[str, str]]
     """Hugging Face's names of whole numbers that a config must state, and Ramify's."""
     needed: ClassVar[Mapping[str, tuple[Any, str]]]
@@ -344,6 +348,8 @@ class Form(ABC):
     """The special tokens around a text."""
     roles: ClassVar[Mapping[str, Role]]
     """The special tokens that config.json states, by the names of their ids."""
+    label_heads: ClassVar[Forms]
+    """Its heads on labelled texts."""
 
     @abstractmethod
     def settings_from(self, theirs: Mapping[str, Any]) -> dict[str, Any]:
@@ -377,6 +383,12 @@ class Form(ABC):
         return TransformerConfig(**{**self.form, **sizes, **self.settings_from(theirs)})
 
     def read(self, checkpoint: Checkpoint, config: TransformerConfig) -> PortableModel[TransformerConfig]:
+        path = checkpoint.directory / hf.CONFIG
+        label_head = read_head(hf.read_config(checkpoint.directory), path, self.label_heads, checkpoint.tensor)
+        if label_head is not None:
+            backbone, _ = self._from_theirs(checkpoint, config, self.label_heads[label_head.kind].names)
+            input = {"max_tokens": config.max_tokens, "layout": self.layout}
+            return PortableModel(config, backbone, input=input, label_head=label_head)
         backbone, output = self._from_theirs(checkpoint, config)
         tied = torch.equal(output, backbone["embedding.weight"])
         # The output maps of these forms have no bias.
@@ -393,18 +405,29 @@ class Form(ABC):
             raise RamifyError(
                 f"{given} has no Hugging Face form, which is that of {self.model_type}. Train a model with {needed}."
             )
-        if model.heads["head.bias"].any():
-            raise RamifyError(
-                f"the output map has a bias, but that of {self.model_type} has none, so this model has no Hugging Face form. "
-                "Save it in Ramify's form, or train a model with task.output_bias=false."
-            )
-        settings = {
-            "architectures": [self.architecture],
+        settings: dict[str, Any] = {
             "model_type": self.model_type,
             **{name: getattr(config, ours) for name, ours in self.sizes.items()},
             **self.settings_to(config),
         }
         tensors = {f"{self.prefix}{name}": tensor for name, tensor in self._to_theirs(model.backbone, config).items()}
+        if model.label_head is not None:
+            if model.input["layout"] != self.layout:
+                raise RamifyError(
+                    f"input.layout={model.input['layout']} has no Hugging Face form, whose {self.model_type} reads the layout "
+                    f"{self.layout}. Train a model with input.layout={self.layout}."
+                )
+            form = form_of(self.label_heads, model.label_head.kind, self.model_type)
+            settings |= {"architectures": [f"{self.classes}{form.ending}"], **head_settings(model.label_head)}
+            tensors |= head_tensors(form, model.label_head)
+            longest = {"model_max_length": model.input["max_tokens"]}
+            return ForeignFiles(settings, tensors, self.layout, longest, {**self.roles, **LABEL_ROLES})
+        if model.heads["head.bias"].any():
+            raise RamifyError(
+                f"the output map has a bias, but that of {self.model_type} has none, so this model has no Hugging Face form. "
+                "Save it in Ramify's form, or train a model with task.output_bias=false."
+            )
+        settings["architectures"] = [f"{self.classes}{self.ending}"]
         if not model.task["tie_weights"]:
             settings |= self.untied(config)
             tensors[OUTPUT] = model.heads["head.weight"]
@@ -416,13 +439,14 @@ class Form(ABC):
         return tensor.t() if self.turned and linear else tensor
 
     def _from_theirs(
-        self, checkpoint: Checkpoint, config: TransformerConfig
+        self, checkpoint: Checkpoint, config: TransformerConfig, head: Names = ()
     ) -> tuple[dict[str, Tensor], Float[Tensor, "vocab dim"]]:
-        """The backbone's tensors under Ramify's names, and the output map.
+        """The backbone's tensors under Ramify's names, and the output map. `head` are the names of other tensors.
 
         Raises `RamifyError` for missing and surplus tensors.
         """
-        stored = {name.removeprefix(self.prefix): name for name in checkpoint.tensors if not name.endswith(self.unread)}
+        read = (name for name in checkpoint.tensors if name not in head and not name.endswith(self.unread))
+        stored = {name.removeprefix(self.prefix): name for name in read}
         names = self.names(config)
         expected = {name for _, theirs in names for name in theirs}
         surplus = {stored[name] for name in stored.keys() - expected - {OUTPUT}}
@@ -465,7 +489,7 @@ class GPT2Form(Form):
     """Reads and writes `GPT2LMHeadModel`."""
 
     model_type = "gpt2"
-    architecture = "GPT2LMHeadModel"
+    classes, ending = "GPT2", "LMHeadModel"
     sizes: ClassVar[Mapping[str, str]] = {
         "vocab_size": "vocab_size",
         "n_embd": "dim",
@@ -495,6 +519,11 @@ class GPT2Form(Form):
     turned = True
     layout = "plain"
     roles: ClassVar[Mapping[str, Role]] = {"bos_token_id": "begin", "eos_token_id": "stop"}
+    label_heads: ClassVar[Forms] = {
+        "rows": HeadForm("ForSequenceClassification", "score", ("last", "vector"), bias=False),
+        "tokens": HeadForm("ForTokenClassification", "classifier"),
+        "answers": HeadForm("ForQuestionAnswering", "qa_outputs"),
+    }
 
     def settings_from(self, theirs: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -548,7 +577,7 @@ class T5Form(Form):
     """Reads and writes `T5ForConditionalGeneration`, of versions 1.0 and 1.1."""
 
     model_type = "t5"
-    architecture = "T5ForConditionalGeneration"
+    classes, ending = "T5", "ForConditionalGeneration"
     sizes: ClassVar[Mapping[str, str]] = {
         "vocab_size": "vocab_size",
         "d_model": "dim",
@@ -578,6 +607,7 @@ class T5Form(Form):
         "decoder_start_token_id": "begin",
         "eos_token_id": "stop",
     }
+    label_heads: ClassVar[Forms] = {}
 
     def read_config(self, directory: Path) -> TransformerConfig:
         theirs = hf.read_config(directory)

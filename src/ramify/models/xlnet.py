@@ -31,6 +31,7 @@ from ramify.models.base import (
     kept_positions,
 )
 from ramify.models.hf_adapter import ForeignFiles, HFAdapter, PortableModel
+from ramify.models.hf_heads import Forms, HeadForm, head_settings, head_tensors, read_head
 from ramify.nn.attention import AttentionRecord, LayerWeights
 from ramify.nn.blocks import ACTIVATIONS, Activation, LayerPrefixes
 from ramify.nn.cache import Cache, KeyValueCache, with_room
@@ -542,8 +543,25 @@ LONGEST = 512
 """The length of rows that a checkpoint's pipeline reads, as in the paper. No checkpoint states it."""
 
 
+SUMMARY = HeadForm("ForSequenceClassification", "logits_proj", ("summary",), "sequence_summary.summary")
+
+LABEL_HEADS: Forms = {
+    "rows": SUMMARY,
+    "tokens": HeadForm("ForTokenClassification", "classifier"),
+    "answers": HeadForm("ForQuestionAnsweringSimple", "qa_outputs"),
+    "choices": replace(SUMMARY, ending="ForMultipleChoice"),
+}
+
+SUMMARIZED = {
+    "summary_type": ("last", "reads other tokens than the last, whose summary Ramify has"),
+    "summary_use_proj": (True, "leaves out the linear map of the summary"),
+    "summary_activation": ("tanh", "has another function than the published summary"),
+}
+"""The only supported values of settings of a summary, and the effect of any other."""
+
+
 class XLNetAdapter(HFAdapter[XLNetConfig]):
-    """Reads and writes `XLNetLMHeadModel`."""
+    """Reads and writes `XLNetLMHeadModel`, and the classes with a head on labelled texts."""
 
     @property
     def model(self) -> type[XLNetConfig]:
@@ -570,8 +588,20 @@ class XLNetAdapter(HFAdapter[XLNetConfig]):
         )
 
     def read(self, checkpoint: Checkpoint, config: XLNetConfig) -> PortableModel[XLNetConfig]:
+        theirs, path = hf.read_config(checkpoint.directory), checkpoint.directory / hf.CONFIG
+        label_head = read_head(theirs, path, LABEL_HEADS, checkpoint.tensor)
+        if label_head is not None:
+            if label_head.read is not None:
+                hf.check_settings(path, theirs, SUMMARIZED, "XLNet")
+            names = LABEL_HEADS[label_head.kind].names
+            tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if name not in names}
+            backbone, _ = tensors_from_hf(tensors, config, checkpoint.source)
+            input: dict[str, Any] = {"max_tokens": LONGEST, "layout": "xlnet"}
+            if label_head.kind == "answers":
+                input["order"] = "passage_first"
+            return PortableModel(config, backbone, input=input, label_head=label_head)
         backbone, head = tensors_from_hf(checkpoint.tensors, config, checkpoint.source)
-        reused = hf.read_config(checkpoint.directory).get("reuse_len") or 0
+        reused = theirs.get("reuse_len") or 0
         return PortableModel(
             config,
             backbone,
@@ -582,6 +612,13 @@ class XLNetAdapter(HFAdapter[XLNetConfig]):
         )
 
     def write(self, model: PortableModel[XLNetConfig]) -> ForeignFiles:
+        if model.label_head is not None:
+            form = LABEL_HEADS[model.label_head.kind]
+            summary = {name: value for name, (value, _) in SUMMARIZED.items()}
+            config = {"architectures": [f"XLNet{form.ending}"], **config_to_hf(model.config), **summary}
+            tensors = backbone_to_hf(model.backbone, model.config) | head_tensors(form, model.label_head)
+            settings = {"padding_side": "left", "model_max_length": model.input["max_tokens"]}
+            return ForeignFiles(config | head_settings(model.label_head), tensors, model.input["layout"], settings)
         if not model.task["tie_weights"]:
             raise RamifyError(
                 "task.tie_weights=false has no Hugging Face form, whose output map is the token embedding. Train a model with "
@@ -675,6 +712,11 @@ def tensors_from_hf(
 
 
 def tensors_to_hf(ours: Mapping[str, Tensor], config: XLNetConfig, head_bias: Tensor) -> dict[str, Tensor]:
+    # The output map is stored beside the embedding that it shares its numbers with, as transformers does.
+    return backbone_to_hf(ours, config) | {"lm_loss.weight": ours["embedding.weight"].clone(), "lm_loss.bias": head_bias}
+
+
+def backbone_to_hf(ours: Mapping[str, Tensor], config: XLNetConfig) -> dict[str, Tensor]:
     shape = (config.dim, config.num_heads, -1)
     theirs = {"word_embedding.weight": ours["embedding.weight"], "mask_emb": ours["mask_embedding"][None, None]}
     for number in range(config.num_layers):
@@ -689,6 +731,4 @@ def tensors_to_hf(ours: Mapping[str, Tensor], config: XLNetConfig, head_bias: Te
         theirs[f"{attention}seg_embed"] = ours[f"{here}attention.segments"]
         for name, other in LAYER_KEYS.items():
             theirs |= {f"{there}{other}.{kind}": ours[f"{here}{name}.{kind}"] for kind in ("weight", "bias")}
-    theirs = {f"transformer.{name}": tensor for name, tensor in theirs.items()}
-    # The output map is stored beside the embedding that it shares its numbers with, as transformers does.
-    return theirs | {"lm_loss.bias": head_bias, "lm_loss.weight": theirs["transformer.word_embedding.weight"].clone()}
+    return {f"transformer.{name}": tensor for name, tensor in theirs.items()}

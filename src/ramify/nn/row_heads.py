@@ -1,5 +1,6 @@
 """One vector per row from the states of its tokens, as classifiers of texts read them."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -13,18 +14,19 @@ Place = Literal["first", "last"]
 
 
 class TokenPooler(nn.Module):
-    """tanh of a linear map of one token's state: BERT's pooler (Devlin et al. 2019) on the first token, and XLNet's summary
-    (Yang et al. 2019) on the last one. A row without tokens has the zero vector."""
+    """A function of a linear map of one token's state: BERT's pooler (Devlin et al. 2019) on the first token, and XLNet's
+    summary (Yang et al. 2019) on the last one. A row without tokens has the zero vector."""
 
-    def __init__(self, dim: int, place: Place) -> None:
+    def __init__(self, dim: int, place: Place, activation: Callable[[Tensor], Tensor] = torch.tanh) -> None:
         super().__init__()
         self.place: Place = place
+        self.activation = activation
         self.hidden = nn.Linear(dim, dim)
         nn.init.trunc_normal_(self.hidden.weight, std=0.02, a=-0.04, b=0.04)
         nn.init.zeros_(self.hidden.bias)
 
     def forward(self, x: Float[Tensor, "total dim"], rows: Rows) -> Float[Tensor, "row dim"]:
-        pooled = torch.tanh(self.hidden(token_states(x, rows, self.place)))
+        pooled = self.activation(self.hidden(token_states(x, rows, self.place)))
         return pooled.masked_fill((rows.lengths == 0)[:, None], 0.0)
 
 

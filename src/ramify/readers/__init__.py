@@ -133,6 +133,9 @@ FORMATS: dict[str, Format] = {
         "parallel texts: pairs of files, translated line by line",
         unsplit={"train": "shares", "val": "shares", "test": "shares"},
     ),
+    "conll": Format(
+        "trees", "ramify.readers.conll", "CoNLL's tables of tokens with tags: a token per line", unsplit={"split": "none"}
+    ),
     "chat-table": Format("logs", "ramify.readers.chat_table", "one message per row, in the order of the channel"),
     # It leaves to `irc` all logs that `irc` reads as well.
     "chat-log": Format(

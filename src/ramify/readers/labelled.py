@@ -227,11 +227,14 @@ def _shape(path: Path, head: bytes) -> str | None:
         return "squad-lines"
     if labelled_records.SENTENCE_TREE.match(head[:8].decode("utf-8", "replace")):
         return "sentence-trees"
+    is_object = head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+    if is_object and all(mark in head for mark in (b'"article"', b'"options"', b'"questions"')):
+        return "race"
     if head.startswith(ZIP) or path.suffix == ".txt" or path.name in labelled_records.SENTENCE_FILES:
         return labelled_records.shape_of(path)
     if head.startswith(PARQUET):
         return labelled_rows.shape_of(path, head)
-    if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+    if is_object:
         shapes = {"squad": (b'"data"', b'"paragraphs"'), "multirc": (b'"passage"', b'"questions"')}
         shapes |= {"record": (b'"passage"', b'"qas"', b'"entities"'), "wsc": (b'"target"', b'"span1_text"')}
         return next((shape for shape, marks in shapes.items() if all(mark in head for mark in marks)), None)
@@ -311,7 +314,8 @@ def _known_table(source: _Source, dataset: Dataset, names: Sequence[str]) -> _So
         columns |= {f"text_pair{number or ''}": name for number, name in enumerate(dataset.pair)}
     columns |= {f"{KEPT}{name}": name for name in dataset.kept if name in names}
     optional = {"label": dataset.label, "split": dataset.split, "id": dataset.id if dataset.id in names else "idx"}
-    columns |= {ours: theirs for ours, theirs in optional.items() if theirs in names}
+    # A column may have no name.
+    columns |= {ours: theirs for ours, theirs in optional.items() if theirs and theirs in names}
     if "label" not in {**columns, **chosen} and source.split_in_name != "test" and dataset.rows.keys() != {"test"}:
         raise RamifyError(
             f"{source.path} has no column {dataset.label!r}, which holds the labels of {dataset.name}. Its columns are "

@@ -249,6 +249,42 @@ def wsc(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
         yield Found("wsc", Tree((Node(entry["text"], id=tree_id, label=label),), tree_id, {"target": target}), 1)
 
 
+# --- RACE ----------------------------------------------------------------------------------------------------------------
+
+
+def race(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
+    """An article is a root, its questions are children, and their options grandchildren, labelled true or false.
+
+    Answers are letters. A gap `_` in a question is the place of the option.
+    """
+    for number, (where, entry) in enumerate(records(path, counts, "race"), 1):
+        record = fields(entry)
+        questions, options, answers = (record.get(part) for part in ("questions", "options", "answers"))
+        if not isinstance(record.get("article"), str) or not isinstance(questions, list) or not isinstance(options, list):
+            _bad(counts, where, 'no text "article", or no lists "questions" and "options"')
+            continue
+        tree_id = f"{name}/{number}"
+        nodes = [Node(record["article"], id=tree_id, kind="article")]
+        rows = 0
+        letters = answers if isinstance(answers, list) else [None] * len(questions)
+        for place, (question, choices, letter) in enumerate(zip_longest(questions, options, letters)):
+            is_whole = isinstance(choices, list) and len(choices) > 1 and all(isinstance(choice, str) for choice in choices)
+            right = ord(letter) - ord("A") if isinstance(letter, str) and len(letter) == 1 else None
+            if not isinstance(question, str) or not is_whole or (right is not None and not 0 <= right < len(choices)):
+                _bad(counts, where, f"question {place}: no text, no options, or no answer among them")
+                continue
+            at = len(nodes)
+            nodes.append(Node(question, (0,), id=f"{tree_id}/{place}", kind="question"))
+            if right is None:
+                counts.repair("no_label", f"{where}, question {place}")
+            for choice, text in enumerate(choices):
+                label = None if right is None else choice == right
+                nodes.append(Node(text, (at,), id=f"{tree_id}/{place}/{chr(ord('A') + choice)}", kind="choice", label=label))
+            rows += 1
+        counts.read += len(nodes)
+        yield Found("race", Tree(tuple(nodes), tree_id), rows)
+
+
 def _number(entry: dict[str, Any], otherwise: int) -> str:
     """The number of a record in its data set. The running number of records without one."""
     return identifier(entry.get("idx")) or str(otherwise)
@@ -375,6 +411,7 @@ READERS: dict[str, Callable[[Path, str, ReadCounts], Iterator[Found]]] = {
     "squad": squad,
     "squad-lines": squad_lines,
     "multirc": multirc,
+    "race": race,
     "record": record,
     "wsc": wsc,
     "documents": reviews,

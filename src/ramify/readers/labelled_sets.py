@@ -9,10 +9,12 @@ from typing import Any, Literal
 from ramify.files import STANDARD
 from ramify.readers.split_names import in_name, named
 
-Shape = Literal["table", "multirc", "record", "wsc", "squad", "squad-lines", "documents", "sentences", "sentence-trees"]
+Shape = Literal["table", "multirc", "record", "wsc", "squad", "squad-lines", "race", "documents", "sentences", "sentence-trees"]
 
 ENTAILMENT = {"0": "entailment", "1": "neutral", "2": "contradiction"}
 TWO_WAY = {"0": "entailment", "1": "not_entailment"}
+RACE_FOLDERS = ("high", "middle")
+"""The folders of RACE's files, one per level of school, in the folder of each split."""
 YES_NO = {"false": False, "true": True, "0": False, "1": True}
 GRADES = {"0": "very negative", "1": "negative", "2": "neutral", "3": "positive", "4": "very positive"}
 STARS = {"1": "1 star", **{str(stars): f"{stars} stars" for stars in range(2, 6)}}
@@ -217,6 +219,12 @@ DATASETS = (
         split="SemEval_set", kept=("relatedness_score",), marks=("sentence_A", "sentence_B", "entailment_label"),
         rows=_counts(4_500, 500, 4_927),
     ),
+    # Zellers et al. 2018, with the beginning of the endings in a column of its own; Lai et al. 2017.
+    Dataset(
+        "swag", ("swag",), text="sent1", pair=("ending0", "ending1", "ending2", "ending3"), label="label", kept=("sent2",),
+        marks=("sent1", "sent2", "ending0", "ending3"), kinds=("context", "choice"), rows=_counts(73_546, 20_006, 20_005),
+    ),
+    Dataset("race", ("race",), "race", rows=_counts(87_866, 4_887, 4_934)),
     # Rajpurkar et al. 2016 and 2018.
     Dataset("squad", ("squad",), "squad", rows=_counts(87_599, 10_570), metrics=("f1", "exact_match")),
     Dataset("squad2", ("squad2",), "squad", rows=_counts(130_319, 11_873), metrics=("f1", "exact_match")),
@@ -297,8 +305,12 @@ def _name_in(path: Path, dataset: Dataset) -> str:
 
 
 def split_of(path: Path) -> str | None:
-    """The split that the name of a file, or else of its folder, stands for."""
-    return None if path == STANDARD else in_name(path) or named(path.resolve().parent.name)
+    """The split that the name of a file, or else of its folder, stands for; of a RACE file, that of the folder above."""
+    if path == STANDARD:
+        return None
+    whole = path.resolve()
+    folder = whole.parents[1] if whole.parent.name in RACE_FOLDERS else whole.parent
+    return in_name(path) or named(folder.name)
 
 
 def part_of(path: Path, split: str | None) -> str:

@@ -21,6 +21,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
     "matrix": ("json",),
     "telegram": ("json",),
     "labelled": ("table", "json", "zip"),
+    "conll": ("table",),
     "nodes": ("table",),
     "table": ("table", "json"),
     "chat-table": ("table", "json"),

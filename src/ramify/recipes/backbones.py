@@ -1,7 +1,7 @@
 """The models that label tasks start from: by name, from scratch, or from a checkpoint."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ramify import hub
@@ -87,26 +87,47 @@ WIDE_RATE = 3e-5
 """The learning rate of wider models."""
 
 
-def start_of(model: str, init: str) -> Start:
-    """The start that a command names. Raises `RamifyError` unless exactly one of the two is given."""
+@dataclass(frozen=True)
+class AnswerForm:
+    """How a model answers questions, as published."""
+
+    task: Mapping[str, Any] = field(default_factory=dict)
+    input: Mapping[str, Any] = field(default_factory=dict)
+
+
+ANSWERS: dict[type[ModelConfig], AnswerForm] = {
+    XLNetConfig: AnswerForm({"end": "conditional", "candidates": "passage"}, {"order": "passage_first"}),
+}
+"""Models that answer questions in another way than BERT."""
+
+
+def start_of(model: str, init: str, longest: int = LONGEST) -> Start:
+    """The start that a command names, with rows of at most `longest` tokens.
+
+    Raises `RamifyError` unless exactly one of the two is given.
+    """
     if bool(model) == bool(init):
         given = f"--model {model} and --init {init} are both given" if model else "neither --model nor --init is given"
         raise RamifyError(f"{given}. Give exactly one: --model NAME trains from scratch, --init starts from a checkpoint.")
     if init:
         start = hub.encoder_of(init)
-        longest = LONGEST if start.max_tokens is None else min(LONGEST, start.max_tokens)
+        longest = longest if start.max_tokens is None else min(longest, start.max_tokens)
         return Start(start.model, LAYOUTS.get(type(start.model), start.layout), longest, width=start.width)
     if model not in SCRATCH:
         raise RamifyError(
             f"--model {model} is not one of {', '.join(SCRATCH)}. Choose one, or start from a checkpoint (--init)."
         )
-    return SCRATCH[model]()
+    return replace(SCRATCH[model](), max_tokens=longest)
 
 
-def stage_of(start: Start, mode: Mode, **given: Any) -> TrainConfig:
+LINEAR_RATE = 1e-2
+"""The learning rate of an output layer alone, which reads fixed vectors."""
+
+
+def stage_of(start: Start, mode: Mode, *, linear: bool = False, **given: Any) -> TrainConfig:
     """Training as published: 32 texts per update, a warm-up over a tenth, and a linear decay to zero. Settings that are `given`
-    and not None replace the others."""
-    settings: dict[str, Any] = dict(FRESH)
+    and not None replace the others. `linear` says whether nothing but an output layer reads the features of a frozen model."""
+    settings: dict[str, Any] = FRESH | ({"lr": LINEAR_RATE} if linear and mode == "features" else {})
     if start.width is not None and mode == "finetune":
         rate = next((rate for width, rate in RATES if width >= start.width), WIDE_RATE)
         settings = FINE_TUNING | {"lr": rate}

@@ -1,6 +1,6 @@
 """Models that predict labels of texts: any backbone from scratch or from a checkpoint, fine-tuned or as features."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ramify.errors import RamifyError
 from ramify.recipes.options import Data, Seed
@@ -34,11 +34,21 @@ AboveAs = Annotated[Literal["text", "vectors"], "How they are read: written befo
 Epochs = Annotated[float | None, "Passes over the labelled texts. Default: 3; from scratch or with --mode features, up to 10."]
 Rate = Annotated[
     float | None,
-    "Learning rate. Default: 3e-4 for small checkpoints to 3e-5 for large ones; from scratch or with --mode features, 1e-3.",
+    "Learning rate. Default: 3e-4 for small checkpoints to 3e-5 for large ones; 1e-3 from scratch; 1e-2 for features.",
 ]
 Patience = Annotated[
     int | None,
     "Stop after so many epochs without a better dev score (0: never). Default: 0; from scratch or with --mode features, 3.",
+]
+
+TagField = Annotated[
+    str,
+    "The field of the tags. Tables of tokens: another list than tags. Annotated spans: claim.type or type, in place of their "
+    "kinds.",
+]
+Decoder = Annotated[
+    Literal["linear", "crf"],
+    "linear: each word is tagged alone. crf: the words of a text are tagged together, and spans are well formed.",
 ]
 
 
@@ -101,8 +111,142 @@ def classify(
         task=ClassificationConfig(mode=mode, class_weights=class_weights, **start.task),
         input=start.input(label=label, text=text, context=context, context_as=context_as),
         tokenizer=start.tokenizer,
-        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
+        stages=(stage_of(start, mode, linear=True, epochs=epochs, lr=lr, patience=patience),),
         init=init,
         label_kind=label_kind,
+        seed=seed,
+    )
+
+
+def choose(
+    data: Data,
+    *,
+    model: Model = "",
+    init: LabelInit = "",
+    mode: TaskMode = "finetune",
+    question: Annotated[
+        Literal["connective", "text"],
+        "How a row says whether a cause or an effect is asked for (COPA): because or so before the choice, or a question.",
+    ] = "connective",
+    epochs: Epochs = None,
+    lr: Rate = None,
+    patience: Patience = None,
+    seed: Seed = 0,
+) -> "Run":
+    """Find the right one of several choices, such as those of COPA, SWAG and RACE.
+
+    Example: ramify train choose --data data/copa --init all-minilm-l6-v2 --out runs/copa
+    """
+    from ramify.batching.views.choices import ChoiceInput
+    from ramify.recipes.backbones import stage_of, start_of
+    from ramify.runs.labelled.choices import ChoiceRun
+    from ramify.tasks.multiple_choice import MultipleChoiceConfig
+
+    start = start_of(model, init)
+    return ChoiceRun(
+        recipe="choose",
+        data=data,
+        model=start.model,
+        task=MultipleChoiceConfig(mode=mode, **start.task),
+        input=ChoiceInput(start.max_tokens, start.layout, question),
+        tokenizer=start.tokenizer,
+        stages=(stage_of(start, mode, linear=True, epochs=epochs, lr=lr, patience=patience),),
+        init=init,
+        seed=seed,
+    )
+
+
+def answer(
+    data: Data,
+    *,
+    model: Model = "",
+    init: LabelInit = "",
+    mode: TaskMode = "finetune",
+    max_tokens: Annotated[int, "Longest row: a question with a part of its passage. Models that read less read less."] = 384,
+    stride: Annotated[
+        int | None,
+        "Tokens between the beginnings of two parts of a long passage. Default: 128, or half of --max-tokens if that is less.",
+    ] = None,
+    end: Annotated[
+        Literal["independent", "conditional"] | None,
+        "The end of an answer is scored alone, or given its start. Default: conditional for xlnet, independent for others.",
+    ] = None,
+    epochs: Epochs = None,
+    lr: Rate = None,
+    patience: Patience = None,
+    seed: Seed = 0,
+) -> "Run":
+    """Answer questions by spans of a passage, as in SQuAD 1.1 and 2.0.
+
+    If some training questions have no answer, the model learns to say so, and the dev split chooses the threshold.
+
+    Example: ramify train answer --data data/squad --init bert-base-uncased --out runs/squad
+    """
+    from ramify.batching.views.questions import QuestionInput
+    from ramify.recipes.backbones import ANSWERS, AnswerForm, stage_of, start_of
+    from ramify.runs.labelled.answers import AnswerRun
+    from ramify.tasks.span_qa import SpanQAConfig
+
+    start = start_of(model, init, max_tokens)
+    form = ANSWERS.get(type(start.model), AnswerForm())
+    task: dict[str, Any] = dict(form.task) | ({} if end is None else {"end": end})
+    # Half of a short row is left to the passage.
+    half = start.max_tokens // 2
+    read = QuestionInput(
+        max_tokens=start.max_tokens,
+        stride=min(128, half) if stride is None else stride,
+        question_tokens=min(64, half),
+        layout=start.layout,
+        **form.input,
+    )
+    return AnswerRun(
+        recipe="answer",
+        data=data,
+        model=start.model,
+        task=SpanQAConfig(mode=mode, **task),
+        input=read,
+        tokenizer=start.tokenizer,
+        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
+        init=init,
+        seed=seed,
+    )
+
+
+def tag(
+    data: Data,
+    *,
+    model: Model = "",
+    init: LabelInit = "",
+    mode: TaskMode = "finetune",
+    label: TagField = "",
+    decoder: Decoder = "linear",
+    epochs: Epochs = None,
+    lr: Rate = None,
+    patience: Patience = None,
+    seed: Seed = 0,
+) -> "Run":
+    """Predict the tags of words: spans, such as names or claims, or tags that stand alone, such as parts of speech.
+
+    The data are tables of tokens (ramify data build --format conll), or texts whose labels are spans by characters. With --mode
+    features, a bidirectional LSTM reads the states of the model, as Peters et al. (2018) tag names.
+
+    Example: ramify train tag --data data/conll --model bilstm --decoder crf --out runs/names
+
+    Example: ramify train tag --data data/cmv-modes --init all-minilm-l6-v2 --decoder crf --out runs/claims
+    """
+    from ramify.recipes.backbones import stage_of, start_of
+    from ramify.runs.labelled.tagging import TaggingRun
+    from ramify.tasks.tagging import TaggingConfig
+
+    start = start_of(model, init)
+    return TaggingRun(
+        recipe="tag",
+        data=data,
+        model=start.model,
+        task=TaggingConfig(mode=mode, decoder=decoder, between="bilstm" if mode == "features" else "nothing"),
+        input=start.input(label=label),
+        tokenizer=start.tokenizer,
+        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
+        init=init,
         seed=seed,
     )

@@ -16,6 +16,8 @@ from ramify.runs.sections import (
     DotChart,
     FilledMask,
     FilledMasks,
+    MarkedText,
+    MarkedTexts,
     Notice,
     Section,
     Spans,
@@ -85,6 +87,8 @@ def _block(block: Block) -> str:
         return _table(block)
     if isinstance(block, FilledMasks):
         return f'<div class="cards">{"".join(_card(mask) for mask in block.masks)}</div>'
+    if isinstance(block, MarkedTexts):
+        return f'<div class="cards">{"".join(_marked(marked) for marked in block.texts)}</div>'
     if isinstance(block, WeightMap):
         return _weight_map(block)
     if isinstance(block, Definitions):
@@ -120,11 +124,7 @@ def _card(mask: FilledMask) -> str:
         f"<li>{text(shortened(ancestor, ANCESTOR_CHARS)) or '<i>(no text)</i>'}</li>" for ancestor in mask.ancestors
     )
     ancestors = f'<ol class="ancestors">{ancestors}</ol>' if ancestors else ""
-    before = "… " + mask.before[-AROUND:].split(" ", 1)[-1] if len(mask.before) > AROUND else mask.before
-    after = shortened(mask.after, AROUND)
-    gap = " " if before[-1:].isspace() else ""
-    behind = " " if mask.after[:1].isspace() else ""
-    sentence = f"<p>{text(before)}{gap}<mark>{text(mask.word)}</mark>{behind}{text(after)}</p>"
+    sentence = _sentence(mask.before, mask.word, mask.after)
     guesses = "".join(_guess(*guess, mask.word) for guess in mask.guesses)
     title = f"<h3>{text(shortened(mask.title, 80))}</h3>" if mask.title else ""
     return f"<article>{title}{ancestors}{sentence}<table>{guesses}</table></article>"
@@ -133,6 +133,21 @@ def _card(mask: FilledMask) -> str:
 def _guess(kind: str, name: str, probability: float, likeliest: tuple[tuple[str, float], ...], word: str) -> str:
     best = " · ".join(f"{text(token)} {percent(share)}" for token, share in likeliest)
     return f"<tr class='{kind}'><th>{text(name)}</th><td>{text(word)} <b>{percent(probability)}</b></td><td>{best}</td></tr>"
+
+
+def _marked(marked: MarkedText) -> str:
+    notes = "".join(f"<li>{text(shortened(note, ANCESTOR_CHARS))}</li>" for note in marked.notes)
+    sentence = _sentence(marked.before, marked.marked, marked.after)
+    return f"<article><h3>{text(shortened(marked.title, ANCESTOR_CHARS))}</h3>{sentence}<ul>{notes}</ul></article>"
+
+
+def _sentence(before: str, word: str, after: str) -> str:
+    """A word, marked between the nearest parts of the texts before and after it."""
+    start = "… " + before[-AROUND:].split(" ", 1)[-1] if len(before) > AROUND else before
+    gap = " " if start[-1:].isspace() else ""
+    behind = " " if after[:1].isspace() else ""
+    mark = f"<mark>{text(word)}</mark>" if word else ""
+    return f"<p>{text(start)}{gap}{mark}{behind}{text(shortened(after, AROUND))}</p>"
 
 
 def _weight_map(block: WeightMap) -> str:

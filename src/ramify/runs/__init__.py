@@ -10,8 +10,11 @@ from ramify.runs.comment_trees.run import CommentTreeRun
 from ramify.runs.disentanglement.run import DisentanglementRun
 from ramify.runs.execute import check_fresh, execute, read_record
 from ramify.runs.generative.run import GenerativeRun
+from ramify.runs.labelled.answers import AnswerRun
+from ramify.runs.labelled.choices import ChoiceRun
 from ramify.runs.labelled.classification import ClassificationRun
 from ramify.runs.labelled.floors import FloorRun
+from ramify.runs.labelled.tagging import TaggingRun
 from ramify.runs.nested_documents.run import NestedRun
 from ramify.runs.packed_text.run import PackedTextRun
 from ramify.runs.streams.run import StreamRun
@@ -19,6 +22,8 @@ from ramify.runs.streams.run import StreamRun
 __all__ = ["RUNS", "Run", "check_fresh", "execute", "kind_for", "read_run"]
 
 RUNS: dict[str, type[Run]] = {
+    ChoiceRun.name: ChoiceRun,
+    AnswerRun.name: AnswerRun,
     ClassificationRun.name: ClassificationRun,
     CommentTreeRun.name: CommentTreeRun,
     DisentanglementRun.name: DisentanglementRun,
@@ -27,6 +32,7 @@ RUNS: dict[str, type[Run]] = {
     NestedRun.name: NestedRun,
     PackedTextRun.name: PackedTextRun,
     StreamRun.name: StreamRun,
+    TaggingRun.name: TaggingRun,
 }
 
 

@@ -113,6 +113,24 @@ class FilledMasks:
 
 
 @dataclass(frozen=True)
+class MarkedText:
+    """A part of a text, marked in its surroundings, and lines below it. `marked` is empty if there is none."""
+
+    title: str
+    before: str
+    marked: str
+    after: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MarkedTexts:
+    """Cards of texts."""
+
+    texts: tuple[MarkedText, ...]
+
+
+@dataclass(frozen=True)
 class WeightMap:
     """Weights from 0 to 1 as shades: a row for each query, with a column for each key. `title` is a caption."""
 
@@ -137,7 +155,7 @@ class Notice:
     text: Spans
 
 
-Block = Charts | Table | FilledMasks | WeightMap | Definitions | Notice
+Block = Charts | Table | FilledMasks | MarkedTexts | WeightMap | Definitions | Notice
 
 
 @dataclass(frozen=True)

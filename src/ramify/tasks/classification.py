@@ -60,13 +60,10 @@ class ClassificationConfig(DownstreamConfig):
     """The texts that a metric takes together."""
     class_weights: Literal["none", "balanced"] = "none"
     """balanced: each class has the same weight in the training loss, however frequent it is."""
-    max_norm: float | None = None
-    """Bound of the norm of each class's weights in the output layer, which every update keeps (Kim 2014, section 2.1: 3). null:
-    they have none."""
+    output_bias: bool = True
+    """Whether the output layer has a bias. That of `GPT2ForSequenceClassification` has none."""
 
     def check(self) -> None:
-        if self.max_norm is not None and self.max_norm <= 0:
-            raise RamifyError(f"task.max_norm must be above 0, but is {self.max_norm:g}. Set it to null for no bound.")
         if self.class_weights != "none" and self.labels != "classes":
             raise RamifyError(
                 f"task.class_weights={self.class_weights} needs one class per text, but the labels are {self.labels}. Set "
@@ -111,9 +108,10 @@ class Classification(DownstreamTask):
     def __init__(self, backbone: Any, tokenizer: Tokenizer, input: LabelInput, config: ClassificationConfig) -> None:
         super().__init__(backbone, tokenizer, input, config, config.head)
         width = 1 if config.labels == "numbers" else len(config.classes)
-        self.output = nn.Linear(self.dim, width)
+        self.output = nn.Linear(self.dim, width, bias=config.output_bias)
         nn.init.trunc_normal_(self.output.weight, std=0.02, a=-0.04, b=0.04)
-        nn.init.zeros_(self.output.bias)
+        if config.output_bias:
+            nn.init.zeros_(self.output.bias)
         self.metrics = (*metrics_of(config), DEV_LOSS)
         self.register_buffer("class_weights", torch.ones(width))
         self.register_buffer("prior", torch.zeros(width))
@@ -217,10 +215,6 @@ class Classification(DownstreamTask):
     def _standardized(self, numbers: Float[Tensor, " row"]) -> Float[Tensor, " row"]:
         return (numbers.double() - self.center) / self.spread
 
-    def after_update(self, phase: str) -> None:
-        if self.config.max_norm is not None:
-            self.output.weight.copy_(torch.renorm(self.output.weight, 2, 0, self.config.max_norm))
-
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def probabilities(self, scores: Float[Tensor, "row output"]) -> Float[Tensor, "row output"]:
@@ -241,6 +235,11 @@ class Classification(DownstreamTask):
             scores = np.stack([np.zeros(scores.size), scores.ravel()], 1)
             targets = targets.ravel().astype(np.int64)
         self.temperature.fill_(temperature(scores, targets))
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the shares of the classes in the training data are known, or the mean of its numbers."""
+        return self.config.labels == "numbers" or bool(self.prior.any())
 
     def majority(self, targets: Shaped[NDArray, "row ..."], group: Int[NDArray, " row"] | None = None) -> Predictions:
         """The predictions that read no text: the most frequent class of the training data, all classes of at least half of its

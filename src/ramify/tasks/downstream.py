@@ -12,6 +12,7 @@ A task is a final subclass of `DownstreamTask` that adds its own output layer, a
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,7 +22,6 @@ from torch import Tensor, nn
 
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.labelled_batch import LabelledBatch
-from ramify.batching.views.labelled import LabelInput
 from ramify.config import check_fields
 from ramify.errors import RamifyError
 from ramify.models.base import Encoded, Encodes, Read, RowHead
@@ -45,11 +45,15 @@ class DownstreamConfig(ABC):
     """Rate on the vectors or states that the output layer reads."""
     mix_norm: bool = False
     """With mode=features: standardize each layer before layers are mixed (Peters et al. 2018)."""
+    max_norm: float | None = None
+    """Bound of the norm of the weights of each output, which every update keeps (3 in Kim 2014, section 2.1). null: none."""
 
     def __post_init__(self) -> None:
         check_fields(self, "task.")
         if not 0 <= self.dropout < 1:
             raise RamifyError(f"task.dropout must be at least 0 and below 1, but is {self.dropout:g}.")
+        if self.max_norm is not None and self.max_norm <= 0:
+            raise RamifyError(f"task.max_norm must be above 0, but is {self.max_norm:g}. Set it to null for no bound.")
         self.check()
 
     @abstractmethod
@@ -94,14 +98,14 @@ class OwnVector(Head):
 
 
 class PooledToken(Head):
-    """tanh of a new linear map of one token's state."""
+    """tanh, or another function, of a new linear map of one token's state."""
 
     fixed = False
     of_layers = False
 
-    def __init__(self, dim: int, place: Place) -> None:
+    def __init__(self, dim: int, place: Place, activation: Callable[[Tensor], Tensor] = torch.tanh) -> None:
         super().__init__()
-        self.pooler = TokenPooler(dim, place)
+        self.pooler = TokenPooler(dim, place, activation)
 
     def read(self, backbone: Encodes) -> Read:
         return self.pooler.place
@@ -152,6 +156,7 @@ class MeanOfTokens(Head):
 HEADS = {
     "vector": lambda dim: OwnVector(),
     "pooler": lambda dim: PooledToken(dim, "first"),
+    "rectifier": lambda dim: PooledToken(dim, "first", torch.relu),
     "summary": lambda dim: PooledToken(dim, "last"),
     "mean": lambda dim: MeanOfTokens(),
     "first": lambda dim: OneToken("first"),
@@ -171,15 +176,20 @@ class DownstreamTask(Task[LabelledBatch], ABC):
     """An `AnyBackbone` that is an `Encodes`."""
     config: Any
     """A `DownstreamConfig`; each task narrows the type."""
-    input: LabelInput
+    input: Any
+    """A `LabelInput`, or other settings of rows with its `max_tokens`, `reads_above` and `context_as`."""
+    head_name: RowHead | None
+    """The name of `head`."""
     head: Head | None
     mix: ScalarMix | None
+    output: nn.Linear
+    """The output layer, which each task makes."""
 
     def __init__(
         self,
         backbone: Any,
         tokenizer: Tokenizer,
-        input: LabelInput,
+        input: Any,
         config: DownstreamConfig,
         head: Literal[RowHead, "default"] | None,
     ) -> None:
@@ -199,9 +209,9 @@ class DownstreamTask(Task[LabelledBatch], ABC):
         self.mixed = mixable(widths)
         """The numbers of the layers that are mixed; 0 is the embedding."""
         frozen = config.mode == "features"
-        if head == "default":
-            head = backbone.frozen_head if frozen else backbone.published_head
-        self.head = None if head is None else HEADS[head](widths[-1])
+        default: RowHead = backbone.frozen_head if frozen else backbone.published_head
+        self.head_name = default if head == "default" else head
+        self.head = None if self.head_name is None else HEADS[self.head_name](widths[-1])
         self.mix = None
         if frozen:
             layers = 1 if self.head is not None and self.head.fixed and not self.head.of_layers else len(self.mixed)
@@ -221,6 +231,10 @@ class DownstreamTask(Task[LabelledBatch], ABC):
                 f"input.context_as=vectors needs a model that reads vectors of nodes, but this {type(backbone).__name__} reads "
                 "none. Set input.context_as=text, or start from a tree-mlm."
             )
+
+    def after_update(self, phase: str) -> None:
+        if self.config.max_norm is not None:
+            self.output.weight.copy_(torch.renorm(self.output.weight, 2, 0, self.config.max_norm))
 
     @property
     def dim(self) -> int:

@@ -279,8 +279,10 @@ def resolved_input(input: LabelInput, store: Store, nodes: Indices) -> LabelInpu
     """
     depth = store.depth[nodes]
     if input.pair == "auto":
-        # A reply to a post is no pair, but the format of labelled texts has no replies.
-        is_pair = store.info.get("format") == "labelled" and bool((depth == 1).all()) and input.text == "own"
+        # A reply to a post is no pair, but the format of labelled texts has no replies. In memory, pairs are trees of two.
+        lengths = np.diff(store.offsets) if store.path is None else np.zeros(1)
+        holds_pairs = store.info.get("format") == "labelled" or bool((lengths == 2).all())
+        is_pair = holds_pairs and bool((depth == 1).all()) and input.text == "own"
         input = replace(input, pair="parent" if is_pair else "none")
     for name in ("pair", "text"):
         if getattr(input, name) == "parent" and not depth.any():

@@ -110,7 +110,8 @@ class LabelRun(Run, ABC):
 
     model: ModelConfig
     task: DownstreamConfig
-    input: LabelInput = field(default_factory=LabelInput)
+    input: Any = field(default_factory=LabelInput)
+    """Each kind of run declares its type."""
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     dev: LabelDevConfig = field(default_factory=LabelDevConfig)
     start: Literal["whole", "backbone"] = "whole"

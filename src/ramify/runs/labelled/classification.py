@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from ramify.batching.labelled_batch import LabelledCollator
-from ramify.batching.views.labelled import LabelledView, resolved_input
+from ramify.batching.views.labelled import LabelInput, LabelledView, resolved_input
 from ramify.config import check_fields
 from ramify.dataset.labels import NodeLabels, check_kind, class_names, label_kind, node_labels
 from ramify.dataset.store import Split, Store
@@ -140,6 +140,7 @@ class TextLabelRun(LabelRun, ABC):
 
     task: ClassificationConfig = field(default_factory=ClassificationConfig)
     view: ExamplesConfig = field(default_factory=ExamplesConfig)
+    input: LabelInput = field(default_factory=LabelInput)
     label_kind: Literal["auto", "classes", "several", "numbers"] = "auto"
     """The kind of the labels. auto: lists are several classes; numbers are classes if they are whole and few."""
 

@@ -44,10 +44,13 @@ class LabelEvaluation(Evaluation):
 
     metric: Metric
     metrics: Mapping[str, float]
-    majority: float
-    """The main metric of the most frequent class of the training data."""
+    majority: float | None
+    """The main metric of predictions that read no text, such as the most frequent class of the training data; None: the model
+    of another library, whose training data are not known."""
     count: int
     """Labelled texts."""
+    unit: str = "text"
+    """The name of a labelled text."""
 
     @property
     def value(self) -> float:
@@ -66,8 +69,9 @@ class LabelEvaluation(Evaluation):
         others = ", ".join(
             f"{name.replace('_', ' ')} {value:.4f}" for name, value in self.metrics.items() if name != self.metric.name
         )
+        floor = "" if self.majority is None else f"; without reading, {self.majority:.4f}"
         return [
-            f"{self.metric.label} {self.value:.4f}; without reading, {self.majority:.4f}; {counted(self.count, 'text')}",
+            f"{self.metric.label} {self.value:.4f}{floor}; {counted(self.count, self.unit)}",
             *([others] if others else []),
         ]
 
@@ -93,7 +97,7 @@ def evaluate(
     return LabelEvaluation(
         metric,
         scored.predictions.scores(),
-        scored.majority.scores()[metric.name],
+        scored.majority.scores()[metric.name] if task.is_fitted else None,
         len(scored.view),
         unknown_pieces=None if reads_characters(task.backbone) else forest.unknown(store.split(split), task.tokenizer),
     )

@@ -1,0 +1,164 @@
+"""Questions with choices as examples: one row of two texts per choice, what is given and what is chosen."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramify.batching.forest import Ints
+from ramify.batching.views.base import View
+from ramify.config import check_fields
+from ramify.dataset.choices import ChoiceSets
+from ramify.dataset.store import Store
+from ramify.tokenizer import Layout, Tokenizer, UnknownTokens
+
+GAP = "_"
+"""The place of a choice in a question with a gap (RACE)."""
+
+QUESTION, LEAD = "question", "sent2"
+"""Metadata of a tree: COPA's kind of question, and the beginning of all endings in SWAG."""
+
+Asked = Literal["connective", "text"]
+
+ASKED: dict[Asked, dict[str, str]] = {
+    "connective": {"cause": "because", "effect": "so"},
+    "text": {"cause": "What was the cause of this?", "effect": "What happened as a result?"},
+}
+"""What stands before a choice, by COPA's kind of question."""
+
+
+@dataclass(frozen=True)
+class ChoiceInput:
+    """Input settings of models that choose. They are saved with the model, so that it is used as it was trained."""
+
+    max_tokens: int = 128
+    """Longest row, with special tokens. The longer of its two texts is cut first."""
+    layout: Layout = "bert"
+    """The special tokens around the two texts."""
+    question: Asked = "connective"
+    """How a row says whether a cause or an effect is asked for (COPA). connective: because or so stands before the choice.
+    text: a question does."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "input.")
+
+    @property
+    def reads_above(self) -> bool:
+        """Whether rows read nodes above their texts. Those of a question are its texts."""
+        return False
+
+
+def row_texts(store: Store, sets: ChoiceSets, question: Asked) -> tuple[list[list[str]], list[list[str]]]:
+    """The first and the second text of the row of each choice of each question.
+
+    The first text is the passage above the question, or without one the question itself. The second one is the choice. Behind
+    a passage, the choice stands in the gap `_` of the question, or after it (RACE). What all endings begin with stands before
+    them (SWAG), and so does what is asked for (COPA).
+    """
+    parent = np.asarray(store.parent, dtype=np.int64)
+    asked = store.texts(sets.questions)
+    above = parent[sets.questions]
+    passages = iter(store.texts(above[above >= 0]))
+    metas = store.metas(store.tree_of(sets.questions))
+    firsts: list[list[str]] = []
+    seconds: list[list[str]] = []
+    for text, node, meta, choices in zip(asked, above.tolist(), metas, sets.choices, strict=True):
+        options = store.texts(choices)
+        if node >= 0:
+            first = next(passages)
+            seconds.append([text.replace(GAP, option, 1) if GAP in text else f"{text} {option}" for option in options])
+        else:
+            first = text
+            lead = ASKED[question].get(str(meta.get(QUESTION)), str(meta.get(LEAD) or ""))
+            seconds.append([f"{lead} {option}" if lead else option for option in options])
+        firsts.append([first] * len(options))
+    return firsts, seconds
+
+
+@dataclass(frozen=True)
+class ChoiceExample:
+    """A question: the tokens of the two texts of the row of each choice, and the right one."""
+
+    first: list[Ints]
+    second: list[Ints]
+    right: int | None
+    """None: it is not known."""
+
+
+@dataclass(frozen=True)
+class ChoiceCounts:
+    """Counts of what a view reads and cuts."""
+
+    questions: int
+    choices: int
+    tokens: int
+    """Tokens of all rows, special tokens included."""
+    cut: int
+    """Rows that cannot hold all tokens of their texts."""
+
+
+class ChoiceView(View[ChoiceExample]):
+    """Questions with their choices."""
+
+    def __init__(
+        self, store: Store, tokenizer: Tokenizer, sets: ChoiceSets, input: ChoiceInput, right: Ints | None, vocab_size: int
+    ) -> None:
+        """`right` is the place of the right choice of each question, if it is known."""
+        self.layout = tokenizer.layout(input.layout, vocab_size)
+        if self.layout.between is None:
+            tokenizer.require(("sep",), f"rows of two texts in the layout {input.layout}")
+        self.longest = input.max_tokens
+        self.right = right
+        firsts, seconds = row_texts(store, sets, input.question)
+        self.sets = sets
+        self._counts = np.array([len(choices) for choices in sets.choices], dtype=np.int64)
+        self._starts = np.cumsum(self._counts) - self._counts
+        # The first texts of a question are equal, so each is encoded once.
+        once = _encoded(tokenizer, [texts[0] for texts in firsts])
+        self._first = [part for part, count in zip(once, self._counts.tolist(), strict=True) for _ in range(count)]
+        self._second = _encoded(tokenizer, [text for texts in seconds for text in texts])
+        special = self.layout.num_special + len(self.layout.separator)
+        wanted = np.array([len(one) + len(two) for one, two in zip(self._first, self._second, strict=True)], dtype=np.int64)
+        lengths = np.minimum(wanted + special, self.longest)
+        self.cut = int((wanted + special > self.longest).sum())
+        self._costs = np.add.reduceat(lengths, self._starts) if len(sets) else lengths
+        self._texts = (*once, *self._second)
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    @property
+    def costs(self) -> Ints:
+        return self._costs
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return np.ones(len(self._counts))
+
+    @property
+    def sizes(self) -> Ints:
+        """The choices of each question: each is a row that is scored."""
+        return self._counts
+
+    @property
+    def target_tokens(self) -> Ints:
+        return self._costs
+
+    @property
+    def counts(self) -> ChoiceCounts:
+        return ChoiceCounts(len(self), int(self._counts.sum()), int(self._costs.sum()), self.cut)
+
+    def unknown_pieces(self, tokenizer: Tokenizer) -> UnknownTokens:
+        """The unknown tokens of all texts, each once."""
+        return tokenizer.unknown(np.concatenate([np.zeros(0, dtype=np.int64), *self._texts]))
+
+    def example(self, number: int, epoch: int = 0) -> ChoiceExample:
+        rows = slice(self._starts[number], self._starts[number] + self._counts[number])
+        return ChoiceExample(self._first[rows], self._second[rows], None if self.right is None else int(self.right[number]))
+
+
+def _encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ints]:
+    ids, lengths = tokenizer.encode_batch(texts)
+    return np.split(ids, np.cumsum(lengths)[:-1]) if len(texts) else []

@@ -1,0 +1,158 @@
+"""Token tables of the CoNLL shared tasks: one token per line with its tags in columns, and a blank line after each sentence.
+
+Columns are separated by tabs, or else by spaces. Lines that begin with -DOCSTART- separate documents. A sentence is a tree of
+one node, whose text is its tokens with spaces between them. The node's label is
+
+    {"tokens": [[start, end], …], "tags": [tag, …]}
+
+where start and end count characters of the text. Trees are named FILE/NUMBER, with numbers of ten digits.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+from ramify.readers import list_files
+from ramify.readers.base import A_FOLDER, ReadCounts, bad_option, file_name
+from ramify.readers.encodings import AUTO, check_encoding
+from ramify.readers.names import distinct_names, unpacked
+from ramify.readers.parallel import lines_of
+from ramify.readers.split_names import in_name
+from ramify.tree import GROUP, SPLIT, Node, Tree, encodable
+
+DOCUMENT = "-DOCSTART-"
+LAST = "last"
+"""The value of the option `tags` that means the last column."""
+
+TOKENS, TAGS = "tokens", "tags"
+"""The fields of a label: the place of each token, and its tag."""
+
+ENDINGS = {".testa": "dev", ".testb": "test"}
+"""Endings of CoNLL-2003's files, which name their splits in no other way."""
+
+MAX_TOKENS = 1 << 20
+"""The greatest number of tokens that a sentence may have. Longer ones are left out."""
+
+_SPAN_TAG = re.compile(r"O|[BIES]-\S+")
+
+
+def refuses(path: Path, head: bytes) -> str:
+    """The last column must hold tags of spans, because other tables of words look alike."""
+    if path.is_dir():
+        return A_FOLDER
+    # The last line may be cut.
+    lines = head.decode("utf-8", "replace").splitlines()[: -1 if len(head) >= 1 << 16 else None]
+    columns, by_tabs, tags = 0, False, set[str]()
+    for number, line in enumerate(map(str.strip, lines), 1):
+        if not line or line.startswith(DOCUMENT):
+            continue
+        by_tabs = by_tabs if columns else "\t" in line
+        parts = _divided(line, by_tabs)
+        columns = columns or len(parts)
+        if len(parts) != columns or columns < 2:
+            return f"line {number}: not a row of a token and its tags"
+        if not _SPAN_TAG.fullmatch(parts[-1]):
+            return f"line {number}: {parts[-1]!r:.40} is no tag of a span, such as B-LOC or O"
+        tags.add(parts[-1])
+    return "" if tags - {"O"} else "no tag of a span, such as B-LOC, in the last column"
+
+
+def read(
+    paths: Sequence[Path], counts: ReadCounts, *, token: str = "1", tags: str = LAST, split: str = "file", encoding: str = AUTO
+) -> Iterator[Tree]:
+    """Read sentences. `token` and `tags` are the numbers of columns, from 1; `tags=last` is the last column of each file.
+
+    With `split=file`, a file whose name holds train, dev, test or a similar word has that split; `none` leaves the splits to
+    shares. Sentences of one document have one group. A sentence that has a row with another number of columns than the first
+    row of its file, or with an empty token or tag, is left out and counted. If a file has one column, its sentences have no
+    tags.
+    """
+    place, tag_place = _column("token", token), None if tags == LAST else _column("tags", tags)
+    if split not in ("file", "none"):
+        raise bad_option("split", "file or none", split)
+    check_encoding(encoding)
+    files = list_files(paths)
+    names = distinct_names(files, map(file_name, files))
+    for path, name in zip(files, names, strict=True):
+        meta = {SPLIT: its_split} if split == "file" and (its_split := _split(path)) else {}
+        yield from _File(path, encodable(name), counts, place, tag_place, meta).sentences(encoding)
+
+
+def places(tokens: Sequence[str]) -> list[list[int]]:
+    """Where tokens begin and end in the text that has a space between them."""
+    starts = [0]
+    for token in tokens:
+        starts.append(starts[-1] + len(token) + 1)
+    return [[start, start + len(token)] for start, token in zip(starts, tokens, strict=False)]
+
+
+class _File:
+    """The sentences of one file."""
+
+    def __init__(self, path: Path, name: str, counts: ReadCounts, token: int, tags: int | None, meta: dict[str, str]) -> None:
+        self._path, self._name, self._counts, self._meta = path, name, counts, meta
+        self._token, self._tags = token, tags
+
+    def sentences(self, encoding: str) -> Iterator[Tree]:
+        columns = sentence = document = 0
+        rows: list[list[str]] = []
+        fault, first, by_tabs = "", 1, False
+        for number, line in enumerate(chain(lines_of(self._path, self._counts, encoding), [""]), 1):
+            if line and not line.startswith(DOCUMENT):
+                by_tabs = by_tabs if columns else "\t" in line
+                parts = _divided(line, by_tabs)
+                columns = columns or self._checked(len(parts))
+                if len(parts) != columns:
+                    fault = fault or f"line {number}: {len(parts)} columns, not {columns}"
+                elif len(rows) == MAX_TOKENS:
+                    fault = fault or f"line {number}: the sentence from line {first} on has more than {MAX_TOKENS:,} tokens"
+                elif not all(parts[place] for place in self._places(columns)):
+                    fault = fault or f"line {number}: an empty token or tag"
+                else:
+                    rows.append(parts)
+                continue
+            if rows or fault:
+                sentence += 1
+                self._counts.read += 1
+                if fault:
+                    self._counts.skip("bad_row", f"{self._path}, {fault}")
+                else:
+                    group = {GROUP: f"{self._name}/{document}"} if document else {}
+                    yield self._tree(rows, columns, f"{self._name}/{sentence:010d}", group)
+            document += line.startswith(DOCUMENT)
+            rows, fault, first = [], "", number + 1
+
+    def _places(self, columns: int) -> list[int]:
+        """The columns that are read, from 0."""
+        tags = columns if self._tags is None else self._tags
+        return [self._token - 1, *([tags - 1] if columns > 1 else [])]
+
+    def _checked(self, columns: int) -> int:
+        for option, place in (("token", self._token), ("tags", self._tags)):
+            if place is not None and place > columns:
+                raise bad_option(option, f"a column from 1 to {columns}, as {self._path} has", place)
+        return columns
+
+    def _tree(self, rows: list[list[str]], columns: int, name: str, group: dict[str, str]) -> Tree:
+        token, *tag = self._places(columns)
+        tokens = [row[token] for row in rows]
+        label = {TOKENS: places(tokens)} | ({TAGS: [row[tag[0]] for row in rows]} if tag else {})
+        return Tree((Node(" ".join(tokens), id="sentence", label=label),), name, self._meta | group)
+
+
+def _divided(line: str, by_tabs: bool) -> list[str]:
+    """The columns of a row."""
+    # Spaces of other kinds, such as those that do not break a line, may lie in tokens.
+    return [part.strip() for part in line.split("\t")] if by_tabs else re.split("[ \t]+", line)
+
+
+def _column(option: str, value: str) -> int:
+    if not (str(value).isascii() and str(value).isdigit() and 0 < len(str(value)) < 5 and int(value)):
+        last = f", or {LAST}" if option == "tags" else ""
+        raise bad_option(option, f"the number of a column, from 1{last}", value)
+    return int(value)
+
+
+def _split(path: Path) -> str | None:
+    return ENDINGS.get(Path(unpacked(path.name)).suffix.lower(), in_name(path))

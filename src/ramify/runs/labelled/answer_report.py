@@ -1,0 +1,170 @@
+"""Reports on models that answer questions: curves, scores by kinds of questions, the threshold of no answer, and examples."""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+import numpy as np
+
+from ramify.errors import RamifyError, counted
+from ramify.inference.answer import Answerer
+from ramify.metrics.answers import AnswerScores
+from ramify.metrics.intervals import bootstrap_ratio
+from ramify.runs.base import ReportParts, ReportRequest
+from ramify.runs.labelled.answer_scores import SplitAnswers, answers_of
+from ramify.runs.labelled.report import curves, facts, seeds
+from ramify.runs.sections import (
+    Cell,
+    Chart,
+    Charts,
+    Line,
+    MarkedText,
+    MarkedTexts,
+    Section,
+    Spans,
+    Strong,
+    Table,
+    chosen_on_dev,
+)
+from ramify.tasks.span_qa import F1
+
+EXAMPLES = 6
+"""Right answers that a report shows, and as many wrong ones."""
+
+QUESTION_WORDS = ("what", "who", "when", "where", "which", "why", "how")
+
+LENGTHS = ((1, 1), (2, 2), (3, 4), (5, 8), (9, None))
+"""Words of the shortest gold answer: the least and the greatest number of each row; None: any."""
+
+
+def parts(request: ReportRequest) -> ReportParts:
+    """The parts of a report."""
+    sections: list[Section] = [curves(request.metrics, F1)]
+    if "seeds" in request.record:
+        sections.append(seeds(request.record["seeds"]))
+    headline: Spans = ()
+    missing = ""
+    model, store = request.pipeline, request.store
+    if isinstance(model, Answerer) and store is not None:
+        try:
+            answers = answers_of(model.task, store, request.split, progress=request.progress)
+            threshold = float(model.task.threshold)
+            scores = answers.scores(threshold)
+            units = store.tree_of(answers.view.questions.nodes)
+            section, headline = held_out(request.split, answers, scores, units)
+            sections += [
+                section,
+                slices(answers, scores),
+                *thresholds(answers, threshold),
+                *examples(answers, scores, threshold),
+            ]
+        except RamifyError as error:
+            missing = str(error)
+    return ReportParts(
+        purpose="answers questions by spans of a passage",
+        examples="windows",
+        sections=tuple(sections),
+        headline=headline,
+        missing=missing,
+        data=tuple(facts(request.record["text"])),
+    )
+
+
+def held_out(split: str, answers: SplitAnswers, scores: AnswerScores, units: np.ndarray) -> tuple[Section, Spans]:
+    """The scores beside those of answers that do not read the question."""
+    means, floor = scores.means(answers.rules), answers.floor()
+    _, unit = np.unique(units, return_inverse=True)
+    counts = np.bincount(unit)
+
+    def interval(values: np.ndarray) -> str:
+        found = bootstrap_ratio(np.bincount(unit, values).astype(np.float64), counts)
+        return f"95 % interval {found.low:.1%} to {found.high:.1%}"
+
+    small = {"f1": interval(scores.f1), "exact_match": interval(scores.exact)}
+    names = sorted(means, key=lambda name: (not name.startswith("f1"), name.startswith("no_"), name))
+    rows = tuple(
+        (Cell(name.replace("_", " "), small.get(name, "")), Cell(f"{means[name]:.1%}"), Cell(f"{floor[name]:.1%}"))
+        for name in names
+    )
+    lead = (
+        f"Answers are compared by the official rules of SQuAD {answers.rules}. The last column has the best answers that do "
+        "not read the question: no answer, or the first words of the passage. Intervals are over passages."
+    )
+    headline: Spans = (
+        f"On the {split} split, its F1 is ",
+        Strong(f"{means['f1']:.1%}"),
+        f"; without reading the question, {floor['f1']:.1%}.",
+        *chosen_on_dev(split),
+    )
+    columns = ("score", "value", "without the question")
+    return Section("Held-out scores", (Table(columns, rows, "scores"),), (lead,)), headline
+
+
+def slices(answers: SplitAnswers, scores: AnswerScores) -> Section:
+    """The scores by the question word and by the length of the answer."""
+    questions = answers.view.questions
+    words = np.array([question_word(text) for text in questions.texts])
+    lengths = np.array([min((len(text.split()) for text in gold), default=0) for gold in questions.gold])
+    by_word = ((name, words == name) for name in (*QUESTION_WORDS, "other"))
+    by_length = [
+        (counted(low, "word") if low == high else f"{low} to {high} words" if high else f"{low} words or more", low, high)
+        for low, high in LENGTHS
+    ]
+    chosen = [(name, (lengths >= low) & (lengths <= (high or np.inf))) for name, low, high in by_length]
+    tables = (
+        Table(("question word", "questions", "exact match", "F1"), tuple(_rows(by_word, scores)), "scores"),
+        Table(("shortest gold answer", "questions", "exact match", "F1"), tuple(_rows(iter(chosen), scores)), "scores"),
+    )
+    return Section("Kinds of questions", tables)
+
+
+def _rows(groups: Iterator[tuple[str, np.ndarray]], scores: AnswerScores) -> Iterator[tuple[Cell, ...]]:
+    for name, chosen in groups:
+        if chosen.any():
+            means = (f"{values[chosen].mean():.1%}" for values in (scores.exact, scores.f1))
+            yield (Cell(name), Cell(f"{int(chosen.sum()):,}"), *map(Cell, means))
+
+
+def question_word(text: str) -> str:
+    """The first question word of a text; other if it has none."""
+    words = (word.strip("'’?,.").casefold().removesuffix("'s").removesuffix("’s") for word in text.split())
+    return next((word for word in words if word in QUESTION_WORDS), "other")
+
+
+def thresholds(answers: SplitAnswers, threshold: float) -> list[Section]:
+    """F1 against the threshold of the null score, if the model has one."""
+    found = answers.thresholds()
+    if found is None:
+        return []
+    chart = Chart((Line("F1", "dev", 100 * found.answered, 100 * found.scores),), "answered questions, %", "F1, %")
+    best = found.best
+    lead = (
+        f"A question has no answer if its null score exceeds {threshold:.2f}, which was chosen on dev. On this split, the best "
+        f"threshold is {found.values[best]:.2f}: F1 {found.scores[best]:.1%} with {found.answered[best]:.1%} of the questions "
+        "answered."
+    )
+    return [Section("No answer", (Charts((chart,)),), (lead,))]
+
+
+def examples(answers: SplitAnswers, scores: AnswerScores, threshold: float) -> Iterator[Section]:
+    """Right and wrong answers, marked in their passages, evenly spaced over the split."""
+    kinds: tuple[tuple[str, Callable[[float], bool]], ...] = (
+        ("Right answers", lambda exact: exact == 1),
+        ("Wrong answers", lambda exact: exact < 1),
+    )
+    texts = answers.texts(threshold)
+    for title, fits in kinds:
+        places = [place for place, exact in enumerate(scores.exact.tolist()) if fits(exact)]
+        step = max(1, len(places) // EXAMPLES)
+        cards = tuple(_card(answers, texts, place) for place in islice(places, 0, None, step))[:EXAMPLES]
+        if cards:
+            yield Section(title, (MarkedTexts(cards),))
+
+
+def _card(answers: SplitAnswers, texts: list[str], place: int) -> MarkedText:
+    """A question with its answer in the passage, and the gold answers."""
+    questions, spans, passage = answers.view.questions, answers.found[place], answers.view.passage(place)
+    gold = ", ".join(dict.fromkeys(questions.gold[place])) or "no answer"
+    if not texts[place]:
+        return MarkedText(questions.texts[place], "", "", passage, ("answer: no answer", f"gold: {gold}"))
+    start, end = spans.starts[0], spans.ends[0]
+    return MarkedText(questions.texts[place], passage[:start], passage[start:end], passage[end:], (f"gold: {gold}",))

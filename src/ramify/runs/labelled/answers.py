@@ -1,0 +1,131 @@
+"""Runs on questions about passages, whose answers are spans: SQuAD 1.1 and 2.0."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from ramify.batching.question_windows import QuestionCollator
+from ramify.batching.views.questions import QuestionInput, QuestionView
+from ramify.dataset.questions import read_questions
+from ramify.dataset.store import Split, Store
+from ramify.errors import counted
+from ramify.inference.answer import Answerer
+from ramify.inference.base import Pipeline
+from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
+from ramify.runs.execute import own_run
+from ramify.runs.labelled import answer_report, answer_scores
+from ramify.runs.labelled.base import LabelDevConfig, LabelRun, PreparedLabels, shared_folder
+from ramify.tasks.span_qa import SpanQA, SpanQAConfig
+from ramify.training.meters import MeterSums
+
+
+@dataclass(frozen=True)
+class PreparedAnswers(PreparedLabels):
+    """A run on questions with its passages."""
+
+    run: "AnswerRun"
+    task: SpanQA
+    train: QuestionView
+
+    @property
+    def view(self) -> QuestionView:
+        return self.train
+
+    @property
+    def collator(self) -> QuestionCollator:
+        return self.task.collator
+
+    def begin(self) -> None:
+        """The states of all tokens would be too large to be kept."""
+        return None
+
+    def facts(self) -> dict[str, Any]:
+        read = {
+            "learned": len(self.train),
+            "windows": int(self.train.sizes.sum()),
+            "tokens": int(self.train.costs.sum()),
+            "cut_questions": len(self.train.long_questions),
+            "unspelled": self.train.unspelled,
+        }
+        return {"text": self.train.questions.counts.to_json() | read}
+
+    def reads(self) -> str:
+        counts, facts = self.train.questions.counts, self.facts()["text"]
+        what = (
+            f"{counted(facts['learned'], 'question')} about {counted(counts.passages, 'passage')}, in "
+            f"{counted(facts['windows'], 'window')} of up to {counted(self.task.input.max_tokens, 'token')}"
+        )
+        if counts.impossible:
+            what += f"; {counts.impossible:,} without an answer"
+        if facts["cut_questions"]:
+            what += f"; {counted(facts['cut_questions'], 'question')} longer than {self.task.input.question_tokens} tokens cut"
+        if facts["unspelled"]:
+            what += f"; {counted(facts['unspelled'], 'answer')} of which the tokenizer keeps no letter left out"
+        return "; ".join([what, *counts.notes()])
+
+    def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
+        return []
+
+    def dev(self) -> Callable[[], dict[str, float]] | None:
+        if not len(self.store.split("dev")):
+            return None
+        task, store = self.task, self.store
+        # An error in the data shows before training.
+        answer_scores.held_out(task, store, "dev")
+
+        def measure() -> dict[str, float]:
+            sums = MeterSums(task)
+            answers = answer_scores.answers_of(task, store, "dev", read=sums.add)
+            thresholds = answers.thresholds()
+            if thresholds is not None:
+                # The best weights are saved with the threshold that was chosen for them.
+                task.threshold.fill_(float(thresholds.values[thresholds.best]))
+            loss = sum(sums.losses[name] / sums.counts[name] for name in sums.losses)
+            return answers.scores(float(task.threshold)).means(answers.rules) | {"dev_loss": loss} | sums.meters()
+
+        return measure
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerRun(LabelRun):
+    """A model that answers questions by spans of their passages."""
+
+    name: ClassVar[str] = "answers"
+
+    task: SpanQAConfig = field(default_factory=SpanQAConfig)
+    input: QuestionInput = field(default_factory=QuestionInput)
+
+    def notes(self) -> list[str]:
+        if len(self.store_of().split("dev")):
+            return []
+        return [
+            f"{self.data} has no dev split, so the last weights are saved"
+            + ("." if self.task.null == "none" else ", and a question has no answer if its null score is above 0.")
+        ]
+
+    def adapt_to_data(self) -> Self:
+        """A copy in which the training questions decide whether passages may hold no answer (`task.null=auto`)."""
+        counts = read_questions(self.store_of(), "train").counts
+        return replace(self, task=self.task.for_data(impossible=counts.impossible > 0))
+
+    def prepare(self, out: Path) -> PreparedAnswers:
+        store = self.store_of()
+        run = self.adapt_to_data()
+        backbone, tokenizer = run.started(store, out)
+        task = SpanQA(backbone, tokenizer, run.input, run.task)
+        run.continued(task)
+        view = QuestionView(read_questions(store, "train"), tokenizer, task.collator.layout, run.input, learn=True)
+        return PreparedAnswers(run, store, task, shared_folder(out), view)
+
+    @classmethod
+    def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
+        """Exact match and F1, beside the best scores of answers that do not read the question: no answer, or the first words of
+        the passage."""
+        model = of_kind(pipeline, Answerer, source, "a model that answers questions")
+        run = own_run(cls, source)
+        dev = LabelDevConfig() if run is None else run.dev
+        return answer_scores.evaluate(model, source, store, split, options, dev.chosen(model.task))
+
+    def report_sections(self, request: ReportRequest) -> ReportParts:
+        return answer_report.parts(request)

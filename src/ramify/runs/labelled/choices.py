@@ -1,0 +1,174 @@
+"""Runs on questions with choices."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from ramify.batching.choice_batch import ChoiceCollator
+from ramify.batching.views.choices import ChoiceInput, ChoiceView
+from ramify.dataset.choices import LabelledChoices, labelled_choices
+from ramify.dataset.store import Split, Store
+from ramify.errors import RamifyError, counted
+from ramify.inference.base import Pipeline
+from ramify.inference.choose import Chooser, choice_scores, held_out, view_of
+from ramify.metrics.metric import Metric
+from ramify.models.base import reads_characters
+from ramify.nn.precision import autocast
+from ramify.runs.base import Evaluation, ReportParts, ReportRequest, check_options, no_progress, of_kind
+from ramify.runs.curves import TITLE, loss_charts, no_curves, smoothing
+from ramify.runs.execute import own_run
+from ramify.runs.labelled import report
+from ramify.runs.labelled.base import LabelDevConfig, LabelRun, PreparedLabels, shared_folder
+from ramify.runs.labelled.scores import OPTIONS, LabelEvaluation
+from ramify.runs.sections import Charts, Section, Spans
+from ramify.tasks.multiple_choice import ACCURACY, CHOICE, MultipleChoice, MultipleChoiceConfig
+from ramify.training.meters import MeterSums
+
+
+@dataclass(frozen=True)
+class PreparedChoices(PreparedLabels):
+    """A run on questions with choices."""
+
+    run: "ChoiceRun"
+    task: MultipleChoice
+    train: ChoiceView
+    labelled: LabelledChoices
+    held_out: ChoiceView | None
+    """The dev split; None: it is empty."""
+
+    @property
+    def view(self) -> ChoiceView:
+        return self.train
+
+    @property
+    def collator(self) -> ChoiceCollator:
+        return ChoiceCollator.of(self.train)
+
+    def facts(self) -> dict[str, Any]:
+        left_out = {"unlabelled": self.labelled.unlabelled, "unclear": self.labelled.unclear}
+        return {"text": asdict(self.train.counts) | left_out}
+
+    def reads(self) -> str:
+        facts = self.facts()["text"]
+        what = (
+            f"{counted(facts['questions'], 'question')} with {counted(facts['choices'], 'choice')}, in rows of up to "
+            f"{counted(self.task.input.max_tokens, 'token')}"
+        )
+        for key, said in (
+            ("cut", "rows longer and cut"),
+            ("unlabelled", "questions without a label and left out"),
+            ("unclear", "questions with several right choices, or none, and left out"),
+        ):
+            if facts[key]:
+                what += f"; {facts[key]:,} {said}"
+        return what
+
+    def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
+        return []
+
+    def begin(self) -> None:
+        return None
+
+    def dev(self) -> Callable[[], dict[str, float]] | None:
+        task, view = self.task, self.held_out
+        if view is None:
+            return None
+
+        def measure() -> dict[str, float]:
+            sums = MeterSums(task)
+            found = choice_scores(task, view, read=sums.add)
+            loss = sums.losses[CHOICE] / sums.counts[CHOICE]
+            return {ACCURACY.name: accuracy(found, view), "dev_loss": loss} | sums.meters()
+
+        return measure
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoiceRun(LabelRun):
+    """A model that finds the right one of several choices."""
+
+    name: ClassVar[str] = "multiple-choice"
+
+    task: MultipleChoiceConfig = field(default_factory=MultipleChoiceConfig)
+    input: ChoiceInput = field(default_factory=ChoiceInput)
+
+    def adapt_to_data(self) -> Self:
+        """A copy with the largest number of choices of a training question."""
+        sets = labelled_choices(self.store_of(), "train").sets
+        return replace(self, task=replace(self.task, choices=max(map(len, sets.choices))))
+
+    def prepare(self, out: Path) -> PreparedChoices:
+        store = self.store_of()
+        run = self.adapt_to_data()
+        backbone, tokenizer = run.started(store, out)
+        task = MultipleChoice(backbone, tokenizer, run.input, run.task)
+        run.continued(task)
+        labelled = labelled_choices(store, "train")
+        task.fit(labelled.right)
+        dev = held_out(task, store, "dev")[0] if len(store.split("dev")) else None
+        train = view_of(task, store, labelled.sets, labelled.right)
+        return PreparedChoices(run, store, task, shared_folder(out), train, labelled, dev)
+
+    @classmethod
+    def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
+        """The share of questions whose likeliest choice is right. Options: those of `scores`."""
+        model = of_kind(pipeline, Chooser, source, "a model that chooses")
+        run = own_run(cls, source)
+        dev = LabelDevConfig() if run is None else run.dev
+        return evaluate(model, source, store, split, options, dev.chosen(model.task))
+
+    def report_sections(self, request: ReportRequest) -> ReportParts:
+        """Learning curves, and held-out scores."""
+        sections: list[Section] = [no_curves()]
+        if request.metrics:
+            charts = loss_charts(request.metrics, CHOICE, "loss per question", tokens="tokens")
+            sections = [Section(TITLE, (Charts(charts, (("train", f"train{smoothing(request.metrics)}"), ("dev", "dev"))),))]
+        headline: Spans = ()
+        missing = ""
+        model, store = request.pipeline, request.store
+        if isinstance(model, Chooser) and store is not None:
+            try:
+                found = evaluate(model, str(store.path), store, request.split, {}, ACCURACY)
+                section, headline = report.table(request.split, found)
+                sections.append(section)
+            except RamifyError as error:
+                missing = str(error)
+        return ReportParts(
+            purpose="finds the right one of several choices",
+            examples="choices",
+            sections=tuple(sections),
+            headline=headline,
+            missing=missing,
+            data=tuple(report.facts(request.record["text"])),
+        )
+
+
+def accuracy(scores: Sequence[Any], view: ChoiceView) -> float:
+    """The share of questions whose likeliest choice is right."""
+    assert view.right is not None
+    return float(np.mean([row.argmax() == right for row, right in zip(scores, view.right, strict=True)]))
+
+
+def evaluate(
+    model: Chooser, source: str, store: Store, split: Split, options: Mapping[str, Any], metric: Metric
+) -> LabelEvaluation:
+    """Score a model on a split, beside the place that is right most often in training, and chance. Options: `OPTIONS`."""
+    check_options(options, OPTIONS, source, "a model that chooses")
+    task = model.task
+    view, labelled = held_out(task, store, split)
+    bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
+    with bar(len(view)) as advance, autocast(model.device, precision):
+        found = choice_scores(task, view, progress=advance)
+    # A model of another library knows no training questions.
+    floor = float((task.majority(view.sizes) == labelled.right).mean()) if task.config.choices else None
+    return LabelEvaluation(
+        metric,
+        {ACCURACY.name: accuracy(found, view), "chance": float((1 / view.sizes).mean())},
+        floor,
+        len(view),
+        "question",
+        unknown_pieces=None if reads_characters(task.backbone) else view.unknown_pieces(task.tokenizer),
+    )

@@ -1,0 +1,154 @@
+"""CoNLL's tables of tokens: layouts, documents, splits, and rows that do not fit."""
+
+import gzip
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ramify.dataset.build import build
+from ramify.errors import RamifyError
+from ramify.readers import detect_format
+from ramify.readers.base import ReadCounts
+from ramify.readers.conll import places, read
+
+CONLL_2003 = """-DOCSTART- -X- -X- O
+
+EU NNP B-NP B-ORG
+rejects VBZ B-VP O
+German JJ B-NP B-MISC
+call NN I-NP O
+
+Peter NNP B-NP B-PER
+Blackburn NNP I-NP I-PER
+
+-DOCSTART- -X- -X- O
+
+BRUSSELS NNP B-NP B-LOC
+"""
+CONLL_2000 = "He PRP B-NP\nreckons VBZ B-VP\n\nthe DT B-NP\ndeficit NN I-NP\n"
+
+
+@pytest.fixture
+def trees(tmp_path):
+    def of(text, name="eng.train", **options):
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        counts = ReadCounts()
+        return list(read([path], counts, **options)), counts
+
+    return of
+
+
+def tagged(tree):
+    """The tokens of a sentence, cut out of its text, with their tags."""
+    (node,) = tree.nodes
+    return [(node.text[start:end], tag) for (start, end), tag in zip(node.label["tokens"], node.label["tags"], strict=True)]
+
+
+def test_documents_of_conll_2003(trees):
+    sentences, counts = trees(CONLL_2003)
+    assert [tree.nodes[0].text for tree in sentences] == ["EU rejects German call", "Peter Blackburn", "BRUSSELS"]
+    assert tagged(sentences[0]) == [("EU", "B-ORG"), ("rejects", "O"), ("German", "B-MISC"), ("call", "O")]
+    assert [tree.meta for tree in sentences] == [{"group": f"eng.train/{number}", "split": "train"} for number in (1, 1, 2)]
+    assert sentences[2].id == "eng.train/0000000003"
+    assert (counts.read, counts.skipped) == (3, {})
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"), [("last", ["B-NP", "B-VP"]), ("3", ["B-NP", "B-VP"]), ("2", ["PRP", "VBZ"]), ("1", ["He", "reckons"])]
+)
+def test_columns_by_number(trees, tags, expected):
+    sentences, _ = trees(CONLL_2000, "chunks.txt", tags=tags)
+    assert sentences[0].nodes[0].label["tags"] == expected
+    assert sentences[0].meta == {}
+
+
+def test_tabs_numbers_before_tokens_and_spaces_in_tokens(trees):
+    sentences, counts = trees("1\tNew\u00a0York\tB-LOC\n2\tde la\tO\n", token="2")
+    assert tagged(sentences[0]) == [("New\u00a0York", "B-LOC"), ("de la", "O")]
+    assert not counts.skipped
+
+
+def test_no_tags(trees):
+    sentences, counts = trees("EU\nrejects\n\nit\n")
+    assert sentences[0].nodes[0].label == {"tokens": [[0, 2], [3, 10]]}
+    assert counts.read == 2
+
+
+def test_bad_rows_are_counted_and_listed(trees):
+    sentences, counts = trees("a X O\nb X\nc X O\n\nd X O\n\ne X O O\n\n\n\nf X O\n")
+    assert [tree.nodes[0].text for tree in sentences] == ["d", "f"]
+    # Numbers count the sentences of the file, whether they are left out or not.
+    assert [tree.id[-2:] for tree in sentences] == ["02", "04"]
+    assert (counts.read, counts.skipped) == (4, {"bad_row": 2})
+    assert [place.rpartition("/")[2] for place in counts.examples["bad_row"]] == [
+        "eng.train, line 2: 2 columns, not 3",
+        "eng.train, line 7: 4 columns, not 3",
+    ]
+    empty, counts = trees("a\tX\tO\nb\t\tO\n\nc\tX\tO\n", tags="2")
+    assert [tree.nodes[0].text for tree in empty] == ["c"]
+    assert counts.examples["bad_row"][0].endswith("line 2: an empty token or tag")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tags": "5"}, r"option tags=5 is invalid\. Expected a column from 1 to 4, as .*eng\.train has\."),
+        ({"token": "9"}, "option token=9 is invalid"),
+        ({"tags": "0"}, "the number of a column, from 1, or last"),
+        ({"token": "last"}, r"the number of a column, from 1\."),
+        ({"split": "dev"}, "Expected file or none"),
+        ({"encoding": "klingon"}, "encoding='klingon'"),
+    ],
+)
+def test_options_that_do_not_fit(trees, options, message):
+    with pytest.raises(RamifyError, match=message):
+        trees(CONLL_2003, **options)
+
+
+def test_a_data_set_of_several_files(tmp_path):
+    (tmp_path / "eng.train").write_text(CONLL_2003)
+    (tmp_path / "eng.testa").write_text(CONLL_2003.replace("EU", "UN"))
+    (tmp_path / "eng.testb.gz").write_bytes(gzip.compress(CONLL_2003.replace("EU", "AU").encode()))
+    files = [tmp_path / name for name in ("eng.train", "eng.testa", "eng.testb.gz")]
+    assert detect_format(files) == "conll"
+    store = build(files, "conll", tmp_path / "data")
+    assert [len(store.split(split)) for split in ("train", "dev", "test")] == [3, 3, 3]
+    node = store.tree(int(store.split("dev")[0])).nodes[0]
+    assert json.loads(json.dumps(node.label)) == node.label
+    shares = build(files, "conll", tmp_path / "shares", split=(1, 0, 0), options={"split": "none"})
+    assert len(shares.split("train")) == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("just some words\nin lines\n", "in lines"),
+        ("a O\nb O\n", "no tag of a span"),
+        ("text\tlabel\ngood\tO\n", "'label'"),
+        ("a B-X\nb x B-X\n", "line 2: not a row"),
+    ],
+)
+def test_other_tables_are_not_guessed(tmp_path, text, name):
+    from ramify.readers.conll import refuses
+
+    assert refuses(tmp_path / "x", text.encode())
+    assert name in refuses(tmp_path / "x", text.encode()) or name == "in lines"
+
+
+def test_sentences_as_long_as_memory_are_left_out(trees, monkeypatch):
+    monkeypatch.setattr("ramify.readers.conll.MAX_TOKENS", 3)
+    sentences, counts = trees("a O\nb O\nc O\nd O\n\ne O\n")
+    assert [tree.nodes[0].text for tree in sentences] == ["e"]
+    assert "line 4: the sentence from line 1 on has more than 3 tokens" in counts.examples["bad_row"][0]
+
+
+WORD = st.text(st.characters(exclude_categories=["Z", "C"]), min_size=1, max_size=6)
+
+
+@given(st.lists(WORD, min_size=1, max_size=8))
+def test_places_are_those_of_the_tokens(tokens):
+    text = " ".join(tokens)
+    assert [text[start:end] for start, end in places(tokens)] == tokens
