@@ -365,6 +365,12 @@ def test_kinds_of_heads_that_an_architecture_lacks_are_refused(tmp_path, family,
         ramify.load(tmp_path)
 
 
+def test_another_head_of_the_kind_is_refused(tmp_path):
+    foreign(tmp_path, "XLNet", "ForQuestionAnswering")
+    with pytest.raises(RamifyError, match=r"XLNetForQuestionAnswering'\] is not supported; .* only …ForQuestionAnsweringS"):
+        ramify.load(tmp_path)
+
+
 def test_the_commands(tmp_path):
     """`predict`, `answer` and `evaluate` work on published checkpoints."""
     labels = ["negative", "positive"]

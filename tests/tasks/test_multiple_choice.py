@@ -13,7 +13,7 @@ from fixtures import WORDS, tokenizer
 from fixtures.choices import built, copa, race, swag
 from fixtures.commands import call
 from ramify.batching.choice_batch import ChoiceCollator
-from ramify.batching.views.choices import ChoiceInput, row_texts
+from ramify.batching.views.choices import ChoiceExample, ChoiceInput, row_texts
 from ramify.dataset.choices import ChoiceSets, choice_sets, labelled_choices
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError

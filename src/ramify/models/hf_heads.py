@@ -90,6 +90,11 @@ def read_head(config: Mapping[str, Any], path: Path, forms: Forms, tensor: Calla
     if kind is None:
         return None
     form = form_of(forms, kind, f"{path}: architectures={config['architectures']}")
+    if not config["architectures"][0].endswith(form.ending):
+        raise RamifyError(
+            f"{path}: architectures={config['architectures']} is not supported; of its heads on {kind}, only …{form.ending} "
+            "is. Choose another checkpoint."
+        )
     weight = tensor(f"{form.output}.weight")
     hidden = [tensor(f"{form.hidden}.{part}") for part in ("weight", "bias")] if form.hidden else [None, None]
     named = kind in ("rows", "tokens")
