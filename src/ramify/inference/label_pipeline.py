@@ -118,8 +118,8 @@ class LabelPipeline(Predicts, ABC):
         if not items:
             return []
         trees = [item if isinstance(item, Tree) else self._tree(item) for item in items]
-        if empty := next((place for place, tree in enumerate(trees) if not len(tree)), None):
-            raise RamifyError(f"tree {empty} has no nodes, so it has nothing to predict. Leave it out.")
+        if empty := [place for place, tree in enumerate(trees) if not len(tree)]:
+            raise RamifyError(f"tree {empty[0]} has no nodes, so it has nothing to predict. Leave it out.")
         store = Store.from_trees(trees)
         nodes: list[Indices] = []
         named: list[str] = []

@@ -118,7 +118,7 @@ class ChoiceRun(LabelRun):
         model = of_kind(pipeline, Chooser, source, "a model that chooses")
         run = own_run(cls, source)
         dev = LabelDevConfig() if run is None else run.dev
-        return evaluate(model, source, store, split, options, dev.chosen(model.task))
+        return evaluate(model, source, store, split, options, dev.reported(model.task))
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         """Learning curves, and held-out scores."""
