@@ -217,6 +217,7 @@ def test_predictions_name_the_choices():
     [
         ("a text", r"predict needs a text and its choices, but str 'a text' is given\. Pass \(text"),
         (("a text", "choice"), r"predict needs a text and its choices, but tuple"),
+        (("a text", ["one", 2]), r"a choice is 2, which is no text"),
         (("a text", ["one"]), r"the text 'a text' has fewer than two choices"),
         (Tree((Node("a", parents=(), id="t"),)), r"tree 0 has no question, which is a node with two or more choices"),
     ],
@@ -282,6 +283,21 @@ def test_the_commands(tmp_path):
     assert record["text"]["questions"] == 12
     assert (record["text"]["unclear"], record["kind"]) == (0, "multiple-choice")
     assert "right one of several choices" in (tmp_path / "finetune/report.html").read_text("utf-8")
+
+
+def test_a_model_of_two_choices_learns_of_four(tmp_path):
+    sizes = ("--set", "input.max_tokens=40", "--epochs", 1)
+    first, then = built(copa(tmp_path / "COPA"), tmp_path / "copa"), built(swag(tmp_path / "SWAG"), tmp_path / "swag")
+    call("train", "choose", "--data", first.path, "--model", "bag", "--out", tmp_path / "two", *sizes)
+    call("train", "choose", "--data", then.path, "--init", tmp_path / "two", "--out", tmp_path / "four", *sizes)
+    assert ramify.load(tmp_path / "four").task.places.tolist() == [1, 1, 0, 0]
+
+
+def test_rows_without_room_are_refused():
+    model = chooser()
+    model.task.input = ChoiceInput(4)
+    with pytest.raises(RamifyError, match=r"input\.max_tokens=4 leaves no room for two texts beside 3 special tokens"):
+        view(model, questions(1))
 
 
 def test_rows_of_a_batch_know_their_questions():
