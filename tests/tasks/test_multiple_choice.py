@@ -282,7 +282,11 @@ def test_the_commands(tmp_path):
     record = json.loads((tmp_path / "finetune/run.json").read_text())
     assert record["text"]["questions"] == 12
     assert (record["text"]["unclear"], record["kind"]) == (0, "multiple-choice")
-    assert "right one of several choices" in (tmp_path / "finetune/report.html").read_text("utf-8")
+    page = (tmp_path / "finetune/report.html").read_text("utf-8")
+    assert "right one of several choices" in page
+    assert "dev accuracy" in page
+    call("train", "choose", "--data", store.path, "--model", "bag", "--epochs", 1, "--seeds", 2, "--out", tmp_path / "seeds")
+    assert "<h2>Seeds</h2>" in (tmp_path / "seeds/report.html").read_text("utf-8")
 
 
 def test_a_model_of_two_choices_learns_of_four(tmp_path):

@@ -18,12 +18,11 @@ from ramify.metrics.metric import Metric
 from ramify.models.base import reads_characters
 from ramify.nn.precision import autocast
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, check_options, no_progress, of_kind
-from ramify.runs.curves import TITLE, loss_charts, no_curves, smoothing
 from ramify.runs.execute import own_run
 from ramify.runs.labelled import report
 from ramify.runs.labelled.base import LabelDevConfig, LabelRun, PreparedLabels, shared_folder
 from ramify.runs.labelled.scores import OPTIONS, LabelEvaluation
-from ramify.runs.sections import Charts, Section, Spans
+from ramify.runs.sections import Section, Spans
 from ramify.tasks.multiple_choice import ACCURACY, CHOICE, MultipleChoice, MultipleChoiceConfig
 from ramify.training.meters import MeterSums
 
@@ -122,10 +121,9 @@ class ChoiceRun(LabelRun):
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         """Learning curves, and held-out scores."""
-        sections: list[Section] = [no_curves()]
-        if request.metrics:
-            charts = loss_charts(request.metrics, CHOICE, "loss per question", tokens="tokens")
-            sections = [Section(TITLE, (Charts(charts, (("train", f"train{smoothing(request.metrics)}"), ("dev", "dev"))),))]
+        sections: list[Section] = [report.curves(request.metrics, ACCURACY, CHOICE, "question")]
+        if "seeds" in request.record:
+            sections.append(report.seeds(request.record["seeds"]))
         headline: Spans = ()
         missing = ""
         model, store = request.pipeline, request.store
