@@ -1,6 +1,6 @@
 """Reports on models that predict labels: curves, scores beside floors, confusions, calibration, slices and wrong examples.
 
-`curves`, `seeds`, `facts` and `slices` serve reports on other label tasks, too.
+`curves`, `seeds`, `facts`, `held_out_scores` and `slices` serve reports on other label tasks, too.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,6 +42,9 @@ from ramify.runs.sections import (
 )
 from ramify.tasks.classification import LABEL
 
+READING = "the most frequent class of the training data, or the mean of its numbers"
+"""The predictions that read no text."""
+
 RESAMPLES = 500
 """Resamples of the intervals of a report."""
 
@@ -71,7 +74,7 @@ def parts(request: ReportRequest, metric: Metric | None) -> ReportParts:
         try:
             scored = score_texts(model, store, request.split, {})
             chosen = model.task.metrics[0] if metric is None else metric
-            section, headline = held_out_scores(request.split, scored, chosen)
+            section, headline = held_out_scores(request.split, scored.predictions, scored.majority, chosen, READING)
             sections += [section, *_details(model, store, scored, chosen)]
         except RamifyError as error:
             missing = str(error)
@@ -94,11 +97,11 @@ def facts(text: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield name.replace("_", " "), f"{value:,}"
 
 
-def curves(metrics: Metrics, metric: Metric | None) -> Section:
-    """Loss against updates and tokens, and the dev metric."""
+def curves(metrics: Metrics, metric: Metric | None, *, loss: str = LABEL, unit: str = "label") -> Section:
+    """Loss per unit against updates and tokens, and the dev metric."""
     if not metrics:
         return no_curves()
-    charts = list(loss_charts(metrics, LABEL, "loss per label", tokens="tokens"))
+    charts = list(loss_charts(metrics, loss, f"loss per {unit}", tokens="tokens"))
     if metric is not None:
         charts.append(Chart((dev_line(metrics, "step", metric.name),), "updates", f"dev {metric.label}"))
     return Section(TITLE, (Charts(tuple(charts), (("train", f"train{smoothing(metrics)}"), ("dev", "dev"))),))
@@ -140,9 +143,12 @@ def table(split: str, evaluation: LabelEvaluation) -> tuple[Section, Spans]:
     return Section("Held-out scores", (Table(("score", "value"), rows),)), (*headline, *chosen_on_dev(split))
 
 
-def held_out_scores(split: Split, scored: ScoredTexts, metric: Metric) -> tuple[Section, Spans]:
-    """All metrics with their intervals beside those of the majority, and the main one as a sentence."""
-    predicted, majority = scored.predictions, scored.majority.scores()
+def held_out_scores(
+    split: Split, predicted: Predictions, without: Predictions, metric: Metric, reading: str
+) -> tuple[Section, Spans]:
+    """All metrics with their intervals beside those of predictions that read no text, and the main one as a sentence. `reading`
+    says what the latter are."""
+    majority = without.scores()
     names = [metric.name, *(name for name in predicted.metrics if name != metric.name)]
     rows = []
     for name in names:
@@ -157,7 +163,7 @@ def held_out_scores(split: Split, scored: ScoredTexts, metric: Metric) -> tuple[
     )
     lead = (
         f"On {counted(len(predicted), 'text')} of the {split} split, with 95 % bootstrap intervals over texts. Without "
-        "reading: the most frequent class of the training data, or the mean of its numbers."
+        f"reading: {reading}."
     )
     section = Section("Held-out scores", (Table(("score", "value", "without reading"), tuple(rows)),), (lead,))
     return section, (*headline, *chosen_on_dev(split))

@@ -20,12 +20,11 @@ from ramify.metrics.spans import TagPredictions, score_spans, score_tags
 from ramify.models.base import reads_characters
 from ramify.nn.precision import autocast
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, check_options, no_progress, of_kind
-from ramify.runs.curves import TITLE, loss_charts, no_curves, smoothing
 from ramify.runs.execute import own_run
 from ramify.runs.labelled import report
 from ramify.runs.labelled.base import LabelDevConfig, LabelRun, PreparedLabels, shared_folder
 from ramify.runs.labelled.scores import OPTIONS, LabelEvaluation
-from ramify.runs.sections import Charts, Section, Spans
+from ramify.runs.sections import Section, Spans
 from ramify.tasks.tagging import TAG, Tagging, TaggingConfig, tag_names, word_hashes
 from ramify.training.meters import MeterSums
 
@@ -152,35 +151,45 @@ class TaggingRun(LabelRun):
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         """Learning curves, and held-out scores."""
-        sections: list[Section] = [no_curves()]
-        if request.metrics:
-            charts = loss_charts(request.metrics, TAG, "loss per word", tokens="tokens")
-            sections = [Section(TITLE, (Charts(charts, (("train", f"train{smoothing(request.metrics)}"), ("dev", "dev"))),))]
+        metric = None
+        model, store = request.pipeline, request.store
+        sections: list[Section] = []
+        if "seeds" in request.record:
+            sections.append(report.seeds(request.record["seeds"]))
         headline: Spans = ()
         missing = ""
-        model, store = request.pipeline, request.store
         if isinstance(model, Tagger) and store is not None:
+            metric = self.dev.chosen(model.task)
             try:
-                found = evaluate(model, str(store.path), store, request.split, {}, self.dev.chosen(model.task))
-                section, headline = report.table(request.split, found)
+                scored = score_tagged(model, store, request.split, {})
+                section, headline = report.held_out_scores(
+                    request.split, scored.predictions, scored.majority, metric, "the most frequent tag of each word in training"
+                )
                 sections.append(section)
             except RamifyError as error:
                 missing = str(error)
         return ReportParts(
             purpose="predicts tags of words",
             examples="texts",
-            sections=tuple(sections),
+            sections=(report.curves(request.metrics, metric, loss=TAG, unit="word"), *sections),
             headline=headline,
             missing=missing,
             data=tuple(report.facts(request.record["text"])),
         )
 
 
-def evaluate(
-    model: Tagger, source: str, store: Store, split: Split, options: Mapping[str, Any], metric: Metric
-) -> LabelEvaluation:
-    """Score a model on a split. Options: `OPTIONS`."""
-    check_options(options, OPTIONS, source, "a model that predicts tags")
+@dataclass(frozen=True)
+class ScoredTags:
+    """The tags of a split with a model's predictions."""
+
+    view: TaggedView
+    predictions: TagPredictions
+    majority: TagPredictions
+    """The most frequent tag of each word of the training data."""
+
+
+def score_tagged(model: Tagger, store: Store, split: Split, options: Mapping[str, Any]) -> ScoredTags:
+    """Predict the tags of a split."""
     task = model.task
     view, tagged = held_out(task, store, split)
     bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
@@ -188,12 +197,22 @@ def evaluate(
         found = predicted_tags(task, view, progress=advance)
     words = spellings(store.texts(tagged.nodes), tagged.words)
     floor = [[task.config.tags[tag] for tag in row.tolist()] for row in task.majority(words)]
+    scheme = task.config.scheme
+    return ScoredTags(view, compared(tagged, found, scheme), compared(tagged, floor, scheme))
+
+
+def evaluate(
+    model: Tagger, source: str, store: Store, split: Split, options: Mapping[str, Any], metric: Metric
+) -> LabelEvaluation:
+    """Score a model on a split. Options: `OPTIONS`."""
+    check_options(options, OPTIONS, source, "a model that predicts tags")
+    task, scored = model.task, score_tagged(model, store, split, options)
     return LabelEvaluation(
         metric,
-        compared(tagged, found, task.config.scheme).scores(),
-        compared(tagged, floor, task.config.scheme).scores()[metric.name] if task.config.word_types else None,
-        len(view),
-        unknown_pieces=None if reads_characters(task.backbone) else view.pieces.unknown(task.tokenizer),
+        scored.predictions.scores(),
+        scored.majority.scores()[metric.name] if task.config.word_types else None,
+        len(scored.view),
+        unknown_pieces=None if reads_characters(task.backbone) else scored.view.pieces.unknown(task.tokenizer),
     )
 
 
