@@ -165,8 +165,7 @@ CASES: dict[str, str] = {
     "data/labelled": "data build inputs/reviews.tsv --format labelled --text sentence --label stars --out @/set",
     "data/pushshift": "data build inputs/dump.jsonl --format pushshift --drop-bots --policy deleted=keep --out @/set",
     "data/parallel": "data build inputs/train.en inputs/train.de inputs/val.en inputs/val.de --format parallel --out @/set",
-    "data/reviews": "data build inputs/reviews.tsv --format labelled --text sentence --label stars --split 0.5,0.25,0.25 "
-    "--option label_type=category --out @/set",
+    "data/reviews": "data build inputs/opinions.tsv --format labelled --split 0.5,0.25,0.25 --out @/set",
     "data/tags": "data build inputs/tags.conll --format conll --split 0.5,0.25,0.25 --out @/set",
     "data/questions": "data build inputs/squad.json --format labelled --split 0.5,0.25,0.25 --out @/set",
     "data/choices": "data build inputs/copa.jsonl --format labelled --split 0.5,0.25,0.25 --out @/set",
@@ -340,7 +339,7 @@ CASES: dict[str, str] = {
     "translate": "translate train/transformer/run inputs/val.en --json\n"
     "translate train/seq2seq/run --text 'The mill was slow.' --beam 2 --n-best 2 --json\n"
     "translate train/transformer/run --text 'The mill was slow.' --beam 0",
-    "predict": "predict train/classify/run inputs/reviews.tsv --text sentence --json\n"
+    "predict": "predict train/classify/run inputs/opinions.tsv --json\n"
     "predict train/features/run --text 'a good book' --json\n"
     "predict train/tag/run --text 'Ann lives in Delft' --json",
     "answer": "answer train/answer/run --question 'Who came?' --passage inputs/notes.txt --json",
@@ -554,6 +553,13 @@ def write_inputs(folder: Path, sample: Path) -> None:
         for number, name in enumerate(names * 3)
     ]
     (folder / "copa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ranked))
+    opinions = [
+        f"a {word} {thing}\t{label}"
+        for label, words in (("bad", ("dull", "poor")), ("good", ("fine", "great")))
+        for word in words
+        for thing in ("book", "film", "tea", "soup")
+    ]
+    (folder / "opinions.tsv").write_text("\n".join(["text\tlabel", *opinions]) + "\n")
     posts: list[dict[str, Any]] = [
         {"id": "s1", "title": "Bread", "selftext": "Why?", "author": "ann", "created_utc": 90, "subreddit": "talk"}
     ]
