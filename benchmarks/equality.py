@@ -120,7 +120,6 @@ def settings(**values: Any) -> str:
 
 
 BRIEF = settings(train__log_every=1, train__evaluate_every=2, train__checkpoint_every=2)
-LABELS = f"--epochs 2 {settings(train__log_every=1, train__budget=4, train__checkpoint_every=2)}"
 WORDS = "--tokenizer tokenizer/wordpiece/tokenizer.json"
 SIZES = {"model__dim": 16, "model__num_heads": 2, "model__ffn_dim": 32}
 TREES = f"{WORDS} {BRIEF} {settings(**SIZES, model__encoder_layers=1, model__decoder_layers=2, train__budget=300)}"
@@ -142,6 +141,8 @@ GENERATORS = (
     f"--tokenizer tokenizer/capitals/tokenizer.json {BRIEF} "
     f"{settings(model__dim=16, train__budget=300, train__lr=0.03, input__long='truncate')}"
 )
+READS = f"{settings(**SIZES, model__num_layers=1, train__log_every=1, tokenizer__vocab_size=120)}"
+LABELS = f"{READS} {settings(input__max_tokens=24)}"
 LEVELS = settings(model__dims="[8,12,16,20,20]", model__max_children="[12,6,6,6]", model__encoder_cells="[1,1,1,1]")
 LINKS = f"{BRIEF} {settings(train__budget=16, tokenizer__min_count=2)}"
 # Few dimensions, because those beyond the rank of the words' co-occurrences differ from run to run.
@@ -163,12 +164,12 @@ CASES: dict[str, str] = {
     "data/table": "data build inputs/posts.csv --format table --text body --column tree=thread --column id=number "
     "--column parent=answers --column author=thread --out @/set",
     "data/labelled": "data build inputs/reviews.tsv --format labelled --text sentence --label stars --out @/set",
+    "data/opinions": "data build inputs/opinions.csv --format labelled --out @/set",
+    "data/names": "data build inputs/names.conll --format conll --split 0.5,0.25,0.25 --out @/set",
+    "data/questions": "data build inputs/questions.json --format labelled --split 0.5,0.25,0.25 --out @/set",
+    "data/copa": "data build inputs/copa --format labelled --out @/set",
     "data/pushshift": "data build inputs/dump.jsonl --format pushshift --drop-bots --policy deleted=keep --out @/set",
     "data/parallel": "data build inputs/train.en inputs/train.de inputs/val.en inputs/val.de --format parallel --out @/set",
-    "data/reviews": "data build inputs/opinions.tsv --format labelled --split 0.5,0.25,0.25 --out @/set",
-    "data/tags": "data build inputs/tags.conll --format conll --split 0.5,0.25,0.25 --out @/set",
-    "data/questions": "data build inputs/squad.json --format labelled --split 0.5,0.25,0.25 --out @/set",
-    "data/choices": "data build inputs/copa.jsonl --format labelled --split 0.5,0.25,0.25 --out @/set",
     "data/discord": "data build inputs/garden.json --format discord --out @/set",
     "data/refused": "data build inputs/novels --format discord --out @/set",
     "show/tree": "data show data/replies/set --tree soft-crust --max-nodes 12",
@@ -222,15 +223,16 @@ CASES: dict[str, str] = {
     f"{settings(model__decoder_layers=1, train__budget=300, tokenizer__kind='bpe', tokenizer__vocab_size=400)}",
     "train/elmo": "train elmo --data data/books/set --out @/run --steps 3 "
     f"{BRIEF} {settings(model__dim=16, model__hidden=24, tokenizer__vocab_size=60, view__streams=2, dev__rows=8)}",
+    "train/classify": f"train classify --data data/opinions/set --model bert --seeds 2 --epochs 2 --out @/run {LABELS}",
+    "train/features": "train classify --data data/opinions/set --init train/bert/run --mode features --epochs 2 --out @/run "
+    f"{settings(train__log_every=1, input__max_tokens=24)}",
+    "train/majority": "train classify --data data/opinions/set --model majority --out @/run",
+    "train/tag": f"train tag --data data/names/set --model bert --decoder crf --epochs 2 --out @/run {LABELS}",
+    "train/answer": f"train answer --data data/questions/set --model bert --max-tokens 24 --epochs 2 --out @/run {READS}",
+    "train/choose": f"train choose --data data/copa/set --model bert --epochs 2 --out @/run {LABELS}",
     "train/agent": f"train agent --joint --data data/books/set --out @/run --steps 3 {AGENTS} {LEVELS}",
     "train/agent-sentence": f"train agent-sentence --data data/books/set --out @/run --steps 2 {AGENTS} "
     f"{settings(model__dims='[8,12]', model__max_children='[12]', model__encoder_cells='[1]')}",
-    "train/classify": f"train classify --data data/reviews/set --init train/bert/run --out @/run {LABELS}",
-    "train/features": f"train classify --data data/reviews/set --init train/elmo/run --mode features --out @/run {LABELS}",
-    "train/majority": "train classify --data data/reviews/set --model majority --out @/run",
-    "train/tag": f"train tag --data data/tags/set --init train/bert/run --set task.decoder=crf --out @/run {LABELS}",
-    "train/answer": f"train answer --data data/questions/set --init train/bert/run --out @/run {LABELS}",
-    "train/choose": f"train choose --data data/choices/set --init train/bert/run --out @/run {LABELS}",
     "train/feature-model": f"train feature-model --data data/rooms/set --out @/run --steps 4 {LINKS} {NARROW}",
     "train/links": f"train links --data data/rooms/set --out @/run --pack @/packed --steps 3 {LINKS} {NARROW}",
     "train/mht": "train mht --data data/rooms/set --out @/run --init train/bert/run --features head --steps 2 --fine-steps 2 "
@@ -267,15 +269,21 @@ CASES: dict[str, str] = {
     "evaluate/elmo": "evaluate train/elmo/run --data data/books/set --rows 8 --json\n"
     "embed train/elmo/run --data data/replies/set --out @/v.npy",
     "evaluate/gpt": "evaluate train/gpt/run --data data/books/set --split all --json",
-    "evaluate/agent": "evaluate train/agent/run --data data/books/set --rows 60 --json\n"
-    "evaluate train/agent-sentence/run --data data/books/set --split all --rows 40",
     "evaluate/labels": "\n".join(
         f"evaluate train/{name}/run --data data/{data}/set --split dev --json"
         for name, data in (
-            *(("classify", "reviews"), ("features", "reviews"), ("majority", "reviews")),
-            *(("tag", "tags"), ("answer", "questions"), ("choose", "choices")),
+            *((name, "opinions") for name in ("classify", "features", "majority")),
+            ("tag", "names"),
+            ("answer", "questions"),
+            ("choose", "copa"),
         )
     ),
+    "predict": "predict train/classify/run --text 'a fine book' --json\n"
+    "predict train/classify/run inputs/opinions.csv --out @/labelled.csv\n"
+    "predict train/tag/run --text 'Ann lives in Bern' --json",
+    "answer": "answer train/answer/run --question 'Where is the mill?' --passage inputs/notes.txt --json",
+    "evaluate/agent": "evaluate train/agent/run --data data/books/set --rows 60 --json\n"
+    "evaluate train/agent-sentence/run --data data/books/set --split all --rows 40",
     "evaluate/links": "evaluate train/feature-model/run --data data/rooms/set --no-starts --json\n"
     "evaluate links --data data/rooms/set --split dev --protocol chunk50 --set decoding.threshold=0\n"
     "evaluate train/reranker/model --data data/rooms/set --json",
@@ -339,10 +347,6 @@ CASES: dict[str, str] = {
     "translate": "translate train/transformer/run inputs/val.en --json\n"
     "translate train/seq2seq/run --text 'The mill was slow.' --beam 2 --n-best 2 --json\n"
     "translate train/transformer/run --text 'The mill was slow.' --beam 0",
-    "predict": "predict train/classify/run inputs/opinions.tsv --json\n"
-    "predict train/features/run --text 'a good book' --json\n"
-    "predict train/tag/run --text 'Ann lives in Delft' --json",
-    "answer": "answer train/answer/run --question 'Who came?' --passage inputs/notes.txt --json",
     "attention/tree-mlm": "attention tree-mlm-small --text 'The tea is too [MASK].' --out @/heads.html\n"
     "attention train/tree-mlm/run --data inputs/masked.jsonl --node 2 --json --out @/node.html\n"
     "attention train/paper/run --data data/replies/set --node soft-crust.8 --layer 1 --head 2 --json",
@@ -487,6 +491,38 @@ def _print_answer(answer: Any) -> None:
 # --- inputs -------------------------------------------------------------------------------------------------------------------
 
 
+def _write_labels(folder: Path) -> None:
+    """Labelled texts, tagged tokens, questions about passages, and choices."""
+    words = ("fine", "good", "dull", "bad")
+    opinions = [f"{number},a {words[number % 4]} book of {number} pages,{('yes', 'no')[number % 4 // 2]}" for number in range(40)]
+    (folder / "opinions.csv").write_text("\n".join(["id,text,label", *opinions]) + "\n")
+    people = ("Ann", "Bob", "Cy", "Dora")
+    named = [f"{person} B-PER\nlives O\nin O\nBern B-LOC\n" for person in people for _ in range(5)]
+    (folder / "names.conll").write_text("\n".join(named))
+    articles = []
+    for number in range(12):
+        place = ("river", "wood", "town")[number % 3]
+        text = f"Mill {number} is old. It stands by the {place}."
+        answer = {"text": place, "answer_start": text.index(place)}
+        asked = [{"id": f"q{number}", "question": "Where is the mill?", "answers": [answer]}]
+        articles.append({"title": f"t{number}", "paragraphs": [{"context": text, "qas": asked}]})
+    (folder / "questions.json").write_text(json.dumps({"version": "1.1", "data": articles}))
+    (folder / "copa").mkdir()
+    for split, count in (("train", 12), ("val", 6)):
+        rows = [
+            {
+                "premise": "The bread was dry.",
+                "choice1": "It was old." if number % 2 else "It rained.",
+                "choice2": "It rained." if number % 2 else "It was old.",
+                "question": "cause",
+                "label": (number + 1) % 2,
+                "idx": number,
+            }
+            for number in range(count)
+        ]
+        (folder / "copa" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 def write_inputs(folder: Path, sample: Path) -> None:
     (folder / "rooms").mkdir(parents=True)
     (folder / "novels").mkdir()
@@ -525,41 +561,7 @@ def write_inputs(folder: Path, sample: Path) -> None:
         )
     reviews = [f"{word} book\t{stars}" for stars, word in enumerate(("bad", "dull", "fair", "good", "fine"), 1)] * 6
     (folder / "reviews.tsv").write_text("\n".join(["sentence\tstars", *reviews]) + "\n")
-    names = ("Ann", "Bob", "Cy", "Dee")
-    sentences = [f"{name} B-PER\nlives O\nin O\nDelft B-LOC\n" for name in names] * 4
-    (folder / "tags.conll").write_text("\n".join(sentences))
-    articles = [
-        {
-            "title": f"Visit {number}",
-            "paragraphs": [
-                {
-                    "context": f"{name} came to Delft on day {number}.",
-                    "qas": [{"id": str(number), "question": "Who came?", "answers": [{"text": name, "answer_start": 0}]}],
-                }
-            ],
-        }
-        for number, name in enumerate(names * 3)
-    ]
-    (folder / "squad.json").write_text(json.dumps({"version": "1.1", "data": articles}))
-    ranked = [
-        {
-            "premise": f"{name} was late.",
-            "choice1": "The train stood.",
-            "choice2": "Tea is hot.",
-            "question": "cause",
-            "label": 0,
-        }
-        | {"idx": number}
-        for number, name in enumerate(names * 3)
-    ]
-    (folder / "copa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ranked))
-    opinions = [
-        f"a {word} {thing}\t{label}"
-        for label, words in (("bad", ("dull", "poor")), ("good", ("fine", "great")))
-        for word in words
-        for thing in ("book", "film", "tea", "soup")
-    ]
-    (folder / "opinions.tsv").write_text("\n".join(["text\tlabel", *opinions]) + "\n")
+    _write_labels(folder)
     posts: list[dict[str, Any]] = [
         {"id": "s1", "title": "Bread", "selftext": "Why?", "author": "ann", "created_utc": 90, "subreddit": "talk"}
     ]
