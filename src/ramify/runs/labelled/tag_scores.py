@@ -61,11 +61,12 @@ def evaluate(
     """Score a model on a split. Options: `OPTIONS`."""
     check_options(options, OPTIONS, source, "a model that predicts tags")
     task, scored = model.task, score_texts(model, store, split, options)
+    reads_pieces = task.config.decoder != "majority" and not reads_characters(task.backbone)
     return LabelEvaluation(
         metric,
         scored.predictions.scores(),
         None if scored.majority is None else scored.majority.scores()[metric.name],
         len(scored.view),
-        unknown_pieces=None if reads_characters(task.backbone) else scored.view.pieces.unknown(task.tokenizer),
+        unknown_pieces=scored.view.pieces.unknown(task.tokenizer) if reads_pieces else None,
         floor_name=WORDS_ALONE,
     )
