@@ -35,7 +35,7 @@ AboveAs = Annotated[Literal["text", "vectors"], "How they are read: written befo
 Epochs = Annotated[float | None, "Passes over the labelled texts. Default: 3; from scratch or with --mode features, up to 10."]
 Rate = Annotated[
     float | None,
-    "Learning rate. Default: 3e-4 for small checkpoints to 3e-5 for large ones; from scratch or with --mode features, 1e-3.",
+    "Learning rate. Default: 3e-4 for small checkpoints to 3e-5 for large ones; 1e-3 from scratch; 1e-2 for features.",
 ]
 Patience = Annotated[
     int | None,
@@ -116,7 +116,7 @@ def classify(
         task=ClassificationConfig(mode=mode, class_weights=class_weights, **start.task),
         input=start.input(label=label, text=text, context=context, context_as=context_as),
         tokenizer=start.tokenizer,
-        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
+        stages=(stage_of(start, mode, linear=True, epochs=epochs, lr=lr, patience=patience),),
         init=init,
         label_kind=label_kind,
         seed=seed,
@@ -155,7 +155,7 @@ def choose(
         task=MultipleChoiceConfig(mode=mode, **start.task),
         input=ChoiceInput(start.max_tokens, start.layout, question),
         tokenizer=start.tokenizer,
-        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
+        stages=(stage_of(start, mode, linear=True, epochs=epochs, lr=lr, patience=patience),),
         init=init,
         seed=seed,
     )

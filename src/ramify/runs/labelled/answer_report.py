@@ -10,7 +10,7 @@ from ramify.inference.answer import Answerer
 from ramify.metrics.answers import AnswerScores
 from ramify.metrics.intervals import bootstrap_ratio
 from ramify.runs.base import ReportParts, ReportRequest
-from ramify.runs.labelled.answer_scores import SplitAnswers, answers_of
+from ramify.runs.labelled.answer_scores import SplitAnswers, answers_of, held_out
 from ramify.runs.labelled.report import curves, facts, seeds
 from ramify.runs.sections import (
     Cell,
@@ -46,11 +46,11 @@ def parts(request: ReportRequest) -> ReportParts:
     model, store = request.pipeline, request.store
     if isinstance(model, Answerer) and store is not None:
         try:
-            answers = answers_of(model.task, store, request.split, progress=request.progress)
+            answers = answers_of(model.task, held_out(model.task, store, request.split), progress=request.progress)
             threshold = float(model.task.threshold)
             scores = answers.scores(threshold)
             units = store.tree_of(answers.view.questions.nodes)
-            section, headline = held_out(request.split, answers, scores, units)
+            section, headline = scores_beside_floors(request.split, answers, scores, units)
             sections += [
                 section,
                 slices(answers, scores),
@@ -69,7 +69,7 @@ def parts(request: ReportRequest) -> ReportParts:
     )
 
 
-def held_out(split: str, answers: SplitAnswers, scores: AnswerScores, units: np.ndarray) -> tuple[Section, Spans]:
+def scores_beside_floors(split: str, answers: SplitAnswers, scores: AnswerScores, units: np.ndarray) -> tuple[Section, Spans]:
     """The scores beside those of answers that do not read the question."""
     means, floor = scores.means(answers.rules), answers.floor()
     _, unit = np.unique(units, return_inverse=True)

@@ -42,10 +42,11 @@ from ramify.runs.sections import (
 )
 from ramify.tasks.classification import LABEL
 
+READING = "the most frequent class of the training data, or the mean of its numbers"
+"""The predictions that read no text."""
+
 RESAMPLES = 500
 """Resamples of the intervals of a report."""
-
-MAJORITY = "the most frequent class of the training data, or the mean of its numbers"
 
 EXAMPLES = 20
 """Wrong predictions that a report shows."""
@@ -96,8 +97,8 @@ def facts(text: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield name.replace("_", " "), f"{value:,}"
 
 
-def curves(metrics: Metrics, metric: Metric | None, loss: str = LABEL, unit: str = "label") -> Section:
-    """Loss against updates and tokens, and the dev metric. `loss` is the name of the loss, which is a mean over units."""
+def curves(metrics: Metrics, metric: Metric | None, *, loss: str = LABEL, unit: str = "label") -> Section:
+    """Loss per unit against updates and tokens, and the dev metric."""
     if not metrics:
         return no_curves()
     charts = list(loss_charts(metrics, loss, f"loss per {unit}", tokens="tokens"))
@@ -149,7 +150,7 @@ def held_out_scores(
     metric: Metric,
     *,
     floor_name: str = WITHOUT_READING,
-    floor_is: str = MAJORITY,
+    floor_is: str = READING,
 ) -> tuple[Section, Spans]:
     """All metrics with their intervals beside those of a floor, and the main one as a sentence.
 
