@@ -184,11 +184,11 @@ def test_models_without_a_form_are_refused(tmp_path):
         (classifier("bert", mode="features"), r"task\.mode=features has no Hugging Face form"),
         (
             classifier("bert", head="mean"),
-            r"a head that reads mean has no .* reads pooler or vector of a row",
+            r"task\.head=mean has no Hugging Face form .* Train a model with task\.head=pooler",
         ),
-        (classifier("bert, new pooler", head="vector"), r"a head that reads vector has no Hugging Face form"),
-        (classifier("bert", head="rectifier"), r"a head that reads rectifier has no Hugging Face form"),
-        (classifier("gpt2", head="mean"), r"a head that reads mean has no Hugging Face form"),
+        (classifier("bert, new pooler", head="vector"), r"task\.head=vector has no Hugging Face form"),
+        (classifier("bert", head="rectifier"), r"task\.head=rectifier has no Hugging Face form"),
+        (classifier("gpt2", head="mean"), r"task\.head=mean has no Hugging Face form"),
     ):
         with pytest.raises(RamifyError, match=message):
             hub.export_hugging_face(own, tmp_path)
