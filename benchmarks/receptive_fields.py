@@ -50,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     fields = json.loads(options.out.read_text("utf-8")) if options.out.exists() else {}
     for model in options.models:
         name = Path(model).name
-        words = ["python", "benchmarks/receptive_fields.py", name, *(["--parts", *options.parts] if options.parts else [])]
+        words = ["python", "benchmarks/receptive_fields.py", name, "--describe", options.describe]
+        words += ["--parts", *options.parts] if options.parts else []
         command = shlex.join(words if options.text == TEXT else [*words, "--text", options.text])
         fields[name] = {"description": options.describe, "command": command} | field_of(model, options.text, options.parts)
     write_text(options.out, json.dumps(fields, ensure_ascii=False) + "\n")

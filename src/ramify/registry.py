@@ -115,8 +115,8 @@ TASKS = {
     "next-token": TaskKind(NextTokenConfig, NextTokenLM, PairInput, next_token_pipeline),
     "permutation-lm": TaskKind(PermutationLMConfig, PermutationLM, StreamInput, PermutationPipeline),
     "reply-to": TaskKind(LinkConfig, ReplyLinking, ChatInput, Disentangler, {"decoding": DecodingConfig}),
-    "tagging": TaskKind(TaggingConfig, Tagging, LabelInput, Tagger),
     "span-qa": TaskKind(SpanQAConfig, SpanQA, QuestionInput, Answerer),
+    "tagging": TaskKind(TaggingConfig, Tagging, LabelInput, Tagger),
 }
 
 

@@ -272,7 +272,8 @@ def products(draw, inner):
     """The same product without and with signs."""
     number, power = draw(st.sampled_from(["", "3", "0.5", "2e1"])), draw(st.sampled_from(["", "^2", "^3"]))
     factors = draw(st.lists(NAMED.map(lambda name: (name, name)) | inner, min_size=1, max_size=3))
-    short = "".join(name if name.isalpha() else f"({name})" for name, _ in factors)
+    # A product of names is no name: a power behind it would be that of its last factor alone.
+    short = "".join(name if len(name) == 1 else f"({name})" for name, _ in factors)
     long = " * ".join([*filter(None, [number]), *(f"({factor})" for _, factor in factors)])
     return f"{number}{short}{power}", long + power.replace("^", "**")
 

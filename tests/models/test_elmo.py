@@ -335,6 +335,18 @@ def test_a_share_of_training_rows_begins_without_a_state():
 
 
 @torch.no_grad()
+def test_states_that_predict_are_dropped_in_training():
+    """Dropout stands before the softmax, too."""
+    task = elmo_task(torch.float64, dropout=0.4)
+    _, (part, *_) = batches()
+    drawn = task.draw(part, np.arange(0))
+    torch.manual_seed(0)
+    dropped = task.train() and task.backbone(drawn, None, targets_only=True).queries
+    assert abs(float((dropped == 0).double().mean()) - 0.4) < 0.1
+    assert bool((task.eval() and task.backbone(drawn, None, targets_only=True).queries != 0).all())
+
+
+@torch.no_grad()
 def test_without_a_state_every_row_starts_anew():
     task = elmo_task(torch.float64, stateful=False).eval()
     _, parts = batches()

@@ -219,6 +219,8 @@ def _measured(out: Path, prepared: "Prepared", progress: "Progress") -> str:
     """The length of a finished run, and its dev scores."""
     from ramify.training.metrics_log import AVERAGED, read_average
 
+    if prepared.fitted:
+        return prepared.fitted
     measured = "no dev score: the dev split holds nothing to score"
     if progress.best is not None:
         measured = prepared.best_score(progress)

@@ -42,7 +42,7 @@ def node_attention(backbone: Backbone, text: NodeInContext, ids: Sequence[int]) 
     check_records(backbone)
     batch, _ = text.batch([ids])
     nodes, rows = batch.nodes.host_lengths, batch.targets.host_lengths
-    check_pairs(int((nodes**2).sum() + (rows**2).sum()))
+    check_pairs(int((nodes**2).sum() + (rows**2).sum()), alone=not len(nodes))
     batch = batch.to(next(backbone.parameters()).device)
     with torch.no_grad(), evaluating(backbone):
         if batch.null_context:
@@ -81,13 +81,11 @@ def check_records(backbone: AnyBackbone) -> None:
         raise CannotError(f"this {type(backbone).__name__} has no attention heads. Choose {VERBS['attention'].models}.")
 
 
-def check_pairs(pairs: int) -> None:
-    """Raise if there would be too many weights."""
+def check_pairs(pairs: int, *, alone: bool) -> None:
+    """Raise if there would be too many weights. `alone`: the text is read without a context that could be made smaller."""
     if pairs > MAX_PAIRS:
-        raise RamifyError(
-            f"every head would have {pairs:,} weights, which is above {MAX_PAIRS:,}. Shorten the text, or set context=parent "
-            "or context=none."
-        )
+        remedy = "Shorten the text." if alone else "Shorten the text, or set context=parent or context=none."
+        raise RamifyError(f"every head would have {pairs:,} weights, which is above {MAX_PAIRS:,}. {remedy}")
 
 
 def spelled(tokenizer: Tokenizer, ids: Int[Tensor, " token"]) -> list[str]:

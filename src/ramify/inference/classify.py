@@ -15,6 +15,7 @@ from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.inference.answers import Prediction, TextLabel
 from ramify.inference.label_pipeline import LabelPipeline, label_batches
+from ramify.metrics.published import metric_groups
 from ramify.models.base import reads_characters
 from ramify.tasks.base import Readings
 from ramify.tasks.classification import Classification
@@ -98,4 +99,5 @@ def held_out(task: Classification, store: Store, split: Split, *, seed: int = 0)
             f"{store.path}, split {split}: no labelled text has a text above it, which the model reads. Choose other data."
         )
     check_kind(values, task.config.labels)
-    return LabelledView(rows, task.targets_of(values)), labels
+    group = metric_groups(store, labels.nodes[rows.kept], task.config.groups)
+    return LabelledView(rows, task.targets_of(values), group=group), labels

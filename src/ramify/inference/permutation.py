@@ -54,7 +54,7 @@ class WordPipeline(StreamPipeline, FillingPipeline, ABC):
             raise RamifyError(
                 f"node {tree.nodes[query.node].id!r} has {len(ids)} tokens; this model reads 1 to {room}. Choose another text."
             )
-        check_pairs(len(ids) ** 2)
+        check_pairs(len(ids) ** 2, alone=True)
         return query, ids
 
     def _content(self, query: "StreamQuery", ids: Ints) -> list[AttentionTable]:

@@ -336,13 +336,17 @@ class _Choices:
         precise = scores.to(torch.promote_types(scores.dtype, torch.float32))
         normalizers, allowed = precise.logsumexp(1).double(), limits.allowed(scores, done)
         highest, tokens = _highest(allowed, min(of_sequence + 1, scores.shape[1]))
-        certain = torch.ones(len(scores), dtype=torch.bool)
+        certain = torch.ones(len(scores), dtype=torch.bool, device=scores.device)
         if highest.shape[1] > of_sequence:
             last, next_one = highest[:, of_sequence - 1], highest[:, of_sequence]
             certain = (last > next_one) | (last == -math.inf)
             highest, tokens = highest[:, :of_sequence], tokens[:, :of_sequence]
         highest = highest.double() - normalizers[:, None]
-        return cls(allowed, normalizers, width, highest.tolist(), tokens.tolist(), certain.tolist())
+        # All three leave the device together, so that it is waited for once. Tokens are exact in double precision.
+        host = torch.cat([highest, tokens.double(), certain.double()[:, None]], 1).cpu()
+        count = highest.shape[1]
+        chosen = host[:, count:-1].long().tolist()
+        return cls(allowed, normalizers, width, host[:, :count].tolist(), chosen, host[:, -1].bool().tolist())
 
     def best(self, totals: Sequence[float], first: int) -> list[Continuation]:
         """The `width` likeliest continuations of consecutive sequences with these log-probabilities. `first` is the number of

@@ -71,7 +71,7 @@ class NextTokenPipeline(LoneTextPipeline, TextPipeline, ABC):
         read = tree.nodes[self.number_alone(tree, node, context)]
         pair, target = self.attending_pair(read.text, wanted.target)
         source, predicted = 0 if pair.source is None else len(pair.source) + 1, pair.num_predicted
-        check_pairs(source * (source + predicted) + predicted**2)
+        check_pairs(source * (source + predicted) + predicted**2, alone=True)
         return NodeAttention(read.id, "none", (), wanted.of(self.attention_tables(pair, read.id)), target=target)
 
     def attention_tables(self, pair: Pair, node: str = "") -> list[AttentionTable]:
@@ -181,7 +181,7 @@ class Translator(NextTokenPipeline):
         if target is not None:
             return Pair(self._encoded(target), source), target
         # Before a long search.
-        check_pairs(len(source) ** 2)
+        check_pairs(len(source) ** 2, alone=True)
         answer = self.translate(text)
         assert isinstance(answer, Translation)
         translation = answer.translations[0].text

@@ -311,8 +311,9 @@ def log_loss(logits: Float[NDArray, "row label"], gold: Int[NDArray, " row"]) ->
 def temperature(logits: Float[NDArray, "row label"], gold: Int[NDArray, " row"]) -> float:
     """The temperature by which to divide logits, so that the log-likelihood of the gold classes is greatest.
 
-    The loss is convex in 1 / temperature. The temperature is the bound of `TEMPERATURES` that is nearer to the optimum, if that
-    lies outside, as with predictions that are all right. For several labels, give the logits (0, z) of each label as a row.
+    The loss is convex in 1 / temperature. Predictions that are all right are best at temperature 0, so they determine none: it
+    is 1. Predictions that say less than nothing have the highest one of `TEMPERATURES`. For several labels, give the logits
+    (0, z) of each label as a row.
     """
     scores = logits.astype(np.float64)
     right = scores[np.arange(len(gold)), gold]
@@ -325,7 +326,7 @@ def temperature(logits: Float[NDArray, "row label"], gold: Int[NDArray, " row"])
     if slope(low) >= 0:
         return TEMPERATURES[1]
     if slope(high) <= 0:
-        return TEMPERATURES[0]
+        return 1.0
     return 1 / root_scalar(slope, bracket=(low, high), xtol=1e-10).root
 
 

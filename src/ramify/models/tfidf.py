@@ -82,9 +82,9 @@ class Tfidf(AnyBackbone, Encodes):
         self.config = config
         terms = config.num_texts * config.num_terms
         self.weight = nn.Parameter(torch.zeros(terms, config.dim))
-        self.register_buffer("is_word", torch.zeros(config.vocab_size, dtype=torch.bool))
+        self.register_buffer("is_word", torch.ones(config.vocab_size, dtype=torch.bool))
         self.register_buffer("bigrams", torch.zeros(config.num_bigrams, dtype=torch.int64))
-        self.register_buffer("idf", torch.zeros(terms))
+        self.register_buffer("idf", torch.ones(terms))
 
     @property
     def out_dim(self) -> int:

@@ -35,6 +35,7 @@ from ramify.nn.cache import Cache, KeyValueCache
 from ramify.nn.embeddings import Embeddings, PositionTable
 from ramify.nn.pooling import Pool
 from ramify.nn.ragged import right_aligned
+from ramify.nn.recurrent import final_states
 from ramify.nn.relative import DistanceScores
 from ramify.tensors import load_strictly
 from ramify.tokenizer import Role, TextLayout
@@ -241,11 +242,7 @@ class Transformer(GenerativeBackbone):
         """The mean of the encoder's states, or the decoder's state of the last token."""
         if self.reads_source:
             return self.pool(encoded.last, encoded.rows)
-        rows = encoded.rows
-        if rows.total == 0:
-            return encoded.last.new_zeros(len(rows), self.config.dim)
-        last = encoded.last.index_select(0, (rows.offsets[1:].to(torch.int64) - 1).clamp(min=0))
-        return last.masked_fill((rows.lengths == 0)[:, None], 0.0)
+        return final_states(encoded.last, encoded.rows, "forward")
 
     def forward(self, batch: PairBatch, record: AttentionRecord | None = None) -> Float[Tensor, "total dim"]:
         rows = batch.target.rows

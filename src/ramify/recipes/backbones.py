@@ -120,10 +120,14 @@ def start_of(model: str, init: str, longest: int = LONGEST) -> Start:
     return replace(SCRATCH[model](), max_tokens=longest)
 
 
-def stage_of(start: Start, mode: Mode, **given: Any) -> TrainConfig:
+LINEAR_RATE = 1e-2
+"""The learning rate of an output layer alone, which reads fixed vectors."""
+
+
+def stage_of(start: Start, mode: Mode, *, linear: bool = False, **given: Any) -> TrainConfig:
     """Training as published: 32 texts per update, a warm-up over a tenth, and a linear decay to zero. Settings that are `given`
-    and not None replace the others."""
-    settings: dict[str, Any] = dict(FRESH)
+    and not None replace the others. `linear` says whether nothing but an output layer reads the features of a frozen model."""
+    settings: dict[str, Any] = FRESH | ({"lr": LINEAR_RATE} if linear and mode == "features" else {})
     if start.width is not None and mode == "finetune":
         rate = next((rate for width, rate in RATES if width >= start.width), WIDE_RATE)
         settings = FINE_TUNING | {"lr": rate}

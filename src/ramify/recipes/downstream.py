@@ -34,7 +34,7 @@ AboveAs = Annotated[Literal["text", "vectors"], "How they are read: written befo
 Epochs = Annotated[float | None, "Passes over the labelled texts. Default: 3; from scratch or with --mode features, up to 10."]
 Rate = Annotated[
     float | None,
-    "Learning rate. Default: 3e-4 for small checkpoints to 3e-5 for large ones; from scratch or with --mode features, 1e-3.",
+    "Learning rate. Default: 3e-4 for small checkpoints to 3e-5 for large ones; 1e-3 from scratch; 1e-2 for features.",
 ]
 Patience = Annotated[
     int | None,
@@ -65,6 +65,10 @@ def classify(
     epochs: Epochs = None,
     lr: Rate = None,
     patience: Patience = None,
+    label_kind: Annotated[
+        Literal["auto", "classes", "several", "numbers"],
+        "The kind of the labels. auto: lists are several classes; numbers are classes if they are whole and few.",
+    ] = "auto",
     class_weights: Annotated[
         Literal["none", "balanced"], "balanced: all classes have the same weight in the loss, however frequent they are."
     ] = "none",
@@ -72,7 +76,7 @@ def classify(
 ) -> "Run":
     """Predict labels of texts: one class, several classes or a number per text, or per pair of texts.
 
-    The labels of the training split say which of these they are.
+    The labels of the training split say which of these they are, unless `--label-kind` does.
 
     Example: ramify train classify --data data/reviews --model bert --out runs/reviews
     """
@@ -83,18 +87,20 @@ def classify(
     from ramify.tasks.classification import ClassificationConfig
 
     if model in FLOORS and not init:
-        for name, given, default in (("mode", mode, "finetune"), ("epochs", epochs, None), ("lr", lr, None)):
-            if given != default:
+        trained = {"mode": (mode, "finetune"), "epochs": (epochs, None), "lr": (lr, None), "patience": (patience, None)}
+        for name, (value, default) in trained.items():
+            if value != default:
                 raise RamifyError(
-                    f"--{name} {given} has no effect on --model {model}, which is fitted in closed form. Leave --{name} out."
+                    f"--{name} {value} has no effect on --model {model}, which is fitted in closed form. Leave --{name} out."
                 )
         floor = FLOORS[model]()
         return FloorRun(
             recipe="classify",
             data=data,
             model=floor,
-            task=ClassificationConfig(head="vector", dropout=0.0),
+            task=ClassificationConfig(head="vector", dropout=0.0, class_weights=class_weights),
             input=LabelInput(max_tokens=floor.max_tokens, label=label, text=text, context=context, context_as=context_as),
+            label_kind=label_kind,
             seed=seed,
         )
     start = start_of(model, init)
@@ -105,48 +111,9 @@ def classify(
         task=ClassificationConfig(mode=mode, class_weights=class_weights, **start.task),
         input=start.input(label=label, text=text, context=context, context_as=context_as),
         tokenizer=start.tokenizer,
-        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
+        stages=(stage_of(start, mode, linear=True, epochs=epochs, lr=lr, patience=patience),),
         init=init,
-        seed=seed,
-    )
-
-
-def tag(
-    data: Data,
-    *,
-    model: Model = "",
-    init: LabelInit = "",
-    mode: TaskMode = "finetune",
-    label: TagField = "",
-    decoder: Decoder = "linear",
-    epochs: Epochs = None,
-    lr: Rate = None,
-    patience: Patience = None,
-    seed: Seed = 0,
-) -> "Run":
-    """Predict the tags of words: spans, such as names or claims, or tags that stand alone, such as parts of speech.
-
-    The data are tables of tokens (ramify data build --format conll), or texts whose labels are spans by characters. With --mode
-    features, a bidirectional LSTM reads the states of the model, as Peters et al. (2018) tag names.
-
-    Example: ramify train tag --data data/conll --model bilstm --decoder crf --out runs/names
-
-    Example: ramify train tag --data data/cmv-modes --init all-minilm-l6-v2 --decoder crf --out runs/claims
-    """
-    from ramify.recipes.backbones import stage_of, start_of
-    from ramify.runs.labelled.tagging import TaggingRun
-    from ramify.tasks.tagging import TaggingConfig
-
-    start = start_of(model, init)
-    return TaggingRun(
-        recipe="tag",
-        data=data,
-        model=start.model,
-        task=TaggingConfig(mode=mode, decoder=decoder, between="bilstm" if mode == "features" else "nothing"),
-        input=start.input(label=label),
-        tokenizer=start.tokenizer,
-        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
-        init=init,
+        label_kind=label_kind,
         seed=seed,
     )
 
@@ -183,7 +150,7 @@ def choose(
         task=MultipleChoiceConfig(mode=mode, **start.task),
         input=ChoiceInput(start.max_tokens, start.layout, question),
         tokenizer=start.tokenizer,
-        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
+        stages=(stage_of(start, mode, linear=True, epochs=epochs, lr=lr, patience=patience),),
         init=init,
         seed=seed,
     )
@@ -238,6 +205,46 @@ def answer(
         model=start.model,
         task=SpanQAConfig(mode=mode, **task),
         input=read,
+        tokenizer=start.tokenizer,
+        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
+        init=init,
+        seed=seed,
+    )
+
+
+def tag(
+    data: Data,
+    *,
+    model: Model = "",
+    init: LabelInit = "",
+    mode: TaskMode = "finetune",
+    label: TagField = "",
+    decoder: Decoder = "linear",
+    epochs: Epochs = None,
+    lr: Rate = None,
+    patience: Patience = None,
+    seed: Seed = 0,
+) -> "Run":
+    """Predict the tags of words: spans, such as names or claims, or tags that stand alone, such as parts of speech.
+
+    The data are tables of tokens (ramify data build --format conll), or texts whose labels are spans by characters. With --mode
+    features, a bidirectional LSTM reads the states of the model, as Peters et al. (2018) tag names.
+
+    Example: ramify train tag --data data/conll --model bilstm --decoder crf --out runs/names
+
+    Example: ramify train tag --data data/cmv-modes --init all-minilm-l6-v2 --decoder crf --out runs/claims
+    """
+    from ramify.recipes.backbones import stage_of, start_of
+    from ramify.runs.labelled.tagging import TaggingRun
+    from ramify.tasks.tagging import TaggingConfig
+
+    start = start_of(model, init)
+    return TaggingRun(
+        recipe="tag",
+        data=data,
+        model=start.model,
+        task=TaggingConfig(mode=mode, decoder=decoder, between="bilstm" if mode == "features" else "nothing"),
+        input=start.input(label=label),
         tokenizer=start.tokenizer,
         stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
         init=init,

@@ -97,6 +97,11 @@ def execute_seeds(
     """
     if count < 2:
         raise RamifyError(f"--seeds {count} is no number of seeds to compare. Choose at least 2, or leave it out.")
+    if not run.stages:
+        raise RamifyError(
+            f"--seeds {count} has no effect on a model that is fitted in closed form, because all seeds give the same. Leave "
+            "--seeds out."
+        )
     if (out / SEEDS).exists() and not resume:
         raise RamifyError(f"--out {out} already holds seeds of a run. Add --resume to continue them, or choose another --out.")
     if not (out / SEEDS).exists():

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -24,6 +24,7 @@ from ramify.metrics.classification import (
 )
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models.base import RowHead, State
+from ramify.readers.labelled_sets import Grouping
 from ramify.tasks.base import Losses, Readings
 from ramify.tasks.constants import Bernoulli, Constant, Frequencies, Several, SquaredError
 from ramify.tasks.downstream import DownstreamConfig, DownstreamTask
@@ -51,6 +52,12 @@ class ClassificationConfig(DownstreamConfig):
     """The names of the classes, which the training data determine."""
     head: Literal[RowHead, "default"] = "default"
     """The vector of a row that the output layer reads. default: that of the model's published form."""
+    metrics: tuple[str, ...] = ()
+    """The metrics of the data set, of which the first chooses among weights; the others of its kind of labels follow."""
+    positive: str = ""
+    """The class that F1 is about. Empty: the second of two classes."""
+    groups: Grouping = "none"
+    """The texts that a metric takes together."""
     class_weights: Literal["none", "balanced"] = "none"
     """balanced: each class has the same weight in the training loss, however frequent it is."""
     output_bias: bool = True
@@ -62,6 +69,26 @@ class ClassificationConfig(DownstreamConfig):
                 f"task.class_weights={self.class_weights} needs one class per text, but the labels are {self.labels}. Set "
                 "task.class_weights=none."
             )
+
+
+def positive_class(config: ClassificationConfig) -> int | None:
+    """The number of the class that F1 is about; None: there is none."""
+    if config.positive in config.classes:
+        return config.classes.index(config.positive)
+    return 1 if len(config.classes) == 2 else None
+
+
+def metrics_of(config: ClassificationConfig) -> tuple[Metric, ...]:
+    """The metrics that are defined for the labels, first those of `metrics`. Raises `RamifyError` for others."""
+    defined = {metric.name: metric for metric in DEV_METRICS[config.labels]}
+    if config.labels == "classes" and config.groups != "none":
+        defined |= {name: Metric(name, True) for name in ("exact_match", "parity")}
+    if positive_class(config) is None:
+        defined.pop("f1", None)
+    for name in config.metrics:
+        if name not in defined:
+            raise RamifyError(f"task.metrics={name} is not a metric of these labels. Choose {', '.join(defined)}.")
+    return tuple(defined[name] for name in dict.fromkeys((*config.metrics, *defined)))
 
 
 class Classification(DownstreamTask):
@@ -85,7 +112,7 @@ class Classification(DownstreamTask):
         nn.init.trunc_normal_(self.output.weight, std=0.02, a=-0.04, b=0.04)
         if config.output_bias:
             nn.init.zeros_(self.output.bias)
-        self.metrics = (*DEV_METRICS[config.labels], DEV_LOSS)
+        self.metrics = (*metrics_of(config), DEV_LOSS)
         self.register_buffer("class_weights", torch.ones(width))
         self.register_buffer("prior", torch.zeros(width))
         # Numbers are learned in units of their standard deviation, so that one learning rate suits all scales.
@@ -214,19 +241,25 @@ class Classification(DownstreamTask):
         """Whether the shares of the classes in the training data are known, or the mean of its numbers."""
         return self.config.labels == "numbers" or bool(self.prior.any())
 
-    def majority(self, targets: Shaped[NDArray, "row ..."]) -> Predictions:
+    def majority(self, targets: Shaped[NDArray, "row ..."], group: Int[NDArray, " row"] | None = None) -> Predictions:
         """The predictions that read no text: the most frequent class of the training data, all classes of at least half of its
         texts, or the mean of its numbers."""
         prior = self.prior.double().cpu().numpy()
         if self.config.labels == "several":
             prior = prior - 0.5
-        return self.predictions(np.tile(prior, (len(targets), 1)), targets)
+        return self.predictions(np.tile(prior, (len(targets), 1)), targets, group)
 
-    def predictions(self, scores: Float[NDArray, "row output"], targets: Shaped[NDArray, "row ..."]) -> Predictions:
-        """Predicted labels beside the right ones: the likeliest class, all classes of at least even odds, or a number."""
+    def predictions(
+        self,
+        scores: Float[NDArray, "row output"],
+        targets: Shaped[NDArray, "row ..."],
+        group: Int[NDArray, " row"] | None = None,
+    ) -> Predictions:
+        """Predicted labels beside the right ones: the likeliest class, all classes of at least even odds, or a number. `group`
+        numbers the texts that a metric takes together."""
         if self.config.labels == "classes":
-            count = len(self.config.classes)
-            return ClassPredictions(targets, scores.argmax(1), count, positive=1 if count == 2 else None)
+            classes = self.config.classes
+            return ClassPredictions(targets, scores.argmax(1), len(classes), positive_class(self.config), group)
         if self.config.labels == "several":
             return SeveralPredictions(targets > 0, scores >= 0)
         return NumberPredictions(targets, scores[:, 0] * float(self.spread) + float(self.center))

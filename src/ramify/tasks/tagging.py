@@ -112,6 +112,13 @@ class Tagging(DownstreamTask):
         layout = self.tokenizer.layout(self.input.layout, self.backbone.config.vocab_size)
         return int(self.config.overlap * (self.input.max_tokens - layout.num_special))
 
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types of spans, or the tags that stand alone."""
+        if self.config.scheme == "plain":
+            return self.config.tags
+        return tuple(dict.fromkeys(kind for prefix, kind in map(tag_parts, self.config.tags) if prefix != OUTSIDE))
+
     # --- targets -----------------------------------------------------------------------------------------------------
 
     def targets_of(self, tags: Sequence[Sequence[str]]) -> list[Ints]:

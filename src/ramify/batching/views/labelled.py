@@ -230,11 +230,19 @@ class RowTexts:
 class LabelledView(View[LabelledText]):
     """The labelled texts of a split, one row each."""
 
-    def __init__(self, rows: RowTexts, targets: NDArray[Any] | None, features: NDArray[np.float32] | None = None) -> None:
-        """`targets` has a row per labelled node that has one (`RowTexts.kept`), and `features` too, [row, layer, dim]."""
+    def __init__(
+        self,
+        rows: RowTexts,
+        targets: NDArray[Any] | None,
+        features: NDArray[np.float32] | None = None,
+        group: Ints | None = None,
+    ) -> None:
+        """`targets` has a row per labelled node that has one (`RowTexts.kept`), and `features` too, [row, layer, dim].
+        `group` numbers the rows that a metric takes together."""
         self.rows = rows
         self.targets = targets
         self.features = features
+        self.group = group
         self._lengths = rows.lengths
 
     @property

@@ -58,7 +58,9 @@ def scores(split: str, evaluation: GenerativeEvaluation) -> tuple[Section, Spans
     rows = [(Cell("loss, nats per token"), Cell(f"{loss:.3f}")), (Cell("perplexity"), Cell(f"{np.exp(loss):.2f}"))]
     headline: Spans = (f"On the {split} split, it predicts a token at ", Strong(f"{loss:.3f} nats"))
     if bleu is not None:
-        rows.append((Cell("BLEU", bleu.signature), Cell(f"{bleu.bleu:.1f}")))
+        low, high = bleu.bleu_interval
+        rows.append((Cell("BLEU", bleu.signature), Cell(f"{bleu.bleu:.1f} (95 % interval {low:.1f} to {high:.1f})")))
+        rows.append((Cell("signature of BLEU"), Cell(bleu.signature)))
         rows.append((Cell("BLEU of the copied sources"), Cell(f"{bleu.floor_copy:.1f}")))
         headline = (*headline, ", and its translations have BLEU ", Strong(f"{bleu.bleu:.1f}"))
     lead = f"On {counted(evaluation.examples, evaluation.unit)} of the {split} split."

@@ -61,25 +61,20 @@ def first_words(text: str, count: int) -> str:
 
 def answers_of(
     task: SpanQA,
-    store: Store,
-    split: Split,
+    view: QuestionView,
     *,
     progress: Callable[[int], None] | None = None,
     read: Callable[[LabelledBatch, Readings], None] | None = None,
 ) -> SplitAnswers:
-    """Answer all questions of a split."""
-    view = held_out(task, store, split)
-    return SplitAnswers(view, find_spans(task, view, progress=progress, read=read), rules_of(task, view))
+    """Answer all questions of a view."""
+    # The rules of 2.0 apply if the model or the data know questions without an answer.
+    rules = "1.1" if task.config.null == "none" and not view.questions.counts.impossible else "2.0"
+    return SplitAnswers(view, find_spans(task, view, progress=progress, read=read), rules)
 
 
 def held_out(task: SpanQA, store: Store, split: Split) -> QuestionView:
     """The questions of a split that are scored: all that have a label."""
     return QuestionView(read_questions(store, split), task.tokenizer, task.collator.layout, task.input)
-
-
-def rules_of(task: SpanQA, view: QuestionView) -> Rules:
-    """Those of SQuAD 2.0 if the model or the data know questions without an answer."""
-    return "1.1" if task.config.null == "none" and not view.questions.counts.impossible else "2.0"
 
 
 def evaluate(
@@ -91,7 +86,7 @@ def evaluate(
     bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
     view = held_out(task, store, split)
     with bar(len(view)) as advance, autocast(model.device, precision):
-        answers = SplitAnswers(view, find_spans(task, view, progress=advance), rules_of(task, view))
+        answers = answers_of(task, view, progress=advance)
     return LabelEvaluation(
         metric,
         answers.scores(float(task.threshold)).means(answers.rules),

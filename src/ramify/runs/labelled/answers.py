@@ -70,13 +70,12 @@ class PreparedAnswers(PreparedLabels):
     def dev(self) -> Callable[[], dict[str, float]] | None:
         if not len(self.store.split("dev")):
             return None
-        task, store = self.task, self.store
-        # An error in the data shows before training.
-        answer_scores.held_out(task, store, "dev")
+        task = self.task
+        view = answer_scores.held_out(task, self.store, "dev")
 
         def measure() -> dict[str, float]:
             sums = MeterSums(task)
-            answers = answer_scores.answers_of(task, store, "dev", read=sums.add)
+            answers = answer_scores.answers_of(task, view, read=sums.add)
             thresholds = answers.thresholds()
             if thresholds is not None:
                 # The best weights are saved with the threshold that was chosen for them.

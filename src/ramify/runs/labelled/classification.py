@@ -1,21 +1,24 @@
 """Runs on labels of whole texts: classes, several classes, or numbers."""
 
+import hashlib
 from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from ramify.batching.labelled_batch import LabelledCollator
 from ramify.batching.views.labelled import LabelInput, LabelledView, resolved_input
-from ramify.dataset.labels import NodeLabels, class_names, label_kind, node_labels
+from ramify.config import check_fields
+from ramify.dataset.labels import NodeLabels, check_kind, class_names, label_kind, node_labels
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
 from ramify.inference.classify import Classifier, held_out, label_scores, rows_of
 from ramify.inference.kept_features import keep_features
+from ramify.metrics.published import published_metrics
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.execute import own_run
 from ramify.runs.labelled import report, scores
@@ -96,17 +99,50 @@ class PreparedClassification(PreparedLabels):
             # The best weights are saved with the temperature that was fitted to them.
             task.fit_temperature(found, view.targets)
             loss = sums.losses[LABEL] / sums.counts[LABEL]
-            return task.predictions(found, view.targets).scores() | {"dev_loss": loss} | sums.meters()
+            return task.predictions(found, view.targets, view.group).scores() | {"dev_loss": loss} | sums.meters()
 
         return measure
 
 
+@dataclass(frozen=True)
+class ExamplesConfig:
+    """The training examples."""
+
+    examples: int | None = None
+    """The number of labelled texts to train on, for learning curves. Smaller numbers take a part of larger ones, which the seed
+    of the run draws. null: all."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "view.")
+        if self.examples is not None and self.examples < 1:
+            raise RamifyError(f"view.examples must be at least 1, but is {self.examples}.")
+
+    def chosen(self, store: Store, labels: NodeLabels, seed: int) -> NodeLabels:
+        """The labels of the examples. Raises `RamifyError` if there are fewer."""
+        if self.examples is None:
+            return labels
+        if self.examples > len(labels.nodes):
+            raise RamifyError(
+                f"view.examples={self.examples} is more than the {counted(len(labels.nodes), 'labelled text')} of the training "
+                "split. Lower view.examples."
+            )
+        # A hash of its id decides on a text, so that the number of other texts does not.
+        ids = zip(store.tree_ids(store.tree_of(labels.nodes)), store.ids(labels.nodes), strict=True)
+        keys = [hashlib.blake2b(f"{seed}\n{tree}\n{node}".encode(), digest_size=8).digest() for tree, node in ids]
+        first = sorted(range(len(keys)), key=lambda place: keys[place])[: self.examples]
+        places = np.sort(np.array(first, dtype=np.int64))
+        return replace(labels, nodes=labels.nodes[places], values=[labels.values[place] for place in places.tolist()])
+
+
 @dataclass(frozen=True, kw_only=True)
 class TextLabelRun(LabelRun, ABC):
-    """A model that predicts the labels of texts, or of pairs of texts. The data say of which kind they are."""
+    """A model that predicts the labels of texts, or of pairs of texts."""
 
     task: ClassificationConfig = field(default_factory=ClassificationConfig)
+    view: ExamplesConfig = field(default_factory=ExamplesConfig)
     input: LabelInput = field(default_factory=LabelInput)
+    label_kind: Literal["auto", "classes", "several", "numbers"] = "auto"
+    """The kind of the labels. auto: lists are several classes; numbers are classes if they are whole and few."""
 
     def adapt_to_data(self) -> Self:
         """A copy with the kind and the names of the training labels, and with pairs or single texts (`input.pair=auto`)."""
@@ -114,6 +150,8 @@ class TextLabelRun(LabelRun, ABC):
         labels = node_labels(store, "train", self.input.label)
         input = resolved_input(self.input, store, labels.nodes)
         kind = label_kind(labels.values)
+        if self.label_kind != "auto":
+            check_kind(labels.values, kind := self.label_kind)
         classes = class_names(labels.values, kind)
         if kind != "numbers" and len(classes) < (2 if kind == "classes" else 1):
             only = (
@@ -123,7 +161,10 @@ class TextLabelRun(LabelRun, ABC):
                 f"{only}, so there is nothing to learn. Build the data with at least two classes, or name another field "
                 "(--label FIELD)."
             )
-        return replace(self, input=input, task=replace(self.task, labels=kind, classes=classes))
+        published = published_metrics(store, kind, self.input.label)
+        task = replace(self.task, labels=kind, classes=classes, groups=published.groups)
+        task = replace(task, metrics=task.metrics or published.names, positive=task.positive or published.positive)
+        return replace(self, input=input, task=task)
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
@@ -155,7 +196,7 @@ class ClassificationRun(TextLabelRun):
 
 def with_texts(run: TextLabelRun, store: Store, task: Classification, out: Path) -> PreparedClassification:
     """A run with its training and dev texts. The task adapts its scales to the training labels."""
-    labels = node_labels(store, "train", run.input.label)
+    labels = run.view.chosen(store, node_labels(store, "train", run.input.label), run.seed)
     rows = rows_of(task, store, labels.nodes, trees=store.split("train"), seed=run.seed)
     targets = task.targets_of([labels.values[place] for place in rows.kept])
     task.fit(targets)

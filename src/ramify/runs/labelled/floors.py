@@ -170,17 +170,19 @@ def fit_terms(task: Classification, view: LabelledView, strength: float) -> None
 
     matrix, targets, config = term_matrix(task, view, learn=True), view.targets, task.config
     assert targets is not None
-    weights, biases = np.zeros((task.output.out_features, matrix.shape[1])), constant_scores(task)
+    weights, biases = np.zeros((task.output.out_features, len(task.backbone.idf))), constant_scores(task)
     if config.labels == "numbers":
         ridge = Ridge(alpha=1 / strength).fit(matrix, (targets - float(task.center)) / float(task.spread))
         weights[0], biases[0] = ridge.coef_, ridge.intercept_
     elif config.labels == "classes":
         balance = "balanced" if config.class_weights == "balanced" else None
-        model = LogisticRegression(C=strength, max_iter=MAX_ITERATIONS, class_weight=balance).fit(matrix, targets)
-        # Of two classes, scikit-learn gives the weights of the second; the scores of the first are zero.
-        biases[:] = 0
-        rows = slice(len(weights) - len(model.coef_), None)
-        weights[rows], biases[rows] = model.coef_, model.intercept_
+        # A few training texts may be of one class, which needs no weights.
+        if len(np.unique(targets)) > 1:
+            model = LogisticRegression(C=strength, max_iter=MAX_ITERATIONS, class_weight=balance).fit(matrix, targets)
+            # Of two classes, scikit-learn gives the weights of the second; the scores of the first are zero.
+            biases[model.classes_] = 0
+            known = model.classes_[-len(model.coef_) :]
+            weights[known], biases[known] = model.coef_, model.intercept_
     else:
         for label in np.flatnonzero((targets.min(0) == 0) & (targets.max(0) == 1)):
             model = LogisticRegression(C=strength, max_iter=MAX_ITERATIONS).fit(matrix, targets[:, label])

@@ -1,6 +1,6 @@
 """Reports on models that predict labels: curves, scores beside floors, confusions, calibration, slices and wrong examples.
 
-`curves`, `seeds`, `facts` and `slices` serve reports on other label tasks, too.
+`curves`, `seeds`, `facts`, `held_out_scores` and `slices` serve reports on other label tasks, too.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,12 +26,13 @@ from ramify.metrics.depths import DEPTH_BINS
 from ramify.metrics.metric import Metric
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.curves import TITLE, Metrics, dev_line, loss_charts, no_curves, smoothing
-from ramify.runs.labelled.scores import LabelEvaluation, ScoredTexts, score_texts
+from ramify.runs.labelled.scores import WITHOUT_READING, LabelEvaluation, ScoredTexts, score_texts
 from ramify.runs.sections import (
     Cell,
     Chart,
     Charts,
     Line,
+    Notice,
     Section,
     Spans,
     Strong,
@@ -43,6 +44,8 @@ from ramify.tasks.classification import LABEL
 
 RESAMPLES = 500
 """Resamples of the intervals of a report."""
+
+MAJORITY = "the most frequent class of the training data, or the mean of its numbers"
 
 EXAMPLES = 20
 """Wrong predictions that a report shows."""
@@ -60,7 +63,8 @@ LENGTHS = (0, 9, 17, 33, 65, 129)
 def parts(request: ReportRequest, metric: Metric | None) -> ReportParts:
     """The parts of a report. `metric` is that of the run; None: the first one of the task."""
     model, store = request.pipeline, request.store
-    sections: list[Section] = [curves(request.metrics, metric)]
+    fit = request.record.get("fit")
+    sections: list[Section] = [curves(request.metrics, metric) if fit is None else tried(fit)]
     if "seeds" in request.record:
         sections.append(seeds(request.record["seeds"]))
     headline: Spans = ()
@@ -69,7 +73,7 @@ def parts(request: ReportRequest, metric: Metric | None) -> ReportParts:
         try:
             scored = score_texts(model, store, request.split, {})
             chosen = model.task.metrics[0] if metric is None else metric
-            section, headline = held_out_scores(request.split, scored, chosen)
+            section, headline = held_out_scores(request.split, scored.predictions, scored.majority, chosen)
             sections += [section, *_details(model, store, scored, chosen)]
         except RamifyError as error:
             missing = str(error)
@@ -92,14 +96,27 @@ def facts(text: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield name.replace("_", " "), f"{value:,}"
 
 
-def curves(metrics: Metrics, metric: Metric | None) -> Section:
-    """Loss against updates and tokens, and the dev metric."""
+def curves(metrics: Metrics, metric: Metric | None, loss: str = LABEL, unit: str = "label") -> Section:
+    """Loss against updates and tokens, and the dev metric. `loss` is the name of the loss, which is a mean over units."""
     if not metrics:
         return no_curves()
-    charts = list(loss_charts(metrics, LABEL, "loss per label", tokens="tokens"))
+    charts = list(loss_charts(metrics, loss, f"loss per {unit}", tokens="tokens"))
     if metric is not None:
         charts.append(Chart((dev_line(metrics, "step", metric.name),), "updates", f"dev {metric.label}"))
     return Section(TITLE, (Charts(tuple(charts), (("train", f"train{smoothing(metrics)}"), ("dev", "dev"))),))
+
+
+def tried(fit: Mapping[str, Any]) -> Section:
+    """The settings of a fit in closed form, with their dev scores."""
+    names = [name for name in fit["tried"][0] if name != "dev"]
+    rows = tuple(
+        (*(Cell(f"{each[name]:g}") for name in names), Cell("–" if each["dev"] is None else f"{each['dev']:.4f}"))
+        for each in fit["tried"]
+    )
+    if not names:
+        return Section("Fit", (Notice(("The model is fitted in closed form, and has no settings.",)),))
+    lead = "The model is fitted in closed form. The dev split chose the best of these settings."
+    return Section("Fit", (Table((*names, f"dev {fit['metric'].replace('_', ' ')}"), rows, "scores"),), (lead,))
 
 
 def seeds(record: Mapping[str, Any]) -> Section:
@@ -125,26 +142,37 @@ def table(split: str, evaluation: LabelEvaluation) -> tuple[Section, Spans]:
     return Section("Held-out scores", (Table(("score", "value"), rows),)), (*headline, *chosen_on_dev(split))
 
 
-def held_out_scores(split: Split, scored: ScoredTexts, metric: Metric) -> tuple[Section, Spans]:
-    """All metrics with their intervals beside those of the majority, and the main one as a sentence."""
-    predicted, majority = scored.predictions, scored.majority.scores()
+def held_out_scores(
+    split: Split,
+    predicted: Predictions,
+    floor: Predictions | None,
+    metric: Metric,
+    *,
+    floor_name: str = WITHOUT_READING,
+    floor_is: str = MAJORITY,
+) -> tuple[Section, Spans]:
+    """All metrics with their intervals beside those of a floor, and the main one as a sentence.
+
+    `floor_is` says what the floor predicts. There is none if the training data of the model are not known."""
+    floors = {} if floor is None else floor.scores()
     names = [metric.name, *(name for name in predicted.metrics if name != metric.name)]
     rows = []
     for name in names:
         interval = predicted.interval(name, resamples=RESAMPLES)
         spread = f"{interval.low:.3f} to {interval.high:.3f}"
-        rows.append((Cell(name.replace("_", " ")), Cell(f"{interval.value:.3f}", spread), Cell(f"{majority[name]:.3f}")))
+        beside = [Cell(f"{floors[name]:.3f}")] if floors else []
+        rows.append((Cell(name.replace("_", " ")), Cell(f"{interval.value:.3f}", spread), *beside))
     value = predicted.metrics[metric.name]()
     headline: Spans = (
         f"On the {split} split, its {metric.label} is ",
         Strong(f"{value:.3f}"),
-        f"; that of predictions which read no text is {majority[metric.name]:.3f}.",
+        f"; {floor_name}, it is {floors[metric.name]:.3f}." if floors else ".",
     )
-    lead = (
-        f"On {counted(len(predicted), 'text')} of the {split} split, with 95 % bootstrap intervals over texts. Without "
-        "reading: the most frequent class of the training data, or the mean of its numbers."
-    )
-    section = Section("Held-out scores", (Table(("score", "value", "without reading"), tuple(rows)),), (lead,))
+    lead = f"On {counted(len(predicted), 'text')} of the {split} split, with 95 % bootstrap intervals over texts."
+    columns = ("score", "value")
+    if floors:
+        lead, columns = f"{lead} {floor_name.capitalize()}: {floor_is}.", (*columns, floor_name)
+    section = Section("Held-out scores", (Table(columns, tuple(rows)),), (lead,))
     return section, (*headline, *chosen_on_dev(split))
 
 
@@ -285,7 +313,7 @@ def _example(
     texts = store.texts(nodes[[int(rows.text[place])]])
     if rows.first is not None:
         texts = [*store.texts(nodes[[int(rows.first[place])]]), *texts]
-    shown = " ⟶ ".join(_shortened(text) for text in texts)
+    shown = " ⟶ ".join(shortened(text) for text in texts)
     target = scored.targets[place]
     if config.labels == "numbers":
         return Cell(shown), Cell(f"{float(target):.4g}"), Cell(f"{float(shares[0]):.4g}"), Cell("–")
@@ -298,6 +326,7 @@ def _example(
     return Cell(shown), Cell(right), Cell(chosen), probabilities
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """The beginning of a text on one line."""
     whole = " ".join(text.split())
     return whole if len(whole) <= SHOWN_CHARS else whole[:SHOWN_CHARS] + " …"

@@ -9,23 +9,18 @@ import numpy as np
 
 from ramify import hub
 from ramify.batching.tagged_batch import TagCollator
+from ramify.batching.views.labelled import LabelInput
 from ramify.batching.views.tagged import TaggedView
 from ramify.dataset.store import Split, Store
-from ramify.dataset.token_tags import NodeTags, Scheme, node_tags
+from ramify.dataset.token_tags import NodeTags, node_tags
 from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
 from ramify.inference.tag import TaggedBatch, Tagger, held_out, predicted_tags, spellings, view_of
-from ramify.metrics.metric import Metric
-from ramify.metrics.spans import TagPredictions, score_spans, score_tags
-from ramify.models.base import reads_characters
-from ramify.nn.precision import autocast
-from ramify.runs.base import Evaluation, ReportParts, ReportRequest, check_options, no_progress, of_kind
-from ramify.runs.curves import TITLE, loss_charts, no_curves, smoothing
+from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.execute import own_run
-from ramify.runs.labelled import report
 from ramify.runs.labelled.base import LabelDevConfig, LabelRun, PreparedLabels, shared_folder
-from ramify.runs.labelled.scores import OPTIONS, LabelEvaluation
-from ramify.runs.sections import Charts, Section, Spans
+from ramify.runs.labelled.tag_report import parts
+from ramify.runs.labelled.tag_scores import compared, evaluate
 from ramify.tasks.tagging import TAG, Tagging, TaggingConfig, tag_names, word_hashes
 from ramify.training.meters import MeterSums
 
@@ -84,7 +79,7 @@ class PreparedTagging(PreparedLabels):
             def add(batch: TaggedBatch) -> None:
                 sums.add(batch.batch, task.target_readings(batch.batch, batch.states, batch.scores))
 
-            found = compared(tagged, predicted_tags(task, view, read=add), task.config.scheme)
+            found = compared(task, tagged, predicted_tags(task, view, read=add))
             return found.scores() | {"dev_loss": sums.losses[TAG] / sums.counts[TAG]} | sums.meters()
 
         return measure
@@ -97,6 +92,7 @@ class TaggingRun(LabelRun):
     name: ClassVar[str] = "tagging"
 
     task: TaggingConfig = field(default_factory=TaggingConfig)
+    input: LabelInput = field(default_factory=LabelInput)
 
     def adapt_to_data(self) -> Self:
         """A copy with the names and the scheme of the training tags."""
@@ -151,52 +147,5 @@ class TaggingRun(LabelRun):
         return evaluate(model, source, store, split, options, dev.chosen(model.task))
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
-        """Learning curves, and held-out scores."""
-        sections: list[Section] = [no_curves()]
-        if request.metrics:
-            charts = loss_charts(request.metrics, TAG, "loss per word", tokens="tokens")
-            sections = [Section(TITLE, (Charts(charts, (("train", f"train{smoothing(request.metrics)}"), ("dev", "dev"))),))]
-        headline: Spans = ()
-        missing = ""
-        model, store = request.pipeline, request.store
-        if isinstance(model, Tagger) and store is not None:
-            try:
-                found = evaluate(model, str(store.path), store, request.split, {}, self.dev.chosen(model.task))
-                section, headline = report.table(request.split, found)
-                sections.append(section)
-            except RamifyError as error:
-                missing = str(error)
-        return ReportParts(
-            purpose="predicts tags of words",
-            examples="texts",
-            sections=tuple(sections),
-            headline=headline,
-            missing=missing,
-            data=tuple(report.facts(request.record["text"])),
-        )
-
-
-def evaluate(
-    model: Tagger, source: str, store: Store, split: Split, options: Mapping[str, Any], metric: Metric
-) -> LabelEvaluation:
-    """Score a model on a split. Options: `OPTIONS`."""
-    check_options(options, OPTIONS, source, "a model that predicts tags")
-    task = model.task
-    view, tagged = held_out(task, store, split)
-    bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
-    with bar(len(view)) as advance, autocast(model.device, precision):
-        found = predicted_tags(task, view, progress=advance)
-    words = spellings(store.texts(tagged.nodes), tagged.words)
-    floor = [[task.config.tags[tag] for tag in row.tolist()] for row in task.majority(words)]
-    return LabelEvaluation(
-        metric,
-        compared(tagged, found, task.config.scheme).scores(),
-        compared(tagged, floor, task.config.scheme).scores()[metric.name] if task.config.word_types else None,
-        len(view),
-        unknown_pieces=None if reads_characters(task.backbone) else view.pieces.unknown(task.tokenizer),
-    )
-
-
-def compared(tagged: NodeTags, predicted: Sequence[Sequence[str]], scheme: Scheme) -> TagPredictions:
-    """Predicted tags beside the annotated ones."""
-    return (score_spans if scheme == "spans" else score_tags)(tagged.tags, predicted)
+        model = request.pipeline
+        return parts(request, self.dev.chosen(model.task) if isinstance(model, Tagger) else None)
