@@ -120,6 +120,7 @@ def settings(**values: Any) -> str:
 
 
 BRIEF = settings(train__log_every=1, train__evaluate_every=2, train__checkpoint_every=2)
+LABELS = f"--epochs 2 {settings(train__log_every=1, train__budget=4, train__checkpoint_every=2)}"
 WORDS = "--tokenizer tokenizer/wordpiece/tokenizer.json"
 SIZES = {"model__dim": 16, "model__num_heads": 2, "model__ffn_dim": 32}
 TREES = f"{WORDS} {BRIEF} {settings(**SIZES, model__encoder_layers=1, model__decoder_layers=2, train__budget=300)}"
@@ -164,6 +165,11 @@ CASES: dict[str, str] = {
     "data/labelled": "data build inputs/reviews.tsv --format labelled --text sentence --label stars --out @/set",
     "data/pushshift": "data build inputs/dump.jsonl --format pushshift --drop-bots --policy deleted=keep --out @/set",
     "data/parallel": "data build inputs/train.en inputs/train.de inputs/val.en inputs/val.de --format parallel --out @/set",
+    "data/reviews": "data build inputs/reviews.tsv --format labelled --text sentence --label stars --split 0.5,0.25,0.25 "
+    "--option label_type=category --out @/set",
+    "data/tags": "data build inputs/tags.conll --format conll --split 0.5,0.25,0.25 --out @/set",
+    "data/questions": "data build inputs/squad.json --format labelled --split 0.5,0.25,0.25 --out @/set",
+    "data/choices": "data build inputs/copa.jsonl --format labelled --split 0.5,0.25,0.25 --out @/set",
     "data/discord": "data build inputs/garden.json --format discord --out @/set",
     "data/refused": "data build inputs/novels --format discord --out @/set",
     "show/tree": "data show data/replies/set --tree soft-crust --max-nodes 12",
@@ -220,6 +226,12 @@ CASES: dict[str, str] = {
     "train/agent": f"train agent --joint --data data/books/set --out @/run --steps 3 {AGENTS} {LEVELS}",
     "train/agent-sentence": f"train agent-sentence --data data/books/set --out @/run --steps 2 {AGENTS} "
     f"{settings(model__dims='[8,12]', model__max_children='[12]', model__encoder_cells='[1]')}",
+    "train/classify": f"train classify --data data/reviews/set --init train/bert/run --out @/run {LABELS}",
+    "train/features": f"train classify --data data/reviews/set --init train/elmo/run --mode features --out @/run {LABELS}",
+    "train/majority": "train classify --data data/reviews/set --model majority --out @/run",
+    "train/tag": f"train tag --data data/tags/set --init train/bert/run --set task.decoder=crf --out @/run {LABELS}",
+    "train/answer": f"train answer --data data/questions/set --init train/bert/run --out @/run {LABELS}",
+    "train/choose": f"train choose --data data/choices/set --init train/bert/run --out @/run {LABELS}",
     "train/feature-model": f"train feature-model --data data/rooms/set --out @/run --steps 4 {LINKS} {NARROW}",
     "train/links": f"train links --data data/rooms/set --out @/run --pack @/packed --steps 3 {LINKS} {NARROW}",
     "train/mht": "train mht --data data/rooms/set --out @/run --init train/bert/run --features head --steps 2 --fine-steps 2 "
@@ -258,6 +270,13 @@ CASES: dict[str, str] = {
     "evaluate/gpt": "evaluate train/gpt/run --data data/books/set --split all --json",
     "evaluate/agent": "evaluate train/agent/run --data data/books/set --rows 60 --json\n"
     "evaluate train/agent-sentence/run --data data/books/set --split all --rows 40",
+    "evaluate/labels": "\n".join(
+        f"evaluate train/{name}/run --data data/{data}/set --split dev --json"
+        for name, data in (
+            *(("classify", "reviews"), ("features", "reviews"), ("majority", "reviews")),
+            *(("tag", "tags"), ("answer", "questions"), ("choose", "choices")),
+        )
+    ),
     "evaluate/links": "evaluate train/feature-model/run --data data/rooms/set --no-starts --json\n"
     "evaluate links --data data/rooms/set --split dev --protocol chunk50 --set decoding.threshold=0\n"
     "evaluate train/reranker/model --data data/rooms/set --json",
@@ -321,6 +340,10 @@ CASES: dict[str, str] = {
     "translate": "translate train/transformer/run inputs/val.en --json\n"
     "translate train/seq2seq/run --text 'The mill was slow.' --beam 2 --n-best 2 --json\n"
     "translate train/transformer/run --text 'The mill was slow.' --beam 0",
+    "predict": "predict train/classify/run inputs/reviews.tsv --text sentence --json\n"
+    "predict train/features/run --text 'a good book' --json\n"
+    "predict train/tag/run --text 'Ann lives in Delft' --json",
+    "answer": "answer train/answer/run --question 'Who came?' --passage inputs/notes.txt --json",
     "attention/tree-mlm": "attention tree-mlm-small --text 'The tea is too [MASK].' --out @/heads.html\n"
     "attention train/tree-mlm/run --data inputs/masked.jsonl --node 2 --json --out @/node.html\n"
     "attention train/paper/run --data data/replies/set --node soft-crust.8 --layer 1 --head 2 --json",
@@ -503,6 +526,34 @@ def write_inputs(folder: Path, sample: Path) -> None:
         )
     reviews = [f"{word} book\t{stars}" for stars, word in enumerate(("bad", "dull", "fair", "good", "fine"), 1)] * 6
     (folder / "reviews.tsv").write_text("\n".join(["sentence\tstars", *reviews]) + "\n")
+    names = ("Ann", "Bob", "Cy", "Dee")
+    sentences = [f"{name} B-PER\nlives O\nin O\nDelft B-LOC\n" for name in names] * 4
+    (folder / "tags.conll").write_text("\n".join(sentences))
+    articles = [
+        {
+            "title": f"Visit {number}",
+            "paragraphs": [
+                {
+                    "context": f"{name} came to Delft on day {number}.",
+                    "qas": [{"id": str(number), "question": "Who came?", "answers": [{"text": name, "answer_start": 0}]}],
+                }
+            ],
+        }
+        for number, name in enumerate(names * 3)
+    ]
+    (folder / "squad.json").write_text(json.dumps({"version": "1.1", "data": articles}))
+    ranked = [
+        {
+            "premise": f"{name} was late.",
+            "choice1": "The train stood.",
+            "choice2": "Tea is hot.",
+            "question": "cause",
+            "label": 0,
+        }
+        | {"idx": number}
+        for number, name in enumerate(names * 3)
+    ]
+    (folder / "copa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ranked))
     posts: list[dict[str, Any]] = [
         {"id": "s1", "title": "Bread", "selftext": "Why?", "author": "ann", "created_utc": 90, "subreddit": "talk"}
     ]
