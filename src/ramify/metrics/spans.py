@@ -45,7 +45,7 @@ class TagPredictions(Predictions):
     unit: Literal["span", "word"]
     """What is counted: spans, or the words of each tag."""
     types: tuple[str, ...]
-    """The types of spans, or the tags, that occur, in alphabetical order."""
+    """The types of spans, or the tags, in alphabetical order."""
     right: Int[NDArray, "text type"]
     predicted: Int[NDArray, "text type"]
     annotated: Int[NDArray, "text type"]
@@ -92,19 +92,25 @@ class TagPredictions(Predictions):
         return self.per_type[kind].f1
 
 
-def score_spans(annotated: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> TagPredictions:
-    """Compare the spans of texts, which do not cross their borders.
+def score_spans(
+    annotated: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], types: Sequence[str] = ()
+) -> TagPredictions:
+    """Compare the spans of texts, which do not cross their borders. `types` are scored even if no span has them.
 
     Raises `ValueError` if the numbers of texts or of their words differ, and for a tag that has no known prefix.
     """
     spans = [[[(span.type, span) for span in spans_of(tags)] for tags in texts] for texts in (annotated, predicted)]
-    return _compared("span", annotated, predicted, *spans)
+    return _compared("span", annotated, predicted, spans[0], spans[1], types)
 
 
-def score_tags(annotated: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> TagPredictions:
-    """Compare tags that stand alone, word by word. Raises `ValueError` if the numbers of texts or of their words differ."""
+def score_tags(
+    annotated: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], types: Sequence[str] = ()
+) -> TagPredictions:
+    """Compare tags that stand alone, word by word. `types` are tags that are scored even if no word has them.
+
+    Raises `ValueError` if the numbers of texts or of their words differ."""
     words = [[[(tag, place) for place, tag in enumerate(tags)] for tags in texts] for texts in (annotated, predicted)]
-    return _compared("word", annotated, predicted, *words)
+    return _compared("word", annotated, predicted, words[0], words[1], types)
 
 
 def _compared(
@@ -113,9 +119,10 @@ def _compared(
     predicted: Sequence[Sequence[str]],
     true_units: Sequence[Sequence[tuple[str, Any]]],
     found_units: Sequence[Sequence[tuple[str, Any]]],
+    always: Sequence[str],
 ) -> TagPredictions:
     """Count units, each of which is a type and a place."""
-    types = sorted({kind for row in (*true_units, *found_units) for kind, _ in row})
+    types = sorted({*always} | {kind for row in (*true_units, *found_units) for kind, _ in row})
     number = {kind: place for place, kind in enumerate(types)}
     counts = np.zeros((3, len(annotated), len(number)), dtype=np.int64)
     right_words = np.zeros(len(annotated), dtype=np.int64)

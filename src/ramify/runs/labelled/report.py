@@ -26,7 +26,7 @@ from ramify.metrics.depths import DEPTH_BINS
 from ramify.metrics.metric import Metric
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.curves import TITLE, Metrics, dev_line, loss_charts, no_curves, smoothing
-from ramify.runs.labelled.scores import LabelEvaluation, ScoredTexts, score_texts
+from ramify.runs.labelled.scores import WITHOUT_READING, ScoredTexts, score_texts
 from ramify.runs.sections import (
     Cell,
     Chart,
@@ -42,11 +42,10 @@ from ramify.runs.sections import (
 )
 from ramify.tasks.classification import LABEL
 
-READING = "the most frequent class of the training data, or the mean of its numbers"
-"""The predictions that read no text."""
-
 RESAMPLES = 500
 """Resamples of the intervals of a report."""
+
+MAJORITY = "the most frequent class of the training data, or the mean of its numbers"
 
 EXAMPLES = 20
 """Wrong predictions that a report shows."""
@@ -74,7 +73,7 @@ def parts(request: ReportRequest, metric: Metric | None) -> ReportParts:
         try:
             scored = score_texts(model, store, request.split, {})
             chosen = model.task.metrics[0] if metric is None else metric
-            section, headline = held_out_scores(request.split, scored.predictions, scored.majority, chosen, READING)
+            section, headline = held_out_scores(request.split, scored.predictions, scored.majority, chosen)
             sections += [section, *_details(model, store, scored, chosen)]
         except RamifyError as error:
             missing = str(error)
@@ -97,8 +96,8 @@ def facts(text: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield name.replace("_", " "), f"{value:,}"
 
 
-def curves(metrics: Metrics, metric: Metric | None, *, loss: str = LABEL, unit: str = "label") -> Section:
-    """Loss per unit against updates and tokens, and the dev metric."""
+def curves(metrics: Metrics, metric: Metric | None, loss: str = LABEL, unit: str = "label") -> Section:
+    """Loss against updates and tokens, and the dev metric. `loss` is the name of the loss, which is a mean over units."""
     if not metrics:
         return no_curves()
     charts = list(loss_charts(metrics, loss, f"loss per {unit}", tokens="tokens"))
@@ -133,39 +132,37 @@ def seeds(record: Mapping[str, Any]) -> Section:
     return Section("Seeds", (Table(("seed", f"dev {name}", "update"), rows, "scores"),), (lead,))
 
 
-def table(split: str, evaluation: LabelEvaluation) -> tuple[Section, Spans]:
-    rows = tuple((Cell(name.replace("_", " ")), Cell(f"{value:.3f}")) for name, value in evaluation.metrics.items())
-    headline: Spans = (
-        f"On the {split} split, its {evaluation.metric.label} is ",
-        Strong(f"{evaluation.value:.3f}"),
-        "." if evaluation.majority is None else f"; without reading, {evaluation.majority:.3f}.",
-    )
-    return Section("Held-out scores", (Table(("score", "value"), rows),)), (*headline, *chosen_on_dev(split))
-
-
 def held_out_scores(
-    split: Split, predicted: Predictions, without: Predictions, metric: Metric, reading: str
+    split: Split,
+    predicted: Predictions,
+    floor: Predictions | None,
+    metric: Metric,
+    *,
+    floor_name: str = WITHOUT_READING,
+    floor_is: str = MAJORITY,
 ) -> tuple[Section, Spans]:
-    """All metrics with their intervals beside those of predictions that read no text, and the main one as a sentence. `reading`
-    says what the latter are."""
-    majority = without.scores()
+    """All metrics with their intervals beside those of a floor, and the main one as a sentence.
+
+    `floor_is` says what the floor predicts. There is none if the training data of the model are not known."""
+    floors = {} if floor is None else floor.scores()
     names = [metric.name, *(name for name in predicted.metrics if name != metric.name)]
     rows = []
     for name in names:
         interval = predicted.interval(name, resamples=RESAMPLES)
         spread = f"{interval.low:.3f} to {interval.high:.3f}"
-        rows.append((Cell(name.replace("_", " ")), Cell(f"{interval.value:.3f}", spread), Cell(f"{majority[name]:.3f}")))
+        beside = [Cell(f"{floors[name]:.3f}")] if floors else []
+        rows.append((Cell(name.replace("_", " ")), Cell(f"{interval.value:.3f}", spread), *beside))
     value = predicted.metrics[metric.name]()
     headline: Spans = (
         f"On the {split} split, its {metric.label} is ",
         Strong(f"{value:.3f}"),
-        f"; that of predictions which read no text is {majority[metric.name]:.3f}.",
+        f"; {floor_name}, it is {floors[metric.name]:.3f}." if floors else ".",
     )
-    lead = (
-        f"On {counted(len(predicted), 'text')} of the {split} split, with 95 % bootstrap intervals over texts. Without "
-        f"reading: {reading}."
-    )
-    section = Section("Held-out scores", (Table(("score", "value", "without reading"), tuple(rows)),), (lead,))
+    lead = f"On {counted(len(predicted), 'text')} of the {split} split, with 95 % bootstrap intervals over texts."
+    columns = ("score", "value")
+    if floors:
+        lead, columns = f"{lead} {floor_name.capitalize()}: {floor_is}.", (*columns, floor_name)
+    section = Section("Held-out scores", (Table(columns, tuple(rows)),), (lead,))
     return section, (*headline, *chosen_on_dev(split))
 
 
@@ -306,7 +303,7 @@ def _example(
     texts = store.texts(nodes[[int(rows.text[place])]])
     if rows.first is not None:
         texts = [*store.texts(nodes[[int(rows.first[place])]]), *texts]
-    shown = " ⟶ ".join(_shortened(text) for text in texts)
+    shown = " ⟶ ".join(shortened(text) for text in texts)
     target = scored.targets[place]
     if config.labels == "numbers":
         return Cell(shown), Cell(f"{float(target):.4g}"), Cell(f"{float(shares[0]):.4g}"), Cell("–")
@@ -319,6 +316,7 @@ def _example(
     return Cell(shown), Cell(right), Cell(chosen), probabilities
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """The beginning of a text on one line."""
     whole = " ".join(text.split())
     return whole if len(whole) <= SHOWN_CHARS else whole[:SHOWN_CHARS] + " …"

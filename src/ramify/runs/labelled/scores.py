@@ -20,6 +20,9 @@ from ramify.runs.base import Evaluation, check_options, no_progress
 
 OPTIONS = ("precision", "progress")
 
+WITHOUT_READING = "without reading"
+"""The name of a floor."""
+
 
 @dataclass(frozen=True, eq=False)
 class ScoredTexts:
@@ -51,6 +54,7 @@ class LabelEvaluation(Evaluation):
     """Labelled texts."""
     unit: str = "text"
     """The name of a labelled text."""
+    floor_name: str = WITHOUT_READING
 
     @property
     def value(self) -> float:
@@ -69,7 +73,7 @@ class LabelEvaluation(Evaluation):
         others = ", ".join(
             f"{name.replace('_', ' ')} {value:.4f}" for name, value in self.metrics.items() if name != self.metric.name
         )
-        floor = "" if self.majority is None else f"; without reading, {self.majority:.4f}"
+        floor = "" if self.majority is None else f"; {self.floor_name}, {self.majority:.4f}"
         return [
             f"{self.metric.label} {self.value:.4f}{floor}; {counted(self.count, self.unit)}",
             *([others] if others else []),

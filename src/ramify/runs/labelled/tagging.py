@@ -9,22 +9,18 @@ import numpy as np
 
 from ramify import hub
 from ramify.batching.tagged_batch import TagCollator
+from ramify.batching.views.labelled import LabelInput
 from ramify.batching.views.tagged import TaggedView
 from ramify.dataset.store import Split, Store
-from ramify.dataset.token_tags import NodeTags, Scheme, node_tags
+from ramify.dataset.token_tags import NodeTags, node_tags
 from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
 from ramify.inference.tag import TaggedBatch, Tagger, held_out, predicted_tags, spellings, view_of
-from ramify.metrics.metric import Metric
-from ramify.metrics.spans import TagPredictions, score_spans, score_tags
-from ramify.models.base import reads_characters
-from ramify.nn.precision import autocast
-from ramify.runs.base import Evaluation, ReportParts, ReportRequest, check_options, no_progress, of_kind
+from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.execute import own_run
-from ramify.runs.labelled import report
 from ramify.runs.labelled.base import LabelDevConfig, LabelRun, PreparedLabels, shared_folder
-from ramify.runs.labelled.scores import OPTIONS, LabelEvaluation
-from ramify.runs.sections import Section, Spans
+from ramify.runs.labelled.tag_report import parts
+from ramify.runs.labelled.tag_scores import compared, evaluate
 from ramify.tasks.tagging import TAG, Tagging, TaggingConfig, tag_names, word_hashes
 from ramify.training.meters import MeterSums
 
@@ -83,7 +79,7 @@ class PreparedTagging(PreparedLabels):
             def add(batch: TaggedBatch) -> None:
                 sums.add(batch.batch, task.target_readings(batch.batch, batch.states, batch.scores))
 
-            found = compared(tagged, predicted_tags(task, view, read=add), task.config.scheme)
+            found = compared(task, tagged, predicted_tags(task, view, read=add))
             return found.scores() | {"dev_loss": sums.losses[TAG] / sums.counts[TAG]} | sums.meters()
 
         return measure
@@ -96,6 +92,7 @@ class TaggingRun(LabelRun):
     name: ClassVar[str] = "tagging"
 
     task: TaggingConfig = field(default_factory=TaggingConfig)
+    input: LabelInput = field(default_factory=LabelInput)
 
     def adapt_to_data(self) -> Self:
         """A copy with the names and the scheme of the training tags."""
@@ -125,8 +122,14 @@ class TaggingRun(LabelRun):
         run.continued(task)
         tagged = node_tags(store, "train", run.input.label)
         texts, targets = store.texts(tagged.nodes), task.targets_of(tagged.tags)
-        task.fit(spellings(texts, tagged.words), targets)
-        return PreparedTagging(run, store, task, shared_folder(out), view_of(task, texts, tagged.words, targets), tagged)
+        task.table.fit(spellings(texts, tagged.words), targets)
+        train = view_of(task, texts, tagged.words, targets)
+        prepared = PreparedTagging(run, store, task, shared_folder(out), train, tagged)
+        if run.task.decoder != "majority":
+            return prepared
+        measure = prepared.dev()
+        score = "no dev score" if measure is None else f"dev {prepared.metric.label} {measure()[prepared.metric.name]:.4f}"
+        return replace(prepared, fitted=f"fitted, {score}")
 
     def check_start(self) -> None:
         """Raise `RamifyError` if `init` is a tagger whose output layer reads other states."""
@@ -150,72 +153,5 @@ class TaggingRun(LabelRun):
         return evaluate(model, source, store, split, options, dev.chosen(model.task))
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
-        """Learning curves, and held-out scores."""
-        metric = None
-        model, store = request.pipeline, request.store
-        sections: list[Section] = []
-        if "seeds" in request.record:
-            sections.append(report.seeds(request.record["seeds"]))
-        headline: Spans = ()
-        missing = ""
-        if isinstance(model, Tagger) and store is not None:
-            metric = self.dev.chosen(model.task)
-            try:
-                scored = score_tagged(model, store, request.split, {})
-                section, headline = report.held_out_scores(
-                    request.split, scored.predictions, scored.majority, metric, "the most frequent tag of each word in training"
-                )
-                sections.append(section)
-            except RamifyError as error:
-                missing = str(error)
-        return ReportParts(
-            purpose="predicts tags of words",
-            examples="texts",
-            sections=(report.curves(request.metrics, metric, loss=TAG, unit="word"), *sections),
-            headline=headline,
-            missing=missing,
-            data=tuple(report.facts(request.record["text"])),
-        )
-
-
-@dataclass(frozen=True)
-class ScoredTags:
-    """The tags of a split with a model's predictions."""
-
-    view: TaggedView
-    predictions: TagPredictions
-    majority: TagPredictions
-    """The most frequent tag of each word of the training data."""
-
-
-def score_tagged(model: Tagger, store: Store, split: Split, options: Mapping[str, Any]) -> ScoredTags:
-    """Predict the tags of a split."""
-    task = model.task
-    view, tagged = held_out(task, store, split)
-    bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
-    with bar(len(view)) as advance, autocast(model.device, precision):
-        found = predicted_tags(task, view, progress=advance)
-    words = spellings(store.texts(tagged.nodes), tagged.words)
-    floor = [[task.config.tags[tag] for tag in row.tolist()] for row in task.majority(words)]
-    scheme = task.config.scheme
-    return ScoredTags(view, compared(tagged, found, scheme), compared(tagged, floor, scheme))
-
-
-def evaluate(
-    model: Tagger, source: str, store: Store, split: Split, options: Mapping[str, Any], metric: Metric
-) -> LabelEvaluation:
-    """Score a model on a split. Options: `OPTIONS`."""
-    check_options(options, OPTIONS, source, "a model that predicts tags")
-    task, scored = model.task, score_tagged(model, store, split, options)
-    return LabelEvaluation(
-        metric,
-        scored.predictions.scores(),
-        scored.majority.scores()[metric.name] if task.config.word_types else None,
-        len(scored.view),
-        unknown_pieces=None if reads_characters(task.backbone) else scored.view.pieces.unknown(task.tokenizer),
-    )
-
-
-def compared(tagged: NodeTags, predicted: Sequence[Sequence[str]], scheme: Scheme) -> TagPredictions:
-    """Predicted tags beside the annotated ones."""
-    return (score_spans if scheme == "spans" else score_tags)(tagged.tags, predicted)
+        model = request.pipeline
+        return parts(request, self.dev.chosen(model.task) if isinstance(model, Tagger) else None)
