@@ -141,6 +141,8 @@ GENERATORS = (
     f"--tokenizer tokenizer/capitals/tokenizer.json {BRIEF} "
     f"{settings(model__dim=16, train__budget=300, train__lr=0.03, input__long='truncate')}"
 )
+READS = f"{settings(**SIZES, model__num_layers=1, train__log_every=1, tokenizer__vocab_size=120)}"
+LABELS = f"{READS} {settings(input__max_tokens=24)}"
 LEVELS = settings(model__dims="[8,12,16,20,20]", model__max_children="[12,6,6,6]", model__encoder_cells="[1,1,1,1]")
 LINKS = f"{BRIEF} {settings(train__budget=16, tokenizer__min_count=2)}"
 # Few dimensions, because those beyond the rank of the words' co-occurrences differ from run to run.
@@ -162,6 +164,10 @@ CASES: dict[str, str] = {
     "data/table": "data build inputs/posts.csv --format table --text body --column tree=thread --column id=number "
     "--column parent=answers --column author=thread --out @/set",
     "data/labelled": "data build inputs/reviews.tsv --format labelled --text sentence --label stars --out @/set",
+    "data/opinions": "data build inputs/opinions.csv --format labelled --out @/set",
+    "data/names": "data build inputs/names.conll --format conll --split 0.5,0.25,0.25 --out @/set",
+    "data/questions": "data build inputs/questions.json --format labelled --split 0.5,0.25,0.25 --out @/set",
+    "data/copa": "data build inputs/copa --format labelled --out @/set",
     "data/pushshift": "data build inputs/dump.jsonl --format pushshift --drop-bots --policy deleted=keep --out @/set",
     "data/parallel": "data build inputs/train.en inputs/train.de inputs/val.en inputs/val.de --format parallel --out @/set",
     "data/discord": "data build inputs/garden.json --format discord --out @/set",
@@ -217,6 +223,13 @@ CASES: dict[str, str] = {
     f"{settings(model__decoder_layers=1, train__budget=300, tokenizer__kind='bpe', tokenizer__vocab_size=400)}",
     "train/elmo": "train elmo --data data/books/set --out @/run --steps 3 "
     f"{BRIEF} {settings(model__dim=16, model__hidden=24, tokenizer__vocab_size=60, view__streams=2, dev__rows=8)}",
+    "train/classify": f"train classify --data data/opinions/set --model bert --seeds 2 --epochs 2 --out @/run {LABELS}",
+    "train/features": "train classify --data data/opinions/set --init train/bert/run --mode features --epochs 2 --out @/run "
+    f"{settings(train__log_every=1, input__max_tokens=24)}",
+    "train/majority": "train classify --data data/opinions/set --model majority --out @/run",
+    "train/tag": f"train tag --data data/names/set --model bert --decoder crf --epochs 2 --out @/run {LABELS}",
+    "train/answer": f"train answer --data data/questions/set --model bert --max-tokens 24 --epochs 2 --out @/run {READS}",
+    "train/choose": f"train choose --data data/copa/set --model bert --epochs 2 --out @/run {LABELS}",
     "train/agent": f"train agent --joint --data data/books/set --out @/run --steps 3 {AGENTS} {LEVELS}",
     "train/agent-sentence": f"train agent-sentence --data data/books/set --out @/run --steps 2 {AGENTS} "
     f"{settings(model__dims='[8,12]', model__max_children='[12]', model__encoder_cells='[1]')}",
@@ -256,6 +269,19 @@ CASES: dict[str, str] = {
     "evaluate/elmo": "evaluate train/elmo/run --data data/books/set --rows 8 --json\n"
     "embed train/elmo/run --data data/replies/set --out @/v.npy",
     "evaluate/gpt": "evaluate train/gpt/run --data data/books/set --split all --json",
+    "evaluate/labels": "\n".join(
+        f"evaluate train/{name}/run --data data/{data}/set --split dev --json"
+        for name, data in (
+            *((name, "opinions") for name in ("classify", "features", "majority")),
+            ("tag", "names"),
+            ("answer", "questions"),
+            ("choose", "copa"),
+        )
+    ),
+    "predict": "predict train/classify/run --text 'a fine book' --json\n"
+    "predict train/classify/run inputs/opinions.csv --out @/labelled.csv\n"
+    "predict train/tag/run --text 'Ann lives in Bern' --json",
+    "answer": "answer train/answer/run --question 'Where is the mill?' --passage inputs/notes.txt --json",
     "evaluate/agent": "evaluate train/agent/run --data data/books/set --rows 60 --json\n"
     "evaluate train/agent-sentence/run --data data/books/set --split all --rows 40",
     "evaluate/links": "evaluate train/feature-model/run --data data/rooms/set --no-starts --json\n"
@@ -465,6 +491,39 @@ def _print_answer(answer: Any) -> None:
 # --- inputs -------------------------------------------------------------------------------------------------------------------
 
 
+def _write_labels(folder: Path) -> None:
+    """Labelled texts, tagged tokens, questions about passages, and choices."""
+    words = ("fine", "good", "dull", "bad")
+    answers = ("yes", "no")
+    opinions = [f"{number},a {words[number % 4]} book of {number} pages,{answers[number % 4 // 2]}" for number in range(40)]
+    (folder / "opinions.csv").write_text("\n".join(["id,text,label", *opinions]) + "\n")
+    people = ("Ann", "Bob", "Cy", "Dora")
+    named = [f"{person} B-PER\nlives O\nin O\nBern B-LOC\n" for person in people for _ in range(5)]
+    (folder / "names.conll").write_text("\n".join(named))
+    articles = []
+    for number in range(12):
+        place = ("river", "wood", "town")[number % 3]
+        text = f"Mill {number} is old. It stands by the {place}."
+        answer = {"text": place, "answer_start": text.index(place)}
+        asked = [{"id": f"q{number}", "question": "Where is the mill?", "answers": [answer]}]
+        articles.append({"title": f"t{number}", "paragraphs": [{"context": text, "qas": asked}]})
+    (folder / "questions.json").write_text(json.dumps({"version": "1.1", "data": articles}))
+    (folder / "copa").mkdir()
+    for split, count in (("train", 12), ("val", 6)):
+        rows = [
+            {
+                "premise": "The bread was dry.",
+                "choice1": "It was old." if number % 2 else "It rained.",
+                "choice2": "It rained." if number % 2 else "It was old.",
+                "question": "cause",
+                "label": (number + 1) % 2,
+                "idx": number,
+            }
+            for number in range(count)
+        ]
+        (folder / "copa" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 def write_inputs(folder: Path, sample: Path) -> None:
     (folder / "rooms").mkdir(parents=True)
     (folder / "novels").mkdir()
@@ -503,6 +562,7 @@ def write_inputs(folder: Path, sample: Path) -> None:
         )
     reviews = [f"{word} book\t{stars}" for stars, word in enumerate(("bad", "dull", "fair", "good", "fine"), 1)] * 6
     (folder / "reviews.tsv").write_text("\n".join(["sentence\tstars", *reviews]) + "\n")
+    _write_labels(folder)
     posts: list[dict[str, Any]] = [
         {"id": "s1", "title": "Bread", "selftext": "Why?", "author": "ann", "created_utc": 90, "subreddit": "talk"}
     ]

@@ -256,6 +256,28 @@ def test_spans_by_characters(tmp_path):
     ]
 
 
+def test_the_floor_is_a_model(store, out, tmp_path):
+    run = tag(str(store.path), model="majority")
+    prepared, _ = execute(run, tmp_path / "run", cpu=True)
+    assert prepared.fitted.startswith("fitted, dev span f1 0.")
+    found, beside = score(tmp_path / "run", store), score(out, store)
+    assert found["value"] == found["majority"] == beside["majority"]
+    model = ramify.load(tmp_path / "run")
+    place, person = model.predict("ba aa").spans
+    assert (place.text, place.tag, person.text, person.tag) == ("ba", "LOC", "aa", "PER")
+    # The shares of the most frequent tags, as if each of the five tags had occurred once more.
+    shares = {}
+    for word in ("ba", "aa"):
+        counts = Counter(name for row in TRAIN for own, name in row if own == word)
+        shares[word] = (counts.most_common(1)[0][1] + 1) / (counts.total() + 5)
+    # The next word does not go on with the place.
+    assert place.probability == pytest.approx(shares["ba"] * (1 - (1 - shares["aa"]) / 4))
+    with pytest.raises(RamifyError, match=r"--set train\.lr=1 has no effect on a floor"):
+        run.changed({"train.lr": "1"})
+    with pytest.raises(RamifyError, match="--decoder crf has no effect on --model majority"):
+        tag(str(store.path), model="majority", decoder="crf")
+
+
 def test_a_tagger_goes_on(store, out, tmp_path):
     """A linear tagger may get a CRF. The states that its output layer reads must stay, and its tags."""
     continued = run_of(store, init=str(out), decoder="crf").prepare(tmp_path / "a").task

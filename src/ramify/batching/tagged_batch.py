@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ramify.batching.characters import Lexicon
 from ramify.batching.encoder_input import EncoderInput
+from ramify.batching.forest import Ints
 from ramify.batching.labelled_batch import LabelledBatch
 from ramify.batching.movable import Movable, moved
 from ramify.batching.views.tagged import TaggedText, TaggedView
@@ -26,6 +27,8 @@ class BatchWords(Movable):
     """The number of words of each text."""
     places: Int[Tensor, " word"]
     """The token of the batch's rows from which each word is read."""
+    types: Int[Tensor, " word"] | None = None
+    """The number of each word's spelling."""
 
     def to(self, device: torch.device | str) -> "BatchWords":
         return moved(self, device)
@@ -53,11 +56,14 @@ class TagCollator:
         words = np.array([len(example.first) for example in examples], dtype=np.int64)
         first = np.concatenate([nothing, *(example.first for example in examples)])
         places = widest_context(rows, np.repeat(np.arange(len(examples)), words), first)
-        targets = None
-        if all(example.tags is not None for example in examples):
-            tags = [example.tags for example in examples if example.tags is not None]
-            targets = torch.from_numpy(np.concatenate([nothing, *tags]))
+        targets, types = (_joined([getattr(example, name) for example in examples]) for name in ("tags", "types"))
         if self.lexicon is not None:
             rows = rows.spelled(self.lexicon)
-        part = BatchWords(Rows.build(words), torch.from_numpy(places))
+        part = BatchWords(Rows.build(words), torch.from_numpy(places), types)
         return LabelledBatch(rows, targets, np.arange(len(examples)), part=part)
+
+
+def _joined(parts: Sequence[Ints | None]) -> Int[Tensor, " word"] | None:
+    """Numbers of words, text after text; None if a text has none."""
+    known = [part for part in parts if part is not None]
+    return torch.from_numpy(np.concatenate([np.zeros(0, dtype=np.int64), *known])) if len(known) == len(parts) else None

@@ -125,7 +125,8 @@ def view_of(task: Tagging, texts: Sequence[str], words: Sequence[Words], tags: S
     """Texts as a task reads them."""
     pieces = WordPieces.of(task.tokenizer, texts, words, open_words=reads_characters(task.backbone))
     layout = task.tokenizer.layout(task.input.layout, task.backbone.config.vocab_size)
-    return TaggedView(pieces, tags, layout, longest=task.input.max_tokens, overlap=task.overlap)
+    types = task.word_table.numbers(spellings(texts, words)) if task.config.decoder == "majority" else None
+    return TaggedView(pieces, tags, layout, longest=task.input.max_tokens, overlap=task.overlap, types=types)
 
 
 def spellings(texts: Sequence[str], words: Sequence[Words]) -> list[list[str]]:

@@ -128,8 +128,8 @@ def head_tensors(form: HeadForm, head: LabelHead, vector: tuple[Tensor, Tensor] 
         hidden = head.hidden_weight, head.hidden_bias
     if head.read is not None and (head.read not in form.reads or (hidden is None) == bool(form.hidden)):
         raise RamifyError(
-            f"a head that reads {head.read} has no Hugging Face form, whose {form.ending} reads "
-            f"{' or '.join(form.reads)} of a row. Train a model with task.head={form.reads[0]}."
+            f"task.head={head.read} has no Hugging Face form in this model, whose {form.ending} reads another vector of a row. "
+            f"Train a model with task.head={form.reads[0]}."
         )
     if hidden is not None:
         tensors |= {f"{form.hidden}.weight": hidden[0], f"{form.hidden}.bias": hidden[1]}

@@ -1,5 +1,6 @@
 """Models that predict labels of texts: any backbone from scratch or from a checkpoint, fine-tuned or as features."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ramify.errors import RamifyError
@@ -11,6 +12,11 @@ if TYPE_CHECKING:
 Model = Annotated[
     str,
     "A model to train from scratch: bag, bert, bilstm, cnn, elmo, gpt, transformer, tree-mlm or xlnet. Give this or --init.",
+]
+ClassifierModel = Annotated[
+    str,
+    "A model to train from scratch: bag, bert, bilstm, cnn, elmo, gpt, transformer, tree-mlm or xlnet; or a floor: majority or "
+    "tfidf. Give this or --init.",
 ]
 LabelInit = Annotated[
     str,
@@ -41,6 +47,14 @@ Patience = Annotated[
     "Stop after so many epochs without a better dev score (0: never). Default: 0; from scratch or with --mode features, 3.",
 ]
 
+TagModel = Annotated[
+    str,
+    "A model to train from scratch: bag, bert, bilstm, cnn, elmo, gpt, transformer, tree-mlm or xlnet; or majority, the most "
+    "frequent tag of each word. Give this or --init.",
+]
+WORDS_OF_FLOOR = 100_000
+"""The size of the vocabulary of a floor."""
+
 TagField = Annotated[
     str,
     "The field of the tags. Tables of tokens: another list than tags. Annotated spans: claim.type or type, in place of their "
@@ -55,7 +69,7 @@ Decoder = Annotated[
 def classify(
     data: Data,
     *,
-    model: Model = "",
+    model: ClassifierModel = "",
     init: LabelInit = "",
     mode: TaskMode = "finetune",
     label: Field = "",
@@ -88,11 +102,7 @@ def classify(
 
     if model in FLOORS and not init:
         trained = {"mode": (mode, "finetune"), "epochs": (epochs, None), "lr": (lr, None), "patience": (patience, None)}
-        for name, (value, default) in trained.items():
-            if value != default:
-                raise RamifyError(
-                    f"--{name} {value} has no effect on --model {model}, which is fitted in closed form. Leave --{name} out."
-                )
+        _refuse_trained(model, trained)
         floor = FLOORS[model]()
         return FloorRun(
             recipe="classify",
@@ -215,7 +225,7 @@ def answer(
 def tag(
     data: Data,
     *,
-    model: Model = "",
+    model: TagModel = "",
     init: LabelInit = "",
     mode: TaskMode = "finetune",
     label: TagField = "",
@@ -234,10 +244,26 @@ def tag(
 
     Example: ramify train tag --data data/cmv-modes --init all-minilm-l6-v2 --decoder crf --out runs/claims
     """
+    from ramify.batching.views.labelled import LabelInput
+    from ramify.models.tfidf import TfidfConfig
     from ramify.recipes.backbones import stage_of, start_of
     from ramify.runs.labelled.tagging import TaggingRun
+    from ramify.runs.tokenizers import TokenizerConfig
     from ramify.tasks.tagging import TaggingConfig
 
+    if model == "majority" and not init:
+        trained = {"mode": (mode, "finetune"), "epochs": (epochs, None), "lr": (lr, None), "patience": (patience, None)}
+        _refuse_trained(model, trained | {"decoder": (decoder, "linear")})
+        return TaggingRun(
+            recipe="tag",
+            data=data,
+            model=TfidfConfig(reads="nothing"),
+            task=TaggingConfig(decoder="majority", dropout=0.0),
+            input=LabelInput(max_tokens=TfidfConfig().max_tokens, layout="plain", label=label),
+            tokenizer=TokenizerConfig(kind="word", vocab_size=WORDS_OF_FLOOR),
+            stages=(),
+            seed=seed,
+        )
     start = start_of(model, init)
     return TaggingRun(
         recipe="tag",
@@ -250,3 +276,12 @@ def tag(
         init=init,
         seed=seed,
     )
+
+
+def _refuse_trained(model: str, settings: Mapping[str, tuple[Any, Any]]) -> None:
+    """Raise `RamifyError` if a floor is given a setting of training: a name with its value and its default."""
+    for name, (value, default) in settings.items():
+        if value != default:
+            raise RamifyError(
+                f"--{name} {value} has no effect on --model {model}, which is fitted in closed form. Leave --{name} out."
+            )

@@ -50,7 +50,6 @@ class MultipleChoice(DownstreamTask):
 
     main_loss = CHOICE
     metrics = (ACCURACY, DEV_LOSS)
-    # The most frequent places are those of the data.
     fresh = ("places",)
     config: MultipleChoiceConfig
     input: ChoiceInput

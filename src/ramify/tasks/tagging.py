@@ -43,9 +43,9 @@ DEV_METRICS: dict[Scheme, tuple[Metric, ...]] = {
 class TaggingConfig(DownstreamConfig):
     """Tags of words."""
 
-    decoder: Literal["linear", "crf"] = "linear"
+    decoder: Literal["linear", "crf", "majority"] = "linear"
     """linear: the tag of each word is predicted alone. crf: the tags of a text are predicted together (Lafferty et al. 2001),
-    and those of spans are well formed."""
+    and those of spans are well formed. majority: each word has its most frequent tag in training, whatever the model says."""
     between: Literal["nothing", "bilstm"] = "nothing"
     """A bidirectional LSTM over the words of a text, between the states of the model and the tags (as Peters et al. 2018)."""
     hidden: int = 128
@@ -75,11 +75,8 @@ class Tagging(DownstreamTask):
     matching = ("scheme", "tags")
     # A CRF begins as none, and the most frequent tags are those of the data.
     optional = ("crf",)
-    fresh = ("words", "word_tags", "common_tag")
+    fresh = ("word_table",)
     config: TaggingConfig
-    words: Tensor
-    word_tags: Tensor
-    common_tag: Tensor
 
     def __init__(self, backbone: Any, tokenizer: Tokenizer, input: LabelInput, config: TaggingConfig) -> None:
         super().__init__(backbone, tokenizer, input, config, None)
@@ -92,10 +89,7 @@ class Tagging(DownstreamTask):
         self.metrics = (*DEV_METRICS[config.scheme], DEV_LOSS)
         self.allowed = allowed_tags(config.tags) if config.scheme == "spans" and self.crf is not None else None
         """The sequences that may be predicted; None: any."""
-        # The most frequent tag of each training word, of all words with other spellings, and the words themselves as hashes.
-        self.register_buffer("words", torch.zeros(config.word_types, dtype=torch.int64))
-        self.register_buffer("word_tags", torch.zeros(config.word_types, dtype=torch.int64))
-        self.register_buffer("common_tag", torch.zeros((), dtype=torch.int64))
+        self.word_table = WordTable(config.word_types, len(config.tags))
 
     def _check(self) -> None:
         """Raise `RamifyError` for input settings that tagged texts cannot have."""
@@ -134,26 +128,6 @@ class Tagging(DownstreamTask):
             )
         return [np.array([number[tag] for tag in row], dtype=np.int64) for row in tags]
 
-    def fit(self, words: Sequence[Sequence[str]], tags: Sequence[Ints]) -> None:
-        """Count the tags of the training words, for `majority`. Of equally frequent tags, the first one counts."""
-        flat = np.concatenate([np.zeros(0, dtype=np.int64), *tags])
-        types, number = np.unique(word_hashes(words), return_inverse=True)
-        counts = np.zeros((len(types), len(self.config.tags)), dtype=np.int64)
-        np.add.at(counts, (number, flat), 1)
-        self.words.copy_(torch.from_numpy(types))
-        self.word_tags.copy_(torch.from_numpy(counts.argmax(1)))
-        self.common_tag.fill_(int(counts.sum(0).argmax()))
-
-    def majority(self, words: Sequence[Sequence[str]]) -> list[Ints]:
-        """The prediction that reads each word alone: its most frequent tag in training. New words have the most frequent of
-        all."""
-        hashes, known = word_hashes(words), self.words.cpu().numpy()
-        place = np.minimum(np.searchsorted(known, hashes), max(0, len(known) - 1))
-        tags = np.full(len(hashes), int(self.common_tag))
-        if len(known):
-            tags = np.where(known[place] == hashes, self.word_tags.cpu().numpy()[place], tags)
-        return np.split(tags, np.cumsum([len(row) for row in words])[:-1]) if len(words) else []
-
     # --- the objective -----------------------------------------------------------------------------------------------
 
     def corrupt(self, batch: LabelledBatch, generator: torch.Generator) -> LabelledBatch:
@@ -170,13 +144,16 @@ class Tagging(DownstreamTask):
     def word_states(self, batch: LabelledBatch) -> Float[Tensor, "word _dim"]:
         """The vectors from which the tags of words are predicted, in the order of the batch's words."""
         words = words_of_batch(batch)
+        if self.config.decoder == "majority":
+            assert words.types is not None
+            return self.word_table(words.types)
         states = self.token_states(batch.input).last.index_select(0, words.places)
         if self.bilstm is None:
             return states
         return dropout(self.bilstm(states, words.texts), self.config.dropout, self.training)
 
     def scores(self, states: Float[Tensor, "word _dim"]) -> Float[Tensor, "word tag"]:
-        scores = self.output(states)
+        scores = states if self.config.decoder == "majority" else self.output(states)
         return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
     def loss(self, scores: Float[Tensor, "word tag"], batch: LabelledBatch) -> Float[Tensor, ""]:
@@ -211,6 +188,51 @@ class Tagging(DownstreamTask):
         texts, transitions = words_of_batch(batch).texts, self.transitions(scores)
         posterior = Posterior.of(scores, texts, transitions)
         return scores.argmax(1) if self.crf is None else best_path(scores, texts, transitions)[0], posterior
+
+
+class WordTable(nn.Module):
+    """The most frequent tag of each training word, and of all other words."""
+
+    hashes: Int[Tensor, " word_type"]
+    """The training words, in ascending order (`word_hashes`)."""
+    tags: Int[Tensor, " entry"]
+    """The tag of each training word, and behind them that of all others: the most frequent tag."""
+    shares: Float[Tensor, " entry"]
+    """The shares of these tags, as if each tag had occurred once more."""
+
+    def __init__(self, word_types: int, num_tags: int) -> None:
+        super().__init__()
+        self.num_tags = num_tags
+        self.register_buffer("hashes", torch.zeros(word_types, dtype=torch.int64))
+        self.register_buffer("tags", torch.zeros(word_types + 1, dtype=torch.int64))
+        self.register_buffer("shares", torch.zeros(word_types + 1))
+
+    def fit(self, words: Sequence[Sequence[str]], tags: Sequence[Ints]) -> None:
+        """Count the tags of the training words. Of equally frequent tags, the first one is taken."""
+        flat = np.concatenate([np.zeros(0, dtype=np.int64), *tags])
+        types, number = np.unique(word_hashes(words), return_inverse=True)
+        counts = np.zeros((len(types) + 1, self.num_tags), dtype=np.int64)
+        np.add.at(counts, (number, flat), 1)
+        counts[-1] = counts.sum(0)
+        self.hashes.copy_(torch.from_numpy(types))
+        self.tags.copy_(torch.from_numpy(counts.argmax(1)))
+        self.shares.copy_(torch.from_numpy((counts.max(1) + 1) / (counts.sum(1) + self.num_tags)))
+
+    def numbers(self, words: Sequence[Sequence[str]]) -> list[Ints]:
+        """The entry of each word of some texts."""
+        if not len(words):
+            return []
+        hashes, known = word_hashes(words), self.hashes.cpu().numpy()
+        place = np.searchsorted(known, hashes)
+        is_known = np.append(known, 0)[place] == hashes
+        entries = np.where(is_known & (place < len(known)), place, len(known))
+        return np.split(entries, np.cumsum([len(row) for row in words])[:-1])
+
+    def forward(self, entries: Int[Tensor, " word"]) -> Float[Tensor, "word tag"]:
+        """The logarithms of the probabilities of tags. Those of all other tags are equal."""
+        share = self.shares[entries, None]
+        others = ((1 - share) / max(1, self.num_tags - 1)).log().expand(-1, self.num_tags)
+        return others.scatter(1, self.tags[entries, None], share.log())
 
 
 def words_of_batch(batch: LabelledBatch) -> BatchWords:

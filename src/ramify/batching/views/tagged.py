@@ -32,6 +32,8 @@ class TaggedText:
     """The first piece of each word."""
     tags: Ints | None
     """The number of each word's tag; None: the tags are not known."""
+    types: Ints | None = None
+    """The number of each word's spelling, for a model that reads it."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +96,20 @@ class TaggedView(View[TaggedText]):
     """Texts with tagged words, one example each, however long."""
 
     def __init__(
-        self, pieces: WordPieces, tags: Sequence[Ints] | None, layout: RowLayout, *, longest: int, overlap: int
+        self,
+        pieces: WordPieces,
+        tags: Sequence[Ints] | None,
+        layout: RowLayout,
+        *,
+        longest: int,
+        overlap: int,
+        types: Sequence[Ints] | None = None,
     ) -> None:
-        """Rows have at most `longest` tokens, special ones included. Rows of one text share `overlap` tokens."""
+        """Rows have at most `longest` tokens, special ones included. Rows of one text share `overlap` tokens. `types` are
+        numbers of the words' spellings."""
         self.pieces = pieces
         self.tags = tags
+        self.types = types
         self.layout = layout
         self.longest = longest
         self.overlap = overlap
@@ -129,7 +140,8 @@ class TaggedView(View[TaggedText]):
         return TagCounts(len(self), words, int(self._tokens.sum()), int((self._rows > 1).sum()), shared)
 
     def example(self, number: int, epoch: int = 0) -> TaggedText:
-        return TaggedText(self.pieces.ids[number], self.pieces.first[number], None if self.tags is None else self.tags[number])
+        tags, types = (None if of_texts is None else of_texts[number] for of_texts in (self.tags, self.types))
+        return TaggedText(self.pieces.ids[number], self.pieces.first[number], tags, types)
 
 
 def _first_pieces(ids: Ints, starts: Ints, ends: Ints, words: Words) -> tuple[Ints, Ints, list[int]]:

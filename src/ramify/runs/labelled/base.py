@@ -129,6 +129,12 @@ class LabelRun(Run, ABC):
             raise RamifyError(
                 f"--set init={settings['init']} cannot choose the model, whose layout and size come with it. Use --init."
             )
+        for key in settings if not self.stages else ():
+            if key.startswith(("train.", "stages.")):
+                raise RamifyError(
+                    f"--set {key}={settings[key]} has no effect on a floor, which is fitted in closed form. Leave it out, or "
+                    "choose another --model."
+                )
         fixed = [f"tokenizer.{name}" for name in TRAINED] if self.init else []
         for key in fixed:
             if key in settings:

@@ -26,7 +26,7 @@ from ramify.metrics.depths import DEPTH_BINS
 from ramify.metrics.metric import Metric
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.curves import TITLE, Metrics, dev_line, loss_charts, no_curves, smoothing
-from ramify.runs.labelled.scores import WITHOUT_READING, LabelEvaluation, ScoredTexts, score_texts
+from ramify.runs.labelled.scores import WITHOUT_READING, ScoredTexts, score_texts
 from ramify.runs.sections import (
     Cell,
     Chart,
@@ -130,16 +130,6 @@ def seeds(record: Mapping[str, Any]) -> Section:
         f"{record['best']}, the best one on dev, whose score is too high by being chosen."
     )
     return Section("Seeds", (Table(("seed", f"dev {name}", "update"), rows, "scores"),), (lead,))
-
-
-def table(split: str, evaluation: LabelEvaluation) -> tuple[Section, Spans]:
-    rows = tuple((Cell(name.replace("_", " ")), Cell(f"{value:.3f}")) for name, value in evaluation.metrics.items())
-    headline: Spans = (
-        f"On the {split} split, its {evaluation.metric.label} is ",
-        Strong(f"{evaluation.value:.3f}"),
-        "." if evaluation.majority is None else f"; without reading, {evaluation.majority:.3f}.",
-    )
-    return Section("Held-out scores", (Table(("score", "value"), rows),)), (*headline, *chosen_on_dev(split))
 
 
 def held_out_scores(

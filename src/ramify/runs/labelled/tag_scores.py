@@ -43,7 +43,8 @@ def score_texts(model: Tagger, store: Store, split: Split, options: Mapping[str,
     majority = None
     if task.config.word_types:
         words = spellings(store.texts(tagged.nodes), tagged.words)
-        floor = [[task.config.tags[tag] for tag in row.tolist()] for row in task.majority(words)]
+        common = task.word_table.tags.cpu().numpy()
+        floor = [[task.config.tags[tag] for tag in common[entries].tolist()] for entries in task.word_table.numbers(words)]
         majority = compared(task, tagged, floor)
     return ScoredTags(view, tagged, found, compared(task, tagged, found), majority)
 
@@ -60,11 +61,12 @@ def evaluate(
     """Score a model on a split. Options: `OPTIONS`."""
     check_options(options, OPTIONS, source, "a model that predicts tags")
     task, scored = model.task, score_texts(model, store, split, options)
+    reads_pieces = task.config.decoder != "majority" and not reads_characters(task.backbone)
     return LabelEvaluation(
         metric,
         scored.predictions.scores(),
         None if scored.majority is None else scored.majority.scores()[metric.name],
         len(scored.view),
-        unknown_pieces=None if reads_characters(task.backbone) else scored.view.pieces.unknown(task.tokenizer),
+        unknown_pieces=scored.view.pieces.unknown(task.tokenizer) if reads_pieces else None,
         floor_name=WORDS_ALONE,
     )

@@ -122,8 +122,14 @@ class TaggingRun(LabelRun):
         run.continued(task)
         tagged = node_tags(store, "train", run.input.label)
         texts, targets = store.texts(tagged.nodes), task.targets_of(tagged.tags)
-        task.fit(spellings(texts, tagged.words), targets)
-        return PreparedTagging(run, store, task, shared_folder(out), view_of(task, texts, tagged.words, targets), tagged)
+        task.word_table.fit(spellings(texts, tagged.words), targets)
+        train = view_of(task, texts, tagged.words, targets)
+        prepared = PreparedTagging(run, store, task, shared_folder(out), train, tagged)
+        if run.task.decoder != "majority":
+            return prepared
+        measure = prepared.dev()
+        score = "no dev score" if measure is None else f"dev {prepared.metric.label} {measure()[prepared.metric.name]:.4f}"
+        return replace(prepared, fitted=f"fitted, {score}")
 
     def check_start(self) -> None:
         """Raise `RamifyError` if `init` is a tagger whose output layer reads other states."""
