@@ -91,6 +91,12 @@ def test_trees_without_nodes(bert_run):
             model.predict(items)
 
 
+def test_nodes_of_one_id_are_told_apart(bert_run):
+    model, nodes = ramify.load(bert_run), (Node("ba", parents=(), id="x"),)
+    assert [answer.id for answer in model.predict([Tree(nodes, "t1"), Tree(nodes, "t2")])] == ["t1/x", "t2/x"]
+    assert [answer.id for answer in model.predict([Tree(nodes, "t1")])] == ["x"]
+
+
 def test_one_start(store):
     with pytest.raises(RamifyError, match="neither --model nor --init is given"):
         classify(str(store.path))
