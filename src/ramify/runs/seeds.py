@@ -105,8 +105,8 @@ def execute_seeds(
         )
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise RamifyError(
-            f"--seeds {count} trains in one process, but torchrun started {os.environ['WORLD_SIZE']}. Train each seed in a run of "
-            "its own (--seed K), or start one process."
+            f"--seeds {count} trains in one process, but torchrun started {os.environ['WORLD_SIZE']}. Train each seed in "
+            "a run of its own (--seed K), or start one process."
         )
     if (out / SEEDS).exists() and not resume:
         raise RamifyError(f"--out {out} already holds seeds of a run. Add --resume to continue them, or choose another --out.")
