@@ -125,7 +125,7 @@ def view_of(task: Tagging, texts: Sequence[str], words: Sequence[Words], tags: S
     """Texts as a task reads them."""
     pieces = WordPieces.of(task.tokenizer, texts, words, open_words=reads_characters(task.backbone))
     layout = task.tokenizer.layout(task.input.layout, task.backbone.config.vocab_size)
-    types = task.table.numbers(spellings(texts, words)) if task.config.decoder == "majority" else None
+    types = task.word_table.numbers(spellings(texts, words)) if task.config.decoder == "majority" else None
     return TaggedView(pieces, tags, layout, longest=task.input.max_tokens, overlap=task.overlap, types=types)
 
 

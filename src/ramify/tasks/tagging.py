@@ -75,7 +75,7 @@ class Tagging(DownstreamTask):
     matching = ("scheme", "tags")
     # A CRF begins as none, and the most frequent tags are those of the data.
     optional = ("crf",)
-    fresh = ("table",)
+    fresh = ("word_table",)
     config: TaggingConfig
 
     def __init__(self, backbone: Any, tokenizer: Tokenizer, input: LabelInput, config: TaggingConfig) -> None:
@@ -89,7 +89,7 @@ class Tagging(DownstreamTask):
         self.metrics = (*DEV_METRICS[config.scheme], DEV_LOSS)
         self.allowed = allowed_tags(config.tags) if config.scheme == "spans" and self.crf is not None else None
         """The sequences that may be predicted; None: any."""
-        self.table = WordTable(config.word_types, len(config.tags))
+        self.word_table = WordTable(config.word_types, len(config.tags))
 
     def _check(self) -> None:
         """Raise `RamifyError` for input settings that tagged texts cannot have."""
@@ -146,7 +146,7 @@ class Tagging(DownstreamTask):
         words = words_of_batch(batch)
         if self.config.decoder == "majority":
             assert words.types is not None
-            return self.table(words.types)
+            return self.word_table(words.types)
         states = self.token_states(batch.input).last.index_select(0, words.places)
         if self.bilstm is None:
             return states

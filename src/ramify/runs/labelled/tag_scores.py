@@ -43,8 +43,8 @@ def score_texts(model: Tagger, store: Store, split: Split, options: Mapping[str,
     majority = None
     if task.config.word_types:
         words = spellings(store.texts(tagged.nodes), tagged.words)
-        common = task.table.tags.cpu().numpy()
-        floor = [[task.config.tags[tag] for tag in common[entries].tolist()] for entries in task.table.numbers(words)]
+        common = task.word_table.tags.cpu().numpy()
+        floor = [[task.config.tags[tag] for tag in common[entries].tolist()] for entries in task.word_table.numbers(words)]
         majority = compared(task, tagged, floor)
     return ScoredTags(view, tagged, found, compared(task, tagged, found), majority)
 

@@ -122,7 +122,7 @@ class TaggingRun(LabelRun):
         run.continued(task)
         tagged = node_tags(store, "train", run.input.label)
         texts, targets = store.texts(tagged.nodes), task.targets_of(tagged.tags)
-        task.table.fit(spellings(texts, tagged.words), targets)
+        task.word_table.fit(spellings(texts, tagged.words), targets)
         train = view_of(task, texts, tagged.words, targets)
         prepared = PreparedTagging(run, store, task, shared_folder(out), train, tagged)
         if run.task.decoder != "majority":
