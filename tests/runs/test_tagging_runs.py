@@ -282,6 +282,8 @@ def test_a_tagger_goes_on(store, out, tmp_path):
     """A linear tagger may get a CRF. The states that its output layer reads must stay, and its tags."""
     continued = run_of(store, init=str(out), decoder="crf").prepare(tmp_path / "a").task
     assert torch.equal(continued.output.weight, ramify.load(out).task.output.weight)
+    assert run_of(store, init=str(out), decoder="crf").stages[0].lr_scale == ((r"^crf\.", 50.0),)
+    assert run_of(store, init=str(out), decoder="linear").stages[0].lr_scale == ()
     with pytest.raises(RamifyError, match=r"task\.between=bilstm does not fit init=.* Set task\.between=nothing, or take"):
         run_of(store, init=str(out), mode="features").prepare(tmp_path / "b")
     other = tagged_store(tmp_path / "other", [[("ba", "B-ORG"), ("bo", "O")]], [[("ba", "B-ORG")]])
