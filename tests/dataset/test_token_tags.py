@@ -88,6 +88,15 @@ def test_spans_that_tags_cannot_express_are_counted():
     }
 
 
+def test_texts_without_words_can_be_left_out():
+    tagged = node_tags(store_of(spans("one", ("claim", 0, 3)), Node(" ", label=[])), "all")
+    assert [len(row) for row in tagged.tags] == [1, 0]
+    kept = tagged.with_words()
+    assert (kept.nodes.tolist(), kept.tags, kept.faults) == ([0], [["B-claim"]], {"wordless": 1})
+    assert kept.notes == ("1 text has no word and is left out.",)
+    assert kept.with_words().faults == kept.faults
+
+
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [

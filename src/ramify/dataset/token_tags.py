@@ -7,7 +7,7 @@ import json
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -49,6 +49,18 @@ class NodeTags:
     """Annotated spans that tags cannot express: `overlapping` another, longer one, or holding no word (`empty`). They are left
     out. Spans whose ends lie inside words are widened (`widened`). Tags that are not BIO are rewritten (`rewritten`)."""
 
+    def with_words(self) -> "NodeTags":
+        """The texts that have words. The others count as faults (`wordless`)."""
+        places = [place for place, row in enumerate(self.tags) if row]
+        left_out = len(self.tags) - len(places)
+        return replace(
+            self,
+            nodes=self.nodes[places],
+            words=[self.words[place] for place in places],
+            tags=[self.tags[place] for place in places],
+            faults=self.faults + Counter({"wordless": left_out}),
+        )
+
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes for people."""
@@ -57,16 +69,18 @@ class NodeTags:
             "empty": "{} no word and {} left out.",
             "widened": "{} inside a word and {} widened to whole words.",
             "rewritten": "{} other schemes than BIO and {} rewritten as BIO.",
+            "wordless": "{} no word and {} left out.",
         }
         verbs = {
             "overlapping": ("overlaps", "overlap"),
             "empty": ("holds", "hold"),
             "widened": ("begins or ends", "begin or end"),
             "rewritten": ("has tags of", "have tags of"),
+            "wordless": ("has", "have"),
         }
         notes = []
         for fault, count in self.faults.items():
-            what = counted(count, "text" if fault == "rewritten" else "annotated span")
+            what = counted(count, "text" if fault in ("rewritten", "wordless") else "annotated span")
             verb, state = verbs[fault][count != 1], "is" if count == 1 else "are"
             notes.append(f"{what} {said[fault].format(verb, state)}")
         return tuple(notes)
