@@ -94,6 +94,7 @@ def node_tags(store: Store, split: Split, field: str = "") -> NodeTags:
     labels that are neither, for tokens without tags, and for tokens that do not lie in their text.
     """
     nodes, labels, others = labelled_nodes(store, split)
+    _check_texts(store)
     if not _is_table(json.loads(labels[0])):
         return _of_spans(store, node_spans(store, split, field))
     name = field or TAGS
@@ -128,6 +129,8 @@ def node_words(store: Store, nodes: Int[NDArray, " node"]) -> tuple[list[Words],
     for node, text, label in zip(nodes.tolist(), store.texts(nodes), labels, strict=True):
         table: Any = None if label is None else json.loads(label)
         is_table = _is_table(table)
+        if is_table:
+            _check_texts(store)
         words.append(_places(store, node, table, text) if is_table else words_of(text))
         are_tables.append(is_table)
     return words, are_tables
@@ -171,6 +174,16 @@ def scheme_of(tags: Iterable[Sequence[str]]) -> Scheme:
     except ValueError:
         return "plain"
     return "spans" if any(kind for _, kind in kinds) else "plain"
+
+
+def _check_texts(store: Store) -> None:
+    """Raise `RamifyError` if texts were changed after they were annotated, so that the places in labels are wrong."""
+    cleanings = store.info.get("options", {}).get("clean")
+    if cleanings:
+        raise RamifyError(
+            f"{store.path}: --clean {','.join(cleanings)} changed the texts, but labels hold places in the original texts. "
+            "Build the data without --clean."
+        )
 
 
 def _is_table(label: Any) -> bool:
