@@ -494,7 +494,8 @@ def _print_answer(answer: Any) -> None:
 def _write_labels(folder: Path) -> None:
     """Labelled texts, tagged tokens, questions about passages, and choices."""
     words = ("fine", "good", "dull", "bad")
-    opinions = [f"{number},a {words[number % 4]} book of {number} pages,{('yes', 'no')[number % 4 // 2]}" for number in range(40)]
+    answers = ("yes", "no")
+    opinions = [f"{number},a {words[number % 4]} book of {number} pages,{answers[number % 4 // 2]}" for number in range(40)]
     (folder / "opinions.csv").write_text("\n".join(["id,text,label", *opinions]) + "\n")
     people = ("Ann", "Bob", "Cy", "Dora")
     named = [f"{person} B-PER\nlives O\nin O\nBern B-LOC\n" for person in people for _ in range(5)]

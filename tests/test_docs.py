@@ -234,7 +234,9 @@ def test_quoted_settings_are_accepted(page, line):
     if verb != "train":
         assert redecided(DecodingConfig(), settings_of(line)) != DecodingConfig()
         return
-    run = RECIPES[recipe]("data")
+    words = shlex.split(line)
+    start = {"model": words[words.index("--model") + 1]} if "--model" in words else {}
+    run = RECIPES[recipe]("data", **start)
     assert run.changed(settings_of(line)) != run
 
 

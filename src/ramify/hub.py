@@ -223,7 +223,7 @@ def encoder_of(source: str | Path) -> EncoderStart:
         form, sentences = _form_of(directory), _sentence_transformers(directory)
         model: Any = form.adapter.read_config(directory)
         portable = form.adapter.read(Checkpoint(str(source), directory, None), model)
-        layout = replace(form.input, **portable.input).layout
+        layout = portable.input.get("layout", form.input.layout)
         if sentences is None:
             model = replace(model, **portable.options)
         elif issubclass(form.adapter.model, TextModelConfig):

@@ -105,7 +105,8 @@ def test_nodes_without_a_parent_are_left_out_and_counted():
 
 
 def test_pairs_are_found_in_the_data():
-    store = Store.from_trees([discussion((-1, 0))])
+    assert resolved_input(LabelInput(), Store.from_trees([discussion((-1, 0))]), np.array([1])).pair == "parent"
+    store = Store.from_trees([discussion((-1, 0, 0))])
     store.info["format"] = "labelled"
     input = LabelInput()
     assert resolved_input(input, store, np.array([1])).pair == "parent"

@@ -193,3 +193,15 @@ def test_input_settings_that_leave_no_room_are_refused(tokenizers) -> None:
     layout = tokenizers["wordpiece"].layout("plain")
     with pytest.raises(RamifyError, match=r"input.layout=plain has no special token"):
         QuestionCollator(layout, QuestionInput(layout="plain"))
+
+
+def test_the_last_token_of_a_passage_may_be_an_answer(tokenizers) -> None:
+    passage = "left for Rome"
+    questions = asked(passage, "Where?", (len(passage) - 4, len(passage)))
+    for layout, order in (("bert", "question_first"), ("xlnet", "passage_first")):
+        input = QuestionInput(max_tokens=24, question_tokens=6, layout=layout, order=order)
+        view, batch = batch_of(questions, tokenizers["wordpiece"], input)
+        assert Windows.of(batch).answered.tolist() == [True]
+        answer = view.answers[0]
+        assert answer is not None
+        assert answer[1] == len(view.example(0).passage) - 1

@@ -19,12 +19,16 @@ def store(tmp_path_factory):
     return question_store(tmp_path_factory.mktemp("squad"), files)
 
 
+def words_for(store, out, *further):
+    settings = [part for setting in TINY for part in ("--set", setting)]
+    words = ("train", "answer", "--data", store.path, "--model", "bert", "--max-tokens", 16, "--stride", 6)
+    return (*words, "--out", out, *settings, *further)
+
+
 @pytest.fixture(scope="module")
 def run(ramify_once, store, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "answers"
-    settings = [part for setting in TINY for part in ("--set", setting)]
-    words = ("train", "answer", "--data", store.path, "--model", "bert", "--max-tokens", 16, "--stride", 6, "--epochs", 5)
-    code, _, said = ramify_once(*words, "--out", out, *settings)
+    code, _, said = ramify_once(*words_for(store, out, "--epochs", 5))
     assert code == 0, said
     assert "best dev f1" in said
     return out
@@ -83,3 +87,16 @@ def test_missing_options_and_empty_texts_are_refused(ramify, run, tmp_path, word
     code, _, said = ramify("answer", run, *(passage if word == "FILE" else word for word in words))
     assert code == 2
     assert message in said
+
+
+def test_the_best_seed_answers(ramify, store, tmp_path):
+    out = tmp_path / "run"
+    code, _, said = ramify(*words_for(store, out, "--epochs", 1, "--seeds", 2))
+    assert code == 0, said
+    assert {"seed-0", "seed-1"} <= {folder.name for folder in out.iterdir()}
+    passage = tmp_path / "passage.txt"
+    passage.write_text("de di ba da he do")
+    asked = ("--question", "au aa", "--passage", passage, "--json")
+    answers = [ramify("answer", folder, *asked)[1] for folder in (out, out / "seed-0", out / "seed-1")]
+    assert answers[0] in answers[1:]
+    assert answers[1] != answers[2]

@@ -27,11 +27,11 @@ from ramify.models.xlnet import XLNetConfig
 from ramify.tasks.classification import Classification, ClassificationConfig
 from ramify.tasks.span_qa import SpanQA, SpanQAConfig
 from ramify.tasks.tagging import Tagging
-from ramify.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install 'ramify[hf]'")
 
 WORDS = trained("wordpiece")
+FAMILIES = ["Bert", "Roberta", "DistilBert", "Albert", "XLNet", "GPT2"]
 SIZES = {**FAMILY, "Bert": {**COMMON, "max_position_embeddings": 80}}
 SIZES["Albert"] = {**SIZES["Albert"], "max_position_embeddings": 80}
 SIZES["Roberta"] = {**SIZES["Roberta"], "max_position_embeddings": 82}
@@ -72,7 +72,7 @@ def theirs_on(model, tokenizer, layout, one, other=None):
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-@pytest.mark.parametrize("family", ["Bert", "Roberta", "DistilBert", "Albert", "XLNet", "GPT2"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_published_classifiers_answer_as_there(tmp_path, family, problem):
     labels = ["no", "yes", "per/haps"][: PROBLEMS[problem]]
     kind = "ForSequenceClassification"
@@ -184,11 +184,11 @@ def test_models_without_a_form_are_refused(tmp_path):
         (classifier("bert", mode="features"), r"task\.mode=features has no Hugging Face form"),
         (
             classifier("bert", head="mean"),
-            r"a head that reads mean has no .* reads pooler or vector of a row",
+            r"task\.head=mean has no Hugging Face form .* Train a model with task\.head=pooler",
         ),
-        (classifier("bert, new pooler", head="vector"), r"a head that reads vector has no Hugging Face form"),
-        (classifier("bert", head="rectifier"), r"a head that reads rectifier has no Hugging Face form"),
-        (classifier("gpt2", head="mean"), r"a head that reads mean has no Hugging Face form"),
+        (classifier("bert, new pooler", head="vector"), r"task\.head=vector has no Hugging Face form"),
+        (classifier("bert", head="rectifier"), r"task\.head=rectifier has no Hugging Face form"),
+        (classifier("gpt2", head="mean"), r"task\.head=mean has no Hugging Face form"),
     ):
         with pytest.raises(RamifyError, match=message):
             hub.export_hugging_face(own, tmp_path)
@@ -245,19 +245,23 @@ def test_a_missing_output_is_named(tmp_path, family):
         ramify.load(tmp_path)
 
 
-def test_fine_tuned_checkpoints_start_other_tasks(tmp_path):
-    """Their encoder, with its pooler, is a start as any other."""
-    model = foreign(tmp_path, "Bert", "ForSequenceClassification", num_labels=2)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_fine_tuned_checkpoints_start_other_tasks(tmp_path, family):
+    """Their body, with the pooler of BERT, is a start as any other."""
+    model = foreign(tmp_path, family, "ForSequenceClassification", num_labels=2)
     start = hub.encoder_of(tmp_path)
+    assert start.layout == LAYOUTS.get(family, "bert")
     backbone = start.model.build()
     start.model.initialize(backbone, hub.checkpoint(tmp_path))
-    assert torch.equal(backbone.pool.hidden.weight, model.bert.pooler.dense.weight)
-    assert isinstance(Tokenizer.load(tmp_path), Tokenizer)
+    own = ramify.load(tmp_path).backbone
+    tensors = backbone.state_dict()
+    assert all(torch.equal(tensors[name], tensor) for name, tensor in own.state_dict().items())
+    if family == "Bert":
+        assert torch.equal(backbone.pool.hidden.weight, model.bert.pooler.dense.weight)
 
 
 # --- tokens, answers, choices -------------------------------------------------------------------------------------------------
 
-FAMILIES = ["Bert", "Roberta", "DistilBert", "Albert", "XLNet", "GPT2"]
 TAGS = ["NOUN", "VERB", "DET"]
 
 
@@ -362,6 +366,12 @@ def test_kinds_of_heads_that_an_architecture_lacks_are_refused(tmp_path, family,
     else:
         change_config(tmp_path, architectures=[f"GPT2{kind}"])
     with pytest.raises(RamifyError, match=r"has no form for a head on"):
+        ramify.load(tmp_path)
+
+
+def test_another_head_of_the_kind_is_refused(tmp_path):
+    foreign(tmp_path, "XLNet", "ForQuestionAnswering")
+    with pytest.raises(RamifyError, match=r"XLNetForQuestionAnswering'\] is not supported; .* only …ForQuestionAnsweringS"):
         ramify.load(tmp_path)
 
 

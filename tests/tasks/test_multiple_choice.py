@@ -13,11 +13,12 @@ from fixtures import WORDS, tokenizer
 from fixtures.choices import built, copa, race, swag
 from fixtures.commands import call
 from ramify.batching.choice_batch import ChoiceCollator
-from ramify.batching.views.choices import ChoiceInput, row_texts
+from ramify.batching.views.choices import ChoiceExample, ChoiceInput, row_texts
 from ramify.dataset.choices import ChoiceSets, choice_sets, labelled_choices
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.inference.choose import Chooser, choice_scores, view_of
+from ramify.metrics.choices import ChoicePredictions
 from ramify.models.bert import BertConfig
 from ramify.tasks.multiple_choice import MultipleChoice, MultipleChoiceConfig, rows_of
 from ramify.training.config import TrainConfig
@@ -217,6 +218,7 @@ def test_predictions_name_the_choices():
     [
         ("a text", r"predict needs a text and its choices, but str 'a text' is given\. Pass \(text"),
         (("a text", "choice"), r"predict needs a text and its choices, but tuple"),
+        (("a text", ["one", 2]), r"the choices of 'a text' must be a list of texts, but are \['one', 2\]"),
         (("a text", ["one"]), r"the text 'a text' has fewer than two choices"),
         (Tree((Node("a", parents=(), id="t"),)), r"tree 0 has no question, which is a node with two or more choices"),
     ],
@@ -230,6 +232,14 @@ def test_the_floor_is_the_place_that_is_right_most_often():
     task = chooser().task
     task.fit(np.array([2, 2, 1, 0, 1, 2]))
     assert task.majority(np.array([4, 3, 2])).tolist() == [2, 2, 1]
+
+
+def test_scores_stand_beside_chance():
+    found = ChoicePredictions(np.array([0, 1, 2, 1]), np.array([0, 1, 1, 0]), np.array([2, 4, 4, 2]))
+    assert found.scores() == {"accuracy": 0.5, "chance": (1 / 2 + 1 / 4 + 1 / 4 + 1 / 2) / 4}
+    assert found.take(np.array([1, 1, 2])).scores() == {"accuracy": pytest.approx(2 / 3), "chance": 0.25}
+    interval = found.interval("accuracy", resamples=200)
+    assert interval.low < 0.5 < interval.high
 
 
 def test_choosing_is_learned_and_resumes_to_the_bit(tmp_path):
@@ -262,6 +272,10 @@ def test_choosing_is_learned_and_resumes_to_the_bit(tmp_path):
     assert all(torch.equal(one, two) for one, two in zip(model.task.parameters(), other.task.parameters(), strict=True))
 
 
+def scores_of(out, store):
+    return json.loads(call("evaluate", out, "--data", store.path, "--split", "dev", "--json").stdout)["value"]
+
+
 def test_the_commands(tmp_path):
     """Train, evaluate, predict and report on COPA's form, with the vectors of a frozen model, too."""
     store = built(copa(tmp_path / "COPA"), tmp_path / "data")
@@ -278,10 +292,17 @@ def test_the_commands(tmp_path):
         assert all(sum(answer["probabilities"].values()) == pytest.approx(1) for answer in answers)
         model = ramify.load(out)
         assert model.predict(("My body cast a shadow.", ["The sun rose.", "The grass was cut."])).label.startswith("The")
+    # All weights of a model that chooses start another one, whatever its number of choices.
+    other = built(swag(tmp_path / "swag"), tmp_path / "endings")
+    call("train", "choose", "--data", other.path, "--init", tmp_path / "finetune", "--epochs", 1, "--out", tmp_path / "again")
+    assert ramify.load(tmp_path / "again").task.places.tolist() == [1, 1, 0, 0]
     record = json.loads((tmp_path / "finetune/run.json").read_text())
     assert record["text"]["questions"] == 12
     assert (record["text"]["unclear"], record["kind"]) == (0, "multiple-choice")
-    assert "right one of several choices" in (tmp_path / "finetune/report.html").read_text("utf-8")
+    page = (tmp_path / "finetune/report.html").read_text("utf-8")
+    assert "right one of several choices" in page
+    assert "of one place, it is 0.500" in page
+    assert ("Most wrong" in page) == (scores_of(tmp_path / "finetune", store) < 1)
 
 
 def test_rows_of_a_batch_know_their_questions():

@@ -2,16 +2,21 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fixtures import tokenizer
 from fixtures.questions import batch_for, bert_qa, questions, xlnet_qa
 from ramify.batching.question_windows import Windows
+from ramify.batching.views.questions import QuestionInput
 from ramify.errors import RamifyError
-from ramify.tasks.span_qa import SpanQAConfig, best_spans
+from ramify.models.bert import BertConfig
+from ramify.models.transformer import TransformerConfig
+from ramify.tasks.span_qa import SpanQA, SpanQAConfig, best_spans
 
 ASKED = questions(("ha hi", "ca ce"), ("he", "ga"), ("hi ba da ae be", None))
 
@@ -185,3 +190,32 @@ def test_the_data_and_the_end_choose_the_null_score() -> None:
     ):
         assert SpanQAConfig(end=end).for_data(impossible=impossible).null == expected
     assert SpanQAConfig(null="none").for_data(impossible=True).null == "none"
+
+
+def test_the_last_token_stands_for_no_answer_where_the_first_knows_nothing() -> None:
+    def null_places(config, layout: str) -> set[bool]:
+        input = QuestionInput(max_tokens=20, stride=5, question_tokens=4, layout=layout)
+        task = SpanQA(config.build(), tokenizer(), input, SpanQAConfig(null="token"))
+        batch = batch_for(task, ASKED)
+        return {place == 0 for place in Windows.of(batch).null.tolist()} | {
+            place != length - 1 for place, length in zip(Windows.of(batch).null.tolist(), batch.input.rows.host_lengths)
+        }
+
+    sizes = {"vocab_size": tokenizer().vocab_size, "dim": 16, "num_heads": 2, "ffn_dim": 24}
+    gpt = TransformerConfig(encoder_layers=0, decoder_layers=1, **sizes)
+    assert null_places(BertConfig(num_layers=1, max_tokens=40, **sizes), "bert") == {True}
+    assert null_places(gpt, "bert") == {False}
+    assert null_places(BertConfig(num_layers=1, max_tokens=40, **sizes), "t5") == {False}
+
+
+def test_the_classifier_never_sees_the_gold_start() -> None:
+    task = xlnet_qa()
+    batch = batch_for(task, ASKED)
+    states = task.states(batch)
+    before = task.loss_sums(batch, states)
+    assert batch.targets is not None
+    # The other places of the answer change its two losses, but not that of the classifier.
+    moved = replace(batch, targets=torch.stack([Windows.of(batch).null, Windows.of(batch).null], 1))
+    after = task.loss_sums(moved, states)
+    assert not torch.equal(before["start"], after["start"])
+    assert torch.equal(before["answerable"], after["answerable"])

@@ -137,12 +137,15 @@ def test_too_few_epochs_are_named(tmp_path, capsys):
 def test_models_without_layers_are_refused(tmp_path):
     texts = Texts(5, 3, 4)
     for change, message in (
-        ({"layer_decay": 0.5}, r"train\.layer_decay=0\.5 needs a model with layers, but the Cell of this NextLetter has none"),
-        ({"unfreeze": "gradual"}, r"train\.unfreeze=gradual needs a model with layers.* Set train\.unfreeze=all"),
+        ({"layer_decay": 0.5}, r"train\.layer_decay=0\.5 needs layers that learn, but the Cell of this NextLetter has none"),
+        ({"unfreeze": "gradual"}, r"train\.unfreeze=gradual needs layers that learn.* Set train\.unfreeze=all"),
     ):
         config = TrainConfig(steps=2, budget=3, budget_unit="targets", **change)
         with pytest.raises(RamifyError, match=message):
             Trainer(NextLetter(), [Stage(config, texts, texts.collate)], tmp_path, seed=0, cpu=True)
+    frozen = task_of()
+    frozen.frozen = ("backbone",)
+    assert layers_of(frozen) == ()
     with pytest.raises(RamifyError, match=r"train\.layer_decay must be above 0 and at most 1, but is 2\.6"):
         TrainConfig(layer_decay=2.6)
     assert BagConfig(9).build().layer_prefixes() == (("embedding.",),)

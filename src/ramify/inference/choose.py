@@ -111,6 +111,8 @@ def _tree(item: Any) -> Tree:
     if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[0], str) or isinstance(item[1], str):
         raise RamifyError(f"predict needs a text and its choices, but {type(item).__name__} {item!r:.60} is given. {EXAMPLE}.")
     text, choices = item
+    if not isinstance(choices, Sequence) or not all(isinstance(choice, str) for choice in choices):
+        raise RamifyError(f"the choices of {text!r:.60} must be a list of texts, but are {choices!r:.60}. {EXAMPLE}.")
     if len(choices) < 2:
         raise RamifyError(f"the text {text!r:.60} has fewer than two choices, so there is nothing to choose. {EXAMPLE}.")
     return Tree((Node(text, parents=()), *(Node(choice, parents=(0,)) for choice in choices)))

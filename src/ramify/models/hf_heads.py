@@ -90,6 +90,11 @@ def read_head(config: Mapping[str, Any], path: Path, forms: Forms, tensor: Calla
     if kind is None:
         return None
     form = form_of(forms, kind, f"{path}: architectures={config['architectures']}")
+    if not config["architectures"][0].endswith(form.ending):
+        raise RamifyError(
+            f"{path}: architectures={config['architectures']} is not supported; of its heads on {kind}, only …{form.ending} "
+            "is. Choose another checkpoint."
+        )
     weight = tensor(f"{form.output}.weight")
     hidden = [tensor(f"{form.hidden}.{part}") for part in ("weight", "bias")] if form.hidden else [None, None]
     named = kind in ("rows", "tokens")
@@ -123,8 +128,8 @@ def head_tensors(form: HeadForm, head: LabelHead, vector: tuple[Tensor, Tensor] 
         hidden = head.hidden_weight, head.hidden_bias
     if head.read is not None and (head.read not in form.reads or (hidden is None) == bool(form.hidden)):
         raise RamifyError(
-            f"a head that reads {head.read} has no Hugging Face form, whose {form.ending} reads "
-            f"{' or '.join(form.reads)} of a row. Train a model with task.head={form.reads[0]}."
+            f"task.head={head.read} has no Hugging Face form in this model, whose {form.ending} reads another vector of a row. "
+            f"Train a model with task.head={form.reads[0]}."
         )
     if hidden is not None:
         tensors |= {f"{form.hidden}.weight": hidden[0], f"{form.hidden}.bias": hidden[1]}

@@ -13,6 +13,11 @@ Model = Annotated[
     str,
     "A model to train from scratch: bag, bert, bilstm, cnn, elmo, gpt, transformer, tree-mlm or xlnet. Give this or --init.",
 ]
+ClassifierModel = Annotated[
+    str,
+    "A model to train from scratch: bag, bert, bilstm, cnn, elmo, gpt, transformer, tree-mlm or xlnet; or a floor: majority or "
+    "tfidf. Give this or --init.",
+]
 LabelInit = Annotated[
     str,
     "A checkpoint to start from, as a directory or hub id: a run or saved model of Ramify, or a Hugging Face directory of the "
@@ -67,7 +72,7 @@ Decoder = Annotated[
 def classify(
     data: Data,
     *,
-    model: Model = "",
+    model: ClassifierModel = "",
     init: LabelInit = "",
     mode: TaskMode = "finetune",
     label: Field = "",

@@ -50,6 +50,7 @@ class MultipleChoice(DownstreamTask):
 
     main_loss = CHOICE
     metrics = (ACCURACY, DEV_LOSS)
+    fresh = ("places",)
     config: MultipleChoiceConfig
     input: ChoiceInput
     places: Tensor

@@ -8,17 +8,17 @@ from typing import Any
 from ramify.errors import RamifyError, counted
 from ramify.models.base import BACKBONE, Encodes
 from ramify.nn.blocks import LayerPrefixes, under
-from ramify.tasks.base import Task
+from ramify.tasks.base import Task, belongs
 from ramify.training.config import TrainConfig
 
 
 def layers_of(task: Task[Any]) -> LayerPrefixes:
     """The beginnings of the names of the parameters of each layer of a task's backbone, embedding first. All other parameters
-    belong to the head. Layers without parameters of their own, such as ALBERT's repeated ones, are left out."""
+    belong to the head. Layers without parameters of their own that learn are left out: ALBERT's repeated ones, frozen ones."""
     if not isinstance(task.backbone, Encodes):
         return ()
     layers = under(BACKBONE, task.backbone.layer_prefixes(context=task.context))
-    names = [name for name, _ in task.named_parameters()]
+    names = [name for name, _ in task.named_parameters() if not belongs(name, task.frozen)]
     return tuple(layer for layer in layers if any(name.startswith(layer) for name in names))
 
 
@@ -29,7 +29,7 @@ def check_layers(config: TrainConfig, task: Task[Any]) -> None:
     for name, value, neutral in given:
         if not layers_of(task):
             raise RamifyError(
-                f"train.{name}={value} needs a model with layers, but the {type(task.backbone).__name__} of this "
+                f"train.{name}={value} needs layers that learn, but the {type(task.backbone).__name__} of this "
                 f"{type(task).__name__} has none. Set train.{name}={neutral}."
             )
 

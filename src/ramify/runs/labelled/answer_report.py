@@ -25,6 +25,7 @@ from ramify.runs.sections import (
     Table,
     chosen_on_dev,
 )
+from ramify.tasks.base import TOTAL
 from ramify.tasks.span_qa import F1
 
 EXAMPLES = 6
@@ -38,7 +39,7 @@ LENGTHS = ((1, 1), (2, 2), (3, 4), (5, 8), (9, None))
 
 def parts(request: ReportRequest) -> ReportParts:
     """The parts of a report."""
-    sections: list[Section] = [curves(request.metrics, F1)]
+    sections: list[Section] = [curves(request.metrics, F1, loss=TOTAL, unit="window")]
     if "seeds" in request.record:
         sections.append(seeds(request.record["seeds"]))
     headline: Spans = ()
@@ -77,17 +78,17 @@ def scores_beside_floors(split: str, answers: SplitAnswers, scores: AnswerScores
 
     def interval(values: np.ndarray) -> str:
         found = bootstrap_ratio(np.bincount(unit, values).astype(np.float64), counts)
-        return f"95 % interval {found.low:.1%} to {found.high:.1%}"
+        return f"{found.low:.1%} to {found.high:.1%}"
 
     small = {"f1": interval(scores.f1), "exact_match": interval(scores.exact)}
     names = sorted(means, key=lambda name: (not name.startswith("f1"), name.startswith("no_"), name))
     rows = tuple(
-        (Cell(name.replace("_", " "), small.get(name, "")), Cell(f"{means[name]:.1%}"), Cell(f"{floor[name]:.1%}"))
+        (Cell(name.replace("_", " ")), Cell(f"{means[name]:.1%}", small.get(name, "")), Cell(f"{floor[name]:.1%}"))
         for name in names
     )
     lead = (
         f"Answers are compared by the official rules of SQuAD {answers.rules}. The last column has the best answers that do "
-        "not read the question: no answer, or the first words of the passage. Intervals are over passages."
+        "not read the question: no answer, or the first words of the passage. Intervals (95 %) are bootstrapped over passages."
     )
     headline: Spans = (
         f"On the {split} split, its F1 is ",

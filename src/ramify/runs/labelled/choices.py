@@ -5,26 +5,19 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from ramify.batching.choice_batch import ChoiceCollator
 from ramify.batching.views.choices import ChoiceInput, ChoiceView
 from ramify.dataset.choices import LabelledChoices, labelled_choices
 from ramify.dataset.store import Split, Store
-from ramify.errors import RamifyError, counted
+from ramify.errors import counted
 from ramify.inference.base import Pipeline
 from ramify.inference.choose import Chooser, choice_scores, held_out, view_of
-from ramify.metrics.metric import Metric
-from ramify.models.base import reads_characters
-from ramify.nn.precision import autocast
-from ramify.runs.base import Evaluation, ReportParts, ReportRequest, check_options, no_progress, of_kind
-from ramify.runs.curves import TITLE, loss_charts, no_curves, smoothing
+from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.execute import own_run
-from ramify.runs.labelled import report
 from ramify.runs.labelled.base import LabelDevConfig, LabelRun, PreparedLabels, shared_folder
-from ramify.runs.labelled.scores import OPTIONS, LabelEvaluation
-from ramify.runs.sections import Charts, Section, Spans
-from ramify.tasks.multiple_choice import ACCURACY, CHOICE, MultipleChoice, MultipleChoiceConfig
+from ramify.runs.labelled.choice_report import parts
+from ramify.runs.labelled.choice_scores import compared, evaluate
+from ramify.tasks.multiple_choice import CHOICE, MultipleChoice, MultipleChoiceConfig
 from ramify.training.meters import MeterSums
 
 
@@ -81,7 +74,7 @@ class PreparedChoices(PreparedLabels):
             sums = MeterSums(task)
             found = choice_scores(task, view, read=sums.add)
             loss = sums.losses[CHOICE] / sums.counts[CHOICE]
-            return {ACCURACY.name: accuracy(found, view), "dev_loss": loss} | sums.meters()
+            return compared(view, found).scores() | {"dev_loss": loss} | sums.meters()
 
         return measure
 
@@ -121,54 +114,5 @@ class ChoiceRun(LabelRun):
         return evaluate(model, source, store, split, options, dev.chosen(model.task))
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
-        """Learning curves, and held-out scores."""
-        sections: list[Section] = [no_curves()]
-        if request.metrics:
-            charts = loss_charts(request.metrics, CHOICE, "loss per question", tokens="tokens")
-            sections = [Section(TITLE, (Charts(charts, (("train", f"train{smoothing(request.metrics)}"), ("dev", "dev"))),))]
-        headline: Spans = ()
-        missing = ""
-        model, store = request.pipeline, request.store
-        if isinstance(model, Chooser) and store is not None:
-            try:
-                found = evaluate(model, str(store.path), store, request.split, {}, ACCURACY)
-                section, headline = report.table(request.split, found)
-                sections.append(section)
-            except RamifyError as error:
-                missing = str(error)
-        return ReportParts(
-            purpose="finds the right one of several choices",
-            examples="choices",
-            sections=tuple(sections),
-            headline=headline,
-            missing=missing,
-            data=tuple(report.facts(request.record["text"])),
-        )
-
-
-def accuracy(scores: Sequence[Any], view: ChoiceView) -> float:
-    """The share of questions whose likeliest choice is right."""
-    assert view.right is not None
-    return float(np.mean([row.argmax() == right for row, right in zip(scores, view.right, strict=True)]))
-
-
-def evaluate(
-    model: Chooser, source: str, store: Store, split: Split, options: Mapping[str, Any], metric: Metric
-) -> LabelEvaluation:
-    """Score a model on a split, beside the place that is right most often in training, and chance. Options: `OPTIONS`."""
-    check_options(options, OPTIONS, source, "a model that chooses")
-    task = model.task
-    view, labelled = held_out(task, store, split)
-    bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
-    with bar(len(view)) as advance, autocast(model.device, precision):
-        found = choice_scores(task, view, progress=advance)
-    # A model of another library knows no training questions.
-    floor = float((task.majority(view.sizes) == labelled.right).mean()) if task.config.choices else None
-    return LabelEvaluation(
-        metric,
-        {ACCURACY.name: accuracy(found, view), "chance": float((1 / view.sizes).mean())},
-        floor,
-        len(view),
-        "question",
-        unknown_pieces=None if reads_characters(task.backbone) else view.unknown_pieces(task.tokenizer),
-    )
+        model = request.pipeline
+        return parts(request, self.dev.chosen(model.task) if isinstance(model, Chooser) else None)

@@ -26,7 +26,7 @@ from ramify.metrics.depths import DEPTH_BINS
 from ramify.metrics.metric import Metric
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.curves import TITLE, Metrics, dev_line, loss_charts, no_curves, smoothing
-from ramify.runs.labelled.scores import WITHOUT_READING, LabelEvaluation, ScoredTexts, score_texts
+from ramify.runs.labelled.scores import WITHOUT_READING, ScoredTexts, score_texts
 from ramify.runs.sections import (
     Cell,
     Chart,
@@ -42,11 +42,10 @@ from ramify.runs.sections import (
 )
 from ramify.tasks.classification import LABEL
 
-READING = "the most frequent class of the training data, or the mean of its numbers"
-"""The predictions that read no text."""
-
 RESAMPLES = 500
 """Resamples of the intervals of a report."""
+
+MAJORITY = "the most frequent class of the training data, or the mean of its numbers"
 
 EXAMPLES = 20
 """Wrong predictions that a report shows."""
@@ -97,8 +96,8 @@ def facts(text: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield name.replace("_", " "), f"{value:,}"
 
 
-def curves(metrics: Metrics, metric: Metric | None, *, loss: str = LABEL, unit: str = "label") -> Section:
-    """Loss per unit against updates and tokens, and the dev metric."""
+def curves(metrics: Metrics, metric: Metric | None, loss: str = LABEL, unit: str = "label") -> Section:
+    """Loss against updates and tokens, and the dev metric. `loss` is the name of the loss, which is a mean over units."""
     if not metrics:
         return no_curves()
     charts = list(loss_charts(metrics, loss, f"loss per {unit}", tokens="tokens"))
@@ -133,16 +132,6 @@ def seeds(record: Mapping[str, Any]) -> Section:
     return Section("Seeds", (Table(("seed", f"dev {name}", "update"), rows, "scores"),), (lead,))
 
 
-def table(split: str, evaluation: LabelEvaluation) -> tuple[Section, Spans]:
-    rows = tuple((Cell(name.replace("_", " ")), Cell(f"{value:.3f}")) for name, value in evaluation.metrics.items())
-    headline: Spans = (
-        f"On the {split} split, its {evaluation.metric.label} is ",
-        Strong(f"{evaluation.value:.3f}"),
-        "." if evaluation.majority is None else f"; without reading, {evaluation.majority:.3f}.",
-    )
-    return Section("Held-out scores", (Table(("score", "value"), rows),)), (*headline, *chosen_on_dev(split))
-
-
 def held_out_scores(
     split: Split,
     predicted: Predictions,
@@ -150,7 +139,7 @@ def held_out_scores(
     metric: Metric,
     *,
     floor_name: str = WITHOUT_READING,
-    floor_is: str = READING,
+    floor_is: str = MAJORITY,
 ) -> tuple[Section, Spans]:
     """All metrics with their intervals beside those of a floor, and the main one as a sentence.
 

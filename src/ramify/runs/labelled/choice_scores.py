@@ -1,0 +1,70 @@
+"""Held-out scores of models that choose."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from ramify.batching.views.choices import ChoiceView
+from ramify.dataset.store import Split, Store
+from ramify.inference.choose import Chooser, choice_scores, held_out
+from ramify.metrics.choices import ChoicePredictions
+from ramify.metrics.metric import Metric
+from ramify.models.base import reads_characters
+from ramify.nn.precision import autocast
+from ramify.runs.base import check_options, no_progress
+from ramify.runs.labelled.scores import OPTIONS, LabelEvaluation
+
+ONE_PLACE = "of one place"
+"""The name of the floor."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredChoices:
+    """The questions of a split with a model's scores."""
+
+    view: ChoiceView
+    scores: list[Float[NDArray, " _choice"]]
+    predictions: ChoicePredictions
+    majority: ChoicePredictions | None
+    """The place that is right most often in training, of each question; None: the model of another library, whose training data
+    are not known."""
+
+
+def compared(view: ChoiceView, scores: list[Float[NDArray, " _choice"]]) -> ChoicePredictions:
+    """The likeliest choices beside the right ones."""
+    assert view.right is not None
+    return ChoicePredictions(view.right, np.array([row.argmax() for row in scores], dtype=np.int64), view.sizes)
+
+
+def score_questions(model: Chooser, store: Store, split: Split, options: Mapping[str, Any]) -> ScoredChoices:
+    """Score the choices of a split."""
+    task = model.task
+    view, _ = held_out(task, store, split)
+    bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
+    with bar(len(view)) as advance, autocast(model.device, precision):
+        scores = choice_scores(task, view, progress=advance)
+    predictions = compared(view, scores)
+    majority = replace(predictions, predicted=task.majority(view.sizes)) if task.config.choices else None
+    return ScoredChoices(view, scores, predictions, majority)
+
+
+def evaluate(
+    model: Chooser, source: str, store: Store, split: Split, options: Mapping[str, Any], metric: Metric
+) -> LabelEvaluation:
+    """Score a model on a split. Options: `OPTIONS`."""
+    check_options(options, OPTIONS, source, "a model that chooses")
+    scored = score_questions(model, store, split, options)
+    unknown = None if reads_characters(model.backbone) else scored.view.unknown_pieces(model.tokenizer)
+    return LabelEvaluation(
+        metric,
+        scored.predictions.scores(),
+        None if scored.majority is None else scored.majority.scores()[metric.name],
+        len(scored.view),
+        "question",
+        unknown_pieces=unknown,
+        floor_name=ONE_PLACE,
+    )
