@@ -26,6 +26,8 @@ COMPUTE_TENSORS = (
     *(f"tasks/test_{name}.py" for name in ("masked_lm", "permutation_lm", "denoising_lm")),
     *(f"tasks/test_{name}.py" for name in ("nested_corruption", "nested_autoencoder")),
     "tasks/test_mask_units.py",
+    "tasks/test_classification.py",
+    "batching/test_labelled_rows.py",
     "disentangle/models",
     *(f"disentangle/test_{name}.py" for name in ("link_task", "predict", "distillation", "candidate_pruner", "reranker")),
     *(f"disentangle/test_{name}.py" for name in ("structure", "context_features", "conversation_features", "pair_features")),

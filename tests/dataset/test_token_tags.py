@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramify import Node, RamifyError, Tree
-from ramify.dataset import Store
+from ramify.dataset import Store, build
 from ramify.dataset.token_tags import node_tags, scheme_of, words_of
 
 
@@ -86,6 +86,25 @@ def test_spans_that_tags_cannot_express_are_counted():
         "2 annotated spans hold no word and are left out.",
         "1 annotated span begins or ends inside a word and is widened to whole words.",
     }
+
+
+def test_texts_that_were_changed_have_no_places(tmp_path):
+    file = tmp_path / "trees.jsonl"
+    file.write_text(Tree((spans("> a\none", ("claim", 4, 7)),), id="t").to_json() + "\n")
+    store = build([file], "jsonl", tmp_path / "kept")
+    assert node_tags(store, "all").tags == [["O", "O", "B-claim"]]
+    changed = build([file], "jsonl", tmp_path / "changed", clean=["quotes"])
+    with pytest.raises(RamifyError, match="--clean quotes changed the texts, but labels hold places in the original texts"):
+        node_tags(changed, "all")
+
+
+def test_texts_without_words_can_be_left_out():
+    tagged = node_tags(store_of(spans("one", ("claim", 0, 3)), Node(" ", label=[])), "all")
+    assert [len(row) for row in tagged.tags] == [1, 0]
+    kept = tagged.with_words()
+    assert (kept.nodes.tolist(), kept.tags, kept.faults) == ([0], [["B-claim"]], {"wordless": 1})
+    assert kept.notes == ("1 text has no word and is left out.",)
+    assert kept.with_words().faults == kept.faults
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 import ramify
-from fixtures import WORDS, built
+from fixtures import WORDS, built, discussions
 from fixtures.labelled import BAD, GOOD, OTHERS, labelled_store, sentences, settings_for
 from ramify.errors import RamifyError
 from ramify.inference.answers import TextLabel
@@ -251,6 +252,25 @@ def test_labels_of_replies_with_the_text_above(tmp_path):
     alone = trees_store([Tree((Node("ba"),), id=f"t{number}") for number in range(9)], tmp_path / "alone")
     with pytest.raises(RamifyError, match=r"was trained with input.context=parent, but no text of"):
         model.predict_store(alone)
+
+
+@pytest.mark.parametrize("mode", ["finetune", "features"])
+@pytest.mark.parametrize("context", ["parent", "tree", "mismatched"])
+def test_vectors_of_the_nodes_above(tmp_path, context, mode):
+    trees = []
+    for number, tree in enumerate(discussions(30, 5)):
+        nodes = tuple(replace(node, label=("a", "b")[place % 2]) for place, node in enumerate(tree.nodes))
+        trees.append(Tree(nodes, id=f"t{number}"))
+    store = trees_store(trees, tmp_path)
+    options = {"context": context, "context_as": "vectors", "epochs": 1.0}
+    if mode == "features":
+        trained(store, tmp_path / "start", model="tree-mlm", **options)
+        model = trained(store, tmp_path / "run", init=str(tmp_path / "start"), mode=mode, **options)
+        assert len([*(tmp_path / "run").glob("features-*")]) == (0 if context == "mismatched" else 2)
+    else:
+        model = trained(store, tmp_path / "run", model="tree-mlm", **options)
+    assert len(model.predict(trees[:2])) == len(trees[0]) + len(trees[1])
+    assert 0 <= score(model, tmp_path / "run", store)["value"] <= 1
 
 
 def test_pairs(tmp_path):

@@ -109,3 +109,9 @@ def test_the_command_and_the_report(store, tmp_path):
     page = (write_report(tmp_path / "run")).read_text()
     assert "seed-0" in page
     assert "standard deviation" in page
+
+
+def test_several_processes(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RamifyError, match="--seeds 2 trains in one process, but torchrun started 2"):
+        execute_seeds(run_of(store), tmp_path / "run", 2, cpu=True)

@@ -18,6 +18,7 @@ from ramify import Node, RamifyError, Tree
 from ramify.dataset.build import build
 from ramify.inference.answers import TextSpans
 from ramify.metrics.spans import score_spans
+from ramify.readers.base import Policy
 from ramify.recipes import RECIPES
 from ramify.recipes.backbones import SCRATCH
 from ramify.runs import execute
@@ -282,11 +283,30 @@ def test_a_tagger_goes_on(store, out, tmp_path):
     """A linear tagger may get a CRF. The states that its output layer reads must stay, and its tags."""
     continued = run_of(store, init=str(out), decoder="crf").prepare(tmp_path / "a").task
     assert torch.equal(continued.output.weight, ramify.load(out).task.output.weight)
+    assert run_of(store, init=str(out), decoder="crf").stages[0].lr_scale == ((r"^crf\.", 50.0),)
+    assert run_of(store, init=str(out), decoder="linear").stages[0].lr_scale == ()
     with pytest.raises(RamifyError, match=r"task\.between=bilstm does not fit init=.* Set task\.between=nothing, or take"):
         run_of(store, init=str(out), mode="features").prepare(tmp_path / "b")
     other = tagged_store(tmp_path / "other", [[("ba", "B-ORG"), ("bo", "O")]], [[("ba", "B-ORG")]])
     with pytest.raises(RamifyError, match=r"was trained with tags=\[O, B-LOC, .*\] \(5\), but the labels of .* have tags="):
         run_of(other, init=str(out)).prepare(tmp_path / "c")
+
+
+def test_texts_without_words(tmp_path):
+    """They are left out of training, and predicted to have no span."""
+    labelled = [Node("ba bo", id="0", label=[{"kind": "x", "start": 0, "end": 2}]), Node("\u200b", id="0", label=[])]
+    trees = [Tree((labelled[number % 2],), f"t{number}", {"split": "train"}) for number in range(8)]
+    trees += [Tree((labelled[1],), "d", {"split": "dev"})]
+    file = tmp_path / "trees.jsonl"
+    file.write_text("".join(tree.to_json() + "\n" for tree in trees))
+    store = build([file], "jsonl", tmp_path / "store", policy=Policy(empty="keep"))
+    run = run_of(store, {"train__budget": "1", "train__evaluate_every": "0"}, model="bilstm", epochs=1.0)
+    prepared, progress = execute(run, tmp_path / "run", cpu=True)
+    assert (len(prepared.view), progress.step, prepared.dev()) == (4, 4, None)
+    assert all(np.isfinite(record["loss"]) for record in read_metrics(tmp_path / "run"))
+    model = ramify.load(tmp_path / "run")
+    assert model.predict("").spans == model.predict(" \n").spans == ()
+    assert score(tmp_path / "run", store, "dev")["count"] == 1
 
 
 def test_plain_tags(tmp_path):

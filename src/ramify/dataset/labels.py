@@ -101,7 +101,7 @@ def node_spans(store: Store, split: Split, field: str = "") -> NodeSpans:
         *kinds, name = path if len(path) > 1 or not _has_kind(components, path[0]) else [path[0], KIND]
         chosen = [component for component in components if all(component.get(KIND) == kind for kind in kinds)]
         spans.append([Span(each["start"], each["end"], label_name(each[name])) for each in chosen if name in each])
-    if not any(spans):
+    if not any(spans) and (field or any(text != "[]" for text in labels)):
         raise _unknown_field(store, split, field, labels)
     return NodeSpans(nodes, spans, of_same_kind(store, nodes, others))
 

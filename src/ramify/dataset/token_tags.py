@@ -7,7 +7,7 @@ import json
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -49,6 +49,18 @@ class NodeTags:
     """Annotated spans that tags cannot express: `overlapping` another, longer one, or holding no word (`empty`). They are left
     out. Spans whose ends lie inside words are widened (`widened`). Tags that are not BIO are rewritten (`rewritten`)."""
 
+    def with_words(self) -> "NodeTags":
+        """The texts that have words. The others count as faults (`wordless`)."""
+        places = [place for place, row in enumerate(self.tags) if row]
+        left_out = len(self.tags) - len(places)
+        return replace(
+            self,
+            nodes=self.nodes[places],
+            words=[self.words[place] for place in places],
+            tags=[self.tags[place] for place in places],
+            faults=self.faults + Counter({"wordless": left_out}),
+        )
+
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes for people."""
@@ -57,16 +69,18 @@ class NodeTags:
             "empty": "{} no word and {} left out.",
             "widened": "{} inside a word and {} widened to whole words.",
             "rewritten": "{} other schemes than BIO and {} rewritten as BIO.",
+            "wordless": "{} no word and {} left out.",
         }
         verbs = {
             "overlapping": ("overlaps", "overlap"),
             "empty": ("holds", "hold"),
             "widened": ("begins or ends", "begin or end"),
             "rewritten": ("has tags of", "have tags of"),
+            "wordless": ("has", "have"),
         }
         notes = []
         for fault, count in self.faults.items():
-            what = counted(count, "text" if fault == "rewritten" else "annotated span")
+            what = counted(count, "text" if fault in ("rewritten", "wordless") else "annotated span")
             verb, state = verbs[fault][count != 1], "is" if count == 1 else "are"
             notes.append(f"{what} {said[fault].format(verb, state)}")
         return tuple(notes)
@@ -80,6 +94,7 @@ def node_tags(store: Store, split: Split, field: str = "") -> NodeTags:
     labels that are neither, for tokens without tags, and for tokens that do not lie in their text.
     """
     nodes, labels, others = labelled_nodes(store, split)
+    _check_texts(store)
     if not _is_table(json.loads(labels[0])):
         return _of_spans(store, node_spans(store, split, field))
     name = field or TAGS
@@ -114,6 +129,8 @@ def node_words(store: Store, nodes: Int[NDArray, " node"]) -> tuple[list[Words],
     for node, text, label in zip(nodes.tolist(), store.texts(nodes), labels, strict=True):
         table: Any = None if label is None else json.loads(label)
         is_table = _is_table(table)
+        if is_table:
+            _check_texts(store)
         words.append(_places(store, node, table, text) if is_table else words_of(text))
         are_tables.append(is_table)
     return words, are_tables
@@ -157,6 +174,16 @@ def scheme_of(tags: Iterable[Sequence[str]]) -> Scheme:
     except ValueError:
         return "plain"
     return "spans" if any(kind for _, kind in kinds) else "plain"
+
+
+def _check_texts(store: Store) -> None:
+    """Raise `RamifyError` if texts were changed after they were annotated, so that the places in labels are wrong."""
+    cleanings = store.info.get("options", {}).get("clean")
+    if cleanings:
+        raise RamifyError(
+            f"{store.path}: --clean {','.join(cleanings)} changed the texts, but labels hold places in the original texts. "
+            "Build the data without --clean."
+        )
 
 
 def _is_table(label: Any) -> bool:

@@ -52,6 +52,9 @@ TagModel = Annotated[
     "A model to train from scratch: bag, bert, bilstm, cnn, elmo, gpt, transformer, tree-mlm or xlnet; or majority, the most "
     "frequent tag of each word. Give this or --init.",
 ]
+CRF_RATE = 50.0
+"""The learning rate of a CRF, as a multiple of that of fine-tuning."""
+
 WORDS_OF_FLOOR = 100_000
 """The size of the vocabulary of a floor."""
 
@@ -265,6 +268,8 @@ def tag(
             seed=seed,
         )
     start = start_of(model, init)
+    # The scores of a CRF begin with zero. The rates of fine-tuning would hardly move them.
+    lr_scale = ((r"^crf\.", CRF_RATE),) if init and mode == "finetune" and decoder == "crf" else None
     return TaggingRun(
         recipe="tag",
         data=data,
@@ -272,7 +277,7 @@ def tag(
         task=TaggingConfig(mode=mode, decoder=decoder, between="bilstm" if mode == "features" else "nothing"),
         input=start.input(label=label),
         tokenizer=start.tokenizer,
-        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
+        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience, lr_scale=lr_scale),),
         init=init,
         seed=seed,
     )

@@ -1,6 +1,7 @@
 """Several seeds of one run: a folder each, the best one on dev in the folder of all, and the mean and spread of scores."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -101,6 +102,11 @@ def execute_seeds(
         raise RamifyError(
             f"--seeds {count} has no effect on a model that is fitted in closed form, because all seeds give the same. Leave "
             "--seeds out."
+        )
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise RamifyError(
+            f"--seeds {count} trains in one process, but torchrun started {os.environ['WORLD_SIZE']}. Train each seed in "
+            "a run of its own (--seed K), or start one process."
         )
     if (out / SEEDS).exists() and not resume:
         raise RamifyError(f"--out {out} already holds seeds of a run. Add --resume to continue them, or choose another --out.")

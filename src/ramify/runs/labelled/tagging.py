@@ -72,6 +72,8 @@ class PreparedTagging(PreparedLabels):
             return None
         task = self.task
         view, tagged = held_out(task, self.store, "dev")
+        if not view.target_tokens.sum():
+            return None
 
         def measure() -> dict[str, float]:
             sums = MeterSums(task)
@@ -120,7 +122,7 @@ class TaggingRun(LabelRun):
         task = Tagging(backbone, tokenizer, run.input, run.task)
         run.check_start()
         run.continued(task)
-        tagged = node_tags(store, "train", run.input.label)
+        tagged = node_tags(store, "train", run.input.label).with_words()
         texts, targets = store.texts(tagged.nodes), task.targets_of(tagged.tags)
         task.word_table.fit(spellings(texts, tagged.words), targets)
         train = view_of(task, texts, tagged.words, targets)
