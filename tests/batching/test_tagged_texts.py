@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Engine
 from tokenizers import models, normalizers, pre_tokenizers
 
-from ramify.batching.encoder_input import EncoderInput
+from ramify.batching.encoder_input import EncoderInput, num_rows
 from ramify.batching.tagged_batch import TagCollator
 from ramify.batching.views.tagged import TaggedView, WordPieces
-from ramify.batching.windows import count_windows, widest_context
+from ramify.batching.windows import widest_context
 from ramify.dataset.token_tags import words_of
 from ramify.errors import RamifyError
 from ramify.tokenizer import Tokenizer
@@ -89,7 +89,7 @@ def test_every_token_is_read_where_most_surrounds_it(lengths, room, share, frame
     # Each token's id says where it stands.
     ids = np.concatenate([np.arange(length) + 100 * number for number, length in enumerate(lengths)] or [[]]).astype(np.int64)
     rows = EncoderInput.of_texts((ids, np.array(lengths)), layout, room + special, long="split", overlap=overlap)
-    counts = count_windows(np.array(lengths), room, overlap)
+    counts = num_rows(np.array(lengths), room, overlap)
     assert counts.tolist() == [int((rows.source == text).sum()) for text in range(len(lengths))]
     text, place = np.divmod(ids, 100)
     chosen = widest_context(rows, text, place)

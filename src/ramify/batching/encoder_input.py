@@ -220,7 +220,7 @@ def _divided(lengths: Ints, room: Ints, long: Long, overlap: int | Ints) -> tupl
     return source, begin, np.minimum(lengths[source] - begin, room[source])
 
 
-def num_rows(lengths: Ints, room: Ints, overlap: Ints) -> Ints:
+def num_rows(lengths: Ints, room: Ints | int, overlap: Ints | int) -> Ints:
     """The number of rows of each text, of which a row holds `room` tokens, and shares `overlap` with the row before."""
     count = np.maximum(-(-(lengths - overlap) // np.maximum(room - overlap, 1)), 1)
     return np.where(lengths <= room, 1, count)

@@ -6,12 +6,6 @@ from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Ints
 
 
-def count_windows(lengths: Ints, room: int, overlap: int) -> Ints:
-    """The number of rows of each text, if a row holds `room` of its tokens and consecutive rows share `overlap`."""
-    step = max(1, room - overlap)
-    return np.where(lengths <= room, 1, -(-(lengths - overlap) // step))
-
-
 def widest_context(rows: EncoderInput, text: Ints, place: Ints) -> Ints:
     """The flat place of tokens in the rows of their texts. A token that is in several rows is taken from the one with the most
     tokens around it (the maximum context of BERT's reference implementation).

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramify.batching.characters import Lexicon
+from ramify.batching.encoder_input import num_rows
 from ramify.batching.forest import Ints
 from ramify.batching.views.base import View
-from ramify.batching.windows import count_windows
 from ramify.dataset.token_tags import Words
 from ramify.errors import RamifyError, counted
 from ramify.progress import track
@@ -114,7 +114,7 @@ class TaggedView(View[TaggedText]):
         self.longest = longest
         self.overlap = overlap
         lengths = np.array([len(ids) for ids in pieces.ids], dtype=np.int64)
-        rows = count_windows(lengths, longest - layout.num_special, overlap)
+        rows = num_rows(lengths, longest - layout.num_special, overlap)
         self._tokens = lengths + (rows - 1) * overlap + rows * layout.num_special
         self._rows = rows
 
