@@ -182,7 +182,7 @@ def _column(rows: Sequence[dict[str, Any]], name: str) -> list[str]:
 
 def _missing(rows: Sequence[dict[str, Any]], name: str) -> Iterator[str]:
     """A note about rows without a text."""
-    if lacking := [number for number, row in enumerate(rows, 1) if row.get(name) in (None, "")]:
+    if lacking := [number for number, row in enumerate(rows, 1) if row.get(name) is None]:
         yield f"{counted(len(lacking), 'row')} without a text in {name!r}, read as empty; the first is row {lacking[0]:,}"
 
 
