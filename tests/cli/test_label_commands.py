@@ -159,6 +159,15 @@ def test_refusals(run, pair_run, tmp_path):
     assert "does not end in .csv or .tsv or .jsonl or .parquet" in refusal("predict", run, table, "--out", tmp_path / "x.xlsx")
 
 
+def test_long_and_empty_texts_are_said(run, data, tmp_path):
+    (tmp_path / "texts.txt").write_text("\n" + "ba " * 30 + "\nbe\n")
+    result = call("predict", run, tmp_path / "texts.txt", "--json")
+    assert "note: 1 of 3 texts longer than a row of 16 tokens, and cut" in result.stderr
+    assert "note: 1 of 3 texts without a token, read as special tokens alone" in result.stderr
+    assert "note" not in call("predict", run, "--text", "ba").stderr
+    assert "warning" not in call("evaluate", run, "--data", data, "--split", "dev").stderr
+
+
 def test_a_model_without_labels(tmp_path):
     hub.save(MaskFiller(bert_task()), tmp_path)
     assert "cannot predict labels; it supports embed, fill_mask" in refusal("predict", tmp_path, "--text", "ba")

@@ -38,18 +38,19 @@ class Classifier(LabelPipeline):
         self, store: Store, nodes: Indices, ids: Sequence[str], progress: Callable[[int], None] | None = None
     ) -> list[Prediction]:
         view = LabelledView(rows_of(self.task, store, nodes, trees=store.split("all")), None)
+        notes = view.rows.notes()
         scores = torch.from_numpy(label_scores(self.task, view, progress=progress)).to(self.device)
         shares = self.task.probabilities(scores).cpu().numpy()
-        return [self._label(text_id, row) for text_id, row in zip(ids, shares, strict=True)]
+        return [self._label(text_id, row, notes) for text_id, row in zip(ids, shares, strict=True)]
 
-    def _label(self, text_id: str, shares: Float[NDArray, " output"]) -> TextLabel:
+    def _label(self, text_id: str, shares: Float[NDArray, " output"], notes: tuple[str, ...]) -> TextLabel:
         config = self.task.config
         if config.labels == "numbers":
-            return TextLabel(text_id, float(shares[0]))
+            return TextLabel(text_id, float(shares[0]), notes=notes)
         named = dict(zip(config.classes, shares.tolist(), strict=True))
         if config.labels == "classes":
-            return TextLabel(text_id, config.classes[int(shares.argmax())], named)
-        return TextLabel(text_id, tuple(name for name, share in named.items() if share >= 0.5), named)
+            return TextLabel(text_id, config.classes[int(shares.argmax())], named, notes=notes)
+        return TextLabel(text_id, tuple(name for name, share in named.items() if share >= 0.5), named, notes=notes)
 
 
 def rows_of(task: Classification, store: Store, nodes: Indices, *, trees: Indices | None = None, seed: int = 0) -> RowTexts:

@@ -184,6 +184,18 @@ class RowTexts:
         cut = int((self.wanted > self.room).sum())
         return TextCounts(len(self.text), int(self.lengths.sum()), cut, empty, total - len(self.text))
 
+    def notes(self) -> tuple[str, ...]:
+        """Reservations about the rows, for people: texts that are cut, and empty ones."""
+        counts, notes = self.counts(len(self.text)), []
+        if counts.cut:
+            notes.append(
+                f"{counts.cut:,} of {counted(counts.texts, 'text')} longer than a row of {self.input.max_tokens} tokens, and "
+                "cut (input.max_tokens)"
+            )
+        if counts.empty:
+            notes.append(f"{counts.empty:,} of {counted(counts.texts, 'text')} without a token, read as special tokens alone")
+        return tuple(notes)
+
     def above(self, number: int, epoch: int) -> Ints:
         """The nodes that a row reads beside its texts, oldest first."""
         if not self.input.reads_above:

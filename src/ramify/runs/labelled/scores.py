@@ -104,4 +104,5 @@ def evaluate(
         scored.majority.scores()[metric.name] if task.is_fitted else None,
         len(scored.view),
         unknown_pieces=None if reads_characters(task.backbone) else forest.unknown(store.split(split), task.tokenizer),
+        left_out=scored.view.rows.notes(),
     )
