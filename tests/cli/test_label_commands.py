@@ -111,6 +111,23 @@ def test_json_lines_and_parquet_keep_their_types(run, tmp_path):
     assert after.column_names[3:] == ["predicted", "probability_bad", "probability_good"]
 
 
+def test_rows_without_a_text_are_counted(run, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"text": "ba"}\n{"txet": "ba"}\n{"text": null}\n')
+    shown = call("predict", run, file)
+    assert "note: 2 rows without a text in 'text', read as empty; the first is row 2" in shown.stderr
+    assert len(shown.stdout.splitlines()) == 3
+
+
+def test_a_class_cannot_steer_the_terminal(tmp_path):
+    rows = [row | {"label": f"\x1b[31m{row['label']}"} for row in sentences(20)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    call("data", "build", tmp_path / "rows.jsonl", "--format", "labelled", "--out", tmp_path / "data")
+    shown = call("train", "classify", "--data", tmp_path / "data", "--model", "majority", "--out", tmp_path / "run")
+    assert "[31mgood" in shown.stderr
+    assert "\x1b" not in shown.stderr + call("predict", tmp_path / "run", "--text", "ba").stdout
+
+
 def test_trees_and_data_sets(run, data, tmp_path):
     answers = json.loads(call("predict", run, data, "--json").stdout)
     assert sorted(answer["id"] for answer in answers) == sorted(row["id"] for row in sentences(60))

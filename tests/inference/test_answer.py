@@ -110,6 +110,7 @@ def test_a_list_of_questions_gives_a_list_of_answers() -> None:
     model = Answerer(bert_qa())
     both = model.answer(["ha hi", "he"], PASSAGE)
     assert [answer.best.text for answer in both] == [model.answer(text, PASSAGE).best.text for text in ("ha hi", "he")]
+    assert model.answer([], PASSAGE) == []
 
 
 def test_long_questions_are_noted() -> None:

@@ -81,7 +81,13 @@ def test_others_are_computed_anew(store, start, tmp_path, encoded):
     with torch.no_grad():
         next(iter(other.backbone.stack.parameters())).add_(1e-3)
     hub.save(MaskFiller(other), tmp_path / "start")
-    for number, run in enumerate((run_of(store, str(tmp_path / "start")), run_of(store, start, input__max_tokens="9")), 1):
+    others = (
+        run_of(store, str(tmp_path / "start")),
+        run_of(store, start, input__max_tokens="9"),
+        run_of(store, start, task__head="first"),
+        run_of(store, start, task__head="last"),
+    )
+    for number, run in enumerate(others, 1):
         encoded.clear()
         execute(run, tmp_path / f"other-{number}", cpu=True)
         assert sum(encoded) == 48

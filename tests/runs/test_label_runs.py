@@ -85,6 +85,19 @@ def test_the_answer(bert_run):
     assert json.loads(json.dumps(one.to_json())) == {"id": "0", "label": one.label, "probabilities": one.probabilities}
 
 
+def test_trees_without_nodes(bert_run):
+    model, tree = ramify.load(bert_run), Tree((Node("ba", parents=()),))
+    for items, place in (([Tree(()), tree], 0), ([tree, Tree(())], 1)):
+        with pytest.raises(RamifyError, match=f"tree {place} has no nodes"):
+            model.predict(items)
+
+
+def test_nodes_of_one_id_are_told_apart(bert_run):
+    model, nodes = ramify.load(bert_run), (Node("ba", parents=(), id="x"),)
+    assert [answer.id for answer in model.predict([Tree(nodes, "t1"), Tree(nodes, "t2")])] == ["t1/x", "t2/x"]
+    assert [answer.id for answer in model.predict([Tree(nodes, "t1")])] == ["x"]
+
+
 def test_one_start(store):
     with pytest.raises(RamifyError, match="neither --model nor --init is given"):
         classify(str(store.path))
@@ -326,6 +339,12 @@ def test_settings_that_do_not_fit(store):
         run.changed(settings_for(run) | {"dev.metric": "pearson"}).prepare(store.path / "nowhere").metric  # noqa: B018
     with pytest.raises(RamifyError, match=r"input.context_as=vectors needs a model that reads vectors"):
         classify(str(store.path), model="bert", context="tree", context_as="vectors").prepare(store.path / "nowhere")
+
+
+def test_the_loss_may_choose_the_weights(store, tmp_path):
+    model = trained(store, tmp_path, model="bag", epochs=2.0, settings={"dev.metric": "dev_loss"})
+    assert score(model, tmp_path, store)["metric"] == "accuracy"
+    assert "dev accuracy" in write_report(tmp_path).read_text()
 
 
 # --- reports --------------------------------------------------------------------------------------------------------------

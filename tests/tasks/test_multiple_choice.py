@@ -305,6 +305,13 @@ def test_the_commands(tmp_path):
     assert ("Most wrong" in page) == (scores_of(tmp_path / "finetune", store) < 1)
 
 
+def test_rows_without_room_are_refused():
+    model = chooser()
+    model.task.input = ChoiceInput(4)
+    with pytest.raises(RamifyError, match=r"input\.max_tokens=4 leaves no room for two texts beside 3 special tokens"):
+        view(model, questions(1))
+
+
 def test_rows_of_a_batch_know_their_questions():
     model = chooser()
     examples = view(model, questions(4), right=False)

@@ -10,7 +10,8 @@ HELP = """Answer a question by a span of a passage, which a file holds.
 
 With --json, the answers are a list: [{"text", "start", "end", "score", "no_answer"}], best first. The characters from start to
 end of the file are the text. A model that was trained on questions without an answer may find none: then the first entry has an
-empty text, start and end are 0, and no_answer is true. Without such questions in training, no_answer is always false.
+empty text, start and end are 0, and no_answer is true. Without such questions in training, this is so
+only if the model finds no span.
 
 Example: ramify answer runs/squad --question "Where is Rome?" --passage rome.txt --json
 

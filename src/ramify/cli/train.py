@@ -13,7 +13,7 @@ import typer
 
 from ramify.cli.progress import progress_display
 from ramify.cli.shared import settings_of
-from ramify.errors import RamifyError, counted
+from ramify.errors import RamifyError, counted, printable
 from ramify.files import check_folder
 from ramify.recipes import FITS, RECIPES
 from ramify.recipes.base import Fit, Positional, Recipe, Training
@@ -232,7 +232,7 @@ def _measured(out: Path, prepared: "Prepared", progress: "Progress") -> str:
 
 
 def _say_what_is_read(prepared: "Prepared") -> None:
-    print(f"data: {prepared.reads()}", file=sys.stderr, flush=True)
+    print(printable(f"data: {prepared.reads()}"), file=sys.stderr, flush=True)
 
 
 def _warn(texts: Sequence[str]) -> None:

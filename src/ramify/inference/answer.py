@@ -77,6 +77,8 @@ class Answerer(Pipeline):
             )
         if n_best < 1:
             raise RamifyError(f"n_best={n_best} asks for no answer. Set it to at least 1.")
+        if not texts:
+            return []
         view = self.view(Questions.about(texts, [passage] * len(texts)))
         found = find_spans(self.task, view, max(n_best, N_BEST))
         answers = [

@@ -46,7 +46,7 @@ def _key(task: DownstreamTask, view: LabelledView) -> str:
         digest.update(np.ascontiguousarray(array, dtype=np.int64).tobytes())
     config: Any = task.backbone.config
     settings = {name: value for name, value in asdict(task.input).items() if name != "label"}
-    named = [type(config).__name__, asdict(config), settings, type(task.head).__name__, str(task.head), task.mixed]
+    named = [type(config).__name__, asdict(config), settings, task.head_name, task.mixed]
     weights = content_hash(dict(task.backbone.state_dict()))
     data = [rows.forest.store.hash, task.tokenizer.hash, digest.hexdigest()]
     return hashlib.sha256(json.dumps([__version__, weights, named, data], default=str).encode()).hexdigest()

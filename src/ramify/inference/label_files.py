@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -86,7 +86,7 @@ def read_label_file(path: Path, columns: Mapping[str, str], *, pairs: Pairs) -> 
     if pairs != "never" and "text_pair" in known:
         texts = list(zip(texts, _column(rows, known["text_pair"]), strict=True))
     ids = _column(rows, known["id"]) if "id" in known else [str(place) for place in range(len(rows))]
-    return LabelFile(texts, ids, rows, table, _repairs(counts))
+    return LabelFile(texts, ids, rows, table, (*_repairs(counts), *_missing(rows, known["text"])))
 
 
 def _kind(path: Path) -> FileKind | None:
@@ -178,6 +178,12 @@ def _column(rows: Sequence[dict[str, Any]], name: str) -> list[str]:
         return [value or "" for value in strings(pa.array(values)).to_pylist()]
     except pa.ArrowException:
         return ["" if value is None else str(value) for value in values]
+
+
+def _missing(rows: Sequence[dict[str, Any]], name: str) -> Iterator[str]:
+    """A note about rows without a text."""
+    if lacking := [number for number, row in enumerate(rows, 1) if row.get(name) in (None, "")]:
+        yield f"{counted(len(lacking), 'row')} without a text in {name!r}, read as empty; the first is row {lacking[0]:,}"
 
 
 def _no_columns(columns: Mapping[str, str], path: Path, what: str) -> None:

@@ -118,8 +118,8 @@ class LabelPipeline(Predicts, ABC):
         if not items:
             return []
         trees = [item if isinstance(item, Tree) else self._tree(item) for item in items]
-        if empty := next((place for place, tree in enumerate(trees) if not len(tree)), None):
-            raise RamifyError(f"tree {empty} has no nodes, so it has nothing to predict. Leave it out.")
+        if empty := [place for place, tree in enumerate(trees) if not len(tree)]:
+            raise RamifyError(f"tree {empty[0]} has no nodes, so it has nothing to predict. Leave it out.")
         store = Store.from_trees(trees)
         nodes: list[Indices] = []
         named: list[str] = []
@@ -132,7 +132,8 @@ class LabelPipeline(Predicts, ABC):
                 own = np.array([stop - 1])
                 named.append(item_id)
             nodes.append(own)
-        return self.predict_store(store, np.concatenate(nodes), named, progress)
+        only_trees = all(isinstance(item, Tree) for item in items)
+        return self.predict_store(store, np.concatenate(nodes), None if only_trees else named, progress)
 
     def predict_store(
         self,
@@ -155,7 +156,7 @@ class LabelPipeline(Predicts, ABC):
                 f"the model was trained with input.context={self.input.context}, but no text of {where} has a text above it "
                 "that it could read. Pass trees, or train a model with input.context=none."
             )
-        return self.predict_nodes(store, chosen, store.ids(chosen) if ids is None else ids, progress)
+        return self.predict_nodes(store, chosen, distinct_ids(store, chosen) if ids is None else ids, progress)
 
     def readable(self, store: Store, nodes: Indices) -> Indices:
         """Those of the nodes that have the texts which a row needs; placeholders of missing posts are none."""
@@ -198,6 +199,14 @@ class LabelPipeline(Predicts, ABC):
         if self.input.text == "parent":
             return Tree((Node(item, parents=()), Node("", parents=(0,))))
         return Tree((Node(item, parents=()),))
+
+
+def distinct_ids(store: Store, nodes: Indices) -> list[str]:
+    """The ids of nodes; behind those of their trees if nodes of several trees have one id, as those of tables of tokens."""
+    ids = store.ids(nodes)
+    if len(set(ids)) == len(ids):
+        return ids
+    return [f"{tree}/{node}" for tree, node in zip(store.tree_ids(store.tree_of(nodes)), ids, strict=True)]
 
 
 def label_batches(

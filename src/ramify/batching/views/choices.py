@@ -12,6 +12,7 @@ from ramify.batching.views.base import View
 from ramify.config import check_fields
 from ramify.dataset.choices import ChoiceSets
 from ramify.dataset.store import Store
+from ramify.errors import RamifyError
 from ramify.tokenizer import Layout, Tokenizer, UnknownTokens
 
 GAP = "_"
@@ -120,6 +121,11 @@ class ChoiceView(View[ChoiceExample]):
         self._first = [part for part, count in zip(once, self._counts.tolist(), strict=True) for _ in range(count)]
         self._second = _encoded(tokenizer, [text for texts in seconds for text in texts])
         special = self.layout.num_special + len(self.layout.separator)
+        if self.longest < special + 2:
+            raise RamifyError(
+                f"input.max_tokens={self.longest} leaves no room for two texts beside {special} special tokens. Raise "
+                "input.max_tokens."
+            )
         wanted = np.array([len(one) + len(two) for one, two in zip(self._first, self._second, strict=True)], dtype=np.int64)
         lengths = np.minimum(wanted + special, self.longest)
         self.cut = int((wanted + special > self.longest).sum())

@@ -124,7 +124,7 @@ class AnswerRun(LabelRun):
         model = of_kind(pipeline, Answerer, source, "a model that answers questions")
         run = own_run(cls, source)
         dev = LabelDevConfig() if run is None else run.dev
-        return answer_scores.evaluate(model, source, store, split, options, dev.chosen(model.task))
+        return answer_scores.evaluate(model, source, store, split, options, dev.reported(model.task))
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         return answer_report.parts(request)

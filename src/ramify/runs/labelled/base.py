@@ -25,7 +25,7 @@ from ramify.batching.views.labelled import LabelInput
 from ramify.config import check_fields
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
-from ramify.metrics.metric import Metric
+from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models.base import ModelConfig, ReadsCharacters
 from ramify.runs.base import Prepared, Run, evaluation_command
 from ramify.runs.language_models import training_store, with_vocabulary
@@ -64,6 +64,12 @@ class LabelDevConfig:
         if self.metric not in named:
             raise RamifyError(f"dev.metric={self.metric} is not a metric of these labels. Choose {', '.join(named)}.")
         return named[self.metric]
+
+    def reported(self, task: DownstreamTask) -> Metric:
+        """The metric of evaluations and reports: the chosen one or, because a loss is not comparable, the first one of the
+        task."""
+        metric = self.chosen(task)
+        return task.metrics[0] if metric == DEV_LOSS else metric
 
 
 @dataclass(frozen=True)

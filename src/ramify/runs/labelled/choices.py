@@ -111,8 +111,8 @@ class ChoiceRun(LabelRun):
         model = of_kind(pipeline, Chooser, source, "a model that chooses")
         run = own_run(cls, source)
         dev = LabelDevConfig() if run is None else run.dev
-        return evaluate(model, source, store, split, options, dev.chosen(model.task))
+        return evaluate(model, source, store, split, options, dev.reported(model.task))
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         model = request.pipeline
-        return parts(request, self.dev.chosen(model.task) if isinstance(model, Chooser) else None)
+        return parts(request, self.dev.reported(model.task) if isinstance(model, Chooser) else None)

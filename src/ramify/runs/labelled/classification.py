@@ -172,11 +172,11 @@ class TextLabelRun(LabelRun, ABC):
         model = of_kind(pipeline, Classifier, source, "a model that predicts labels of texts")
         run = own_run(cls, source)
         dev = LabelDevConfig() if run is None else run.dev
-        return scores.evaluate(model, source, store, split, options, dev.chosen(model.task))
+        return scores.evaluate(model, source, store, split, options, dev.reported(model.task))
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         model = request.pipeline
-        return report.parts(request, self.dev.chosen(model.task) if isinstance(model, Classifier) else None)
+        return report.parts(request, self.dev.reported(model.task) if isinstance(model, Classifier) else None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ramify.batching.views.labelled import LabelledView
 from ramify.dataset.store import Split, Store
-from ramify.errors import counted
+from ramify.errors import counted, printable
 from ramify.inference.classify import Classifier, held_out, label_scores
 from ramify.metrics.classification import Predictions
 from ramify.metrics.metric import Metric
@@ -76,7 +76,8 @@ class LabelEvaluation(Evaluation):
         floor = "" if self.majority is None else f"; {self.floor_name}, {self.majority:.4f}"
         return [
             f"{self.metric.label} {self.value:.4f}{floor}; {counted(self.count, self.unit)}",
-            *([others] if others else []),
+            # The types of spans are those of the data.
+            *([printable(others)] if others else []),
         ]
 
 

@@ -152,8 +152,8 @@ class TaggingRun(LabelRun):
         model = of_kind(pipeline, Tagger, source, "a model that predicts tags of words")
         run = own_run(cls, source)
         dev = LabelDevConfig() if run is None else run.dev
-        return evaluate(model, source, store, split, options, dev.chosen(model.task))
+        return evaluate(model, source, store, split, options, dev.reported(model.task))
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         model = request.pipeline
-        return parts(request, self.dev.chosen(model.task) if isinstance(model, Tagger) else None)
+        return parts(request, self.dev.reported(model.task) if isinstance(model, Tagger) else None)
