@@ -52,10 +52,7 @@ def test_train_and_use(ramify, data, tmp_path, recipe):
     assert (status, err) == (0, "")
     assert json.loads(out).keys() >= {"by_depth", "by_class"}
     assert "(--kind comment-trees scores comments)" in ramify("evaluate", run, "--data", data, "--context", "none")[2]
-    assert (
-        "--kind rows is not a kind of run. Choose comment-trees, "
-        in ramify("evaluate", run, "--data", data, "--kind", "rows")[2]
-    )
+    assert "--kind rows is not a kind of run. Choose answers, " in ramify("evaluate", run, "--data", data, "--kind", "rows")[2]
     for rate in ("nan", "0", "1.5"):
         assert "mask_rate must be above 0 and at most 1" in ramify("evaluate", run, "--data", data, "--mask-rate", rate)[2]
     mask = "[MASK]"

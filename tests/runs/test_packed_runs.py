@@ -149,11 +149,11 @@ def test_saved_model_is_evaluated_as_its_run(store, tmp_path, recipe):
 
 
 def test_models_without_a_kind_of_run_are_not_evaluated(store, tmp_path):
-    with pytest.raises(RamifyError, match=r"here cannot be evaluated, because no kind of run made it \(comment-trees, "):
+    with pytest.raises(RamifyError, match=r"here cannot be evaluated, because no kind of run made it \(answers, "):
         kind_for(MaskFiller(bert_task()), "here")
     model = MaskFiller(bert_task())
     model.kind = "fortunes"
-    with pytest.raises(RamifyError, match=r"here was made by a run of kind='fortunes'; .* knows comment-trees, "):
+    with pytest.raises(RamifyError, match=r"here was made by a run of kind='fortunes'; .* knows answers, "):
         kind_for(model, "here")
 
 

@@ -1,5 +1,6 @@
 """Runs as values: settings from text, JSON and back; and execution from a built data set to a model on disk."""
 
+import inspect
 import json
 import os
 import re
@@ -208,7 +209,8 @@ CHANGES = {
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_json_round_trip(recipe):
-    run = RECIPES[recipe]("data/somewhere", seed=3)
+    named = {"model": "bert"} if "model" in inspect.signature(RECIPES[recipe].function).parameters else {}
+    run = RECIPES[recipe]("data/somewhere", seed=3, **named)
     settings = {"train.lr_scale": '[["cross", 0.5]]', "train.freeze": '["null"]'}
     settings |= CHANGES.get(recipe, CHANGES.get(run.name, {}))
     for each in (run, run.changed(settings)):

@@ -27,6 +27,7 @@ from fixtures import (
     words_task,
 )
 from fixtures import nested as documents
+from fixtures.label_tasks import LABEL_TASKS
 from fixtures.parallel import SEQ2SEQ, translations
 from fixtures.running import streams
 from fixtures.running import task as xlnet_task
@@ -240,6 +241,7 @@ CASES = {
     ),
     "xlnet": lambda: pieces_of_streams(xlnet_task()),
     "elmo": lambda: pieces_of_streams(running.elmo_task()),
+    **LABEL_TASKS,
     "letters": lambda: (NextLetter(), [Texts(4, 2, 5).collate([Texts(4, 2, 5).example(n) for n in (0, 2)])]),
 }
 

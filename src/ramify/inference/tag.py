@@ -43,15 +43,25 @@ class Tagger(LabelPipeline):
         words, are_tables = node_words(store, nodes)
         answers: dict[int, Prediction] = {}
         for batch in tagged_batches(self.task, view_of(self.task, texts, words, None), progress):
+            posterior = self.task.posterior(batch.scores, batch.batch)
             for number, part in zip(batch.numbers, batch.texts, strict=True):
-                answers[number] = self._answer(ids[number], texts[number], words[number], are_tables[number], batch, part)
+                numbers, text, places = batch.tags[part], texts[number], words[number]
+                answers[number] = self._answer(ids[number], text, places, are_tables[number], numbers, posterior, part)
         return [answers[number] for number in range(len(ids))]
 
-    def _answer(self, text_id: str, text: str, words: Words, is_table: bool, batch: "TaggedBatch", part: slice) -> Prediction:
-        names = self.task.config.tags
-        numbers = batch.tags[part]
-        tags = [names[number] for number in numbers.tolist()]
-        shares = batch.posterior.marginals[part].gather(1, numbers[:, None])[:, 0].tolist()
+    def _answer(
+        self,
+        text_id: str,
+        text: str,
+        words: Words,
+        is_table: bool,
+        numbers: Int[Tensor, " word"],
+        posterior: Posterior,
+        part: slice,
+    ) -> Prediction:
+        """The answer about a text whose words have these numbers of tags, and lie in this part of the batch."""
+        tags = [self.task.config.tags[number] for number in numbers.tolist()]
+        shares = posterior.marginals[part].gather(1, numbers[:, None])[:, 0].tolist()
         places = words.tolist()
         tokens = tuple(
             TaggedText(text[start:end], start, end, tag, share)
@@ -63,7 +73,7 @@ class Tagger(LabelPipeline):
         for span in spans_of(tags):
             start, end = places[span.start][0], places[span.stop - 1][1]
             follow = None if span.stop == len(tags) else self._may_follow(span.type).to(numbers.device)
-            share = batch.posterior.of_stretch(part.start + span.start, numbers[span.start : span.stop], follow)
+            share = posterior.of_stretch(part.start + span.start, numbers[span.start : span.stop], follow)
             spans.append(TaggedText(text[start:end], start, end, span.type, float(share)))
         return TextSpans(text_id, tuple(spans), tokens if is_table else ())
 
@@ -85,7 +95,6 @@ class TaggedBatch:
     """The vectors from which tags are predicted."""
     scores: Float[Tensor, "word tag"]
     tags: Int[Tensor, " word"]
-    posterior: Posterior
 
 
 @torch.no_grad()
@@ -96,10 +105,10 @@ def tagged_batches(task: Tagging, view: TaggedView, progress: Callable[[int], No
             moved = batch.to(task.device)
             states = task.word_states(moved)
             scores = task.scores(states)
-            tags, posterior = task.predictions(scores, moved)
+            tags = task.predictions(scores, moved)
             ends = words_of_batch(batch).texts.host_lengths.cumsum().tolist()
             texts = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
-            yield TaggedBatch(numbers.tolist(), texts, moved, states, scores, tags, posterior)
+            yield TaggedBatch(numbers.tolist(), texts, moved, states, scores, tags)
 
 
 @torch.no_grad()

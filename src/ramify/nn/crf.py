@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -174,7 +175,7 @@ class Posterior:
             raise ValueError("every sequence of tags of a row is forbidden")
         return cls(scores, transitions, forward, backward, log_z)
 
-    @property
+    @cached_property
     def marginals(self) -> Float[Tensor, "total tag"]:
         """The probability of each tag of each token."""
         return (self.forward + self.backward - self.log_z[:, None]).exp()

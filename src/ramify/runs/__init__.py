@@ -22,13 +22,13 @@ from ramify.runs.streams.run import StreamRun
 __all__ = ["RUNS", "Run", "check_fresh", "execute", "kind_for", "read_run"]
 
 RUNS: dict[str, type[Run]] = {
-    ChoiceRun.name: ChoiceRun,
     AnswerRun.name: AnswerRun,
     ClassificationRun.name: ClassificationRun,
     CommentTreeRun.name: CommentTreeRun,
     DisentanglementRun.name: DisentanglementRun,
     FloorRun.name: FloorRun,
     GenerativeRun.name: GenerativeRun,
+    ChoiceRun.name: ChoiceRun,
     NestedRun.name: NestedRun,
     PackedTextRun.name: PackedTextRun,
     StreamRun.name: StreamRun,

@@ -183,11 +183,15 @@ class Tagging(DownstreamTask):
             return Transitions.none(scores)
         return self.crf.transitions if self.allowed is None else self.crf.transitions.within(self.allowed.to(scores.device))
 
-    def predictions(self, scores: Float[Tensor, "word tag"], batch: LabelledBatch) -> tuple[Int[Tensor, " word"], Posterior]:
-        """The likeliest tags of each text, and the probabilities of all."""
-        texts, transitions = words_of_batch(batch).texts, self.transitions(scores)
-        posterior = Posterior.of(scores, texts, transitions)
-        return scores.argmax(1) if self.crf is None else best_path(scores, texts, transitions)[0], posterior
+    def predictions(self, scores: Float[Tensor, "word tag"], batch: LabelledBatch) -> Int[Tensor, " word"]:
+        """The likeliest tags of each text."""
+        if self.crf is None:
+            return scores.argmax(1)
+        return best_path(scores, words_of_batch(batch).texts, self.transitions(scores))[0]
+
+    def posterior(self, scores: Float[Tensor, "word tag"], batch: LabelledBatch) -> Posterior:
+        """The probabilities of all tags, given the whole of each text."""
+        return Posterior.of(scores, words_of_batch(batch).texts, self.transitions(scores))
 
 
 class WordTable(nn.Module):
