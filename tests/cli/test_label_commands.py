@@ -13,7 +13,9 @@ from fixtures import bert_task
 from fixtures.commands import call, refusal
 from fixtures.labelled import TINY, sentences
 from ramify import hub
+from ramify.errors import RamifyError
 from ramify.inference.fill_mask import MaskFiller
+from ramify.inference.label_files import read_label_file
 
 SETTINGS = [f"--set={key}={TINY[key]}" for key in ("model.dim", "tokenizer.vocab_size", "input.max_tokens")]
 
@@ -188,3 +190,11 @@ def test_long_and_empty_texts_are_said(run, data, tmp_path):
 def test_a_model_without_labels(tmp_path):
     hub.save(MaskFiller(bert_task()), tmp_path)
     assert "cannot predict labels; it supports embed, fill_mask" in refusal("predict", tmp_path, "--text", "ba")
+
+
+@pytest.mark.parametrize("text", ["text,id\n", "text\tid\n"])
+def test_a_table_without_rows_is_refused(tmp_path, text):
+    file = tmp_path / ("empty.csv" if "," in text else "empty.tsv")
+    file.write_text(text)
+    with pytest.raises(RamifyError, match=r"empty\.[ct]sv has no rows, so there is nothing to predict"):
+        read_label_file(file, {}, pairs="never")

@@ -746,3 +746,29 @@ def test_real_folder_of_reviews_and_plays(data_dir):
     trees, counts = read(data_dir("pang-lee"))
     assert len(trees) == 22_662
     assert counts.skipped == {"other_file": 8}  # the plays, four descriptions, and a file in each archive
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_lists_are_several_classes(tmp_path, kind):
+    path = tmp_path / f"topics.{kind}"
+    rows = [{"text": "a", "topics": ["tea", "bread"]}, {"text": "b", "topics": []}, {"text": "c", "topics": None}]
+    if kind == "parquet":
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        written(path, "".join(json.dumps(row) + "\n" for row in [*rows, {"text": "d", "topics": [1, {}]}]))
+    trees, counts = read(path, label="topics")
+    assert labels(trees) == [["tea", "bread"], []]
+    assert counts.kept["no_label"] == len(rows) - 2 + (kind == "jsonl")
+    assert counts.kept["odd_json"] == (kind == "jsonl")
+
+
+def test_lists_beside_single_labels_are_refused(tmp_path):
+    rows = [{"text": "a", "label": ["tea"]}, {"text": "b", "label": "tea"}]
+    path = written(tmp_path / "mixed.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(RamifyError, match=r"line 1: 'label' holds a list, but a str in line 2\. Write lists in all lines"):
+        read(path)
+    files = [written(tmp_path / f"{name}.jsonl", json.dumps(row) + "\n") for name, row in zip("ab", rows, strict=True)]
+    with pytest.raises(RamifyError, match=r"the label of the column 'label' is a list, but that of .*b\.jsonl.* is not"):
+        read(*files)
+    with pytest.raises(RamifyError, match=r"is a list, not a number"):
+        read(files[0], label_type="number")

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 import ramify
 from fixtures import WORDS, built, discussions
 from fixtures.labelled import BAD, GOOD, OTHERS, labelled_store, sentences, settings_for
+from ramify.dataset.labels import has_labels
 from ramify.errors import RamifyError
 from ramify.inference.answers import TextLabel
 from ramify.readers.base import Policy
@@ -391,3 +392,13 @@ def test_reports_of_other_labels(tmp_path, kind):
     assert ("<h2>Confusions</h2>" in page) == (kind == "many")
     assert ("Shares of the texts of each right class" in page) == (kind == "many")
     assert ("<h2>Scores by class</h2>" in page) == (kind != "numbers")
+
+
+def test_a_dev_split_without_labels_is_no_dev_split(tmp_path):
+    rows = [row if row["split"] == "train" else row | {"label": None} for row in sentences(30)]
+    store = labelled_store(rows, tmp_path)
+    assert has_labels(store, "train")
+    assert not has_labels(store, "dev")
+    run = classify(str(store.path), model="bag", epochs=1)
+    _, progress = execute(run.changed(settings_for(run)), tmp_path / "run", cpu=True)
+    assert progress.best is None

@@ -202,3 +202,10 @@ def test_questions_that_do_not_fit():
     with pytest.raises(RamifyError, match=r"reads pairs of texts, but a single text is given.*--text-pair"):
         model.predict("ba")
     assert model.predict(("ba", "be")).label in CLASSES
+
+
+def test_a_floor_is_known_after_training_data_only():
+    task, _ = made([1.0, 2.0, 4.0], labels="numbers")
+    assert task.is_fitted
+    fresh = Classification(bert_task().backbone, tokenizer(), LabelInput(pair="none"), ClassificationConfig(labels="numbers"))
+    assert not fresh.is_fitted

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from jaxtyping import Int
 from numpy.typing import NDArray
 
@@ -165,12 +166,7 @@ def labelled_nodes(store: Store, split: Split) -> tuple[Indices, list[str], Indi
 
     Titles of chapters are not labels of texts.
     """
-    trees = store.split(split)
-    nodes = np.flatnonzero(np.isin(store.tree_of(np.arange(store.num_nodes)), trees))
-    values = store.column("label", nodes)
-    has_label = pc.is_valid(values).to_numpy(zero_copy_only=False)
-    if store.structure == "document":
-        has_label &= pc.not_equal(store.column("text", nodes), "").to_numpy(zero_copy_only=False)
+    nodes, values, has_label = _labels_of(store, split)
     if not has_label.any():
         where = f"{store.path or 'the data'}, split {split}: {counted(len(nodes), 'text')}"
         raise RamifyError(
@@ -178,6 +174,21 @@ def labelled_nodes(store: Store, split: Split) -> tuple[Indices, list[str], Indi
             "ramify data build … --format labelled --label NAME."
         )
     return nodes[has_label], pc.drop_null(values.filter(has_label)).to_pylist(), nodes[~has_label]
+
+
+def has_labels(store: Store, split: Split) -> bool:
+    """Whether any text of a split has a label. Those of test sets are often secret."""
+    return bool(_labels_of(store, split)[2].any())
+
+
+def _labels_of(store: Store, split: Split) -> tuple[Indices, pa.Array, NDArray[np.bool_]]:
+    """The nodes in the trees of a split, their labels as JSON, and whether each has one."""
+    nodes = np.flatnonzero(np.isin(store.tree_of(np.arange(store.num_nodes)), store.split(split)))
+    values = store.column("label", nodes)
+    has_label = pc.is_valid(values).to_numpy(zero_copy_only=False)
+    if store.structure == "document":
+        has_label &= pc.not_equal(store.column("text", nodes), "").to_numpy(zero_copy_only=False)
+    return nodes, values, has_label
 
 
 def _path(field: str) -> list[str]:

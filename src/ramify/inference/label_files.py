@@ -80,6 +80,8 @@ def read_label_file(path: Path, columns: Mapping[str, str], *, pairs: Pairs) -> 
     counts = ReadCounts()
     table = _parquet(path) if kind == "parquet" else None
     rows = _rows(path, kind, counts) if table is None else table.to_pylist()
+    if not rows:
+        raise RamifyError(f"{path} has no rows, so there is nothing to predict. Name another file.")
     names = list(dict.fromkeys(chain.from_iterable(rows)))
     known = _known(path, names, columns, ("text", "text_pair") if pairs == "always" else ("text",))
     texts = _column(rows, known["text"])

@@ -68,7 +68,7 @@ class Layout:
     numbered: bool = False
     # Columns that are known to hold nothing for a node, so that no warning names them.
     ignored: Sequence[str] = ()
-    # Canonical names of columns that may hold lists in Parquet.
+    # Canonical names of columns that may hold lists in Parquet; in JSON lines, lists of strings.
     lists: Sequence[str] = ()
     # Whether a quoted empty field of a CSV file is an empty string, not a missing value.
     keeps_empty_strings: bool = False
@@ -234,13 +234,14 @@ def _json_lines(path: Path, counts: ReadCounts, layout: Layout, columns: Mapping
     has_parent = "parent" in names or "parent" not in layout.required
     _report_unread(counts, path, keys, {**names, **{name: name for _, name in late}}, layout)
 
-    def values_of(name: str, numbers: Sequence[int], rows: list[Any]) -> pa.Array:
-        return _values([getattr(row, fields[name]) for row in rows], path, numbers, name, counts)
+    def values_of(ours: str, name: str, numbers: Sequence[int], rows: list[Any]) -> pa.Array:
+        read = _lists if ours in layout.lists else _values
+        return read([getattr(row, fields[name]) for row in rows], path, numbers, name, counts)
 
     for numbers, rows in records(path, counts, row_type):
-        batch = {ours: values_of(theirs, numbers, rows) for ours, theirs in names.items()}
+        batch = {ours: values_of(ours, theirs, numbers, rows) for ours, theirs in names.items()}
         for ours, theirs in late:
-            values = values_of(theirs, numbers, rows)
+            values = values_of(ours, theirs, numbers, rows)
             if len(values) > values.null_count:
                 has_parent = has_parent or ours == "parent"
                 previous = batch.get(ours)
@@ -266,6 +267,25 @@ def _first_lines(path: Path) -> Iterator[dict[str, Any]]:
                 continue
             if isinstance(record, dict):
                 yield record
+
+
+def _lists(values: list[Any], path: Path, lines: Sequence[int], name: str, counts: ReadCounts) -> pa.Array:
+    """An array of the values of a column that may hold lists of strings. Raises `RamifyError` if only some of the values are
+    lists."""
+    places = [place for place, value in enumerate(values) if isinstance(value, list)]
+    if not places:
+        return _values(values, path, lines, name, counts)
+    single = next((place for place, value in enumerate(values) if not isinstance(value, list | None)), None)
+    if single is not None:
+        raise RamifyError(
+            f"{path}, line {lines[places[0]]}: {name!r} holds a list, but a {type(values[single]).__name__} in line "
+            f"{lines[single]}. Write lists in all lines, or in none."
+        )
+    for place in places:
+        if not all(isinstance(part, str) for part in values[place]):
+            counts.repair("odd_json", f"{path}, line {lines[place]}: {name!r} holds a list of other values than strings")
+            values[place] = None
+    return pa.array(values, pa.list_(pa.large_string()))
 
 
 def _values(values: list[Any], path: Path, lines: Sequence[int], name: str, counts: ReadCounts) -> pa.Array:

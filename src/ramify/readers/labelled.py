@@ -339,7 +339,7 @@ def _plain_table(source: _Source, names: Sequence[str]) -> _Source:
         chosen.pop("label", None)
         del synonyms["label"]
         required.remove("label")
-    layout = Layout(synonyms, required, remedy="Choose one with --{ours} NAME.", numbered=True)
+    layout = Layout(synonyms, required, remedy="Choose one with --{ours} NAME.", numbered=True, lists=("label",))
     return replace(source, layout=layout, columns=chosen, reads_labels="label" in required)
 
 

@@ -34,7 +34,8 @@ class LabelColumn:
     """Labels of one column, in any number of files, as JSON values.
 
     `see` is called for all values first, unless `label_type` is given. If all are numbers, labels are numbers; if none is, they
-    are strings (or true and false, where the file has such values). Raises `RamifyError` for a column with both.
+    are strings (or true and false, where the file has such values). Lists of strings stay as they are: several classes. Raises
+    `RamifyError` for a column with values of two of these kinds.
     """
 
     def __init__(self, name: str, label_type: LabelType) -> None:
@@ -46,9 +47,16 @@ class LabelColumn:
         self._number: tuple[Any, str] | None = None
         self._category: tuple[Any, str] | None = None
         self._fraction = False
+        self._several = ""
+        """The place of a list."""
+        self._single = ""
+        """The place of a value that is no list."""
 
     def see(self, values: pa.Array, lines: pa.Array, where: str) -> None:
         """Look at some values. `where` begins the description of a place, which ends with the number in `lines`."""
+        self._see_lists(values, lines, where)
+        if pa.types.is_list(values.type):
+            return
         values = _plain(values)
         present = values.is_valid()
         is_number = _is_number(values)
@@ -73,8 +81,32 @@ class LabelColumn:
                 "is. Correct one of them, or read all labels as text with --option label_type=category."
             )
 
+    def _see_lists(self, values: pa.Array, lines: pa.Array, where: str) -> None:
+        """Remember a place of a list, or of a single value. Raises `RamifyError` for a column with both, and for lists that are
+        to be numbers."""
+        if (row := pc.index(values.is_valid(), True).as_py()) < 0:
+            return
+        place = f"{where} {lines[row].as_py()}"
+        if pa.types.is_list(values.type):
+            self._several = self._several or place
+            if self.type == "number":
+                raise RamifyError(
+                    f"{place}: the label of the column {self._name!r} is a list, not a number. Leave out --option "
+                    "label_type=number."
+                )
+        else:
+            self._single = self._single or place
+        if self._several and self._single:
+            raise RamifyError(
+                f"{self._several}: the label of the column {self._name!r} is a list, but that of {self._single} is not. Write "
+                "lists in all rows, or in none."
+            )
+
     def json(self, values: pa.Array, lines: pa.Array, where: str) -> list[Any]:
         """The labels as JSON values; None for an empty one. Raises `RamifyError` for one that is not of the column's type."""
+        self._see_lists(values, lines, where)
+        if pa.types.is_list(values.type):
+            return values.to_pylist()
         if self.type == "auto" and not self._number and not self._category:
             self.see(values, lines, where)
         values = _plain(values)

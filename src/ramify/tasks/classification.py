@@ -96,6 +96,7 @@ class Classification(DownstreamTask):
 
     main_loss = LABEL
     matching = ("labels", "classes")
+    fresh = ("temperature",)
     optional = ("head", "mix")
     config: ClassificationConfig
     class_weights: Tensor
@@ -104,6 +105,7 @@ class Classification(DownstreamTask):
     center: Tensor
     spread: Tensor
     temperature: Tensor
+    fitted: Tensor
 
     def __init__(self, backbone: Any, tokenizer: Tokenizer, input: LabelInput, config: ClassificationConfig) -> None:
         super().__init__(backbone, tokenizer, input, config, config.head)
@@ -119,6 +121,7 @@ class Classification(DownstreamTask):
         self.register_buffer("center", torch.zeros((), dtype=torch.float64))
         self.register_buffer("spread", torch.ones((), dtype=torch.float64))
         self.register_buffer("temperature", torch.ones((), dtype=torch.float64))
+        self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
 
     # --- targets -----------------------------------------------------------------------------------------------------
 
@@ -149,6 +152,7 @@ class Classification(DownstreamTask):
 
     def fit(self, targets: NDArray[Any]) -> None:
         """Set class weights, or the center and the spread of numbers, from the training targets."""
+        self.fitted.fill_(True)
         if self.config.labels == "numbers":
             self.center.fill_(float(targets.mean()))
             self.spread.fill_(float(targets.std()) or 1.0)
@@ -239,7 +243,7 @@ class Classification(DownstreamTask):
     @property
     def is_fitted(self) -> bool:
         """Whether the shares of the classes in the training data are known, or the mean of its numbers."""
-        return self.config.labels == "numbers" or bool(self.prior.any())
+        return bool(self.fitted)
 
     def majority(self, targets: Shaped[NDArray, "row ..."], group: Int[NDArray, " row"] | None = None) -> Predictions:
         """The predictions that read no text: the most frequent class of the training data, all classes of at least half of its

@@ -89,6 +89,7 @@ class SpanQA(DownstreamTask):
     main_loss = "loss"
     metrics = (F1, EXACT_MATCH, DEV_LOSS)
     optional = ("answerability",)
+    fresh = ("threshold",)
     matching = ("end",)
     config: SpanQAConfig
     input: QuestionInput

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 from ramify.batching.question_windows import QuestionCollator
 from ramify.batching.views.questions import QuestionInput, QuestionView
+from ramify.dataset.labels import has_labels
 from ramify.dataset.questions import read_questions
 from ramify.dataset.store import Split, Store
 from ramify.errors import counted
@@ -68,7 +69,7 @@ class PreparedAnswers(PreparedLabels):
         return []
 
     def dev(self) -> Callable[[], dict[str, float]] | None:
-        if not len(self.store.split("dev")):
+        if not has_labels(self.store, "dev"):
             return None
         task = self.task
         view = answer_scores.held_out(task, self.store, "dev")
@@ -96,7 +97,7 @@ class AnswerRun(LabelRun):
     input: QuestionInput = field(default_factory=QuestionInput)
 
     def notes(self) -> list[str]:
-        if len(self.store_of().split("dev")):
+        if has_labels(self.store_of(), "dev"):
             return []
         return [
             f"{self.data} has no dev split, so the last weights are saved"

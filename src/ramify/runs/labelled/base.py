@@ -107,7 +107,7 @@ class PreparedLabels(Prepared, ABC):
         return Stage(self.run.stages[number], self.view, self.collator, self.dev(), self.metric, begin=self.begin)
 
     def best_score(self, progress: Progress) -> str:
-        return f"best dev {self.metric.label} {progress.best:.4f} at step {progress.best_step}"
+        return f"best dev {self.metric.label.removeprefix('dev ')} {progress.best:.4f} at step {progress.best_step}"
 
 
 @dataclass(frozen=True, kw_only=True)

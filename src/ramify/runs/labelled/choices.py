@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 from ramify.batching.choice_batch import ChoiceCollator
 from ramify.batching.views.choices import ChoiceInput, ChoiceView
 from ramify.dataset.choices import LabelledChoices, labelled_choices
+from ramify.dataset.labels import has_labels
 from ramify.dataset.store import Split, Store
 from ramify.errors import counted
 from ramify.inference.base import Pipeline
@@ -101,7 +102,7 @@ class ChoiceRun(LabelRun):
         run.continued(task)
         labelled = labelled_choices(store, "train")
         task.fit(labelled.right)
-        dev = held_out(task, store, "dev")[0] if len(store.split("dev")) else None
+        dev = held_out(task, store, "dev")[0] if has_labels(store, "dev") else None
         train = view_of(task, store, labelled.sets, labelled.right)
         return PreparedChoices(run, store, task, shared_folder(out), train, labelled, dev)
 

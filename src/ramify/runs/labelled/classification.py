@@ -12,7 +12,7 @@ import numpy as np
 from ramify.batching.labelled_batch import LabelledCollator
 from ramify.batching.views.labelled import LabelInput, LabelledView, resolved_input
 from ramify.config import check_fields
-from ramify.dataset.labels import NodeLabels, check_kind, class_names, label_kind, node_labels
+from ramify.dataset.labels import NodeLabels, check_kind, class_names, has_labels, label_kind, node_labels
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
@@ -200,5 +200,5 @@ def with_texts(run: TextLabelRun, store: Store, task: Classification, out: Path)
     rows = rows_of(task, store, labels.nodes, trees=store.split("train"), seed=run.seed)
     targets = task.targets_of([labels.values[place] for place in rows.kept])
     task.fit(targets)
-    dev = held_out(task, store, "dev")[0] if len(store.split("dev")) else None
+    dev = held_out(task, store, "dev")[0] if has_labels(store, "dev") else None
     return PreparedClassification(run, store, task, shared_folder(out), LabelledView(rows, targets), labels, dev)

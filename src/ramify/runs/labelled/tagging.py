@@ -11,6 +11,7 @@ from ramify import hub
 from ramify.batching.tagged_batch import TagCollator
 from ramify.batching.views.labelled import LabelInput
 from ramify.batching.views.tagged import TaggedView
+from ramify.dataset.labels import has_labels
 from ramify.dataset.store import Split, Store
 from ramify.dataset.token_tags import NodeTags, node_tags
 from ramify.errors import RamifyError, counted
@@ -68,7 +69,7 @@ class PreparedTagging(PreparedLabels):
         return list(self.tagged.notes)
 
     def dev(self) -> Callable[[], dict[str, float]] | None:
-        if not len(self.store.split("dev")):
+        if not has_labels(self.store, "dev"):
             return None
         task = self.task
         view, tagged = held_out(task, self.store, "dev")
