@@ -207,5 +207,7 @@ def test_questions_that_do_not_fit():
 def test_a_floor_is_known_after_training_data_only():
     task, _ = made([1.0, 2.0, 4.0], labels="numbers")
     assert task.is_fitted
-    fresh = Classification(bert_task().backbone, tokenizer(), LabelInput(pair="none"), ClassificationConfig(labels="numbers"))
+    fresh = Classification(
+        bert_task().backbone, tokenizer(), LabelInput(max_tokens=16, pair="none"), ClassificationConfig(labels="numbers")
+    )
     assert not fresh.is_fitted
