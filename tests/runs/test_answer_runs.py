@@ -135,6 +135,8 @@ def test_features_leave_the_model_as_it_is(store, run1, tmp_path):
     assert isinstance(model, Answerer)
     assert model.task.mix is not None
     assert model.task.mix.gamma != 1
+    # An answerer that gives features may start with the output layer of one that does not.
+    run_of(store, model="", init=str(run1), mode="features").prepare(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(("model", "mode"), [("bert", "finetune"), ("xlnet", "finetune"), ("bert", "features")])

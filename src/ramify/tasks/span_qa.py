@@ -88,7 +88,7 @@ class SpanQA(DownstreamTask):
 
     main_loss = "loss"
     metrics = (F1, EXACT_MATCH, DEV_LOSS)
-    optional = ("answerability",)
+    optional = ("answerability", "mix")
     fresh = ("threshold",)
     matching = ("end",)
     config: SpanQAConfig
