@@ -36,7 +36,7 @@ class LabelledBatch(AnyBatch):
     tokens: int = 0
     """The number of tokens that `features` stand for."""
     part: Movable | None = None
-    """What one task alone needs."""
+    """Further tensors that a single task reads."""
 
     @property
     def device(self) -> torch.device:

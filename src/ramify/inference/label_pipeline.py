@@ -159,7 +159,7 @@ class LabelPipeline(Predicts, ABC):
         return self.predict_nodes(store, chosen, distinct_ids(store, chosen) if ids is None else ids, progress)
 
     def readable(self, store: Store, nodes: Indices) -> Indices:
-        """Those of the nodes that have the texts which a row needs; placeholders of missing posts are none."""
+        """The nodes whose row has all its texts. Placeholders of missing posts are left out."""
         kept = ~store.is_placeholder(nodes)
         return nodes[kept & (store.depth[nodes] > 0)] if self._needs_parent else nodes[kept]
 

@@ -286,7 +286,7 @@ class Reliability:
 
 
 def reliability(probabilities: Float[NDArray, "row label"], gold: Int[NDArray, " row"], *, bins: int = BINS) -> Reliability:
-    """How often predictions of a certain probability are right (Guo et al. 2017)."""
+    """The accuracy of predictions, by their probability (Guo et al. 2017)."""
     confidence = probabilities.max(1).astype(np.float64)
     right = probabilities.argmax(1) == gold
     edges = np.linspace(0, 1, bins + 1)

@@ -43,7 +43,7 @@ class TagPredictions(Predictions):
     """Predicted tags of texts beside the annotated ones, as counts."""
 
     unit: Literal["span", "word"]
-    """What is counted: spans, or the words of each tag."""
+    """The unit of the counts: spans, or the words of each tag."""
     types: tuple[str, ...]
     """The types of spans, or the tags, in alphabetical order."""
     right: Int[NDArray, "text type"]

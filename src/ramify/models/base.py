@@ -123,9 +123,9 @@ class Encodes(ABC):
     """The ability to turn rows of texts into states and vectors. A head reads `Encoded`, whatever the model."""
 
     published_head: RowHead = "vector"
-    """What classifiers read when all weights are fine-tuned."""
+    """The vector that a classifier reads when all weights are fine-tuned."""
     frozen_head: RowHead = "mean"
-    """What classifiers read of a frozen model."""
+    """The vector that a classifier reads of a frozen model."""
 
     @property
     @abstractmethod

@@ -46,7 +46,7 @@ class LabelHead:
     labels: tuple[str, ...] = ()
     """The names of the outputs, of heads on rows and tokens."""
     problem: Problem | None = None
-    """Of heads on rows."""
+    """The kind of labels, for heads on rows."""
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ WIDE_RATE = 3e-5
 
 @dataclass(frozen=True)
 class AnswerForm:
-    """How a model answers questions, as published."""
+    """The published settings with which a model answers questions."""
 
     task: Mapping[str, Any] = field(default_factory=dict)
     input: Mapping[str, Any] = field(default_factory=dict)

@@ -139,7 +139,7 @@ def choose(
     mode: TaskMode = "finetune",
     question: Annotated[
         Literal["connective", "text"],
-        "How a row says whether a cause or an effect is asked for (COPA): because or so before the choice, or a question.",
+        "The words that ask for a cause or an effect (COPA): because or so before the choice, or a question.",
     ] = "connective",
     epochs: Epochs = None,
     lr: Rate = None,

@@ -27,7 +27,7 @@ ASKED: dict[Asked, dict[str, str]] = {
     "connective": {"cause": "because", "effect": "so"},
     "text": {"cause": "What was the cause of this?", "effect": "What happened as a result?"},
 }
-"""What stands before a choice, by COPA's kind of question."""
+"""The words before a choice, by COPA's kind of question."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class ChoiceInput:
     layout: Layout = "bert"
     """The special tokens around the two texts."""
     question: Asked = "connective"
-    """How a row says whether a cause or an effect is asked for (COPA). connective: because or so stands before the choice.
-    text: a question does."""
+    """The words that tell a row which of cause and effect COPA asks for. connective: because or so before the choice. text: a
+    question."""
 
     def __post_init__(self) -> None:
         check_fields(self, "input.")

@@ -14,9 +14,8 @@ from ramify.errors import counted
 from ramify.inference.answer import Answerer
 from ramify.inference.base import Pipeline
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
-from ramify.runs.execute import own_run
 from ramify.runs.labelled import answer_report, answer_scores
-from ramify.runs.labelled.base import LabelDevConfig, LabelRun, PreparedLabels, shared_folder
+from ramify.runs.labelled.base import LabelRun, PreparedLabels, shared_folder
 from ramify.tasks.span_qa import SpanQA, SpanQAConfig
 from ramify.training.meters import MeterSums
 
@@ -123,9 +122,7 @@ class AnswerRun(LabelRun):
         """Exact match and F1, beside the best scores of answers that do not read the question: no answer, or the first words of
         the passage."""
         model = of_kind(pipeline, Answerer, source, "a model that answers questions")
-        run = own_run(cls, source)
-        dev = LabelDevConfig() if run is None else run.dev
-        return answer_scores.evaluate(model, source, store, split, options, dev.reported(model.task))
+        return answer_scores.evaluate(model, source, store, split, options, cls.metric_of(source, model.task))
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         return answer_report.parts(request)

@@ -28,6 +28,7 @@ from ramify.errors import RamifyError
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models.base import ModelConfig, ReadsCharacters
 from ramify.runs.base import Prepared, Run, evaluation_command
+from ramify.runs.execute import own_run
 from ramify.runs.language_models import training_store, with_vocabulary
 from ramify.runs.seeds import SEEDS
 from ramify.runs.token_vectors import start_with_vectors
@@ -123,6 +124,12 @@ class LabelRun(Run, ABC):
     start: Literal["whole", "backbone"] = "whole"
     """The weights of `init` if it is a model with the same task. whole: all of them, which needs the same labels. backbone: the
     output layer begins anew."""
+
+    @classmethod
+    def metric_of(cls, source: str, task: DownstreamTask) -> Metric:
+        """The metric that evaluates a model: that of the run in the folder `source`, or else the first one of the task."""
+        run = own_run(cls, source)
+        return (LabelDevConfig() if run is None else run.dev).reported(task)
 
     def check_settings(self, settings: Mapping[str, str]) -> None:
         if "init" in settings:

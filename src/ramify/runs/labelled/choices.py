@@ -14,8 +14,7 @@ from ramify.errors import counted
 from ramify.inference.base import Pipeline
 from ramify.inference.choose import Chooser, choice_scores, held_out, view_of
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
-from ramify.runs.execute import own_run
-from ramify.runs.labelled.base import LabelDevConfig, LabelRun, PreparedLabels, shared_folder
+from ramify.runs.labelled.base import LabelRun, PreparedLabels, shared_folder
 from ramify.runs.labelled.choice_report import parts
 from ramify.runs.labelled.choice_scores import compared, evaluate
 from ramify.tasks.multiple_choice import CHOICE, MultipleChoice, MultipleChoiceConfig
@@ -110,9 +109,7 @@ class ChoiceRun(LabelRun):
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """The share of questions whose likeliest choice is right. Options: those of `scores`."""
         model = of_kind(pipeline, Chooser, source, "a model that chooses")
-        run = own_run(cls, source)
-        dev = LabelDevConfig() if run is None else run.dev
-        return evaluate(model, source, store, split, options, dev.reported(model.task))
+        return evaluate(model, source, store, split, options, cls.metric_of(source, model.task))
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         model = request.pipeline

@@ -20,9 +20,8 @@ from ramify.inference.classify import Classifier, held_out, label_scores, rows_o
 from ramify.inference.kept_features import keep_features
 from ramify.metrics.published import published_metrics
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
-from ramify.runs.execute import own_run
 from ramify.runs.labelled import report, scores
-from ramify.runs.labelled.base import LabelDevConfig, LabelRun, PreparedLabels, shared_folder
+from ramify.runs.labelled.base import LabelRun, PreparedLabels, shared_folder
 from ramify.tasks.classification import LABEL, Classification, ClassificationConfig
 from ramify.training.meters import MeterSums
 
@@ -170,9 +169,7 @@ class TextLabelRun(LabelRun, ABC):
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """Scores beside those of the most frequent class. Options: those of `scores`."""
         model = of_kind(pipeline, Classifier, source, "a model that predicts labels of texts")
-        run = own_run(cls, source)
-        dev = LabelDevConfig() if run is None else run.dev
-        return scores.evaluate(model, source, store, split, options, dev.reported(model.task))
+        return scores.evaluate(model, source, store, split, options, cls.metric_of(source, model.task))
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         model = request.pipeline

@@ -209,7 +209,7 @@ def _confusions(predicted: ClassPredictions, classes: Sequence[str]) -> Section:
 
 
 def _calibration(model: Classifier, scored: ScoredTexts) -> Section:
-    """How often predictions of a certain probability are right, before and after the temperature."""
+    """The accuracy of predictions by their probability, before and after the temperature."""
     task, temperature = model.task, float(model.task.temperature)
     scores = torch.from_numpy(scored.scores)
     before = reliability(scores.softmax(-1).numpy(), scored.targets)

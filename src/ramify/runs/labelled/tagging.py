@@ -18,8 +18,7 @@ from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
 from ramify.inference.tag import TaggedBatch, Tagger, held_out, predicted_tags, spellings, view_of
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
-from ramify.runs.execute import own_run
-from ramify.runs.labelled.base import LabelDevConfig, LabelRun, PreparedLabels, shared_folder
+from ramify.runs.labelled.base import LabelRun, PreparedLabels, shared_folder
 from ramify.runs.labelled.tag_report import parts
 from ramify.runs.labelled.tag_scores import compared, evaluate
 from ramify.tasks.tagging import TAG, Tagging, TaggingConfig, tag_names, word_hashes
@@ -151,9 +150,7 @@ class TaggingRun(LabelRun):
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
         """Scores beside those of the most frequent tag of each word. Options: those of `scores`."""
         model = of_kind(pipeline, Tagger, source, "a model that predicts tags of words")
-        run = own_run(cls, source)
-        dev = LabelDevConfig() if run is None else run.dev
-        return evaluate(model, source, store, split, options, dev.reported(model.task))
+        return evaluate(model, source, store, split, options, cls.metric_of(source, model.task))
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         model = request.pipeline
