@@ -55,7 +55,7 @@ class TagCollator:
         rows = EncoderInput.of_texts((ids, lengths), self.layout, self.longest, long="split", overlap=self.overlap)
         words = np.array([len(example.first) for example in examples], dtype=np.int64)
         first = np.concatenate([nothing, *(example.first for example in examples)])
-        places = widest_context(rows, np.repeat(np.arange(len(examples)), words), first)
+        places = widest_context(rows)[np.repeat(np.cumsum(lengths) - lengths, words) + first]
         targets, types = (_joined([getattr(example, name) for example in examples]) for name in ("tags", "types"))
         if self.lexicon is not None:
             rows = rows.spelled(self.lexicon)

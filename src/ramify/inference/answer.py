@@ -65,7 +65,8 @@ class Answerer(Pipeline):
         """Answer a question, or each of a list of questions, by spans of the passage.
 
         The first of the `n_best` spans is the answer. A model of SQuAD 2.0 may find that the passage holds none; this is then
-        the first of them, with an empty text. Raises `RamifyError` for an empty question or passage.
+        the first of them, with an empty text. Raises `RamifyError` for a question or passage without
+        words.
         """
         texts = [question] if isinstance(question, str) else list(question)
         for text in texts:
@@ -80,6 +81,11 @@ class Answerer(Pipeline):
         if not texts:
             return []
         view = self.view(Questions.about(texts, [passage] * len(texts)))
+        if not view.tokens.lettered.any():
+            raise RamifyError(
+                f"passage={passage[:20]!r} holds no letter that the tokenizer keeps, so it has no answer. Pass the text that "
+                "holds the answer."
+            )
         found = find_spans(self.task, view, max(n_best, N_BEST))
         answers = [
             self._answer(text, passage, spans, n_best, self._notes(view, place))
@@ -100,8 +106,6 @@ class Answerer(Pipeline):
         )
 
     def _answer(self, question: str, passage: str, found: FoundSpans, n_best: int, notes: tuple[str, ...]) -> SpanAnswer:
-        if not found.scores:
-            return SpanAnswer(question, (AnswerSpan(NO_ANSWER, 0, 0, 1.0, True),), notes=notes)
         spans = [(passage[start:end], start, end, False) for start, end in zip(found.starts, found.ends, strict=True)]
         scores = list(found.scores)
         if found.null is not None:
@@ -208,7 +212,7 @@ def _merged(view: QuestionView, spans: _WindowSpans, n_best: int) -> Iterator[Fo
         text = view.passage(number)
         best: dict[str, tuple[int, int, float]] = {}
         for start, end, score in zip(starts[begin:stop].tolist(), ends[begin:stop].tolist(), scores[begin:stop], strict=True):
-            if start < end and len(best) < n_best:
+            if len(best) < n_best:
                 best.setdefault(text[start:end], (start, end, score))
         columns = list(zip(*best.values(), strict=True)) or [(), (), ()]
         yield FoundSpans(*columns, null=None)

@@ -63,6 +63,8 @@ class QuestionExample:
 
     question: Ints
     passage: Ints
+    lettered: Bool[NDArray, " token"]
+    """Whether each token of the passage holds letters."""
     answer: tuple[int, int] | None
     """The first and the last token of the answer in the passage; None: there is none, or it is not known."""
 
@@ -81,6 +83,11 @@ class PassageTokens:
     def of(cls, passages: Sequence[str], tokenizer: Tokenizer) -> "PassageTokens":
         ids, lengths, starts, ends = tokenizer.encode_offsets(passages)
         return cls(ids, np.concatenate([[0], np.cumsum(lengths)]), starts, ends)
+
+    @property
+    def lettered(self) -> Bool[NDArray, " token"]:
+        """Whether each token holds letters, as those of white space alone do not."""
+        return self.starts < self.ends
 
     def covering(self, passage: int, start: int, end: int) -> tuple[int, int] | None:
         """The first and the last token that hold letters of a span; None if no token does."""
@@ -122,6 +129,7 @@ class QuestionView(View[QuestionExample]):
             questions, spans = questions.select(chosen), [spans[place] for place in chosen.tolist()]
         self.questions = questions
         self.tokens = tokens
+        self._lettered = tokens.lettered
         self.answers = spans
         ids, lengths = tokenizer.encode_batch(questions.texts)
         self.long_questions = {place: int(lengths[place]) for place in np.flatnonzero(lengths > input.question_tokens).tolist()}
@@ -153,9 +161,11 @@ class QuestionView(View[QuestionExample]):
 
     def example(self, number: int, epoch: int = 0) -> QuestionExample:
         begin, passage = self._starts[number], self.questions.passage[number]
+        of_passage = slice(self.tokens.offsets[passage], self.tokens.offsets[passage + 1])
         return QuestionExample(
             self._ids[begin : begin + self._lengths[number]],
-            self.tokens.ids[self.tokens.offsets[passage] : self.tokens.offsets[passage + 1]],
+            self.tokens.ids[of_passage],
+            self._lettered[of_passage],
             self.answers[number],
         )
 
@@ -172,23 +182,3 @@ class QuestionView(View[QuestionExample]):
 def joined(texts: Sequence[Ints]) -> Texts:
     """Texts, one after the other, with their lengths."""
     return np.concatenate([np.zeros(0, dtype=np.int64), *texts]), np.array([len(ids) for ids in texts], dtype=np.int64)
-
-
-def in_widest_context(window_source: Ints, begin: Ints, length: Ints) -> Bool[NDArray, " token"]:
-    """Whether each token of the windows is read there: whether the window is the one in which it has maximum context, which is
-    min(tokens before it, tokens after it) + 0.01 · length. The first of equals counts.
-
-    `window_source` is the question of each window, which holds `length` tokens of its passage from `begin` on. The tokens of
-    one window follow those of another.
-    """
-    window = np.repeat(np.arange(len(length)), length)
-    place = ranges(begin, begin + length)
-    before = place - begin[window]
-    context = np.minimum(before, length[window] - 1 - before) + 0.01 * length[window]
-    order = np.lexsort((begin[window], -context, place, window_source[window]))
-    first = np.ones(len(order), dtype=bool)
-    same_source = window_source[window[order[1:]]] == window_source[window[order[:-1]]]
-    first[1:] = ~(same_source & (place[order[1:]] == place[order[:-1]]))
-    best = np.zeros(len(order), dtype=bool)
-    best[order[first]] = True
-    return best
