@@ -232,7 +232,8 @@ def _measured(out: Path, prepared: "Prepared", progress: "Progress") -> str:
 
 
 def _say_what_is_read(prepared: "Prepared") -> None:
-    print(printable(f"data: {prepared.reads()}"), file=sys.stderr, flush=True)
+    for text in (f"data: {prepared.reads()}", *(f"note: {note}" for note in prepared.notes())):
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 def _warn(texts: Sequence[str]) -> None:
