@@ -278,6 +278,30 @@ class Backbone(AnyBackbone, Encodes):
         return replace(input, context=context)
 
 
+class RowBackbone(Backbone):
+    """A body that reads each row alone: no vectors of other nodes, and no state from the batch before."""
+
+    @property
+    def reads_context(self) -> bool:
+        return False
+
+    @property
+    def carries_state(self) -> bool:
+        return False
+
+    @property
+    def context_projection(self) -> None:
+        return None
+
+    @property
+    def max_tokens(self) -> int:
+        return self.config.max_tokens
+
+    @property
+    def vector_dim(self) -> int:
+        return self.out_dim
+
+
 class Continues(ABC):
     """The ability of a body to read sequences token by token. A task turns its states into scores (`tasks.base.Decodes`)."""
 

@@ -17,11 +17,11 @@ from ramify.errors import RamifyError
 from ramify.models.base import (
     NO_DECODER,
     RATES,
-    Backbone,
     Checkpoint,
     Encoded,
     Hidden,
     Read,
+    RowBackbone,
     State,
     TakesVectors,
     TextModelConfig,
@@ -98,7 +98,7 @@ class CnnConfig(TextModelConfig):
         checkpoint.fill(backbone, self, (*RATES, "vectors"))
 
 
-class Cnn(Backbone, TakesVectors):
+class Cnn(RowBackbone, TakesVectors):
     """Feature maps of several widths, and their maxima over the tokens of a text.
 
     A token has the features of the window around it, so a text shorter than a filter has features, too. A window reads zeros
@@ -153,14 +153,6 @@ class Cnn(Backbone, TakesVectors):
         return self.config.maps * len(self.config.widths)
 
     @property
-    def reads_context(self) -> bool:
-        return False
-
-    @property
-    def carries_state(self) -> bool:
-        return False
-
-    @property
     def tied_embedding(self) -> nn.Embedding:
         if self.embedding is None:
             raise RamifyError(
@@ -168,18 +160,6 @@ class Cnn(Backbone, TakesVectors):
                 "task.tie_weights=false."
             )
         return self.embedding
-
-    @property
-    def context_projection(self) -> None:
-        return None
-
-    @property
-    def max_tokens(self) -> int:
-        return self.config.max_tokens
-
-    @property
-    def vector_dim(self) -> int:
-        return self.out_dim
 
     @property
     def vector_read(self) -> Read:
