@@ -204,7 +204,7 @@ class EncoderStart:
 
     model: Any
     layout: Layout
-    """The special tokens around a text."""
+    """The special tokens around labelled texts."""
     max_tokens: int | None
     """The longest row that it reads; None: rows have no limit."""
     width: int
@@ -238,7 +238,7 @@ def encoder_of(source: str | Path) -> EncoderStart:
             f"{source} holds {with_article(type(backbone).__name__)}, which gives no states of single texts. Choose a model of "
             "texts, such as a bert, xlnet or elmo."
         )
-    return EncoderStart(model, layout, backbone.max_tokens, backbone.layer_dims()[-1])
+    return EncoderStart(model, model.published.layout or layout, backbone.max_tokens, backbone.layer_dims()[-1])
 
 
 def _locate(source: str | Path) -> Path:

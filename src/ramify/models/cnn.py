@@ -5,7 +5,7 @@ its weights' norms, belong to the task.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -20,6 +20,7 @@ from ramify.models.base import (
     Checkpoint,
     Encoded,
     Hidden,
+    PublishedForm,
     Read,
     RowBackbone,
     State,
@@ -46,6 +47,7 @@ EMBEDDING_BOUND, FILTER_BOUND = 0.25, 0.01
 class CnnConfig(TextModelConfig):
     """Sizes default to a small model. The published model has dim 300."""
 
+    published: ClassVar[PublishedForm] = PublishedForm(frozen_head="vector")
     vocab_size: int = 0
     """0 = the tokenizer's."""
     dim: int = 128
@@ -106,7 +108,6 @@ class Cnn(RowBackbone, TakesVectors):
     """
 
     config: CnnConfig
-    frozen_head = "vector"
     embedding: nn.Embedding | None
     """The vectors that learn; None: `channels` is static."""
     static: Float[Tensor, "vocab dim"] | None

@@ -50,29 +50,32 @@ SMALL: dict[str, Any] = {"dim": 128, "num_heads": 4, "ffn_dim": 512}
 PIECES = TokenizerConfig(vocab_size=8192)
 WORDS = TokenizerConfig(kind="word", vocab_size=16_384, lowercase=False)
 
+
+def _scratch(model: ModelConfig, layout: Layout = "t5", **settings: Any) -> Start:
+    """A model without pretraining. Its rows end with a mark, which also separates two texts, unless its paper or family has
+    other special tokens."""
+    return Start(model, model.published.layout or layout, **settings)
+
+
 SCRATCH: dict[str, Callable[[], Start]] = {
-    "bag": lambda: Start(BagConfig(), "t5", stage={"lr": 5e-3}),
-    "bert": lambda: Start(BertConfig(num_layers=2, **SMALL), "bert"),
-    "bilstm": lambda: Start(RecurrentConfig(dim=128, hidden=128, dropout=0.3), "t5"),
+    "bag": lambda: _scratch(BagConfig(), stage={"lr": 5e-3}),
+    "bert": lambda: _scratch(BertConfig(num_layers=2, **SMALL), "bert"),
+    "bilstm": lambda: _scratch(RecurrentConfig(dim=128, hidden=128, dropout=0.3)),
     # Kim 2014, section 3.1. The network itself drops out parts of the vector.
-    "cnn": lambda: Start(CnnConfig(), "t5", task={"dropout": 0.0, "max_norm": 3.0}),
-    "elmo": lambda: Start(ElmoConfig(dim=64, hidden=256), "t5", tokenizer=WORDS),
-    "gpt": lambda: Start(TransformerConfig(encoder_layers=0, decoder_layers=2, norm="pre", final_norm=True, **SMALL), "t5"),
-    "transformer": lambda: Start(TransformerConfig(encoder_layers=2, decoder_layers=1, norm="pre", **SMALL), "t5"),
-    "tree-mlm": lambda: Start(TreeMLMConfig(encoder_layers=2, decoder_layers=2, norm="pre", **SMALL), "bert"),
-    "xlnet": lambda: Start(XLNetConfig(num_layers=2, **SMALL), "xlnet"),
+    "cnn": lambda: _scratch(CnnConfig(), task={"dropout": 0.0, "max_norm": 3.0}),
+    "elmo": lambda: _scratch(ElmoConfig(dim=64, hidden=256), tokenizer=WORDS),
+    "gpt": lambda: _scratch(TransformerConfig(encoder_layers=0, decoder_layers=2, norm="pre", final_norm=True, **SMALL)),
+    "transformer": lambda: _scratch(TransformerConfig(encoder_layers=2, decoder_layers=1, norm="pre", **SMALL)),
+    "tree-mlm": lambda: _scratch(TreeMLMConfig(encoder_layers=2, decoder_layers=2, norm="pre", **SMALL), "bert"),
+    "xlnet": lambda: _scratch(XLNetConfig(num_layers=2, **SMALL)),
 }
-"""The models that may be trained from scratch, by the name of `--model`. Rows of models without pretraining end with a mark,
-which also separates two texts."""
+"""The models that may be trained from scratch, by the name of `--model`."""
 
 FLOORS: dict[str, Callable[[], TfidfConfig]] = {
     "majority": lambda: TfidfConfig(reads="nothing"),
     "tfidf": TfidfConfig,
 }
 """The floors of `ramify train classify`, which are fitted in closed form, by the name of `--model`."""
-
-LAYOUTS: dict[type[ModelConfig], Layout] = {XLNetConfig: "xlnet"}
-"""Models whose classifiers read other special tokens than those around a text that is embedded."""
 
 FRESH: dict[str, Any] = {"epochs": 10.0, "lr": 1e-3, "patience": 3}
 """Training from scratch, and of what reads features. It ends early if the dev score falls."""
@@ -87,20 +90,6 @@ WIDE_RATE = 3e-5
 """The learning rate of wider models."""
 
 
-@dataclass(frozen=True)
-class AnswerForm:
-    """The published settings with which a model answers questions."""
-
-    task: Mapping[str, Any] = field(default_factory=dict)
-    input: Mapping[str, Any] = field(default_factory=dict)
-
-
-ANSWERS: dict[type[ModelConfig], AnswerForm] = {
-    XLNetConfig: AnswerForm({"end": "conditional", "candidates": "passage"}, {"order": "passage_first"}),
-}
-"""Models that answer questions in another way than BERT."""
-
-
 def start_of(model: str, init: str, longest: int = LONGEST) -> Start:
     """The start that a command names, with rows of at most `longest` tokens.
 
@@ -112,7 +101,7 @@ def start_of(model: str, init: str, longest: int = LONGEST) -> Start:
     if init:
         start = hub.encoder_of(init)
         longest = longest if start.max_tokens is None else min(longest, start.max_tokens)
-        return Start(start.model, LAYOUTS.get(type(start.model), start.layout), longest, width=start.width)
+        return Start(start.model, start.layout, longest, width=start.width)
     if model not in SCRATCH:
         raise RamifyError(
             f"--model {model} is not one of {', '.join(SCRATCH)}. Choose one, or start from a checkpoint (--init)."

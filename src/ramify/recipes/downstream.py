@@ -196,13 +196,12 @@ def answer(
     Example: ramify train answer --data data/squad --init bert-base-uncased --out runs/squad
     """
     from ramify.batching.views.questions import QuestionInput
-    from ramify.recipes.backbones import ANSWERS, AnswerForm, stage_of, start_of
+    from ramify.recipes.backbones import stage_of, start_of
     from ramify.runs.labelled.answers import AnswerRun
     from ramify.tasks.span_qa import SpanQAConfig
 
     start = start_of(model, init, max_tokens)
-    form = ANSWERS.get(type(start.model), AnswerForm())
-    task: dict[str, Any] = dict(form.task) | ({} if end is None else {"end": end})
+    published = start.model.published
     # Half of a short row is left to the passage.
     half = start.max_tokens // 2
     read = QuestionInput(
@@ -210,13 +209,13 @@ def answer(
         stride=min(128, half) if stride is None else stride,
         question_tokens=min(64, half),
         layout=start.layout,
-        **form.input,
+        order=published.order,
     )
     return AnswerRun(
         recipe="answer",
         data=data,
         model=start.model,
-        task=SpanQAConfig(mode=mode, **task),
+        task=SpanQAConfig(mode=mode, end=end or published.answer_end, candidates=published.answer_candidates),
         input=read,
         tokenizer=start.tokenizer,
         stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),

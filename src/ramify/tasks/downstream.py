@@ -209,7 +209,8 @@ class DownstreamTask(Task[LabelledBatch], ABC):
         self.mixed = mixable(widths)
         """The numbers of the layers that are mixed; 0 is the embedding."""
         frozen = config.mode == "features"
-        default: RowHead = backbone.frozen_head if frozen else backbone.published_head
+        published = backbone.config.published
+        default: RowHead = published.frozen_head if frozen else published.head
         self.head_name = default if head == "default" else head
         self.head = None if self.head_name is None else HEADS[self.head_name](widths[-1])
         self.mix = None
