@@ -198,3 +198,10 @@ def test_a_table_without_rows_is_refused(tmp_path, text):
     file.write_text(text)
     with pytest.raises(RamifyError, match=r"empty\.[ct]sv has no rows, so there is nothing to predict"):
         read_label_file(file, {}, pairs="never")
+
+
+def test_compressed_tables_of_tokens_are_known_by_their_endings_in_any_case(tmp_path):
+    file = tmp_path / "WORDS.CONLL.GZ"
+    file.write_bytes(gzip.compress(b"aa\nab\n\nac\n"))
+    items = read_label_file(file, {}, pairs="never").items
+    assert [each.nodes[0].text for each in items] == ["aa ab", "ac"]

@@ -93,9 +93,7 @@ def read_label_file(path: Path, columns: Mapping[str, str], *, pairs: Pairs) -> 
 
 def _kind(path: Path) -> FileKind | None:
     """The kind of table that a file holds, by its ending or its first bytes; None: lines of text."""
-    name = path.name.lower()
-    for ending in PACKED:
-        name = name.removesuffix(ending)
+    name = _unpacked(path)
     for ending, kind in KINDS.items():
         if name.endswith(ending):
             return kind
@@ -108,13 +106,18 @@ def _kind(path: Path) -> FileKind | None:
     return "jsonl" if head.lstrip(b"\xef\xbb\xbf \n").startswith(b"{") else None
 
 
+def _unpacked(path: Path) -> str:
+    """The name of a file in small letters, without the ending of its compression."""
+    name = path.name.lower()
+    return next((name.removesuffix(ending) for ending in PACKED if name.endswith(ending)), name)
+
+
 def _is_conll(path: Path) -> bool:
     """Whether a file is a table of tokens (`readers.conll`), by its ending or by tags of spans in its last column."""
     if path == STANDARD:
         return False
-    name = next((path.name.removesuffix(ending) for ending in PACKED if path.name.endswith(ending)), path.name)
     with open_bytes(path) as stream:
-        return name.lower().endswith(CONLL) or not conll.refuses(path, stream.read(1 << 16))
+        return _unpacked(path).endswith(CONLL) or not conll.refuses(path, stream.read(1 << 16))
 
 
 def _holds_trees(path: Path) -> bool:

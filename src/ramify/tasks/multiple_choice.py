@@ -51,6 +51,7 @@ class MultipleChoice(DownstreamTask):
     main_loss = CHOICE
     metrics = (ACCURACY, DEV_LOSS)
     fresh = ("places",)
+    optional = ("head", "mix")
     config: MultipleChoiceConfig
     input: ChoiceInput
     places: Tensor

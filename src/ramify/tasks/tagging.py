@@ -73,8 +73,8 @@ class Tagging(DownstreamTask):
 
     main_loss = TAG
     matching = ("scheme", "tags")
-    # A CRF begins as none, and the most frequent tags are those of the data.
-    optional = ("crf",)
+    # A CRF begins as none, the mix of layers is that of features, and the most frequent tags are those of the data.
+    optional = ("crf", "mix")
     fresh = ("word_table",)
     config: TaggingConfig
 

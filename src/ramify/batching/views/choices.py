@@ -1,5 +1,6 @@
 """Questions with choices as examples: one row of two texts per choice, what is given and what is chosen."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,8 +16,8 @@ from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.tokenizer import Layout, Tokenizer, UnknownTokens
 
-GAP = "_"
-"""The place of a choice in a question with a gap (RACE)."""
+GAP = re.compile("_+")
+"""The place of a choice in a question with a gap (RACE), however long it is drawn."""
 
 QUESTION, LEAD = "question", "sent2"
 """Metadata of a tree: COPA's kind of question, and the beginning of all endings in SWAG."""
@@ -69,7 +70,8 @@ def row_texts(store: Store, sets: ChoiceSets, question: Asked) -> tuple[list[lis
         options = store.texts(choices)
         if node >= 0:
             first = next(passages)
-            seconds.append([text.replace(GAP, option, 1) if GAP in text else f"{text} {option}" for option in options])
+            before, *after = GAP.split(text, maxsplit=1)
+            seconds.append([f"{before}{option}{after[0]}" if after else f"{text} {option}" for option in options])
         else:
             first = text
             lead = ASKED[question].get(str(meta.get(QUESTION)), str(meta.get(LEAD) or ""))
