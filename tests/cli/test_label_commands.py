@@ -205,3 +205,14 @@ def test_compressed_tables_of_tokens_are_known_by_their_endings_in_any_case(tmp_
     file.write_bytes(gzip.compress(b"aa\nab\n\nac\n"))
     items = read_label_file(file, {}, pairs="never").items
     assert [each.nodes[0].text for each in items] == ["aa ab", "ac"]
+
+
+def test_rows_without_one_of_their_two_texts_are_noted(tmp_path):
+    file = tmp_path / "pairs.jsonl"
+    file.write_text(
+        "".join(json.dumps(row) + "\n" for row in ({"text": "aa", "text_pair": "ab"}, {"text": "ac"}, {"text": "ad"}))
+    )
+    found = read_label_file(file, {}, pairs="always")
+    assert found.items == [("aa", "ab"), ("ac", ""), ("ad", "")]
+    assert found.notes == ("2 rows without a text in 'text_pair', read as empty; the first is row 2",)
+    assert read_label_file(file, {}, pairs="never").notes == ()

@@ -84,11 +84,11 @@ def read_label_file(path: Path, columns: Mapping[str, str], *, pairs: Pairs) -> 
         raise RamifyError(f"{path} has no rows, so there is nothing to predict. Name another file.")
     names = list(dict.fromkeys(chain.from_iterable(rows)))
     known = _known(path, names, columns, ("text", "text_pair") if pairs == "always" else ("text",))
-    texts = _column(rows, known["text"])
-    if pairs != "never" and "text_pair" in known:
-        texts = list(zip(texts, _column(rows, known["text_pair"]), strict=True))
+    read = [known["text"]] + ([known["text_pair"]] if pairs != "never" and "text_pair" in known else [])
+    columns_of_texts = [_column(rows, name) for name in read]
+    texts = columns_of_texts[0] if len(read) == 1 else list(zip(*columns_of_texts, strict=True))
     ids = _column(rows, known["id"]) if "id" in known else [str(place) for place in range(len(rows))]
-    return LabelFile(texts, ids, rows, table, (*_repairs(counts), *_missing(rows, known["text"])))
+    return LabelFile(texts, ids, rows, table, (*_repairs(counts), *(note for name in read for note in _missing(rows, name))))
 
 
 def _kind(path: Path) -> FileKind | None:
