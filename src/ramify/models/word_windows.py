@@ -21,7 +21,7 @@ from ramify.errors import RamifyError
 from ramify.models.base import AnyBackbone, Checkpoint, Encoded, Encodes, ModelConfig, Read, check_config, kept_positions
 from ramify.nn.attention import AttentionRecord
 from ramify.nn.blocks import LayerPrefixes
-from ramify.nn.row_heads import mean_states
+from ramify.nn.pooling import row_sums
 from ramify.tokenizer import Tokenizer
 
 REACHES = (0, 2, 8, 32)
@@ -146,7 +146,7 @@ class WordWindow(AnyBackbone, Encodes):
         return Encoded(kept.rows, (states.index_select(0, kept.index),))
 
     def vector(self, encoded: Encoded) -> Float[Tensor, "row vector_dim"]:
-        return mean_states(encoded.last, encoded.rows)
+        return row_sums(encoded.last, encoded.rows)
 
     def _scores(self, rows: EncoderInput) -> Float[Tensor, "total dim"]:
         cells = self.features(rows)

@@ -119,7 +119,7 @@ class AnswerRun(LabelRun):
         run.continued(task)
         view = QuestionView(read_questions(store, "train"), tokenizer, task.collator.layout, run.input, learn=True)
         prepared = PreparedAnswers(run, store, task, shared_folder(out), view)
-        return prepared if self.stages else prepared.best_of(answer_candidates(task, view, run.fit, run.seed))
+        return prepared if self.stages else prepared.best_of(answer_candidates(task, view, run.fit))
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:

@@ -84,11 +84,8 @@ def tag_matrix(backbone: WordWindow, view: TaggedView) -> tuple[csr_array, Ints]
     return csr_array(vstack(parts)), np.concatenate(targets)
 
 
-def answer_candidates(task: SpanQA, view: QuestionView, fit: WindowFit, seed: int) -> Iterator[Candidate]:
-    """Floors of answers: one span for all passages, or logistic regression of starts and of ends against other words.
-
-    The seed of the run draws the other words.
-    """
+def answer_candidates(task: SpanQA, view: QuestionView, fit: WindowFit) -> Iterator[Candidate]:
+    """Floors of answers: one span for all passages, or logistic regression of starts and of ends against other words."""
     model: WordWindowConfig = replace(task.backbone.config, num_texts=2)
     if model.reads == "place":
         backbone = model.build()
@@ -105,7 +102,7 @@ def answer_candidates(task: SpanQA, view: QuestionView, fit: WindowFit, seed: in
     asked = np.sort(words[np.argsort(-counts, kind="stable")][:NUM_ASKED])
     for window in fit.windows:
         known = replace(model, window=window, num_asked=len(asked))
-        matrix, is_end = answer_matrix(_asked(known, task, view, asked), task, view, seed)
+        matrix, is_end = answer_matrix(_asked(known, task, view, asked), task, view)
         for strength in fit.strengths:
             columns = [log_odds(matrix, ends, strength) for ends in is_end.T]
             fitted = SpanQA(_asked(known, task, view, asked), task.tokenizer, task.input, task.config)
@@ -116,11 +113,10 @@ def answer_candidates(task: SpanQA, view: QuestionView, fit: WindowFit, seed: in
             yield {"window": window, "strength": strength}, fitted
 
 
-def answer_matrix(
-    backbone: WordWindow, task: SpanQA, view: QuestionView, seed: int
-) -> tuple[csr_array, Bool[NDArray, "word 2"]]:
-    """[word, feature]: the starts and ends of answers and some other words, and whether a word is a start and an end."""
-    random = np.random.default_rng(seed)
+def answer_matrix(backbone: WordWindow, task: SpanQA, view: QuestionView) -> tuple[csr_array, Bool[NDArray, "word 2"]]:
+    """[word, feature]: the starts and ends of answers and some other words, and whether a word is a start and an end. The other
+    words are drawn alike in all runs."""
+    random = np.random.default_rng(0)
     parts, ends = [], []
     for _, batch in label_batches(view, task.collator):
         assert batch.targets is not None
