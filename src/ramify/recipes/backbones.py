@@ -83,21 +83,25 @@ FLOORS: dict[str, Callable[[], Start]] = {
     "majority": lambda: _floor(TfidfConfig(reads="nothing"), head="vector"),
     "tfidf": lambda: _floor(TfidfConfig(), head="vector"),
 }
+"""The floors of `ramify train classify`."""
 
 CHOICE_FLOORS: dict[str, Callable[[], Start]] = {
     "majority": lambda: _floor(TfidfConfig(reads="nothing"), head="vector", reads="nothing"),
     "tfidf": lambda: _floor(TfidfConfig(), head="vector"),
 }
+"""The floors of `ramify train choose`."""
 
 TAG_FLOORS: dict[str, Callable[[], Start]] = {
     "majority": lambda: _floor(TfidfConfig(reads="nothing"), "plain", decoder="majority"),
     "tfidf": lambda: _floor(WordWindowConfig(), "plain", CASED_WORDS),
 }
+"""The floors of `ramify train tag`."""
 
 ANSWER_FLOORS: dict[str, Callable[[], Start]] = {
     "majority": lambda: _floor(WordWindowConfig(reads="place"), candidates="passage"),
     "tfidf": lambda: _floor(WordWindowConfig(), "bert", CASED_WORDS, candidates="passage"),
 }
+"""The floors of `ramify train answer`."""
 
 LAYOUTS: dict[type[ModelConfig], Layout] = {XLNetConfig: "xlnet"}
 """Models whose classifiers read other special tokens than those around a text that is embedded."""
