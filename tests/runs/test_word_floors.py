@@ -103,7 +103,7 @@ STORES = {"classify": classify_store, "choose": choose_store, "tag": tag_store, 
 def fitted(task, store, out, model="tfidf", settings=None, **options):
     run = RECIPES[task](str(store.path), model=model, **options)
     if model not in ("majority", "tfidf"):
-        run = run.changed(settings_for(run, train__budget="16"))
+        run = run.changed(settings_for(run, train__budget="16") | ({"input.question_tokens": "4"} if task == "answer" else {}))
     prepared, _ = execute(run.changed(settings or {}), out, cpu=True)
     return prepared, ramify.load(out)
 
@@ -127,7 +127,7 @@ def test_permuted_labels_fall_to_the_floor(tmp_path, task, model):
     assert found[False] > 0.8
 
 
-@pytest.mark.parametrize(("task", "model"), product(STORES, ["majority", "tfidf", "bag"]))
+@pytest.mark.parametrize(("task", "model"), [*product(STORES, ["majority", "tfidf", "bag"])])
 def test_nothing_of_the_test_split_is_read(tmp_path, task, model):
     options = {"epochs": 1.0} if model == "bag" else {}
     hashes, saved = set(), []
@@ -144,7 +144,7 @@ def test_nothing_of_the_test_split_is_read(tmp_path, task, model):
 # --- what the floors say ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("task", "model"), product(("choose", "tag", "answer"), ("majority", "tfidf")))
+@pytest.mark.parametrize(("task", "model"), [*product(("choose", "tag", "answer"), ("majority", "tfidf"))])
 def test_a_floor_is_a_model(tmp_path, monkeypatch, task, model):
     """It is saved, evaluated, reported and fitted again like any other, and needs scikit-learn for the fit alone."""
     store = STORES[task](tmp_path / "data")
@@ -222,7 +222,7 @@ def test_choices_are_those_of_scikit_learn(tmp_path):
     scores = expected.decision_function(matrix("dev")).reshape(-1, 2)
     shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
     answers = model.predict_store(store, labelled_choices(store, "dev").sets.questions)
-    assert matrix("dev")[:, -1].max() == 0
+    assert 0 < matrix("dev")[:, -1].max() < 1
     for row, answer in zip(shares, answers, strict=True):
         assert list(answer.probabilities.values()) == pytest.approx(row.tolist(), abs=1e-4)
 
