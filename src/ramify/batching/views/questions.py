@@ -169,14 +169,18 @@ class QuestionView(View[QuestionExample]):
             self.answers[number],
         )
 
+    @property
+    def question_ids(self) -> Ints:
+        """The tokens that are read of all questions."""
+        return self._ids[ranges(self._starts, self._starts + self._lengths)]
+
     def passage(self, number: int) -> str:
         """The passage of an example."""
         return self.questions.passages[int(self.questions.passage[number])]
 
     def unknown(self, tokenizer: Tokenizer) -> UnknownTokens:
         """The unknown tokens of questions and passages, each counted once."""
-        read = self._ids[ranges(self._starts, self._starts + self._lengths)]
-        return tokenizer.unknown(np.concatenate([read, self.tokens.ids]))
+        return tokenizer.unknown(np.concatenate([self.question_ids, self.tokens.ids]))
 
 
 def joined(texts: Sequence[Ints]) -> Texts:

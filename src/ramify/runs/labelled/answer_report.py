@@ -11,7 +11,7 @@ from ramify.metrics.answers import AnswerScores
 from ramify.metrics.intervals import bootstrap_ratio
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.labelled.answer_scores import SplitAnswers, answers_of, held_out
-from ramify.runs.labelled.report import curves, facts, seeds
+from ramify.runs.labelled.report import facts, training
 from ramify.runs.sections import (
     Cell,
     Chart,
@@ -39,9 +39,7 @@ LENGTHS = ((1, 1), (2, 2), (3, 4), (5, 8), (9, None))
 
 def parts(request: ReportRequest) -> ReportParts:
     """The parts of a report."""
-    sections: list[Section] = [curves(request.metrics, F1, loss=TOTAL, unit="window")]
-    if "seeds" in request.record:
-        sections.append(seeds(request.record["seeds"]))
+    sections = training(request, F1, TOTAL, "window")
     headline: Spans = ()
     missing = ""
     model, store = request.pipeline, request.store

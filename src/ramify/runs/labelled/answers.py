@@ -16,6 +16,7 @@ from ramify.inference.base import Pipeline
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.labelled import answer_report, answer_scores
 from ramify.runs.labelled.base import LabelRun, PreparedLabels, shared_folder
+from ramify.runs.labelled.word_floors import WindowFit, answer_candidates
 from ramify.tasks.span_qa import SpanQA, SpanQAConfig
 from ramify.training.meters import MeterSums
 
@@ -48,7 +49,7 @@ class PreparedAnswers(PreparedLabels):
             "cut_questions": len(self.train.long_questions),
             "unspelled": self.train.unspelled,
         }
-        return {"text": self.train.questions.counts.to_json() | read}
+        return {"text": self.train.questions.counts.to_json() | read} | self.fit_facts
 
     def reads(self) -> str:
         counts, facts = self.train.questions.counts, self.facts()["text"]
@@ -94,6 +95,8 @@ class AnswerRun(LabelRun):
 
     task: SpanQAConfig = field(default_factory=SpanQAConfig)
     input: QuestionInput = field(default_factory=QuestionInput)
+    fit: WindowFit = field(default_factory=WindowFit)
+    """The settings of a floor."""
 
     def notes(self) -> list[str]:
         if has_labels(self.store_of(), "dev"):
@@ -115,7 +118,8 @@ class AnswerRun(LabelRun):
         task = SpanQA(backbone, tokenizer, run.input, run.task)
         run.continued(task)
         view = QuestionView(read_questions(store, "train"), tokenizer, task.collator.layout, run.input, learn=True)
-        return PreparedAnswers(run, store, task, shared_folder(out), view)
+        prepared = PreparedAnswers(run, store, task, shared_folder(out), view)
+        return prepared if self.stages else prepared.best_of(answer_candidates(task, view, run.fit))
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:

@@ -10,7 +10,7 @@ A kind of run for another label task is a final subclass of `LabelRun` with a fi
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -27,6 +27,7 @@ from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models.base import ModelConfig, ReadsCharacters
+from ramify.progress import activity
 from ramify.runs.base import Prepared, Run, evaluation_command
 from ramify.runs.execute import own_run
 from ramify.runs.language_models import training_store, with_vocabulary
@@ -40,6 +41,15 @@ from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage
 
 DEFAULT = "default"
+
+FIXED = (
+    *("train.", "stages.", "model.", "task.mode", "task.head", "task.dropout", "task.max_norm", "task.decoder"),
+    *("task.between", "task.hidden", "task.reads", "task.end", "task.candidates"),
+)
+"""Beginnings of the settings that a floor does not have."""
+
+Candidate = tuple[dict[str, Any], DownstreamTask]
+"""Settings, and a task that is fitted with them in closed form."""
 
 
 def shared_folder(out: Path) -> Path:
@@ -81,6 +91,8 @@ class PreparedLabels(Prepared, ABC):
     task: DownstreamTask
     folder: Path
     """The folder of the run, or that of all its seeds, which share the vectors of a frozen model."""
+    fit: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    """Facts about a fit in closed form; none for models that are trained."""
 
     @property
     @abstractmethod
@@ -106,6 +118,30 @@ class PreparedLabels(Prepared, ABC):
 
     def stage(self, number: int) -> Stage[View[Any]]:
         return Stage(self.run.stages[number], self.view, self.collator, self.dev(), self.metric, begin=self.begin)
+
+    def best_of(self, candidates: Iterable[Candidate]) -> Self:
+        """The run with the fitted task that is best on dev; without a dev score, with the first one."""
+        tried: list[dict[str, Any]] = []
+        best: Self | None = None
+        with activity("fitting"):
+            for settings, task in candidates:
+                fitted = replace(self, task=task, run=replace(self.run, model=task.backbone.config))
+                measure, metric = fitted.dev(), fitted.metric
+                score = None if measure is None else measure()[metric.name]
+                tried.append({**settings, "dev": score})
+                if best is None or (score is not None and metric.improves(score, best.fit["dev"])):
+                    best = replace(fitted, fit=tried[-1] | {"metric": metric.name, "tried": tried})
+        assert best is not None
+        score = best.fit["dev"]
+        said = "no dev score: the dev split holds nothing to score"
+        if score is not None:
+            said = f"dev {best.metric.label} {score:.4f}"
+        return replace(best, fitted=f"fitted, {said}")
+
+    @property
+    def fit_facts(self) -> dict[str, Any]:
+        """The part of run.json about a fit in closed form."""
+        return {"fit": dict(self.fit)} if self.fit else {}
 
     def best_score(self, progress: Progress) -> str:
         return f"best dev {self.metric.label.removeprefix('dev ')} {progress.best:.4f} at step {progress.best_step}"
@@ -136,11 +172,16 @@ class LabelRun(Run, ABC):
             raise RamifyError(
                 f"--set init={settings['init']} cannot choose the model, whose layout and size come with it. Use --init."
             )
-        for key in settings if not self.stages else ():
-            if key.startswith(("train.", "stages.")):
+        for key in settings:
+            if not self.stages and key.startswith(FIXED):
                 raise RamifyError(
                     f"--set {key}={settings[key]} has no effect on a floor, which is fitted in closed form. Leave it out, or "
                     "choose another --model."
+                )
+            if self.stages and key.startswith("fit."):
+                raise RamifyError(
+                    f"--set {key}={settings[key]} is for a floor that is fitted in closed form, but this model is trained. "
+                    "Leave it out, or choose --model tfidf."
                 )
         fixed = [f"tokenizer.{name}" for name in TRAINED] if self.init else []
         for key in fixed:

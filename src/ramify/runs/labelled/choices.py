@@ -17,6 +17,7 @@ from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.labelled.base import LabelRun, PreparedLabels, shared_folder
 from ramify.runs.labelled.choice_report import parts
 from ramify.runs.labelled.choice_scores import compared, evaluate
+from ramify.runs.labelled.floors import FitConfig, choice_candidates
 from ramify.tasks.multiple_choice import CHOICE, MultipleChoice, MultipleChoiceConfig
 from ramify.training.meters import MeterSums
 
@@ -42,7 +43,7 @@ class PreparedChoices(PreparedLabels):
 
     def facts(self) -> dict[str, Any]:
         left_out = {"unlabelled": self.labelled.unlabelled, "unclear": self.labelled.unclear}
-        return {"text": asdict(self.train.counts) | left_out}
+        return {"text": asdict(self.train.counts) | left_out} | self.fit_facts
 
     def reads(self) -> str:
         facts = self.facts()["text"]
@@ -87,6 +88,8 @@ class ChoiceRun(LabelRun):
 
     task: MultipleChoiceConfig = field(default_factory=MultipleChoiceConfig)
     input: ChoiceInput = field(default_factory=ChoiceInput)
+    fit: FitConfig = field(default_factory=FitConfig)
+    """The settings of a floor."""
 
     def adapt_to_data(self) -> Self:
         """A copy with the largest number of choices of a training question."""
@@ -103,7 +106,8 @@ class ChoiceRun(LabelRun):
         task.fit(labelled.right)
         dev = held_out(task, store, "dev")[0] if has_labels(store, "dev") else None
         train = view_of(task, store, labelled.sets, labelled.right)
-        return PreparedChoices(run, store, task, shared_folder(out), train, labelled, dev)
+        prepared = PreparedChoices(run, store, task, shared_folder(out), train, labelled, dev)
+        return prepared if self.stages else prepared.best_of(choice_candidates(task, train, run.fit))
 
     @classmethod
     def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:

@@ -36,8 +36,6 @@ class PreparedClassification(PreparedLabels):
     labels: NodeLabels
     held_out: LabelledView | None
     """The dev split; None: it has no labels."""
-    fit: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
-    """Facts about a fit in closed form."""
 
     @property
     def view(self) -> LabelledView:
@@ -52,7 +50,7 @@ class PreparedClassification(PreparedLabels):
         facts: dict[str, Any] = {"unlabelled": self.labels.unlabelled}
         if self.task.config.labels != "numbers":
             facts["classes"] = dict(zip(self.task.config.classes, self._class_counts().tolist(), strict=True))
-        return {"text": asdict(counts) | facts} | ({"fit": dict(self.fit)} if self.fit else {})
+        return {"text": asdict(counts) | facts} | self.fit_facts
 
     def _class_counts(self) -> Any:
         targets = self.train.targets

@@ -63,10 +63,7 @@ LENGTHS = (0, 9, 17, 33, 65, 129)
 def parts(request: ReportRequest, metric: Metric | None) -> ReportParts:
     """The parts of a report. `metric` is that of the run; None: the first one of the task."""
     model, store = request.pipeline, request.store
-    fit = request.record.get("fit")
-    sections: list[Section] = [curves(request.metrics, metric) if fit is None else tried(fit)]
-    if "seeds" in request.record:
-        sections.append(seeds(request.record["seeds"]))
+    sections = training(request, metric)
     headline: Spans = ()
     missing = ""
     if isinstance(model, Classifier) and store is not None:
@@ -94,6 +91,13 @@ def facts(text: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield name, ", ".join(f"{key} {count:,}" for key, count in value.items())
         else:
             yield name.replace("_", " "), f"{value:,}"
+
+
+def training(request: ReportRequest, metric: Metric | None, loss: str = LABEL, unit: str = "label") -> list[Section]:
+    """The curves of a training, or the settings of a fit, and the scores of seeds."""
+    fit = request.record.get("fit")
+    sections = [curves(request.metrics, metric, loss, unit) if fit is None else tried(fit)]
+    return [*sections, seeds(request.record["seeds"])] if "seeds" in request.record else sections
 
 
 def curves(metrics: Metrics, metric: Metric | None, loss: str = LABEL, unit: str = "label") -> Section:

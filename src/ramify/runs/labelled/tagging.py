@@ -21,6 +21,7 @@ from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.labelled.base import LabelRun, PreparedLabels, shared_folder
 from ramify.runs.labelled.tag_report import parts
 from ramify.runs.labelled.tag_scores import compared, evaluate
+from ramify.runs.labelled.word_floors import WindowFit, tag_candidates
 from ramify.tasks.tagging import TAG, Tagging, TaggingConfig, tag_names, word_hashes
 from ramify.training.meters import MeterSums
 
@@ -49,7 +50,7 @@ class PreparedTagging(PreparedLabels):
         assert self.train.tags is not None
         counts = np.bincount(np.concatenate(self.train.tags), minlength=len(self.task.config.tags)).tolist()
         facts = asdict(self.train.counts()) | {"unlabelled": self.tagged.unlabelled} | dict(self.tagged.faults)
-        return {"text": facts | {"tags": dict(zip(self.task.config.tags, counts, strict=True))}}
+        return {"text": facts | {"tags": dict(zip(self.task.config.tags, counts, strict=True))}} | self.fit_facts
 
     def reads(self) -> str:
         facts = self.facts()["text"]
@@ -95,6 +96,8 @@ class TaggingRun(LabelRun):
 
     task: TaggingConfig = field(default_factory=TaggingConfig)
     input: LabelInput = field(default_factory=LabelInput)
+    fit: WindowFit = field(default_factory=WindowFit)
+    """The settings of a floor."""
 
     def adapt_to_data(self) -> Self:
         """A copy with the names and the scheme of the training tags."""
@@ -127,11 +130,7 @@ class TaggingRun(LabelRun):
         task.word_table.fit(spellings(texts, tagged.words), targets)
         train = view_of(task, texts, tagged.words, targets)
         prepared = PreparedTagging(run, store, task, shared_folder(out), train, tagged)
-        if run.task.decoder != "majority":
-            return prepared
-        measure = prepared.dev()
-        score = "no dev score" if measure is None else f"dev {prepared.metric.label} {measure()[prepared.metric.name]:.4f}"
-        return replace(prepared, fitted=f"fitted, {score}")
+        return prepared if self.stages else prepared.best_of(tag_candidates(task, train, run.fit))
 
     def check_start(self) -> None:
         """Raise `RamifyError` if `init` is a tagger whose output layer reads other states."""
