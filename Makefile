@@ -7,7 +7,7 @@ PINS   := --constraint constraints/pins.txt
 # With PYTHONDONTWRITEBYTECODE set, every command would compile them again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test check lint types pytest tensors rest readme gpu docs clean
+.PHONY: demo test check lint types pytest tensors rest chromium readme gpu docs clean
 
 # A shorter demo: make demo DEMO="--steps 20 --draws 1"
 demo: $(VENV)/.core
@@ -19,7 +19,8 @@ PYTEST := $(VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile --no-loa
 # Set-up leaves one core idle: the README's commands, which make an environment of their own, run beside it. No core waits for
 # the last test of a part, because the parts run beside each other.
 test:
-	$(MAKE) --jobs 2 readme lint types tensors rest
+	$(MAKE) --jobs 3 readme lint $(BROWSER)
+	$(MAKE) --jobs 2 types tensors rest
 
 check: lint types
 
@@ -39,6 +40,11 @@ tensors: $(VENV)/.dev
 
 rest: $(VENV)/.dev
 	$(PYTEST) --part rest
+
+# Tests of pages are skipped where there is no chromium: make test BROWSER=chromium installs it during the set-up.
+chromium:
+	apt-get update -qq
+	apt-get install -qq -y --no-install-recommends chromium >/dev/null
 
 # The README's commands in a fresh folder. The test that does the same is none of the two parts.
 readme:
