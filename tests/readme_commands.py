@@ -38,7 +38,8 @@ def run_all(folder: Path) -> None:
     """All commands but `make test` itself, which runs this."""
     copy_tracked_files(folder)
     # An outer make's options are not for the README's. Without compiled modules, every command would compile them again.
-    environment = {name: value for name, value in os.environ.items() if name not in OF_MAKE} | {"PYTHONDONTWRITEBYTECODE": ""}
+    environment = {name: value for name, value in os.environ.items() if name not in OF_MAKE}
+    environment |= {"PYTHON": sys.executable, "PYTHONDONTWRITEBYTECODE": ""}
 
     def run(*words: str | Path) -> None:
         print("README:", *words, flush=True)
