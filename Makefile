@@ -7,7 +7,7 @@ PINS   := --constraint constraints/pins.txt
 # With PYTHONDONTWRITEBYTECODE set, every command would compile them again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test check lint types pytest tensors rest chromium readme gpu docs clean
+.PHONY: demo test check lint types pytest compiled tensors rest chromium readme gpu docs clean
 
 # A shorter demo: make demo DEMO="--steps 20 --draws 1"
 demo: $(VENV)/.core
@@ -19,8 +19,8 @@ PYTEST := $(VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile --no-loa
 # Set-up leaves one core idle: the README's commands, which make an environment of their own, run beside it. No core waits for
 # the last test of a part, because the parts run beside each other.
 test:
-	$(MAKE) --jobs 3 readme lint $(BROWSER)
-	$(MAKE) --jobs 2 types tensors rest
+	$(MAKE) --jobs 3 $(BROWSER) readme lint compiled types
+	$(MAKE) --jobs 2 tensors rest
 
 check: lint types
 
@@ -33,6 +33,10 @@ types: $(VENV)/.dev
 	$(VENV)/bin/pyright
 
 pytest: tensors rest
+
+# Four processes that import the same modules at once would each compile them. Both parts report a module that fails.
+compiled: $(VENV)/.dev
+	-$(VENV)/bin/python -m pytest --collect-only -qq >/dev/null
 
 # Where tensors are computed, every array is checked against its signature.
 tensors: $(VENV)/.dev
