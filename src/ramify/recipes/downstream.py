@@ -86,12 +86,12 @@ def classify(
     Example: ramify train classify --data data/reviews --model tfidf --out runs/floor
     """
     from ramify.recipes.backbones import FLOORS, stages_of, start_of
-    from ramify.runs.labelled.classification import ClassificationRun, TextLabelRun
+    from ramify.runs.labelled.classification import ClassificationRun
     from ramify.runs.labelled.floors import FloorRun
     from ramify.tasks.classification import ClassificationConfig
 
     start = start_of(model, init, FLOORS)
-    kind: type[TextLabelRun] = ClassificationRun if start.fitted is None else FloorRun
+    kind: Any = ClassificationRun if start.fitted is None else FloorRun
     return kind(
         recipe="classify",
         data=data,

@@ -262,7 +262,8 @@ def logistic_weights(
 
 def log_odds(matrix: csr_array, is_true: Shaped[NDArray, " row"], strength: float) -> tuple[Float[NDArray, " column"], float]:
     """The weights and the bias of the log-odds that a row is true rather than false."""
-    weights, biases = np.zeros((2, np.shape(matrix)[1])), np.zeros(2)
+    assert matrix.shape is not None
+    weights, biases = np.zeros((2, matrix.shape[1])), np.zeros(2)
     logistic_weights(matrix, is_true.astype(np.int64), strength, weights, biases)
     return weights[1], float(biases[1])
 
