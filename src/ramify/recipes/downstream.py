@@ -91,7 +91,7 @@ def classify(
     from ramify.tasks.classification import ClassificationConfig
 
     start = start_of(model, init, FLOORS)
-    kind = ClassificationRun if start.fitted is None else FloorRun
+    kind: Any = ClassificationRun if start.fitted is None else FloorRun
     return kind(
         recipe="classify",
         data=data,
@@ -235,14 +235,13 @@ def tag(
     start = start_of(model, init, TAG_FLOORS)
     # The scores of a CRF begin with zero. The rates of fine-tuning would hardly move them.
     lr_scale = ((r"^crf\.", CRF_RATE),) if init and mode == "finetune" and decoder == "crf" else None
+    task: dict[str, Any] = {"mode": mode, "decoder": decoder, "between": "bilstm" if mode == "features" else "nothing"}
+    task |= start.fitted or {}
     return TaggingRun(
         recipe="tag",
         data=data,
         model=start.model,
-        task=TaggingConfig(
-            **{"mode": mode, "decoder": decoder, "between": "bilstm" if mode == "features" else "nothing"}
-            | dict(start.fitted or {})
-        ),
+        task=TaggingConfig(**task),
         input=start.input(label=label),
         tokenizer=start.tokenizer,
         stages=stages_of(

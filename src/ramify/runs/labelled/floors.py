@@ -126,7 +126,7 @@ def text_rows(view: LabelledView) -> RowBatches:
 def fit_labels(task: Classification, matrix: csr_array, targets: Shaped[NDArray, "row ..."], strength: float) -> None:
     """Fit the weights of a model by logistic regression, one per label if there are several, or by ridge regression."""
     config = task.config
-    weights, biases = np.zeros((task.output.out_features, matrix.shape[1])), constant_scores(task)
+    weights, biases = np.zeros((task.output.out_features, len(task.backbone.weight))), constant_scores(task)
     if config.labels == "numbers":
         extra("sklearn", "--model tfidf")
         from sklearn.linear_model import Ridge
@@ -262,6 +262,7 @@ def logistic_weights(
 
 def log_odds(matrix: csr_array, is_true: Shaped[NDArray, " row"], strength: float) -> tuple[Float[NDArray, " column"], float]:
     """The weights and the bias of the log-odds that a row is true rather than false."""
+    assert matrix.shape is not None
     weights, biases = np.zeros((2, matrix.shape[1])), np.zeros(2)
     logistic_weights(matrix, is_true.astype(np.int64), strength, weights, biases)
     return weights[1], float(biases[1])

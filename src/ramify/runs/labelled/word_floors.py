@@ -64,7 +64,7 @@ def tag_candidates(task: Tagging, view: TaggedView, fit: WindowFit) -> Iterator[
         matrix, targets = tag_matrix(backbone, view)
         shares = np.bincount(targets, minlength=count) / len(targets)
         for strength in fit.strengths:
-            weights, biases = np.zeros((count, matrix.shape[1])), np.log(np.clip(shares, LEAST, 1))
+            weights, biases = np.zeros((count, backbone.config.num_features)), np.log(np.clip(shares, LEAST, 1))
             logistic_weights(matrix, targets, strength, weights, biases)
             fitted = Tagging(_reading(backbone.config, task), task.tokenizer, task.input, task.config)
             fitted.word_table.load_state_dict(task.word_table.state_dict())
