@@ -39,6 +39,11 @@ class Predictions(ABC):
     @abstractmethod
     def __len__(self) -> int: ...
 
+    @property
+    @abstractmethod
+    def truth(self) -> NDArray[Any]:
+        """The gold labels, or what the score of a text depends on beside the prediction."""
+
     def scores(self) -> dict[str, float]:
         return {name: score() for name, score in self.metrics.items()}
 
@@ -57,7 +62,12 @@ class Predictions(ABC):
         resamples: int = RESAMPLES,
         seed: int = 0,
     ) -> Interval:
-        """The score of these predictions less that of others of the same texts, with its interval (paired bootstrap)."""
+        """The score of these predictions less that of others of the same texts, with its interval (paired bootstrap).
+
+        Raises `ValueError` if the others have other gold labels.
+        """
+        if not np.array_equal(self.truth, other.truth):
+            raise ValueError("the predictions are not about the same labels")
 
         def score(rows: Int[NDArray, " kept"]) -> float:
             return self.take(rows).metrics[metric]() - other.take(rows).metrics[metric]()
@@ -77,6 +87,10 @@ class ClassPredictions(Predictions):
 
     def __len__(self) -> int:
         return len(self.gold)
+
+    @property
+    def truth(self) -> NDArray[Any]:
+        return self.gold
 
     def take(self, rows: Int[NDArray, " kept"]) -> Self:
         group = None if self.group is None else self.group[rows]
@@ -118,6 +132,10 @@ class SeveralPredictions(Predictions):
     def __len__(self) -> int:
         return len(self.gold)
 
+    @property
+    def truth(self) -> NDArray[Any]:
+        return self.gold
+
     def take(self, rows: Int[NDArray, " kept"]) -> Self:
         return replace(self, gold=self.gold[rows], predicted=self.predicted[rows])
 
@@ -143,6 +161,10 @@ class NumberPredictions(Predictions):
 
     def __len__(self) -> int:
         return len(self.gold)
+
+    @property
+    def truth(self) -> NDArray[Any]:
+        return self.gold
 
     def take(self, rows: Int[NDArray, " kept"]) -> Self:
         return replace(self, gold=self.gold[rows], predicted=self.predicted[rows])

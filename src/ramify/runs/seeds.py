@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -63,14 +63,26 @@ class SeedScores:
         """The standard deviation of a seed's score, estimated from all."""
         return float(np.std([score.value for score in self.scores], ddof=1))
 
+    @property
+    def lead(self) -> str:
+        """The best score beside the mean, for people."""
+        ahead = self.best.value - self.mean
+        deviations = f", {abs(ahead) / self.spread:.1f} standard deviations" if self.spread else ""
+        return f"{ahead:+.4f} from the mean{deviations}"
+
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "best": self.best.seed, "mean": self.mean, "spread": self.spread}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> "SeedScores":
+        scores = tuple(from_record(SeedScore, score) for score in record["scores"])
+        return cls(record["metric"], record["greater_is_better"], scores)
 
     def line(self) -> str:
         name = self.metric.replace("_", " ")
         return (
             f"{len(self.scores)} seeds: dev {name} {self.mean:.4f} on average, standard deviation {self.spread:.4f}; the best, "
-            f"{self.best.value:.4f}, is seed {self.best.seed}"
+            f"{self.best.value:.4f}, is seed {self.best.seed} ({self.lead})"
         )
 
 
@@ -161,5 +173,4 @@ def read_seeds(out: Path) -> SeedScores | None:
     check_format(record, FORMAT, out / SEEDS)
     if "scores" not in record:
         return None
-    scores = tuple(from_record(SeedScore, score) for score in record["scores"])
-    return SeedScores(record["metric"], record["greater_is_better"], scores)
+    return SeedScores.from_json(record)

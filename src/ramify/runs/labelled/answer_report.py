@@ -8,10 +8,10 @@ import numpy as np
 from ramify.errors import RamifyError, counted
 from ramify.inference.answer import Answerer
 from ramify.metrics.answers import AnswerScores
-from ramify.metrics.intervals import bootstrap_ratio
+from ramify.metrics.metric import Metric
 from ramify.runs.base import ReportParts, ReportRequest
-from ramify.runs.labelled.answer_scores import SplitAnswers, answers_of, held_out
-from ramify.runs.labelled.report import curves, facts, seeds
+from ramify.runs.labelled.answer_scores import SplitAnswers, score_questions
+from ramify.runs.labelled.report import curves, facts, held_out_scores, seeds
 from ramify.runs.sections import (
     Cell,
     Chart,
@@ -21,12 +21,9 @@ from ramify.runs.sections import (
     MarkedTexts,
     Section,
     Spans,
-    Strong,
     Table,
-    chosen_on_dev,
 )
 from ramify.tasks.base import TOTAL
-from ramify.tasks.span_qa import F1
 
 EXAMPLES = 6
 """Right answers that a report shows, and as many wrong ones."""
@@ -37,9 +34,9 @@ LENGTHS = ((1, 1), (2, 2), (3, 4), (5, 8), (9, None))
 """Words of the shortest gold answer: the least and the greatest number of each row; None: any."""
 
 
-def parts(request: ReportRequest) -> ReportParts:
-    """The parts of a report."""
-    sections: list[Section] = [curves(request.metrics, F1, loss=TOTAL, unit="window")]
+def parts(request: ReportRequest, metric: Metric | None) -> ReportParts:
+    """The parts of a report. `metric` is that of the run; None: the first one of the task."""
+    sections: list[Section] = [curves(request.metrics, metric, loss=TOTAL, unit="window")]
     if "seeds" in request.record:
         sections.append(seeds(request.record["seeds"]))
     headline: Spans = ()
@@ -47,11 +44,9 @@ def parts(request: ReportRequest) -> ReportParts:
     model, store = request.pipeline, request.store
     if isinstance(model, Answerer) and store is not None:
         try:
-            answers = answers_of(model.task, held_out(model.task, store, request.split), progress=request.progress)
-            threshold = float(model.task.threshold)
-            scores = answers.scores(threshold)
-            units = store.tree_of(answers.view.questions.nodes)
-            section, headline = scores_beside_floors(request.split, answers, scores, units)
+            scored = score_questions(model, store, request.split, {})
+            answers, scores, threshold = scored.answers, scored.predictions, float(model.task.threshold)
+            section, headline = held_out_scores(request.split, scored, model.task.metrics[0] if metric is None else metric)
             sections += [
                 section,
                 slices(answers, scores),
@@ -68,36 +63,6 @@ def parts(request: ReportRequest) -> ReportParts:
         missing=missing,
         data=tuple(facts(request.record["text"])),
     )
-
-
-def scores_beside_floors(split: str, answers: SplitAnswers, scores: AnswerScores, units: np.ndarray) -> tuple[Section, Spans]:
-    """The scores beside those of answers that do not read the question."""
-    means, floor = scores.means(answers.rules), answers.floor()
-    _, unit = np.unique(units, return_inverse=True)
-    counts = np.bincount(unit)
-
-    def interval(values: np.ndarray) -> str:
-        found = bootstrap_ratio(np.bincount(unit, values).astype(np.float64), counts)
-        return f"{found.low:.1%} to {found.high:.1%}"
-
-    small = {"f1": interval(scores.f1), "exact_match": interval(scores.exact)}
-    names = sorted(means, key=lambda name: (not name.startswith("f1"), name.startswith("no_"), name))
-    rows = tuple(
-        (Cell(name.replace("_", " ")), Cell(f"{means[name]:.1%}", small.get(name, "")), Cell(f"{floor[name]:.1%}"))
-        for name in names
-    )
-    lead = (
-        f"Answers are compared by the official rules of SQuAD {answers.rules}. The last column has the best answers that do "
-        "not read the question: no answer, or the first words of the passage. Intervals (95 %) are bootstrapped over passages."
-    )
-    headline: Spans = (
-        f"On the {split} split, its F1 is ",
-        Strong(f"{means['f1']:.1%}"),
-        f"; without reading the question, {floor['f1']:.1%}.",
-        *chosen_on_dev(split),
-    )
-    columns = ("score", "value", "without the question")
-    return Section("Held-out scores", (Table(columns, rows, "scores"),), (lead,)), headline
 
 
 def slices(answers: SplitAnswers, scores: AnswerScores) -> Section:

@@ -12,8 +12,7 @@ from ramify.dataset.questions import read_questions
 from ramify.dataset.store import Split, Store
 from ramify.errors import counted
 from ramify.inference.answer import Answerer
-from ramify.inference.base import Pipeline
-from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
+from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.labelled import answer_report, answer_scores
 from ramify.runs.labelled.base import LabelRun, PreparedLabels, shared_folder
 from ramify.tasks.span_qa import SpanQA, SpanQAConfig
@@ -81,7 +80,7 @@ class PreparedAnswers(PreparedLabels):
                 # The best weights are saved with the threshold that was chosen for them.
                 task.threshold.fill_(float(thresholds.values[thresholds.best]))
             loss = sum(sums.losses[name] / sums.counts[name] for name in sums.losses)
-            return answers.scores(float(task.threshold)).means(answers.rules) | {"dev_loss": loss} | sums.meters()
+            return answers.scores(float(task.threshold)).scores() | {"dev_loss": loss} | sums.meters()
 
         return measure
 
@@ -94,6 +93,9 @@ class AnswerRun(LabelRun):
 
     task: SpanQAConfig = field(default_factory=SpanQAConfig)
     input: QuestionInput = field(default_factory=QuestionInput)
+
+    pipeline = Answerer
+    purpose = "a model that answers questions"
 
     def notes(self) -> list[str]:
         if has_labels(self.store_of(), "dev"):
@@ -118,11 +120,9 @@ class AnswerRun(LabelRun):
         return PreparedAnswers(run, store, task, shared_folder(out), view)
 
     @classmethod
-    def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
-        """Exact match and F1, beside the best scores of answers that do not read the question: no answer, or the first words of
-        the passage."""
-        model = of_kind(pipeline, Answerer, source, "a model that answers questions")
-        return answer_scores.evaluate(model, source, store, split, options, cls.metric_of(source, model.task))
+    def score(cls, model: Answerer, store: Store, split: Split, options: Mapping[str, Any]) -> answer_scores.ScoredAnswers:
+        return answer_scores.score_questions(model, store, split, options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
-        return answer_report.parts(request)
+        model = request.pipeline
+        return answer_report.parts(request, self.dev.reported(model.task) if isinstance(model, Answerer) else None)

@@ -2,7 +2,7 @@
 
 A kind of run for another label task is a final subclass of `LabelRun` with a final `PreparedLabels`:
 
-- `LabelRun` declares `task` (a `DownstreamConfig`) and adds `prepare`, `adapt_to_data`, `evaluate` and `report_sections`. In
+- `LabelRun` declares `task` (a `DownstreamConfig`) and adds `prepare`, `adapt_to_data`, `score` and `report_sections`. In
   `prepare`, `started(…)` gives the backbone with its weights and the tokenizer, and `store_of` the data.
 - `PreparedLabels` holds the training view and its collator, and adds `dev`: a function that scores the dev split by the task's
   metrics and loss. `dev.metric` names one of `Task.metrics`; it chooses the weights and stops early.
@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 
@@ -23,12 +23,14 @@ from ramify.batching.characters import vocabulary_spellings
 from ramify.batching.views.base import View
 from ramify.batching.views.labelled import LabelInput
 from ramify.config import check_fields
-from ramify.dataset.store import Store
+from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
+from ramify.inference.base import Pipeline
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models.base import ModelConfig, ReadsCharacters
-from ramify.runs.base import Prepared, Run, evaluation_command
+from ramify.runs.base import Evaluation, Prepared, Run, check_options, evaluation_command, of_kind
 from ramify.runs.execute import own_run
+from ramify.runs.labelled.scores import OPTIONS, LabelEvaluation, Scored
 from ramify.runs.language_models import training_store, with_vocabulary
 from ramify.runs.seeds import SEEDS
 from ramify.runs.token_vectors import start_with_vectors
@@ -124,6 +126,29 @@ class LabelRun(Run, ABC):
     start: Literal["whole", "backbone"] = "whole"
     """The weights of `init` if it is a model with the same task. whole: all of them, which needs the same labels. backbone: the
     output layer begins anew."""
+
+    pipeline: ClassVar[type[Pipeline]]
+    """The models that the run trains."""
+    purpose: ClassVar[str]
+    """A name for them in messages, such as "a model that predicts tags of words"."""
+
+    @classmethod
+    @abstractmethod
+    def score(cls, model: Any, store: Store, split: Split, options: Mapping[str, Any]) -> Scored:
+        """The predictions of a model, which is a `pipeline`, on a split."""
+
+    @classmethod
+    def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
+        """Scores beside a floor and, with the option `against`, another model on the same examples. Options: `OPTIONS`."""
+        check_options(options, OPTIONS, source, cls.purpose)
+        model: Any = of_kind(pipeline, cls.pipeline, source, cls.purpose)
+        metric, difference = cls.metric_of(source, model.task), None
+        scored = cls.score(model, store, split, options)
+        if "against" in options:
+            against = str(options["against"])
+            other = of_kind(hub.load(against, device=pipeline.device), cls.pipeline, f"--against {against}", cls.purpose)
+            difference = scored.difference(cls.score(other, store, split, options), metric.name, source, against)
+        return LabelEvaluation(metric, scored, difference, unknown_pieces=scored.unknown_pieces, left_out=scored.left_out)
 
     @classmethod
     def metric_of(cls, source: str, task: DownstreamTask) -> Metric:

@@ -10,11 +10,9 @@ from ramify.inference.choose import Chooser
 from ramify.metrics.metric import Metric
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.labelled import report
-from ramify.runs.labelled.choice_scores import ONE_PLACE, ScoredChoices, score_questions
+from ramify.runs.labelled.choice_scores import ScoredChoices, score_questions
 from ramify.runs.sections import Cell, Section, Spans, Table
 from ramify.tasks.multiple_choice import CHOICE
-
-FLOOR = "the place that is right most often in training is chosen in every question"
 
 
 def parts(request: ReportRequest, metric: Metric | None) -> ReportParts:
@@ -29,8 +27,7 @@ def parts(request: ReportRequest, metric: Metric | None) -> ReportParts:
         try:
             scored = score_questions(model, store, request.split, {})
             chosen = model.task.metrics[0] if metric is None else metric
-            floor = {"floor_name": ONE_PLACE, "floor_is": FLOOR}
-            section, headline = report.held_out_scores(request.split, scored.predictions, scored.majority, chosen, **floor)
+            section, headline = report.held_out_scores(request.split, scored, chosen)
             sections += [section, *_by_count(scored, chosen), *_most_wrong(store, scored)]
         except RamifyError as error:
             missing = str(error)

@@ -11,12 +11,11 @@ from ramify.dataset.choices import LabelledChoices, labelled_choices
 from ramify.dataset.labels import has_labels
 from ramify.dataset.store import Split, Store
 from ramify.errors import counted
-from ramify.inference.base import Pipeline
 from ramify.inference.choose import Chooser, choice_scores, held_out, view_of
-from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
+from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.labelled.base import LabelRun, PreparedLabels, shared_folder
 from ramify.runs.labelled.choice_report import parts
-from ramify.runs.labelled.choice_scores import compared, evaluate
+from ramify.runs.labelled.choice_scores import ScoredChoices, compared, score_questions
 from ramify.tasks.multiple_choice import CHOICE, MultipleChoice, MultipleChoiceConfig
 from ramify.training.meters import MeterSums
 
@@ -88,6 +87,9 @@ class ChoiceRun(LabelRun):
     task: MultipleChoiceConfig = field(default_factory=MultipleChoiceConfig)
     input: ChoiceInput = field(default_factory=ChoiceInput)
 
+    pipeline = Chooser
+    purpose = "a model that chooses"
+
     def adapt_to_data(self) -> Self:
         """A copy with the largest number of choices of a training question."""
         sets = labelled_choices(self.store_of(), "train").sets
@@ -106,10 +108,8 @@ class ChoiceRun(LabelRun):
         return PreparedChoices(run, store, task, shared_folder(out), train, labelled, dev)
 
     @classmethod
-    def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
-        """The share of questions whose likeliest choice is right. Options: those of `scores`."""
-        model = of_kind(pipeline, Chooser, source, "a model that chooses")
-        return evaluate(model, source, store, split, options, cls.metric_of(source, model.task))
+    def score(cls, model: Chooser, store: Store, split: Split, options: Mapping[str, Any]) -> ScoredChoices:
+        return score_questions(model, store, split, options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         model = request.pipeline

@@ -15,11 +15,10 @@ from ramify.config import check_fields
 from ramify.dataset.labels import NodeLabels, check_kind, class_names, has_labels, label_kind, node_labels
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
-from ramify.inference.base import Pipeline
 from ramify.inference.classify import Classifier, held_out, label_scores, rows_of
 from ramify.inference.kept_features import keep_features
 from ramify.metrics.published import published_metrics
-from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
+from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.labelled import report, scores
 from ramify.runs.labelled.base import LabelRun, PreparedLabels, shared_folder
 from ramify.tasks.classification import LABEL, Classification, ClassificationConfig
@@ -140,6 +139,9 @@ class TextLabelRun(LabelRun, ABC):
     task: ClassificationConfig = field(default_factory=ClassificationConfig)
     view: ExamplesConfig = field(default_factory=ExamplesConfig)
     input: LabelInput = field(default_factory=LabelInput)
+    pipeline = Classifier
+    purpose = "a model that predicts labels of texts"
+
     label_kind: Literal["auto", "classes", "several", "numbers"] = "auto"
     """The kind of the labels. auto: lists are several classes; numbers are classes if they are whole and few."""
 
@@ -166,10 +168,8 @@ class TextLabelRun(LabelRun, ABC):
         return replace(self, input=input, task=task)
 
     @classmethod
-    def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
-        """Scores beside those of the most frequent class. Options: those of `scores`."""
-        model = of_kind(pipeline, Classifier, source, "a model that predicts labels of texts")
-        return scores.evaluate(model, source, store, split, options, cls.metric_of(source, model.task))
+    def score(cls, model: Classifier, store: Store, split: Split, options: Mapping[str, Any]) -> scores.ScoredTexts:
+        return scores.score_texts(model, store, split, options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         model = request.pipeline

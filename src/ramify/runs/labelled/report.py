@@ -26,7 +26,7 @@ from ramify.metrics.depths import DEPTH_BINS
 from ramify.metrics.metric import Metric
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.curves import TITLE, Metrics, dev_line, loss_charts, no_curves, smoothing
-from ramify.runs.labelled.scores import WITHOUT_READING, ScoredTexts, score_texts
+from ramify.runs.labelled.scores import Scored, ScoredTexts, score_texts
 from ramify.runs.sections import (
     Cell,
     Chart,
@@ -39,13 +39,13 @@ from ramify.runs.sections import (
     Table,
     WeightMap,
     chosen_on_dev,
+    number,
 )
+from ramify.runs.seeds import SeedScores
 from ramify.tasks.classification import LABEL
 
 RESAMPLES = 500
 """Resamples of the intervals of a report."""
-
-MAJORITY = "the most frequent class of the training data, or the mean of its numbers"
 
 EXAMPLES = 20
 """Wrong predictions that a report shows."""
@@ -73,7 +73,7 @@ def parts(request: ReportRequest, metric: Metric | None) -> ReportParts:
         try:
             scored = score_texts(model, store, request.split, {})
             chosen = model.task.metrics[0] if metric is None else metric
-            section, headline = held_out_scores(request.split, scored.predictions, scored.majority, chosen)
+            section, headline = held_out_scores(request.split, scored, chosen)
             sections += [section, *_details(model, store, scored, chosen)]
         except RamifyError as error:
             missing = str(error)
@@ -120,35 +120,36 @@ def tried(fit: Mapping[str, Any]) -> Section:
 
 
 def seeds(record: Mapping[str, Any]) -> Section:
-    """The dev scores of all seeds."""
-    name = record["metric"].replace("_", " ")
+    """The dev scores of all seeds, and how far each is from their mean."""
+    found = SeedScores.from_json(record)
     rows = tuple(
-        (Cell(score["folder"]), Cell(f"{score['value']:.4f}"), Cell(f"{score['step']:,}")) for score in record["scores"]
+        (
+            Cell(score.folder),
+            Cell(f"{score.value:.4f}"),
+            Cell(number(score.value - found.mean, "+.4f")),
+            Cell(f"{score.step:,}"),
+        )
+        for score in found.scores
     )
     lead = (
-        f"The mean is {record['mean']:.4f}, with a standard deviation of {record['spread']:.4f}. This page is about seed "
-        f"{record['best']}, the best one on dev, whose score is too high by being chosen."
+        f"The mean is {found.mean:.4f}, with a standard deviation of {found.spread:.4f}. This page is about seed "
+        f"{found.best.seed}, the best one on dev ({found.lead}), whose score is too high by being chosen."
     )
-    return Section("Seeds", (Table(("seed", f"dev {name}", "update"), rows, "scores"),), (lead,))
+    columns = ("seed", f"dev {found.metric.replace('_', ' ')}", "less the mean", "update")
+    return Section("Seeds", (Table(columns, rows, "scores"),), (lead,))
 
 
 def held_out_scores(
     split: Split,
-    predicted: Predictions,
-    floor: Predictions | None,
+    scored: Scored,
     metric: Metric,
-    *,
-    floor_name: str = WITHOUT_READING,
-    floor_is: str = MAJORITY,
 ) -> tuple[Section, Spans]:
-    """All metrics with their intervals beside those of a floor, and the main one as a sentence.
-
-    `floor_is` says what the floor predicts. There is none if the training data of the model are not known."""
-    floors = {} if floor is None else floor.scores()
+    """All metrics with their intervals beside those of a floor, and the main one as a sentence."""
+    predicted, floors = scored.predictions, scored.floor or {}
     names = [metric.name, *(name for name in predicted.metrics if name != metric.name)]
     rows = []
     for name in names:
-        interval = predicted.interval(name, resamples=RESAMPLES)
+        interval = predicted.interval(name, units=scored.trees, resamples=RESAMPLES)
         spread = f"{interval.low:.3f} to {interval.high:.3f}"
         beside = [Cell(f"{floors[name]:.3f}")] if floors else []
         rows.append((Cell(name.replace("_", " ")), Cell(f"{interval.value:.3f}", spread), *beside))
@@ -156,12 +157,15 @@ def held_out_scores(
     headline: Spans = (
         f"On the {split} split, its {metric.label} is ",
         Strong(f"{value:.3f}"),
-        f"; {floor_name}, it is {floors[metric.name]:.3f}." if floors else ".",
+        f"; {scored.floor_name}, it is {floors[metric.name]:.3f}." if floors else ".",
     )
-    lead = f"On {counted(len(predicted), 'text')} of the {split} split, with 95 % bootstrap intervals over texts."
+    lead = (
+        f"On {counted(len(predicted), scored.example)} of the {split} split, with 95 % bootstrap intervals over "
+        f"{scored.resampled}."
+    )
     columns = ("score", "value")
     if floors:
-        lead, columns = f"{lead} {floor_name.capitalize()}: {floor_is}.", (*columns, floor_name)
+        lead, columns = f"{lead} {scored.floor_name.capitalize()}: {scored.floor_is}.", (*columns, scored.floor_name)
     section = Section("Held-out scores", (Table(columns, tuple(rows)),), (lead,))
     return section, (*headline, *chosen_on_dev(split))
 

@@ -11,11 +11,9 @@ from ramify.inference.tag import Tagger
 from ramify.metrics.metric import Metric
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.labelled import report
-from ramify.runs.labelled.tag_scores import WORDS_ALONE, ScoredTags, score_texts
+from ramify.runs.labelled.tag_scores import ScoredTags, score_texts
 from ramify.runs.sections import Cell, Section, Spans, Table
 from ramify.tasks.tagging import TAG
-
-FLOOR = "each word has the tag that it had most often in training, and new words have the most frequent tag"
 
 LENGTHS = (1, 9, 17, 33, 65, 129, 257)
 """The first lengths of the bins of texts, in words."""
@@ -33,8 +31,7 @@ def parts(request: ReportRequest, metric: Metric | None) -> ReportParts:
         try:
             scored = score_texts(model, store, request.split, {})
             chosen = model.task.metrics[0] if metric is None else metric
-            floor = {"floor_name": WORDS_ALONE, "floor_is": FLOOR}
-            section, headline = report.held_out_scores(request.split, scored.predictions, scored.majority, chosen, **floor)
+            section, headline = report.held_out_scores(request.split, scored, chosen)
             sections += [section, _per_type(scored), _by_length(scored, chosen), *_most_wrong(store, scored)]
         except RamifyError as error:
             missing = str(error)

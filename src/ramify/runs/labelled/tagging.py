@@ -15,12 +15,11 @@ from ramify.dataset.labels import has_labels
 from ramify.dataset.store import Split, Store
 from ramify.dataset.token_tags import NodeTags, node_tags
 from ramify.errors import RamifyError, counted
-from ramify.inference.base import Pipeline
 from ramify.inference.tag import TaggedBatch, Tagger, held_out, predicted_tags, spellings, view_of
-from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
+from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.labelled.base import LabelRun, PreparedLabels, shared_folder
 from ramify.runs.labelled.tag_report import parts
-from ramify.runs.labelled.tag_scores import compared, evaluate
+from ramify.runs.labelled.tag_scores import ScoredTags, compared, score_texts
 from ramify.tasks.tagging import TAG, Tagging, TaggingConfig, tag_names, word_hashes
 from ramify.training.meters import MeterSums
 
@@ -96,6 +95,9 @@ class TaggingRun(LabelRun):
     task: TaggingConfig = field(default_factory=TaggingConfig)
     input: LabelInput = field(default_factory=LabelInput)
 
+    pipeline = Tagger
+    purpose = "a model that predicts tags of words"
+
     def adapt_to_data(self) -> Self:
         """A copy with the names and the scheme of the training tags."""
         store = self.store_of()
@@ -147,10 +149,8 @@ class TaggingRun(LabelRun):
                 )
 
     @classmethod
-    def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
-        """Scores beside those of the most frequent tag of each word. Options: those of `scores`."""
-        model = of_kind(pipeline, Tagger, source, "a model that predicts tags of words")
-        return evaluate(model, source, store, split, options, cls.metric_of(source, model.task))
+    def score(cls, model: Tagger, store: Store, split: Split, options: Mapping[str, Any]) -> ScoredTags:
+        return score_texts(model, store, split, options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         model = request.pipeline
