@@ -6,36 +6,22 @@ import numpy as np
 import pytest
 
 import ramify
-from fixtures.choices import built, copa
 from fixtures.commands import call, refusal
-from fixtures.labelled import labelled_store, sentences, settings_for
-from fixtures.questions import question_store, squad
-from fixtures.tagged import sentences as tagged_sentences
-from fixtures.tagged import tagged_store
+from fixtures.label_runs import label_run, label_stores
+from fixtures.labelled import labelled_store, sentences
 from ramify.dataset.build import build
 from ramify.metrics.spans import score_tags
-from ramify.recipes import RECIPES
 from ramify.runs import RUNS, execute
 from ramify.tree import Node, Tree
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    return {
-        "classify": labelled_store(sentences(60), folder / "classify"),
-        "tag": tagged_store(folder / "tag", tagged_sentences(40), tagged_sentences(12, seed=1)),
-        "answer": question_store(folder / "answer", {"train": squad(20, 0), "dev": squad(10, 1)}),
-        "choose": built(copa(folder / "COPA"), folder / "choose"),
-    }
+    return label_stores(tmp_path_factory.mktemp("data"))
 
 
-def trained(task, store, out, model="bag", settings=None, **options):
-    if task == "answer":
-        options |= {"max_tokens": 16, "stride": 6}
-    run = RECIPES[task](str(store.path), model=model, epochs=1.0, **options)
-    extra = {"answer": {"input.question_tokens": "4"}, "choose": {"input.max_tokens": "32"}}.get(task, {})
-    execute(run.changed(settings_for(run) | extra | (settings or {})), out, cpu=True)
+def trained(task, store, out, **options):
+    execute(label_run(task, store, **options), out, cpu=True)
     return out
 
 
@@ -46,7 +32,7 @@ def scores(out, store, *words):
 @pytest.mark.parametrize("task", ["classify", "tag", "answer", "choose"])
 def test_two_models_on_the_same_examples(data, tmp_path, task):
     store = data[task]
-    one, other = trained(task, store, tmp_path / "one"), trained(task, store, tmp_path / "two", "cnn", {"train.lr": "0.02"})
+    one, other = trained(task, store, tmp_path / "one"), trained(task, store, tmp_path / "two", model="cnn", lr=0.02)
     alone, second = scores(one, store), scores(other, store)
     both = scores(one, store, "--against", other)
     found = both.pop("against")

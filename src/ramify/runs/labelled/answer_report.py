@@ -11,7 +11,7 @@ from ramify.metrics.answers import AnswerScores
 from ramify.metrics.metric import Metric
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.labelled.answer_scores import SplitAnswers, score_questions
-from ramify.runs.labelled.report import curves, facts, held_out_scores, seeds
+from ramify.runs.labelled.report import curves, facts, held_out_scores, variants
 from ramify.runs.sections import (
     Cell,
     Chart,
@@ -37,8 +37,7 @@ LENGTHS = ((1, 1), (2, 2), (3, 4), (5, 8), (9, None))
 def parts(request: ReportRequest, metric: Metric | None) -> ReportParts:
     """The parts of a report. `metric` is that of the run; None: the first one of the task."""
     sections: list[Section] = [curves(request.metrics, metric, loss=TOTAL, unit="window")]
-    if "seeds" in request.record:
-        sections.append(seeds(request.record["seeds"]))
+    sections += variants(request.record)
     headline: Spans = ()
     missing = ""
     model, store = request.pipeline, request.store

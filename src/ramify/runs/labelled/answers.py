@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from ramify.batching.question_windows import QuestionCollator
 from ramify.batching.views.questions import QuestionInput, QuestionView
 from ramify.dataset.labels import has_labels
@@ -116,7 +118,11 @@ class AnswerRun(LabelRun):
         backbone, tokenizer = run.started(store, out)
         task = SpanQA(backbone, tokenizer, run.input, run.task)
         run.continued(task)
-        view = QuestionView(read_questions(store, "train"), tokenizer, task.collator.layout, run.input, learn=True)
+        questions = read_questions(store, "train")
+        if run.view.examples is not None:
+            questions = questions.select(np.flatnonzero(questions.learnable))
+            questions = questions.select(run.view.chosen(store, questions.nodes, run.seed, "question"))
+        view = QuestionView(questions, tokenizer, task.collator.layout, run.input, learn=True)
         return PreparedAnswers(run, store, task, shared_folder(out), view)
 
     @classmethod

@@ -9,22 +9,25 @@ A kind of run for another label task is a final subclass of `LabelRun` with a fi
 - The task, its pipeline, the view and the metrics are those of the subclass; nothing here knows about classes.
 """
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
 import torch
 
 from ramify import hub
 from ramify.batching.batch import AnyBatch
 from ramify.batching.characters import vocabulary_spellings
+from ramify.batching.forest import Ints
 from ramify.batching.views.base import View
 from ramify.batching.views.labelled import LabelInput
 from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models.base import ModelConfig, ReadsCharacters
@@ -32,7 +35,7 @@ from ramify.runs.base import Evaluation, Prepared, Run, check_options, evaluatio
 from ramify.runs.execute import own_run
 from ramify.runs.labelled.scores import OPTIONS, LabelEvaluation, Scored
 from ramify.runs.language_models import training_store, with_vocabulary
-from ramify.runs.seeds import SEEDS
+from ramify.runs.seeds import CURVE, SEEDS
 from ramify.runs.token_vectors import start_with_vectors
 from ramify.runs.tokenizers import TRAINED, TokenizerConfig, tokenizer_of
 from ramify.tasks.downstream import DownstreamConfig, DownstreamTask
@@ -45,8 +48,8 @@ DEFAULT = "default"
 
 
 def shared_folder(out: Path) -> Path:
-    """The folder in which a run keeps what its other seeds can use, too."""
-    return out.parent if (out.parent / SEEDS).exists() else out
+    """The folder in which a run keeps what its other seeds, or the other points of a learning curve, can use, too."""
+    return out.parent if any((out.parent / name).exists() for name in (SEEDS, CURVE)) else out
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,37 @@ class LabelDevConfig:
         task."""
         metric = self.chosen(task)
         return task.metrics[0] if metric == DEV_LOSS else metric
+
+
+@dataclass(frozen=True)
+class ExamplesConfig:
+    """The training examples."""
+
+    examples: int | None = None
+    """The number of labelled examples to train on, for learning curves. Smaller numbers take a part of larger ones, which the
+    seed of the run draws. null: all."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "view.")
+        if self.examples is not None and self.examples < 1:
+            raise RamifyError(f"view.examples must be at least 1, but is {self.examples}.")
+
+    def chosen(self, store: Store, nodes: Ints, seed: int, example: str) -> Ints:
+        """The places of the examples among labelled nodes, in ascending order. Raises `RamifyError` if there are fewer.
+
+        `example` names an example in messages."""
+        if self.examples is None:
+            return np.arange(len(nodes))
+        if self.examples > len(nodes):
+            raise RamifyError(
+                f"view.examples={self.examples} is more than the {counted(len(nodes), example)} of the training split. Lower "
+                "view.examples."
+            )
+        # A hash of its id decides on an example, so that the number of others does not.
+        ids = zip(store.tree_ids(store.tree_of(nodes)), store.ids(nodes), strict=True)
+        keys = [hashlib.blake2b(f"{seed}\n{tree}\n{node}".encode(), digest_size=8).digest() for tree, node in ids]
+        first = sorted(range(len(keys)), key=lambda place: keys[place])[: self.examples]
+        return np.sort(np.array(first, dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -121,6 +155,7 @@ class LabelRun(Run, ABC):
     task: DownstreamConfig
     input: Any = field(default_factory=LabelInput)
     """Each kind of run declares its type."""
+    view: ExamplesConfig = field(default_factory=ExamplesConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     dev: LabelDevConfig = field(default_factory=LabelDevConfig)
     start: Literal["whole", "backbone"] = "whole"

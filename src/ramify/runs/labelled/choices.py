@@ -102,6 +102,7 @@ class ChoiceRun(LabelRun):
         task = MultipleChoice(backbone, tokenizer, run.input, run.task)
         run.continued(task)
         labelled = labelled_choices(store, "train")
+        labelled = labelled.at(run.view.chosen(store, labelled.sets.questions, run.seed, "question"))
         task.fit(labelled.right)
         dev = held_out(task, store, "dev")[0] if has_labels(store, "dev") else None
         train = view_of(task, store, labelled.sets, labelled.right)

@@ -1,6 +1,5 @@
 """Runs on labels of whole texts: classes, several classes, or numbers."""
 
-import hashlib
 from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -11,7 +10,6 @@ import numpy as np
 
 from ramify.batching.labelled_batch import LabelledCollator
 from ramify.batching.views.labelled import LabelInput, LabelledView, resolved_input
-from ramify.config import check_fields
 from ramify.dataset.labels import NodeLabels, check_kind, class_names, has_labels, label_kind, node_labels
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
@@ -102,42 +100,11 @@ class PreparedClassification(PreparedLabels):
         return measure
 
 
-@dataclass(frozen=True)
-class ExamplesConfig:
-    """The training examples."""
-
-    examples: int | None = None
-    """The number of labelled texts to train on, for learning curves. Smaller numbers take a part of larger ones, which the seed
-    of the run draws. null: all."""
-
-    def __post_init__(self) -> None:
-        check_fields(self, "view.")
-        if self.examples is not None and self.examples < 1:
-            raise RamifyError(f"view.examples must be at least 1, but is {self.examples}.")
-
-    def chosen(self, store: Store, labels: NodeLabels, seed: int) -> NodeLabels:
-        """The labels of the examples. Raises `RamifyError` if there are fewer."""
-        if self.examples is None:
-            return labels
-        if self.examples > len(labels.nodes):
-            raise RamifyError(
-                f"view.examples={self.examples} is more than the {counted(len(labels.nodes), 'labelled text')} of the training "
-                "split. Lower view.examples."
-            )
-        # A hash of its id decides on a text, so that the number of other texts does not.
-        ids = zip(store.tree_ids(store.tree_of(labels.nodes)), store.ids(labels.nodes), strict=True)
-        keys = [hashlib.blake2b(f"{seed}\n{tree}\n{node}".encode(), digest_size=8).digest() for tree, node in ids]
-        first = sorted(range(len(keys)), key=lambda place: keys[place])[: self.examples]
-        places = np.sort(np.array(first, dtype=np.int64))
-        return replace(labels, nodes=labels.nodes[places], values=[labels.values[place] for place in places.tolist()])
-
-
 @dataclass(frozen=True, kw_only=True)
 class TextLabelRun(LabelRun, ABC):
     """A model that predicts the labels of texts, or of pairs of texts."""
 
     task: ClassificationConfig = field(default_factory=ClassificationConfig)
-    view: ExamplesConfig = field(default_factory=ExamplesConfig)
     input: LabelInput = field(default_factory=LabelInput)
     pipeline = Classifier
     purpose = "a model that predicts labels of texts"
@@ -193,7 +160,9 @@ class ClassificationRun(TextLabelRun):
 
 def with_texts(run: TextLabelRun, store: Store, task: Classification, out: Path) -> PreparedClassification:
     """A run with its training and dev texts. The task adapts its scales to the training labels."""
-    labels = run.view.chosen(store, node_labels(store, "train", run.input.label), run.seed)
+    labels = node_labels(store, "train", run.input.label)
+    places = run.view.chosen(store, labels.nodes, run.seed, "labelled text")
+    labels = replace(labels, nodes=labels.nodes[places], values=[labels.values[place] for place in places.tolist()])
     rows = rows_of(task, store, labels.nodes, trees=store.split("train"), seed=run.seed)
     targets = task.targets_of([labels.values[place] for place in rows.kept])
     task.fit(targets)

@@ -41,7 +41,7 @@ from ramify.runs.sections import (
     chosen_on_dev,
     number,
 )
-from ramify.runs.seeds import SeedScores
+from ramify.runs.seeds import LearningCurve, SeedScores
 from ramify.tasks.classification import LABEL
 
 RESAMPLES = 500
@@ -65,8 +65,7 @@ def parts(request: ReportRequest, metric: Metric | None) -> ReportParts:
     model, store = request.pipeline, request.store
     fit = request.record.get("fit")
     sections: list[Section] = [curves(request.metrics, metric) if fit is None else tried(fit)]
-    if "seeds" in request.record:
-        sections.append(seeds(request.record["seeds"]))
+    sections += variants(request.record)
     headline: Spans = ()
     missing = ""
     if isinstance(model, Classifier) and store is not None:
@@ -137,6 +136,29 @@ def seeds(record: Mapping[str, Any]) -> Section:
     )
     columns = ("seed", f"dev {found.metric.replace('_', ' ')}", "less the mean", "update")
     return Section("Seeds", (Table(columns, rows, "scores"),), (lead,))
+
+
+def learning_curve(record: Mapping[str, Any]) -> Section:
+    """The dev score over the number of training examples."""
+    found = LearningCurve.from_json(record)
+    name = f"dev {found.metric.replace('_', ' ')}"
+    numbers = np.array([score.examples for score in found.scores], dtype=np.float64)
+    values = np.array([score.value for score in found.scores])
+    chart = Chart((Line(name, "dev", numbers, values, marks=True),), "training examples", name)
+    rows = tuple((Cell(f"{score.examples:,}"), Cell(f"{score.value:.4f}"), Cell(f"{score.step:,}")) for score in found.scores)
+    lead = (
+        f"Each number of examples has a run of its own, in the folder examples-K. This page is about that of "
+        f"{found.best.examples:,}, the best one on dev. Smaller numbers are parts of larger ones."
+    )
+    return Section("Learning curve", (Charts((chart,)), Table(("examples", name, "update"), rows, "scores")), (lead,))
+
+
+def variants(record: Mapping[str, Any]) -> Iterator[Section]:
+    """The other seeds of a run, or the other numbers of its examples, if there are any."""
+    if "seeds" in record:
+        yield seeds(record["seeds"])
+    if "curve" in record:
+        yield learning_curve(record["curve"])
 
 
 def held_out_scores(

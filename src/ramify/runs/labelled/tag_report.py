@@ -23,8 +23,7 @@ def parts(request: ReportRequest, metric: Metric | None) -> ReportParts:
     """The parts of a report. `metric` is that of the run; None: the first one of the task."""
     model, store = request.pipeline, request.store
     sections: list[Section] = [report.curves(request.metrics, metric, loss=TAG, unit="word")]
-    if "seeds" in request.record:
-        sections.append(report.seeds(request.record["seeds"]))
+    sections += report.variants(request.record)
     headline: Spans = ()
     missing = ""
     if isinstance(model, Tagger) and store is not None:

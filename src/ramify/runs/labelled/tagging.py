@@ -125,6 +125,7 @@ class TaggingRun(LabelRun):
         run.check_start()
         run.continued(task)
         tagged = node_tags(store, "train", run.input.label).with_words()
+        tagged = tagged.at(run.view.chosen(store, tagged.nodes, run.seed, "tagged text"))
         texts, targets = store.texts(tagged.nodes), task.targets_of(tagged.tags)
         task.word_table.fit(spellings(texts, tagged.words), targets)
         train = view_of(task, texts, tagged.words, targets)
