@@ -71,9 +71,9 @@ def test_a_learning_curve(data, tmp_path):
 
 def test_no_curve(data, tmp_path):
     run = label_run("classify", data["classify"])
-    with pytest.raises(RamifyError, match="--examples 6 makes no curve. Give at least two numbers"):
+    with pytest.raises(RamifyError, match=r"--examples 6 makes no curve\. Give at least two numbers"):
         execute_curve(run, tmp_path / "a", [6, 6], cpu=True)
-    with pytest.raises(RamifyError, match="--examples 6,8 sets view.examples=4, which is given, too"):
+    with pytest.raises(RamifyError, match=r"--examples 6,8 sets view\.examples=4, which is given, too"):
         execute_curve(run.changed({"view.examples": "4"}), tmp_path / "a", [6, 8], cpu=True)
     floor = label_run("tag", data["tag"], model="majority", epochs=None)
     with pytest.raises(RamifyError, match="--examples 6,8 needs a model that is trained step by step"):

@@ -309,8 +309,12 @@ class Reliability:
 
 def reliability(probabilities: Float[NDArray, "row label"], gold: Int[NDArray, " row"], *, bins: int = BINS) -> Reliability:
     """The accuracy of predictions, by their probability (Guo et al. 2017)."""
-    confidence = probabilities.max(1).astype(np.float64)
-    right = probabilities.argmax(1) == gold
+    return reliability_of(probabilities.max(1), probabilities.argmax(1) == gold, bins=bins)
+
+
+def reliability_of(share: Float[NDArray, " row"], right: Bool[NDArray, " row"], *, bins: int = BINS) -> Reliability:
+    """As `reliability`, from the probability of each prediction, and whether it is right."""
+    confidence = share.astype(np.float64)
     edges = np.linspace(0, 1, bins + 1)
     place = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, bins - 1)
     count = np.bincount(place, minlength=bins)

@@ -156,6 +156,11 @@ class ChoiceView(View[ChoiceExample]):
     def counts(self) -> ChoiceCounts:
         return ChoiceCounts(len(self), int(self._counts.sum()), int(self._costs.sum()), self.cut)
 
+    @property
+    def prompt_tokens(self) -> Ints:
+        """The number of tokens of the first text of each question's rows, before any is cut."""
+        return np.array([len(self._first[start]) for start in self._starts.tolist()], dtype=np.int64)
+
     def unknown_pieces(self, tokenizer: Tokenizer) -> UnknownTokens:
         """The unknown tokens of all texts, each once."""
         return tokenizer.unknown(np.concatenate([np.zeros(0, dtype=np.int64), *self._texts]))

@@ -159,6 +159,11 @@ class QuestionView(View[QuestionExample]):
             self.answers[number],
         )
 
+    @property
+    def passage_tokens(self) -> Ints:
+        """The number of tokens of the passage of each example."""
+        return self._passage_lengths
+
     def passage(self, number: int) -> str:
         """The passage of an example."""
         return self.questions.passages[int(self.questions.passage[number])]

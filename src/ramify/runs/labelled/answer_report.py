@@ -1,26 +1,27 @@
 """Reports on models that answer questions: curves, scores by kinds of questions, the threshold of no answer, and examples."""
 
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Iterator
 
 import numpy as np
 
-from ramify.errors import RamifyError, counted
-from ramify.inference.answer import Answerer
+from ramify.dataset.store import Store
+from ramify.errors import counted
+from ramify.inference.answer import Answerer, answer_shares
 from ramify.metrics.answers import AnswerScores
+from ramify.metrics.classification import reliability_of
 from ramify.metrics.metric import Metric
 from ramify.runs.base import ReportParts, ReportRequest
-from ramify.runs.labelled.answer_scores import SplitAnswers, score_questions
-from ramify.runs.labelled.report import curves, facts, held_out_scores, variants
+from ramify.runs.labelled import report
+from ramify.runs.labelled.answer_scores import ScoredAnswers, SplitAnswers, score_questions
 from ramify.runs.sections import (
     Cell,
     Chart,
     Charts,
+    Floats,
     Line,
     MarkedText,
     MarkedTexts,
     Section,
-    Spans,
     Table,
 )
 from ramify.tasks.base import TOTAL
@@ -36,32 +37,33 @@ LENGTHS = ((1, 1), (2, 2), (3, 4), (5, 8), (9, None))
 
 def parts(request: ReportRequest, metric: Metric | None) -> ReportParts:
     """The parts of a report. `metric` is that of the run; None: the first one of the task."""
-    sections: list[Section] = [curves(request.metrics, metric, loss=TOTAL, unit="window")]
-    sections += variants(request.record)
-    headline: Spans = ()
-    missing = ""
-    model, store = request.pipeline, request.store
-    if isinstance(model, Answerer) and store is not None:
-        try:
-            scored = score_questions(model, store, request.split, {})
-            answers, scores, threshold = scored.answers, scored.predictions, float(model.task.threshold)
-            section, headline = held_out_scores(request.split, scored, model.task.metrics[0] if metric is None else metric)
-            sections += [
-                section,
-                slices(answers, scores),
-                *thresholds(answers, threshold),
-                *examples(answers, scores, threshold),
-            ]
-        except RamifyError as error:
-            missing = str(error)
-    return ReportParts(
+    return report.assembled(
+        request,
+        report.curves(request.metrics, metric, loss=TOTAL, unit="window"),
+        metric,
+        Answerer,
+        score_questions,
+        _details,
         purpose="answers questions by spans of a passage",
         examples="windows",
-        sections=tuple(sections),
-        headline=headline,
-        missing=missing,
-        data=tuple(facts(request.record["text"])),
     )
+
+
+def _details(model: Answerer, store: Store, scored: ScoredAnswers, metric: Metric) -> Iterator[Section]:
+    answers, scores, threshold = scored.answers, scored.predictions, float(model.task.threshold)
+    yield slices(answers, scores)
+    lengths = report.bins_of(answers.view.passage_tokens, PASSAGES)
+    yield report.slices("Scores by length", scored, metric, "tokens of the passage", lengths)
+    certainty = np.array([answer_shares(found, threshold).max() for found in answers.found])
+    lead = "The probability of an answer is its share among the best spans, and no answer where there may be none."
+    measured = reliability_of(certainty, scores.exact == 1)
+    yield report.calibration({"answers": measured}, lead, "question", legend={"answers": "answers that match exactly"})
+    yield from thresholds(answers, threshold)
+    yield from examples(answers, scores, certainty, threshold)
+
+
+PASSAGES = (1, 65, 129, 257, 513)
+"""The first lengths of the bins of passages, in tokens."""
 
 
 def slices(answers: SplitAnswers, scores: AnswerScores) -> Section:
@@ -110,26 +112,30 @@ def thresholds(answers: SplitAnswers, threshold: float) -> list[Section]:
     return [Section("No answer", (Charts((chart,)),), (lead,))]
 
 
-def examples(answers: SplitAnswers, scores: AnswerScores, threshold: float) -> Iterator[Section]:
-    """Right and wrong answers, marked in their passages, evenly spaced over the split."""
-    kinds: tuple[tuple[str, Callable[[float], bool]], ...] = (
-        ("Right answers", lambda exact: exact == 1),
-        ("Wrong answers", lambda exact: exact < 1),
-    )
+def examples(answers: SplitAnswers, scores: AnswerScores, certainty: Floats, threshold: float) -> Iterator[Section]:
+    """Right answers, evenly spaced over the split, and the most wrong ones: those that share the fewest words with a gold answer,
+    the most certain first. All are marked in their passages."""
     texts = answers.texts(threshold)
-    for title, fits in kinds:
-        places = [place for place, exact in enumerate(scores.exact.tolist()) if fits(exact)]
-        step = max(1, len(places) // EXAMPLES)
-        cards = tuple(_card(answers, texts, place) for place in islice(places, 0, None, step))[:EXAMPLES]
-        if cards:
+    right, wrong = np.flatnonzero(scores.exact == 1), np.flatnonzero(scores.exact < 1)
+    order = np.lexsort((-certainty[wrong], scores.f1[wrong]))
+    for title, places in (("Right answers", right[:: max(1, len(right) // EXAMPLES)]), ("Most wrong answers", wrong[order])):
+        if len(places):
+            cards = tuple(_card(answers, texts, place, float(certainty[place])) for place in places[:EXAMPLES].tolist())
             yield Section(title, (MarkedTexts(cards),))
 
 
-def _card(answers: SplitAnswers, texts: list[str], place: int) -> MarkedText:
+def _card(answers: SplitAnswers, texts: list[str], place: int, certainty: float) -> MarkedText:
     """A question with its answer in the passage, and the gold answers."""
     questions, spans, passage = answers.view.questions, answers.found[place], answers.view.passage(place)
     gold = ", ".join(dict.fromkeys(questions.gold[place])) or "no answer"
+    notes = (f"gold: {gold}", f"probability: {certainty:.0%}")
     if not texts[place]:
-        return MarkedText(questions.texts[place], "", "", passage, ("answer: no answer", f"gold: {gold}"))
+        return MarkedText(questions.texts[place], "", "", passage, ("answer: no answer", *notes))
     start, end = spans.starts[0], spans.ends[0]
-    return MarkedText(questions.texts[place], passage[:start], passage[start:end], passage[end:], (f"gold: {gold}",))
+    return MarkedText(
+        questions.texts[place],
+        passage[:start],
+        passage[start:end],
+        passage[end:],
+        notes,
+    )

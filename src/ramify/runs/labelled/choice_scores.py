@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from ramify.batching.views.choices import ChoiceView
 from ramify.dataset.store import Split, Store
@@ -31,6 +32,11 @@ class ScoredChoices(Scored):
     majority: ChoicePredictions | None
     """The place that is right most often in training, of each question; None: the model of another library, whose training data
     are not known."""
+
+    @property
+    def shares(self) -> list[Float[NDArray, " _choice"]]:
+        """The probabilities of the choices of each question."""
+        return [softmax(row) for row in self.scores]
 
     example = "question"
     floor_name = ONE_PLACE

@@ -4,10 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from jaxtyping import Float
+from numpy.typing import NDArray
+
 from ramify.batching.views.tagged import TaggedView
 from ramify.dataset.store import Split, Store
 from ramify.dataset.token_tags import NodeTags
-from ramify.inference.tag import Tagger, held_out, predicted_tags, spellings
+from ramify.inference.tag import TaggedBatch, Tagger, held_out, predicted_tags, spellings
 from ramify.metrics.spans import TagPredictions, score_spans, score_tags
 from ramify.models.base import reads_characters
 from ramify.nn.precision import autocast
@@ -26,6 +29,8 @@ class ScoredTags(Scored):
     view: TaggedView
     tagged: NodeTags
     found: list[list[str]]
+    shares: list[Float[NDArray, " _word"]] | None
+    """The probability of the predicted tag of each word, given its text; None: not computed."""
     predictions: TagPredictions
     majority: TagPredictions | None
     """Those that read each word alone: its most frequent tag in training. None: the model of another library, whose training
@@ -39,13 +44,22 @@ class ScoredTags(Scored):
         return None if self.majority is None else self.majority.scores()
 
 
-def score_texts(model: Tagger, store: Store, split: Split, options: Mapping[str, Any]) -> ScoredTags:
-    """Predict the tags of a split. Options: those of `Scored`."""
+def score_texts(
+    model: Tagger, store: Store, split: Split, options: Mapping[str, Any], *, with_shares: bool = False
+) -> ScoredTags:
+    """Predict the tags of a split, with their probabilities if these are wanted. Options: those of `Scored`."""
     task = model.task
     view, tagged = held_out(task, store, split)
     bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
     with bar(len(view)) as advance, autocast(model.device, precision):
-        found = predicted_tags(task, view, progress=advance)
+        shares: dict[int, Float[NDArray, " _word"]] = {}
+
+        def add_shares(batch: TaggedBatch) -> None:
+            marginals = task.posterior(batch.scores, batch.batch).marginals
+            chosen = marginals.gather(1, batch.tags[:, None])[:, 0].double().cpu().numpy()
+            shares.update({number: chosen[part] for number, part in zip(batch.numbers, batch.texts, strict=True)})
+
+        found = predicted_tags(task, view, progress=advance, read=add_shares if with_shares else None)
     majority = None
     if task.config.word_types:
         words = spellings(store.texts(tagged.nodes), tagged.words)
@@ -57,6 +71,7 @@ def score_texts(model: Tagger, store: Store, split: Split, options: Mapping[str,
         view=view,
         tagged=tagged,
         found=found,
+        shares=[shares[number] for number in range(len(view))] if with_shares else None,
         predictions=compared(task, tagged, found),
         majority=majority,
         nodes=tagged.nodes,
