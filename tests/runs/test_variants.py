@@ -9,6 +9,7 @@ from fixtures.commands import call, refusal
 from fixtures.label_runs import label_run, label_stores
 from fixtures.labelled import labelled_store, sentences
 from ramify.errors import RamifyError
+from ramify.recipes import RECIPES
 from ramify.report import write_report
 from ramify.runs.seeds import execute_curve, execute_seeds, read_seeds
 
@@ -63,7 +64,7 @@ def test_a_learning_curve(data, tmp_path):
     assert ramify.load(out).predict("ba").label in ("bad", "good")
     assert "already holds a run on several numbers of examples. Add --resume" in refusal(*words, "--examples", "6,12")
     assert "holds a run on several numbers of examples. Add --examples" in refusal(*words, "--resume")
-    assert "a run on several numbers of examples. Choose another --out" in refusal(*words, "--seeds", 2)
+    assert "holds a run on several numbers of examples. Add --examples" in refusal(*words, "--seeds", 2)
     assert "--seeds 2 and --examples 6,12 are both given" in refusal(*words, "--seeds", 2, "--examples", "6,12")
     assert "--examples 6,x holds 'x', which is no number of examples" in refusal(*words, "--examples", "6,x")
     call(*words, "--examples", "24,6,12", "--resume")
@@ -75,7 +76,7 @@ def test_no_curve(data, tmp_path):
         execute_curve(run, tmp_path / "a", [6, 6], cpu=True)
     with pytest.raises(RamifyError, match=r"--examples 6,8 sets view\.examples=4, which is given, too"):
         execute_curve(run.changed({"view.examples": "4"}), tmp_path / "a", [6, 8], cpu=True)
-    floor = label_run("tag", data["tag"], model="majority", epochs=None)
+    floor = RECIPES["tag"](str(data["tag"].path), model="majority")
     with pytest.raises(RamifyError, match="--examples 6,8 needs a model that is trained step by step"):
         execute_curve(floor, tmp_path / "a", [6, 8], cpu=True)
     store = labelled_store([row | {"split": "train"} for row in sentences(40)], tmp_path / "data")

@@ -113,8 +113,8 @@ def thresholds(answers: SplitAnswers, threshold: float) -> list[Section]:
 
 
 def examples(answers: SplitAnswers, scores: AnswerScores, certainty: Floats, threshold: float) -> Iterator[Section]:
-    """Right answers, evenly spaced over the split, and the most wrong ones: those that share the fewest words with a gold answer,
-    the most certain first. All are marked in their passages."""
+    """Right answers, evenly spaced over the split, and the most wrong ones: those that share the fewest words with a gold
+    answer, the most certain first. All are marked in their passages."""
     texts = answers.texts(threshold)
     right, wrong = np.flatnonzero(scores.exact == 1), np.flatnonzero(scores.exact < 1)
     order = np.lexsort((-certainty[wrong], scores.f1[wrong]))

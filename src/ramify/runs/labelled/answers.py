@@ -28,6 +28,8 @@ class PreparedAnswers(PreparedLabels):
     run: "AnswerRun"
     task: SpanQA
     train: QuestionView
+    held_out: QuestionView | None
+    """The dev split; None: it has no labels."""
 
     @property
     def view(self) -> QuestionView:
@@ -37,9 +39,10 @@ class PreparedAnswers(PreparedLabels):
     def collator(self) -> QuestionCollator:
         return self.task.collator
 
-    def begin(self) -> None:
-        """The states of all tokens would be too large to be kept."""
-        return None
+    @property
+    def views(self) -> Sequence[tuple[QuestionView, QuestionCollator]]:
+        views = [self.train] if self.held_out is None else [self.train, self.held_out]
+        return [(view, self.collator) for view in views]
 
     def facts(self) -> dict[str, Any]:
         read = {
@@ -49,7 +52,7 @@ class PreparedAnswers(PreparedLabels):
             "cut_questions": len(self.train.long_questions),
             "unspelled": self.train.unspelled,
         }
-        return {"text": self.train.questions.counts.to_json() | read}
+        return {"text": self.train.questions.counts.to_json() | read, "vectors": self.kept}
 
     def reads(self) -> str:
         counts, facts = self.train.questions.counts, self.facts()["text"]
@@ -63,16 +66,15 @@ class PreparedAnswers(PreparedLabels):
             what += f"; {counted(facts['cut_questions'], 'question')} longer than {self.task.input.question_tokens} tokens cut"
         if facts["unspelled"]:
             what += f"; {counted(facts['unspelled'], 'answer')} of which the tokenizer keeps no letter left out"
-        return "; ".join([what, *counts.notes()])
+        return "; ".join([what, *counts.notes()]) + self.kept_note()
 
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
 
     def dev(self) -> Callable[[], dict[str, float]] | None:
-        if not has_labels(self.store, "dev"):
+        task, view = self.task, self.held_out
+        if view is None:
             return None
-        task = self.task
-        view = answer_scores.held_out(task, self.store, "dev")
 
         def measure() -> dict[str, float]:
             sums = MeterSums(task)
@@ -123,7 +125,8 @@ class AnswerRun(LabelRun):
             questions = questions.select(np.flatnonzero(questions.learnable))
             questions = questions.select(run.view.chosen(store, questions.nodes, run.seed, "question"))
         view = QuestionView(questions, tokenizer, task.collator.layout, run.input, learn=True)
-        return PreparedAnswers(run, store, task, shared_folder(out), view)
+        dev = answer_scores.held_out(task, store, "dev") if has_labels(store, "dev") else None
+        return PreparedAnswers(run, store, task, shared_folder(out), view, dev)
 
     @classmethod
     def score(cls, model: Answerer, store: Store, split: Split, options: Mapping[str, Any]) -> answer_scores.ScoredAnswers:

@@ -23,12 +23,13 @@ from ramify import hub
 from ramify.batching.batch import AnyBatch
 from ramify.batching.characters import vocabulary_spellings
 from ramify.batching.forest import Ints
-from ramify.batching.views.base import View
+from ramify.batching.views.base import FrozenView, View
 from ramify.batching.views.labelled import LabelInput
 from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
+from ramify.inference.kept_features import GIB, Collator, keep_features, kept_bytes
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models.base import ModelConfig, ReadsCharacters
 from ramify.runs.base import Evaluation, Prepared, Run, check_options, evaluation_command, of_kind
@@ -45,6 +46,11 @@ from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage
 
 DEFAULT = "default"
+
+KEPT = "kept"
+TOO_LARGE = "more than task.keep_gib, so computed anew in every epoch"
+DRAWN = "computed anew in every epoch, because their contexts are drawn anew"
+"""What happens to the vectors of a frozen model."""
 
 
 def shared_folder(out: Path) -> Path:
@@ -136,9 +142,31 @@ class PreparedLabels(Prepared, ABC):
         """The metric that chooses the weights."""
         return self.run.dev.chosen(self.task)
 
+    @property
     @abstractmethod
+    def views(self) -> Sequence[tuple[FrozenView[Any], Collator]]:
+        """The views of train and dev, each with its collator."""
+
     def begin(self) -> None:
-        """Prepare what depends on the device of the model, before the first step."""
+        """Compute what depends on the device of the model, before the first step: the vectors of a frozen model."""
+        if self.kept.get("how") == KEPT:
+            for view, collator in self.views:
+                keep_features(self.task, view, collator, self.folder, self.store.hash)
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """The size of the vectors of a frozen model, and whether they are kept; nothing for a model that learns."""
+        if not self.task.keeps_features:
+            return {}
+        size = sum(kept_bytes(self.task, view) for view, _ in self.views) / GIB
+        fixed = all(view.is_fixed for view, _ in self.views)
+        how = DRAWN if not fixed else KEPT if size <= self.task.config.keep_gib else TOO_LARGE
+        return {"gib": round(size, 6), "how": how}
+
+    def kept_note(self) -> str:
+        """The same for people, behind the amount of training data."""
+        found = self.kept
+        return f"; vectors of the frozen model, {found['gib']:.3g} GiB: {found['how']}" if found else ""
 
     def stage(self, number: int) -> Stage[View[Any]]:
         return Stage(self.run.stages[number], self.view, self.collator, self.dev(), self.metric, begin=self.begin)

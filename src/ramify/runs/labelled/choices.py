@@ -41,7 +41,7 @@ class PreparedChoices(PreparedLabels):
 
     def facts(self) -> dict[str, Any]:
         left_out = {"unlabelled": self.labelled.unlabelled, "unclear": self.labelled.unclear}
-        return {"text": asdict(self.train.counts) | left_out}
+        return {"text": asdict(self.train.counts) | left_out, "vectors": self.kept}
 
     def reads(self) -> str:
         facts = self.facts()["text"]
@@ -56,13 +56,15 @@ class PreparedChoices(PreparedLabels):
         ):
             if facts[key]:
                 what += f"; {facts[key]:,} {said}"
-        return what
+        return what + self.kept_note()
 
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
 
-    def begin(self) -> None:
-        return None
+    @property
+    def views(self) -> Sequence[tuple[ChoiceView, ChoiceCollator]]:
+        views = [self.train] if self.held_out is None else [self.train, self.held_out]
+        return [(view, ChoiceCollator.of(view)) for view in views]
 
     def dev(self) -> Callable[[], dict[str, float]] | None:
         task, view = self.task, self.held_out

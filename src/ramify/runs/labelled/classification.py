@@ -14,7 +14,6 @@ from ramify.dataset.labels import NodeLabels, check_kind, class_names, has_label
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.classify import Classifier, held_out, label_scores, rows_of
-from ramify.inference.kept_features import keep_features
 from ramify.metrics.published import published_metrics
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.labelled import report, scores
@@ -49,7 +48,7 @@ class PreparedClassification(PreparedLabels):
         facts: dict[str, Any] = {"unlabelled": self.labels.unlabelled}
         if self.task.config.labels != "numbers":
             facts["classes"] = dict(zip(self.task.config.classes, self._class_counts().tolist(), strict=True))
-        return {"text": asdict(counts) | facts} | ({"fit": dict(self.fit)} if self.fit else {})
+        return {"text": asdict(counts) | facts, "vectors": self.kept} | ({"fit": dict(self.fit)} if self.fit else {})
 
     def _class_counts(self) -> Any:
         targets = self.train.targets
@@ -73,15 +72,15 @@ class PreparedClassification(PreparedLabels):
         ):
             if facts[key]:
                 what += f"; {facts[key]:,} {said}"
-        return what
+        return what + self.kept_note()
 
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
 
-    def begin(self) -> None:
-        keep_features(self.task, self.train, self.folder)
-        if self.held_out is not None:
-            keep_features(self.task, self.held_out, self.folder)
+    @property
+    def views(self) -> Sequence[tuple[LabelledView, LabelledCollator]]:
+        views = [self.train] if self.held_out is None else [self.train, self.held_out]
+        return [(view, LabelledCollator.of(view.rows)) for view in views]
 
     def dev(self) -> Callable[[], dict[str, float]] | None:
         task, view = self.task, self.held_out

@@ -32,9 +32,13 @@ class PreparedTagging(PreparedLabels):
     task: Tagging
     train: TaggedView
     tagged: NodeTags
+    held_out: tuple[TaggedView, NodeTags] | None
+    """The dev split; None: it has no tagged word."""
 
-    def begin(self) -> None:
-        """Nothing depends on the device."""
+    @property
+    def views(self) -> Sequence[tuple[TaggedView, TagCollator]]:
+        views = [self.train] if self.held_out is None else [self.train, self.held_out[0]]
+        return [(view, TagCollator.of(view)) for view in views]
 
     @property
     def view(self) -> TaggedView:
@@ -48,7 +52,7 @@ class PreparedTagging(PreparedLabels):
         assert self.train.tags is not None
         counts = np.bincount(np.concatenate(self.train.tags), minlength=len(self.task.config.tags)).tolist()
         facts = asdict(self.train.counts()) | {"unlabelled": self.tagged.unlabelled} | dict(self.tagged.faults)
-        return {"text": facts | {"tags": dict(zip(self.task.config.tags, counts, strict=True))}}
+        return {"text": facts | {"tags": dict(zip(self.task.config.tags, counts, strict=True))}, "vectors": self.kept}
 
     def reads(self) -> str:
         facts = self.facts()["text"]
@@ -61,18 +65,15 @@ class PreparedTagging(PreparedLabels):
         ):
             if facts[key]:
                 what += f"; {facts[key]:,} {said}"
-        return what
+        return what + self.kept_note()
 
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return list(self.tagged.notes)
 
     def dev(self) -> Callable[[], dict[str, float]] | None:
-        if not has_labels(self.store, "dev"):
+        if self.held_out is None:
             return None
-        task = self.task
-        view, tagged = held_out(task, self.store, "dev")
-        if not view.target_tokens.sum():
-            return None
+        task, (view, tagged) = self.task, self.held_out
 
         def measure() -> dict[str, float]:
             sums = MeterSums(task)
@@ -110,7 +111,9 @@ class TaggingRun(LabelRun):
                 f"{only}, so there is nothing to learn. Build the data with at least two tags, or name another field (--label "
                 "FIELD)."
             )
-        words = spellings(store.texts(tagged.nodes), tagged.words)
+        read = tagged.with_words()
+        read = read.at(self.view.chosen(store, read.nodes, self.seed, "tagged text"))
+        words = spellings(store.texts(read.nodes), read.words)
         return replace(
             self,
             input=replace(self.input, pair="none"),
@@ -129,7 +132,9 @@ class TaggingRun(LabelRun):
         texts, targets = store.texts(tagged.nodes), task.targets_of(tagged.tags)
         task.word_table.fit(spellings(texts, tagged.words), targets)
         train = view_of(task, texts, tagged.words, targets)
-        prepared = PreparedTagging(run, store, task, shared_folder(out), train, tagged)
+        dev = held_out(task, store, "dev") if has_labels(store, "dev") else None
+        dev = None if dev is None or not dev[0].target_tokens.sum() else dev
+        prepared = PreparedTagging(run, store, task, shared_folder(out), train, tagged, dev)
         if run.task.decoder != "majority":
             return prepared
         measure = prepared.dev()
