@@ -45,8 +45,8 @@ def kept_bytes(task: DownstreamTask, view: FrozenView[Any]) -> int:
 def keep_features(task: DownstreamTask, view: FrozenView[Any], collator: Collator, folder: Path, data: str) -> None:
     """Give a view the vectors that a frozen backbone makes of its rows, read from `folder` or computed and written there.
 
-    The name of their folder is a hash of all that they depend on: weights, settings, texts (`data` is the hash of the data set).
-    Vectors of others are never read.
+    The name of their folder is a hash of all that they depend on: weights, settings, texts (`data` is the hash of the data
+    set). Vectors of others are never read.
     """
     if view.features is not None or not task.keeps_features or not view.is_fixed or not len(view):
         return

@@ -48,8 +48,8 @@ class DownstreamConfig(ABC):
     max_norm: float | None = None
     """Bound of the norm of the weights of each output, which every update keeps (3 in Kim 2014, section 2.1). null: none."""
     keep_gib: float = 8.0
-    """With mode=features: the most disk space, in GiB, for the vectors of the frozen model, which are then computed once. Larger
-    ones are computed anew in every epoch."""
+    """With mode=features: the most disk space, in GiB, for the vectors of the frozen model, which are then computed once.
+    Larger ones are computed anew in every epoch."""
 
     def __post_init__(self) -> None:
         check_fields(self, "task.")
