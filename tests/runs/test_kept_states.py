@@ -10,11 +10,13 @@ import ramify
 from fixtures import bert_task
 from fixtures.label_runs import label_run, label_stores
 from ramify import hub
+from ramify.dataset.build import build
 from ramify.errors import RamifyError
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.label_pipeline import example_batches
 from ramify.models.bert import Bert
 from ramify.runs import execute
+from ramify.tree import Node, Tree
 
 TASKS = ("tag", "answer", "choose")
 
@@ -98,7 +100,15 @@ def test_above_the_bound_they_are_computed_anew(data, start, tmp_path, encoded, 
         run_of(data, task, start, settings={"task.keep_gib": "-1"})
 
 
-def test_contexts_that_are_drawn_anew_keep_nothing(data, start, tmp_path):
+def test_contexts_that_are_drawn_anew_keep_nothing(start, tmp_path):
+    trees = []
+    for number in range(24):
+        label = "xy"[number // 2 % 2]
+        nodes = (Node("ba", parents=(), label=label, id="a"), Node("be", (0,), label=label, id="b"))
+        trees.append(Tree(nodes, f"t{number}", {"split": ("train", "dev")[number % 2]}))
+    file = tmp_path / "trees.jsonl"
+    file.write_text("".join(tree.to_json() + "\n" for tree in trees))
+    data = {"classify": build([file], "jsonl", tmp_path / "store")}
     run = run_of(data, "classify", start, settings={"input.context": "mismatched", "input.pair": "none"})
     prepared, _ = execute(run, tmp_path / "run", cpu=True)
     assert not [*(tmp_path / "run").glob("features-*")]
