@@ -59,7 +59,7 @@ def test_a_learning_curve(data, tmp_path):
     )
     assert json.loads((out / "run.json").read_text())["run"]["view"]["examples"] == record["best"]
     page = write_report(out).read_text()
-    assert "Learning curve" in page
+    assert "Scores by number of examples" in page
     assert "training examples" in page
     assert ramify.load(out).predict("ba").label in ("bad", "good")
     assert "already holds a run on several numbers of examples. Add --resume" in refusal(*words, "--examples", "6,12")
@@ -101,4 +101,4 @@ def test_seeds_and_curves_of_other_tasks(data, tmp_path, task):
     assert "seed-1" in page
     _, curve = execute_curve(label_run(task, store), tmp_path / "curve", [4, 8], cpu=True)
     assert [score.examples for score in curve.scores] == [4, 8]
-    assert "Learning curve" in write_report(tmp_path / "curve").read_text()
+    assert "Scores by number of examples" in write_report(tmp_path / "curve").read_text()

@@ -180,7 +180,9 @@ def learning_curve(record: Mapping[str, Any]) -> Section:
         f"Each number of examples has a run of its own, in the folder examples-K. This page is about that of "
         f"{found.best.examples:,}, the best one on dev. Smaller numbers are parts of larger ones."
     )
-    return Section("Learning curve", (Charts((chart,)), Table(("examples", name, "update"), rows, "scores")), (lead,))
+    return Section(
+        "Scores by number of examples", (Charts((chart,)), Table(("examples", name, "update"), rows, "scores")), (lead,)
+    )
 
 
 def variants(record: Mapping[str, Any]) -> Iterator[Section]:
