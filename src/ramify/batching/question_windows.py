@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Ints, ranges
-from ramify.batching.labelled_batch import LabelledBatch
+from ramify.batching.labelled_batch import LabelledBatch, known_states, token_places
 from ramify.batching.movable import Movable, moved
 from ramify.batching.views.questions import QuestionExample, QuestionInput, joined
 from ramify.batching.windows import widest_context
@@ -66,6 +66,10 @@ class QuestionCollator:
                 "the answer. Choose another layout, such as input.layout=bert."
             )
 
+    def places(self, batch: LabelledBatch) -> Ints:
+        """The place of each token of a batch among those of its questions."""
+        return token_places(batch.input)
+
     def __call__(self, examples: Sequence[QuestionExample]) -> LabelledBatch:
         input = self.input
         passage_text = 1 if input.order == "question_first" else 0
@@ -108,7 +112,8 @@ class QuestionCollator:
             lettered=torch.from_numpy(lettered),
             shift=offset - begin,
         )
-        return LabelledBatch(rows, torch.from_numpy(np.stack(places, 1)), source, part=part)
+        states = known_states(rows, [each.states for each in examples])
+        return LabelledBatch(rows, torch.from_numpy(np.stack(places, 1)), source, part=part, states=states)
 
 
 def row_parts(batch: LabelledBatch, tokens: int) -> Iterator[LabelledBatch]:
@@ -136,4 +141,5 @@ def row_parts(batch: LabelledBatch, tokens: int) -> Iterator[LabelledBatch]:
             batch.input.offsets[start:stop],
         )
         targets = None if batch.targets is None else batch.targets[start:stop]
-        yield LabelledBatch(input, targets, batch.order[start:stop], part=part)
+        states = None if batch.states is None else batch.states[flat]
+        yield LabelledBatch(input, targets, batch.order[start:stop], part=part, states=states)

@@ -106,14 +106,10 @@ class Answerer(Pipeline):
         )
 
     def _answer(self, question: str, passage: str, found: FoundSpans, n_best: int, notes: tuple[str, ...]) -> SpanAnswer:
+        shares = answer_shares(found, float(self.task.threshold))
         spans = [(passage[start:end], start, end, False) for start, end in zip(found.starts, found.ends, strict=True)]
-        scores = list(found.scores)
         if found.null is not None:
-            # So it comes first if and only if the null score exceeds the threshold.
             spans.append((NO_ANSWER, 0, 0, True))
-            scores.append(scores[0] + found.null - float(self.task.threshold))
-        shares = np.exp(np.array(scores) - max(scores))
-        shares /= shares.sum()
         best = np.argsort(-shares, kind="stable")[:n_best].tolist()
         return SpanAnswer(
             question,
@@ -124,6 +120,19 @@ class Answerer(Pipeline):
             ),
             notes=notes,
         )
+
+
+def answer_shares(found: FoundSpans, threshold: float) -> Float[NDArray, " answer"]:
+    """The probabilities of the spans and, behind them, of no answer if there may be none. Without any span, that of no answer
+    is 1."""
+    if not found.scores:
+        return np.ones(1)
+    scores = list(found.scores)
+    if found.null is not None:
+        # So it comes first if and only if the null score exceeds the threshold.
+        scores.append(scores[0] + found.null - threshold)
+    shares = np.exp(np.array(scores) - max(scores))
+    return shares / shares.sum()
 
 
 def decided(found: Sequence[FoundSpans], view: QuestionView, threshold: float) -> list[str]:

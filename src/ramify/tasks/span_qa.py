@@ -171,7 +171,7 @@ class SpanQA(DownstreamTask):
 
     def states(self, batch: LabelledBatch) -> Float[Tensor, "total dim"]:
         """The states of all tokens, in at least single precision."""
-        states = self.token_states(batch.input).last
+        states = self.token_states(batch).last
         return states.to(torch.promote_types(states.dtype, torch.float32))
 
     def start_table(self, batch: LabelledBatch, states: Float[Tensor, "total dim"]) -> Float[Tensor, "row place"]:

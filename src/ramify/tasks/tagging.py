@@ -147,7 +147,7 @@ class Tagging(DownstreamTask):
         if self.config.decoder == "majority":
             assert words.types is not None
             return self.word_table(words.types)
-        states = self.token_states(batch.input).last.index_select(0, words.places)
+        states = self.token_states(batch).last.index_select(0, words.places)
         if self.bilstm is None:
             return states
         return dropout(self.bilstm(states, words.texts), self.config.dropout, self.training)

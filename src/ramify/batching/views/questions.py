@@ -1,6 +1,6 @@
 """Questions and their passages as examples. A long passage has several rows, its windows (Devlin et al. 2019, section 4.2)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ramify.batching.encoder_input import Texts, num_rows
 from ramify.batching.forest import Ints, ranges
-from ramify.batching.views.base import View
+from ramify.batching.views.base import FrozenView
 from ramify.config import check_fields
 from ramify.dataset.questions import Questions
 from ramify.errors import RamifyError
@@ -67,6 +67,8 @@ class QuestionExample:
     """Whether each token of the passage holds letters."""
     answer: tuple[int, int] | None
     """The first and the last token of the answer in the passage; None: there is none, or it is not known."""
+    states: NDArray[np.float32] | None = None
+    """[token, layer, dim]: the states of all tokens of its rows in a frozen model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +104,7 @@ class PassageTokens:
         return self.starts[begin + first], self.ends[begin + last]
 
 
-class QuestionView(View[QuestionExample]):
+class QuestionView(FrozenView[QuestionExample]):
     """Questions with the windows of their passages. An example is a question with all its windows."""
 
     def __init__(
@@ -144,6 +146,17 @@ class QuestionView(View[QuestionExample]):
         self._costs = self._passage_lengths + (self._windows - 1) * input.overlap(room) + self._windows * special
 
     @property
+    def vectors(self) -> Ints:
+        return self._costs
+
+    @property
+    def is_fixed(self) -> bool:
+        return True
+
+    def content(self) -> Iterator[Ints]:
+        yield from (self._ids, self._starts, self._lengths, self.tokens.ids, self.tokens.offsets, self.questions.passage)
+
+    @property
     def costs(self) -> Ints:
         return self._costs
 
@@ -167,12 +180,18 @@ class QuestionView(View[QuestionExample]):
             self.tokens.ids[of_passage],
             self._lettered[of_passage],
             self.answers[number],
+            self.features_of(number),
         )
 
     @property
     def question_ids(self) -> Ints:
         """The tokens that are read of all questions."""
         return self._ids[ranges(self._starts, self._starts + self._lengths)]
+
+    @property
+    def passage_tokens(self) -> Ints:
+        """The number of tokens of the passage of each example."""
+        return self._passage_lengths
 
     def passage(self, number: int) -> str:
         """The passage of an example."""
