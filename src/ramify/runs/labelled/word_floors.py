@@ -138,7 +138,7 @@ def constant_span(view: QuestionView) -> tuple[int, int] | None:
     most = np.diff(view.tokens.offsets)[questions.passage] - 1
 
     def f1(answers: list[str]) -> float:
-        return score_answers(answers, questions.gold, rules).means(rules)["f1"]
+        return score_answers(answers, questions.gold, rules).scores()["f1"]
 
     best, score = None, f1([NO_ANSWER] * len(questions))
     for start in STARTS:
