@@ -152,7 +152,7 @@ SETTINGS: dict[str, Any] = {
     "steps": STEPS,
     "budget": POINTS,
     "optimizer": "adam",
-    "lr": 5e-4,
+    "lr": 1e-3,
     "betas": (0.5, 0.999),
     "eps": 1e-8,
     "weight_decay": 0.0,
