@@ -122,7 +122,8 @@ def watch(
         samples[level] = [
             Sampled(text, float(cosine), one.is_whole) for text, cosine, one in zip(strings, cosines, written, strict=True)
         ]
-        measures |= {f"{name}_{names[level]}": value for name, value in own.items()}
+        # Texts without a token have no n-grams.
+        measures |= {f"{name}_{names[level]}": value for name, value in own.items() if np.isfinite(value)}
     distances = [measures[f"{ENERGY.name}_{names[level]}"] for level in adversary.learning]
     return {ENERGY.name: float(np.mean(distances)), **measures}, samples
 

@@ -255,8 +255,8 @@ class NestedAdversaryRun(Run):
             notes.append(f"{self.data} has no dev documents, so nothing watches for collapse, and the last weights are kept.")
         if self.task.when == "checker" and self.task.autoencoder.marks == "seed":
             notes.append(
-                "The checkers have learned that a node without marked children holds no replaced one (task.marks=seed), so they "
-                "find nearly every vector coherent, and teach generators little. Train the model with task.marks=none."
+                "With task.marks=seed, checkers learn that a node without marked children holds no replaced one. They find "
+                "nearly every vector coherent, and teach generators little. Train the model with task.marks=none."
             )
         return notes
 

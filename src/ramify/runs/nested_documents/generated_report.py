@@ -71,10 +71,10 @@ def curves(metrics: Sequence[Mapping[str, Any]], levels: Sequence[str]) -> list[
             lines = [
                 Line("train", "train", steps, smooth(losses, min(window(metrics), max(1, len(losses))))),
                 Line("dev", "dev", *_known(metrics, f"{VALUE}_{name}"), marks=True),
-                Line("prior", "prior", *_known(metrics, f"{CONSTANT}_{name}")),
+                Line("constant", "constant", *_known(metrics, f"{CONSTANT}_{name}")),
             ]
             charts.append(Chart(tuple(lines), "updates", f"{level}: {player}, nats"))
-    legend = (("train", f"train{smoothing(metrics)}"), ("dev", "dev"), ("prior", "a discriminator that knows nothing"))
+    legend = (("train", f"train{smoothing(metrics)}"), ("dev", "dev"), ("constant", "a discriminator that knows nothing"))
     lead = (
         "Both players of a level learn against each other, so neither loss has to fall. The discriminator's is log 2 if it "
         "tells nothing, and 0 if it tells all nodes apart."
