@@ -132,14 +132,14 @@ def test_evaluation_and_report(store, agent, tmp_path):
 
 
 def test_models_without_the_parts_are_refused(store, agent, tmp_path):
-    with pytest.raises(RamifyError, match="--init is missing.*ramify train agent"):
+    with pytest.raises(RamifyError, match=r"--init is missing.*ramify train agent"):
         RECIPES["agent-gan"](str(store.path))
     ramify.save(ramify.load(agent).encoder_only(), tmp_path / "encoder")
-    with pytest.raises(RamifyError, match="no decoder.*ramify train agent"):
+    with pytest.raises(RamifyError, match=r"no decoder.*ramify train agent"):
         small(store, tmp_path / "encoder").prepare(tmp_path / "run")
     model = ramify.load(agent)
     execute(small(store, agent, train__steps="1"), tmp_path / "gan", cpu=True)
-    with pytest.raises(RamifyError, match="nested-adversary.*ramify train agent"):
+    with pytest.raises(RamifyError, match=r"nested-adversary.*ramify train agent"):
         small(store, tmp_path / "gan")
     assert model.kind == "nested-documents"
 
