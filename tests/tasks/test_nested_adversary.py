@@ -1,4 +1,4 @@
-"""Generators and discriminators of nested documents: isolated gradients, equal paths of real and generated vectors, settings."""
+"""Generators and discriminators of nested documents: isolated gradients, equal paths of real and generated vectors."""
 
 import math
 from dataclasses import replace
@@ -215,7 +215,7 @@ def test_norms_are_bounded_after_the_discriminators_phase():
         task.after_update(GENERATOR)
         assert all(float(each.out.weight.norm()) > 1 for each in task.discriminators)
         task.after_update(DISCRIMINATOR)
-    assert all(float(each.out.weight.norm()) == pytest.approx(0.5, rel=1e-4) for each in task.discriminators)
+        assert all(float(each.out.weight.norm()) == pytest.approx(0.5, rel=1e-4) for each in task.discriminators)
 
 
 def test_a_checker_reads_vectors_and_likes_few_replaced_children():
