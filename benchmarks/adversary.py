@@ -102,7 +102,7 @@ def keep(arguments: argparse.Namespace) -> None:
 def table(arguments: argparse.Namespace) -> None:
     """Print the rows of all finished runs, or write them to a file of results."""
     commit = current_commit()
-    figures = Figures(arguments.trained or commit, commit, arguments.machine)
+    figures = Figures(arguments.commit or commit, arguments.measured or commit, arguments.machine)
     add_mixture(figures, arguments.out)
     for level in LEVELS:
         add_level(figures, arguments.out, level)
