@@ -73,7 +73,7 @@ def state_after(own: NameMemory, state: Tensor, bank: Tensor | None) -> Tensor:
 
 
 class Story:
-    """Rows of random lengths: with ends that are no tokens, without any token, pieces of one sentence, and several documents."""
+    """Rows of random lengths: with ends that are no tokens, without tokens, pieces of one sentence, several documents."""
 
     def __init__(self, seed: int = 0, lengths: tuple[int, ...] = (1, 4, 2, 11, 3, 9, 2, 5)) -> None:
         random = torch.Generator().manual_seed(seed)
@@ -226,7 +226,7 @@ def test_no_rows_have_no_banks():
     assert own.read(states, rows, banks).shape == (0, DIM)
 
 
-# --- gates and reading ---------------------------------------------------------------------------------------------------------
+# --- gates and reading ---------------------------------------------------------------------------------------------
 
 
 def test_groups_of_a_gate_are_distributions():

@@ -33,7 +33,7 @@ class NameMemoryConfig:
     """The sizes of the memory of names, and the sentences that a sentence reads."""
 
     questions: int = 32
-    """The number of questions. It must be far smaller than that of a document's tokens, so that the bank cannot hold the text."""
+    """The number of questions, far fewer than a document has tokens, so that the bank cannot hold its text."""
     filters: int = 64
     """Filters of each gate, in groups of eight, of which a token chooses one per group."""
     leave_one_out: bool = True
@@ -96,7 +96,7 @@ class NameMemory(nn.Module):
         is_token: Bool[Tensor, " slot"],
         record: Weights | None = None,
     ) -> Float[Tensor, "row question dim"]:
-        """The answers of each row: softmax(Q Kᵀ / √d) V over its tokens, with K = E W_K and V the states behind the ignore gate.
+        """The answers of each row: softmax(Q Kᵀ / √d) V over its tokens, where K = E W_K and V is E behind the ignore gate.
 
         A row without tokens has zeros. The weights of each row are appended to `record`.
         """

@@ -83,13 +83,21 @@ def agent(
         model=_with_names(_improved_model(), names),
         task=_improved_task(),
         # An update from one whole document has candidates of that document alone, and undoes what many documents teach.
-        view=NestedConfig(whole_documents=False, units_factor=4, neighbours=NEIGHBOURS if names else 0),
+        view=NestedConfig(whole_documents=False, units_factor=4),
         init=init,
         stages=tuple(replace(stage, steps=steps, target_tokens=0 if steps else tokens) for stage, tokens in stages),
         tokenizer=_tokenizer(tokenizer),
         seed=seed,
     )
-    return run.sized(init)
+    return _started(run)
+
+
+def _started(run: "NestedRun") -> "NestedRun":
+    """A run with the sizes of the model from which it starts, and with stretches of sentences if that has a memory of names."""
+    run = run.sized(run.init)
+    if run.model.names is None or run.view.neighbours:
+        return run
+    return replace(run, view=replace(run.view, neighbours=NEIGHBOURS))
 
 
 def _check_stages(
@@ -245,19 +253,18 @@ def _run(
     tokenizer: str,
     seed: int,
 ) -> "NestedRun":
-    from ramify.runs.nested_documents.run import NestedConfig, NestedRun
+    from ramify.runs.nested_documents.run import NestedRun
 
     run = NestedRun(
         recipe=recipe,
         data=data,
         model=_with_names(model, names),
-        view=NestedConfig(neighbours=NEIGHBOURS if names else 0),
         init=init,
         stages=(replace(_of_tokens(), steps=0 if target_tokens else steps, target_tokens=target_tokens),),
         tokenizer=_tokenizer(tokenizer),
         seed=seed,
     )
-    return run.sized(init)
+    return _started(run)
 
 
 def _tokenizer(path: str) -> "TokenizerConfig":

@@ -334,6 +334,8 @@ def drawn_measures(
     tokens, coherence = MaskedTokens(), [JudgedRows() for _ in range(task.backbone.depth)]
     with in_own_terms(task):
         for number, (clean, vectors, size) in enumerate(drawn_batches(held, view, most_tokens)):
+            if held.banks is not None and clean.lowest == 0:
+                clean = replace(clean, banks=held.banks.of_rows(clean.levels[0].source))
             batch = task.draw(clean.to(task.device), held.seed + number)
             children = None if vectors is None else vectors.to(task.device)
             ones = dict.fromkeys(task.loss_names, 1.0)

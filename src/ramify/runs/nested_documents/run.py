@@ -51,8 +51,8 @@ class NestedConfig:
     """With task.above=in_turn, batches of the second level above the frozen one hold this many times `train.units`, those of
     the third again as many times more, and so on, as far as the data can fill them: a unit has few nodes of a high level."""
     neighbours: int = 0
-    """Where examples would be single sentences, because no level above them is read: neighbouring sentences of a document, up to
-    about so many tokens, are one example (0: each sentence is one). model.names needs it."""
+    """Where examples would be single sentences, because no level above them is read: neighbouring sentences of a document, up
+    to about so many tokens, are one example (0: each sentence is one). model.names needs it."""
     document_draws: int = 8
     """Copies of such a document in its batch, each with random draws of its own."""
 
@@ -363,16 +363,16 @@ class NestedRun(LanguageModelRun):
         saved = hub.checkpoint(self.init).model if self.init else None
         if not live and (saved is None or saved.names is None):
             raise RamifyError(
-                f"model.names={as_json(model.names)} adds a memory of names to --init {self.init}, but it learns with the tokens, "
-                f"and task.frozen={self.task.frozen} leaves the run no stage in which they learn. Train it with the sentences "
-                "(agent-sentence --names), or add a stage of all levels (--all-tokens)."
+                f"model.names={as_json(model.names)} adds a memory of names to --init {self.init}, but it learns with the "
+                f"tokens, and task.frozen={self.task.frozen} leaves the run no stage in which they learn. Train it with the "
+                "sentences (agent-sentence --names), or add a stage of all levels (--all-tokens)."
             )
         alone = unit_level(model.levels) == 0 or any(role in stages.ON_LOWEST for role in roles)
         if alone and not self.view.neighbours:
             raise RamifyError(
                 f"model.names={as_json(model.names)} reads other sentences of a document, but view.neighbours=0 makes every "
-                "sentence an example of its own where sentences learn alone. Set view.neighbours to a number of tokens, such as "
-                "512, or model.names=null."
+                "sentence an example of its own where sentences learn alone. Set view.neighbours to a number of tokens, such "
+                "as 512, or model.names=null."
             )
 
     def check_replacement(self, view: Documents, config: TrainConfig, seed: int) -> None:

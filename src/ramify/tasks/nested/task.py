@@ -511,9 +511,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
         names = self._names(rows, states, batch.banks) if level == 0 else None
         return EncodedLevel(level, encoder, rows, items, classes, centre, states, parents, names)
 
-    def _names(
-        self, rows: LevelBatch, states: Float[Tensor, "slot dim"], banks: Banks | None
-    ) -> NamesOfRows | None:
+    def _names(self, rows: LevelBatch, states: Float[Tensor, "slot dim"], banks: Banks | None) -> NamesOfRows | None:
         """What rows of tokens read: the given banks, or else those that the rows write from their states; None without a
         memory."""
         memory = self.name_memory
