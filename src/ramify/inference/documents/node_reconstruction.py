@@ -110,8 +110,8 @@ def _decode(
     banks: Sequence[Vectors | None],
     names: Banks | None,
 ) -> list[DecodedText]:
-    """Decode the pieces of some nodes. `node` is the number of each piece's node. `names`: the bank that the tokens of each node
-    read, if the model has a memory."""
+    """Decode the pieces of some nodes. `node` is the number of each piece's node. `names`: the bank of each node, which its
+    tokens read if the model has a memory of names."""
     # The highest level of which a node begins with each vector; levels count from 0 for tokens.
     begins = np.full(len(node), level)
     begins[np.append(True, node[1:] != node[:-1])[: len(node)]] = level + 1
