@@ -23,6 +23,7 @@ from ramify.nn.ragged import runs
 
 BANKS = ("own", "nothing", "other_document")
 """What hidden words are predicted with: the bank of the other sentences, none, and that of another document."""
+OWN, NOTHING, OTHER = range(len(BANKS))
 
 GATED = 20_000
 """About so many words are judged by the ignore gate."""
@@ -33,11 +34,11 @@ TOP, RARE = 5, 3
 
 @dataclass(frozen=True)
 class HiddenWords:
-    """Predictions of words all of whose tokens are hidden, with each of `BANKS`; without a memory, all three are alike."""
+    """Predictions of words all of whose tokens are hidden, with each of `BANKS`."""
 
     word: Ints
     nats: Float[NDArray, "bank word"]
-    """The mean cross-entropy of a word's tokens. NaN with another document's bank if there is none."""
+    """The mean cross-entropy of a word's tokens. NaN with a bank that does not exist: a model without a memory has none."""
     right: Float[NDArray, "bank word"]
     """1 where every token is right."""
 
@@ -92,13 +93,13 @@ def _banks_of(
 ) -> dict[int, Banks | None]:
     """The banks of a batch's rows, by their places in `BANKS`. `trees` are those of the words, and `row` are their rows."""
     if banks is None or others is None:
-        return {0: None}
+        return {NOTHING: None}
     own = banks.of_rows(batch.source)
-    read: dict[int, Banks | None] = {0: own, 1: own.without_answers()}
+    read: dict[int, Banks | None] = {OWN: own, NOTHING: own.without_answers()}
     of_row = np.empty(len(row), dtype=np.int64)
     of_row[row] = trees
     other = others.of(of_row)
-    return read if other is None else read | {2: other}
+    return read if other is None else read | {OTHER: other}
 
 
 def _predicted(
@@ -224,15 +225,10 @@ def gated_tokens(held: HeldOut, memory: NameMemory, rows: Ints) -> Gated:
     return gated
 
 
-def gate_measures(words: Words, gated: Gated) -> Measures:
-    """The AUROC of the ignore gate for tokens of names against those of other words."""
-    is_name, is_word = np.zeros(
-        (2, int(max(gated.tokens.max(initial=-1), words.tokens(words.row >= 0).max(initial=-1))) + 1), bool
-    )
-    is_name[words.tokens(words.is_name)] = True
-    is_word[words.tokens(words.row >= 0)] = True
+def gate_measures(words: Words, is_name: NDArray[np.bool_], gated: Gated) -> Measures:
+    """The AUROC of the ignore gate for tokens of names against those of other words. `is_name`: whether each word is one."""
     value = np.concatenate(gated.value) if gated.value else np.zeros(0)
-    name, other = is_name[gated.tokens], is_word[gated.tokens] & ~is_name[gated.tokens]
+    name, other = (np.isin(gated.tokens, words.tokens(chosen)) for chosen in (is_name, ~is_name))
     return {"name_gate_auroc": Measure(auroc(value[name], value[other]), math.nan, 0.5, int(name.sum()))}
 
 
@@ -322,5 +318,5 @@ def name_measures(held: HeldOut, memory: NameMemory, words: Words, most: int, ad
     rows = np.unique(words.row)
     share = min(1.0, GATED / max(1, len(words)))
     gated = gated_tokens(held, memory, rows[spread(len(rows), max(1, round(share * len(rows))))])
-    measures |= gate_measures(words, gated)
+    measures |= gate_measures(words, words.is_name, gated)
     return measures, NameReading(filters_of(held, gated), example_of(held, memory, words))
