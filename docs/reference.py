@@ -124,7 +124,7 @@ def choices(kind: Any) -> str:
     if get_origin(kind) is tuple:
         return "JSON list"
     if is_dataclass(kind):
-        return "settings of a `bert`"
+        return "settings of a `bert`" if kind is BertConfig else "settings below it"
     return {int: "whole number", float: "number", bool: "`true`, `false`", str: "text", NoneType: "`null`"}[kind]
 
 
