@@ -134,7 +134,7 @@ def test_evaluation_and_report(store, agent, tmp_path):
 
 def test_models_without_the_parts_are_refused(store, agent, tmp_path):
     with pytest.raises(RamifyError, match=r"--init is missing.*ramify train agent"):
-        RECIPES["agent-gan"](str(store.path))
+        RECIPES["agent-gan"](str(store.path)).prepare(tmp_path / "none")
     ramify.save(ramify.load(agent).encoder_only(), tmp_path / "encoder")
     with pytest.raises(RamifyError, match=r"no decoder.*ramify train agent"):
         small(store, tmp_path / "encoder").prepare(tmp_path / "run")

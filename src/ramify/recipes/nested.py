@@ -267,23 +267,24 @@ def agent_gan(
 
     Example: ramify train agent-gan --init runs/agent --data data/books --out runs/agent-gan
     """
+    from ramify.models.agent import AgentConfig
     from ramify.runs.nested_documents.adversary import NestedAdversaryRun
     from ramify.runs.nested_documents.run import NestedConfig
     from ramify.tasks.adversarial import DISCRIMINATOR, GENERATOR
     from ramify.tasks.nested_adversary import NestedAdversaryConfig
     from ramify.training.config import PhaseSettings, TrainConfig
 
-    if not init:
-        raise RamifyError("--init is missing: generators start from a trained autoencoder. Name a run of `ramify train agent`.")
     chosen = tuple(name.strip() for name in levels.split(",")) if levels else None
-    run = NestedAdversaryRun.of_autoencoder(
-        init,
+    run = NestedAdversaryRun(
         recipe="agent-gan",
         data=data,
+        model=AgentConfig(),
         task=NestedAdversaryConfig(when=when, levels=chosen),
         view=NestedConfig(whole_documents=False),
         seed=seed,
     )
+    # Without a start, the run is refused when it is prepared.
+    run = run.started(init) if init else run
     if when != "with":
         players = TrainConfig(
             steps=steps,
