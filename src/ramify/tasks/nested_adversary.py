@@ -323,8 +323,10 @@ class NestedAdversary(Task[AdversaryBatch]):
         self, number: int, generator: torch.Generator | None = None
     ) -> tuple[Float[Tensor, "row dim"], Float[Tensor, "row answer token"]]:
         """Noise of this many documents, and of their answers."""
+        memory = self.autoencoder.name_memory
+        assert memory is not None
         assert self.names_generator is not None
-        answers = self.backbone.config.names.questions if self.config.names_noise == "answer" else 1
+        answers = len(memory.questions) if self.config.names_noise == "answer" else 1
         documents = self.generator(self.backbone.depth).noise(number, generator)
         return documents, self.names_generator.noise(number, answers, generator)
 
