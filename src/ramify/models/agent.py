@@ -5,10 +5,11 @@ Level 0 holds tokens, level 1 sentences, and so on. `LevelEncoder` l turns rows 
 the objective.
 """
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, Self
 
@@ -34,6 +35,7 @@ from ramify.models.base import (
     Read,
     kept_positions,
 )
+from ramify.models.name_memory import NameMemoryConfig
 from ramify.nn.attention import AttentionRecord, LayerWeights
 from ramify.nn.blocks import (
     LayerPrefixes,
@@ -69,6 +71,9 @@ OPTIONS = (
     "sibling_product",
 )
 """Settings of additions to the paper, which their defaults leave out."""
+
+BESIDE = ("names",)
+"""Settings of parts without an effect on the vectors, which their defaults leave out."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,8 @@ class AgentConfig(ModelConfig):
     """Factor of the Decoder's position vectors above the tokens."""
     sibling_product: bool = False
     """Whether a child with the second segment vector is read together with its product with the mean of its siblings."""
+    names: NameMemoryConfig | None = None
+    """A memory of the names of a document, which reconstruction and masked tokens read (null: none)."""
     dropout: float = 0.1
     attention_dropout: float = 0.1
 
@@ -188,7 +195,7 @@ class AgentConfig(ModelConfig):
         its own are fresh."""
         saved = checkpoint.saved_as(self)
         defaults = {field.name: field.default for field in fields(self)}
-        left_out = [name for name in OPTIONS if getattr(saved, name) == defaults[name]]
+        left_out = [name for name in (*OPTIONS, *BESIDE) if getattr(saved, name) == defaults[name]]
         known, number = saved.levels, len(saved.levels)
         if len(self.levels) > number and self.levels[:number] == known:
             sizes = {name: (*getattr(saved, name), *getattr(self, name)[len(getattr(saved, name)) :]) for name in PER_LEVEL}
@@ -213,6 +220,11 @@ class AgentConfig(ModelConfig):
                     f"{checkpoint.source} has trained with {needed}. Set {needed}, or start from a model of the lowest level "
                     "alone that leaves the option out."
                 )
+        if saved.names is not None and self.names != saved.names:
+            raise RamifyError(
+                f"model.names={as_json(self.names)} is another memory of names than that of --init {checkpoint.source}, whose "
+                f"losses have learned to read it. Set model.names={as_json(saved.names)}, or start from a model without one."
+            )
 
     def for_vocabulary(self, size: int) -> Self:
         return replace(self, vocab_size=size)
@@ -458,9 +470,13 @@ class CoherenceChecker(nn.Module):
         nn.init.constant_(self.out.bias, math.log(EXPECTED_SHARE / (1 - EXPECTED_SHARE)))
 
     def forward(self, vectors: Float[Tensor, "row dim"]) -> Float[Tensor, " row"]:
+        return torch.sigmoid(self.log_odds(vectors))
+
+    def log_odds(self, vectors: Float[Tensor, "row dim"]) -> Float[Tensor, " row"]:
+        """The log-odds of the share."""
         for layer in self.layers:
             vectors = torch.tanh(layer(vectors))
-        return torch.sigmoid(self.out(vectors))[:, 0]
+        return self.out(vectors)[:, 0]
 
 
 class Agent(AnyBackbone, Encodes):
@@ -606,6 +622,11 @@ class AgentDecoder(nn.Module):
         decoder = self.decoders[level]
         assert isinstance(decoder, LevelDecoder)
         return decoder
+
+
+def as_json(names: NameMemoryConfig | None) -> str:
+    """The settings of a memory of names as `--set` takes them."""
+    return "null" if names is None else json.dumps(asdict(names), separators=(",", ":"))
 
 
 def holds_child(slots: Int[Tensor, " slot"]) -> Bool[Tensor, " slot"]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from ramify.batching.document_batch import BOS, CONT, EOS, JOIN, NUM_MARKS
+from ramify.batching.document_batch import BOS, CONT, EOS, JOIN, NUM_MARKS, Banks
 from ramify.nn.heads import MAX_LOGITS
 from ramify.nn.linear import linear
 from ramify.nn.modes import evaluating
@@ -109,10 +109,12 @@ def decode_children(
     level: int,
     vectors: Float[NDArray, "row dim"],
     candidates: Float[NDArray, "candidate child"] | None = None,
+    banks: Banks | None = None,
 ) -> list[DecodedRow]:
     """Decode vectors of level `level + 1` into children of `level`, each the best-scoring candidate.
 
-    Above the tokens, `candidates` are the known vectors among which a child is looked up.
+    Above the tokens, `candidates` are the known vectors among which a child is looked up. `banks`: what a model with a memory
+    of names reads for tokens, one bank per vector.
     """
     device = task.device
     known = None if candidates is None else torch.from_numpy(candidates).to(device)
@@ -121,17 +123,24 @@ def decode_children(
         decoded: list[DecodedRow] = []
         for start in range(0, len(vectors), ROWS):
             part = torch.from_numpy(np.ascontiguousarray(vectors[start : start + ROWS], dtype=np.float32)).to(device)
-            decoded += _decode(task, level, part, scores)
+            numbers = torch.arange(start, start + len(part))
+            decoded += _decode(task, level, part, scores, None if banks is None else banks.at(numbers).to(device))
     return decoded
 
 
-def _decode(task: NestedAutoencoder, level: int, vectors: Float[Tensor, "row dim"], scores: ChildScores) -> list[DecodedRow]:
+def _decode(
+    task: NestedAutoencoder,
+    level: int,
+    vectors: Float[Tensor, "row dim"],
+    scores: ChildScores,
+    banks: Banks | None,
+) -> list[DecodedRow]:
     decoder = task.decoder.level(level)
     if decoder.length is None:
         laid = decoder.all_places(len(vectors), vectors.device)
     else:
         laid = Rows.build((decoder.length(vectors).argmax(1) + 1).cpu().numpy()).to(vectors.device)
-    decompressed = decoder.decompress(vectors, laid)
+    decompressed = task.read_names(level, decoder.decompress(vectors, laid), laid, banks)
     if decoder.autoregressive:
         states = _one_by_one(task, level, decompressed, laid, scores)
     else:

@@ -23,6 +23,7 @@ from ramify.inference.index import SearchedNodes, SearchPipeline
 from ramify.inference.texts import Texts, read_texts
 from ramify.inference.verbs import LEVELS
 from ramify.models.agent import Agent
+from ramify.tasks.base import Task
 from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tree import DOCUMENT, Tree
 
@@ -34,15 +35,17 @@ class AnyDocumentPipeline(SearchPipeline, ABC):
     backbone: Agent
     task: NestedAutoencoder
 
-    def __init__(self, task: NestedAutoencoder) -> None:
+    def __init__(self, task: NestedAutoencoder, *, saved: Task[Any] | None = None) -> None:
+        """`saved`: the task that is saved, if the autoencoder is a part of it."""
         self.task = task
+        self.saved = task if saved is None else saved
         self.backbone = task.backbone
         self.tokenizer = task.tokenizer
         self.input = task.input
 
     @property
-    def module(self) -> NestedAutoencoder:
-        return self.task
+    def module(self) -> Task[Any]:
+        return self.saved
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -60,7 +63,7 @@ class AnyDocumentPipeline(SearchPipeline, ABC):
         return self.levels.index(level)
 
     def parts(self) -> dict[str, Any]:
-        return {"task": self.task.config, "input": self.input}
+        return {"task": self.saved.config, "input": self.input}
 
     @verb
     def embed(
@@ -134,23 +137,8 @@ class DocumentEncoder(AnyDocumentPipeline):
     )
 
 
-class DocumentPipeline(AnyDocumentPipeline):
-    """A model that turns each node of a document into a vector, decodes the vector, and judges the node's coherence."""
-
-    verbs: ClassVar[tuple[str, ...]] = ("embed", "reconstruct", "coherence", "nearest")
-    usage: ClassVar[tuple[str, ...]] = (
-        'model.embed(["It was late.", "Nobody came."], level="sentence")',
-        'model.embed(trees, level="paragraph")',
-        'model.reconstruct("It was late.", level="sentence")',
-        "model.coherence(tree)",
-    )
-
-    def encoder_only(self) -> DocumentEncoder:
-        """The model without decoder, heads and checkers. Both share the encoder's weights."""
-        config = replace(self.task.config, encoder_only=True)
-        encoder = DocumentEncoder(NestedAutoencoder(self.backbone, self.tokenizer, self.input, config))
-        encoder.kind = self.kind
-        return encoder
+class DecodingPipeline(AnyDocumentPipeline, ABC):
+    """A model with decoders and checkers, which gives back text from vectors, and judges the coherence of nodes."""
 
     @verb
     def reconstruct(
@@ -231,6 +219,25 @@ class DocumentPipeline(AnyDocumentPipeline):
                 f"the model was trained with task.{loss}=0, so its {parts} learned nothing. Choose a model that was trained "
                 "with this loss."
             )
+
+
+class DocumentPipeline(DecodingPipeline):
+    """A model that turns each node of a document into a vector, decodes the vector, and judges the node's coherence."""
+
+    verbs: ClassVar[tuple[str, ...]] = ("embed", "reconstruct", "coherence", "nearest")
+    usage: ClassVar[tuple[str, ...]] = (
+        'model.embed(["It was late.", "Nobody came."], level="sentence")',
+        'model.embed(trees, level="paragraph")',
+        'model.reconstruct("It was late.", level="sentence")',
+        "model.coherence(tree)",
+    )
+
+    def encoder_only(self) -> DocumentEncoder:
+        """The model without decoder, heads and checkers. Both share the encoder's weights."""
+        config = replace(self.task.config, encoder_only=True)
+        encoder = DocumentEncoder(NestedAutoencoder(self.backbone, self.tokenizer, self.input, config))
+        encoder.kind = self.kind
+        return encoder
 
 
 def _score(value: float) -> float | None:
