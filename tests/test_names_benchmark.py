@@ -53,8 +53,10 @@ def test_the_plan(capsys):
     names.plan(None)
     shown = capsys.readouterr().out
     assert "--seed 2" in shown
-    assert len(names.items()) == 9
-    for item in names.items():
+    planted = [item for item in names.items() if not item.name.startswith("books")]
+    assert len(planted) == 9
+    assert len(names.items()) == 11
+    for item in planted:
         assert item.hours * 60 <= 8
         words = shlex.split(item.train)
         settings = dict(words[at + 1].split("=", 1) for at, word in enumerate(words) if word == "--set")
@@ -70,7 +72,8 @@ def out(tmp_path_factory):
     folder = tmp_path_factory.mktemp("names")
     for data, once in (("names", False), ("once", True)):
         documents = [Tree.from_json(json.dumps(each)) for each in names.documents("test", 6, once=once)]
-        built(documents, folder / data, split=(0.4, 0.2, 0.4))
+        built(documents, folder / "made" / data, split=(0.4, 0.2, 0.4))
+        (folder / "made" / data / "store").rename(folder / data)
     small = {
         **names.SIZES,
         **{"model.dims": "[8,12]", "tokenizer.vocab_size": "2100", "view.neighbours": "60", "train.budget": "60"},

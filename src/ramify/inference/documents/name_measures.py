@@ -137,7 +137,7 @@ def word_measures(words: Words, hidden: HiddenWords) -> Measures:
                 mean(nothing),
                 fixed,
                 int(own.sum()),
-                sign_flip(one - nothing, tree) if len(one) else math.nan,
+                sign_flip(one - nothing, tree) if len(one) and not np.isnan(one).any() else math.nan,
                 {"other_document": mean(other)},
                 {"tree": tree, "own": one, "nothing": nothing, "other_document": other},
             )
