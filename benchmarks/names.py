@@ -133,6 +133,8 @@ SIZES = {
     # Two or three of the seven words of a sentence are hidden, so that names often are.
     "task.mask_rate": "0.3",
     "task.queue": "0",
+    # Masked words alone: nothing is decoded.
+    "task.without": '["reconstruction_sentence","coherence_sentence","autoencoder_sentence"]',
     # A document is one example, and a batch holds four.
     "view.neighbours": "1000",
     "train.budget": "2048",

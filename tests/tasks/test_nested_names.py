@@ -114,6 +114,18 @@ def test_every_parameter_has_a_gradient(kind):
     assert all(found[name].abs().max() > 0 for name in found if name.startswith("name_memory."))
 
 
+def test_half_precision():
+    own = opened(task(WITH_NAMES, dtype=torch.float32))
+    batch = drawn(own)
+    expected = losses(own.eval(), batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = losses(own, batch)
+        torch.stack(list(found.values())).sum().backward()
+    for name in ("mlm_token", "reconstruction_sentence"):
+        assert float(found[name]) == pytest.approx(float(expected[name]), rel=0.05)
+    assert all(torch.isfinite(parameter.grad).all() for parameter in own.parameters())
+
+
 def test_gradients_equal_finite_differences():
     # The distance of vectors does not move the vectors themselves.
     own = opened(task(WITH_NAMES, vector_distance=0.0)).eval()

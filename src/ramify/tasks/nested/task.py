@@ -477,7 +477,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
         wanted = self._losses_of(batch, encoded.level)
         if not wanted:
             return {}
-        read = LevelPass(encoded, self.decode(encoded), draws)
+        read = LevelPass(encoded, self.decoder.level(encoded.level), draws)
         if record is not None:
             record.add_level(self.names[encoded.level + 1], read, wanted)
         values = {name: loss.value(read, 1.0 / max(divisors[name], 1e-12)) for name, loss in wanted.items()}
