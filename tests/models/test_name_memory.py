@@ -274,6 +274,14 @@ def test_rows_read_the_banks_that_they_are_given():
         torch.testing.assert_close(story.row(row, together), torch.stack(after), **EXACT)
 
 
+def test_banks_of_another_model_are_refused():
+    story = Story()
+    other = memory(questions=2)
+    banks = other.banks(story.written(other), *story.layout())
+    with pytest.raises(RamifyError, match="banks with 2 answers of length 6 are those of another model: this one has 3"):
+        memory().read(story.states, story.rows, banks)
+
+
 def test_recorded_attention_is_that_of_the_formulas():
     own, story = memory(), Story()
     wrote: list[Tensor] = []

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from fixtures.nested import MIXED, batch_of, encoded_levels, gradients, levels_of, losses, part, read, task, tree_of
 from ramify.batching.document_batch import NUM_MARKS, DocumentCollator, Role
 from ramify.batching.views.documents import Documents, LevelInput
+from ramify.errors import RamifyError
 from ramify.hub import own_tensors, start_from
 from ramify.inference.documents.decoding import decode_children
 from ramify.models.name_memory import NameMemoryConfig
@@ -225,7 +226,7 @@ def test_decoding_reads_the_bank_of_each_row():
     assert any(not np.array_equal(one.states, other.states) for one, other in zip(found, nothing, strict=True))
     with pytest.raises(AssertionError, match="need a bank per row"):
         decode_children(own, 0, vectors)
-    with pytest.raises(AssertionError, match="only tokens of a model with a memory"):
+    with pytest.raises(RamifyError, match="the model has no memory of names .* agent-sentence --names"):
         decode_children(task(dtype=torch.float32), 0, vectors, None, banks)
 
 

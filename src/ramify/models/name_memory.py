@@ -178,6 +178,12 @@ class NameMemory(nn.Module):
         """The answer to each token, A2, and its update gate, which is 0 where the bank holds nothing."""
         own = banks if bank_of_row is None else banks.at(bank_of_row)
         assert len(own.answers) == len(rows), f"{len(rows)} rows need as many banks, not {len(own.answers)}"
+        if own.answers.shape[1:] != self.questions.shape:
+            (count, dim), (here, width) = own.answers.shape[1:], self.questions.shape
+            raise RamifyError(
+                f"banks with {count} answers of length {dim} are those of another model: this one has {here} questions of length "
+                f"{width}. Read banks that the same model has written."
+            )
         values = own.answers.flatten(0, 1)
         questions = self.questions.expand(len(rows), -1, -1).flatten(0, 1)
         answers = attend(

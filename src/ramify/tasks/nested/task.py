@@ -600,8 +600,13 @@ class NestedAutoencoder(Task[DocumentBatch]):
     ) -> Float[Tensor, "slot dim"]:
         """The states of rows of a level of children after they have read the memory of names: tokens read one bank per row.
         Without a memory, and above the tokens, there are no banks (None)."""
+        if self.name_memory is None and banks is not None:
+            raise RamifyError(
+                "the model has no memory of names (model.names=null), so it reads no banks. Choose a model that was trained with "
+                "`ramify train agent-sentence --names`."
+            )
         if level > 0 or self.name_memory is None:
-            assert banks is None, "only tokens of a model with a memory of names read banks"
+            assert banks is None, "only tokens read banks"
             return states
         assert banks is not None, "tokens of a model with a memory of names need a bank per row"
         return self.name_memory.read(states, rows, banks)
