@@ -226,7 +226,7 @@ def test_decoding_reads_the_bank_of_each_row():
     assert any(not np.array_equal(one.states, other.states) for one, other in zip(found, nothing, strict=True))
     with pytest.raises(AssertionError, match="need a bank per row"):
         decode_children(own, 0, vectors)
-    with pytest.raises(RamifyError, match="the model has no memory of names .* agent-sentence --names"):
+    with pytest.raises(RamifyError, match=r"the model has no memory of names .* agent-sentence --names"):
         decode_children(task(dtype=torch.float32), 0, vectors, None, banks)
 
 

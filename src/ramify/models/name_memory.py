@@ -181,8 +181,8 @@ class NameMemory(nn.Module):
         if own.answers.shape[1:] != self.questions.shape:
             (count, dim), (here, width) = own.answers.shape[1:], self.questions.shape
             raise RamifyError(
-                f"banks with {count} answers of length {dim} are those of another model: this one has {here} questions of length "
-                f"{width}. Read banks that the same model has written."
+                f"banks with {count} answers of length {dim} are those of another model: this one has {here} questions of "
+                f"length {width}. Read banks that the same model has written."
             )
         values = own.answers.flatten(0, 1)
         questions = self.questions.expand(len(rows), -1, -1).flatten(0, 1)

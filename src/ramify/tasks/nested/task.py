@@ -602,8 +602,8 @@ class NestedAutoencoder(Task[DocumentBatch]):
         Without a memory, and above the tokens, there are no banks (None)."""
         if self.name_memory is None and banks is not None:
             raise RamifyError(
-                "the model has no memory of names (model.names=null), so it reads no banks. Choose a model that was trained with "
-                "`ramify train agent-sentence --names`."
+                "the model has no memory of names (model.names=null), so it reads no banks. Choose a model that was trained "
+                "with `ramify train agent-sentence --names`."
             )
         if level > 0 or self.name_memory is None:
             assert banks is None, "only tokens read banks"
