@@ -1,0 +1,288 @@
+"""Copyediting (AGENT, section 4.3): every node moves a little towards its prediction from its siblings, level by level from
+above, and the nodes below follow.
+
+The formula of the paper is lost. This is v ← (1 − ε) v + ε ṽ, where ṽ is the prediction of the node as a masked child.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ramify.batching.document_batch import MASK, NUM_MARKS, PAD
+from ramify.batching.forest import Ints, ranges
+from ramify.errors import RamifyError
+from ramify.inference.base import TOKENS
+from ramify.inference.documents.decoding import Passing, PassRule, children_at, decode_children
+from ramify.inference.documents.vector_trees import NONE, VectorLevel, VectorTree, decoded_level
+from ramify.inference.documents.vectors import Vectors
+from ramify.nn.modes import evaluating
+from ramify.nn.ragged import Rows, length_key, runs
+from ramify.tasks.nested.task import NestedAutoencoder
+
+Order = Literal["per_level", "traversal"]
+Propagate = Literal["regenerate", "delta"]
+Update = Literal["simultaneous", "sequential"]
+Towards = Literal["masked", "siblings_mean", "random_vector", "noise"]
+Lowest = Literal["sentence", "token"]
+
+
+@dataclass(frozen=True)
+class Copyediting:
+    """The settings of copyediting."""
+
+    epsilon: float = 0.1
+    """The share ε of the way to the prediction."""
+    passes: int = 1
+    order: Order = "per_level"
+    """per_level: all passes of a level, then the levels below. traversal: one pass of each level from above, then the next
+    traversal. With propagate=regenerate, it discards the edits that the last one made below the highest edited level."""
+    propagate: Propagate = "delta"
+    """The nodes below an edited one. regenerate: they are decoded anew. delta: each child vector moves by the difference of
+    what the new and the old vector of its node decode to; and the edits that turn the old vector's tokens into those of the
+    new one are made to the given tokens. Without a change above, nothing changes below."""
+    update: Update = "simultaneous"
+    """simultaneous: all nodes of a level are predicted from old vectors. sequential: from those of this pass, one node of a
+    row after the other."""
+    towards: Towards = "masked"
+    """masked: the prediction. The others are controls. siblings_mean: the mean of the other children of its row.
+    random_vector: a known vector of the level. noise: a random direction, with a step as long as towards the prediction."""
+    prediction: Passing = "raw"
+    """The vector that a prediction stands for; see `Passing`."""
+    passing: Passing = "raw"
+    """The vectors that decoders pass on; see `Passing`."""
+    seed: int = 0
+    """Draws the random vectors of controls. Each document has draws of its own, which its number and the level determine."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.epsilon <= 1:
+            raise RamifyError(f"epsilon={self.epsilon:g} is a share of the way to a prediction. Set it from 0 to 1.")
+        if self.passes < 0:
+            raise RamifyError(f"passes={self.passes} must not be negative. Set 0 for no copyediting.")
+
+    @property
+    def needs_known(self) -> bool:
+        """Whether known vectors are needed."""
+        return self.towards == "random_vector" or self.prediction != "raw" or self.passing != "raw"
+
+
+@dataclass(frozen=True)
+class Copyeditor:
+    """Copyedits the documents of a tree."""
+
+    task: NestedAutoencoder
+    settings: Copyediting
+    known: Sequence[Vectors] = ()
+    """Known vectors of each level, from the lowest. Settings say whether they are needed."""
+    candidates: Sequence[Vectors | None] = ()
+    """The known vectors of each level of children from which an end mark must differ, if nodes are regenerated."""
+
+    def edited(self, tree: VectorTree, progress: Callable[[int], None] | None = None) -> VectorTree:
+        """The tree after copyediting. A level whose rows have single children is skipped. `progress` receives 1 per pass of a
+        level."""
+        settings, levels = self.settings, [*tree.levels]
+        if not settings.passes:
+            return tree
+        heights = range(len(levels) - 2, -1, -1)
+        stale = False
+        if settings.order == "per_level":
+            rounds = [range(settings.passes)]
+        else:
+            rounds = [range(number, number + 1) for number in range(settings.passes)]
+        for numbers in rounds:
+            stale = False
+            for level in heights:
+                old = levels[level].vectors
+                if _has_siblings(levels[level + 1]):
+                    stale = True
+                for number in numbers:
+                    vectors = self._pass(replace(tree, levels=tuple(levels)), level, number)
+                    levels[level] = replace(levels[level], vectors=vectors)
+                    if progress is not None:
+                        progress(1)
+                if settings.propagate == "delta":
+                    self._move_below(levels, level, old)
+                elif stale:
+                    self._regenerate_below(levels, level, replace(tree, levels=tuple(levels)).document_of[level])
+        return replace(tree, levels=tuple(levels))
+
+    # --- one pass ----------------------------------------------------------------------------------------------------
+
+    def _pass(self, tree: VectorTree, level: int, number: int) -> Vectors:
+        """The vectors of a level after one pass."""
+        parents, vectors = tree.levels[level + 1], tree.levels[level].vectors.copy()
+        asked = np.flatnonzero(parents.counts[parents.child_row] > 1)
+        if self.settings.update == "simultaneous":
+            groups = [asked]
+        else:
+            firsts = np.cumsum(parents.counts) - parents.counts
+            place = asked - firsts[parents.child_row[asked]]
+            groups = [asked[place == own] for own in range(int(place.max(initial=-1)) + 1)]
+        for group in groups:
+            own = parents.child[group]
+            step = self._steps(tree, level, vectors, group, number)
+            vectors[own] = vectors[own] + np.float32(self.settings.epsilon) * step
+        return vectors
+
+    def _steps(self, tree: VectorTree, level: int, vectors: Vectors, asked: Ints, number: int) -> Vectors:
+        """The way from each of some children to its goal."""
+        parents = tree.levels[level + 1]
+        old = vectors[parents.child[asked]]
+        match self.settings.towards:
+            case "masked":
+                return self._predictions(level, parents, vectors, asked) - old
+            case "siblings_mean":
+                return siblings_mean(parents, vectors, asked) - old
+            case "random_vector":
+                known = self.known[level]
+                return (
+                    known[self._draws(tree, level, asked, number, lambda random, size: random.integers(len(known), size=size))]
+                    - old
+                )
+            case "noise":
+                length = np.linalg.norm(self._predictions(level, parents, vectors, asked) - old, axis=1, keepdims=True)
+                dim = vectors.shape[1]
+                noise = self._draws(tree, level, asked, number, lambda random, size: random.standard_normal((size, dim)))
+                return (noise / np.linalg.norm(noise, axis=1, keepdims=True) * length).astype(np.float32)
+
+    def _predictions(self, level: int, parents: VectorLevel, vectors: Vectors, asked: Ints) -> Vectors:
+        rule = PassRule(self.settings.prediction, self.known)
+        return predicted_children(self.task, level + 1, parents, vectors, asked, rule)
+
+    def _draws(
+        self,
+        tree: VectorTree,
+        level: int,
+        asked: Ints,
+        number: int,
+        draw: Callable[[np.random.Generator, int], NDArray],
+    ) -> NDArray:
+        """Random draws for some children of rows. Those of a document depend on nothing but the seed, its number, the level,
+        the pass and its own children."""
+        parents = tree.levels[level + 1]
+        document = tree.document_of[level + 1][parents.child_row]
+        drawn: NDArray | None = None
+        for own in np.unique(document[asked]).tolist():
+            key = [self.settings.seed, own]
+            random = np.random.Generator(np.random.Philox(np.random.SeedSequence(key, spawn_key=(level, number))))
+            places = np.flatnonzero(document == own)
+            values = draw(random, len(places))
+            drawn = np.zeros((len(document), *values.shape[1:]), dtype=values.dtype) if drawn is None else drawn
+            drawn[places] = values
+        return draw(np.random.default_rng(0), 0) if drawn is None else drawn[asked]
+
+    # --- the levels below ----------------------------------------------------------------------------------------------
+
+    def _regenerate_below(self, levels: list[VectorLevel], level: int, document: Ints) -> None:
+        """Decode the vectors of a level into the rows below. `document` is that of each row."""
+        rule = PassRule(self.settings.passing, self.known)
+        candidates = self.candidates[level] if level else None
+        decoded = decoded_level(self.task, level, levels[level].vectors, document, candidates, rule)
+        levels[level] = decoded.level
+        if level:
+            # The rows below are decoded from these vectors in turn.
+            levels[level - 1] = VectorLevel(decoded.below, NONE, np.zeros(len(decoded.below), dtype=np.int64))
+
+    def _move_below(self, levels: list[VectorLevel], level: int, old: Vectors) -> None:
+        """Move the children of those rows of a level whose vectors have changed."""
+        rows = levels[level]
+        changed = np.flatnonzero((rows.vectors != old).any(1))
+        if not len(changed):
+            return
+        if level == 0:
+            levels[0] = self._with_edited_tokens(rows, changed, old)
+            return
+        below = levels[level - 1]
+        places = ranges(rows.starts[changed], rows.starts[changed] + rows.lengths[changed])
+        slots, lengths = rows.slots[places], rows.lengths[changed]
+        rule = PassRule(self.settings.passing, self.known)
+        before, after = (
+            children_at(self.task, level, vectors[changed], slots, lengths, below.vectors, rule)
+            for vectors in (old, rows.vectors)
+        )
+        is_child = slots >= NUM_MARKS
+        moved = below.vectors.copy()
+        moved[slots[is_child] - NUM_MARKS] += (after - before)[is_child]
+        levels[level - 1] = replace(below, vectors=moved)
+
+    def _with_edited_tokens(self, rows: VectorLevel, changed: Ints, old: Vectors) -> VectorLevel:
+        """The lowest rows with the edits that turn what old vectors decode to into what new ones decode to."""
+        pieces = [rows.row(number) for number in range(len(rows.lengths))]
+        before, after = (decode_children(self.task, 0, vectors[changed]) for vectors in (old, rows.vectors))
+        for number, one, other in zip(changed.tolist(), before, after, strict=True):
+            pieces[number] = with_edits(pieces[number], one.slots, other.slots, self.task.backbone.config.max_children[0])
+        return VectorLevel(
+            rows.vectors, np.concatenate([NONE, *pieces]), np.array([len(piece) for piece in pieces], dtype=np.int64)
+        )
+
+
+def _has_siblings(parents: VectorLevel) -> bool:
+    return bool((parents.counts > 1).any())
+
+
+def with_edits(given: Ints, before: Ints, after: Ints, places: int) -> Ints:
+    """A row's slots with the edits that turn `before` into `after`, at their places. Edits of marks, edits behind the row's
+    last child, and insertions for which the row has no place are left out."""
+    edited = given.tolist()
+    end = int(np.flatnonzero(given >= NUM_MARKS).max(initial=-1)) + 1
+    opcodes = SequenceMatcher(None, before.tolist(), after.tolist(), autojunk=False).get_opcodes()
+    # From the last edit, so that earlier places stay as they are.
+    for kind, start, stop, new_start, new_stop in reversed(opcodes):
+        if kind == "equal" or start > end or (start == end and kind != "insert"):
+            continue
+        stop, new = min(stop, end), after[new_start:new_stop].tolist()
+        has_mark = any(slot < NUM_MARKS for slot in (*edited[start:stop], *new))
+        if not has_mark and len(edited) - (stop - start) + len(new) <= places:
+            edited[start:stop] = new
+    return np.array(edited, dtype=np.int64)
+
+
+def siblings_mean(parents: VectorLevel, vectors: Vectors, asked: Ints) -> Vectors:
+    """The mean of the other children of the row of each of some children, which are not alone."""
+    shown = vectors[parents.child]
+    sums = np.zeros((len(parents.lengths), vectors.shape[1]), dtype=np.float64)
+    np.add.at(sums, parents.child_row, shown)
+    row = parents.child_row[asked]
+    return ((sums[row] - shown[asked]) / (parents.counts[row] - 1)[:, None]).astype(np.float32)
+
+
+@torch.no_grad()
+def predicted_children(
+    task: NestedAutoencoder, level: int, parents: VectorLevel, vectors: Vectors, asked: Ints, rule: PassRule
+) -> Vectors:
+    """The prediction of some children of a level above the tokens, each from the other children of its row, as a vector of the
+    level.
+
+    `asked` are numbers of children in the order of their places. Each has a copy of its row, in which it alone is masked.
+    """
+    encoder, device = task.backbone.encoder(level), task.device
+    padded = task.backbone.config.max_children[level] if task.backbone.config.padding == "full" else None
+    predicted = np.zeros((len(asked), vectors.shape[1]), dtype=np.float32)
+    # Copies of similar length are computed together.
+    order = np.argsort(length_key(parents.lengths[parents.child_row[asked]]), kind="stable")
+    rows = parents.child_row[asked][order]
+    with evaluating(task):
+        items = encoder.items(torch.from_numpy(vectors).to(device))
+        for start, stop in runs(parents.lengths[rows] if padded is None else np.full(len(rows), padded), TOKENS):
+            own = rows[start:stop]
+            lengths = parents.lengths[own]
+            slots = parents.slots[ranges(parents.starts[own], parents.starts[own] + lengths)]
+            begins = np.cumsum(lengths) - lengths
+            masked = begins + parents.child_place[asked[order[start:stop]]] - parents.starts[own]
+            slots[masked] = MASK
+            if padded is not None:
+                table = np.full((len(own), padded), PAD)
+                inside = np.arange(padded) < lengths[:, None]
+                table[inside] = slots
+                masked = masked - begins + np.arange(len(own)) * padded
+                slots, lengths = table.ravel(), np.full(len(own), padded)
+            laid = Rows.build(lengths).to(device)
+            states = task.masked_predictions(
+                level, items, torch.from_numpy(slots).to(device), laid, torch.from_numpy(masked).to(device)
+            )
+            predicted[order[start:stop]] = rule.masked(task, level, states).float().cpu().numpy()
+    return predicted
