@@ -1,6 +1,7 @@
 """Copyediting: its invariants, its controls, and the way from edited vectors to text."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixtures.letters import LETTERS, letter, letters, pipeline
+from fixtures import built
+from fixtures.letters import letter, letters, pipeline
 from ramify import Node, RamifyError, Tree
 from ramify.batching.document_batch import CONT, EOS, JOIN, MASK, NUM_MARKS
 from ramify.batching.views.documents import LevelInput
@@ -40,6 +42,12 @@ def loud(model):
     with torch.no_grad():
         for parameter in model.task.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.15)
+        for level in range(model.backbone.depth):
+            # Fresh decoders would write marks between packed nodes alone.
+            model.backbone.encoder(level).table.weight[[CONT, JOIN]] = 0
+            if (length := model.task.decoder.level(level).length) is not None:
+                # Rows of several children.
+                length.bias[3] += 4
         if model.task.centres is not None:
             for level in range(1, 1 + len(model.task.centres)):
                 mean = model.task.centre(level).mean
@@ -59,6 +67,7 @@ def tree_of(model, trees=None):
     return encoded_tree(collator, encode_documents(model.backbone, view, collator))
 
 
+@cache
 def known_of(model):
     return KnownVectors.of(model.backbone, model.tokenizer, model.input, Store.from_trees(letters()))
 
@@ -68,12 +77,12 @@ def edited(model, tree, **given):
     return Copyeditor(model.task, Copyediting(**given), known, [None, *known]).edited(tree)
 
 
-def generated(model, rule=RAW):
+def generated(model, passing="raw"):
     """Documents decoded from random vectors."""
     random = np.random.default_rng(3)
-    vectors = random.standard_normal((3, model.backbone.config.dims[-1])).astype(np.float32)
+    vectors = random.standard_normal((9, model.backbone.config.dims[-1])).astype(np.float32)
     known = known_of(model).levels
-    return decoded_tree(model.task, model.backbone.depth - 1, vectors, np.arange(3), [None, *known], rule)
+    return decoded_tree(model.task, model.backbone.depth - 1, vectors, np.arange(9), [None, *known], PassRule(passing, known))
 
 
 def same(one, other):
@@ -91,8 +100,16 @@ def moved(one, other):
 # --- invariants ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("towards", ["masked", "siblings_mean", "random_vector", "noise"])
-@pytest.mark.parametrize("order", ["per_level", "traversal"])
+@pytest.mark.parametrize(
+    ("towards", "order"),
+    [
+        ("masked", "per_level"),
+        ("masked", "traversal"),
+        ("siblings_mean", "per_level"),
+        ("random_vector", "traversal"),
+        ("noise", "per_level"),
+    ],
+)
 def test_a_step_of_zero_changes_no_given_text(model, order, towards):
     tree = tree_of(model)
     options = {"order": order, "towards": towards, "passes": 2}
@@ -101,19 +118,27 @@ def test_a_step_of_zero_changes_no_given_text(model, order, towards):
     assert copyedit_document(model.task, letters()[0], Copyediting(epsilon=0.0)).after == letters()[0]
 
 
-@pytest.mark.parametrize("propagate", ["regenerate", "delta"])
-@pytest.mark.parametrize("order", ["per_level", "traversal"])
-@pytest.mark.parametrize("passing", ["raw", "rescaled", "bank_mean", "snap"])
+@pytest.mark.parametrize(
+    ("propagate", "order", "passing"),
+    [
+        ("regenerate", "per_level", "raw"),
+        ("regenerate", "traversal", "rescaled"),
+        ("regenerate", "per_level", "snap"),
+        ("regenerate", "traversal", "bank_mean"),
+        ("delta", "per_level", "bank_mean"),
+        ("delta", "traversal", "raw"),
+    ],
+)
 def test_a_step_of_zero_changes_no_generated_tree(model, propagate, order, passing):
-    tree = generated(model, PassRule(passing, known_of(model).levels))
-    assert sum(len(level.lengths) for level in tree.levels) > 20
+    tree = generated(model, passing)
+    assert min(len(level.lengths) for level in tree.levels) >= 3
     options = {"propagate": propagate, "order": order, "passing": passing, "passes": 2}
     assert same(edited(model, tree, epsilon=0.0, **options), tree)
     assert not same(edited(model, tree, epsilon=0.5, **options), tree)
 
 
 @pytest.mark.parametrize("update", ["simultaneous", "sequential"])
-@pytest.mark.parametrize("epsilon", [0.1, 0.3, 1.0])
+@pytest.mark.parametrize("epsilon", [0.3, 1.0])
 def test_nothing_moves_where_every_node_is_as_predicted(model, monkeypatch, epsilon, update):
     tree = tree_of(model)
 
@@ -342,7 +367,8 @@ def test_regenerated_levels_are_what_the_edited_vectors_decode_to(model):
 
 
 def test_a_second_traversal_discards_what_the_first_one_edited_below():
-    model = loud(pipeline(task=NestedAutoencoderConfig(queue=0), decoder_length="predicted"))
+    model = pipeline(task=NestedAutoencoderConfig(queue=0), decoder_length="predicted")
+    model = loud(model)
     tree = tree_of(model)
     options = {"epsilon": 0.4, "propagate": "regenerate"}
     per_level, traversal = (edited(model, tree, passes=2, order=order, **options) for order in ("per_level", "traversal"))
@@ -414,7 +440,7 @@ def test_a_document_without_siblings_is_refused(model, tree, reason):
 
 
 def test_a_model_of_one_level_is_refused():
-    with pytest.raises(RamifyError, match="level sentence alone, .* `ramify train agent`"):
+    with pytest.raises(RamifyError, match=r"level sentence alone, .*`ramify train agent`"):
         copyedit_document(pipeline(levels=("sentence",)).task, letters()[0], Copyediting())
 
 
@@ -430,22 +456,22 @@ def test_impossible_settings_are_refused(options, reason):
 # --- known vectors --------------------------------------------------------------------------------------------------------
 
 
-def test_known_vectors_are_those_of_training_nodes(model, tmp_path, monkeypatch):
-    from fixtures import built
-
+def test_known_vectors_are_those_of_training_nodes(tmp_path, monkeypatch):
+    model = pipeline(max_children=(40, 8, 8, 8))
     store = built(letters(), tmp_path, (0.67, 0.33, 0.0))
     known = KnownVectors.of(model.backbone, model.tokenizer, model.input, store)
     assert set(store.tree_of(known.nodes[0])) == set(store.split("train"))
     own = model.embed(store.trees(store.split("train")), level="sentence")
     np.testing.assert_allclose(known.levels[0], own, rtol=0, atol=1e-5)
-    assert store.texts(known.nodes[0])[0] == next(node.text for node in next(store.trees(store.split("train"))).nodes if node.text)
+    texts = [node.text for tree in store.trees(store.split("train")) for node in tree.nodes if node.kind == "sentence"]
+    assert store.texts(known.nodes[0]) == texts
     assert known.nearest(0, 2 * own[2:3]).tolist() == [2]
     monkeypatch.setattr("ramify.inference.documents.known_vectors._compute", None)
     again = KnownVectors.of(model.backbone, model.tokenizer, model.input, store)
     assert all(np.array_equal(one, other) for one, other in zip(known.levels, again.levels))
     known.check(model.backbone, model.tokenizer, model.input)
-    other = loud(pipeline())
-    with pytest.raises(RamifyError, match="the bank of .* was made by another model"):
+    other = loud(pipeline(max_children=(40, 8, 8, 8)))
+    with pytest.raises(RamifyError, match=r"the bank of .* was made by another model"):
         known.check(other.backbone, other.tokenizer, other.input)
 
 
@@ -468,7 +494,3 @@ def test_edit_distances_are_those_of_the_definition(one, other):
     distance = by_definition(one, other)
     assert edit_distance(np.array(one), np.array(other)) == distance
     assert change_rate(np.array(one), np.array(other)) == (distance / max(len(one), len(other)) if one or other else 0)
-
-
-def test_the_letters_have_chapters():
-    assert len(LETTERS["garden"]) == 3

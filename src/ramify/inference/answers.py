@@ -2,7 +2,10 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from ramify.tree import Tree
 
 
 class Answer(ABC):
@@ -369,6 +372,44 @@ class Coherence(Record):
     unknown_tokens: int
     children_left_out: int
     """These three are as in `Reconstruction`."""
+
+
+@dataclass(frozen=True)
+class CopyeditedVersion:
+    """A document before or after copyediting."""
+
+    document: "Tree"
+    text: str
+    nodes: tuple[NodeCoherence, ...]
+    """The coherence of those nodes whose children were open to edits, in the order of the tree."""
+    coherence: float | None
+    """The mean over those of them that have several children; None if there is none."""
+    perplexity: float | None
+    """The exponential of the mean negative log-likelihood of its tokens under another model; None without one."""
+
+
+@dataclass(frozen=True)
+class Copyedited(Answer):
+    """The answer of `copyedit`."""
+
+    before: CopyeditedVersion
+    after: CopyeditedVersion
+    change_rate: float
+    """The edit distance of the tokens, divided by the greater number of tokens."""
+    tokens: int
+    unknown_tokens: int
+    children_left_out: int
+    """These three are as in `Reconstruction`, before copyediting."""
+    notes: tuple[str, ...] = field(default=(), kw_only=True, compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        versions = {"before": self.before, "after": self.after}
+        return {
+            **{name: version.text for name, version in versions.items()},
+            **{f"coherence_{name}": version.coherence for name, version in versions.items()},
+            **{f"perplexity_{name}": version.perplexity for name, version in versions.items()},
+            "change_rate": self.change_rate,
+        }
 
 
 @dataclass(frozen=True)

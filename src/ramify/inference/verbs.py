@@ -12,6 +12,7 @@ from ramify.inference.answers import (
     Attention,
     Coherence,
     Conversations,
+    Copyedited,
     FilledMasks,
     Generated,
     LinkPrediction,
@@ -122,6 +123,12 @@ IGNORE_REPLIES = Option(
     "are kept, and the others predicted.",
 )
 
+PASSING = Literal["raw", "rescaled", "bank_mean", "snap"]
+PASSED = (
+    "raw: as the model makes it. Others need --bank: rescaled to the mean length of known vectors, their mean by probability, "
+    "or snapped to the likeliest."
+)
+
 VERBS: dict[str, Verb] = {
     "embed": Verb(
         "embed",
@@ -155,7 +162,7 @@ VERBS: dict[str, Verb] = {
     ),
     "score": Verb(
         "score texts",
-        "a masked language model, or an XLNet with a query stream",
+        "a masked language model, a gpt, or an XLNet with a query stream",
         Takes.NODE,
         (
             CONTEXT,
@@ -264,6 +271,45 @@ VERBS: dict[str, Verb] = {
             ),
         ),
         Coherence,
+    ),
+    "copyedit": Verb(
+        "copyedit documents",
+        "a model of nested documents (`ramify train agent`)",
+        Takes.DOCUMENT,
+        (
+            Option("epsilon", float, 0.1, "Share of the way to its prediction that a node moves in one pass."),
+            Option("passes", int, 1, "Number of passes over each level.", least=0),
+            Option(
+                "order",
+                Literal["per_level", "traversal"],
+                "per_level",
+                "per_level: all passes of a level, then the levels below. traversal: one pass of all levels, then the next.",
+            ),
+            Option(
+                "propagate",
+                Literal["regenerate", "delta"],
+                "delta",
+                "Nodes below an edited one. delta: they move by the difference of what its new and its old vector decode to. "
+                "regenerate: they are written anew.",
+            ),
+            Option(
+                "update",
+                Literal["simultaneous", "sequential"],
+                "simultaneous",
+                "simultaneous: all nodes of a level from old vectors. sequential: one node of a parent after the other.",
+            ),
+            Option(
+                "towards",
+                Literal["masked", "siblings_mean", "random_vector", "noise"],
+                "masked",
+                "masked: the prediction of the node from its siblings. The others are controls: the mean of its siblings, a "
+                "known vector (--bank), or a random direction.",
+            ),
+            Option("prediction", PASSING, "raw", f"The vector that a prediction stands for. {PASSED}"),
+            Option("passing", PASSING, "raw", f"The vectors that decoders pass on to the level below. {PASSED}"),
+            Option("seed", int, 0, "Seed of random controls."),
+        ),
+        Copyedited,
     ),
     "predict": Verb(
         "predict labels",

@@ -64,10 +64,9 @@ class Copyediting:
         if self.passes < 0:
             raise RamifyError(f"passes={self.passes} must not be negative. Set 0 for no copyediting.")
 
-    @property
-    def needs_known(self) -> bool:
-        """Whether known vectors are needed."""
-        return self.towards == "random_vector" or self.prediction != "raw" or self.passing != "raw"
+    def needs_known(self, name: Literal["towards", "prediction", "passing"]) -> bool:
+        """Whether the value of this setting needs known vectors."""
+        return getattr(self, name) not in ("raw", "masked", "siblings_mean", "noise")
 
 
 @dataclass(frozen=True)

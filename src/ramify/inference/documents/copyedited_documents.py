@@ -54,8 +54,8 @@ def copyedit_document(
     agent, tokenizer = task.backbone, task.tokenizer
     if agent.depth < 2:
         raise RamifyError(
-            f"the model has the level {agent.config.levels[0]} alone, so its nodes have no siblings to be predicted from. Choose "
-            "a model of more levels (`ramify train agent`)."
+            f"the model has the level {agent.config.levels[0]} alone, so its nodes have no siblings to be predicted from. "
+            "Choose a model of more levels (`ramify train agent`)."
         )
     store = Store.from_trees([document])
     opened = Levels.open(store, tokenizer, agent.config.levels, np.arange(store.num_trees))

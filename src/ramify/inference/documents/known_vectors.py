@@ -68,8 +68,8 @@ class KnownVectors:
         """Raise `RamifyError` if another model made the vectors."""
         if self.model != encoding_hash(agent, tokenizer, input):
             raise RamifyError(
-                f"the bank of {len(self.levels[0]):,} vectors of the lowest level was made by another model, so they mean nothing "
-                "to this one. Make it anew with model.known_vectors(store)."
+                f"the bank of {len(self.levels[0]):,} vectors of the lowest level was made by another model, so they mean "
+                "nothing to this one. Make it anew with model.known_vectors(store)."
             )
 
     def mean_length(self, level: int) -> float:
