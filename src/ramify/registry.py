@@ -24,6 +24,7 @@ from ramify.inference.base import Pipeline
 from ramify.inference.bidirectional import BidirectionalPipeline
 from ramify.inference.choose import Chooser
 from ramify.inference.classify import Classifier
+from ramify.inference.documents.generate import DocumentGenerator
 from ramify.inference.documents.pipeline import document_pipeline
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
@@ -53,6 +54,7 @@ from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tasks.multiple_choice import MultipleChoice, MultipleChoiceConfig
 from ramify.tasks.nested.config import NestedAutoencoderConfig
 from ramify.tasks.nested.task import NestedAutoencoder
+from ramify.tasks.nested_adversary import NestedAdversary, NestedAdversaryConfig
 from ramify.tasks.next_token import NextTokenConfig, NextTokenLM
 from ramify.tasks.permutation_lm import PermutationLM, PermutationLMConfig
 from ramify.tasks.span_qa import SpanQA, SpanQAConfig
@@ -111,6 +113,7 @@ TASKS = {
     "denoising-lm": TaskKind(DenoisingLMConfig, DenoisingLM, StreamInput, DenoisingPipeline),
     "masked-lm": TaskKind(MaskedLMConfig, MaskedLM, TextInput, MaskFiller),
     "multiple-choice": TaskKind(MultipleChoiceConfig, MultipleChoice, ChoiceInput, Chooser),
+    "nested-adversary": TaskKind(NestedAdversaryConfig, NestedAdversary, LevelInput, DocumentGenerator),
     "nested-autoencoder": TaskKind(NestedAutoencoderConfig, NestedAutoencoder, LevelInput, document_pipeline),
     "next-token": TaskKind(NextTokenConfig, NextTokenLM, PairInput, next_token_pipeline),
     "permutation-lm": TaskKind(PermutationLMConfig, PermutationLM, StreamInput, PermutationPipeline),

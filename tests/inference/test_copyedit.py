@@ -42,16 +42,17 @@ def loud(model):
     with torch.no_grad():
         for parameter in model.task.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.15)
-        for level in range(model.backbone.depth):
-            # Fresh decoders would write marks between packed nodes alone.
-            model.backbone.encoder(level).table.weight[[CONT, JOIN]] = 0
-            if (length := model.task.decoder.level(level).length) is not None:
-                # Rows of several children.
-                length.bias[3] += 4
         if model.task.centres is not None:
             for level in range(1, 1 + len(model.task.centres)):
                 mean = model.task.centre(level).mean
                 mean.copy_(torch.randn(mean.shape, generator=generator) * 0.1)
+        for level in range(model.backbone.depth):
+            # Fresh decoders would write marks between packed nodes alone.
+            has_centre = level and model.task.centres is not None
+            model.backbone.encoder(level).table.weight[[CONT, JOIN]] = model.task.centre(level).mean if has_centre else 0.0
+            if (length := model.task.decoder.level(level).length) is not None:
+                # Rows of several children.
+                length.bias[3] += 4
     return model
 
 
@@ -131,7 +132,8 @@ def test_a_step_of_zero_changes_no_given_text(model, order, towards):
 )
 def test_a_step_of_zero_changes_no_generated_tree(model, propagate, order, passing):
     tree = generated(model, passing)
-    assert min(len(level.lengths) for level in tree.levels) >= 3
+    sizes = [len(level.lengths) for level in tree.levels]
+    assert min(sizes) and sum(sizes) > 20
     options = {"propagate": propagate, "order": order, "passing": passing, "passes": 2}
     assert same(edited(model, tree, epsilon=0.0, **options), tree)
     assert not same(edited(model, tree, epsilon=0.5, **options), tree)
@@ -374,7 +376,7 @@ def test_a_second_traversal_discards_what_the_first_one_edited_below():
     per_level, traversal = (edited(model, tree, passes=2, order=order, **options) for order in ("per_level", "traversal"))
     # Both have two passes of the highest edited level, and the traversal has one below.
     np.testing.assert_array_equal(per_level.levels[2].vectors, traversal.levels[2].vectors)
-    assert not np.array_equal(per_level.levels[1].vectors, traversal.levels[1].vectors)
+    assert any(moved(per_level, traversal)[:2])
     # One traversal from the chapters that two passes have made.
     once = edited(model, tree, passes=1, **options).levels[2].vectors
     rest = replace(tree, levels=(*tree.levels[:2], replace(tree.levels[2], vectors=once), tree.levels[3]))
@@ -466,7 +468,7 @@ def test_known_vectors_are_those_of_training_nodes(tmp_path, monkeypatch):
     texts = [node.text for tree in store.trees(store.split("train")) for node in tree.nodes if node.kind == "sentence"]
     assert store.texts(known.nodes[0]) == texts
     assert known.nearest(0, 2 * own[2:3]).tolist() == [2]
-    monkeypatch.setattr("ramify.inference.documents.known_vectors._compute", None)
+    monkeypatch.setattr("ramify.inference.documents.known_vectors._compute", lambda *given: 1 / 0)
     again = KnownVectors.of(model.backbone, model.tokenizer, model.input, store)
     assert all(np.array_equal(one, other) for one, other in zip(known.levels, again.levels))
     known.check(model.backbone, model.tokenizer, model.input)

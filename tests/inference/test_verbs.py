@@ -20,7 +20,8 @@ from ramify.inference.base import Pipeline
 from ramify.inference.bidirectional import BidirectionalPipeline
 from ramify.inference.choose import Chooser
 from ramify.inference.classify import Classifier
-from ramify.inference.documents.pipeline import DocumentAutoencoder, DocumentEncoder
+from ramify.inference.documents.generate import DocumentGenerator
+from ramify.inference.documents.pipeline import DocumentEncoder, DocumentPipeline
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.permutation import DenoisingPipeline, PermutationPipeline
@@ -29,7 +30,8 @@ from ramify.inference.translate import TextGenerator, Translator
 from ramify.inference.verbs import VERBS, Array, Streams
 
 PIPELINES = (
-    BidirectionalPipeline, Disentangler, DocumentAutoencoder, DocumentEncoder, Embedder, MaskFiller, DenoisingPipeline,
+    BidirectionalPipeline, Disentangler, DocumentEncoder, DocumentGenerator, DocumentPipeline, Embedder, MaskFiller,
+    DenoisingPipeline,
     PermutationPipeline, TextGenerator, Translator, Answerer, Chooser, Classifier, Tagger,
 )  # fmt: skip
 TREE = Tree((Node("ba be", id="post"), Node("ce [MASK] da", (0,), id="below")), id="t")

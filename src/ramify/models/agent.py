@@ -447,9 +447,13 @@ class CoherenceChecker(nn.Module):
         nn.init.constant_(self.out.bias, math.log(EXPECTED_SHARE / (1 - EXPECTED_SHARE)))
 
     def forward(self, vectors: Float[Tensor, "row dim"]) -> Float[Tensor, " row"]:
+        return torch.sigmoid(self.log_odds(vectors))
+
+    def log_odds(self, vectors: Float[Tensor, "row dim"]) -> Float[Tensor, " row"]:
+        """The log-odds of the share."""
         for layer in self.layers:
             vectors = torch.tanh(layer(vectors))
-        return torch.sigmoid(self.out(vectors))[:, 0]
+        return self.out(vectors)[:, 0]
 
 
 class Agent(AnyBackbone, Encodes):

@@ -30,7 +30,7 @@ from ramify.models.base import (
 )
 from ramify.nn.attention import AttentionRecord
 from ramify.nn.blocks import ACTIVATIONS, Activation, LayerPrefixes
-from ramify.nn.convolution import Convolution
+from ramify.nn.convolution import FeatureMaps
 from ramify.nn.dropout import dropout
 from ramify.nn.embeddings import table_with
 from ramify.nn.pooling import Pool
@@ -38,8 +38,8 @@ from ramify.nn.ragged import Rows
 
 Channels = Literal["rand", "static", "non-static", "multichannel"]
 
-EMBEDDING_BOUND, FILTER_BOUND = 0.25, 0.01
-"""Bounds of the uniform distributions of initial weights in the published code."""
+EMBEDDING_BOUND = 0.25
+"""Bound of the uniform distribution of initial token vectors in the published code."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,8 @@ class CnnConfig(TextModelConfig):
 
 
 class Cnn(Backbone, TakesVectors):
-    """Feature maps of several widths, and their maxima over the tokens of a text.
-
-    A token has the features of the window around it, so a text shorter than a filter has features, too. A window reads zeros
-    beyond the ends of its row.
-    """
+    """Feature maps of several widths, and their maxima over the tokens of a text. A window reads zeros beyond the ends of its
+    row."""
 
     config: CnnConfig
     frozen_head = "vector"
@@ -123,12 +120,7 @@ class Cnn(Backbone, TakesVectors):
             table = torch.empty(config.vocab_size, config.dim).uniform_(-EMBEDDING_BOUND, EMBEDDING_BOUND)
         # A buffer, which no setting of training can let learn.
         self.register_buffer("static", table)
-        self.filters = nn.ModuleList(Convolution(self.word_dim, config.maps, width) for width in config.widths)
-        for filters in self.filters:
-            assert isinstance(filters, Convolution)
-            nn.init.uniform_(filters.conv.weight, -FILTER_BOUND, FILTER_BOUND)
-            assert filters.conv.bias is not None
-            nn.init.zeros_(filters.conv.bias)
+        self.filters = FeatureMaps(self.word_dim, config.maps, config.widths)
         self.pool = Pool("max", self.out_dim)
 
     @property
@@ -219,5 +211,4 @@ class Cnn(Backbone, TakesVectors):
         return torch.cat(channels, 1)
 
     def _features(self, words: Float[Tensor, "total word"], rows: Rows) -> Float[Tensor, "total out"]:
-        activation = ACTIVATIONS[self.config.activation]
-        return torch.cat([activation(filters(words, rows)) for filters in self.filters], 1)
+        return self.filters(words, rows, ACTIVATIONS[self.config.activation])

@@ -1,5 +1,8 @@
 """Convolutions along rows on the flat axis. Beyond the ends of a row, they read zeros."""
 
+from collections.abc import Callable, Sequence
+
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -31,6 +34,30 @@ class Convolution(nn.Module):
         # Channels last in memory, as torch's kernels for images like it: nothing is copied.
         out = self.conv(apart.view(1, size, 1, -1).permute(0, 3, 1, 2))
         return collect(out.permute(0, 2, 3, 1).flatten(0, 2), slots)
+
+
+FILTER_BOUND = 0.01
+"""Bound of the uniform distribution of initial weights in the published code of Kim 2014."""
+
+
+class FeatureMaps(nn.ModuleList):
+    """Convolutions of several widths along rows, each with as many feature maps (Kim 2014, section 2).
+
+    A token has the features of the window around it, so a row shorter than a filter has features, too.
+    """
+
+    def __init__(self, dim: int, maps: int, widths: Sequence[int]) -> None:
+        filters = [Convolution(dim, maps, width) for width in widths]
+        super().__init__(filters)
+        for one in filters:
+            nn.init.uniform_(one.conv.weight, -FILTER_BOUND, FILTER_BOUND)
+            assert one.conv.bias is not None
+            nn.init.zeros_(one.conv.bias)
+
+    def forward(
+        self, x: Float[Tensor, "total dim"], rows: Rows, activation: Callable[[Tensor], Tensor]
+    ) -> Float[Tensor, "total out"]:
+        return torch.cat([activation(filters(x, rows)) for filters in self], 1)
 
 
 class SeparableConvolution(nn.Module):

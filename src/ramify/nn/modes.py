@@ -65,3 +65,17 @@ def untouched(module: nn.Module, device: torch.device) -> Iterator[None]:
             parameter.grad = gradient
         torch.set_rng_state(host)
         set_generator_state(device, state)
+
+
+@contextmanager
+def without_gradients(*modules: nn.Module) -> Iterator[None]:
+    """Compute with the parameters of some modules as constants inside this context. A gradient flows through their layers, and
+    none reaches the parameters."""
+    learning = [parameter for module in modules for parameter in module.parameters() if parameter.requires_grad]
+    for parameter in learning:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in learning:
+            parameter.requires_grad_(True)

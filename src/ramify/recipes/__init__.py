@@ -25,6 +25,7 @@ RECIPES: dict[str, Training] = {
     "gpt": Training(generation.gpt),
     "t5": Training(generation.t5),
     "agent": Training(nested.agent),
+    "agent-gan": Training(nested.agent_gan),
     "agent-sentence": Training(nested.agent_sentence),
     "choose": Training(downstream.choose, seeds=True),
     "classify": Training(downstream.classify, seeds=True),

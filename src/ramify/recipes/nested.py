@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from ramify.errors import RamifyError
 from ramify.recipes.options import Data, ModelInit, Seed, TokenizerPath
 
 if TYPE_CHECKING:
     from ramify.models.agent import AgentConfig
+    from ramify.runs.nested_documents.adversary import NestedAdversaryRun
     from ramify.runs.nested_documents.run import NestedRun
     from ramify.runs.tokenizers import TokenizerConfig
     from ramify.tasks.nested.config import NestedAutoencoderConfig
@@ -27,6 +28,13 @@ DecoderTokens = Annotated[
     int, "Tokens of the stage of the sentences' decoder (0: leave it out, with the last stage; no text can be decoded then)."
 ]
 AllTokens = Annotated[int, "Tokens of a last stage, in which all levels learn from texts (0: leave it out)."]
+
+AgentInit = Annotated[str, "A trained AGENT (required): a run of `ramify train agent`, a directory or a hub id."]
+When = Annotated[
+    Literal["with", "after", "checker"],
+    "with: the autoencoder goes on learning. after: it is frozen. checker: so, too, and its checkers are the discriminators.",
+]
+OnlyLevels = Annotated[str, "The levels whose generators learn, such as sentence,paragraph. Default: all levels of the model."]
 
 JOINT_STEPS = 2000
 LOWEST, ABOVE, DECODER, ALL = 4_000_000, 12_000_000, 1_000_000, 0
@@ -219,6 +227,78 @@ def agent_sentence(
     model = AgentConfig().with_levels(("sentence",))
     model = replace(model, max_children=(SENTENCE_PLACES,))
     return _run("agent-sentence", data, model, steps, target_tokens, init, tokenizer, seed)
+
+
+def agent_gan(
+    data: Data,
+    *,
+    init: AgentInit = "",
+    when: When = "after",
+    levels: OnlyLevels = "",
+    steps: Updates = 4000,
+    seed: Seed = 0,
+) -> "NestedAdversaryRun":
+    """Generators of the vectors of each level of a trained AGENT, and the discriminators that teach them.
+
+    A discriminator reads the children into which vectors are decoded. With `after`, real vectors are computed once, and kept
+    with the data set. A document of training is a chapter alone, unless --set "task.alone=[]" is given. At each evaluation, the
+    folder `samples` of the run gets texts, and metrics.jsonl the measures of collapse.
+
+    Example: ramify train agent-gan --init runs/agent --data data/books --out runs/agent-gan
+    """
+    from ramify.runs.nested_documents.adversary import NestedAdversaryRun
+    from ramify.runs.nested_documents.run import NestedConfig
+    from ramify.tasks.adversarial import DISCRIMINATOR, GENERATOR
+    from ramify.tasks.nested_adversary import NestedAdversaryConfig
+    from ramify.training.config import PhaseSettings, TrainConfig
+
+    if not init:
+        raise RamifyError("--init is missing: generators start from a trained autoencoder. Name a run of `ramify train agent`.")
+    chosen = tuple(name.strip() for name in levels.split(",")) if levels else None
+    run = NestedAdversaryRun.of_autoencoder(
+        init,
+        recipe="agent-gan",
+        data=data,
+        task=NestedAdversaryConfig(when=when, levels=chosen),
+        view=NestedConfig(whole_documents=False),
+        seed=seed,
+    )
+    if when != "with":
+        players = TrainConfig(
+            steps=steps,
+            budget=run.task.vectors,
+            budget_unit="targets",
+            optimizer="adam",
+            lr=2e-4,
+            betas=(0.5, 0.999),
+            eps=1e-8,
+            weight_decay=0.0,
+            warmup=0.0,
+            schedule="constant",
+            clip=0.0,
+        )
+        return replace(run, stages=(players,))
+    # Candidates from earlier weights, and documents of a single level, are for the stages that the model has behind it.
+    queued = run.task.autoencoder.queue > 0
+    autoencoder = replace(run.task.autoencoder, frozen=None, above="together")
+    main = replace(_of_tokens() if queued else _of_units(lr=5e-4), steps=steps)
+    if not run.model.token_skip:
+        main = replace(main, lr_scale=(), undecayed=())
+    players = tuple(
+        PhaseSettings(
+            name,
+            optimizer="adam",
+            lr=2e-4,
+            betas=(0.5, 0.999),
+            eps=1e-8,
+            weight_decay=0.0,
+            warmup=0.0,
+            schedule="constant",
+            clip=0.0,
+        )
+        for name in (DISCRIMINATOR, GENERATOR)
+    )
+    return replace(run, task=replace(run.task, autoencoder=autoencoder), stages=(replace(main, phases=players),))
 
 
 def _run(

@@ -15,6 +15,7 @@ from ramify.runs.labelled.choices import ChoiceRun
 from ramify.runs.labelled.classification import ClassificationRun
 from ramify.runs.labelled.floors import FloorRun
 from ramify.runs.labelled.tagging import TaggingRun
+from ramify.runs.nested_documents.adversary import NestedAdversaryRun
 from ramify.runs.nested_documents.run import NestedRun
 from ramify.runs.packed_text.run import PackedTextRun
 from ramify.runs.streams.run import StreamRun
@@ -29,6 +30,7 @@ RUNS: dict[str, type[Run]] = {
     FloorRun.name: FloorRun,
     GenerativeRun.name: GenerativeRun,
     ChoiceRun.name: ChoiceRun,
+    NestedAdversaryRun.name: NestedAdversaryRun,
     NestedRun.name: NestedRun,
     PackedTextRun.name: PackedTextRun,
     StreamRun.name: StreamRun,

@@ -28,6 +28,9 @@ Kind = TypeVar("Kind", bound=Pipeline)
 RUN_FILE = "run.json"
 """The file that marks a folder as a run."""
 
+SAMPLES = "samples"
+"""The folder of texts that a run generates while it trains, one file per evaluation."""
+
 
 @dataclass(frozen=True)
 class Prepared(ABC):

@@ -15,7 +15,7 @@ from ramify import hub
 from ramify.errors import RamifyError, counted
 from ramify.files import check_format, make_folder, read_json, write_text
 from ramify.models import hf
-from ramify.runs.base import RUN_FILE, Prepared, Run
+from ramify.runs.base import RUN_FILE, SAMPLES, Prepared, Run
 from ramify.training.checkpoints import BEST, CHECKPOINTS, Progress
 from ramify.training.metrics_log import METRICS
 from ramify.training.process import locked, own_device
@@ -27,8 +27,8 @@ Kind = TypeVar("Kind", bound=Run)
 FORMAT = 2
 """Version of the format of run.json."""
 
-WRITTEN = (CHECKPOINTS, BEST, METRICS, hub.CONFIG, hub.WEIGHTS, hub.CARD, "tokenizer.json", "report.html")
-"""The files that a run writes into its folder, beside RUN_FILE."""
+WRITTEN = (CHECKPOINTS, BEST, METRICS, hub.CONFIG, hub.WEIGHTS, hub.CARD, "tokenizer.json", "report.html", SAMPLES)
+"""The files and folders that a run writes into its folder, beside RUN_FILE."""
 
 
 def environment() -> dict[str, Any]:

@@ -94,6 +94,8 @@ class Task(nn.Module, ABC, Generic[BatchT]):
     """Names of modules and tensors that begin anew when this task starts from a saved one."""
     annealed: tuple[str, ...] = ()
     """Names of losses whose weight falls to 0 in training. A small gradient of theirs is no fault."""
+    opposed: tuple[str, ...] = ()
+    """Names of losses of players against each other, which do not fall as both learn. Meters show them, and find no fault."""
     main_loss: str = TOTAL
     """The logged value that learning curves show: the sum of all losses, or the most important one."""
     metrics: tuple[Metric, ...] = (DEV_LOSS,)

@@ -178,14 +178,14 @@ def read_gradients(task: Task[Any], phases: Sequence[PhaseOptimizer], training: 
 
 
 def _gradient_norms(task: Task[Any], phase: PhaseOptimizer, training: TrainingBatch, shared: Any) -> dict[str, float]:
-    """The norm of the gradient of each loss that has one, but for annealed ones.
+    """The norm of the gradient of each loss that has one, but for annealed and opposed ones.
 
     A loss of an objective with several backward passes needs all of them alone. The losses of a single pass share its graph.
     """
     parameters = list(phase.parameters.values())
     counts = task.counts(training.batch, phase.name)
     divisors = training.divisors(counts)
-    names = [name for name, count in counts.items() if count and name not in task.annealed]
+    names = [name for name, count in counts.items() if count and name not in (*task.annealed, *task.opposed)]
     norms: dict[str, float] = {}
 
     def norm_of(named: Mapping[str, Tensor], name: str) -> None:

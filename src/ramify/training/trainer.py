@@ -249,7 +249,8 @@ class Trainer:
             reduce_gradients(self.accelerator, list(phase.parameters.values()))
             norm = phase.clip()
             if not torch.isfinite(norm):
-                raise RamifyError(f"step {step}: the gradient is not finite (norm {norm.item()}). {DIVERGED}")
+                where = f"step {step}, phase {phase.name}" if len(phases) > 1 else f"step {step}"
+                raise RamifyError(f"{where}: the gradient is not finite (norm {norm.item()}). {DIVERGED}")
             phase.optimizer.step()
             with torch.no_grad():
                 self.task.after_update(phase.name)

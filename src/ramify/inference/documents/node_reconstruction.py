@@ -37,7 +37,7 @@ class DecodedText:
     begins: Ints
     """The highest level of which a node begins with each token: 0 for a token inside a sentence."""
     is_whole: bool
-    """Whether all vectors were decoded; a node has at most MOST_ROWS on each level."""
+    """Whether all vectors were decoded; a node has a greatest number on each level."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,14 @@ def bank(task: NestedAutoencoder, level: int, given: Vectors) -> Vectors:
     return queue.vectors[: len(queue)].cpu().numpy() if len(queue) else given
 
 
+def decode_vectors(
+    task: NestedAutoencoder, level: int, vectors: Vectors, banks: Sequence[Vectors | None], most: int
+) -> list[DecodedText]:
+    """Decode vectors of level `level + 1`, each a node, into at most `most` vectors of each level below. `banks` holds known
+    vectors of each level of children (`bank`); None for tokens."""
+    return _decode(task, level, vectors, np.arange(len(vectors)), len(vectors), banks, most)
+
+
 def _decode(
     task: NestedAutoencoder,
     level: int,
@@ -103,6 +111,7 @@ def _decode(
     node: Ints,
     num_nodes: int,
     banks: Sequence[Vectors | None],
+    most: int = MOST_ROWS,
 ) -> list[DecodedText]:
     """Decode the pieces of some nodes. `node` is the number of each piece's node."""
     # The highest level of which a node begins with each vector; levels count from 0 for tokens.
@@ -111,8 +120,8 @@ def _decode(
     is_whole = np.ones(num_nodes, dtype=bool)
     for number in range(level, -1, -1):
         place = np.arange(len(node)) - np.searchsorted(node, node)
-        is_whole[node[place >= MOST_ROWS]] = False
-        kept = place < MOST_ROWS
+        is_whole[node[place >= most]] = False
+        kept = place < most
         node, begins, vectors = _children(task, number, vectors[kept], node[kept], begins[kept], banks[number])
     ids = vectors[:, 0].astype(np.int64)
     ends = np.searchsorted(node, np.arange(num_nodes + 1))

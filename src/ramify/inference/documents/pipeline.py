@@ -36,6 +36,7 @@ from ramify.inference.perplexity import perplexity
 from ramify.inference.texts import Texts, read_texts
 from ramify.inference.verbs import LEVELS
 from ramify.models.agent import Agent
+from ramify.tasks.base import Task
 from ramify.tasks.nested.task import NestedAutoencoder
 from ramify.tree import DOCUMENT, Tree
 
@@ -47,15 +48,17 @@ class AnyDocumentPipeline(SearchPipeline, ABC):
     backbone: Agent
     task: NestedAutoencoder
 
-    def __init__(self, task: NestedAutoencoder) -> None:
+    def __init__(self, task: NestedAutoencoder, *, saved: Task[Any] | None = None) -> None:
+        """`saved`: the task that is saved, if the autoencoder is a part of it."""
         self.task = task
+        self.saved = task if saved is None else saved
         self.backbone = task.backbone
         self.tokenizer = task.tokenizer
         self.input = task.input
 
     @property
-    def module(self) -> NestedAutoencoder:
-        return self.task
+    def module(self) -> Task[Any]:
+        return self.saved
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -73,7 +76,7 @@ class AnyDocumentPipeline(SearchPipeline, ABC):
         return self.levels.index(level)
 
     def parts(self) -> dict[str, Any]:
-        return {"task": self.task.config, "input": self.input}
+        return {"task": self.saved.config, "input": self.input}
 
     @verb
     def embed(
@@ -147,15 +150,8 @@ class DocumentEncoder(AnyDocumentPipeline):
     )
 
 
-class DocumentPipeline(AnyDocumentPipeline, ABC):
-    """A model that turns each node of a document into a vector, decodes the vector, and judges the node's coherence."""
-
-    def encoder_only(self) -> DocumentEncoder:
-        """The model without decoder, heads and checkers. Both share the encoder's weights."""
-        config = replace(self.task.config, encoder_only=True)
-        encoder = DocumentEncoder(NestedAutoencoder(self.backbone, self.tokenizer, self.input, config))
-        encoder.kind = self.kind
-        return encoder
+class DecodingPipeline(AnyDocumentPipeline, ABC):
+    """A model with decoders and checkers, which gives back text from vectors, and judges the coherence of nodes."""
 
     def known_vectors(self, store: Store) -> KnownVectors:
         """The vectors of training nodes of a data set, for `copyedit` (`KnownVectors.of`)."""
@@ -329,8 +325,8 @@ class DocumentPipeline(AnyDocumentPipeline, ABC):
             )
 
 
-class DocumentAutoencoder(DocumentPipeline):
-    """A model of nested documents that was trained to reconstruct them."""
+class DocumentPipeline(DecodingPipeline):
+    """A model that turns each node of a document into a vector, decodes the vector, and judges the node's coherence."""
 
     verbs: ClassVar[tuple[str, ...]] = ("embed", "reconstruct", "coherence", "copyedit", "nearest")
     usage: ClassVar[tuple[str, ...]] = (
@@ -340,6 +336,13 @@ class DocumentAutoencoder(DocumentPipeline):
         "model.coherence(tree)",
         "model.copyedit(tree).after.text",
     )
+
+    def encoder_only(self) -> DocumentEncoder:
+        """The model without decoder, heads and checkers. Both share the encoder's weights."""
+        config = replace(self.task.config, encoder_only=True)
+        encoder = DocumentEncoder(NestedAutoencoder(self.backbone, self.tokenizer, self.input, config))
+        encoder.kind = self.kind
+        return encoder
 
 
 def _score(value: float) -> float | None:
@@ -353,4 +356,4 @@ def _counts(result: Reconstructions | DocumentCoherence) -> tuple[int, int, int]
 
 def document_pipeline(task: NestedAutoencoder) -> AnyDocumentPipeline:
     """The pipeline of a task: an encoder alone has fewer methods."""
-    return DocumentEncoder(task) if task.config.encoder_only else DocumentAutoencoder(task)
+    return DocumentEncoder(task) if task.config.encoder_only else DocumentPipeline(task)

@@ -65,16 +65,17 @@ def passages(tree: Tree, words: int = PASSAGE_WORDS) -> list[str]:
     """The text of a document in passages of at most about so many words, none of which crosses the border of a paragraph. A
     longer node with text is a passage of its own."""
     found: list[list[str]] = []
-    parent, length = None, 0
-    for node in tree.nodes:
+    last, length = None, 0
+    for number, node in enumerate(tree.nodes):
         if not node.text:
             continue
-        above, own = node.parents[:1] if node.kind == SENTENCE else None, len(node.text.split())
-        if above is None or above != parent or length + own > words:
+        paragraph = int(tree.parent[number]) if node.kind == SENTENCE else None
+        own = len(node.text.split())
+        if paragraph is None or paragraph != last or length + own > words:
             found.append([])
             length = 0
         found[-1].append(node.text)
-        parent, length = above, length + own
+        last, length = paragraph, length + own
     return [" ".join(passage) for passage in found]
 
 
