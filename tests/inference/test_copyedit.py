@@ -133,7 +133,8 @@ def test_a_step_of_zero_changes_no_given_text(model, order, towards):
 def test_a_step_of_zero_changes_no_generated_tree(model, propagate, order, passing):
     tree = generated(model, passing)
     sizes = [len(level.lengths) for level in tree.levels]
-    assert min(sizes) and sum(sizes) > 20
+    assert min(sizes)
+    assert sum(sizes) > 20
     options = {"propagate": propagate, "order": order, "passing": passing, "passes": 2}
     assert same(edited(model, tree, epsilon=0.0, **options), tree)
     assert not same(edited(model, tree, epsilon=0.5, **options), tree)
@@ -467,7 +468,6 @@ def test_known_vectors_are_those_of_training_nodes(tmp_path, monkeypatch):
     np.testing.assert_allclose(known.levels[0], own, rtol=0, atol=1e-5)
     texts = [node.text for tree in store.trees(store.split("train")) for node in tree.nodes if node.kind == "sentence"]
     assert store.texts(known.nodes[0]) == texts
-    assert known.nearest(0, 2 * own[2:3]).tolist() == [2]
     monkeypatch.setattr("ramify.inference.documents.known_vectors._compute", lambda *given: 1 / 0)
     again = KnownVectors.of(model.backbone, model.tokenizer, model.input, store)
     assert all(np.array_equal(one, other) for one, other in zip(known.levels, again.levels))

@@ -162,6 +162,10 @@ class Likelihood(Record, Score):
 # --- generate -------------------------------------------------------------------------------------------------------------
 
 
+class Generation(Answer, ABC):
+    """The answer of `generate`: the continuation of a prompt (`Generated`), or documents (`GeneratedTexts`)."""
+
+
 @dataclass(frozen=True)
 class GeneratedHypothesis(Record):
     """A continuation that beam search has found."""
@@ -175,8 +179,8 @@ class GeneratedHypothesis(Record):
 
 
 @dataclass(frozen=True)
-class Generated(Record):
-    """The answer of `generate`."""
+class Generated(Record, Generation):
+    """The continuation of a prompt."""
 
     optional = ("hypotheses",)
     prompt: str
@@ -410,6 +414,46 @@ class Copyedited(Answer):
             **{f"perplexity_{name}": version.perplexity for name, version in versions.items()},
             "change_rate": self.change_rate,
         }
+
+
+@dataclass(frozen=True)
+class GeneratedVersion:
+    """A generated document before or after copyediting."""
+
+    document: "Tree"
+    nodes: tuple[NodeCoherence, ...]
+    """The coherence of its nodes above the lowest level, in the order of the tree."""
+    neighbours: "dict[str, Neighbour]"
+    """The nearest training node of each of its nodes, by the node's id."""
+
+
+@dataclass(frozen=True)
+class GeneratedText(Record):
+    """A node of a level that was generated from noise."""
+
+    text: str
+    coherence: float | None
+    """The mean over its nodes with several children; None if there is none."""
+    nearest_training_id: str
+    """The training node of its level with the greatest cosine with the text's vector: the id of the tree, and its own."""
+    nearest_text: str
+    versions: "tuple[GeneratedVersion, ...]" = field(default=(), kw_only=True, compare=False, repr=False)
+    """Before copyediting (unless there was none), and as it is; empty unless asked for. They are no part of the JSON."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in super().to_json().items() if name != "versions"}
+
+
+@dataclass(frozen=True)
+class GeneratedTexts(Generation):
+    """Documents that were generated from noise, in the order of their draws. The JSON is the list of them."""
+
+    level: str
+    texts: tuple[GeneratedText, ...]
+    notes: tuple[str, ...] = field(default=(), kw_only=True, compare=False)
+
+    def to_json(self) -> list[Any]:
+        return [text.to_json() for text in self.texts]
 
 
 @dataclass(frozen=True)

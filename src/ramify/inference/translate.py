@@ -242,6 +242,7 @@ class Translator(NextTokenPipeline):
 class TextGenerator(NextTokenPipeline, ScoringPipeline, GeneratingPipeline):
     """A model that continues texts, and scores them from left to right."""
 
+    abilities = (*NextTokenPipeline.abilities, *GeneratingPipeline.abilities)
     verbs = ("score", "generate", "embed", "attention", "nearest")
     usage = (
         'model.generate("Some", tokens=20, seed=0).text',

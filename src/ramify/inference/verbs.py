@@ -14,7 +14,7 @@ from ramify.inference.answers import (
     Conversations,
     Copyedited,
     FilledMasks,
-    Generated,
+    Generation,
     LinkPrediction,
     Nearest,
     Prediction,
@@ -28,6 +28,8 @@ ORDERS = "an XLNet with a query stream"
 LEVELS = "a model of nested documents"
 READS_COMMENTS = "a model of comments or texts"
 READS_SOURCES = "a model that predicts texts from sources"
+CONTINUES = "a model that predicts the next token"
+GENERATES = "a model with generators of documents (`ramify train agent-gan`)"
 """Abilities, which only some models with a verb have. A pipeline lists its own as `abilities`."""
 
 
@@ -125,8 +127,8 @@ IGNORE_REPLIES = Option(
 
 PASSING = Literal["raw", "rescaled", "bank_mean", "snap"]
 PASSED = (
-    "raw: as the model makes it. Others need --bank: rescaled to the mean length of known vectors, their mean by probability, "
-    "or snapped to the likeliest."
+    "raw: as the model makes it. Others need known vectors: rescaled to their mean length, their mean by probability, or "
+    "snapped to the likeliest."
 )
 
 VERBS: dict[str, Verb] = {
@@ -180,13 +182,16 @@ VERBS: dict[str, Verb] = {
     ),
     "generate": Verb(
         "generate text",
-        "a model that predicts the next token, such as a gpt, or an XLNet with a query stream",
+        "a model that predicts the next token, such as a gpt, or an XLNet with a query stream; or a model of nested documents with "
+        "generators (`ramify train agent-gan`)",
         Takes.PROMPT,
         (
-            Option("tokens", int, 50, "Greatest number of tokens.", least=1),
-            Option("temperature", float, 1.0, "Below 1: likelier tokens. 0: always the likeliest."),
-            Option("top_k", int | None, None, "Sample from so many of the likeliest tokens."),
-            Option("top_p", float | None, None, "Sample from the likeliest tokens of this probability together."),
+            Option("tokens", int, 50, "Greatest number of tokens.", least=1, needs=CONTINUES),
+            Option("temperature", float, 1.0, "Below 1: likelier tokens. 0: always the likeliest.", needs=CONTINUES),
+            Option("top_k", int | None, None, "Sample from so many of the likeliest tokens.", needs=CONTINUES),
+            Option(
+                "top_p", float | None, None, "Sample from the likeliest tokens of this probability together.", needs=CONTINUES
+            ),
             Option("seed", int, 0, "Equal seeds give equal texts."),
             Option(
                 "stop",
@@ -195,12 +200,45 @@ VERBS: dict[str, Verb] = {
                 "A piece of the vocabulary that ends the text; repeatable.",
                 metavar="PIECE",
                 whole=True,
+                needs=CONTINUES,
             ),
-            Option("beam", int | None, None, "Search for the likeliest text with a beam of this width."),
-            Option("n_best", int, 1, "With --beam: number of texts to print, best first, each behind its score."),
-            Option("length_penalty", float, 0.6, "With --beam: α of the score log p / ((5 + length) / 6)^α. 0: log p."),
+            Option("beam", int | None, None, "Search for the likeliest text with a beam of this width.", needs=CONTINUES),
+            Option(
+                "n_best", int, 1, "With --beam: number of texts to print, best first, each behind its score.", needs=CONTINUES
+            ),
+            Option(
+                "length_penalty",
+                float,
+                0.6,
+                "With --beam: α of the score log p / ((5 + length) / 6)^α. 0: log p.",
+                needs=CONTINUES,
+            ),
+            Option(
+                "level",
+                str | None,
+                None,
+                "Models with generators: the level that is generated, such as paragraph, chapter or document. Default: the one above "
+                "the lowest.",
+                needs=GENERATES,
+            ),
+            Option("count", int, 1, "Models with generators: number of texts.", least=1, needs=GENERATES),
+            Option(
+                "copyedit",
+                int,
+                1,
+                "Models with generators: passes of copyediting over each level before a text is written. 0: none.",
+                least=0,
+                needs=GENERATES,
+            ),
+            Option(
+                "passing",
+                PASSING,
+                "raw",
+                f"Models with generators: the vectors that decoders pass on to the level below. {PASSED}",
+                needs=GENERATES,
+            ),
         ),
-        Generated,
+        Generation,
         together=True,
         streams=Streams.TEXT,
     ),

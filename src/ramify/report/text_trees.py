@@ -9,13 +9,16 @@ from itertools import chain
 from pathlib import Path
 
 from ramify.errors import RamifyError, counted
-from ramify.inference.answers import Copyedited, CopyeditedVersion, NodeCoherence
+from ramify.inference.answers import Copyedited, CopyeditedVersion, GeneratedTexts, GeneratedVersion, NodeCoherence
 from ramify.report.html import HtmlSection, shortened, text
 from ramify.report.page import write_page
 from ramify.tree import Tree
 
 MAX_SHOWN = 20_000
 """Most nodes per page; more would overload a browser."""
+
+NEIGHBOUR_CHARS = 160
+"""Characters shown of a neighbour's text."""
 
 MAX_INDENT = 8
 """Depth beyond which nodes are not indented further."""
@@ -49,6 +52,30 @@ def write_copyedited(path: Path, answer: Copyedited, model: str) -> None:
     title = shortened(str((before.document.nodes[0].label if before.document.nodes else "") or before.document.id), 120)
     lead = f"{model} changed {answer.change_rate:.1%} of the tokens. Words that the other version lacks are marked."
     write_trees(path, kind="A copyedited document", title=title or "(no title)", lead=lead, rows=[trees])
+
+
+def write_generated(path: Path, answer: GeneratedTexts, model: str) -> None:
+    """Write a self-contained page about the answer of `generate`, which holds versions. Raises `RamifyError` as above."""
+    rows = []
+    for generated in answer.texts:
+        names = ("As it is",) if len(generated.versions) == 1 else ("Before copyediting", "After copyediting")
+        versions = list(zip(names, generated.versions, strict=True))
+        rows.append(
+            [
+                DrawnTree(name, version.document, version.nodes, other.document, _neighbours(version))
+                for (name, version), (_, other) in zip(versions, versions[::-1], strict=True)
+            ]
+        )
+    title = counted(len(answer.texts), f"generated {answer.level}")
+    lead = f"{model} made these texts from noise. Below each node is the training text of the greatest cosine with it."
+    write_trees(path, kind="Generated documents", title=title, lead=lead, rows=rows)
+
+
+def _neighbours(version: GeneratedVersion) -> dict[str, str]:
+    return {
+        name: f"nearest, {found.score:.2f}: {found.tree} {found.id}: {shortened(found.text, NEIGHBOUR_CHARS)}"
+        for name, found in version.neighbours.items()
+    }
 
 
 def write_trees(path: Path, *, kind: str, title: str, lead: str, rows: Sequence[Sequence[DrawnTree]]) -> None:

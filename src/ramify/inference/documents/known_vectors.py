@@ -72,18 +72,6 @@ class KnownVectors:
                 "nothing to this one. Make it anew with model.known_vectors(store)."
             )
 
-    def mean_length(self, level: int) -> float:
-        """The mean length of the vectors of a level; 0 is the lowest."""
-        return float(np.linalg.norm(self.levels[level], axis=1).mean())
-
-    def nearest(self, level: int, vectors: Vectors) -> Ints:
-        """The place of the known vector of a level with the greatest cosine, for each of some vectors."""
-        return (_unit(vectors) @ _unit(self.levels[level]).T).argmax(1)
-
-
-def _unit(vectors: Vectors) -> Vectors:
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(1e-12)
-
 
 def _compute(agent: Agent, tokenizer: Tokenizer, input: LevelInput, store: Store) -> tuple[list[Vectors], list[Ints]]:
     trees = _documents(store, tokenizer)
