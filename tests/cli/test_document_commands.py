@@ -497,8 +497,21 @@ def test_the_whole_program_reads_a_pipe(agent, monkeypatch, capsys):
 # --- copyedit -------------------------------------------------------------------------------------------------------------
 
 
-def test_copyediting_gives_both_texts_and_their_scores(agent, text, letters, tmp_path):
-    found = answer("copyedit", agent, text, "--epsilon", 1, "--passes", 2)
+@pytest.fixture(scope="session")
+def loud(agent, tmp_path_factory):
+    """A model with larger weights: what its decoders write depends on the vector."""
+    model = ramify.load(agent)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.task.parameters():
+            parameter.add_(torch.randn(parameter.shape) * 0.3)
+    out = tmp_path_factory.mktemp("loud") / "model"
+    ramify.save(model, out)
+    return out
+
+
+def test_copyediting_gives_both_texts_and_their_scores(loud, text, letters, tmp_path):
+    found = answer("copyedit", loud, text, "--epsilon", 1, "--passes", 2)
     keys = ("before", "after", *(f"{kind}_{when}" for kind in ("coherence", "perplexity") for when in ("before", "after")))
     assert tuple(found) == (*keys, "change_rate")
     assert found["before"] == TEXT.strip()
@@ -506,10 +519,10 @@ def test_copyediting_gives_both_texts_and_their_scores(agent, text, letters, tmp
     assert 0 <= found["coherence_before"] <= 1
     assert 0 < found["change_rate"] <= 1
     assert found["after"] != found["before"]
-    unchanged = answer("copyedit", agent, text, "--epsilon", 0)
+    unchanged = answer("copyedit", loud, text, "--epsilon", 0)
     assert (unchanged["after"], unchanged["change_rate"]) == (TEXT.strip(), 0.0)
     assert unchanged["coherence_before"] == unchanged["coherence_after"] == found["coherence_before"]
-    written = answer("copyedit", agent, text, "--towards", "random_vector", "--prediction", "snap", "--bank", letters.path)
+    written = answer("copyedit", loud, text, "--towards", "random_vector", "--prediction", "snap", "--bank", letters.path)
     assert written["before"] == TEXT.strip()
 
 
@@ -517,14 +530,14 @@ def test_coherence_is_the_mean_of_nodes_with_several_children(agent, text):
     found = answer("copyedit", agent, text, "--epsilon", 0)
     nodes = answer("coherence", agent, text, "--level", "paragraph,chapter,document")["nodes"]
     several = [node["score"] for node in nodes if len(node["children"]) > 1]
-    assert len(several) == 1
-    assert found["coherence_before"] == pytest.approx(several[0])
+    assert len(several) == 2
+    assert found["coherence_before"] == pytest.approx(np.mean(several))
 
 
-def test_copyedited_texts_are_drawn_and_escaped(agent, tmp_path):
+def test_copyedited_texts_are_drawn_and_escaped(loud, tmp_path):
     file, page = tmp_path / "letter.txt", tmp_path / "page.html"
     file.write_text("The <b>boat</b> came in. Nobody waved.\n\nThe wind rose.\n")
-    result = call("copyedit", agent, file, "--epsilon", 1, "--passes", 3, "--html", page)
+    result = call("copyedit", loud, file, "--epsilon", 1, "--passes", 3, "--html", page)
     assert "of tokens changed" in result.stderr
     assert "coherence " in result.stderr
     drawn = page.read_text()
@@ -537,7 +550,7 @@ def test_copyedited_texts_are_drawn_and_escaped(agent, tmp_path):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (("--towards", "random_vector"), "towards=random_vector needs known vectors .* --bank DATA"),
+        (("--towards", "random_vector"), r"towards=random_vector needs known vectors .*\(--bank DATA"),
         (("--passing", "snap"), "passing=snap needs known vectors"),
         (("--epsilon", 2), "epsilon=2 .* from 0 to 1"),
     ],

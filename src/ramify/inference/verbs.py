@@ -182,8 +182,8 @@ VERBS: dict[str, Verb] = {
     ),
     "generate": Verb(
         "generate text",
-        "a model that predicts the next token, such as a gpt, or an XLNet with a query stream; or a model of nested documents with "
-        "generators (`ramify train agent-gan`)",
+        "a model that predicts the next token, such as a gpt, or an XLNet with a query stream; or a model of nested documents "
+        "with generators (`ramify train agent-gan`)",
         Takes.PROMPT,
         (
             Option("tokens", int, 50, "Greatest number of tokens.", least=1, needs=CONTINUES),
@@ -217,8 +217,8 @@ VERBS: dict[str, Verb] = {
                 "level",
                 str | None,
                 None,
-                "Models with generators: the level that is generated, such as paragraph, chapter or document. Default: the one above "
-                "the lowest.",
+                "Models with generators: the level that is generated, such as paragraph, chapter or document. Default: the one "
+                "above the lowest.",
                 needs=GENERATES,
             ),
             Option("count", int, 1, "Models with generators: number of texts.", least=1, needs=GENERATES),

@@ -95,8 +95,8 @@ class DocumentGenerator(DecodingPipeline):
             )
         if known is None:
             raise RamifyError(
-                "known=None leaves out the vectors of training nodes, among which nearest neighbours are found. Pass those of the "
-                "training data (--data DIR; in Python, known=model.known_vectors(store))."
+                "known=None leaves out the vectors of training nodes, among which nearest neighbours are found. Pass those of "
+                "the training data (--data DIR; in Python, known=model.known_vectors(store))."
             )
         known.check(self.backbone, self.tokenizer, self.input)
         candidates: list[Vectors | None] = [None]
