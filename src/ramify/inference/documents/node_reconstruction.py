@@ -79,7 +79,7 @@ def reconstruct(
     for start, stop in runs(rows.num_rows, ROWS):
         node = np.repeat(np.arange(stop - start), rows.num_rows[start:stop])
         first = int(rows.first_row[start])
-        decoded += _decode(task, level, encoded[first : first + len(node)], node, stop - start, banks)
+        decoded += _decode(task, level, encoded[first : first + len(node)], node, stop - start, banks, MOST_ROWS)
         if progress is not None:
             progress(stop - start)
     bounds = token_bounds(levels, level)
@@ -111,7 +111,7 @@ def _decode(
     node: Ints,
     num_nodes: int,
     banks: Sequence[Vectors | None],
-    most: int = MOST_ROWS,
+    most: int,
 ) -> list[DecodedText]:
     """Decode the pieces of some nodes. `node` is the number of each piece's node."""
     # The highest level of which a node begins with each vector; levels count from 0 for tokens.
