@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from ramify.errors import RamifyError, with_article
@@ -10,11 +11,24 @@ from ramify.inference.base import Pipeline
 from ramify.inference.verbs import VERBS
 
 
-def perplexity(model: Pipeline, texts: Iterable[str]) -> float | None:
-    """The exponential of the mean negative log-likelihood of all tokens of some texts, each scored alone; None without tokens.
+@dataclass(frozen=True)
+class Surprise:
+    """What a model makes of some texts."""
 
-    Of a masked language model, it is the pseudo-perplexity (Salazar et al. 2020). Tokens are the model's own, so two models do
-    not compare. Raises `RamifyError` for a model that scores no texts.
+    nats: float
+    """The negative log-likelihood of all tokens together."""
+    tokens: int
+
+    @property
+    def perplexity(self) -> float | None:
+        """The exponential of the mean of a token; None without tokens."""
+        return math.exp(self.nats / self.tokens) if self.tokens else None
+
+
+def surprise(model: Pipeline, texts: Iterable[str]) -> Surprise:
+    """Score some texts, each alone. Under a masked language model, likelihoods are pseudo-likelihoods (Salazar et al. 2020).
+
+    Tokens are the model's own, so two models do not compare. Raises `RamifyError` for a model that scores no texts.
     """
     if "score" not in model.verbs:
         raise RamifyError(
@@ -27,4 +41,4 @@ def perplexity(model: Pipeline, texts: Iterable[str]) -> float | None:
         if len(model.tokenizer.encode(text)):
             score: Score = scoring.score(text)
             nats, tokens = nats - score.value, tokens + score.num_tokens
-    return math.exp(nats / tokens) if tokens else None
+    return Surprise(nats, tokens)

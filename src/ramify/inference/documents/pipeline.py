@@ -32,7 +32,7 @@ from ramify.inference.documents.node_reconstruction import MOST_ROWS, Reconstruc
 from ramify.inference.documents.text import as_document, passages, texts_of_nodes
 from ramify.inference.documents.vectors import Vectors, encode_nodes, in_groups
 from ramify.inference.index import SearchedNodes, SearchPipeline
-from ramify.inference.perplexity import perplexity
+from ramify.inference.perplexity import surprise
 from ramify.inference.texts import Texts, read_texts
 from ramify.inference.verbs import LEVELS
 from ramify.models.agent import Agent
@@ -302,18 +302,18 @@ class DecodingPipeline(AnyDocumentPipeline, ABC):
                 )
         return ()
 
+    def mean_coherence(self, document: Tree | str) -> float:
+        """The mean coherence of all nodes above the lowest level that have several children; NaN if there is none."""
+        return _mean_of_several(self._judged(document, range(1, len(self.levels)), None)[1])
+
     def _version(self, tree: Tree, judge: Pipeline | None) -> CopyeditedVersion:
         document, scores = self._judged(tree, range(1, len(self.levels)), None)
-        means = [
-            level.node_scores[(level.nodes.counts > 1) & np.isfinite(level.node_scores)] for level in scores.scores.values()
-        ]
-        every = np.concatenate(means)
         return CopyeditedVersion(
             tree,
             next(texts_of_nodes(tree, [0]), "") if len(tree) else "",
             self._judgements(document, scores),
-            float(every.mean()) if len(every) else None,
-            None if judge is None else perplexity(judge, passages(tree)),
+            _score(_mean_of_several(scores)),
+            None if judge is None else surprise(judge, passages(tree)).perplexity,
         )
 
     def check_trained(self, loss: str, parts: str) -> None:
@@ -343,6 +343,14 @@ class DocumentPipeline(DecodingPipeline):
         encoder = DocumentEncoder(NestedAutoencoder(self.backbone, self.tokenizer, self.input, config))
         encoder.kind = self.kind
         return encoder
+
+
+def _mean_of_several(coherence: DocumentCoherence) -> float:
+    """The mean score of the nodes with several children."""
+    levels = coherence.scores.values()
+    every = np.concatenate([np.zeros(0), *(level.node_scores[level.nodes.counts > 1] for level in levels)])
+    known = every[np.isfinite(every)]
+    return float(known.mean()) if len(known) else float("nan")
 
 
 def _score(value: float) -> float | None:
