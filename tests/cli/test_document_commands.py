@@ -14,6 +14,7 @@ import ramify
 from fixtures import built, discussions
 from fixtures.commands import call, refusal
 from fixtures.letters import LETTERS, letter
+from fixtures.nested import writing
 from ramify import Node, Tree
 from ramify.inference.documents import pipeline
 
@@ -501,10 +502,7 @@ def test_the_whole_program_reads_a_pipe(agent, monkeypatch, capsys):
 def loud(agent, tmp_path_factory):
     """A model with larger weights: what its decoders write depends on the vector."""
     model = ramify.load(agent)
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.task.parameters():
-            parameter.add_(torch.randn(parameter.shape) * 0.3)
+    writing(model.task, 0.3)
     out = tmp_path_factory.mktemp("loud") / "model"
     ramify.save(model, out)
     return out

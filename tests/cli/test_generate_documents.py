@@ -5,12 +5,11 @@ import re
 
 import numpy as np
 import pytest
-import torch
 
 import ramify
 from fixtures import built
 from fixtures.commands import call, refusal
-from fixtures.nested import SMALL_RUN, novels
+from fixtures.nested import SMALL_RUN, novels, writing
 from ramify.errors import RamifyError
 from ramify.inference.documents.known_vectors import KnownVectors
 from ramify.recipes import RECIPES
@@ -29,6 +28,7 @@ def store(tmp_path_factory):
 @pytest.fixture(scope="module")
 def agent(store, tmp_path_factory):
     settings = SMALL_RUN | SMALL | {"train.budget": "200", "task.queue": "0", "task.scores": "cosine", "task.balanced": "false"}
+    settings |= {"model.decoder_length": "predicted"}
     out = tmp_path_factory.mktemp("agent") / "run"
     execute(RECIPES["agent"](str(store.path), joint=True).changed(settings), out, cpu=True)
     return out
@@ -40,13 +40,7 @@ def generator(store, agent, tmp_path_factory):
     out = tmp_path_factory.mktemp("generator") / "run"
     execute(RECIPES["agent-gan"](str(store.path), init=str(agent)).changed(SMALL | OWN), out, cpu=True)
     model = ramify.load(out)
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.module.parameters():
-            parameter.add_(torch.randn(parameter.shape) * 0.2)
-        for level in range(4):
-            if (length := model.task.decoder.level(level).length) is not None:
-                length.bias[3] += 4
+    writing(model.task, 0.2)
     own = tmp_path_factory.mktemp("loud") / "run"
     ramify.save(model, own)
     (own / "run.json").write_text((out / "run.json").read_text())

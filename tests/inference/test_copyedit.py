@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fixtures import built
 from fixtures.letters import letter, letters, pipeline
+from fixtures.nested import writing
 from ramify import Node, RamifyError, Tree
 from ramify.batching.document_batch import CONT, EOS, JOIN, MASK, NUM_MARKS
 from ramify.batching.views.documents import LevelInput
@@ -37,22 +38,7 @@ EVERY_OPTION = {"scores": "cosine", "classes": "children", "head": "deep", "sibl
 
 
 def loud(model):
-    """The model with larger weights, so that every path through it shows, and centres and spaces that are no identities."""
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for parameter in model.task.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.15)
-        if model.task.centres is not None:
-            for level in range(1, 1 + len(model.task.centres)):
-                mean = model.task.centre(level).mean
-                mean.copy_(torch.randn(mean.shape, generator=generator) * 0.1)
-        for level in range(model.backbone.depth):
-            # Fresh decoders would write marks between packed nodes alone.
-            has_centre = level and model.task.centres is not None
-            model.backbone.encoder(level).table.weight[[CONT, JOIN]] = model.task.centre(level).mean if has_centre else 0.0
-            if (length := model.task.decoder.level(level).length) is not None:
-                # Rows of several children.
-                length.bias[3] += 4
+    writing(model.task, 0.15)
     return model
 
 
