@@ -233,6 +233,8 @@ CASES: dict[str, str] = {
     "train/agent": f"train agent --joint --data data/books/set --out @/run --steps 3 {AGENTS} {LEVELS}",
     "train/agent-sentence": f"train agent-sentence --data data/books/set --out @/run --steps 2 {AGENTS} "
     f"{settings(model__dims='[8,12]', model__max_children='[12]', model__encoder_cells='[1]')}",
+    "train/agent-gan": "train agent-gan --data data/books/set --init train/agent/run --out @/run --steps 2 "
+    + settings(task__maps=4, task__vectors=8, train__budget=8, train__log_every=1, dev__vectors=8, dev__texts=2),
     "train/feature-model": f"train feature-model --data data/rooms/set --out @/run --steps 4 {LINKS} {NARROW}",
     "train/links": f"train links --data data/rooms/set --out @/run --pack @/packed --steps 3 {LINKS} {NARROW}",
     "train/mht": "train mht --data data/rooms/set --out @/run --init train/bert/run --features head --steps 2 --fine-steps 2 "
@@ -284,6 +286,7 @@ CASES: dict[str, str] = {
     "answer": "answer train/answer/run --question 'Where is the mill?' --passage inputs/notes.txt --json",
     "evaluate/agent": "evaluate train/agent/run --data data/books/set --rows 60 --json\n"
     "evaluate train/agent-sentence/run --data data/books/set --split all --rows 40",
+    "evaluate/agent-gan": "evaluate train/agent-gan/run --data data/books/set --rows 20 --json",
     "evaluate/links": "evaluate train/feature-model/run --data data/rooms/set --no-starts --json\n"
     "evaluate links --data data/rooms/set --split dev --protocol chunk50 --set decoding.threshold=0\n"
     "evaluate train/reranker/model --data data/rooms/set --json",

@@ -48,7 +48,9 @@ def _filled(words: str, data: Path, out: Path, rate: str) -> str:
 def print_plan(items: Sequence[Item]) -> None:
     """Print the runs, their commands and their cost."""
     for item in items:
-        print(f"{item.name}: {item.hours} core-hours\n    {train_command(item, Path('DATA'), Path('OUT'), 'RATE')}")
+        print(f"{item.name}: {item.hours} core-hours")
+        if not item.trained:
+            print(f"    {train_command(item, Path('DATA'), Path('OUT'), 'RATE')}")
         for label in item.scores:
             print(f"    {score_command(item, label, Path('DATA'), Path('OUT'))}")
     print(f"{sum(item.hours for item in items):.1f} core-hours in total")

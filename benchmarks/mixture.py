@@ -8,6 +8,7 @@ A generator and a discriminator, with two hidden layers of 128 units each, take 
 import argparse
 import json
 import math
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -170,10 +171,13 @@ def main() -> None:
     parser.add_argument("--seeds", default="0,1,2", help="comma-separated")
     arguments = parser.parse_args()
     losses: tuple[GeneratorLoss, ...] = ("non_saturating", "minimax")
+    found = []
     for loss in losses:
         for seed in map(int, arguments.seeds.split(",")):
             with tempfile.TemporaryDirectory() as folder:
-                print(json.dumps({"loss": loss, "seed": seed, **learned(loss, seed, Path(folder))}), flush=True)
+                found.append({"loss": loss, "seed": seed, **learned(loss, seed, Path(folder))})
+            print(f"{loss}, seed {seed}: {found[-1]}", file=sys.stderr, flush=True)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

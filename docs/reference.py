@@ -29,12 +29,14 @@ from ramify.models.xlnet import XLNetConfig
 from ramify.readers import FORMATS
 from ramify.runs.comment_trees.run import DevConfig
 from ramify.runs.disentanglement.run import BlockConfig, LinkDevConfig, WordsConfig
+from ramify.runs.nested_documents.adversary import AdversaryDevConfig
 from ramify.runs.nested_documents.run import NestedConfig, NestedDevConfig
 from ramify.runs.running_text import RowDevConfig
 from ramify.runs.tokenizers import TokenizerConfig
 from ramify.tasks.denoising_lm import DenoisingLMConfig
 from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.tasks.nested.config import NestedAutoencoderConfig
+from ramify.tasks.nested_adversary import NestedAdversaryConfig
 from ramify.tasks.permutation_lm import PermutationLMConfig
 from ramify.training.config import PhaseSettings, TrainConfig
 from ramify.training.optimizers import OPTIMIZERS
@@ -74,6 +76,8 @@ SETTINGS: dict[str, type] = {
     "settings-level-input": LevelInput,
     "settings-nested": NestedConfig,
     "settings-nested-dev": NestedDevConfig,
+    "settings-nested-adversary": NestedAdversaryConfig,
+    "settings-adversary-dev": AdversaryDevConfig,
 }
 
 
@@ -124,7 +128,7 @@ def choices(kind: Any) -> str:
     if get_origin(kind) is tuple:
         return "JSON list"
     if is_dataclass(kind):
-        return "settings of a `bert`"
+        return "settings of a `bert`" if kind is BertConfig else "settings below it"
     return {int: "whole number", float: "number", bool: "`true`, `false`", str: "text", NoneType: "`null`"}[kind]
 
 

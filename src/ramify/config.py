@@ -61,7 +61,14 @@ def _from_json(value: Any, kind: Any = None) -> Any:
     if isinstance(value, list):
         inner = typing.get_args(kind)[:1] if typing.get_origin(kind) is tuple else ()
         return tuple(_from_json(item, *inner) for item in value)
-    return from_record(kind, value) if isinstance(value, Mapping) and isinstance(kind, type) and is_dataclass(kind) else value
+    inside = settings_in(kind)
+    return value if inside is None or not isinstance(value, Mapping) else from_record(inside, value)
+
+
+def settings_in(kind: Any) -> type[Any] | None:
+    """The dataclass that a type is, or may be beside null; None if it is neither."""
+    kinds = typing.get_args(kind) if _is_union(kind) else (kind,)
+    return next((each for each in kinds if isinstance(each, type) and is_dataclass(each)), None)
 
 
 def spelled(kind: Any) -> str:
@@ -95,6 +102,8 @@ def _fits(value: Any, kind: Any) -> bool:
         return len(value) == len(arguments) and all(map(_fits, value, arguments))
     if _is_union(kind):
         return any(_fits(value, alternative) for alternative in arguments)
+    if isinstance(kind, type) and is_dataclass(kind):
+        return isinstance(value, kind)
     if kind is type(None):
         return value is None
     if kind is float:

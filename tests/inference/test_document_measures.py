@@ -548,9 +548,9 @@ def test_perfect_vectors_on_the_way_give_what_own_vectors_give(monkeypatch, numb
     held, _ = held_out()
     by_vector = {tuple(vector): row for level in held.encoded.vectors[1:] for row, vector in enumerate(level.tolist())}
 
-    def decoded(task, level, vectors, known=None):
+    def decoded(task, level, vectors, known=None, banks=None):
         if level == 0:
-            return decode_children(task, level, vectors, known)
+            return decode_children(task, level, vectors, known, banks)
         rows = np.array([by_vector[tuple(vector)] for vector in vectors.tolist()])
         return perfect(held, level, rows)
 

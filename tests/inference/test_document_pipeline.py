@@ -239,7 +239,7 @@ def script(monkeypatch, *steps):
     """Let the decoders answer these rows, from the highest level down. A row is a list of slots that ends in a mark."""
     waiting = [*steps]
 
-    def decode(task, level, vectors, candidates=None):
+    def decode(task, level, vectors, candidates=None, banks=None):
         rows = waiting.pop(0)
         assert len(rows) == len(vectors)
         assert (candidates is None) == (level == 0)

@@ -166,8 +166,11 @@ def test_stages_of_agent_that_others_need(given, message):
 ON_LABELS = ("answer", "choose", "classify", "tag")
 """Recipes whose runs have tests of their own (`tests/runs`, `tests/tasks`)."""
 
+STARTED = ("agent-gan",)
+"""Recipes that start from a trained model, likewise (`tests/runs/test_adversary_runs.py`)."""
 
-@pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe not in (*ON_CHATS, *ON_BOOKS, *ON_LABELS)])
+
+@pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe not in (*ON_CHATS, *ON_BOOKS, *ON_LABELS, *STARTED)])
 def test_two_steps(store, tmp_path, recipe):
     run = RECIPES[recipe](str(store.path)).changed({"train.steps": "2", "train.target_tokens": "0", "train.log_every": "1"})
     out = tmp_path / "run"

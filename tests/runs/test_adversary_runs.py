@@ -19,6 +19,7 @@ from ramify.runs import execute, kind_for, read_run
 from ramify.runs.base import SAMPLES
 from ramify.runs.nested_documents.adversary import NestedAdversaryRun
 from ramify.training.metrics_log import read_metrics
+from ramify.training.trainer import Trainer
 
 SMALL = {"train.steps": "6", "train.evaluate_every": "3", "train.checkpoint_every": "2", "train.log_every": "1"}
 OWN = SMALL | {"task.maps": "4", "task.vectors": "8", "dev.vectors": "16", "dev.texts": "3"}
@@ -107,13 +108,13 @@ def test_stopped_and_resumed_runs_are_equal_to_the_bit(store, agent, tmp_path, s
 def test_levels_and_real_documents_are_settings(store, agent, tmp_path):
     run = small(store, agent, task__levels='["paragraph","document"]', task__alone="[]", task__loss="minimax")
     prepared, _ = execute(run, tmp_path / "run", cpu=True)
-    documents = len(store.split("train"))
-    assert prepared.facts()["real"] == {"paragraph": prepared.facts()["real"]["paragraph"], "document": documents}
+    facts = prepared.facts()
+    assert facts["real"] == {level: facts["levels"][level]["rows"] for level in ("paragraph", "document")}
     last = read_metrics(tmp_path / "run")[-1]
     assert "energy_distance_paragraph" in last
     assert "energy_distance_sentence" not in last
     chapters = small(store, agent).prepare(tmp_path / "other").facts()
-    assert chapters["real"]["document"] == chapters["levels"]["chapter"]["rows"] > documents
+    assert chapters["real"]["document"] == chapters["levels"]["chapter"]["rows"] > chapters["levels"]["document"]["rows"]
 
 
 def test_evaluation_and_report(store, agent, tmp_path):
@@ -133,7 +134,7 @@ def test_evaluation_and_report(store, agent, tmp_path):
 
 def test_models_without_the_parts_are_refused(store, agent, tmp_path):
     with pytest.raises(RamifyError, match=r"--init is missing.*ramify train agent"):
-        RECIPES["agent-gan"](str(store.path))
+        RECIPES["agent-gan"](str(store.path)).prepare(tmp_path / "none")
     ramify.save(ramify.load(agent).encoder_only(), tmp_path / "encoder")
     with pytest.raises(RamifyError, match=r"no decoder.*ramify train agent"):
         small(store, tmp_path / "encoder").prepare(tmp_path / "run")
@@ -155,3 +156,34 @@ def test_settings_of_the_trained_model_are_refused(store, agent):
 def test_unknown_levels_are_refused(store, agent, tmp_path):
     with pytest.raises(RamifyError, match="verse, which the model does not have"):
         small(store, agent, task__levels='["verse"]').prepare(tmp_path)
+
+
+def test_a_discriminator_that_is_not_finite_stops_the_run(store, agent, tmp_path):
+    run = small(store, agent, train__evaluate_every="0")
+    prepared = run.prepare(tmp_path / "run")
+    stage = prepared.stage(0)
+    with torch.no_grad():
+        prepared.task.discriminators[0].filters[0].conv.weight.fill_(float("nan"))
+    with pytest.raises(RamifyError, match=r"step 1, phase discriminator: the gradient is not finite.*lower train.lr"):
+        Trainer(prepared.task, [stage], tmp_path / "run", seed=0, cpu=True).run()
+
+
+def test_adadelta_with_a_bound_is_an_option(store, agent, tmp_path):
+    settings = {"train.optimizer": "adadelta", "train.rho": "0.95", "train.lr": "1", "task.max_norm": "0.01"}
+    execute(small(store, agent).changed(settings), tmp_path / "run", cpu=True)
+    model = ramify.load(tmp_path / "run")
+    norms = [float(discriminator.out.weight.norm()) for discriminator in model.adversary.discriminators]
+    assert all(0 < norm <= 0.01 * 1.0001 for norm in norms)
+
+
+def test_names_are_generated_for_texts(store, tmp_path):
+    """From training of a model with a memory of names to texts that read generated names."""
+    settings = SMALL_RUN | SMALL | {"train.budget": "200", "task.queue": "0", "model.names": '{"questions":3,"filters":8}'}
+    execute(RECIPES["agent"](str(store.path), joint=True).changed(settings), tmp_path / "agent", cpu=True)
+    execute(small(store, tmp_path / "agent"), tmp_path / "run", cpu=True)
+    model = ramify.load(tmp_path / "run")
+    fresh = small(store, tmp_path / "agent").prepare(tmp_path / "other").task
+    before, after = (dict(task.names_generator.named_parameters()) for task in (fresh, model.adversary))
+    assert not torch.equal(before["of_document.weight"], after["of_document.weight"])
+    found = NestedAdversaryRun.evaluate(model, "run", store, "dev", {"rows": 12})
+    assert list(found.levels) == ["sentence", "paragraph", "chapter", "document"]

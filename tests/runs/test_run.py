@@ -180,6 +180,13 @@ CHANGES = {
         "input.long": "truncate",
         "dev.examples": "20",
     },
+    "nested-adversary": {
+        "task.layers": "3",
+        "task.levels": '["sentence"]',
+        "task.alone": "[]",
+        "task.max_norm": "null",
+        "dev.texts": "4",
+    },
     "nested-documents": {
         "task.without": '["coherence_sentence"]',
         "model.padding": "full",

@@ -12,6 +12,7 @@ from ramify.batching.adversary_batch import AdversaryBatch
 from ramify.batching.document_batch import EOS, NUM_MARKS
 from ramify.batching.views.documents import LevelInput
 from ramify.errors import RamifyError
+from ramify.models.name_memory import NameMemoryConfig
 from ramify.nn.modes import evaluating
 from ramify.nn.ragged import Rows
 from ramify.tasks.adversarial import DISCRIMINATOR, GENERATOR, fooled, told_apart
@@ -215,7 +216,7 @@ def test_norms_are_bounded_after_the_discriminators_phase():
         task.after_update(GENERATOR)
         assert all(float(each.out.weight.norm()) > 1 for each in task.discriminators)
         task.after_update(DISCRIMINATOR)
-    assert all(float(each.out.weight.norm()) == pytest.approx(0.5, rel=1e-4) for each in task.discriminators)
+        assert all(float(each.out.weight.norm()) == pytest.approx(0.5, rel=1e-4) for each in task.discriminators)
 
 
 def test_a_checker_reads_vectors_and_likes_few_replaced_children():
@@ -225,7 +226,7 @@ def test_a_checker_reads_vectors_and_likes_few_replaced_children():
     made = task.generator(1)(shared.noise[1])
     shares = task.checker(1)(made)
     found = losses_of(task, batch, GENERATOR, shared)["generator_sentence"]
-    assert found == pytest.approx(float(-(1 - shares).log().mean()))
+    assert found == pytest.approx(float(-(1 - shares.detach()).log().mean()))
     assert len(task.discriminators) == 0
 
 
@@ -255,3 +256,64 @@ def test_models_without_the_parts_are_refused(model, settings, message):
 def test_impossible_settings_are_refused(settings):
     with pytest.raises(RamifyError, match=f"task.{next(iter(settings))}"):
         NestedAdversaryConfig(**settings)
+
+
+# --- names ----------------------------------------------------------------------------------------------------------------
+
+NAMES = {"names": NameMemoryConfig(questions=3, filters=8)}
+
+
+@pytest.mark.parametrize("noise", ["document", "answer"])
+@pytest.mark.parametrize("when", ["with", "after"])
+def test_names_are_generated_in_the_generators_phase(when, noise):
+    task = adversary(model=NAMES, when=when, names_noise=noise)
+    batch = batch_of(task)
+    shared = task.shared(batch, None)
+    assert shared.names.answers.shape == (len(shared.real[1]), 3 if noise == "answer" else 1, 8)
+    for name in (DISCRIMINATOR, GENERATOR):
+        task.zero_grad(set_to_none=True)
+        losses_of(task, batch, name, shared)
+        expected = {DISCRIMINATOR: {"discriminators"}, GENERATOR: {"generators", "names_generator"}}[name]
+        assert taught(task) == expected
+    assert task.phases[-1].parameters == ("generators", "names_generator")
+
+
+def test_the_generator_of_documents_learns_nothing_from_names():
+    task = adversary(model=NAMES, levels=("sentence",))
+    batch = batch_of(task)
+    losses_of(task, batch, GENERATOR, task.shared(batch, None))
+    assert all(own.grad is None for own in task.generators[2].parameters())
+    assert all(own.grad is not None for own in task.names_generator.parameters())
+
+
+def test_real_sentences_read_the_names_of_their_documents():
+    """The mean of all sentences of a document, one after the other, empty ones left out."""
+    task = adversary(model=NAMES).eval()
+    batch = batch_of(task)
+    rows = batch.documents.levels[0]
+    memory, encoder = task.autoencoder.name_memory, task.backbone.encoder(0)
+    answers = memory.write(encoder.states(encoder.items(None), rows.slots, rows.rows), rows.rows, rows.is_child)
+    banks = task.real_names(batch)
+    for number, document in enumerate(rows.document.tolist()):
+        own = [row for row in range(len(rows.rows)) if rows.document[row] == document and rows.counts[row] > 0]
+        assert torch.allclose(banks.answers[number], answers[own].mean(0))
+    assert bool(banks.known.all())
+
+
+def test_names_change_the_tokens_alone():
+    task = adversary(model=NAMES).eval()
+    batch = batch_of(task)
+    shared = task.shared(batch, None)
+    banks = task.real_names(batch)
+    vectors = shared.real[1]
+    assert not torch.allclose(task.decoded(1, vectors, banks), task.decoded(1, vectors, banks.without_answers()))
+    assert torch.equal(task.decoded(2, shared.real[2]), task.matches(shared)["paragraph"].real())
+
+
+def test_a_checker_needs_no_names():
+    task = adversary(model=NAMES, when="checker")
+    assert task.names_generator is None
+    assert not bool(task.names_of(2, torch.Generator()).known.any())
+    batch = batch_of(task)
+    losses_of(task, batch, GENERATOR, task.shared(batch, None))
+    assert taught(task) == {"generators"}

@@ -40,6 +40,31 @@ class Role(Enum):
 
 
 @dataclass(frozen=True)
+class Banks(Movable):
+    """The answers of documents to the questions of a memory of names (`models/name_memory.py`)."""
+
+    answers: Float[Tensor, "bank question dim"]
+    known: Bool[Tensor, " bank"]
+    """Whether a bank holds answers. That of a sentence without others holds none."""
+
+    @classmethod
+    def of(cls, answers: Float[Tensor, "bank question dim"]) -> "Banks":
+        """Banks that all hold these answers."""
+        return cls(answers, torch.ones(len(answers), dtype=torch.bool, device=answers.device))
+
+    def at(self, numbers: Int[Tensor, " chosen"]) -> "Banks":
+        """The banks with these numbers. A number may occur several times."""
+        return Banks(self.answers.index_select(0, numbers), self.known.index_select(0, numbers))
+
+    def without_answers(self) -> "Banks":
+        """As many banks that hold nothing, so that tokens keep their states."""
+        return Banks(torch.zeros_like(self.answers), torch.zeros_like(self.known))
+
+    def to(self, device: torch.device | str) -> "Banks":
+        return moved(self, device)
+
+
+@dataclass(frozen=True)
 class LevelBatch(Movable):
     """The rows of one level. Each becomes a vector, which is a child in the rows of the level above, under the row's number."""
 
@@ -65,6 +90,10 @@ class LevelBatch(Movable):
     """The number of children and marks of each row, without padding."""
     source: Ints
     """The number of each row among the rows of the data."""
+    node: Ints
+    """The number of each row's node. Pieces of a node that was cut have one number, and nodes that share a row, too."""
+    document: Ints
+    """The document of each row, as `tree`, on the host."""
 
     def to(self, device: torch.device | str) -> "LevelBatch":
         return moved(self, device)
@@ -145,6 +174,8 @@ class DocumentBatch(AnyBatch):
     """The Compressor's vectors of the rows of the highest level that is not encoded."""
     collection: CollectionDraws | None = None
     """The documents as rows, if the objective reads them so."""
+    banks: Banks | None = None
+    """The banks of names of the lowest rows, from whole documents; None: those of the batch's own sentences."""
 
     @property
     def device(self) -> torch.device:
@@ -171,6 +202,7 @@ class DocumentBatch(AnyBatch):
             draws=tuple(draw.to(device) for draw in self.draws),
             vectors=None if self.vectors is None else self.vectors.to(device),
             collection=None if self.collection is None else self.collection.to(device),
+            banks=None if self.banks is None else self.banks.to(device),
         )
 
     def below(self, number: int) -> tuple[LevelBatch, ...]:
@@ -320,6 +352,8 @@ class DocumentCollator:
             counts=level.children[wanted],
             lengths=lengths,
             source=wanted,
+            node=level.node_of_row[wanted],
+            document=level.tree[wanted],
         )
 
 

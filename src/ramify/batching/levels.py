@@ -298,6 +298,12 @@ class LevelRows:
         return np.add.reduceat(self.count, self.part_offsets[:-1]) if len(self) else np.zeros(0, dtype=np.int64)
 
     @cached_property
+    def node_of_row(self) -> Ints:
+        """A number for the node of each row, in ascending order. All pieces of a node that was cut have one number, and nodes
+        that are packed into a row share its number."""
+        return np.cumsum(np.append(False, ~self.continued[:-1]))[: len(self)]
+
+    @cached_property
     def tree(self) -> Ints:
         """The store's tree of each row."""
         return self.level.tree[np.searchsorted(self.first_row, np.arange(len(self)), side="right") - 1]

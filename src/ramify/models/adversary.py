@@ -14,6 +14,13 @@ from ramify.nn.pooling import Pool
 from ramify.nn.ragged import Rows
 
 
+def normal(like: Tensor, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
+    """Noise N(0, I) on the device of a tensor. With a generator, it is drawn on the host, so it is the same on every device."""
+    if generator is None:
+        return torch.randn(shape, device=like.device, dtype=like.dtype)
+    return torch.randn(shape, generator=generator).to(like)
+
+
 class Generator(nn.Module):
     """A vector from noise: dense layers, with tanh after all but the last."""
 
@@ -31,12 +38,8 @@ class Generator(nn.Module):
         return x
 
     def noise(self, rows: int, generator: torch.Generator | None = None) -> Float[Tensor, "row in"]:
-        """Noise for this many rows, N(0, I), on the device of the weights. With a generator, it is drawn on the host, so it is
-        the same on every device."""
-        weight = next(self.parameters())
-        if generator is None:
-            return torch.randn(rows, self.in_dim, device=weight.device, dtype=weight.dtype)
-        return torch.randn(rows, self.in_dim, generator=generator).to(weight)
+        """Noise for this many rows."""
+        return normal(next(self.parameters()), (rows, self.in_dim), generator)
 
 
 class NamesGenerator(nn.Module):
@@ -49,6 +52,12 @@ class NamesGenerator(nn.Module):
         self.of_document = Linear(dim + document_dim, dim)
         self.generator = Generator(dim, layers, width, in_dim=2 * dim)
         self.dim = dim
+
+    def noise(
+        self, documents: int, answers: int, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "document answer dim"]:
+        """Noise for this many documents: as many rows as answers, or one for all answers of a document."""
+        return normal(next(self.parameters()), (documents, answers, self.dim), generator)
 
     def forward(
         self,

@@ -5,10 +5,11 @@ Level 0 holds tokens, level 1 sentences, and so on. `LevelEncoder` l turns rows 
 the objective.
 """
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Literal, Self
 
@@ -24,6 +25,7 @@ from ramify.batching.levels import USUAL
 from ramify.config import check_fields
 from ramify.errors import RamifyError
 from ramify.models.base import RATES, AnyBackbone, Checkpoint, Encoded, Encodes, ModelConfig, Read, kept_positions
+from ramify.models.name_memory import NameMemoryConfig
 from ramify.nn.attention import AttentionRecord, LayerWeights
 from ramify.nn.blocks import (
     LayerPrefixes,
@@ -59,6 +61,9 @@ OPTIONS = (
     "sibling_product",
 )
 """Settings of additions to the paper, which their defaults leave out."""
+
+BESIDE = ("names",)
+"""Settings of parts without an effect on the vectors, which their defaults leave out."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,8 @@ class AgentConfig(ModelConfig):
     """Factor of the Decoder's position vectors above the tokens."""
     sibling_product: bool = False
     """Whether a child with the second segment vector is read together with its product with the mean of its siblings."""
+    names: NameMemoryConfig | None = None
+    """A memory of the names of a document, which reconstruction and masked tokens read (null: none)."""
     dropout: float = 0.1
     attention_dropout: float = 0.1
 
@@ -177,7 +184,7 @@ class AgentConfig(ModelConfig):
         its own are fresh."""
         saved = checkpoint.saved_as(self)
         defaults = {field.name: field.default for field in fields(self)}
-        left_out = [name for name in OPTIONS if getattr(saved, name) == defaults[name]]
+        left_out = [name for name in (*OPTIONS, *BESIDE) if getattr(saved, name) == defaults[name]]
         known, number = saved.levels, len(saved.levels)
         if len(self.levels) > number and self.levels[:number] == known:
             sizes = {name: (*getattr(saved, name), *getattr(self, name)[len(getattr(saved, name)) :]) for name in PER_LEVEL}
@@ -202,6 +209,11 @@ class AgentConfig(ModelConfig):
                     f"{checkpoint.source} has trained with {needed}. Set {needed}, or start from a model of the lowest level "
                     "alone that leaves the option out."
                 )
+        if saved.names is not None and self.names != saved.names:
+            raise RamifyError(
+                f"model.names={as_json(self.names)} is another memory of names than that of --init {checkpoint.source}, whose "
+                f"losses have learned to read it. Set model.names={as_json(saved.names)}, or start from a model without one."
+            )
 
     def for_vocabulary(self, size: int) -> Self:
         return replace(self, vocab_size=size)
@@ -600,6 +612,11 @@ class AgentDecoder(nn.Module):
         decoder = self.decoders[level]
         assert isinstance(decoder, LevelDecoder)
         return decoder
+
+
+def as_json(names: NameMemoryConfig | None) -> str:
+    """The settings of a memory of names as `--set` takes them."""
+    return "null" if names is None else json.dumps(asdict(names), separators=(",", ":"))
 
 
 def holds_child(slots: Int[Tensor, " slot"]) -> Bool[Tensor, " slot"]:

@@ -28,6 +28,7 @@ DecoderTokens = Annotated[
     int, "Tokens of the stage of the sentences' decoder (0: leave it out, with the last stage; no text can be decoded then)."
 ]
 AllTokens = Annotated[int, "Tokens of a last stage, in which all levels learn from texts (0: leave it out)."]
+Names = Annotated[bool, "Give the model a memory of the names of a document (the paper's section 8)."]
 
 AgentInit = Annotated[str, "A trained AGENT (required): a run of `ramify train agent`, a directory or a hub id."]
 When = Annotated[
@@ -51,6 +52,7 @@ def agent(
     above_tokens: AboveTokens = ABOVE,
     decoder_tokens: DecoderTokens = DECODER,
     all_tokens: AllTokens = ALL,
+    names: Names = False,
     init: ModelInit = "",
     tokenizer: TokenizerPath = "",
     seed: Seed = 0,
@@ -77,7 +79,7 @@ def agent(
     }
     _check_stages(stage_tokens, joint=joint, target_tokens=target_tokens, starts_trained=bool(init))
     if joint:
-        return _run("agent", data, AgentConfig(), steps or JOINT_STEPS, target_tokens, init, tokenizer, seed)
+        return _run("agent", data, AgentConfig(), steps or JOINT_STEPS, target_tokens, names, init, tokenizer, seed)
     lowest, above, everything = _of_tokens(512), _of_units(lr=2e-3), _of_units(lr=5e-4)
     stages = [] if init else [(lowest, lowest_tokens)]
     stages += [(above, above_tokens), (lowest, decoder_tokens), (everything, all_tokens)]
@@ -86,7 +88,7 @@ def agent(
     run = NestedRun(
         recipe="agent",
         data=data,
-        model=_improved_model(),
+        model=_with_names(_improved_model(), names),
         task=_improved_task(),
         # An update from one whole document has candidates of that document alone, and undoes what many documents teach.
         view=NestedConfig(whole_documents=False, units_factor=4),
@@ -95,7 +97,15 @@ def agent(
         tokenizer=_tokenizer(tokenizer),
         seed=seed,
     )
-    return run.sized(init)
+    return _started(run)
+
+
+def _started(run: "NestedRun") -> "NestedRun":
+    """A run with the sizes of the model from which it starts, and with stretches of sentences if that has a memory of names."""
+    run = run.sized(run.init)
+    if run.model.names is None or run.view.neighbours:
+        return run
+    return replace(run, view=replace(run.view, neighbours=NEIGHBOURS))
 
 
 def _check_stages(
@@ -179,6 +189,12 @@ def _improved_task() -> "NestedAutoencoderConfig":
     )
 
 
+def _with_names(model: "AgentConfig", names: bool) -> "AgentConfig":
+    from ramify.models.name_memory import NameMemoryConfig
+
+    return replace(model, names=NameMemoryConfig() if names else None)
+
+
 def _of_tokens(budget: int = 2048) -> "TrainConfig":
     """Batches of a number of tokens."""
     from ramify.training.config import TrainConfig
@@ -203,6 +219,9 @@ def _of_units(*, lr: float) -> "TrainConfig":
 SENTENCE_PLACES = 32
 """Longer sentences are cut into several rows: a vector gives back few of the tokens of a long row."""
 
+NEIGHBOURS = 512
+"""Tokens of neighbouring sentences that are one example where sentences learn alone, beside a memory of names."""
+
 TOKEN_TABLE = r"token_skip\.table"
 """Matches the name of the table of tokens' vectors that are added to a sentence's vector."""
 
@@ -212,13 +231,15 @@ def agent_sentence(
     *,
     steps: Updates = 2000,
     target_tokens: Limit = 0,
+    names: Names = False,
     init: ModelInit = "",
     tokenizer: TokenizerPath = "",
     seed: Seed = 0,
 ) -> "NestedRun":
     """AGENT's lowest level alone: a vector for every sentence, and the sentence back from it.
 
-    Sentences of more than 31 tokens are cut into several rows.
+    Sentences of more than 31 tokens are cut into several rows. With --names, an example is about 512 tokens of neighbouring
+    sentences, which share the names that occur in them.
 
     Example: ramify train agent-sentence --data data/books --out runs/sentences
     """
@@ -226,7 +247,7 @@ def agent_sentence(
 
     model = AgentConfig().with_levels(("sentence",))
     model = replace(model, max_children=(SENTENCE_PLACES,))
-    return _run("agent-sentence", data, model, steps, target_tokens, init, tokenizer, seed)
+    return _run("agent-sentence", data, model, steps, target_tokens, names, init, tokenizer, seed)
 
 
 def agent_gan(
@@ -246,23 +267,24 @@ def agent_gan(
 
     Example: ramify train agent-gan --init runs/agent --data data/books --out runs/agent-gan
     """
+    from ramify.models.agent import AgentConfig
     from ramify.runs.nested_documents.adversary import NestedAdversaryRun
     from ramify.runs.nested_documents.run import NestedConfig
     from ramify.tasks.adversarial import DISCRIMINATOR, GENERATOR
     from ramify.tasks.nested_adversary import NestedAdversaryConfig
     from ramify.training.config import PhaseSettings, TrainConfig
 
-    if not init:
-        raise RamifyError("--init is missing: generators start from a trained autoencoder. Name a run of `ramify train agent`.")
     chosen = tuple(name.strip() for name in levels.split(",")) if levels else None
-    run = NestedAdversaryRun.of_autoencoder(
-        init,
+    run = NestedAdversaryRun(
         recipe="agent-gan",
         data=data,
+        model=AgentConfig(),
         task=NestedAdversaryConfig(when=when, levels=chosen),
         view=NestedConfig(whole_documents=False),
         seed=seed,
     )
+    # Without a start, the run is refused when it is prepared.
+    run = run.started(init) if init else run
     if when != "with":
         players = TrainConfig(
             steps=steps,
@@ -307,6 +329,7 @@ def _run(
     model: "AgentConfig",
     steps: int,
     target_tokens: int,
+    names: bool,
     init: str,
     tokenizer: str,
     seed: int,
@@ -316,13 +339,13 @@ def _run(
     run = NestedRun(
         recipe=recipe,
         data=data,
-        model=model,
+        model=_with_names(model, names),
         init=init,
         stages=(replace(_of_tokens(), steps=0 if target_tokens else steps, target_tokens=target_tokens),),
         tokenizer=_tokenizer(tokenizer),
         seed=seed,
     )
-    return run.sized(init)
+    return _started(run)
 
 
 def _tokenizer(path: str) -> "TokenizerConfig":

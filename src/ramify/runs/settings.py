@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from types import NoneType
 from typing import Any, Literal
 
-from ramify.config import RENAMED, from_record, renamed, spelled
+from ramify.config import RENAMED, from_record, renamed, settings_in, spelled
 from ramify.errors import RamifyError
 
 Texts = Mapping[str, tuple[str, str]]
@@ -31,18 +31,26 @@ def set_fields(value: Any, settings: Texts) -> Any:
             raise RamifyError(f"--set {key}: {problem}; the settings are {', '.join(kinds)}.{hint}")
         if not rest:
             changes[name] = _parse(text, kinds[name], key)
-        elif is_dataclass(getattr(value, name)):
+        elif settings_in(kinds[name]) is not None or is_dataclass(getattr(value, name)):
             inside.setdefault(name, {})[rest] = (text, key)
         else:
             raise RamifyError(f"--set {key}: {name} is a single value, without settings below it.")
-    return replace(value, **changes, **{name: set_fields(getattr(value, name), texts) for name, texts in inside.items()})
+    groups = {name: _group(changes.get(name, getattr(value, name)), kinds[name]) for name in inside}
+    return replace(value, **changes | {name: set_fields(groups[name], texts) for name, texts in inside.items()})
+
+
+def _group(value: Any, kind: Any) -> Any:
+    """Settings below a field: those that it has, or the defaults of optional ones that are null."""
+    optional = settings_in(kind)
+    return optional() if value is None and optional is not None else value
 
 
 def _field_names(value: Any) -> set[str]:
     return {field.name for field in fields(value)} if is_dataclass(value) else set()
 
 
-def _parse(text: str, kind: Any, key: str) -> Any:
+def _parse(text: str, kind: Any, key: str, *, optional: bool = False) -> Any:
+    """A value from text. `optional`: it may be null in place of a group of settings."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
         if text not in arguments:
@@ -50,7 +58,7 @@ def _parse(text: str, kind: Any, key: str) -> Any:
         return text
     if NoneType in arguments:
         (inner,) = (argument for argument in arguments if argument is not NoneType)
-        return None if text.lower() in ("null", "none") else _parse(text, inner, key)
+        return None if text.lower() in ("null", "none") else _parse(text, inner, key, optional=True)
     if origin is tuple:
         try:
             return _typed(json.loads(text), kind)
@@ -65,6 +73,14 @@ def _parse(text: str, kind: Any, key: str) -> Any:
             return kind(text.replace("_", "")) if kind is not str else text
         except ValueError:
             raise RamifyError(f"--set {key}={text} is not a {spelled(kind)}.") from None
+    if optional:
+        try:
+            return _typed(json.loads(text), kind)
+        except (ValueError, TypeError):
+            raise RamifyError(
+                f"--set {key}={text} is not null or a JSON object of settings such as {{}}. Set them one by one ({key}.…), or "
+                f"{key}={{}} for the defaults."
+            ) from None
     raise RamifyError(f"--set {key}: this is a group of settings. Set them one by one ({key}.…).")
 
 

@@ -8,22 +8,24 @@ no vectors of the level below, so a discriminator would judge what nothing ever 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ramify.batching.adversary_batch import AdversaryBatch
-from ramify.batching.document_batch import EOS, NUM_MARKS, PAD, DocumentBatch
+from ramify.batching.document_batch import EOS, NUM_MARKS, PAD, Banks, DocumentBatch, LevelBatch
 from ramify.batching.views.documents import LevelInput
 from ramify.config import check_fields
 from ramify.errors import RamifyError
 from ramify.metrics.metric import DEV_LOSS, Metric
-from ramify.models.adversary import Discriminator, Generator
+from ramify.models.adversary import Discriminator, Generator, NamesGenerator
 from ramify.models.agent import Agent, CoherenceChecker
 from ramify.models.base import State
+from ramify.models.name_memory import NameMemory
 from ramify.nn.modes import evaluating, without_gradients
 from ramify.nn.ragged import Rows
 from ramify.tasks.adversarial import (
@@ -75,6 +77,8 @@ class NestedAdversaryConfig:
     """Numbers of children that the filters of a discriminator read. Wider ones than a row of the level are left out."""
     dropout: float = 0.5
     """Dropout before the last layer of a discriminator."""
+    names_noise: Literal["document", "answer"] = "document"
+    """The noise of a model with a memory of names. document: one for all answers of a document. answer: one for each."""
     max_norm: float | None = 3.0
     """Bound of the norm of the weights of a discriminator's last layer, which every update keeps. null: none."""
 
@@ -103,6 +107,16 @@ class Drawn:
 
     real: Mapping[int, Float[Tensor, "_row _dim"]]
     noise: Mapping[int, Float[Tensor, "_row _dim"]]
+    names: "DrawnNames | None" = None
+
+
+@dataclass(frozen=True)
+class DrawnNames:
+    """The banks of the documents of real sentences, and the noise from which those of generated ones are made."""
+
+    real: Banks
+    documents: Float[Tensor, "row dim"]
+    answers: Float[Tensor, "row answer token"]
 
 
 class Coherent(nn.Module):
@@ -145,9 +159,17 @@ class NestedAdversary(Task[AdversaryBatch]):
             for dim, places in zip(sizes.dims[:-1], sizes.max_children, strict=True)
             if has_discriminators
         )
-        players = (DISCRIMINATORS, GENERATORS) if has_discriminators else (GENERATORS,)
+        self.names_generator = None
+        if sizes.names is not None and has_discriminators and 1 in self.learning:
+            # Only tokens read names, and only the discriminator of the lowest level reads what tokens become.
+            token = sizes.dims[0]
+            self.names_generator = NamesGenerator(token, sizes.dims[-1], config.layers, round(config.width * token))
+        named = () if self.names_generator is None else ("names_generator",)
+        generators = replace(GENERATORS, parameters=(*GENERATORS.parameters, *named))
+        players = (DISCRIMINATORS, generators) if has_discriminators else (generators,)
         idle = (number - 1 for number in range(1, len(self.names)) if number not in self.learning)
-        frozen = tuple(f"{modules}.{number}" for number in idle for phase in players for modules in phase.parameters)
+        lists = [phase.parameters[0] for phase in players]
+        frozen = tuple(f"{modules}.{number}" for number in idle for modules in lists)
         if config.when == "with":
             self.phases = (Phase(MAIN), *players)
             self.metrics = (DEV_LOSS, ENERGY)
@@ -198,15 +220,20 @@ class NestedAdversary(Task[AdversaryBatch]):
 
     def shared(self, batch: AdversaryBatch, state: State | None) -> Drawn:
         real, noise = {}, {}
+        names = None
         with evaluating(self.autoencoder), torch.no_grad():
             vectors = self.real_vectors(batch)
+            banks = None if self.names_generator is None else self.real_names(batch)
         for level in self.learning:
             number = self._number(batch, level)
             rows = vectors[level] if number else self.generator(level).noise(0)
+            chosen = torch.arange(number, device=rows.device)
             if number < len(rows):
-                rows = rows.index_select(0, torch.randperm(len(rows), device=rows.device)[:number])
-            real[level], noise[level] = rows, self.generator(level).noise(number)
-        return Drawn(real, noise)
+                chosen = torch.randperm(len(rows), device=rows.device)[:number]
+            real[level], noise[level] = rows.index_select(0, chosen), self.generator(level).noise(number)
+            if level == 1 and banks is not None:
+                names = DrawnNames(banks.at(chosen), *self.names_noise(number))
+        return Drawn(real, noise, names)
 
     def losses(
         self, batch: AdversaryBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Drawn
@@ -268,6 +295,57 @@ class NestedAdversary(Task[AdversaryBatch]):
             vectors = nodes[level + 1] = self.backbone.encode(level, vectors, rows)
         return nodes
 
+    def real_names(self, batch: AdversaryBatch) -> Banks:
+        """The bank of the document of each real sentence of a batch: the mean answers of its sentences in the batch, or in the
+        whole document if they are given. Unlike a reader in training, no sentence is left out, as in decoding."""
+        if batch.samples:
+            given = batch.samples[0].banks
+            assert given is not None, "samples of a model with a memory of names have banks"
+            return given
+        memory = self.autoencoder.name_memory
+        assert memory is not None
+        documents = batch.documents
+        if documents.banks is not None:
+            return documents.banks
+        lowest = [part.levels[0] for part in documents.parts] or [documents.levels[0]]
+        answers = torch.cat([self._answers(memory, rows) for rows in lowest])
+        return document_banks(
+            answers,
+            np.concatenate([rows.document for rows in lowest]),
+            np.concatenate([rows.counts > 0 for rows in lowest]),
+        )
+
+    def _answers(self, memory: NameMemory, rows: LevelBatch) -> Float[Tensor, "row question dim"]:
+        encoder = self.backbone.encoder(0)
+        return memory.write(encoder.states(encoder.items(None), rows.slots, rows.rows), rows.rows, rows.is_child)
+
+    def names_noise(
+        self, number: int, generator: torch.Generator | None = None
+    ) -> tuple[Float[Tensor, "row dim"], Float[Tensor, "row answer token"]]:
+        """Noise of this many documents, and of their answers."""
+        assert self.names_generator is not None
+        answers = self.backbone.config.names.questions if self.config.names_noise == "answer" else 1
+        documents = self.generator(self.backbone.depth).noise(number, generator)
+        return documents, self.names_generator.noise(number, answers, generator)
+
+    def generated_names(self, documents: Float[Tensor, "row dim"], answers: Float[Tensor, "row answer token"]) -> Banks:
+        """Banks of generated documents, from noise. The generator of documents learns nothing from them."""
+        memory = self.autoencoder.name_memory
+        assert memory is not None
+        assert self.names_generator is not None
+        vectors = self.generator(self.backbone.depth)(documents).detach()
+        return Banks.of(self.names_generator(memory.questions.detach(), vectors, answers))
+
+    def names_of(self, number: int, generator: torch.Generator) -> Banks | None:
+        """Banks with which generated nodes are decoded, one for each; None if the model has no memory of names. If no generator
+        of names has learned, banks hold nothing."""
+        memory = self.autoencoder.name_memory
+        if memory is None:
+            return None
+        if self.names_generator is None:
+            return Banks.of(memory.questions.detach().expand(number, -1, -1)).without_answers()
+        return self.generated_names(*self.names_noise(number, generator))
+
     def _number(self, batch: AdversaryBatch, level: int) -> int:
         """The number of real vectors of a level that a batch is learned from."""
         below = level - 1 if self.is_alone(level) else level
@@ -289,11 +367,15 @@ class NestedAdversary(Task[AdversaryBatch]):
         flat = torch.stack(slots, 1).flatten()
         return encoder.row_vectors(encoder.states(encoder.items(children), flat, rows), flat, rows)
 
-    def decoded(self, level: int, vectors: Float[Tensor, "row dim"]) -> Float[Tensor, "row place child"]:
-        """The children of vectors of a level at all places of a row, as they are passed on to the level below."""
+    def decoded(
+        self, level: int, vectors: Float[Tensor, "row dim"], names: Banks | None = None
+    ) -> Float[Tensor, "row place child"]:
+        """The children of vectors of a level at all places of a row, as they are passed on to the level below. `names`: the
+        bank of each row of tokens, if the model has a memory of names."""
         decoder = self.autoencoder.decoder.level(level - 1)
         rows = decoder.all_places(len(vectors), vectors.device)
-        states = decoder.parallel(decoder.decompress(vectors, rows), rows)
+        decompressed = self.autoencoder.read_names(level - 1, decoder.decompress(vectors, rows), rows, names)
+        states = decoder.parallel(decompressed, rows)
         return self.autoencoder.restored_children(level - 1, states).unflatten(0, (len(vectors), decoder.places))
 
     def matches(self, drawn: Drawn) -> dict[str, Match]:
@@ -304,19 +386,40 @@ class NestedAdversary(Task[AdversaryBatch]):
         real, noise = drawn.real[level], drawn.noise[level]
         judge = Coherent(self.checker(level)) if self.config.when == "checker" else self.discriminator(level)
 
-        def read(vectors: Float[Tensor, "row dim"]) -> Tensor:
+        names = drawn.names if level == 1 else None
+
+        def read(vectors: Float[Tensor, "row dim"], banks: Banks | None) -> Tensor:
             if self.config.when == "checker":
                 return vectors
             with without_gradients(self.autoencoder):
-                return self.decoded(level, vectors)
+                return self.decoded(level, vectors, banks)
+
+        def generate() -> Tensor:
+            banks = None if names is None else self.generated_names(names.documents, names.answers)
+            return read(self.generator(level)(noise), banks)
 
         return Match(
             judge=judge,
-            generate=lambda: read(self.generator(level)(noise)),
-            real=partial(read, real),
+            generate=generate,
+            real=lambda: read(real, None if names is None else names.real),
             number=len(noise),
             loss=self.config.loss,
         )
+
+
+def document_banks(
+    answers: Float[Tensor, "row question dim"], document: NDArray[np.int64], has_tokens: NDArray[np.bool_]
+) -> Banks:
+    """The bank of each row's document: the mean answers of its rows with tokens."""
+    known, number = np.unique(document, return_inverse=True)
+    counts = np.bincount(number[has_tokens], minlength=len(known))
+    writes = torch.from_numpy(np.flatnonzero(has_tokens)).to(answers.device)
+    of_row = torch.from_numpy(number).to(answers.device)
+    sums = answers.new_zeros(len(known), *answers.shape[1:])
+    sums = sums.index_add(0, of_row.index_select(0, writes), answers.index_select(0, writes))
+    divisors = torch.from_numpy(np.maximum(counts, 1)).to(answers.device)
+    banks = Banks(sums / divisors[:, None, None], torch.from_numpy(counts > 0).to(answers.device))
+    return banks.at(of_row)
 
 
 def _rows_of(batch: DocumentBatch, level: int) -> int:

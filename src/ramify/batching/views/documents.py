@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ from ramify.batching.levels import Levels, Overflow
 from ramify.batching.views.base import UnitView
 from ramify.config import check_fields
 from ramify.errors import RamifyError
+from ramify.nn.ragged import runs
 from ramify.tree import DOCUMENT
 
 
@@ -61,7 +63,7 @@ class Documents(UnitView[DocumentExample]):
     """Complete rows of the unit's level, which is the one below the document, or else the highest.
 
     A document that fits into a batch is one example. Each unit of a longer document is an example of its own, and the document
-    is a further example, so that its own level learns, too.
+    is a further example, so that its own level learns, too. Units of the lowest level may be stretches of neighbours.
     """
 
     def __init__(
@@ -73,9 +75,11 @@ class Documents(UnitView[DocumentExample]):
         budget: int,
         whole_documents: bool = True,
         divided: bool = False,
+        neighbours: int = 0,
     ) -> None:
         """`budget`: the tokens of a batch. Without `whole_documents`, the level of documents is not read. `divided`: a document
-        that fits into a batch is divided into its units, too."""
+        that fits into a batch is divided into its units, too. `neighbours`: if units are of the lowest level, neighbouring ones
+        of a document are one example, up to about so many tokens (0: each is one)."""
         self.unit = unit_level(levels.names)
         limits: list[int | None] = [None] * len(levels.levels)
         if has_documents(levels.names):
@@ -83,6 +87,7 @@ class Documents(UnitView[DocumentExample]):
         self.rows = levels.rows(longest, input.overflow, limits)
         self.budget = budget
         self.divided = divided
+        self.neighbours = neighbours if self.unit == 0 else 0
         self.examples = self._examples(has_documents(levels.names) and whole_documents)
         ends = np.concatenate([[0], np.cumsum(self.rows.held_tokens(self.unit))])
         start = np.array([example.start for example in self.examples], dtype=np.int64)
@@ -96,7 +101,7 @@ class Documents(UnitView[DocumentExample]):
     def _examples(self, whole_documents: bool) -> list[DocumentExample]:
         units = self.rows.levels[self.unit]
         if not whole_documents:
-            return [DocumentExample(row, row + 1, 0, 0, False) for row in range(len(units))]
+            return [DocumentExample(start, stop, 0, 0, False) for start, stop in self._stretches(0, len(units))]
         documents = self.rows.levels[-1]
         examples: list[DocumentExample] = []
         ends = np.concatenate([[0], np.cumsum(self.rows.held_tokens(self.unit))])
@@ -107,9 +112,29 @@ class Documents(UnitView[DocumentExample]):
             if not self.divided and ends[stop] - ends[start] <= self.budget:
                 examples.append(DocumentExample(start, stop, row, continues, False))
             else:
-                examples += [DocumentExample(unit, unit + 1, row, row, False) for unit in range(start, stop)]
+                examples += [DocumentExample(first, end, row, row, False) for first, end in self._stretches(start, stop)]
                 examples.append(DocumentExample(start, stop, row, continues, True))
         return examples
+
+    def _stretches(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """The units of each example, of those from `start` to `stop` - 1. A stretch ends with a document, and pieces of a
+        sentence are all in one."""
+        if not self.neighbours:
+            return [(unit, unit + 1) for unit in range(start, stop)]
+        units = self.rows.levels[self.unit]
+        node, tree, tokens = (each[start:stop] for each in (units.node_of_row, units.tree, units.tokens))
+        firsts = np.flatnonzero(np.diff(node, prepend=-1))
+        if not len(firsts):
+            return []
+        sizes, trees = np.add.reduceat(tokens, firsts), tree[firsts]
+        borders = [*np.flatnonzero(np.diff(trees, prepend=-1)).tolist(), len(firsts)]
+        ends = np.append(firsts, stop - start) + start
+        stretches = []
+        for first, last in pairwise(borders):
+            stretches += [
+                (int(ends[first + one]), int(ends[first + other])) for one, other in runs(sizes[first:last], self.neighbours)
+            ]
+        return stretches
 
     def _documents(self) -> tuple[list[int], list[int]]:
         """The first row of each document, and the row after its last one."""

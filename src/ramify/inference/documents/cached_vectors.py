@@ -35,6 +35,7 @@ UNREAD: dict[str, Any] = {
     "decoder_position_scale": 1.0,
     "sibling_product": False,
     "compressor_skip": "none",
+    "names": None,
 }
 """Settings without an effect on the vectors of evaluation, so that runs which differ in them share a file. The addition to the
 Compressor's vector is among the weights."""

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ramify.batching.document_batch import MASK, NUM_MARKS, PAD
+from ramify.batching.document_batch import MASK, NUM_MARKS, PAD, Banks
 from ramify.batching.forest import Ints, ranges
 from ramify.errors import RamifyError
 from ramify.inference.base import TOKENS
@@ -79,6 +79,10 @@ class Copyeditor:
     """Known vectors of each level, from the lowest. Settings say whether they are needed."""
     candidates: Sequence[Vectors | None] = ()
     """The known vectors of each level of children from which an end mark must differ, if nodes are regenerated."""
+    names: Banks | None = None
+    """The bank of each document, by its number, if the model has a memory of names."""
+    names_of_rows: Banks | None = None
+    """The bank of each of the lowest rows, if they are given and not regenerated."""
 
     def edited(self, tree: VectorTree, progress: Callable[[int], None] | None = None) -> VectorTree:
         """The tree after copyediting. A level whose rows have single children is skipped. `progress` receives 1 per pass of a
@@ -103,10 +107,11 @@ class Copyeditor:
                     levels[level] = replace(levels[level], vectors=vectors)
                     if progress is not None:
                         progress(1)
+                document = replace(tree, levels=tuple(levels)).document_of[level]
                 if settings.propagate == "delta":
-                    self._move_below(levels, level, old)
+                    self._move_below(levels, level, document, old)
                 elif stale:
-                    self._regenerate_below(levels, level, replace(tree, levels=tuple(levels)).document_of[level])
+                    self._regenerate_below(levels, level, document)
         return replace(tree, levels=tuple(levels))
 
     # --- one pass ----------------------------------------------------------------------------------------------------
@@ -180,20 +185,20 @@ class Copyeditor:
         """Decode the vectors of a level into the rows below. `document` is that of each row."""
         rule = PassRule(self.settings.passing, self.known)
         candidates = self.candidates[level] if level else None
-        decoded = decoded_level(self.task, level, levels[level].vectors, document, candidates, rule)
+        decoded = decoded_level(self.task, level, levels[level].vectors, document, candidates, rule, self.names)
         levels[level] = decoded.level
         if level:
             # The rows below are decoded from these vectors in turn.
             levels[level - 1] = VectorLevel(decoded.below, NONE, np.zeros(len(decoded.below), dtype=np.int64))
 
-    def _move_below(self, levels: list[VectorLevel], level: int, old: Vectors) -> None:
-        """Move the children of those rows of a level whose vectors have changed."""
+    def _move_below(self, levels: list[VectorLevel], level: int, document: Ints, old: Vectors) -> None:
+        """Move the children of those rows of a level whose vectors have changed. `document` is that of each row."""
         rows = levels[level]
         changed = np.flatnonzero((rows.vectors != old).any(1))
         if not len(changed):
             return
         if level == 0:
-            levels[0] = self._with_edited_tokens(rows, changed, old)
+            levels[0] = self._with_edited_tokens(rows, changed, old, document)
             return
         below = levels[level - 1]
         places = ranges(rows.starts[changed], rows.starts[changed] + rows.lengths[changed])
@@ -208,10 +213,14 @@ class Copyeditor:
         moved[slots[is_child] - NUM_MARKS] += (after - before)[is_child]
         levels[level - 1] = replace(below, vectors=moved)
 
-    def _with_edited_tokens(self, rows: VectorLevel, changed: Ints, old: Vectors) -> VectorLevel:
+    def _with_edited_tokens(self, rows: VectorLevel, changed: Ints, old: Vectors, document: Ints) -> VectorLevel:
         """The lowest rows with the edits that turn what old vectors decode to into what new ones decode to."""
         pieces = [rows.row(number) for number in range(len(rows.lengths))]
-        before, after = (decode_children(self.task, 0, vectors[changed]) for vectors in (old, rows.vectors))
+        if self.names_of_rows is not None:
+            names = self.names_of_rows.at(torch.from_numpy(changed))
+        else:
+            names = None if self.names is None else self.names.at(torch.from_numpy(document[changed]))
+        before, after = (decode_children(self.task, 0, vectors[changed], None, names) for vectors in (old, rows.vectors))
         for number, one, other in zip(changed.tolist(), before, after, strict=True):
             pieces[number] = with_edits(pieces[number], one.slots, other.slots, self.task.backbone.config.max_children[0])
         return VectorLevel(

@@ -12,6 +12,7 @@ from ramify.batching.levels import LevelRows, Levels
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.inference.documents.copyedit import Copyediting, Copyeditor
+from ramify.inference.documents.document_banks import banks_of
 from ramify.inference.documents.node_reconstruction import bank
 from ramify.inference.documents.vector_trees import NONE, VectorLevel, VectorTree, as_trees, encoded_tree
 from ramify.inference.documents.vectors import Vectors, encode_documents, lay_out
@@ -64,7 +65,10 @@ def copyedit_document(
     tree = encoded_tree(collator, encoded)
     check_siblings(tree, agent.config.levels)
     candidates = [None, *(bank(task, level, vectors) for level, vectors in enumerate(encoded.vectors[:-1], 1))]
-    edited = Copyeditor(task, settings, known, candidates).edited(tree, progress)
+    banks = banks_of(task, collator)
+    names = None if banks is None else banks.of_whole_documents(np.arange(store.num_trees))
+    names_of_rows = None if banks is None else banks.of_rows(np.arange(len(view.rows.levels[0])))
+    edited = Copyeditor(task, settings, known, candidates, names, names_of_rows).edited(tree, progress)
     if settings.propagate == "delta":
         before = [opened.ids[start:stop].astype(np.int64) for start, stop in pairwise(opened.levels[0].offsets)]
         after = edited_sentences(view.rows.levels[0], before, edited.levels[0])

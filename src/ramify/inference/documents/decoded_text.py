@@ -30,7 +30,13 @@ def decoded_sentence_measures(held: HeldOut, number: int, floors: FittedFloors, 
     known = np.array([vector is not None for vector in vectors], dtype=bool)
     given = [vector for vector in vectors if vector is not None]
     size = held.encoded.vectors[0].shape[1]
-    rows = decode_children(held.task, 0, np.stack(given) if given else np.zeros((0, size), dtype=np.float32))
+    banks = None
+    if held.banks is not None:
+        # Nothing of the node from whose vector its sentences are decoded is in their bank.
+        node = held.node_above(0, number)
+        assert node is not None
+        banks = held.banks.of_units(node, node[chosen[known]], held.level(0).tree[chosen[known]])
+    rows = decode_children(held.task, 0, np.stack(given) if given else np.zeros((0, size), dtype=np.float32), None, banks)
     written = iter(rows)
     below = sentence_measures_of(held, floors, chosen, [closed(next(written)) if one else NOTHING for one in known])
     advance(len(chosen))

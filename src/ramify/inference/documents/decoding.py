@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from ramify.batching.document_batch import BOS, CONT, EOS, JOIN, NUM_MARKS
+from ramify.batching.document_batch import BOS, CONT, EOS, JOIN, NUM_MARKS, Banks
 from ramify.batching.forest import Ints, ranges
 from ramify.nn.heads import MAX_LOGITS
 from ramify.nn.linear import linear
@@ -156,12 +156,13 @@ def decode_children(
     level: int,
     vectors: Float[NDArray, "row dim"],
     candidates: Float[NDArray, "candidate child"] | None = None,
+    banks: Banks | None = None,
     rule: PassRule = RAW,
 ) -> list[DecodedRow]:
     """Decode vectors of level `level + 1` into children of `level`, each the best-scoring candidate.
 
     Above the tokens, `candidates` are the known vectors among which a child is looked up, and `rule` makes the vectors of
-    children.
+    children. `banks`: what a model with a memory of names reads for tokens, one bank per vector.
     """
     device = task.device
     known = None if candidates is None else torch.from_numpy(candidates).to(device)
@@ -170,19 +171,26 @@ def decode_children(
         decoded: list[DecodedRow] = []
         for start in range(0, len(vectors), ROWS):
             part = torch.from_numpy(np.ascontiguousarray(vectors[start : start + ROWS], dtype=np.float32)).to(device)
-            decoded += _decode(task, level, part, scores, rule)
+            numbers = torch.arange(start, start + len(part))
+            own = None if banks is None else banks.at(numbers).to(device)
+            decoded += _decode(task, level, part, scores, own, rule)
     return decoded
 
 
 def _decode(
-    task: NestedAutoencoder, level: int, vectors: Float[Tensor, "row dim"], scores: ChildScores, rule: PassRule
+    task: NestedAutoencoder,
+    level: int,
+    vectors: Float[Tensor, "row dim"],
+    scores: ChildScores,
+    banks: Banks | None,
+    rule: PassRule,
 ) -> list[DecodedRow]:
     decoder = task.decoder.level(level)
     if decoder.length is None:
         laid = decoder.all_places(len(vectors), vectors.device)
     else:
         laid = Rows.build((decoder.length(vectors).argmax(1) + 1).cpu().numpy()).to(vectors.device)
-    decompressed = decoder.decompress(vectors, laid)
+    decompressed = task.read_names(level, decoder.decompress(vectors, laid), laid, banks)
     if decoder.autoregressive:
         states = _one_by_one(task, level, decompressed, laid, scores, rule)
     else:

@@ -16,14 +16,16 @@ from ramify.batching.levels import DocumentRows, LevelRows, Levels
 from ramify.batching.samplers import dealt
 from ramify.batching.views.documents import Documents
 from ramify.dataset.store import Split, Store
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, counted
 from ramify.inference.documents.coherence import JudgedRows, intruder_measures, probing_measures
 from ramify.inference.documents.decoded_text import decoded_sentence_measures
 from ramify.inference.documents.floors import FittedFloors, before, fitted_on_others, fitted_on_training
 from ramify.inference.documents.masked_children import masked_child_measures
 from ramify.inference.documents.measures import Advance, HeldOut, Measure, Measures, counted_nodes, spread
+from ramify.inference.documents.name_measures import NameReading, name_measures
 from ramify.inference.documents.reconstruction import sentence_measures, upper_measures
 from ramify.inference.documents.vectors import Vectors, encode_documents, read_documents
+from ramify.inference.documents.words import Words, words_of
 from ramify.metrics import vectors as vector_metrics
 from ramify.nn.ragged import inverse, runs
 from ramify.tasks.nested.task import NestedAutoencoder
@@ -100,6 +102,8 @@ class DocumentScores:
     documents: int
     unknown: UnknownTokens
     """The unknown ones among all tokens."""
+    names: NameReading | None = None
+    """How the memory of names works, if the model has one and its tokens are measured."""
 
 
 def evaluate_documents(
@@ -140,12 +144,18 @@ def evaluate_documents(
     floors = fitted_floors(task, store, split, view.rows)
     notes.append(f"Baselines that read no vector are fitted on {floors.source}.")
     by_level: dict[str, Measures] = {name: {} for name in names}
+    reading: NameReading | None = None
     with task.evaluating(), torch.no_grad():
         if names[1] in measured:
             tokens = max(1, round(DRAWN_TOKENS * min(1.0, rows / ROWS)))
             drawn = drawn_measures(held, view, floors, steps.of(tokens), most_tokens=tokens)
             for name, measures in drawn.items():
                 by_level[name] |= measures
+            if task.name_memory is not None:
+                words = words_of(store, task.tokenizer, view.rows)
+                found, reading = name_measures(held, task.name_memory, words, rows, lambda count: None)
+                by_level[names[0]] |= found
+                notes += left_out_words(words)
         for number, (child, name) in enumerate(pairwise(names)):
             if name not in measured:
                 continue
@@ -162,7 +172,14 @@ def evaluate_documents(
                 by_level[name] |= intruder_measures(held, number, rows, lambda count: None)
             by_level[name] |= vector_measures(held.encoded.vectors[number]) | counts_of(held.level(number))
     steps.finish(num_steps(task))
-    return DocumentScores(by_level, notes, len(trees), task.tokenizer.unknown(view.rows.ids))
+    return DocumentScores(by_level, notes, len(trees), task.tokenizer.unknown(view.rows.ids), reading)
+
+
+def left_out_words(words: Words) -> list[str]:
+    """A note if words were not measured."""
+    if not words.not_read:
+        return []
+    return [f"The words of {counted(words.not_read, 'sentence')} are not measured, because several nodes hold the text."]
 
 
 def held_out(
@@ -334,6 +351,8 @@ def drawn_measures(
     tokens, coherence = MaskedTokens(), [JudgedRows() for _ in range(task.backbone.depth)]
     with in_own_terms(task):
         for number, (clean, vectors, size) in enumerate(drawn_batches(held, view, most_tokens)):
+            if held.banks is not None and clean.lowest == 0:
+                clean = replace(clean, banks=held.banks.of_rows(clean.levels[0].source))
             batch = task.draw(clean.to(task.device), held.seed + number)
             children = None if vectors is None else vectors.to(task.device)
             ones = dict.fromkeys(task.loss_names, 1.0)

@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
+from ramify.batching.document_batch import Banks
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.answers import GeneratedText, GeneratedTexts, GeneratedVersion, Neighbour
@@ -24,6 +25,9 @@ from ramify.metrics.two_samples import nearest_cosines
 from ramify.nn.modes import evaluating
 from ramify.tasks.nested_adversary import NestedAdversary
 from ramify.tree import Tree
+
+VECTORS, NAMES = range(2)
+"""The parts of a text that are drawn: its vector, and its names."""
 
 
 class DocumentGenerator(DecodingPipeline):
@@ -101,6 +105,7 @@ class DocumentGenerator(DecodingPipeline):
         known.check(self.backbone, self.tokenizer, self.input)
         candidates: list[Vectors | None] = [None]
         candidates += [bank(self.task, own, vectors) for own, vectors in enumerate(known.levels[:number], 1)]
+        names = self._names(count, seed)
         made = decoded_tree(
             self.task,
             number,
@@ -108,8 +113,9 @@ class DocumentGenerator(DecodingPipeline):
             np.arange(count),
             candidates,
             PassRule(passing, known.levels),
+            names,
         )
-        edited = Copyeditor(self.task, settings, known.levels, candidates).edited(made)
+        edited = Copyeditor(self.task, settings, known.levels, candidates, names).edited(made)
         before, after = (as_trees(tree, self.levels[: number + 1], self.tokenizer) for tree in (made, edited))
         texts = tuple(
             self._text(own, None if not copyedit else other, name, known, versions=versions)
@@ -118,13 +124,18 @@ class DocumentGenerator(DecodingPipeline):
         return GeneratedTexts(name, texts, notes=_notes(edited, made))
 
     @torch.no_grad()
+    def _names(self, count: int, seed: int) -> Banks | None:
+        """The bank of each text, with names of its own, if the model has a memory of names."""
+        with evaluating(self.module):
+            banks = [self.adversary.names_of(1, _generator(seed, number, NAMES)) for number in range(count)]
+        known = [own for own in banks if own is not None]
+        return Banks(torch.cat([own.answers for own in known]), torch.cat([own.known for own in known])) if known else None
+
+    @torch.no_grad()
     def _vectors(self, level: int, count: int, seed: int) -> Vectors:
         """Vectors of a level from noise. Each has noise of its own."""
         generator = self.adversary.generator(level)
-        noise = []
-        for number in range(count):
-            state = np.random.SeedSequence([seed, number]).generate_state(1, np.uint64)
-            noise.append(generator.noise(1, torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))))
+        noise = [generator.noise(1, _generator(seed, number, VECTORS)) for number in range(count)]
         with evaluating(self.module):
             return generator(torch.cat(noise)).float().cpu().numpy()
 
@@ -162,6 +173,12 @@ class DocumentGenerator(DecodingPipeline):
                 (text,) = texts_of_nodes(tree, [node - int(known.store.offsets[own])])
                 found[name] = Neighbour(tree.id, known.store.ids([node])[0], cosine, text)
         return found
+
+
+def _generator(seed: int, number: int, part: int) -> torch.Generator:
+    """The random draws of a part of one text."""
+    state = np.random.SeedSequence([seed, number, part]).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
 
 
 def _notes(*trees: VectorTree) -> tuple[str, ...]:

@@ -86,14 +86,22 @@ def text_measures(texts: Sequence[str], ids: Sequence[Ints]) -> dict[str, float]
     return measures | ({"self_bleu": self_bleu(texts)} if has_bleu() else {})
 
 
+@torch.no_grad()
 def decoded(
-    task: NestedAutoencoder, level: int, vectors: Vectors, banks: Sequence[Vectors | None], most: int = MOST_CHILDREN
+    adversary: NestedAdversary,
+    level: int,
+    vectors: Vectors,
+    banks: Sequence[Vectors | None],
+    seed: int,
+    most: int = MOST_CHILDREN,
 ) -> list[DecodedText]:
     """The texts into which vectors of a level are decoded, up to `most` vectors of each level per text.
 
-    `banks`: known vectors of each level of children, from which an end mark must differ; None for tokens.
+    `banks`: known vectors of each level of children, from which an end mark must differ; None for tokens. Each text reads
+    generated names, if the model has a memory of names.
     """
-    return decode_vectors(task, level - 1, vectors, banks, most)
+    names = adversary.names_of(len(vectors), torch.Generator().manual_seed(seed))
+    return decode_vectors(adversary.autoencoder, level - 1, vectors, banks, names, most)
 
 
 def watch(
@@ -115,7 +123,7 @@ def watch(
         real = Known(training.of_level(level), held_out.of_level(level, vectors))
         own = vector_measures(real, made)
         shown = made[:texts]
-        written = decoded(task, level, shown, banks)
+        written = decoded(adversary, level, shown, banks, seed)
         strings = [as_text(task.tokenizer, names[1:], text) for text in written]
         own |= text_measures(strings, [text.ids for text in written])
         cosines, _ = nearest_cosines(shown, real.training)
@@ -207,10 +215,12 @@ def floor_measures(
         measures = {"classifier_accuracy": classifier_accuracy(held_out, vectors, seed)}
         measures |= vector_measures(real, vectors)
         chosen = vectors[:texts]
-        rows = decode_children(task, level - 1, chosen, banks[level - 1])
+        with torch.no_grad():
+            generated_names = adversary.names_of(len(chosen), torch.Generator().manual_seed(seed))
+        rows = decode_children(task, level - 1, chosen, banks[level - 1], generated_names if level == 1 else None)
         scores = probed_coherence(task, level - 1, rows)
         measures["coherence"] = float(scores[np.isfinite(scores)].mean()) if np.isfinite(scores).any() else float("nan")
-        written = decoded(task, level, chosen, banks)
+        written = decoded(adversary, level, chosen, banks, seed)
         strings = [as_text(task.tokenizer, names[1:], text) for text in written]
         found[name] = measures | text_measures(strings, [text.ids for text in written])
     return found

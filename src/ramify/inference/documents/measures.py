@@ -16,6 +16,7 @@ from torch import Tensor
 from ramify.batching.document_batch import DocumentCollator, LevelBatch
 from ramify.batching.forest import Ints, ranges
 from ramify.batching.levels import DocumentRows, LevelRows
+from ramify.inference.documents.document_banks import DocumentBanks, banks_of
 from ramify.inference.documents.vectors import EncodedDocuments
 from ramify.nn.ragged import runs
 from ramify.tasks.nested.similarity import Similarity
@@ -206,6 +207,11 @@ class HeldOut:
         a token id)."""
         below = np.arange(self.level(number).num_below if number else 0)
         return slots_of(self.collator.level(number, rows, below, below))
+
+    @cached_property
+    def banks(self) -> DocumentBanks | None:
+        """The banks of names of the documents; None if the model has no memory of names."""
+        return banks_of(self.task, self.collator)
 
     @cached_property
     def items(self) -> list[Float[Tensor, "item _dim"]]:

@@ -6,13 +6,15 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from ramify.batching.document_batch import JOIN, NUM_MARKS
+from ramify.batching.document_batch import JOIN, NUM_MARKS, Banks
 from ramify.batching.forest import Ints
 from ramify.batching.levels import Level, Levels
 from ramify.dataset.store import Store
 from ramify.inference.documents.decoding import ROWS, decode_children
+from ramify.inference.documents.document_banks import banks_of, units_of_nodes
 from ramify.inference.documents.text import separator, token_bounds
 from ramify.inference.documents.vectors import (
     Vectors,
@@ -63,7 +65,8 @@ def reconstruct(
 ) -> Reconstructions:
     """Encode the nodes of a level of some documents, which are held together, and decode their vectors.
 
-    Each piece of a node that was cut is decoded. Above the tokens, the decoder's vectors are passed on as they are; known
+    Each piece of a node that was cut is decoded. With a memory of names, tokens read the names of the document's other nodes.
+    Above the tokens, the decoder's vectors are passed on as they are; known
     vectors only decide where a row ends. `progress` receives the number of nodes that were decoded.
     """
     agent = task.backbone
@@ -75,11 +78,13 @@ def reconstruct(
     rows = collator.rows.levels[level]
     banks = [None, *(bank(task, number, level_vectors) for number, level_vectors in enumerate(vectors, 1))]
     decoded: list[DecodedText] = []
+    names, units = banks_of(task, collator), units_of_nodes(collator.rows, level)
     # Nodes are decoded in groups of about as many rows as a decoder takes at once.
     for start, stop in runs(rows.num_rows, ROWS):
         node = np.repeat(np.arange(stop - start), rows.num_rows[start:stop])
         first = int(rows.first_row[start])
-        decoded += _decode(task, level, encoded[first : first + len(node)], node, stop - start, banks, MOST_ROWS)
+        read = None if names is None else names.of_units(units, np.arange(start, stop), rows.level.tree[start:stop])
+        decoded += _decode(task, level, encoded[first : first + len(node)], node, stop - start, banks, read, MOST_ROWS)
         if progress is not None:
             progress(stop - start)
     bounds = token_bounds(levels, level)
@@ -97,11 +102,17 @@ def bank(task: NestedAutoencoder, level: int, given: Vectors) -> Vectors:
 
 
 def decode_vectors(
-    task: NestedAutoencoder, level: int, vectors: Vectors, banks: Sequence[Vectors | None], most: int
+    task: NestedAutoencoder,
+    level: int,
+    vectors: Vectors,
+    banks: Sequence[Vectors | None],
+    names: Banks | None,
+    most: int,
 ) -> list[DecodedText]:
     """Decode vectors of level `level + 1`, each a node, into at most `most` vectors of each level below. `banks` holds known
-    vectors of each level of children (`bank`); None for tokens."""
-    return _decode(task, level, vectors, np.arange(len(vectors)), len(vectors), banks, most)
+    vectors of each level of children (`bank`); None for tokens. `names`: the bank of each node, if the model has a memory of
+    names."""
+    return _decode(task, level, vectors, np.arange(len(vectors)), len(vectors), banks, names, most)
 
 
 def _decode(
@@ -111,9 +122,11 @@ def _decode(
     node: Ints,
     num_nodes: int,
     banks: Sequence[Vectors | None],
+    names: Banks | None,
     most: int,
 ) -> list[DecodedText]:
-    """Decode the pieces of some nodes. `node` is the number of each piece's node."""
+    """Decode the pieces of some nodes. `node` is the number of each piece's node. `names`: the bank of each node, which its
+    tokens read if the model has a memory of names."""
     # The highest level of which a node begins with each vector; levels count from 0 for tokens.
     begins = np.full(len(node), level)
     begins[np.append(True, node[1:] != node[:-1])[: len(node)]] = level + 1
@@ -122,14 +135,22 @@ def _decode(
         place = np.arange(len(node)) - np.searchsorted(node, node)
         is_whole[node[place >= most]] = False
         kept = place < most
-        node, begins, vectors = _children(task, number, vectors[kept], node[kept], begins[kept], banks[number])
+        node, begins, vectors = _children(
+            task, number, vectors[kept], node[kept], begins[kept], banks[number], names if number == 0 else None
+        )
     ids = vectors[:, 0].astype(np.int64)
     ends = np.searchsorted(node, np.arange(num_nodes + 1))
     return [DecodedText(ids[a:b], begins[a:b], bool(whole)) for a, b, whole in zip(ends[:-1], ends[1:], is_whole, strict=True)]
 
 
 def _children(
-    task: NestedAutoencoder, level: int, vectors: Vectors, node: Ints, begins: Ints, candidates: Vectors | None
+    task: NestedAutoencoder,
+    level: int,
+    vectors: Vectors,
+    node: Ints,
+    begins: Ints,
+    candidates: Vectors | None,
+    names: Banks | None,
 ) -> tuple[Ints, Ints, NDArray[Any]]:
     """The children of vectors of level `level + 1`: the node of each, what begins with it, and its vector (or token id)."""
     child_node: list[Ints] = [np.zeros(0, dtype=np.int64)]
@@ -137,8 +158,9 @@ def _children(
     width = 1 if level == 0 else task.backbone.config.dims[level]
     children: list[NDArray[Any]] = [np.zeros((0, width), dtype=np.int64 if level == 0 else np.float32)]
     waiting, last_node, continues = level + 1, None, False
+    read = None if names is None else names.at(torch.from_numpy(node))
     for row, owner, begun in zip(
-        decode_children(task, level, vectors, candidates), node.tolist(), begins.tolist(), strict=True
+        decode_children(task, level, vectors, candidates, read), node.tolist(), begins.tolist(), strict=True
     ):
         if owner != last_node:
             waiting, continues = level + 1, False

@@ -7,12 +7,13 @@ import numpy as np
 import torch
 
 from ramify.batching.adversary_batch import AdversaryBatch
-from ramify.batching.document_batch import EMPTY, DocumentBatch
+from ramify.batching.document_batch import EMPTY, Banks, DocumentBatch
 from ramify.batching.forest import Ints
 from ramify.batching.levels import Levels
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.documents.cached_vectors import FrozenVectors
+from ramify.inference.documents.document_banks import banks_of
 from ramify.inference.documents.measures import spread
 from ramify.inference.documents.node_reconstruction import bank
 from ramify.inference.documents.vectors import Vectors, encode_documents, lay_out
@@ -86,10 +87,16 @@ class CachedVectors(RealVectors):
         for number in range(max(self.sources.values())):
             below = self.frozen[-1] if self.frozen else None
             self.frozen.append(FrozenVectors(adversary.backbone, self.collator, store, number, below=below))
+        self.trees, self.tree_of_row = np.unique(self.collator.rows.levels[0].tree, return_inverse=True)
+        self.names: Banks | None = None
+        """The bank of each document, if the generators make banks, too."""
 
     def open(self) -> None:
         for vectors in self.frozen:
             vectors.open()
+        names = banks_of(self.adversary.autoencoder, self.collator)
+        if self.adversary.names_generator is not None and names is not None:
+            self.names = names.of_whole_documents(self.trees)
 
     def sample(self, level: int, rows: Ints) -> DocumentBatch:
         """Some rows of a level, with their vectors."""
@@ -97,7 +104,11 @@ class CachedVectors(RealVectors):
         below = np.arange(source.num_below if level > 1 else 0)
         batch = self.collator.level(level - 1, rows, below, below)
         vectors = torch.from_numpy(np.ascontiguousarray(self.frozen[level - 1](batch.source)))
-        return DocumentBatch((batch,), level - 1, (), int(source.tokens[rows].sum()), given=1, vectors=vectors)
+        names = None
+        if self.names is not None and level == 1:
+            names = self.names.at(torch.from_numpy(self.tree_of_row[batch.source]))
+        tokens = int(source.tokens[rows].sum())
+        return DocumentBatch((batch,), level - 1, (), tokens, given=1, vectors=vectors, banks=names)
 
     @torch.no_grad()
     def of_rows(self, level: int, rows: Ints) -> Vectors:

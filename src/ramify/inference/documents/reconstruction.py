@@ -100,7 +100,8 @@ def decoded_sentences(held: HeldOut, rows: Ints, advance: Advance) -> list[Ints]
     unknown = np.array([row for row in rows.tolist() if row not in held.sentences], dtype=np.int64)
     for start in range(0, len(unknown), ROWS):
         chosen = unknown[start : start + ROWS]
-        decoded = decode_children(held.task, 0, held.encoded.vectors[0][chosen])
+        banks = None if held.banks is None else held.banks.of_rows(chosen)
+        decoded = decode_children(held.task, 0, held.encoded.vectors[0][chosen], None, banks)
         held.sentences.update(zip(chosen.tolist(), map(closed, decoded), strict=True))
         advance(len(chosen))
     return [held.sentences[row] for row in rows.tolist()]

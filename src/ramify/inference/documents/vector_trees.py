@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import torch
 
-from ramify.batching.document_batch import CONT, EOS, JOIN, NUM_MARKS, DocumentCollator
+from ramify.batching.document_batch import CONT, EOS, JOIN, NUM_MARKS, Banks, DocumentCollator
 from ramify.batching.forest import Ints, ranges
 from ramify.inference.documents.decoding import RAW, PassRule, decode_children
 from ramify.inference.documents.measures import slots_of
@@ -116,13 +117,15 @@ def decoded_level(
     document: Ints,
     candidates: Vectors | None,
     rule: PassRule = RAW,
+    names: Banks | None = None,
 ) -> Decoded:
     """Decode vectors of level `level + 1`. Above the tokens, a document has at most MOST_ROWS children.
 
     `document` is that of each vector. `candidates` are known vectors of the children's level, from which an end mark must
     differ.
     """
-    rows = decode_children(task, level, vectors, candidates, rule)
+    banks = None if names is None or level else names.at(torch.from_numpy(document))
+    rows = decode_children(task, level, vectors, candidates, banks, rule)
     slots, kept = [row.slots for row in rows], NONE
     below = np.zeros((0, task.backbone.config.dims[level]), dtype=np.float32)
     cut, room = NONE, dict.fromkeys(np.unique(document).tolist(), MOST_ROWS)
@@ -153,15 +156,17 @@ def decoded_tree(
     document: Ints,
     candidates: Sequence[Vectors | None],
     rule: PassRule = RAW,
+    names: Banks | None = None,
 ) -> VectorTree:
     """Decode vectors of level `level + 1`, one per document or piece of one, down to tokens (AGENT, section 4.3).
 
-    `candidates` are the known vectors of each level of children; tokens need none.
+    `candidates` are the known vectors of each level of children; tokens need none. `names`: the bank of each document, by its
+    number, if the model has a memory of names.
     """
     levels: list[VectorLevel] = []
     owner, cut = document, NONE
     for number in range(level, -1, -1):
-        decoded = decoded_level(task, number, vectors, owner, candidates[number], rule)
+        decoded = decoded_level(task, number, vectors, owner, candidates[number], rule, names)
         vectors, owner, cut = decoded.below, decoded.document, np.union1d(cut, decoded.cut)
         levels.append(decoded.level)
     return VectorTree(tuple(levels[::-1]), document, len(cut))

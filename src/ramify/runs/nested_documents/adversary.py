@@ -215,20 +215,19 @@ class NestedAdversaryRun(Run):
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     dev: AdversaryDevConfig = field(default_factory=AdversaryDevConfig)
 
-    @classmethod
-    def of_autoencoder(cls, init: str, **settings: Any) -> Self:
-        """The run that starts from a trained autoencoder, and has its settings. Raises `RamifyError` if `init` holds no model
+    def started(self, init: str) -> Self:
+        """A copy that starts from a trained autoencoder, and has its settings. Raises `RamifyError` if `init` holds no model
         with the parts that generators need."""
         saved = hub.saved_config(init)
         trained = None if saved is None else saved.parts["task"]
         if saved is None or not isinstance(trained, NestedAutoencoderConfig):
-            what = "another library's checkpoint" if saved is None else f"a task of {task_name(trained)}"
+            what = "another library's checkpoint" if saved is None else f"a model of the task {task_name(trained)}"
             raise RamifyError(
                 f"--init {init} holds {what}, and generators start from an autoencoder of nested documents. Train one with "
                 "`ramify train agent`."
             )
-        task = replace(settings.pop("task", NestedAdversaryConfig()), autoencoder=trained)
-        return cls(init=init, model=saved.model, input=saved.parts["input"], task=task, **settings)
+        task = replace(self.task, autoencoder=trained)
+        return replace(self, init=init, model=saved.model, input=saved.parts["input"], task=task)
 
     def check_settings(self, settings: Mapping[str, str]) -> None:
         learns = self.task.when == "with"
@@ -244,7 +243,7 @@ class NestedAdversaryRun(Run):
 
     @property
     def weight_sources(self) -> tuple[str, ...]:
-        return (self.init,)
+        return tuple(filter(None, [self.init]))
 
     def next_command(self, out: Path, store: Store) -> str:
         return evaluation_command(out, self.data, store)
@@ -261,6 +260,10 @@ class NestedAdversaryRun(Run):
         return notes
 
     def prepare(self, out: Path) -> PreparedAdversary:
+        if not self.init:
+            raise RamifyError(
+                "--init is missing: generators start from a trained autoencoder. Name a run of `ramify train agent`."
+            )
         store = training_store(self.data)
         if self.task.when == "with":
             nested = self._nested().prepare(out)

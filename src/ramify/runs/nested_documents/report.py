@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +16,21 @@ from ramify.inference.documents.pipeline import DocumentPipeline
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.curves import TITLE, no_curves, smoothing, window
 from ramify.runs.nested_documents import scores
-from ramify.runs.sections import Cell, Chart, Charts, Line, Notice, Section, Spans, Strong, Table, chosen_on_dev, smooth
+from ramify.runs.sections import (
+    Block,
+    Cell,
+    Chart,
+    Charts,
+    Line,
+    Notice,
+    Section,
+    Spans,
+    Strong,
+    Table,
+    WeightMap,
+    chosen_on_dev,
+    smooth,
+)
 from ramify.tasks.base import TOTAL
 from ramify.tasks.nested.reconstruction import Reconstruction
 from ramify.tasks.nested.task import LOSSES
@@ -38,6 +53,9 @@ MEASURES = {
     "right_ends": "ends right",
     "bleu": "BLEU-4",
     "child_accuracy": "children right, by place",
+    "hidden_word_accuracy": "words hidden as a whole, all tokens right",
+    "hidden_word_loss": "words hidden as a whole, nats per token",
+    "name_gate_auroc": "tokens of names above others, ignore gate",
     "retrieval_recall_at_10": "child among the first 10, from the vector",
     "retrieval_auroc": "nodes ranked below the child, from the vector",
     "member_recall_at_10": "child among the first 10 candidates, from the vector, at any place",
@@ -69,6 +87,10 @@ CHOICES = {
     "other_documents": "other documents",
     "foreign": "child by child",
     "three_or_more": "3 and more siblings",
+    "names": "names",
+    "recurring": "other words of several sentences",
+    "new": "words of one sentence",
+    "function_words": "function words",
 }
 
 SETTLED = 0.1
@@ -100,6 +122,7 @@ def parts(request: ReportRequest) -> ReportParts:
             missing = str(error)
         else:
             sections += measures(request.split, evaluation.scores)
+            sections += names(evaluation.scores)
             headline = main_scores(request.split, evaluation.scores)
     facts = request.record["levels"]
     rows = [(f"{name}s", f"{level['nodes']:,} nodes in {level['rows']:,} rows") for name, level in facts.items()]
@@ -210,7 +233,7 @@ def measures(split: str, evaluated: DocumentScores) -> list[Section]:
         if by_length is not None:
             tables.append(by_length)
         sections.append(Section(f"Held-out measures: {level}", tuple(tables), (lead + " ".join(evaluated.notes),)))
-        lead, evaluated = "", DocumentScores(evaluated.levels, [], evaluated.documents, evaluated.unknown)
+        lead, evaluated = "", replace(evaluated, notes=[])
     return sections
 
 
@@ -258,6 +281,49 @@ def lengths(measures: Measures) -> Table | None:
             )
         )
     return Table(("tokens in a row", *(MEASURES[kind] for kind in kinds), "rows"), tuple(rows), "scores")
+
+
+QUESTIONS = 12
+"""Questions in the picture of names: those with the greatest attention to one of them."""
+
+
+def names(evaluated: DocumentScores) -> list[Section]:
+    """How the memory of names works on the documents: its gates in a sentence, its questions, and its filters."""
+    reading = evaluated.names
+    if reading is None:
+        return []
+    blocks: list[Block] = []
+    if reading.example is None:
+        blocks.append(Notice(("No document has a name that two of its sentences hold.",)))
+    else:
+        example = reading.example
+        gates = np.stack([example.ignore, example.update])
+        blocks.append(
+            WeightMap(
+                "Gates in a sentence: how much of each token is written, and replaced",
+                ("written", "read"),
+                example.tokens,
+                gates,
+            )
+        )
+        best = np.sort(np.argsort(-example.found.max(0), kind="stable")[:QUESTIONS])
+        keys = tuple(f"question {number + 1}" for number in best.tolist())
+        title = "Which questions find which names: attention to a name in the sentences that hold it, before the gate"
+        blocks.append(WeightMap(title, example.names, keys, example.found[:, best]))
+    rows = [
+        (
+            Cell(f"{number + 1}.{place + 1}"),
+            Cell(", ".join(token for token, _ in tokens), ", ".join(f"{share:.2f}" for _, share in tokens)),
+        )
+        for number, group in enumerate(reading.filters.groups)
+        for place, tokens in enumerate(group)
+    ]
+    blocks.append(Table(("filter", "tokens that choose it most, with their mean shares"), tuple(rows), "texts"))
+    lead = (
+        "Sentences write answers to learned questions, and tokens of the other sentences read their mean. Filters are those of "
+        "the ignore gate; eight share a softmax."
+    )
+    return [Section("Memory of names", tuple(blocks), (lead,))]
 
 
 def main_scores(split: str, evaluated: DocumentScores) -> Spans:

@@ -22,7 +22,7 @@ from ramify.inference.base import Pipeline
 from ramify.inference.documents.cached_vectors import CachedVectors, FrozenVectors
 from ramify.inference.documents.evaluation import drawn_examples
 from ramify.inference.documents.pipeline import DocumentPipeline
-from ramify.models.agent import AgentConfig
+from ramify.models.agent import AgentConfig, as_json
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.language_models import LanguageModelRun, PreparedLanguageModel, training_store, with_vocabulary
 from ramify.runs.nested_documents import report, scores, stages
@@ -50,6 +50,9 @@ class NestedConfig:
     units_factor: int = 1
     """With task.above=in_turn, batches of the second level above the frozen one hold this many times `train.units`, those of
     the third again as many times more, and so on, as far as the data can fill them: a unit has few nodes of a high level."""
+    neighbours: int = 0
+    """Where examples would be single sentences, because no level above them is read: neighbouring sentences of a document, up
+    to about so many tokens, are one example (0: each sentence is one). model.names needs it."""
     document_draws: int = 8
     """Copies of such a document in its batch, each with random draws of its own."""
 
@@ -58,6 +61,8 @@ class NestedConfig:
         for name in ("units_factor", "document_draws"):
             if getattr(self, name) < 1:
                 raise RamifyError(f"view.{name} must be at least 1, but is {getattr(self, name)}.")
+        if self.neighbours < 0:
+            raise RamifyError(f"view.neighbours must not be negative, but is {self.neighbours}.")
 
 
 @dataclass(frozen=True)
@@ -156,6 +161,7 @@ class PreparedNested(PreparedLanguageModel):
             budget=config.budget,
             whole_documents=self.run.view.whole_documents and scope.end == len(levels.levels),
             divided=bool(config.units) and scope.role not in stages.ON_LOWEST,
+            neighbours=self.run.view.neighbours,
         )
 
     def _fit_tokens(self, frozen: int, vectors: CachedVectors) -> None:
@@ -312,6 +318,7 @@ class NestedRun(LanguageModelRun):
             raise RamifyError(f"{self.data} has no text in its training documents. Choose other data.")
         task = self._task(model, tokenizer, begun)
         self._check_tokens(task, frozen)
+        self._check_names(model, roles)
         in_turn = self.task.above == "in_turn"
         pairs = [
             (config, scope)
@@ -346,6 +353,26 @@ class NestedRun(LanguageModelRun):
                 f"model.token_skip=true with task.frozen={self.task.frozen or 'none'} adds tokens to vectors that are not "
                 f"standardized: this happens when {task.names[1]} is frozen. Set task.frozen={task.names[1]}, or "
                 "model.token_skip=false, or start from a model (--init) that was trained so."
+            )
+
+    def _check_names(self, model: AgentConfig, roles: Sequence[Role]) -> None:
+        """Raise `RamifyError` if a memory of names learns in no stage, or reads no other sentences of a document."""
+        if model.names is None:
+            return
+        live = any(role in stages.TEACH_TOKENS for role in roles)
+        saved = hub.checkpoint(self.init).model if self.init else None
+        if not live and (saved is None or saved.names is None):
+            raise RamifyError(
+                f"model.names={as_json(model.names)} adds a memory of names to --init {self.init}, but it learns with the "
+                f"tokens, and task.frozen={self.task.frozen} leaves the run no stage in which they learn. Train it with the "
+                "sentences (agent-sentence --names), or add a stage of all levels (--all-tokens)."
+            )
+        alone = unit_level(model.levels) == 0 or any(role in stages.ON_LOWEST for role in roles)
+        if alone and not self.view.neighbours:
+            raise RamifyError(
+                f"model.names={as_json(model.names)} reads other sentences of a document, but view.neighbours=0 makes every "
+                "sentence an example of its own where sentences learn alone. Set view.neighbours to a number of tokens, such "
+                "as 512, or model.names=null."
             )
 
     def check_replacement(self, view: Documents, config: TrainConfig, seed: int) -> None:

@@ -29,7 +29,9 @@ class NestedEvaluation(Evaluation):
             level: {name: measure.to_json() for name, measure in measures.items()}
             for level, measures in self.scores.levels.items()
         }
-        return {"levels": levels} | self.unknown_tokens()
+        reading = self.scores.names
+        names = {} if reading is None else {"names": {"filters": reading.filters.to_json()}}
+        return {"levels": levels} | names | self.unknown_tokens()
 
     def lines(self) -> list[str]:
         rows = [("level", "measure", "value", "baseline", "chance", "count", "p", "other baselines")]

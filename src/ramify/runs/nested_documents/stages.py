@@ -27,6 +27,9 @@ SEQUENCE = (Role.LOWEST, Role.ABOVE, Role.DECODER, Role.ALL)
 ON_LOWEST = (Role.LOWEST, Role.DECODER)
 """Roles whose batches hold the frozen level and those below alone."""
 
+TEACH_TOKENS = (Role.LOWEST, Role.ALL)
+"""Roles in which tokens learn, and with them a memory of names."""
+
 
 @dataclass(frozen=True)
 class Scope:

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from ramify.batching.document_batch import BOS, LevelBatch, LevelDraws
 from ramify.batching.forest import Ints, ranges
 from ramify.models.agent import LevelDecoder, LevelEncoder
+from ramify.models.name_memory import NamesOfRows
 from ramify.nn.ragged import Rows
 from ramify.tasks.constants import Constant, Known
 from ramify.tasks.nested.candidates import Classes
@@ -27,7 +28,7 @@ class DecodedLevel:
     states: Float[Tensor, "slot dim"]
     """One state per slot of the true rows, their end marks included."""
     decompressed: Float[Tensor, "slot dim"]
-    """The Decompressor's output at the same slots."""
+    """The Decompressor's output at the same slots, before it reads names."""
     length_scores: Float[Tensor, "row place"] | None
     """Scores of the number of places, if a head predicts it."""
 
@@ -48,6 +49,12 @@ class EncodedLevel:
     """The mean of the children's vectors, if scores are cosines or masked children are predicted along the sibling path."""
     states: Float[Tensor, "slot dim"]
     parents: Float[Tensor, "row parent"]
+    names: NamesOfRows | None = None
+    """The banks of names that rows of tokens read; None above the tokens, and without a memory."""
+
+    def with_names(self, states: Float[Tensor, "slot dim"], rows: Rows) -> Float[Tensor, "slot dim"]:
+        """The states of the same rows, laid out as `rows`, after they have read their banks."""
+        return states if self.names is None else self.names.read(states, rows)
 
     def decode(self, decoder: LevelDecoder) -> DecodedLevel:
         """Decode the vectors at the places of their true children and marks, as in training."""
@@ -55,15 +62,16 @@ class EncodedLevel:
         true = Rows.build(rows.lengths).to(device)
         laid = true if decoder.length is not None else decoder.all_places(len(true), device)
         decompressed = decoder.decompress(self.parents, laid)
+        read = self.with_names(decompressed, laid)
         at = torch.from_numpy(first_places(laid.host_lengths, rows.lengths)).to(device)
         if decoder.autoregressive:
             slots = rows.slots.index_select(0, rows.true_slots)
             before = torch.cat([slots.new_zeros(1), slots[:-1]])
             before = torch.where(true.positions == 0, BOS, before)
             previous = F.embedding(before, self.items) * self.encoder.scale
-            states = decoder.after(previous, true, decompressed, laid)
+            states = decoder.after(previous, true, read, laid)
         else:
-            states = decoder.parallel(decompressed, laid).index_select(0, at)
+            states = decoder.parallel(read, laid).index_select(0, at)
         scores = None if decoder.length is None else decoder.length(self.parents)
         return DecodedLevel(states, decompressed.index_select(0, at), scores)
 

@@ -108,7 +108,7 @@ class ChildPredictor:
     def of_level(self, encoded: EncodedLevel, draws: LevelDraws) -> Float[Tensor, "masked dim"]:
         """Predictions for the masked children of a batch."""
         items, slots, rows = encoded.items, draws.masked_slots, encoded.rows.rows
-        states = encoded.encoder.states(items, slots, rows)
+        states = encoded.with_names(encoded.encoder.states(items, slots, rows), rows)
         return self(states, items, slots, rows, draws.masked, encoded.centre)
 
     def loss(

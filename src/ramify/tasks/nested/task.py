@@ -10,11 +10,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ramify.batching.document_batch import EMPTY, NUM_MARKS, CollectionDraws, DocumentBatch, LevelBatch, LevelDraws, Role
+from ramify.batching.document_batch import EMPTY, NUM_MARKS, Banks, CollectionDraws, DocumentBatch, LevelBatch, LevelDraws, Role
 from ramify.batching.views.documents import LevelInput
 from ramify.errors import RamifyError
 from ramify.models.agent import Agent, AgentDecoder, CoherenceChecker, CollectionEncoder
 from ramify.models.base import State
+from ramify.models.name_memory import NameMemory, NamesOfRows
 from ramify.nn.blocks import check_heads
 from ramify.nn.heads import VocabularyHead
 from ramify.nn.modes import evaluating, generator_state, restored_generator
@@ -85,7 +86,15 @@ class NestedAutoencoder(Task[DocumentBatch]):
 
     fresh = ("queues", "watch")
     """Nodes of other data, and the levels that learned in the course of another run."""
-    optional = ("centres", "reconstruction_spaces", "mlm_spaces", "sibling_paths", "foreign_heads", "collection.states.norm")
+    optional = (
+        "centres",
+        "reconstruction_spaces",
+        "mlm_spaces",
+        "sibling_paths",
+        "foreign_heads",
+        "collection.states.norm",
+        "name_memory",
+    )
     """Modules that depend on settings, and start without an effect or anew."""
     matching = ("checker_layers", "checker_width")
     backbone: Agent
@@ -113,7 +122,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
         self.choices = random_pieces(tokenizer, tokenizer.vocab_size, special=False)
         """The token ids that a random token may be."""
         self.collection = self.centres = self.reconstruction_spaces = self.mlm_spaces = None
-        self.sibling_paths = self.foreign_heads = None
+        self.sibling_paths = self.foreign_heads = self.name_memory = None
         if config.encoder_only:
             return
         added = (f"decoder.decoders.{level}.{name}" for level in range(depth) for name in ("length", "skip"))
@@ -149,6 +158,8 @@ class NestedAutoencoder(Task[DocumentBatch]):
             self.sibling_paths = nn.ModuleList(NearIdentity(dim) for dim in queued)
         if config.foreign:
             self.foreign_heads = nn.ModuleList(ForeignHead(dim) for dim in children)
+        if sizes.names is not None:
+            self.name_memory = NameMemory(sizes.dims[0], sizes.names)
         self.annealed = tuple(AutoencoderDistance.name(name) for name in self.names[1:])
         if unknown := set(config.without) - set(self._all_names()):
             raise RamifyError(
@@ -497,7 +508,19 @@ class NestedAutoencoder(Task[DocumentBatch]):
             items, centre, classes = self._candidates(level, items, batch.below(number))
         states = encoder.states(items, rows.slots, rows.rows)
         parents = encoder.row_vectors(states, rows.slots, rows.rows)
-        return EncodedLevel(level, encoder, rows, items, classes, centre, states, parents)
+        names = self._names(rows, states, batch.banks) if level == 0 else None
+        return EncodedLevel(level, encoder, rows, items, classes, centre, states, parents, names)
+
+    def _names(self, rows: LevelBatch, states: Float[Tensor, "slot dim"], banks: Banks | None) -> NamesOfRows | None:
+        """What rows of tokens read: the given banks, or else those that the rows write from their states; None without a
+        memory."""
+        memory = self.name_memory
+        if memory is None:
+            return None
+        if banks is None:
+            answers = memory.write(states, rows.rows, rows.is_child)
+            banks = memory.banks(answers, rows.node, rows.document, rows.counts > 0)
+        return NamesOfRows(memory, banks)
 
     def _candidates(
         self, level: int, items: Float[Tensor, "item dim"], below: Sequence[LevelBatch]
@@ -545,10 +568,12 @@ class NestedAutoencoder(Task[DocumentBatch]):
         slots: Int[Tensor, " slot"],
         rows: Rows,
         masked: Int[Tensor, " masked"],
+        banks: Banks | None = None,
     ) -> Float[Tensor, "masked dim"]:
-        """As `masked_states`, outside training: predictions for the slots `masked` of rows that show `slots`."""
+        """As `masked_states`, outside training: predictions for the slots `masked` of rows that show `slots`. `banks`: see
+        `read_names`."""
         centre = None if self.centres is None or level == 0 else self.centre(level).mean
-        states = self.backbone.encoder(level).states(items, slots, rows)
+        states = self.read_names(level, self.backbone.encoder(level).states(items, slots, rows), rows, banks)
         return self.predictor(level)(states, items, slots, rows, masked, centre)
 
     def replaced_children(
@@ -569,6 +594,17 @@ class NestedAutoencoder(Task[DocumentBatch]):
         if self.foreign_heads is None or level == 0 or probed is None:
             return shares, None
         return shares, self.foreign_heads[level - 1](states.index_select(0, probed))
+
+    def read_names(
+        self, level: int, states: Float[Tensor, "slot dim"], rows: Rows, banks: Banks | None
+    ) -> Float[Tensor, "slot dim"]:
+        """The states of rows of a level of children after they have read the memory of names: tokens read one bank per row.
+        Without a memory, and above the tokens, there are no banks (None)."""
+        if level > 0 or self.name_memory is None:
+            assert banks is None, "only tokens of a model with a memory of names read banks"
+            return states
+        assert banks is not None, "tokens of a model with a memory of names need a bank per row"
+        return self.name_memory.read(states, rows, banks)
 
     # --- scores, and the way back to vectors ---------------------------------------------------------------------------
 

@@ -1,0 +1,309 @@
+"""Names that a document plants: does a memory of names find them in other sentences? And in books?
+
+    python benchmarks/names.py prepare --out DATA
+    python benchmarks/names.py plan
+    python benchmarks/names.py run --data DATA --out OUT leave-one-out-0 no-memory-0
+    python benchmarks/names.py keep --out OUT --to benchmarks/scores/names.parquet
+    python benchmarks/names.py table --out benchmarks/scores/names.parquet [--rows ROWS.jsonl]
+
+`prepare` writes two data sets. In a document of DATA/names, each of 16 roles has one of 2,000 names, drawn at random. Four
+sentences, at least five apart, mention the role with its name. So a hidden name can be known from the role alone by who has
+read another of these sentences: without, one of 2,000 names is right by chance, and with all names of the document but not
+their roles, one of 16. DATA/once is for the leak: there, each sentence has a name that no other sentence of its document has.
+"""
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments import Figures, Item, carry_out, found_in, print_plan, score_command
+from nested_runs import add_table, keep_items
+from raw_scores import add_keep, reads_runs
+from rows import current_commit, replace_rows
+
+ROLES = (
+    *("captain", "baker", "doctor", "teacher", "judge", "sailor", "painter", "farmer"),
+    *("singer", "smith", "nurse", "guard", "priest", "clerk", "hunter", "queen"),
+)
+NAMES = 2_000
+MENTIONS = 4
+APART = 5
+"""Sentences from one mention of a role to the next."""
+
+PLACES = ("harbour", "market", "tower", "garden", "bridge", "kitchen", "station", "forest", "chapel", "cellar", "hill", "inn")
+VERBS = ("saw", "left", "found", "crossed", "watched", "liked", "feared", "knew", "entered", "sold", "painted", "guarded")
+FORMS = (
+    "the {role} {name} {verb} the {place} .",
+    "{name} the {role} {verb} the {place} .",
+    "at the {place} the {role} {name} slept .",
+    "then {name} , the {role} , {verb} it .",
+)
+ONSETS, VOWELS, CODAS = "bdfgklmnprstvz", "aeiou", ("", "l", "n", "r", "s")
+DOCUMENTS = {"train": 8_000, "dev": 40, "test": 200}
+ONCE = 100
+"""Documents whose names occur in one sentence."""
+
+
+def all_names() -> list[str]:
+    """The names, which are none of the other words."""
+    syllables = [onset + vowel for onset in ONSETS for vowel in VOWELS]
+    random = np.random.Generator(np.random.Philox(key=7))
+    every = [f"{one}{other}{coda}".title() for one in syllables for other in syllables for coda in CODAS]
+    return sorted(random.choice(every, NAMES, replace=False).tolist())
+
+
+def order_of_roles(random: np.random.Generator) -> list[int]:
+    """The role of each sentence: each occurs `MENTIONS` times, at least `APART` sentences apart."""
+    while True:
+        left, last = np.full(len(ROLES), MENTIONS), np.full(len(ROLES), -APART)
+        order: list[int] = []
+        for place in range(MENTIONS * len(ROLES)):
+            # Roles with many mentions to come are likelier, so that few orders end in a corner.
+            weights = np.where(last <= place - APART, left.astype(np.float64) ** 2, 0.0)
+            if not weights.any():
+                break
+            role = int(random.choice(len(ROLES), p=weights / weights.sum()))
+            left[role] -= 1
+            last[role] = place
+            order.append(role)
+        else:
+            return order
+
+
+def document(name: str, names: Sequence[str], random: np.random.Generator, *, once: bool) -> dict[str, Any]:
+    """A document as JSON. `once`: no name occurs in two sentences."""
+    order = order_of_roles(random)
+    chosen = random.choice(len(names), len(order) if once else len(ROLES), replace=False)
+    nodes: list[dict[str, Any]] = [{"id": "0", "parent": None, "kind": "document", "text": ""}]
+    for number, role in enumerate(order):
+        form, verb, place = (each[int(random.integers(len(each)))] for each in (FORMS, VERBS, PLACES))
+        own = names[int(chosen[number if once else role])]
+        text = form.format(role=ROLES[role], name=own, verb=verb, place=place)
+        nodes.append({"id": str(number + 1), "parent": "0", "kind": "sentence", "text": text})
+    return {"id": name, "nodes": nodes}
+
+
+def documents(split: str, count: int, *, once: bool) -> Iterator[dict[str, Any]]:
+    names = all_names()
+    random = np.random.Generator(np.random.Philox(key=np.array([list(DOCUMENTS).index(split), once])))
+    for number in range(count):
+        yield document(f"{split}-{number}", names, random, once=once)
+
+
+def prepare(arguments: argparse.Namespace) -> None:
+    """Write the documents, and build the data sets."""
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for name, counts in (("names", DOCUMENTS), ("once", {"test": ONCE})):
+        file, splits = arguments.out / f"{name}.jsonl", arguments.out / f"{name}-splits.tsv"
+        made = [(split, each) for split, count in counts.items() for each in documents(split, count, once=name == "once")]
+        file.write_text("".join(json.dumps(each) + "\n" for _, each in made))
+        splits.write_text("".join(f"{each['id']}\t{split}\n" for split, each in made))
+        build = ["ramify", "data", "build", str(file), "--format", "jsonl", "--split-by", str(splits)]
+        subprocess.run([*build, "--out", str(arguments.out / name)], check=True)
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------------
+
+SEEDS = (0, 1, 2)
+STEPS = 2_400
+SIZES = {
+    "model.dims": "[48,64]",
+    "model.max_children": "[16]",
+    "model.encoder_cells": "[1]",
+    "model.decoder_cells": "[1]",
+    "model.num_heads": "2",
+    "model.dropout": "0",
+    "model.attention_dropout": "0",
+    # Names are single pieces.
+    "tokenizer.kind": "word",
+    "tokenizer.vocab_size": "2200",
+    "tokenizer.lowercase": "false",
+    # Two or three of the seven words of a sentence are hidden, so that names often are.
+    "task.mask_rate": "0.3",
+    "task.queue": "0",
+    # A document is one example, and a batch holds four.
+    "view.neighbours": "1000",
+    "train.budget": "2048",
+    "train.lr": "3e-3",
+    "train.evaluate_every": "200",
+    "train.checkpoint_every": "400",
+    "dev.tokens": "10000",
+}
+WAYS = {
+    "leave-one-out": "--names",
+    "plain average": "--names --set model.names.leave_one_out=false",
+    "no memory": "",
+}
+"""The models, and the options by which they differ."""
+
+
+def items() -> list[Item]:
+    """All runs, in the order in which they are to be carried out."""
+    settings = " ".join(f"--set {shlex.quote(f'{name}={value}')}" for name, value in SIZES.items())
+    measure_ = "python benchmarks/names.py measure --run RUN --data DATA --items RUN/items.npz --threads 1"
+    return [
+        Item(
+            f"{way.replace(' ', '-')}-{seed}",
+            f"agent-sentence --data DATA/names --steps {STEPS} --seed {seed} {settings} {options}",
+            0.13,
+            scores={"names": measure_},
+        )
+        for seed in SEEDS
+        for way, options in WAYS.items()
+    ]
+
+
+def plan(arguments: argparse.Namespace) -> None:
+    print_plan(items())
+
+
+def run(arguments: argparse.Namespace) -> None:
+    carry_out(items(), arguments.names, arguments.data, arguments.out)
+
+
+def keep(arguments: argparse.Namespace) -> None:
+    """Add the scores, the hidden names and the dev losses of finished runs to a table, without the models."""
+    keep_items(items(), arguments.out, arguments.to)
+
+
+def measure(arguments: argparse.Namespace) -> None:
+    """Hide each name of the test documents, and predict it with each bank."""
+    import torch
+
+    import ramify
+    from ramify.dataset.store import Store
+    from ramify.inference.documents.measures import HeldOut
+    from ramify.inference.documents.name_measures import BANKS, gate_measures, gated_tokens, hidden_words
+    from ramify.inference.documents.vectors import encode_documents, read_documents
+    from ramify.inference.documents.words import words_of
+    from ramify.tasks.nested.task import NestedAutoencoder
+
+    torch.set_num_threads(arguments.threads)
+    task = ramify.load(arguments.run).module
+    assert isinstance(task, NestedAutoencoder)
+    spelled = {name.casefold() for name in all_names()}
+    found: dict[str, Any] = {}
+    arrays: dict[str, NDArray[Any]] = {}
+    for data in ("names", "once"):
+        store = Store.open(arguments.data / data)
+        trees = store.split("test")
+        view, collator = read_documents(task.backbone, task.tokenizer, task.input, store, trees)
+        held = HeldOut(task, collator, encode_documents(task.backbone, view, collator))
+        words = words_of(store, task.tokenizer, view.rows)
+        is_name = np.array([spelling in spelled for spelling in words.spellings], dtype=bool)[words.type]
+        chosen = np.flatnonzero(is_name)
+        hidden = hidden_words(held, words, chosen)
+        found[data] = {"count": len(chosen)}
+        for place, bank in enumerate(BANKS):
+            found[data] |= {f"accuracy_{bank}": mean(hidden.right[place]), f"nats_{bank}": mean(hidden.nats[place])}
+            arrays |= {f"{data}/right/{bank}": hidden.right[place], f"{data}/nats/{bank}": hidden.nats[place]}
+        arrays[f"{data}/document"] = words.tree[chosen]
+        if data == "names" and task.name_memory is not None:
+            gated = gated_tokens(held, task.name_memory, np.unique(words.row))
+            found["gate_auroc"] = gate_measures(words, is_name, gated)["name_gate_auroc"].value
+    np.savez(arguments.items, **arrays)
+    print(json.dumps(found))
+
+
+def mean(values: NDArray[Any]) -> float | None:
+    return None if np.isnan(values).any() else float(values.mean())
+
+
+# --- results ---------------------------------------------------------------------------------------------------------------
+
+COLUMNS = {
+    "bank of the other sentences": ("names", "own"),
+    "nothing read": ("names", "nothing"),
+    "bank of another document": ("names", "other_document"),
+    "names of one sentence, own bank": ("once", "own"),
+    "names of one sentence, nothing read": ("once", "nothing"),
+}
+GAIN, LEFT = 0.30, 0.02
+"""Goals that were set before the runs: the accuracy that the bank adds, and what is left of this with another document's."""
+
+
+@reads_runs
+def table(arguments: argparse.Namespace) -> None:
+    """Compute the figures of all results that are there, print them, and write them to the rows of a page."""
+    commit, _ = current_commit()
+    figures = Figures(arguments.commit or commit, arguments.measured or commit, arguments.machine, "python")
+    for way in WAYS:
+        names = [f"{way.replace(' ', '-')}-{seed}" for seed in SEEDS]
+        found = {name: scores for name in names if (scores := found_in(arguments.out / name, "names")) is not None}
+        if found:
+            add_way(figures, way, found)
+    for row in figures.rows:
+        print(f"{row.row:<16} {row.column:<40} {row.value} {row.unit} {row.note}")
+    if arguments.rows is not None:
+        replace_rows(arguments.rows, figures.rows)
+
+
+def add_way(figures: Figures, way: str, found: Mapping[str, Mapping[str, Any]]) -> None:
+    """The figures of the seeds of one kind of model."""
+    first = next(iter(found))
+    command = score_command({item.name: item for item in items()}[first], "names", Path("DATA"), Path("OUT"))
+    seeds = tuple(int(name.rpartition("-")[2]) for name in found)
+
+    def add(column: str, values: Sequence[float | None], note: str = "", unit: str = "of names") -> None:
+        known = [value for value in values if value is not None]
+        if len(known) == len(values):
+            spread = float(np.std(known, ddof=1)) if len(known) > 1 else None
+            value = float(np.mean(known))
+            figures.add("names-planted", way, column, value, command, unit=unit, seeds=seeds, spread=spread, note=note)
+
+    for column, (data, bank) in COLUMNS.items():
+        for kind, unit in (("accuracy", "of names"), ("nats", "nats")):
+            values = [scores[data][f"{kind}_{bank}"] for scores in found.values()]
+            add(column if kind == "accuracy" else f"{column}, nats", values, unit=unit)
+    gains = _differences(found, "names", "own")
+    left = _differences(found, "names", "other_document")
+    if None not in gains:
+        reached = float(np.mean([gain for gain in gains if gain is not None])) >= GAIN
+        add("gain", gains, f"goal: at least {GAIN:g}: {'reached' if reached else 'missed'}")
+    if None not in left:
+        reached = float(np.mean([gain for gain in left if gain is not None])) <= LEFT
+        add("gain with another document's bank", left, f"goal: at most {LEFT:g}: {'reached' if reached else 'missed'}")
+    add("leak", _differences(found, "once", "own"))
+    add("gate, AUROC", [scores.get("gate_auroc") for scores in found.values()], unit="")
+
+
+def _differences(found: Mapping[str, Mapping[str, Any]], data: str, bank: str) -> list[float | None]:
+    """The accuracy of each seed with a bank, less that without."""
+    pairs = [(scores[data][f"accuracy_{bank}"], scores[data]["accuracy_nothing"]) for scores in found.values()]
+    return [None if one is None or other is None else one - other for one, other in pairs]
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    prepare_ = commands.add_parser("prepare", help="write the documents, and build the data sets")
+    prepare_.set_defaults(call=prepare)
+    prepare_.add_argument("--out", type=Path, required=True)
+    commands.add_parser("plan", help="print all runs").set_defaults(call=plan)
+    run_ = commands.add_parser("run", help="carry out runs")
+    run_.set_defaults(call=run)
+    run_.add_argument("--data", type=Path, required=True)
+    run_.add_argument("--out", type=Path, required=True, help="folder of the runs")
+    run_.add_argument("names", nargs="+")
+    measure_ = commands.add_parser("measure", help="hide each name of the test documents, and predict it with each bank")
+    measure_.set_defaults(call=measure)
+    measure_.add_argument("--run", type=Path, required=True)
+    measure_.add_argument("--data", type=Path, required=True)
+    measure_.add_argument("--items", type=Path, required=True, help="file for the figures of each hidden name")
+    measure_.add_argument("--threads", type=int, default=1)
+    add_keep(commands, keep)
+    add_table(commands, table)
+    arguments = parser.parse_args(words)
+    arguments.call(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
