@@ -26,7 +26,7 @@ def gpt():
     words = tokenizer()
     config = TransformerConfig(
         vocab_size=words.vocab_size, dim=16, num_heads=2, ffn_dim=32, encoder_layers=0, decoder_layers=1,
-        positions="learned", max_positions=24, dropout=0.0,
+        position="learned", max_tokens=24, dropout=0.0,
     )  # fmt: skip
     return next_token_pipeline(NextTokenLM(config.build(), words, PairInput(), NextTokenConfig()).eval())
 
