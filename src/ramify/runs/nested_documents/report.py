@@ -236,9 +236,9 @@ def space(drawn: Sequence[Plane]) -> list[Section]:
         charts.append(ScatterChart(dots, "first component", label))
     lead = (
         "The lowest nodes as the Encoder reads them among their siblings, and the vectors of the nodes above; and the same "
-        "after the lowest nodes were dealt anew among these nodes, on the plane of the two principal components of both. Where the "
-        "colours part, the model tells coherent nodes from others without a checker. Two components are few: where the colours "
-        "mix, other directions may still tell them apart."
+        "after the lowest nodes were dealt anew among these nodes, on the plane of the two principal components of both. "
+        "Where the colours part, the model tells coherent nodes from others without a checker. Two components are few: where "
+        "the colours mix, other directions may still tell them apart."
     )
     legend = (("dev", "as they are"), ("none", "dealt anew"))
     return [Section("The space of sentences", (Charts(tuple(charts), legend),), (lead,))]
