@@ -20,6 +20,7 @@ from ramify.inference.documents import copyedit
 from ramify.inference.documents.copyedit import (
     Copyediting,
     Copyeditor,
+    TokenShares,
     predicted_children,
     siblings_mean,
     with_edits,
@@ -28,7 +29,7 @@ from ramify.inference.documents.copyedited_documents import copyedit_document
 from ramify.inference.documents.decoding import RAW, PassRule, children_at
 from ramify.inference.documents.known_vectors import KnownVectors
 from ramify.inference.documents.node_reconstruction import as_text, reconstruct
-from ramify.inference.documents.vector_trees import as_trees, decoded_tree, encoded_tree
+from ramify.inference.documents.vector_trees import VectorTree, as_trees, decoded_tree, encoded_tree
 from ramify.inference.documents.vectors import encode_documents, read_documents
 from ramify.metrics.edits import change_rate, edit_distance
 from ramify.nn.ragged import Rows
@@ -414,6 +415,93 @@ def test_texts_of_several_nodes_of_one_level_are_edited_together(model):
     found = copyedit_document(model.task, Tree(tuple(nodes), id="odd"), Copyediting(epsilon=1.0, passes=3))
     first, second = found.after.nodes[:2]
     assert (first.text, second.text) == ("Ann came.", "He left.") or second.text == ""
+
+
+# --- tokens -------------------------------------------------------------------------------------------------------------
+
+
+def edited_tokens_of(model, tree, **given):
+    """The tokens after passes over tokens alone: no other level has siblings."""
+    alone = VectorTree(tree.levels[:1], np.arange(len(tree.levels[0].lengths)))
+    return edited(model, alone, lowest="token", **given).levels[0].slots
+
+
+def test_tokens_become_what_is_predicted_of_them_behind_a_mask(model):
+    tree = tree_of(model)
+    slots = tree.levels[0].slots
+    for towards in ("masked", "siblings_mean", "random_vector", "noise"):
+        assert np.array_equal(edited_tokens_of(model, tree, epsilon=0.0, towards=towards, passes=2), slots)
+    found = edited_tokens_of(model, tree, epsilon=1.0)
+    rows, task = tree.levels[0], model.task
+    number = 0
+    for row in range(len(rows.lengths)):
+        for place in np.flatnonzero(rows.row(row) >= NUM_MARKS).tolist():
+            at = rows.starts[row] + place
+            if rows.counts[row] == 1:
+                assert found[at] == slots[at]
+                continue
+            shown = torch.from_numpy(rows.row(row)).clone()
+            shown[place] = MASK
+            with torch.no_grad():
+                items = model.backbone.encoder(0).items(None)
+                states = task.masked_predictions(0, items, shown, Rows.build([len(shown)]), torch.tensor([place]))
+                scores = task.mlm_head(states)[0]
+            scores[sorted(model.tokenizer.special_ids)] = -np.inf
+            assert found[at] - NUM_MARKS == int(scores.argmax())
+            number += found[at] != slots[at]
+    assert number > 10
+    # Below a half, one pass cannot outweigh the token itself.
+    assert np.array_equal(edited_tokens_of(model, tree, epsilon=0.49), slots)
+    assert not np.array_equal(edited_tokens_of(model, tree, epsilon=0.49, passes=4), slots)
+
+
+def test_tokens_have_orders_controls_and_seeds_of_their_own(model):
+    tree = tree_of(model)
+    one, other = (edited_tokens_of(model, tree, epsilon=1.0, update=update) for update in ("simultaneous", "sequential"))
+    assert not np.array_equal(one, other)
+    for towards in ("random_vector", "noise"):
+        first, again, second = (
+            edited_tokens_of(model, tree, epsilon=1.0, passes=3, towards=towards, seed=seed) for seed in (1, 1, 2)
+        )
+        assert np.array_equal(first, again)
+        assert not np.array_equal(first, second)
+    special = [NUM_MARKS + token for token in model.tokenizer.special_ids]
+    assert not np.isin(edited_tokens_of(model, tree, epsilon=1.0, towards="random_vector"), special).any()
+
+
+@pytest.mark.parametrize("towards", ["masked", "siblings_mean", "random_vector", "noise"])
+def test_steps_of_tokens(model, towards):
+    tree = tree_of(model)
+    rows = tree.levels[0]
+    editor = Copyeditor(model.task, Copyediting(towards=towards))
+    shares = torch.softmax(torch.randn(len(rows.child), model.tokenizer.vocab_size), 1)
+    own = TokenShares(editor, rows, np.zeros((len(rows.lengths), 2), dtype=np.int64), None)
+    (group,) = editor.groups(rows)
+    step = own._steps(shares, group, 0)
+    goal = step + shares[group]
+    if towards == "noise":
+        masked = TokenShares(Copyeditor(model.task, Copyediting()), rows, own.names, None)._steps(shares, group, 0)
+        torch.testing.assert_close(step.norm(dim=1), masked.norm(dim=1))
+    else:
+        torch.testing.assert_close(goal.sum(1), torch.ones(len(goal)))
+        assert goal.min() > -1e-6
+    if towards == "siblings_mean":
+        place = int(group[4])
+        others = np.flatnonzero(rows.child_row == rows.child_row[place])
+        torch.testing.assert_close(goal[4], shares[others[others != place]].mean(0))
+
+
+def test_tokens_follow_all_levels_above(model):
+    document = letters()[1]
+    plain, tokens = (
+        copyedit_document(model.task, document, Copyediting(epsilon=1.0, lowest=lowest)).after
+        for lowest in ("sentence", "token")
+    )
+    assert plain != tokens
+    assert copyedit_document(model.task, document, Copyediting(epsilon=0.0, lowest="token")).after == document
+
+
+# --- refusals -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

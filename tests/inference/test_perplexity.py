@@ -33,7 +33,7 @@ def gpt():
 
 def test_a_likelihood_is_the_product_of_the_probabilities_of_generation(gpt):
     ids = gpt.tokenizer.encode(TEXTS[2])
-    prompts = EncoderInput.of_texts([[]], gpt.tokenizer.layout("plain"), None)
+    prompts = EncoderInput.of_texts(gpt.tokenizer.encode_batch([""]), gpt.tokenizer.layout("plain"), None)
     total = 0.0
     with torch.no_grad():
         scores, cache = gpt.task.start(prompts)

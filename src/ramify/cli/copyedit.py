@@ -35,6 +35,7 @@ def copyedit(
     towards: Literal["masked", "siblings_mean", "random_vector", "noise"] = "masked",
     prediction: Literal["raw", "rescaled", "bank_mean", "snap"] = "raw",
     passing: Literal["raw", "rescaled", "bank_mean", "snap"] = "raw",
+    lowest: Literal["sentence", "token"] = "sentence",
     seed: int = 0,
     bank: Bank = None,
     judge: Annotated[
@@ -89,6 +90,7 @@ def copyedit(
             towards=towards,
             prediction=prediction,
             passing=passing,
+            lowest=lowest,
             seed=seed,
             known=known,
             judge=judging,

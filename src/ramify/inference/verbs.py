@@ -345,6 +345,12 @@ VERBS: dict[str, Verb] = {
             ),
             Option("prediction", PASSING, "raw", f"The vector that a prediction stands for. {PASSED}"),
             Option("passing", PASSING, "raw", f"The vectors that decoders pass on to the level below. {PASSED}"),
+            Option(
+                "lowest",
+                Literal["sentence", "token"],
+                "sentence",
+                "token: the tokens of each sentence are edited, too, after all levels above.",
+            ),
             Option("seed", int, 0, "Seed of random controls."),
         ),
         Copyedited,

@@ -4,14 +4,18 @@ above, and the nodes below follow.
 The formula of the paper is lost. This is v ← (1 − ε) v + ε ṽ, where ṽ is the prediction of the node as a masked child.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
 
 from ramify.batching.document_batch import MASK, NUM_MARKS, PAD, Banks
 from ramify.batching.forest import Ints, ranges
@@ -20,6 +24,7 @@ from ramify.inference.base import TOKENS
 from ramify.inference.documents.decoding import Passing, PassRule, children_at, decode_children
 from ramify.inference.documents.vector_trees import NONE, VectorLevel, VectorTree, decoded_level
 from ramify.inference.documents.vectors import Vectors
+from ramify.nn.heads import MAX_LOGITS
 from ramify.nn.modes import evaluating
 from ramify.nn.ragged import Rows, length_key, runs
 from ramify.tasks.nested.task import NestedAutoencoder
@@ -29,6 +34,8 @@ Propagate = Literal["regenerate", "delta"]
 Update = Literal["simultaneous", "sequential"]
 Towards = Literal["masked", "siblings_mean", "random_vector", "noise"]
 Lowest = Literal["sentence", "token"]
+Draw = Callable[[np.random.Generator, int], NDArray[Any]]
+"""Draws values for so many children."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,9 @@ class Copyediting:
     """The vector that a prediction stands for; see `Passing`."""
     passing: Passing = "raw"
     """The vectors that decoders pass on; see `Passing`."""
+    lowest: Lowest = "sentence"
+    """token: the tokens of each sentence are edited, too, after all levels above. A token is a distribution over the
+    vocabulary, at first the one token; the prediction is that of the masked token. The likeliest one is written."""
     seed: int = 0
     """Draws the random vectors of controls. Each document has draws of its own, which its number and the level determine."""
 
@@ -112,6 +122,8 @@ class Copyeditor:
                     self._move_below(levels, level, document, old)
                 elif stale:
                     self._regenerate_below(levels, level, document)
+        if settings.lowest == "token":
+            levels[0] = edited_tokens(self, replace(tree, levels=tuple(levels)))
         return replace(tree, levels=tuple(levels))
 
     # --- one pass ----------------------------------------------------------------------------------------------------
@@ -119,14 +131,7 @@ class Copyeditor:
     def _pass(self, tree: VectorTree, level: int, number: int) -> Vectors:
         """The vectors of a level after one pass."""
         parents, vectors = tree.levels[level + 1], tree.levels[level].vectors.copy()
-        asked = np.flatnonzero(parents.counts[parents.child_row] > 1)
-        if self.settings.update == "simultaneous":
-            groups = [asked]
-        else:
-            firsts = np.cumsum(parents.counts) - parents.counts
-            place = asked - firsts[parents.child_row[asked]]
-            groups = [asked[place == own] for own in range(int(place.max(initial=-1)) + 1)]
-        for group in groups:
+        for group in self.groups(parents):
             own = parents.child[group]
             step = self._steps(tree, level, vectors, group, number)
             vectors[own] = vectors[own] + np.float32(self.settings.epsilon) * step
@@ -143,41 +148,40 @@ class Copyeditor:
                 return siblings_mean(parents, vectors, asked) - old
             case "random_vector":
                 known = self.known[level]
-                return (
-                    known[self._draws(tree, level, asked, number, lambda random, size: random.integers(len(known), size=size))]
-                    - old
-                )
+                drawn = self._draws(tree, level, asked, number, lambda random, size: random.integers(len(known), size=size))
+                return known[drawn] - old
             case "noise":
-                length = np.linalg.norm(self._predictions(level, parents, vectors, asked) - old, axis=1, keepdims=True)
-                dim = vectors.shape[1]
-                noise = self._draws(tree, level, asked, number, lambda random, size: random.standard_normal((size, dim)))
-                return (noise / np.linalg.norm(noise, axis=1, keepdims=True) * length).astype(np.float32)
+                step = self._predictions(level, parents, vectors, asked) - old
+                shape = vectors.shape[1:]
+                noise = self._draws(tree, level, asked, number, lambda random, size: random.standard_normal((size, *shape)))
+                lengths = np.linalg.norm(step, axis=1, keepdims=True)
+                return (noise / np.linalg.norm(noise, axis=1, keepdims=True) * lengths).astype(np.float32)
 
     def _predictions(self, level: int, parents: VectorLevel, vectors: Vectors, asked: Ints) -> Vectors:
         rule = PassRule(self.settings.prediction, self.known)
         return predicted_children(self.task, level + 1, parents, vectors, asked, rule)
 
-    def _draws(
-        self,
-        tree: VectorTree,
-        level: int,
-        asked: Ints,
-        number: int,
-        draw: Callable[[np.random.Generator, int], NDArray],
-    ) -> NDArray:
+    def _draws(self, tree: VectorTree, level: int, asked: Ints, number: int, draw: Draw) -> NDArray[Any]:
         """Random draws for some children of rows. Those of a document depend on nothing but the seed, its number, the level,
         the pass and its own children."""
         parents = tree.levels[level + 1]
         document = tree.document_of[level + 1][parents.child_row]
-        drawn: NDArray | None = None
-        for own in np.unique(document[asked]).tolist():
-            key = [self.settings.seed, own]
-            random = np.random.Generator(np.random.Philox(np.random.SeedSequence(key, spawn_key=(level, number))))
-            places = np.flatnonzero(document == own)
-            values = draw(random, len(places))
-            drawn = np.zeros((len(document), *values.shape[1:]), dtype=values.dtype) if drawn is None else drawn
-            drawn[places] = values
-        return draw(np.random.default_rng(0), 0) if drawn is None else drawn[asked]
+        return drawn(self.settings.seed, document[:, None], asked, (level + 1, number), draw)
+
+    def groups(self, parents: VectorLevel) -> list[Ints]:
+        """The children with siblings, in groups that are edited at once."""
+        asked = np.flatnonzero(parents.counts[parents.child_row] > 1)
+        if self.settings.update == "simultaneous":
+            return [asked]
+        firsts = np.cumsum(parents.counts) - parents.counts
+        place = asked - firsts[parents.child_row[asked]]
+        return [asked[place == own] for own in range(int(place.max(initial=-1)) + 1)]
+
+    def banks(self, rows: Ints, document: Ints) -> Banks | None:
+        """What the tokens of some of the lowest rows read; `document` is that of each of the lowest rows."""
+        if self.names_of_rows is not None and self.settings.propagate == "delta":
+            return self.names_of_rows.at(torch.from_numpy(rows))
+        return None if self.names is None else self.names.at(torch.from_numpy(document[rows]))
 
     # --- the levels below ----------------------------------------------------------------------------------------------
 
@@ -216,10 +220,7 @@ class Copyeditor:
     def _with_edited_tokens(self, rows: VectorLevel, changed: Ints, old: Vectors, document: Ints) -> VectorLevel:
         """The lowest rows with the edits that turn what old vectors decode to into what new ones decode to."""
         pieces = [rows.row(number) for number in range(len(rows.lengths))]
-        if self.names_of_rows is not None:
-            names = self.names_of_rows.at(torch.from_numpy(changed))
-        else:
-            names = None if self.names is None else self.names.at(torch.from_numpy(document[changed]))
+        names = self.banks(changed, document)
         before, after = (decode_children(self.task, 0, vectors[changed], None, names) for vectors in (old, rows.vectors))
         for number, one, other in zip(changed.tolist(), before, after, strict=True):
             pieces[number] = with_edits(pieces[number], one.slots, other.slots, self.task.backbone.config.max_children[0])
@@ -258,39 +259,155 @@ def siblings_mean(parents: VectorLevel, vectors: Vectors, asked: Ints) -> Vector
     return ((sums[row] - shown[asked]) / (parents.counts[row] - 1)[:, None]).astype(np.float32)
 
 
+def drawn(seed: int, units: Ints, asked: Ints, part: tuple[int, int], draw: Draw) -> NDArray[Any]:
+    """Random draws for some children. The rows of `units` name the unit of each child; the draws of a unit depend on nothing
+    but the seed, its name, its number of children and `part`."""
+    names, unit = np.unique(units, axis=0, return_inverse=True)
+    unit = unit.reshape(-1)
+    found = draw(np.random.default_rng(seed), 0)
+    values = np.zeros((len(units), *found.shape[1:]), dtype=found.dtype)
+    for own in np.unique(unit[asked]).tolist():
+        random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, *names[own].tolist()], spawn_key=part)))
+        places = np.flatnonzero(unit == own)
+        values[places] = draw(random, len(places))
+    return values[asked]
+
+
+@dataclass(frozen=True)
+class MaskedCopies:
+    """Copies of rows, in each of which one child is masked."""
+
+    chosen: Ints
+    """The places of these children among all that are asked for."""
+    rows: Rows
+    slots: Int[Tensor, " slot"]
+    masked: Int[Tensor, " copy"]
+    """The masked slot of each copy."""
+
+
+def masked_copies(task: NestedAutoencoder, level: int, parents: VectorLevel, asked: Ints) -> Iterator[MaskedCopies]:
+    """Copies of the rows of some children of a level, a batch at a time. `asked` are numbers of children in the order of their
+    places."""
+    padded = task.backbone.config.max_children[level] if task.backbone.config.padding == "full" else None
+    # Copies of similar length are computed together.
+    order = np.argsort(length_key(parents.lengths[parents.child_row[asked]]), kind="stable")
+    rows = parents.child_row[asked][order]
+    for start, stop in runs(parents.lengths[rows] if padded is None else np.full(len(rows), padded), TOKENS):
+        own = rows[start:stop]
+        lengths = parents.lengths[own]
+        slots = parents.slots[ranges(parents.starts[own], parents.starts[own] + lengths)]
+        begins = np.cumsum(lengths) - lengths
+        masked = begins + parents.child_place[asked[order[start:stop]]] - parents.starts[own]
+        slots[masked] = MASK
+        if padded is not None:
+            table = np.full((len(own), padded), PAD)
+            table[np.arange(padded) < lengths[:, None]] = slots
+            masked = masked - begins + np.arange(len(own)) * padded
+            slots, lengths = table.ravel(), np.full(len(own), padded)
+        at = (torch.from_numpy(array).to(task.device) for array in (slots, masked))
+        yield MaskedCopies(order[start:stop], Rows.build(lengths).to(task.device), *at)
+
+
 @torch.no_grad()
 def predicted_children(
     task: NestedAutoencoder, level: int, parents: VectorLevel, vectors: Vectors, asked: Ints, rule: PassRule
 ) -> Vectors:
     """The prediction of some children of a level above the tokens, each from the other children of its row, as a vector of the
-    level.
-
-    `asked` are numbers of children in the order of their places. Each has a copy of its row, in which it alone is masked.
-    """
-    encoder, device = task.backbone.encoder(level), task.device
-    padded = task.backbone.config.max_children[level] if task.backbone.config.padding == "full" else None
+    level. `asked` is as in `masked_copies`."""
     predicted = np.zeros((len(asked), vectors.shape[1]), dtype=np.float32)
-    # Copies of similar length are computed together.
-    order = np.argsort(length_key(parents.lengths[parents.child_row[asked]]), kind="stable")
-    rows = parents.child_row[asked][order]
     with evaluating(task):
-        items = encoder.items(torch.from_numpy(vectors).to(device))
-        for start, stop in runs(parents.lengths[rows] if padded is None else np.full(len(rows), padded), TOKENS):
-            own = rows[start:stop]
-            lengths = parents.lengths[own]
-            slots = parents.slots[ranges(parents.starts[own], parents.starts[own] + lengths)]
-            begins = np.cumsum(lengths) - lengths
-            masked = begins + parents.child_place[asked[order[start:stop]]] - parents.starts[own]
-            slots[masked] = MASK
-            if padded is not None:
-                table = np.full((len(own), padded), PAD)
-                inside = np.arange(padded) < lengths[:, None]
-                table[inside] = slots
-                masked = masked - begins + np.arange(len(own)) * padded
-                slots, lengths = table.ravel(), np.full(len(own), padded)
-            laid = Rows.build(lengths).to(device)
-            states = task.masked_predictions(
-                level, items, torch.from_numpy(slots).to(device), laid, torch.from_numpy(masked).to(device)
-            )
-            predicted[order[start:stop]] = rule.masked(task, level, states).float().cpu().numpy()
+        items = task.backbone.encoder(level).items(torch.from_numpy(vectors).to(task.device))
+        for copies in masked_copies(task, level, parents, asked):
+            states = task.masked_predictions(level, items, copies.slots, copies.rows, copies.masked)
+            predicted[copies.chosen] = rule.masked(task, level, states).float().cpu().numpy()
     return predicted
+
+
+# --- tokens ---------------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def edited_tokens(editor: Copyeditor, tree: VectorTree) -> VectorLevel:
+    """The lowest rows of a tree after all passes over their tokens. Rows do not depend on each other."""
+    rows, document = tree.levels[0], tree.document_of[0]
+    size = editor.task.backbone.config.vocab_size
+    first = np.searchsorted(document, document)
+    slots = rows.slots.copy()
+    with evaluating(editor.task):
+        for start, stop in runs(rows.counts, max(1, MAX_LOGITS // size)):
+            chosen = np.arange(start, stop)
+            places = ranges(rows.starts[chosen], rows.starts[chosen] + rows.lengths[chosen])
+            part = VectorLevel(rows.vectors[chosen], rows.slots[places], rows.lengths[chosen])
+            names = np.stack([document[chosen], chosen - first[chosen]], 1)
+            tokens = TokenShares(editor, part, names, editor.banks(chosen, document)).edited()
+            slots[rows.starts[start] + part.child_place] = NUM_MARKS + tokens
+    return replace(rows, slots=slots)
+
+
+@dataclass(frozen=True)
+class TokenShares:
+    """The tokens of some of the lowest rows as distributions over the vocabulary."""
+
+    editor: Copyeditor
+    rows: VectorLevel
+    names: Ints
+    """The document of each row, and its number in it."""
+    banks: Banks | None
+    """What the tokens of each row read."""
+
+    def edited(self) -> Ints:
+        """The likeliest token at each place after all passes."""
+        settings, task = self.editor.settings, self.editor.task
+        table = task.backbone.encoder(0).table.weight
+        shares = F.one_hot(torch.from_numpy(self.rows.child).to(task.device), len(table) - NUM_MARKS).to(table.dtype)
+        for number in range(settings.passes):
+            for group in self.editor.groups(self.rows):
+                at = torch.from_numpy(group).to(task.device)
+                moved = shares.index_select(0, at) + settings.epsilon * self._steps(shares, group, number)
+                shares = shares.index_copy(0, at, moved)
+        return shares.argmax(1).cpu().numpy()
+
+    def _steps(self, shares: Float[Tensor, "token piece"], group: Ints, number: int) -> Float[Tensor, "chosen piece"]:
+        """The way from each of some tokens to its goal."""
+        settings, rows = self.editor.settings, self.rows
+        old = shares.index_select(0, torch.from_numpy(group).to(shares.device))
+        match settings.towards:
+            case "masked":
+                return self._predictions(shares, group) - old
+            case "siblings_mean":
+                row = torch.from_numpy(rows.child_row).to(shares.device)
+                sums = shares.new_zeros(len(rows.lengths), shares.shape[1]).index_add_(0, row, shares)
+                own = row.index_select(0, torch.from_numpy(group).to(shares.device))
+                counts = torch.from_numpy(rows.counts).to(shares.device).index_select(0, own)
+                return (sums.index_select(0, own) - old) / (counts - 1)[:, None] - old
+            case "random_vector":
+                choices = self.editor.task.choices
+                drawn = self._draws(group, number, lambda random, size: random.choice(choices, size))
+                return F.one_hot(torch.from_numpy(drawn).to(shares.device), shares.shape[1]).to(shares.dtype) - old
+            case "noise":
+                step = self._predictions(shares, group) - old
+                noise = self._draws(group, number, lambda random, size: random.standard_normal((size, shares.shape[1])))
+                return F.normalize(torch.from_numpy(noise).to(step), dim=1) * torch.linalg.vector_norm(
+                    step, dim=1, keepdim=True
+                )
+
+    def _draws(self, group: Ints, number: int, draw: Draw) -> NDArray[Any]:
+        return drawn(self.editor.settings.seed, self.names[self.rows.child_row], group, (0, number), draw)
+
+    def _predictions(self, shares: Float[Tensor, "token piece"], group: Ints) -> Float[Tensor, "chosen piece"]:
+        """The distribution of each of some tokens, given the others of its row. Each of these shows the mean vector of its own
+        distribution. Special tokens are never predicted."""
+        task, rows = self.editor.task, self.rows
+        table = task.backbone.encoder(0).table.weight
+        items = torch.cat([table, shares @ table[NUM_MARKS:]])
+        slots = rows.slots.copy()
+        slots[rows.child_place] = len(table) + np.arange(len(rows.child))
+        banned = torch.tensor(sorted(task.tokenizer.special_ids), dtype=torch.int64, device=shares.device)
+        predicted = shares.new_zeros(len(group), shares.shape[1])
+        for copies in masked_copies(task, 0, VectorLevel(rows.vectors, slots, rows.lengths), group):
+            row = torch.from_numpy(rows.child_row[group[copies.chosen]])
+            banks = None if self.banks is None else self.banks.at(row).to(shares.device)
+            states = task.masked_predictions(0, items, copies.slots, copies.rows, copies.masked, banks)
+            scores = task.mlm_head(states).index_fill(1, banned, -math.inf)
+            predicted[torch.from_numpy(copies.chosen).to(shares.device)] = torch.softmax(scores, 1)
+        return predicted

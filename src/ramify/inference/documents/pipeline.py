@@ -23,7 +23,7 @@ from ramify.inference.answers import (
     Reconstruction,
 )
 from ramify.inference.base import Pipeline, verb
-from ramify.inference.documents.copyedit import Copyediting, Order, Propagate, Towards, Update
+from ramify.inference.documents.copyedit import Copyediting, Lowest, Order, Propagate, Towards, Update
 from ramify.inference.documents.copyedited_documents import copyedit_document
 from ramify.inference.documents.decoding import Passing
 from ramify.inference.documents.known_vectors import KnownVectors
@@ -253,6 +253,7 @@ class DecodingPipeline(AnyDocumentPipeline, ABC):
         towards: Towards = Copyediting.towards,
         prediction: Passing = Copyediting.prediction,
         passing: Passing = Copyediting.passing,
+        lowest: Lowest = Copyediting.lowest,
         seed: int = Copyediting.seed,
         known: KnownVectors | None = None,
         judge: Pipeline | None = None,
@@ -268,7 +269,7 @@ class DecodingPipeline(AnyDocumentPipeline, ABC):
         A string is one document. Raises `RamifyError` if no node has siblings, if the model lacks levels or parts, and for
         known vectors of another model.
         """
-        settings = Copyediting(epsilon, passes, order, propagate, update, towards, prediction, passing, seed)
+        settings = Copyediting(epsilon, passes, order, propagate, update, towards, prediction, passing, lowest, seed)
         self.check_trained("mlm", "predictions of masked nodes")
         self.check_trained("reconstruction", "decoders")
         self.check_trained("coherence", "checkers")
