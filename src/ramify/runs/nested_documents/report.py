@@ -231,9 +231,9 @@ def space(drawn: Sequence[Plane]) -> list[Section]:
     charts = []
     for each in drawn:
         clouds = (("as they are", "dev", each.coherent), ("dealt anew", "none", each.shuffled))
-        label = f"{each.name}, second component ({each.explained:.0%} of the variance on the plane)"
+        label = f"{each.name}: first component ({each.explained:.0%} of variance shown)"
         dots = tuple(Cloud(name, kind, points[:, 0], points[:, 1]) for name, kind, points in clouds)
-        charts.append(ScatterChart(dots, "first component", label))
+        charts.append(ScatterChart(dots, label, "second component"))
     lead = (
         "The lowest nodes as the Encoder reads them among their siblings, and the vectors of the nodes above; and the same "
         "after the lowest nodes were dealt anew among these nodes, on the plane of the two principal components of both. "
