@@ -14,6 +14,7 @@ import ramify
 from fixtures import built, discussions
 from fixtures.commands import call, refusal
 from fixtures.letters import LETTERS, letter
+from fixtures.nested import writing
 from ramify import Node, Tree
 from ramify.inference.documents import pipeline
 
@@ -492,3 +493,75 @@ def test_the_whole_program_reads_a_pipe(agent, monkeypatch, capsys):
         main()
     assert left.value.code == 0
     assert len(json.loads(capsys.readouterr().out)["nodes"]) == 3
+
+
+# --- copyedit -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def loud(agent, tmp_path_factory):
+    """A model with larger weights: what its decoders write depends on the vector."""
+    model = ramify.load(agent)
+    writing(model.task, 0.3)
+    out = tmp_path_factory.mktemp("loud") / "model"
+    ramify.save(model, out)
+    return out
+
+
+def test_copyediting_gives_both_texts_and_their_scores(loud, text, letters, tmp_path):
+    found = answer("copyedit", loud, text, "--epsilon", 1, "--passes", 2)
+    keys = ("before", "after", *(f"{kind}_{when}" for kind in ("coherence", "perplexity") for when in ("before", "after")))
+    assert tuple(found) == (*keys, "change_rate")
+    assert found["before"] == TEXT.strip()
+    assert found["perplexity_before"] is found["perplexity_after"] is None
+    assert 0 <= found["coherence_before"] <= 1
+    assert 0 < found["change_rate"] <= 1
+    assert found["after"] != found["before"]
+    unchanged = answer("copyedit", loud, text, "--epsilon", 0)
+    assert (unchanged["after"], unchanged["change_rate"]) == (TEXT.strip(), 0.0)
+    assert unchanged["coherence_before"] == unchanged["coherence_after"] == found["coherence_before"]
+    written = answer("copyedit", loud, text, "--towards", "random_vector", "--prediction", "snap", "--bank", letters.path)
+    assert written["before"] == TEXT.strip()
+
+
+def test_coherence_is_the_mean_of_nodes_with_several_children(agent, text):
+    found = answer("copyedit", agent, text, "--epsilon", 0)
+    nodes = answer("coherence", agent, text, "--level", "paragraph,chapter,document")["nodes"]
+    several = [node["score"] for node in nodes if len(node["children"]) > 1]
+    assert len(several) == 2
+    assert found["coherence_before"] == pytest.approx(np.mean(several))
+
+
+def test_copyedited_texts_are_drawn_and_escaped(loud, tmp_path):
+    file, page = tmp_path / "letter.txt", tmp_path / "page.html"
+    file.write_text("The <b>boat</b> came in. Nobody waved.\n\nThe wind rose.\n")
+    result = call("copyedit", loud, file, "--epsilon", 1, "--passes", 3, "--html", page)
+    assert "of tokens changed" in result.stderr
+    assert "coherence " in result.stderr
+    drawn = page.read_text()
+    assert "&lt;b&gt;boat&lt;/b&gt;" in drawn
+    assert "<b>boat" not in drawn
+    assert drawn.count("<mark>") > 1
+    assert "After: coherence" in drawn
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--towards", "random_vector"), r"towards=random_vector needs known vectors .*\(--bank DATA"),
+        (("--passing", "snap"), "passing=snap needs known vectors"),
+        (("--epsilon", 2), "epsilon=2 .* from 0 to 1"),
+    ],
+)
+def test_copyediting_without_what_it_needs_is_refused(agent, text, options, reason):
+    assert re.search(reason, refusal("copyedit", agent, text, *options))
+
+
+def test_a_file_of_one_sentence_is_not_copyedited(agent, tmp_path):
+    file = tmp_path / "one.txt"
+    file.write_text("Come at six.")
+    assert "holds one sentence, so nothing has siblings" in refusal("copyedit", agent, file)
+
+
+def test_a_judge_must_score_texts(agent, text):
+    assert "holds a model that scores no texts" in refusal("copyedit", agent, text, "--judge", agent)

@@ -12,6 +12,7 @@ from ramify.cli import (
     attention,
     backprop,
     coherence,
+    copyedit,
     data,
     demo,
     disentangle,
@@ -68,6 +69,7 @@ FORMS: dict[str, Form] = {
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "embed": embed.embed,
+    "copyedit": copyedit.copyedit,
     "nearest": nearest.nearest,
     "predict": predict.predict,
     "disentangle": disentangle.disentangle,

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ramify.cli.shared import check_beside
+from ramify.cli.shared import check_page
 from ramify.cli.verbs import Asked, Form, say_counts
-from ramify.errors import RamifyError, counted, printable
+from ramify.errors import counted, printable
 from ramify.inference.answers import ChildCoherence
 
 SHOWN = 90
@@ -27,10 +27,7 @@ Example: ramify coherence runs/agent --data data/books --tree emma --level parag
 
 
 def check(given: Mapping[str, Any]) -> None:
-    out, file = given["out"], given["file"]
-    check_beside(out, "--out")
-    if out is not None and file is not None and out.exists() and file.exists() and out.samefile(file):
-        raise RamifyError(f"--out {out} is also the input. Choose another file for the page.")
+    check_page(given["out"], "--out", given["file"])
 
 
 def write_page(asked: Asked) -> None:

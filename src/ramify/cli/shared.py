@@ -236,3 +236,12 @@ def check_beside(path: Path | None, option: str) -> None:
 
     if path == STANDARD:
         raise RamifyError(f"{option} - would mix with the results on standard output. Name a file.")
+
+
+def check_page(page: Path | None, option: str, file: Path | None) -> None:
+    """Raise if a page of a command that prints its results would go to standard output, or replace the command's input."""
+    from ramify.errors import RamifyError
+
+    check_beside(page, option)
+    if page is not None and file is not None and page.exists() and file.exists() and page.samefile(file):
+        raise RamifyError(f"{option} {page} is also the input. Choose another file for the page.")

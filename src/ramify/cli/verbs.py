@@ -49,6 +49,8 @@ class Form:
     """Options that the verb itself does not have."""
     check: Callable[[Mapping[str, Any]], None] = lambda given: None
     """Raises for options that do not fit together, before the model is loaded."""
+    further: Callable[[Mapping[str, Any], "Pipeline"], Mapping[str, Any]] = lambda given, model: {}
+    """Further arguments of the method, which the model may need."""
     beside: Callable[[Asked], None] = lambda asked: None
     """Writes what does not belong on standard output."""
     progress: str = ""
@@ -161,6 +163,7 @@ def command(name: str, form: Form | None = None) -> Callable[..., None]:
 
         items = source.read(given, load)
         model = load()
+        options |= form.further(given, model)
         method = getattr(model, name)
         shown = StreamedText()
         if "progress" in inspect.signature(method).parameters:

@@ -2,7 +2,10 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from ramify.tree import Tree
 
 
 class Answer(ABC):
@@ -159,6 +162,10 @@ class Likelihood(Record, Score):
 # --- generate -------------------------------------------------------------------------------------------------------------
 
 
+class Generation(Answer, ABC):
+    """The answer of `generate`: the continuation of a prompt (`Generated`), or documents (`GeneratedTexts`)."""
+
+
 @dataclass(frozen=True)
 class GeneratedHypothesis(Record):
     """A continuation that beam search has found."""
@@ -172,8 +179,8 @@ class GeneratedHypothesis(Record):
 
 
 @dataclass(frozen=True)
-class Generated(Record):
-    """The answer of `generate`."""
+class Generated(Record, Generation):
+    """The continuation of a prompt."""
 
     optional = ("hypotheses",)
     prompt: str
@@ -369,6 +376,84 @@ class Coherence(Record):
     unknown_tokens: int
     children_left_out: int
     """These three are as in `Reconstruction`."""
+
+
+@dataclass(frozen=True)
+class CopyeditedVersion:
+    """A document before or after copyediting."""
+
+    document: "Tree"
+    text: str
+    nodes: tuple[NodeCoherence, ...]
+    """The coherence of those nodes whose children were open to edits, in the order of the tree."""
+    coherence: float | None
+    """The mean over those of them that have several children; None if there is none."""
+    perplexity: float | None
+    """The exponential of the mean negative log-likelihood of its tokens under another model; None without one."""
+
+
+@dataclass(frozen=True)
+class Copyedited(Answer):
+    """The answer of `copyedit`."""
+
+    before: CopyeditedVersion
+    after: CopyeditedVersion
+    change_rate: float
+    """The edit distance of the tokens, divided by the greater number of tokens."""
+    tokens: int
+    unknown_tokens: int
+    children_left_out: int
+    """These three are as in `Reconstruction`, before copyediting."""
+    notes: tuple[str, ...] = field(default=(), kw_only=True, compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        versions = {"before": self.before, "after": self.after}
+        return {
+            **{name: version.text for name, version in versions.items()},
+            **{f"coherence_{name}": version.coherence for name, version in versions.items()},
+            **{f"perplexity_{name}": version.perplexity for name, version in versions.items()},
+            "change_rate": self.change_rate,
+        }
+
+
+@dataclass(frozen=True)
+class GeneratedVersion:
+    """A generated document before or after copyediting."""
+
+    document: "Tree"
+    nodes: tuple[NodeCoherence, ...]
+    """The coherence of its nodes above the lowest level, in the order of the tree."""
+    neighbours: "dict[str, Neighbour]"
+    """The nearest training node of each of its nodes, by the node's id."""
+
+
+@dataclass(frozen=True)
+class GeneratedText(Record):
+    """A node of a level that was generated from noise."""
+
+    text: str
+    coherence: float | None
+    """The mean over its nodes with several children; None if there is none."""
+    nearest_training_id: str
+    """The training node of its level with the greatest cosine with the text's vector: the id of the tree, and its own."""
+    nearest_text: str
+    versions: "tuple[GeneratedVersion, ...]" = field(default=(), kw_only=True, compare=False, repr=False)
+    """Before copyediting (unless there was none), and as it is; empty unless asked for. They are no part of the JSON."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in super().to_json().items() if name != "versions"}
+
+
+@dataclass(frozen=True)
+class GeneratedTexts(Generation):
+    """Documents that were generated from noise, in the order of their draws. The JSON is the list of them."""
+
+    level: str
+    texts: tuple[GeneratedText, ...]
+    notes: tuple[str, ...] = field(default=(), kw_only=True, compare=False)
+
+    def to_json(self) -> list[Any]:
+        return [text.to_json() for text in self.texts]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ class BidirectionalPipeline(StreamPipeline, GeneratingPipeline):
     """A language model whose directions know nothing of each other. It embeds texts, and continues them forwards."""
 
     task: BidirectionalLM
+    abilities = (*StreamPipeline.abilities, *GeneratingPipeline.abilities)
     verbs = ("generate", "embed", "nearest")
     usage = ('model.embed("Some text.")', 'model.generate("Some", tokens=20, seed=0).text')
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ramify.inference.answers import Generated, GeneratedHypothesis
 from ramify.inference.base import TOKENS, Pipeline, verb
 from ramify.inference.search import Beam, Hypothesis, Limits, Sampling, Step, beam_search, collect, sample
 from ramify.inference.texts import read_texts
+from ramify.inference.verbs import CONTINUES
 from ramify.models.base import reads_characters
 from ramify.nn.modes import evaluating
 from ramify.nn.ragged import runs
@@ -23,6 +24,7 @@ from ramify.tokenizer import IncrementalDecoder
 class GeneratingPipeline(Pipeline, ABC):
     """A pipeline of a model that generates text."""
 
+    abilities: ClassVar[tuple[str, ...]] = (CONTINUES,)
     task: Any
     """A task that `Decodes`; each pipeline narrows the type."""
     ends: tuple[int, ...] = ()
@@ -48,6 +50,10 @@ class GeneratingPipeline(Pipeline, ABC):
         beam: int | None = None,
         n_best: int = 1,
         length_penalty: float = Beam.length_penalty,
+        level: str | None = None,
+        count: int = 1,
+        copyedit: int = 1,
+        passing: Literal["raw", "rescaled", "bank_mean", "snap"] = "raw",
         show: Callable[[str], None] | None = None,
     ) -> Generated | list[Generated]:
         """Continue a prompt from left to right by at most `tokens` tokens. A list of prompts gives a list of answers.
@@ -61,6 +67,8 @@ class GeneratingPipeline(Pipeline, ABC):
 
         Special tokens are never chosen, but for the end that some models predict. A token of `stop`, in the vocabulary's
         spelling, ends a text and is no part of it.
+
+        `level`, `count`, `copyedit` and `passing` are for models with generators of documents.
 
         `show` is called with each part of the sampled text as soon as it is known. Together, the parts are the text. A beam
         search knows no part before its end, and does not call it.

@@ -130,7 +130,7 @@ class PermutationPipeline(WordPipeline, ScoringPipeline, GeneratingPipeline):
 
     task: PermutationLM
     verbs = ("score", "generate", "fill_mask", "embed", "attention", "nearest")
-    abilities = (*WordPipeline.abilities, ORDERS)
+    abilities = (*WordPipeline.abilities, *GeneratingPipeline.abilities, ORDERS)
     usage = ('model.score("Some text.", order="forward").log_likelihood', 'model.generate("Some", tokens=20, seed=0).text')
 
     def __init__(self, task: PermutationLM) -> None:

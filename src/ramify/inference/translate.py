@@ -14,13 +14,14 @@ from ramify.batching.forest import Ints
 from ramify.batching.text_input import Context
 from ramify.batching.views.pairs import Pair, PairInput
 from ramify.errors import RamifyError, counted
-from ramify.inference.answers import NodeAttention, Translation, TranslationHypothesis
+from ramify.inference.answers import Likelihood, NodeAttention, Translation, TranslationHypothesis
 from ramify.inference.attention import AttentionRequest, AttentionTable, check_pairs, check_records, spelled
 from ramify.inference.base import TOKENS, longer_than_trained, verb
 from ramify.inference.embed import TextPipeline
 from ramify.inference.generate import GeneratingPipeline
 from ramify.inference.lone_texts import LoneTextPipeline
 from ramify.inference.mask_query import chosen_node
+from ramify.inference.score import ScoringPipeline, known_part
 from ramify.inference.search import Beam, Hypothesis, Limits, beam_search
 from ramify.inference.texts import read_texts
 from ramify.inference.verbs import READS_SOURCES
@@ -238,11 +239,16 @@ class Translator(NextTokenPipeline):
         return TranslationHypothesis(self.tokenizer.decode(hypothesis.ids).strip(), hypothesis.score)
 
 
-class TextGenerator(NextTokenPipeline, GeneratingPipeline):
-    """A model that continues texts."""
+class TextGenerator(NextTokenPipeline, ScoringPipeline, GeneratingPipeline):
+    """A model that continues texts, and scores them from left to right."""
 
-    verbs = ("generate", "embed", "attention", "nearest")
-    usage = ('model.generate("Some", tokens=20, seed=0).text', 'model.embed("Some text.")')
+    abilities = (*NextTokenPipeline.abilities, *GeneratingPipeline.abilities)
+    verbs = ("score", "generate", "embed", "attention", "nearest")
+    usage = (
+        'model.generate("Some", tokens=20, seed=0).text',
+        'model.score("Some text.").log_likelihood',
+        'model.embed("Some text.")',
+    )
 
     def __init__(self, task: NextTokenLM) -> None:
         self.task = task
@@ -254,6 +260,29 @@ class TextGenerator(NextTokenPipeline, GeneratingPipeline):
 
     def attending_pair(self, text: str, target: str | None) -> tuple[Pair, None]:
         return Pair(np.array(self.tokenizer.encode(text), dtype=np.int64)), None
+
+    def _score(
+        self, tree: Tree | str, node: str | int | None, context: Context | None, order: str | None, seed: int
+    ) -> Likelihood:
+        tree, node = chosen_node(tree, node)
+        text = tree.nodes[self.number_alone(tree, node, context)].text
+        ids = np.array(self.tokenizer.encode(text), dtype=np.int64)
+        if not len(ids):
+            raise RamifyError(f"the text {text[:40]!r} has no tokens, so it has no likelihood. Pass another text.")
+        if self.longest is not None and len(ids) > self.longest:
+            raise RamifyError(
+                f"the text {text[:40]!r} has {counted(len(ids), 'token')}, but this model reads at most {self.longest}. "
+                "Divide it."
+            )
+        unknown = known_part(self.tokenizer, ids, text)
+        with torch.no_grad(), evaluating(self.module):
+            batch = self.task.collator([Pair(ids, ends=False)]).to(self.device)
+            nats = self.task.head.measure(self.backbone(batch), batch.labels)[0]
+        notes = (*self._notes(len(ids)), *unknown.notes("the text"))
+        longer = len(ids) > self.max_tokens
+        return Likelihood(
+            -float(nats.double().sum()), len(ids), len(text.encode()), "forward", longer, unknown.count, notes=notes
+        )
 
     def _notes(self, tokens: int) -> tuple[str, ...]:
         return longer_than_trained([tokens], "text", self.max_tokens, "input.max_tokens")

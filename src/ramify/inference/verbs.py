@@ -12,8 +12,9 @@ from ramify.inference.answers import (
     Attention,
     Coherence,
     Conversations,
+    Copyedited,
     FilledMasks,
-    Generated,
+    Generation,
     LinkPrediction,
     Nearest,
     Prediction,
@@ -27,6 +28,8 @@ ORDERS = "an XLNet with a query stream"
 LEVELS = "a model of nested documents"
 READS_COMMENTS = "a model of comments or texts"
 READS_SOURCES = "a model that predicts texts from sources"
+CONTINUES = "a model that predicts the next token"
+GENERATES = "a model with generators of documents (`ramify train agent-gan`)"
 """Abilities, which only some models with a verb have. A pipeline lists its own as `abilities`."""
 
 
@@ -122,6 +125,12 @@ IGNORE_REPLIES = Option(
     "are kept, and the others predicted.",
 )
 
+PASSING = Literal["raw", "rescaled", "bank_mean", "snap"]
+PASSED = (
+    "raw: as the model makes it. Others need known vectors: rescaled to their mean length, their mean by probability, or "
+    "snapped to the likeliest."
+)
+
 VERBS: dict[str, Verb] = {
     "embed": Verb(
         "embed",
@@ -155,7 +164,7 @@ VERBS: dict[str, Verb] = {
     ),
     "score": Verb(
         "score texts",
-        "a masked language model, or an XLNet with a query stream",
+        "a masked language model, a gpt, or an XLNet with a query stream",
         Takes.NODE,
         (
             CONTEXT,
@@ -173,13 +182,16 @@ VERBS: dict[str, Verb] = {
     ),
     "generate": Verb(
         "generate text",
-        "a model that predicts the next token, such as a gpt, or an XLNet with a query stream",
+        "a model that predicts the next token, such as a gpt, or an XLNet with a query stream; or a model of nested documents "
+        "with generators (`ramify train agent-gan`)",
         Takes.PROMPT,
         (
-            Option("tokens", int, 50, "Greatest number of tokens.", least=1),
-            Option("temperature", float, 1.0, "Below 1: likelier tokens. 0: always the likeliest."),
-            Option("top_k", int | None, None, "Sample from so many of the likeliest tokens."),
-            Option("top_p", float | None, None, "Sample from the likeliest tokens of this probability together."),
+            Option("tokens", int, 50, "Greatest number of tokens.", least=1, needs=CONTINUES),
+            Option("temperature", float, 1.0, "Below 1: likelier tokens. 0: always the likeliest.", needs=CONTINUES),
+            Option("top_k", int | None, None, "Sample from so many of the likeliest tokens.", needs=CONTINUES),
+            Option(
+                "top_p", float | None, None, "Sample from the likeliest tokens of this probability together.", needs=CONTINUES
+            ),
             Option("seed", int, 0, "Equal seeds give equal texts."),
             Option(
                 "stop",
@@ -188,12 +200,45 @@ VERBS: dict[str, Verb] = {
                 "A piece of the vocabulary that ends the text; repeatable.",
                 metavar="PIECE",
                 whole=True,
+                needs=CONTINUES,
             ),
-            Option("beam", int | None, None, "Search for the likeliest text with a beam of this width."),
-            Option("n_best", int, 1, "With --beam: number of texts to print, best first, each behind its score."),
-            Option("length_penalty", float, 0.6, "With --beam: α of the score log p / ((5 + length) / 6)^α. 0: log p."),
+            Option("beam", int | None, None, "Search for the likeliest text with a beam of this width.", needs=CONTINUES),
+            Option(
+                "n_best", int, 1, "With --beam: number of texts to print, best first, each behind its score.", needs=CONTINUES
+            ),
+            Option(
+                "length_penalty",
+                float,
+                0.6,
+                "With --beam: α of the score log p / ((5 + length) / 6)^α. 0: log p.",
+                needs=CONTINUES,
+            ),
+            Option(
+                "level",
+                str | None,
+                None,
+                "Models with generators: the level that is generated, such as paragraph, chapter or document. Default: the one "
+                "above the lowest.",
+                needs=GENERATES,
+            ),
+            Option("count", int, 1, "Models with generators: number of texts.", least=1, needs=GENERATES),
+            Option(
+                "copyedit",
+                int,
+                1,
+                "Models with generators: passes of copyediting over each level before a text is written. 0: none.",
+                least=0,
+                needs=GENERATES,
+            ),
+            Option(
+                "passing",
+                PASSING,
+                "raw",
+                f"Models with generators: the vectors that decoders pass on to the level below. {PASSED}",
+                needs=GENERATES,
+            ),
         ),
-        Generated,
+        Generation,
         together=True,
         streams=Streams.TEXT,
     ),
@@ -264,6 +309,51 @@ VERBS: dict[str, Verb] = {
             ),
         ),
         Coherence,
+    ),
+    "copyedit": Verb(
+        "copyedit documents",
+        "a model of nested documents (`ramify train agent`)",
+        Takes.DOCUMENT,
+        (
+            Option("epsilon", float, 0.1, "Share of the way to its prediction that a node moves in one pass."),
+            Option("passes", int, 1, "Number of passes over each level.", least=0),
+            Option(
+                "order",
+                Literal["per_level", "traversal"],
+                "per_level",
+                "per_level: all passes of a level, then the levels below. traversal: one pass of all levels, then the next.",
+            ),
+            Option(
+                "propagate",
+                Literal["regenerate", "delta"],
+                "delta",
+                "Nodes below an edited one. delta: they move by the difference of what its new and its old vector decode to. "
+                "regenerate: they are written anew.",
+            ),
+            Option(
+                "update",
+                Literal["simultaneous", "sequential"],
+                "simultaneous",
+                "simultaneous: all nodes of a level from old vectors. sequential: one node of a parent after the other.",
+            ),
+            Option(
+                "towards",
+                Literal["masked", "siblings_mean", "random_vector", "noise"],
+                "masked",
+                "masked: the prediction of the node from its siblings. The others are controls: the mean of its siblings, a "
+                "known vector (--bank), or a random direction.",
+            ),
+            Option("prediction", PASSING, "raw", f"The vector that a prediction stands for. {PASSED}"),
+            Option("passing", PASSING, "raw", f"The vectors that decoders pass on to the level below. {PASSED}"),
+            Option(
+                "lowest",
+                Literal["sentence", "token"],
+                "sentence",
+                "token: the tokens of each sentence are edited, too, after all levels above.",
+            ),
+            Option("seed", int, 0, "Seed of random controls."),
+        ),
+        Copyedited,
     ),
     "predict": Verb(
         "predict labels",

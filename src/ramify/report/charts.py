@@ -7,7 +7,7 @@ from html import escape
 
 import numpy as np
 
-from ramify.runs.sections import Chart, DotChart, Line
+from ramify.runs.sections import Chart, DotChart, Line, ScatterChart
 
 WIDTH, HEIGHT = 430, 280
 LEFT, RIGHT, TOP, BOTTOM = 78, 16, 12, 44
@@ -140,6 +140,29 @@ def dot_chart(chart: DotChart) -> str:
             parts.append(f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{y_axis(least):.1f}" y2="{y_axis(most):.1f}"/>')
             parts.append(f'<circle class="{kind}" cx="{x:.1f}" cy="{y_axis(value):.1f}" r="4"><title>{hint}</title></circle>')
     label = escape(f"{chart.y_label} by {chart.x_label}: {', '.join(dots.name for dots in chart.series)}")
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+
+
+def scatter_chart(chart: ScatterChart) -> str:
+    """A plane of points as SVG, with the same scale on both axes. Points that are not finite are left out."""
+    points: list[tuple[float, str, float, float]] = []
+    for cloud in chart.clouds:
+        fine = np.isfinite(cloud.x) & np.isfinite(cloud.y)
+        pairs = zip(cloud.x[fine].tolist(), cloud.y[fine].tolist(), strict=True)
+        points += [(number / max(1, int(fine.sum())), cloud.kind, x, y) for number, (x, y) in enumerate(pairs)]
+    if not points:
+        return "<p>There is nothing to draw.</p>"
+    wide, high = WIDTH - RIGHT - LEFT, HEIGHT - BOTTOM - TOP
+    ends = [(min(values), max(values)) for values in zip(*((x, y) for _, _, x, y in points), strict=True)]
+    unit = 1.08 * max((most - least or 1.0) / size for (least, most), size in zip(ends, (wide, high), strict=True))
+    x_middle, y_middle = ((least + most) / 2 for least, most in ends)
+    x_axis = Axis(x_middle - unit * wide / 2, x_middle + unit * wide / 2, LEFT, WIDTH - RIGHT)
+    y_axis = Axis(y_middle - unit * high / 2, y_middle + unit * high / 2, HEIGHT - BOTTOM, TOP)
+    parts = _grid(x_axis, y_axis, chart.x_label, chart.y_label)
+    # Clouds take turns, so that none hides another.
+    for _, kind, x, y in sorted(points, key=lambda point: point[0]):
+        parts.append(f'<circle class="{kind} point" cx="{x_axis(x):.1f}" cy="{y_axis(y):.1f}" r="2.4"/>')
+    label = escape(f"{chart.y_label} against {chart.x_label}: {', '.join(cloud.name for cloud in chart.clouds)}")
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
 
 

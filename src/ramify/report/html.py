@@ -6,10 +6,11 @@ from html import escape
 from typing import Any, assert_never
 
 from ramify.errors import percent
-from ramify.report.charts import dot_chart, line_chart
+from ramify.report.charts import dot_chart, line_chart, scatter_chart
 from ramify.runs.sections import (
     Block,
     Cell,
+    Chart,
     Charts,
     Code,
     Definitions,
@@ -19,6 +20,7 @@ from ramify.runs.sections import (
     MarkedText,
     MarkedTexts,
     Notice,
+    ScatterChart,
     Section,
     Spans,
     Strong,
@@ -100,9 +102,14 @@ def _block(block: Block) -> str:
 
 def _charts(block: Charts) -> str:
     legend = "".join(f'<span class="key {kind}">{text(name)}</span>' for kind, name in block.legend)
-    drawn = (dot_chart(chart) if isinstance(chart, DotChart) else line_chart(chart) for chart in block.charts)
-    figures = "".join(f"<figure>{svg}</figure>" for svg in drawn)
+    figures = "".join(f"<figure>{_chart(chart)}</figure>" for chart in block.charts)
     return f'<p class="legend">{legend}</p><div class="figures">{figures}</div>'
+
+
+def _chart(chart: Chart | DotChart | ScatterChart) -> str:
+    if isinstance(chart, DotChart):
+        return dot_chart(chart)
+    return scatter_chart(chart) if isinstance(chart, ScatterChart) else line_chart(chart)
 
 
 def _table(block: Table) -> str:

@@ -68,10 +68,29 @@ class DotChart:
 
 
 @dataclass(frozen=True)
+class Cloud:
+    """Points of a scatter chart. `kind` is as in `Line`."""
+
+    name: str
+    kind: str
+    x: Floats
+    y: Floats
+
+
+@dataclass(frozen=True)
+class ScatterChart:
+    """Clouds of points on a plane whose axes have the same unit."""
+
+    clouds: tuple[Cloud, ...]
+    x_label: str
+    y_label: str
+
+
+@dataclass(frozen=True)
 class Charts:
     """Charts side by side under one legend of (kind, name)."""
 
-    charts: tuple[Chart | DotChart, ...]
+    charts: tuple[Chart | DotChart | ScatterChart, ...]
     legend: tuple[tuple[str, str], ...] = ()
 
 

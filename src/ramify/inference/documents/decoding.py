@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,11 +13,19 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ramify.batching.document_batch import BOS, CONT, EOS, JOIN, NUM_MARKS, Banks
+from ramify.batching.forest import Ints, ranges
 from ramify.nn.heads import MAX_LOGITS
 from ramify.nn.linear import linear
 from ramify.nn.modes import evaluating
-from ramify.nn.ragged import Rows
+from ramify.nn.ragged import Rows, length_key
+from ramify.tasks.nested.base import first_places
+from ramify.tasks.nested.similarity import Similarity
 from ramify.tasks.nested.task import NestedAutoencoder
+
+Passing = Literal["raw", "rescaled", "bank_mean", "snap"]
+"""The vector that is passed on for a decoder's state. raw: the vector of the level for which the state stands
+(`restored_children`). rescaled: this vector, with the mean length of known vectors. bank_mean: the mean of known vectors,
+weighted by their probabilities. snap: the likeliest known vector."""
 
 ROWS = 256
 """Number of rows that are decoded at once."""
@@ -35,10 +44,48 @@ class DecodedRow:
     ended: bool
     """Whether the row ends before its last place."""
     states: NDArray[np.float32]
-    """The vector of the level at each of these places, and at the end mark if there is one; in rows of tokens, the decoder's
-    state."""
+    """The vector that is passed on for each of these places, and for the end mark if there is one; in rows of tokens, the
+    decoder's state."""
     queries: NDArray[np.float32]
     """The query at each of these places: its dot products with the keys of candidates are their scores."""
+
+
+@dataclass(frozen=True)
+class PassRule:
+    """A way to pass vectors on, and the known vectors of each level above the tokens, from the lowest. The first way needs
+    none."""
+
+    passing: Passing = "raw"
+    known: Sequence[Float[NDArray, "_vector _dim"]] = ()
+
+    def children(self, task: NestedAutoencoder, level: int, states: Float[Tensor, "place dim"]) -> Float[Tensor, "place dim"]:
+        """The vectors of a level of children for the decoder's states. States of tokens stay as they are."""
+        return self._of(level, states, task.restored_children(level, states), task.child_similarity(level))
+
+    def masked(self, task: NestedAutoencoder, level: int, states: Float[Tensor, "masked dim"]) -> Float[Tensor, "masked dim"]:
+        """As `children`, for predictions of masked children."""
+        return self._of(level, states, task.restored_masked(level, states), task.masked_similarity(level))
+
+    def _of(
+        self,
+        level: int,
+        states: Float[Tensor, "place dim"],
+        restored: Float[Tensor, "place dim"],
+        similarity: Similarity,
+    ) -> Float[Tensor, "place dim"]:
+        if level == 0 or self.passing == "raw":
+            return restored
+        known = torch.from_numpy(self.known[level - 1]).to(restored)
+        if self.passing == "rescaled":
+            return F.normalize(restored, dim=1) * torch.linalg.vector_norm(known, dim=1).mean()
+        parts = []
+        for part in states.split(max(1, MAX_LOGITS // len(known))):
+            scores = similarity.scores(part, known)
+            parts.append(known[scores.argmax(1)] if self.passing == "snap" else torch.softmax(scores, 1) @ known)
+        return torch.cat(parts)
+
+
+RAW = PassRule()
 
 
 class ChildScores:
@@ -110,11 +157,12 @@ def decode_children(
     vectors: Float[NDArray, "row dim"],
     candidates: Float[NDArray, "candidate child"] | None = None,
     banks: Banks | None = None,
+    rule: PassRule = RAW,
 ) -> list[DecodedRow]:
     """Decode vectors of level `level + 1` into children of `level`, each the best-scoring candidate.
 
-    Above the tokens, `candidates` are the known vectors among which a child is looked up. `banks`: what a model with a memory
-    of names reads for tokens, one bank per vector.
+    Above the tokens, `candidates` are the known vectors among which a child is looked up, and `rule` makes the vectors of
+    children. `banks`: what a model with a memory of names reads for tokens, one bank per vector.
     """
     device = task.device
     known = None if candidates is None else torch.from_numpy(candidates).to(device)
@@ -124,7 +172,8 @@ def decode_children(
         for start in range(0, len(vectors), ROWS):
             part = torch.from_numpy(np.ascontiguousarray(vectors[start : start + ROWS], dtype=np.float32)).to(device)
             numbers = torch.arange(start, start + len(part))
-            decoded += _decode(task, level, part, scores, None if banks is None else banks.at(numbers).to(device))
+            own = None if banks is None else banks.at(numbers).to(device)
+            decoded += _decode(task, level, part, scores, own, rule)
     return decoded
 
 
@@ -134,6 +183,7 @@ def _decode(
     vectors: Float[Tensor, "row dim"],
     scores: ChildScores,
     banks: Banks | None,
+    rule: PassRule,
 ) -> list[DecodedRow]:
     decoder = task.decoder.level(level)
     if decoder.length is None:
@@ -142,7 +192,7 @@ def _decode(
         laid = Rows.build((decoder.length(vectors).argmax(1) + 1).cpu().numpy()).to(vectors.device)
     decompressed = task.read_names(level, decoder.decompress(vectors, laid), laid, banks)
     if decoder.autoregressive:
-        states = _one_by_one(task, level, decompressed, laid, scores)
+        states = _one_by_one(task, level, decompressed, laid, scores, rule)
     else:
         states = decoder.parallel(decompressed, laid)
     if decoder.length is None:
@@ -152,10 +202,48 @@ def _decode(
         last = laid.offsets[1:].long() - 1
         slots = scores.children(states).index_copy(0, last, scores.last(states.index_select(0, last)))
     starts = np.cumsum(laid.host_lengths)[:-1]
-    matrices = (task.restored_children(level, states), scores.similarity.queries(states))
+    matrices = (rule.children(task, level, states), scores.similarity.queries(states))
     vectors_, queries = (np.split(matrix.float().cpu().numpy(), starts) for matrix in matrices)
     rows = zip(np.split(slots.cpu().numpy(), starts), vectors_, queries, strict=True)
     return [_row(*row, fixed=decoder.length is not None) for row in rows]
+
+
+@torch.no_grad()
+def children_at(
+    task: NestedAutoencoder,
+    level: int,
+    vectors: Float[NDArray, "row dim"],
+    slots: Ints,
+    lengths: Ints,
+    children: Float[NDArray, "child child_dim"],
+    rule: PassRule = RAW,
+) -> Float[NDArray, "slot child_dim"]:
+    """Decode vectors of level `level + 1` at the places of known rows above the tokens: a vector for each of their slots.
+
+    `slots` and `lengths` are those of `VectorLevel`, and `children` the vectors that slots show. An autoregressive decoder
+    reads the true child before each place.
+    """
+    encoder, decoder = task.backbone.encoder(level), task.decoder.level(level)
+    decoded = np.zeros((len(slots), children.shape[1]), dtype=np.float32)
+    device, starts = task.device, np.cumsum(lengths) - lengths
+    with evaluating(task):
+        for first in range(0, len(vectors), ROWS):
+            chosen = np.arange(first, min(first + ROWS, len(vectors)))
+            chosen = chosen[np.argsort(length_key(lengths[chosen]), kind="stable")]
+            true = Rows.build(lengths[chosen]).to(device)
+            at = ranges(starts[chosen], starts[chosen] + lengths[chosen])
+            laid = true if decoder.length is not None else decoder.all_places(len(true), device)
+            decompressed = decoder.decompress(torch.from_numpy(vectors[chosen]).to(device), laid)
+            if decoder.autoregressive:
+                shown = torch.from_numpy(slots[at]).to(device)
+                before = torch.where(true.positions == 0, BOS, torch.cat([shown.new_zeros(1), shown[:-1]]))
+                previous = F.embedding(before, encoder.items(torch.from_numpy(children).to(device))) * encoder.scale
+                states = decoder.after(previous, true, decompressed, laid)
+            else:
+                places = torch.from_numpy(first_places(laid.host_lengths, true.host_lengths)).to(device)
+                states = decoder.parallel(decompressed, laid).index_select(0, places)
+            decoded[at] = rule.children(task, level, states).float().cpu().numpy()
+    return decoded
 
 
 def _row(slots: NDArray[np.int64], vectors: NDArray[np.float32], queries: NDArray[np.float32], *, fixed: bool) -> DecodedRow:
@@ -167,7 +255,12 @@ def _row(slots: NDArray[np.int64], vectors: NDArray[np.float32], queries: NDArra
 
 
 def _one_by_one(
-    task: NestedAutoencoder, level: int, decompressed: Float[Tensor, "key dim"], laid: Rows, scores: ChildScores
+    task: NestedAutoencoder,
+    level: int,
+    decompressed: Float[Tensor, "key dim"],
+    laid: Rows,
+    scores: ChildScores,
+    rule: PassRule,
 ) -> Float[Tensor, "place dim"]:
     """Decode place after place. Tokens are fed back as their embeddings, and states above them as the vectors that they stand
     for."""
@@ -185,7 +278,7 @@ def _one_by_one(
             best = scores.best(out[:, -1]) if decoder.length is None else scores.children(out[:, -1])
             fed = F.embedding(best, scores.table) * encoder.scale
         else:
-            fed = task.restored_children(level, out[:, -1])
+            fed = rule.children(task, level, out[:, -1])
         previous = torch.cat([previous, fed[:, None]], 1)
     every = torch.stack(states, 1) if states else decompressed.new_zeros(len(lengths), 0, decompressed.shape[1])
     inside = torch.from_numpy(np.flatnonzero(np.arange(places) < lengths[:, None])).to(device)

@@ -13,13 +13,26 @@ from ramify.batching.levels import check_documents
 from ramify.dataset.frames import ArrowStream
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
-from ramify.inference.answers import ChildCoherence, Coherence, NodeCoherence, ReconstructedNode, Reconstruction
-from ramify.inference.base import verb
+from ramify.inference.answers import (
+    ChildCoherence,
+    Coherence,
+    Copyedited,
+    CopyeditedVersion,
+    NodeCoherence,
+    ReconstructedNode,
+    Reconstruction,
+)
+from ramify.inference.base import Pipeline, verb
+from ramify.inference.documents.copyedit import Copyediting, Lowest, Order, Propagate, Towards, Update
+from ramify.inference.documents.copyedited_documents import copyedit_document
+from ramify.inference.documents.decoding import Passing
+from ramify.inference.documents.known_vectors import KnownVectors
 from ramify.inference.documents.node_coherence import DocumentCoherence, judge
-from ramify.inference.documents.node_reconstruction import Reconstructions, as_text, reconstruct, token_accuracy
-from ramify.inference.documents.text import as_document, texts_of_nodes
-from ramify.inference.documents.vectors import encode_nodes, in_groups
+from ramify.inference.documents.node_reconstruction import MOST_ROWS, Reconstructions, as_text, reconstruct, token_accuracy
+from ramify.inference.documents.text import as_document, passages, texts_of_nodes
+from ramify.inference.documents.vectors import Vectors, encode_nodes, in_groups
 from ramify.inference.index import SearchedNodes, SearchPipeline
+from ramify.inference.perplexity import surprise
 from ramify.inference.texts import Texts, read_texts
 from ramify.inference.verbs import LEVELS
 from ramify.models.agent import Agent
@@ -77,8 +90,8 @@ class AnyDocumentPipeline(SearchPipeline, ABC):
         """A vector for every node of a level: the stored nodes of each tree, in their order. None: the lowest level.
 
         A string is one node of the level; on a level above paragraphs, blank lines end its paragraphs. A node that was cut has
-        the mean of its pieces. A node that shares a row with its neighbours is encoded without them. `context` is for models of
-        comments. Of a data frame (pandas, polars, pyarrow …), `text` names the column of texts, each of which is a string.
+        the mean of its pieces. A node that shares a row with its neighbours is encoded without them. `context` is for models
+        of comments. Of a data frame (pandas, polars, pyarrow …), `text` names the column of texts, each of which is a string.
         Raises `RamifyError` for other types, for trees that are no documents, and for a level that the model lacks.
         """
         number = self.level_number(self.levels[0] if level is None else level)
@@ -140,16 +153,20 @@ class DocumentEncoder(AnyDocumentPipeline):
 class DecodingPipeline(AnyDocumentPipeline, ABC):
     """A model with decoders and checkers, which gives back text from vectors, and judges the coherence of nodes."""
 
+    def known_vectors(self, store: Store) -> KnownVectors:
+        """The vectors of training nodes of a data set, for `copyedit` (`KnownVectors.of`)."""
+        return KnownVectors.of(self.backbone, self.tokenizer, self.input, store)
+
     @verb
     def reconstruct(
         self, document: Tree | str, *, level: str | None = None, progress: Callable[[int], None] | None = None
     ) -> Reconstruction:
         """Encode each stored node of a level (None: the lowest), and decode its vector down to text.
 
-        A string is one node of the level. Ends are predicted, never given. Raises `RamifyError` if the model was not trained to
-        reconstruct.
+        A string is one node of the level. Ends are predicted, never given. Raises `RamifyError` if the model was not trained
+        to reconstruct.
         """
-        self._check_trained("reconstruction", "decoders")
+        self.check_trained("reconstruction", "decoders")
         number = self.level_number(self.levels[0] if level is None else level)
         store, is_text = self._store(read_texts(document, "reconstruct"), number)
         tree = store.tree(0) if store.num_trees else Tree(())
@@ -182,13 +199,23 @@ class DecodingPipeline(AnyDocumentPipeline, ABC):
 
         A string is one document. Raises `RamifyError` if the model was not trained to judge coherence.
         """
-        self._check_trained("coherence", "checkers")
+        self.check_trained("coherence", "checkers")
         numbers = sorted(self.level_number(name) for name in (self.levels if levels is None else levels))
+        tree, coherence = self._judged(document, numbers, progress)
+        return Coherence(self.task.config.marks, self._judgements(tree, coherence), *_counts(coherence))
+
+    def _judged(
+        self, document: Tree | str, numbers: Sequence[int], progress: Callable[[int], None] | None
+    ) -> tuple[Tree, DocumentCoherence]:
+        """A document, and the scores of some of its levels."""
         # A string is a document for models without that level, too: its sentences are judged one by one.
         names = self.levels if self.levels[-1] == DOCUMENT else (*self.levels, DOCUMENT)
         store, _ = self._store(read_texts(document, "coherence"), len(names) - 1, names)
         tree = store.tree(0) if store.num_trees else Tree(())
-        coherence = judge(self.task, store, np.arange(store.num_trees), numbers, progress)
+        return tree, judge(self.task, store, np.arange(store.num_trees), numbers, progress)
+
+    def _judgements(self, tree: Tree, coherence: DocumentCoherence) -> tuple[NodeCoherence, ...]:
+        """The coherence of the stored nodes of a document, in the order of the tree."""
         nodes: list[tuple[int, int, NodeCoherence]] = []
         for number, scores in coherence.scores.items():
             below = coherence.levels.levels[number - 1] if number else None
@@ -211,25 +238,104 @@ class DecodingPipeline(AnyDocumentPipeline, ABC):
                 parts = None if children is None else tuple(children)
                 nodes.append((node, number, NodeCoherence(tree.nodes[node].id, self.levels[number], score, parts)))
         nodes.sort(key=lambda entry: entry[:2])
-        return Coherence(self.task.config.marks, tuple(node for _, _, node in nodes), *_counts(coherence))
+        return tuple(node for _, _, node in nodes)
 
-    def _check_trained(self, loss: str, parts: str) -> None:
+    @verb
+    def copyedit(
+        self,
+        document: Tree | str,
+        *,
+        epsilon: float = Copyediting.epsilon,
+        passes: int = Copyediting.passes,
+        order: Order = Copyediting.order,
+        propagate: Propagate = Copyediting.propagate,
+        update: Update = Copyediting.update,
+        towards: Towards = Copyediting.towards,
+        prediction: Passing = Copyediting.prediction,
+        passing: Passing = Copyediting.passing,
+        lowest: Lowest = Copyediting.lowest,
+        seed: int = Copyediting.seed,
+        known: KnownVectors | None = None,
+        judge: Pipeline | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> Copyedited:
+        """Move every node of a document a little towards its prediction from its siblings, and carry the edits to its text
+        (AGENT, section 4.3).
+
+        `Copyediting` describes the options. `known` are the vectors that some of them need (`known_vectors`). `judge` is
+        another model that scores texts, under which the perplexity of both texts is measured. Coherence is as in `coherence`,
+        of the nodes above the lowest level. `progress` receives the number of passes over levels.
+
+        A string is one document. Raises `RamifyError` if no node has siblings, if the model lacks levels or parts, and for
+        known vectors of another model.
+        """
+        settings = Copyediting(epsilon, passes, order, propagate, update, towards, prediction, passing, lowest, seed)
+        self.check_trained("mlm", "predictions of masked nodes")
+        self.check_trained("reconstruction", "decoders")
+        self.check_trained("coherence", "checkers")
+        vectors = self.checked_known(settings, known)
+        store, _ = self._store(read_texts(document, "copyedit"), len(self.levels) - 1)
+        tree = store.tree(0) if store.num_trees else Tree(())
+        edited = copyedit_document(self.task, tree, settings, vectors, progress)
+        notes = () if edited.is_whole else (f"of a level, only {MOST_ROWS:,} nodes were written, which is the limit.",)
+        return Copyedited(
+            self._version(edited.before, judge),
+            self._version(edited.after, judge),
+            edited.change_rate,
+            edited.num_tokens,
+            edited.num_unknown,
+            edited.left_out,
+            notes=notes,
+        )
+
+    def checked_known(self, settings: Copyediting, known: KnownVectors | None) -> tuple[Vectors, ...]:
+        """The known vectors of each level. Raises `RamifyError` if settings need some and there are none, or if another model
+        made them."""
+        if known is not None:
+            known.check(self.backbone, self.tokenizer, self.input)
+            return known.levels
+        for name in ("towards", "prediction", "passing"):
+            value = getattr(settings, name)
+            if settings.needs_known(name):
+                raise RamifyError(
+                    f"{name}={value} needs known vectors of the model, and none are given. Pass those of its training data "
+                    "(--bank DATA; in Python, known=model.known_vectors(store))."
+                )
+        return ()
+
+    def mean_coherence(self, document: Tree | str) -> float:
+        """The mean coherence of all nodes above the lowest level that have several children; NaN if there is none."""
+        return _mean_of_several(self._judged(document, range(1, len(self.levels)), None)[1])
+
+    def _version(self, tree: Tree, judge: Pipeline | None) -> CopyeditedVersion:
+        document, scores = self._judged(tree, range(1, len(self.levels)), None)
+        return CopyeditedVersion(
+            tree,
+            next(texts_of_nodes(tree, [0]), "") if len(tree) else "",
+            self._judgements(document, scores),
+            _score(_mean_of_several(scores)),
+            None if judge is None else surprise(judge, passages(tree)).perplexity,
+        )
+
+    def check_trained(self, loss: str, parts: str) -> None:
+        """Raise `RamifyError` if the model was trained without a loss, which teaches these parts."""
         if not getattr(self.task.config, loss):
             raise RamifyError(
                 f"the model was trained with task.{loss}=0, so its {parts} learned nothing. Choose a model that was trained "
-                "with this loss."
+                "with this loss (`ramify train agent`)."
             )
 
 
 class DocumentPipeline(DecodingPipeline):
     """A model that turns each node of a document into a vector, decodes the vector, and judges the node's coherence."""
 
-    verbs: ClassVar[tuple[str, ...]] = ("embed", "reconstruct", "coherence", "nearest")
+    verbs: ClassVar[tuple[str, ...]] = ("embed", "reconstruct", "coherence", "copyedit", "nearest")
     usage: ClassVar[tuple[str, ...]] = (
         'model.embed(["It was late.", "Nobody came."], level="sentence")',
         'model.embed(trees, level="paragraph")',
         'model.reconstruct("It was late.", level="sentence")',
         "model.coherence(tree)",
+        "model.copyedit(tree).after.text",
     )
 
     def encoder_only(self) -> DocumentEncoder:
@@ -238,6 +344,14 @@ class DocumentPipeline(DecodingPipeline):
         encoder = DocumentEncoder(NestedAutoencoder(self.backbone, self.tokenizer, self.input, config))
         encoder.kind = self.kind
         return encoder
+
+
+def _mean_of_several(coherence: DocumentCoherence) -> float:
+    """The mean score of the nodes with several children."""
+    levels = coherence.scores.values()
+    every = np.concatenate([np.zeros(0), *(level.node_scores[level.nodes.counts > 1] for level in levels)])
+    known = every[np.isfinite(every)]
+    return float(known.mean()) if len(known) else float("nan")
 
 
 def _score(value: float) -> float | None:

@@ -12,6 +12,9 @@ from ramify.tree import DOCUMENT, Node, Tree
 
 SENTENCE, PARAGRAPH = "sentence", "paragraph"
 
+PASSAGE_WORDS = 100
+"""Words of a passage: few enough for the rows of small language models."""
+
 _BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
 
 
@@ -56,6 +59,24 @@ def texts_of_nodes(tree: Tree, numbers: Sequence[int]) -> Iterator[str]:
                 text += (before if text else "") + node.text
                 before = " " if node.kind == SENTENCE else "\n\n"
         yield text
+
+
+def passages(tree: Tree, words: int = PASSAGE_WORDS) -> list[str]:
+    """The text of a document in passages of at most about so many words, none of which crosses the border of a paragraph. A
+    longer node with text is a passage of its own."""
+    found: list[list[str]] = []
+    last, length = None, 0
+    for number, node in enumerate(tree.nodes):
+        if not node.text:
+            continue
+        paragraph = int(tree.parent[number]) if node.kind == SENTENCE else None
+        own = len(node.text.split())
+        if paragraph is None or paragraph != last or length + own > words:
+            found.append([])
+            length = 0
+        found[-1].append(node.text)
+        last, length = paragraph, length + own
+    return [" ".join(passage) for passage in found]
 
 
 def token_bounds(levels: Levels, level: int) -> Ints:

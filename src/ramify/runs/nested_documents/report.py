@@ -13,6 +13,7 @@ from ramify.errors import RamifyError, counted
 from ramify.inference.documents.evaluation import DocumentScores
 from ramify.inference.documents.measures import Measure, Measures
 from ramify.inference.documents.pipeline import DocumentPipeline
+from ramify.inference.documents.sentence_space import Plane, planes
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.curves import TITLE, no_curves, smoothing, window
 from ramify.runs.nested_documents import scores
@@ -21,8 +22,10 @@ from ramify.runs.sections import (
     Cell,
     Chart,
     Charts,
+    Cloud,
     Line,
     Notice,
+    ScatterChart,
     Section,
     Spans,
     Strong,
@@ -122,6 +125,7 @@ def parts(request: ReportRequest) -> ReportParts:
             missing = str(error)
         else:
             sections += measures(request.split, evaluation.scores)
+            sections += space(planes(model.task, store, store.split(request.split)))
             sections += names(evaluation.scores)
             headline = main_scores(request.split, evaluation.scores)
     facts = request.record["levels"]
@@ -215,6 +219,29 @@ def stability(metrics: Sequence[Mapping[str, Any]], levels: Sequence[str]) -> Se
     else:
         verdict = "No: some level settled before the one below it."
     return Section(title, (Notice((verdict,)), table), (lead,))
+
+
+# --- the space of sentences -----------------------------------------------------------------------------------------------
+
+
+def space(drawn: Sequence[Plane]) -> list[Section]:
+    """The states of sentences and the vectors of paragraphs, beside those after sentences were dealt anew."""
+    if not drawn:
+        return []
+    charts = []
+    for each in drawn:
+        clouds = (("as they are", "dev", each.coherent), ("dealt anew", "none", each.shuffled))
+        label = f"{each.name}: first component ({each.explained:.0%} of variance shown)"
+        dots = tuple(Cloud(name, kind, points[:, 0], points[:, 1]) for name, kind, points in clouds)
+        charts.append(ScatterChart(dots, label, "second component"))
+    lead = (
+        "The lowest nodes as the Encoder reads them among their siblings, and the vectors of the nodes above; and the same "
+        "after the lowest nodes were dealt anew among these nodes, on the plane of the two principal components of both. "
+        "Where the colours part, the model tells coherent nodes from others without a checker. Two components are few: where "
+        "the colours mix, other directions may still tell them apart."
+    )
+    legend = (("dev", "as they are"), ("none", "dealt anew"))
+    return [Section("The space of sentences", (Charts(tuple(charts), legend),), (lead,))]
 
 
 # --- measures -------------------------------------------------------------------------------------------------------------

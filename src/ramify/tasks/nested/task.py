@@ -622,7 +622,10 @@ class NestedAutoencoder(Task[DocumentBatch]):
         return self._similarity(space_of(self.mlm_spaces, level), level)
 
     def _similarity(self, space: CosineSpace | None, level: int) -> Similarity:
-        return DotProducts() if space is None else Cosines(space, self.centre(level).mean)
+        if space is None:
+            scaled = level > 0 and self.config.scores == "scaled"
+            return DotProducts(self.backbone.config.dims[level] ** -0.5 if scaled else 1.0)
+        return Cosines(space, self.centre(level).mean)
 
     def restored_children(self, level: int, states: Float[Tensor, "place dim"]) -> Float[Tensor, "place dim"]:
         """The vectors of a level of children for which the decoder's states stand. They are the states, unless scores are

@@ -1,0 +1,147 @@
+"""The command generate on models with generators."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import ramify
+from fixtures import built
+from fixtures.commands import call, refusal
+from fixtures.nested import SMALL_RUN, novels, writing
+from ramify.errors import RamifyError
+from ramify.inference.documents.known_vectors import KnownVectors
+from ramify.recipes import RECIPES
+from ramify.runs import execute
+
+SMALL = {"train.steps": "2", "train.evaluate_every": "2", "train.checkpoint_every": "2", "train.log_every": "1"}
+OWN = {"task.maps": "4", "task.vectors": "8", "dev.vectors": "16", "dev.texts": "2", "train.budget": "8"}
+LEVELS = ("sentence", "paragraph", "chapter", "document")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return built(novels(6), tmp_path_factory.mktemp("data"), split=(0.5, 0.3, 0.2))
+
+
+@pytest.fixture(scope="module")
+def agent(store, tmp_path_factory):
+    settings = SMALL_RUN | SMALL | {"train.budget": "200", "task.queue": "0", "task.scores": "cosine", "task.balanced": "false"}
+    settings |= {"model.decoder_length": "predicted"}
+    out = tmp_path_factory.mktemp("agent") / "run"
+    execute(RECIPES["agent"](str(store.path), joint=True).changed(settings), out, cpu=True)
+    return out
+
+
+@pytest.fixture(scope="module")
+def generator(store, agent, tmp_path_factory):
+    """A run whose model has larger weights, so that its decoders write."""
+    out = tmp_path_factory.mktemp("generator") / "run"
+    execute(RECIPES["agent-gan"](str(store.path), init=str(agent)).changed(SMALL | OWN), out, cpu=True)
+    model = ramify.load(out)
+    writing(model.task, 0.2)
+    own = tmp_path_factory.mktemp("loud") / "run"
+    ramify.save(model, own)
+    (own / "run.json").write_text((out / "run.json").read_text())
+    return own
+
+
+def generated(*words):
+    return json.loads(call("generate", *words, "--json").stdout)
+
+
+@pytest.mark.parametrize("level", ["paragraph", "chapter", "document"])
+def test_texts_are_generated_with_their_neighbours(generator, store, level):
+    found = generated(generator, "--level", level, "--count", 3, "--seed", 4)
+    assert len(found) == 3
+    for each in found:
+        assert list(each) == ["text", "coherence", "nearest_training_id", "nearest_text"]
+        assert each["coherence"] is None or 0 <= each["coherence"] <= 1
+        tree, node = each["nearest_training_id"].split(" ")
+        number = store.find(node, tree)
+        assert store.column("kind", [number]).to_pylist() == [level]
+        assert store.tree_of([number])[0] in store.split("train")
+        assert each["nearest_text"]
+    # A random decoder of documents may end at once.
+    assert level == "document" or any(each["text"] for each in found)
+    assert found == generated(generator, "--level", level, "--count", 3, "--seed", 4)
+    assert found[:2] == generated(generator, "--level", level, "--count", 2, "--seed", 4)
+    assert found != generated(generator, "--level", level, "--count", 3, "--seed", 5)
+
+
+def test_the_nearest_neighbour_is_that_of_the_text(generator, store):
+    model = ramify.load(generator)
+    known = model.known_vectors(store)
+    (text,) = model.generate(level="paragraph", seed=4, known=known, versions=True).texts
+    document = text.versions[-1].document
+    vectors = model.embed(document, level="paragraph")
+    every = known.levels[1]
+    cosines = (vectors[0] @ every.T) / np.linalg.norm(every, axis=1)
+    node = known.nodes[1][cosines.argmax()]
+    assert text.nearest_training_id == f"{store.tree_ids(store.tree_of([node]))[0]} {store.ids([node])[0]}"
+
+
+def test_copyediting_comes_before_the_text_and_can_be_turned_off(generator, store):
+    model = ramify.load(generator)
+    known = model.known_vectors(store)
+    plain, edited = (model.generate(level="chapter", count=4, copyedit=number, known=known) for number in (0, 3))
+    assert model.generate(level="chapter", count=4, copyedit=0, known=known) == plain
+    assert [each.text for each in plain.texts] != [each.text for each in edited.texts]
+    (drawn,) = model.generate(level="chapter", copyedit=3, known=known, versions=True).texts
+    before, after = drawn.versions
+    assert " ".join(node.text for node in before.document.nodes if node.text).split() == plain.texts[0].text.split()
+    assert " ".join(node.text for node in after.document.nodes if node.text).split() == edited.texts[0].text.split()
+    (kept,) = model.generate(level="chapter", copyedit=0, known=known, versions=True).texts
+    assert len(kept.versions) == 1
+
+
+def test_generated_texts_are_drawn(generator, tmp_path):
+    page = tmp_path / "page.html"
+    shown = call("generate", generator, "--level", "chapter", "--count", 2, "--html", page)
+    assert "nearest in training: d" in shown.stdout
+    drawn = page.read_text()
+    assert drawn.count("Before copyediting") == drawn.count("After copyediting") == 2
+    assert "nearest, " in drawn
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--level", "page"), "the model has no level 'page'. Its levels are sentence, paragraph"),
+        (("--prompt", "The moon"), "generates documents from noise alone"),
+        (("--tokens", 9), "--tokens 9 needs a model that predicts the next token"),
+        (("--data", "nowhere"), "nowhere"),
+    ],
+)
+def test_what_generators_cannot_do_is_refused(generator, words, reason):
+    assert reason in refusal("generate", generator, *words)
+
+
+def test_a_model_without_generators_names_the_recipe(agent):
+    assert "`ramify train agent-gan`" in refusal("generate", agent, "--level", "paragraph")
+
+
+def test_a_level_whose_generator_has_not_learned_is_refused(store, agent, tmp_path):
+    out = tmp_path / "run"
+    run = RECIPES["agent-gan"](str(store.path), init=str(agent)).changed(SMALL | OWN | {"task.levels": '["paragraph"]'})
+    execute(run, out, cpu=True)
+    assert re.search(
+        r"level=chapter has a generator that has learned nothing; those of paragraph have.*agent-gan",
+        refusal("generate", out, "--level", "chapter"),
+    )
+
+
+def test_known_vectors_of_another_model_are_refused(generator, agent, store):
+    other, model = ramify.load(agent), ramify.load(generator)
+    known = KnownVectors.of(other.backbone, other.tokenizer, other.input, store)
+    with pytest.raises(RamifyError, match="made by another model"):
+        model.generate(level="paragraph", known=known)
+    with pytest.raises(RamifyError, match="--data DIR"):
+        model.generate(level="paragraph")
+
+
+def test_a_run_without_its_data_asks_for_them(generator, tmp_path):
+    model = ramify.load(generator)
+    ramify.save(model, tmp_path / "model")
+    assert "has no run.json, which names its training data. Name the data set" in refusal("generate", tmp_path / "model")
