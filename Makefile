@@ -7,7 +7,7 @@ PINS   := --constraint constraints/pins.txt
 # With PYTHONDONTWRITEBYTECODE set, every command would compile them again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test check lint types pytest gpu docs clean
+.PHONY: demo test check lint types pytest compiled tensors rest chromium readme gpu docs clean
 
 # A shorter demo: make demo DEMO="--steps 20 --draws 1"
 demo: $(VENV)/.core
@@ -16,9 +16,11 @@ demo: $(VENV)/.core
 # A file of tests stays with one process: what it sets up is set up once.
 PYTEST := $(VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-# Type checks take one core for a minute, which set-up and collection of tests leave idle.
-test: lint
-	$(MAKE) --jobs 2 types pytest
+# Set-up leaves one core idle: the README's commands, which make an environment of their own, run beside it. No core waits for
+# the last test of a part, because the parts run beside each other.
+test:
+	$(MAKE) --jobs 3 $(BROWSER) readme lint compiled types
+	$(MAKE) --jobs 2 tensors rest
 
 check: lint types
 
@@ -30,10 +32,27 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(VENV)/bin/pyright
 
-pytest: $(VENV)/.dev
-	$(PYTEST) --part rest
-	# Where tensors are computed, every array is checked against its signature.
+pytest: tensors rest
+
+# Four processes that import the same modules at once would each compile them. Both parts report a module that fails.
+compiled: $(VENV)/.dev
+	-$(VENV)/bin/python -m pytest --collect-only -qq >/dev/null
+
+# Where tensors are computed, every array is checked against its signature.
+tensors: $(VENV)/.dev
 	$(PYTEST) --part tensors --shapes
+
+rest: $(VENV)/.dev
+	$(PYTEST) --part rest
+
+# Tests of pages are skipped where there is no chromium: make test BROWSER=chromium installs it during the set-up.
+chromium:
+	apt-get update -qq
+	apt-get install -qq -y --no-install-recommends chromium >/dev/null
+
+# The README's commands in a fresh folder. The test that does the same is none of the two parts.
+readme:
+	$(PYTHON) tests/readme_commands.py
 
 # On a machine whose system Python has torch with CUDA: PYTHONPATH=src python3 benchmarks/gpu.py
 gpu: $(VENV)/.dev

@@ -119,7 +119,7 @@ def add_mixture(figures: Figures, out: Path) -> None:
     item = next(item for item in items() if item.name == MIXTURE)
     for loss in dict.fromkeys(each["loss"] for each in found or ()):
         own = [each for each in found if each["loss"] == loss]
-        for name, column in (("near", "points within 3σ of a mode"), ("least_mode", "points of the rarest mode")):
+        for name, column in (("near", "points near a mode"), ("least_mode", "points of the rarest mode")):
             figures.add(
                 "adversary-mixture",
                 loss.replace("_", " "),

@@ -4,6 +4,7 @@
     python benchmarks/running_text.py prepare --data DATA --books BOOKS --forum POSTS.jsonl.zst --reddit RS.zst RC.zst
     python benchmarks/downstream.py plan
     python benchmarks/downstream.py run --data DATA --out OUT bert sst2-bert-0
+    python benchmarks/downstream.py windows --data DATA --out OUT
     python benchmarks/downstream.py keep --out OUT --to SCORES
     python benchmarks/downstream.py table --out SCORES --rows benchmarks/results/downstream.jsonl
     python benchmarks/downstream.py picture --out SCORES --svg benchmarks/pictures/downstream.svg
@@ -15,7 +16,8 @@ pretrained on DATA/text with DATA/tokenizer.json, which `running_text.py prepare
 all-MiniLM-L6-v2. Its training data hold SNLI, MultiNLI, SQuAD, Flickr30k and Reddit, so its rows on these are unfair.
 
 `run` carries out the commands of the plan and skips those whose results are already there; the same command continues an
-interrupted run. The learning rate of a model is that of its runs of group R with the best score on SNLI's dev split.
+interrupted run. The learning rate of a model is that of its runs of group R with the best score on SNLI's dev split. `windows`
+scores the model of questions with other windows of the passages, with and without maximum context.
 """
 
 import argparse
@@ -109,6 +111,14 @@ SCARCE = {
 }
 """Experiment C: the options of each model."""
 WHOLE, ANSWERS = "B-sst2", "B-squad"
+WINDOWS = {
+    "windows of 128 tokens, every 64": (128, 64),
+    "windows of 128 tokens, side by side": (128, 128),
+    "windows of 384 tokens, every 128": (384, 128),
+}
+"""Rows of passages on which the model of questions is scored: their tokens and their stride."""
+CONTEXTS_OF_TOKENS = {"maximum context": True, "all windows": False}
+"""Whether a token is read in the window of its maximum context alone."""
 
 
 def classifier(
@@ -309,8 +319,41 @@ def keep(arguments: argparse.Namespace) -> None:
                 continue
             copy_curve(source, to / item.name, ("step", "seconds", "loss", "dev_loss", "accuracy"))
             (to / item.name).mkdir(exist_ok=True)
-            for file in scores:
+            for file in [*scores, *source.glob("windows.json")]:
                 shutil.copyfile(file, to / item.name / file.name)
+
+
+def windows(arguments: argparse.Namespace) -> None:
+    """Score the model of questions with other windows of the passages."""
+    import ramify
+    from ramify.batching import question_windows
+    from ramify.dataset.store import Store
+    from ramify.runs.labelled.answer_scores import score_questions
+
+    store, found = Store.open(arguments.data / "squad"), {}
+    widest = question_windows.widest_context
+    for name, (tokens, stride) in WINDOWS.items():
+        for context, is_maximum in CONTEXTS_OF_TOKENS.items():
+            model = ramify.load(arguments.out / ANSWERS)
+            task = model.task
+            task.input = replace(task.input, max_tokens=tokens, stride=stride)
+            task.collator = replace(task.collator, input=task.input)
+            question_windows.widest_context = widest if is_maximum else every_place
+            try:
+                found[f"{name}, {context}"] = score_questions(model, store, "test", {}).predictions.scores()
+            finally:
+                question_windows.widest_context = widest
+            print(name, context, found[f"{name}, {context}"], flush=True)
+    write_text(arguments.out / ANSWERS / "windows.json", json.dumps(found))
+
+
+def every_place(rows: Any, which: int = 0) -> Any:
+    """The places of the tokens of the divided texts in all windows, in place of `widest_context`."""
+    from ramify.batching.forest import ranges
+
+    begin, stop = rows.spans[:, which].T
+    starts = rows.rows.host_lengths.cumsum() - rows.rows.host_lengths
+    return ranges(starts + begin, starts + stop)
 
 
 # --- results ---------------------------------------------------------------------------------------------------------------
@@ -380,6 +423,11 @@ def _add_whole(figures: Figures, out: Path) -> None:
     _add(figures, out, "label-whole", "SST-2, all training rows", [WHOLE], {"accuracy": "accuracy"}, seeds=(0,))
     columns = {"F1": "f1", "exact match": "exact_match"}
     _add(figures, out, "label-answers", "SQuAD 1.1, six articles held out", [ANSWERS], columns, seeds=(0,))
+    if compared := found_in(out / ANSWERS, "windows"):
+        command = "python benchmarks/downstream.py windows --data DATA --out OUT"
+        for row, scores in compared.items():
+            for title, metric in columns.items():
+                figures.add("label-windows", row, title, 100 * scores[metric], command, unit="%", digits=1)
 
 
 def _add_scarce(figures: Figures, out: Path) -> None:
@@ -466,6 +514,10 @@ def main(words: Sequence[str] | None = None) -> None:
     run_.add_argument("--data", type=Path, required=True)
     run_.add_argument("--out", type=Path, required=True, help="folder of the runs")
     run_.add_argument("names", nargs="+")
+    windows_ = commands.add_parser("windows", help="score the model of questions with other windows")
+    windows_.set_defaults(call=windows)
+    windows_.add_argument("--data", type=Path, required=True)
+    windows_.add_argument("--out", type=Path, required=True, help="folder of the runs")
     add_keep(commands, keep)
     add_figures(commands, table, picture, rows="downstream.jsonl", machine="F")
     arguments = parser.parse_args(words)

@@ -72,7 +72,7 @@ CHANGED_ON_PURPOSE: dict[str, Change] = {
             *("vector_loss_schedule", "mask_rate_schedule", "mask_rate", "max_predictions", "units", "units_factor"),
             *("undecayed", "token_skip", "compressor_skip", "decompressor_skip", "children_norm", "mark_scale"),
             *("position_scale", "decoder_position_scale", "sibling_product", "frozen", "above", "scores", "head"),
-            *("classes", "foreign", "sibling_path", "without"),
+            *("classes", "foreign", "sibling_path", "without", "names", "neighbours"),
         )
     },
     "*/README.md:*": OPTIONS,
@@ -233,8 +233,8 @@ CASES: dict[str, str] = {
     "train/agent": f"train agent --joint --data data/books/set --out @/run --steps 3 {AGENTS} {LEVELS}",
     "train/agent-sentence": f"train agent-sentence --data data/books/set --out @/run --steps 2 {AGENTS} "
     f"{settings(model__dims='[8,12]', model__max_children='[12]', model__encoder_cells='[1]')}",
-    "train/agent-gan": "train agent-gan --data data/books/set --init train/agent/run --out @/run --steps 2 "
-    + settings(task__maps=4, task__vectors=8, train__budget=8, train__log_every=1, dev__vectors=8, dev__texts=2),
+    "train/agent-gan": "train agent-gan --data data/books/set --init train/agent/run --levels sentence,paragraph --out @/run "
+    f"--steps 2 {settings(task__maps=4, task__vectors=8, train__budget=8, train__log_every=1, dev__vectors=8, dev__texts=2)}",
     "train/feature-model": f"train feature-model --data data/rooms/set --out @/run --steps 4 {LINKS} {NARROW}",
     "train/links": f"train links --data data/rooms/set --out @/run --pack @/packed --steps 3 {LINKS} {NARROW}",
     "train/mht": "train mht --data data/rooms/set --out @/run --init train/bert/run --features head --steps 2 --fine-steps 2 "
@@ -365,6 +365,12 @@ CASES: dict[str, str] = {
     "reconstruct train/agent-sentence/run - < inputs/notes.txt",
     "coherence": "coherence train/agent/run inputs/notes.txt --json --out @/page.html\n"
     "coherence train/agent/run --data data/books/set --tree mill --level paragraph,chapter --top 5",
+    "copyedit": "copyedit train/agent/run inputs/notes.txt --epsilon 0.5 --passes 2 --json --html @/page.html\n"
+    "copyedit train/agent/run --data data/books/set --tree mill --towards noise --lowest token --judge train/gpt/run\n"
+    "copyedit train/agent/run inputs/notes.txt --towards random_vector",
+    "generate/agent-gan": "generate train/agent-gan/run --level paragraph --count 2 --seed 3 --json --html @/page.html\n"
+    "generate train/agent-gan/run --level chapter\n"
+    "generate train/agent/run --level paragraph",
     "nearest": "nearest train/agent/run --data data/books/set --query 'The mill was slow.' -k 5\n"
     "nearest train/agent/run --data data/books/set --level paragraph --query 'A river.' --json "
     "--vectors embed/agent/paragraph.parquet\n"

@@ -1,4 +1,4 @@
-"""Names that a document plants: does a memory of names find them in other sentences? And in books?
+"""Names that recur in a document: does a memory of names find them in other sentences, where they are planted, and in books?
 
     python benchmarks/names.py prepare --out DATA
     python benchmarks/names.py plan
@@ -10,6 +10,8 @@
 sentences, at least five apart, mention the role with its name. So a hidden name can be known from the role alone by who has
 read another of these sentences: without, one of 2,000 names is right by chance, and with all names of the document but not
 their roles, one of 16. DATA/once is for the leak: there, each sentence has a name that no other sentence of its document has.
+
+The runs on books need DATA/books and DATA/tokenizer.json, which `nested_runs.py prepare` makes.
 """
 
 import argparse
@@ -25,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments import Figures, Item, carry_out, found_in, print_plan, score_command
-from nested_runs import add_table, keep_items
+from nested_runs import BOOKS, NO_DROPOUT, add_table, keep_items
 from raw_scores import add_keep, reads_runs
 from rows import current_commit, replace_rows
 
@@ -113,6 +115,8 @@ def prepare(arguments: argparse.Namespace) -> None:
 # --- runs ------------------------------------------------------------------------------------------------------------------
 
 SEEDS = (0, 1, 2)
+QUERIES = 2_000
+"""Hidden words of each class of books."""
 STEPS = 2_400
 SIZES = {
     "model.dims": "[48,64]",
@@ -129,6 +133,8 @@ SIZES = {
     # Two or three of the seven words of a sentence are hidden, so that names often are.
     "task.mask_rate": "0.3",
     "task.queue": "0",
+    # Masked words alone: nothing is decoded.
+    "task.without": '["reconstruction_sentence","coherence_sentence","autoencoder_sentence"]',
     # A document is one example, and a batch holds four.
     "view.neighbours": "1000",
     "train.budget": "2048",
@@ -137,6 +143,7 @@ SIZES = {
     "train.checkpoint_every": "400",
     "dev.tokens": "10000",
 }
+BOOK_TOKENS = 1_300_000
 WAYS = {
     "leave-one-out": "--names",
     "plain average": "--names --set model.names.leave_one_out=false",
@@ -158,6 +165,14 @@ def items() -> list[Item]:
         )
         for seed in SEEDS
         for way, options in WAYS.items()
+    ] + [
+        Item(
+            f"books-{name}",
+            f"agent-sentence {BOOKS} --target-tokens {BOOK_TOKENS} {NO_DROPOUT} --set train.budget=2048 {options}",
+            0.45,
+            scores={"books": "python benchmarks/names.py books --run RUN --data DATA/books --items RUN/items.npz --threads 1"},
+        )
+        for name, options in (("with-names", "--names"), ("no-memory", ""))
     ]
 
 
@@ -213,6 +228,34 @@ def measure(arguments: argparse.Namespace) -> None:
     print(json.dumps(found))
 
 
+def books(arguments: argparse.Namespace) -> None:
+    """Hide words of the test books, class by class, and predict them with each bank."""
+    import torch
+
+    import ramify
+    from ramify.dataset.store import Store
+    from ramify.inference.documents.measures import HeldOut, spread
+    from ramify.inference.documents.name_measures import hidden_words, word_measures
+    from ramify.inference.documents.vectors import encode_documents, read_documents
+    from ramify.inference.documents.words import CLASSES, words_of
+    from ramify.tasks.nested.task import NestedAutoencoder
+
+    torch.set_num_threads(arguments.threads)
+    task = ramify.load(arguments.run).module
+    assert isinstance(task, NestedAutoencoder)
+    store = Store.open(arguments.data)
+    view, collator = read_documents(task.backbone, task.tokenizer, task.input, store, store.split("test"))
+    held = HeldOut(task, collator, encode_documents(task.backbone, view, collator))
+    words = words_of(store, task.tokenizer, view.rows)
+    places = [np.flatnonzero(words.classes == number) for number in range(len(CLASSES))]
+    chosen = np.sort(np.concatenate([each[spread(len(each), QUERIES)] for each in places]))
+    measures = word_measures(words, hidden_words(held, words, chosen))
+    np.savez(
+        arguments.items, **{f"{name}/{key}": values for name, each in measures.items() for key, values in each.items.items()}
+    )
+    print(json.dumps({name: each.to_json() for name, each in measures.items()}))
+
+
 def mean(values: NDArray[Any]) -> float | None:
     return None if np.isnan(values).any() else float(values.mean())
 
@@ -240,6 +283,9 @@ def table(arguments: argparse.Namespace) -> None:
         found = {name: scores for name in names if (scores := found_in(arguments.out / name, "names")) is not None}
         if found:
             add_way(figures, way, found)
+    for name in ("with-names", "no-memory"):
+        if scores := found_in(arguments.out / f"books-{name}", "books"):
+            add_books(figures, f"books-{name}", scores)
     for row in figures.rows:
         print(f"{row.row:<16} {row.column:<40} {row.value} {row.unit} {row.note}")
     if arguments.rows is not None:
@@ -275,6 +321,26 @@ def add_way(figures: Figures, way: str, found: Mapping[str, Mapping[str, Any]]) 
     add("gate, AUROC", [scores.get("gate_auroc") for scores in found.values()], unit="")
 
 
+def add_books(figures: Figures, name: str, found: Mapping[str, Mapping[str, Any]]) -> None:
+    """The measures of one model of books, class by class."""
+    command = score_command({item.name: item for item in items()}[name], "books", Path("DATA"), Path("OUT"))
+    for measure_name, values in found.items():
+        kind, _, of = measure_name.removeprefix("hidden_word_").partition(".")
+        columns = {
+            "bank of the other sentences": values["value"],
+            "nothing read": values["baseline"],
+            "bank of another document": values["others"]["other_document"],
+        }
+        for column, value in columns.items():
+            if value is not None:
+                p = values.get("p") if value == values["value"] else None
+                row, unit = (
+                    f"{of.replace('_', ' ')}, {name.removeprefix('books-').replace('-', ' ')}",
+                    ("nats" if kind == "loss" else "of words"),
+                )
+                figures.add("names-books", row, f"{column}, {kind}", value, command, unit=unit, p=p)
+
+
 def _differences(found: Mapping[str, Mapping[str, Any]], data: str, bank: str) -> list[float | None]:
     """The accuracy of each seed with a bank, less that without."""
     pairs = [(scores[data][f"accuracy_{bank}"], scores[data]["accuracy_nothing"]) for scores in found.values()]
@@ -295,10 +361,13 @@ def main(words: Sequence[str] | None = None) -> None:
     run_.add_argument("names", nargs="+")
     measure_ = commands.add_parser("measure", help="hide each name of the test documents, and predict it with each bank")
     measure_.set_defaults(call=measure)
-    measure_.add_argument("--run", type=Path, required=True)
-    measure_.add_argument("--data", type=Path, required=True)
-    measure_.add_argument("--items", type=Path, required=True, help="file for the figures of each hidden name")
-    measure_.add_argument("--threads", type=int, default=1)
+    books_ = commands.add_parser("books", help="hide words of the test books, and predict them with each bank")
+    books_.set_defaults(call=books)
+    for command in (measure_, books_):
+        command.add_argument("--run", type=Path, required=True)
+        command.add_argument("--data", type=Path, required=True)
+        command.add_argument("--items", type=Path, required=True, help="file for the figures of each hidden word")
+        command.add_argument("--threads", type=int, default=1)
     add_keep(commands, keep)
     add_table(commands, table)
     arguments = parser.parse_args(words)

@@ -24,6 +24,7 @@ from ramify.disentangle.models.feature_model import FeatureModelConfig
 from ramify.disentangle.models.mht import MHTConfig
 from ramify.models.agent import AgentConfig
 from ramify.models.bert import BertConfig
+from ramify.models.name_memory import NameMemoryConfig
 from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.models.xlnet import XLNetConfig
 from ramify.readers import FORMATS
@@ -72,6 +73,7 @@ SETTINGS: dict[str, type] = {
     "settings-stream-input": StreamInput,
     "settings-streams": StreamConfig,
     "settings-agent": AgentConfig,
+    "settings-name-memory": NameMemoryConfig,
     "settings-nested-autoencoder": NestedAutoencoderConfig,
     "settings-level-input": LevelInput,
     "settings-nested": NestedConfig,

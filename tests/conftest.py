@@ -41,7 +41,6 @@ SWEEPS = (
 """Parts of names of tests that compare values over many sizes, whose shapes other tests check: they run without `--shapes`."""
 
 LONGEST = (
-    "test_readme.py",
     "readers/test_chat_log.py",
     "runs/test_nested_stages.py",
     "recipes/test_recipes.py",
@@ -59,7 +58,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--part",
         choices=("tensors", "rest"),
-        help="run the tests that compute tensors and can run with --shapes, or the others; both parts together are all tests",
+        help="run the tests that compute tensors and can run with --shapes, or the others; "
+        "both parts together are all tests but those that a target of the Makefile runs alone",
     )
 
 
@@ -77,6 +77,7 @@ def _computes_tensors(item: pytest.Item) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ill_typed: gives values that signatures rule out (left out with --shapes)")
+    config.addinivalue_line("markers", "alone: a target of the Makefile runs it beside the others (left out with --part)")
     if config.getoption("--shapes"):
         from jaxtyping import install_import_hook
 
@@ -102,9 +103,11 @@ def _skip_without_a_device(items: list[pytest.Item]) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if part := config.getoption("--part"):
         parts: dict[bool, list[pytest.Item]] = {True: [], False: []}
+        alone = [item for item in items if item.get_closest_marker("alone")]
         for item in items:
-            parts[_computes_tensors(item)].append(item)
-        config.hook.pytest_deselected(items=parts[part != "tensors"])
+            if item not in alone:
+                parts[_computes_tensors(item)].append(item)
+        config.hook.pytest_deselected(items=[*parts[part != "tensors"], *alone])
         items[:] = parts[part == "tensors"]
     if config.getoption("--shapes"):
         for item in items:

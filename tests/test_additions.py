@@ -791,7 +791,12 @@ def test_pages_list_the_files_of_an_addition():
         "a verb": ["inference/answers.py", "inference/verbs.py"],
         "a schedule": ["training/schedules.py"],
         "an optimizer": ["training/optimizers.py"],
-        "a floor of labels": ["models/NAME.py", "recipes/backbones.py", "runs/labelled/floors.py"],
+        "a floor of labels": [
+            "models/NAME.py",
+            "recipes/backbones.py",
+            "runs/labelled/floors.py",
+            "runs/labelled/word_floors.py",
+        ],
         "a labelled data set": ["readers/labelled_sets.py"],
         "a reader": ["readers/NAME.py", "readers/__init__.py"],
     }

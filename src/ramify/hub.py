@@ -1,7 +1,7 @@
 """Save models to disk or the hub, and load them strictly: config.json, model.safetensors, tokenizer.json and a model card."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -16,7 +16,7 @@ from ramify.inference.base import Pipeline
 from ramify.models import hf
 from ramify.models.base import BACKBONE, Checkpoint, Encodes, TextModelConfig
 from ramify.models.hf import CONFIG, WEIGHTS
-from ramify.models.hf_adapter import PortableModel
+from ramify.models.hf_adapter import ForeignFiles, PortableModel
 from ramify.models.hf_heads import LabelHead
 from ramify.nn.pooling import Pooling
 from ramify.registry import HF_FORMS, LABEL_FORMS, MODELS, TASKS, HFForm, TaskKind, model_name, task_name
@@ -204,7 +204,7 @@ class EncoderStart:
 
     model: Any
     layout: Layout
-    """The special tokens around a text."""
+    """The special tokens around labelled texts."""
     max_tokens: int | None
     """The longest row that it reads; None: rows have no limit."""
     width: int
@@ -238,7 +238,7 @@ def encoder_of(source: str | Path) -> EncoderStart:
             f"{source} holds {with_article(type(backbone).__name__)}, which gives no states of single texts. Choose a model of "
             "texts, such as a bert, xlnet or elmo."
         )
-    return EncoderStart(model, layout, backbone.max_tokens, backbone.layer_dims()[-1])
+    return EncoderStart(model, model.published.layout or layout, backbone.max_tokens, backbone.layer_dims()[-1])
 
 
 def _locate(source: str | Path) -> Path:
@@ -438,21 +438,33 @@ def export_hugging_face(pipeline: Pipeline, directory: str | Path) -> None:
     `…ForSequenceClassification`, `…ForTokenClassification`, `…ForQuestionAnswering` or `…ForMultipleChoice` of its model, whose
     probabilities are those of `predict`. Raises `RamifyError` if the model has no such form.
     """
-    directory, tokenizer, task = Path(directory), pipeline.tokenizer, _task_name(pipeline)
+    directory, tokenizer, files = Path(directory), pipeline.tokenizer, foreign_files(pipeline)
+    ids = {name: tokenizer.role_id(role) for name, role in files.roles.items()}
+    hf.write(directory, {**files.config, **ids}, files.tensors)
+    tokenizer.export(directory, files.layout, files.tokenizer)
+
+
+def has_foreign_form(config: Any) -> bool:
+    """Whether models with a config of this class have a Hugging Face form, with some task and some settings."""
+    return any(form.adapter.model is type(config) for form in HF_FORMS.values())
+
+
+def foreign_files(pipeline: Pipeline) -> ForeignFiles:
+    """The content of a model in Hugging Face's form (`export_hugging_face`). Raises `RamifyError` if it has no such form."""
+    task = _task_name(pipeline)
     forms = [form for form in HF_FORMS.values() if form.adapter.model is type(pipeline.backbone.config)]
     labels = next((labels for labels in LABEL_FORMS.values() if labels.task == task), None)
     fits = [form for form in forms if labels or task == form.task or (task is None and type(pipeline) is form.headless)]
     form = next(iter(fits), None)
     if form is None:
-        known = sorted({f"{form.adapter.model.__name__.removesuffix('Config')} with {form.task}" for form in HF_FORMS.values()})
         raise RamifyError(
             f"this {type(pipeline.backbone).__name__} ({type(pipeline.module).__name__}) has no Hugging Face form; "
-            f"{' and '.join(known)} have one. Train such a model."
+            f"{_known_forms(forms, task)}. Train such a model, or save this one in Ramify's form."
         )
     heads = {}
     if task is not None and labels is None:
         heads = {name: tensor for name, tensor in own_tensors(pipeline.module).items() if not name.startswith(BACKBONE)}
-    files = form.adapter.write(
+    return form.adapter.write(
         PortableModel(
             pipeline.backbone.config,
             {name: tensor.detach() for name, tensor in pipeline.backbone.state_dict().items()},
@@ -460,12 +472,25 @@ def export_hugging_face(pipeline: Pipeline, directory: str | Path) -> None:
             task={} if task is None else vars(pipeline.parts()["task"]),
             input=vars(pipeline.input),
             label_head=None if labels is None else labels.head.write(pipeline.module),
-            pad_id=tokenizer.role_id("pad"),
+            pad_id=pipeline.tokenizer.role_id("pad"),
         )
     )
-    ids = {name: tokenizer.role_id(role) for name, role in files.roles.items()}
-    hf.write(directory, {**files.config, **ids}, files.tensors)
-    tokenizer.export(directory, files.layout, files.tokenizer)
+
+
+def _known_forms(forms: Sequence[HFForm], task: str | None) -> str:
+    """The forms that exist: of the same model with other tasks, or else of other models with the same task, or else all."""
+    labels = {labels.task for labels in LABEL_FORMS.values()}
+    if forms:
+        names, tasks = {_class_of(form) for form in forms}, {form.task for form in forms} | labels
+    elif task in labels:
+        names, tasks = {_class_of(form) for form in HF_FORMS.values()}, {task}
+    else:
+        return f"{' and '.join(sorted({f'{_class_of(form)} with {form.task}' for form in HF_FORMS.values()}))} have one"
+    return f"{' and '.join(sorted(names))} with {' or '.join(sorted(tasks))} {'have' if len(names) > 1 else 'has'} one"
+
+
+def _class_of(form: HFForm) -> str:
+    return form.adapter.model.__name__.removesuffix("Config")
 
 
 def push_to_hub(directory: str | Path, repo: str, *, private: bool = False, run_record: bool = False) -> str:

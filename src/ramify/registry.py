@@ -44,6 +44,7 @@ from ramify.models.recurrent import RecurrentConfig, Seq2SeqConfig
 from ramify.models.tfidf import TfidfConfig
 from ramify.models.transformer import TransformerConfig
 from ramify.models.tree_mlm import TreeMLMConfig
+from ramify.models.word_windows import WordWindowConfig
 from ramify.models.xlnet import XLNetConfig
 from ramify.tasks.base import Task
 from ramify.tasks.bidirectional_lm import BidirectionalLM, BidirectionalLMConfig
@@ -77,6 +78,7 @@ MODELS: dict[str, type[ModelConfig]] = {
     "tfidf": TfidfConfig,
     "transformer": TransformerConfig,
     "tree-mlm": TreeMLMConfig,
+    "word-window": WordWindowConfig,
     "xlnet": XLNetConfig,
 }
 """The config class of each model, by name. A config builds its model."""

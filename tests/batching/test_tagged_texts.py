@@ -92,7 +92,7 @@ def test_every_token_is_read_where_most_surrounds_it(lengths, room, share, frame
     counts = num_rows(np.array(lengths), room, overlap)
     assert counts.tolist() == [int((rows.source == text).sum()) for text in range(len(lengths))]
     text, place = np.divmod(ids, 100)
-    chosen = widest_context(rows, text, place)
+    chosen = widest_context(rows)
     np.testing.assert_array_equal(rows.ids.numpy()[chosen], ids)
     starts = np.cumsum(rows.rows.host_lengths) - rows.rows.host_lengths
     for one, at, flat in zip(text, place, chosen, strict=True):

@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import weakref
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,8 +15,10 @@ from fixtures.commands import call, refusal
 from fixtures.labelled import TINY, sentences
 from ramify import hub
 from ramify.errors import RamifyError
+from ramify.inference import label_files
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.label_files import read_label_file
+from ramify.inference.label_pipeline import LabelPipeline
 
 SETTINGS = [f"--set={key}={TINY[key]}" for key in ("model.dim", "tokenizer.vocab_size", "input.max_tokens")]
 
@@ -197,4 +200,98 @@ def test_a_table_without_rows_is_refused(tmp_path, text):
     file = tmp_path / ("empty.csv" if "," in text else "empty.tsv")
     file.write_text(text)
     with pytest.raises(RamifyError, match=r"empty\.[ct]sv has no rows, so there is nothing to predict"):
-        read_label_file(file, {}, pairs="never")
+        next(read_label_file(file, {}, pairs="never").parts)
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet", "txt"])
+def test_a_long_file_is_read_in_parts(run, tmp_path, monkeypatch, ending):
+    """Answers have the order of the rows, and at most one part is held at a time."""
+    rows = [
+        {"id": f"r{number}", "text": f"{word} aa", "other": number}
+        for number, word in enumerate(["ba", "he", "be", "hi", "bo"] * 4)
+    ]
+    file, out = tmp_path / f"rows.{ending}", tmp_path / f"out.{'csv' if ending == 'txt' else ending}"
+    if ending == "txt":
+        file.write_text("".join(row["text"] + "\n" for row in rows))
+    elif ending == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), file)
+    elif ending == "jsonl":
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        with open(file, "w", newline="") as stream:
+            writer = csv.DictWriter(stream, ["id", "text", "other"], delimiter={"csv": ",", "tsv": "\t"}[ending])
+            writer.writeheader()
+            writer.writerows(rows)
+    whole = call("predict", run, file, "--json", "--out", out)
+    expected = out.read_bytes()
+    sizes, held, alive = [], [], weakref.WeakSet()
+    plain_part, plain_items = label_files.LabelPart, LabelPipeline.predict_items
+
+    def part(*arguments, **named):
+        made = plain_part(*arguments, **named)
+        alive.add(made)
+        return made
+
+    def predict_items(self, items, ids, progress=None):
+        sizes.append(len(items))
+        held.append(len(alive))
+        return plain_items(self, items, ids, progress)
+
+    monkeypatch.setattr(label_files, "PART", 6)
+    monkeypatch.setattr(label_files, "LabelPart", part)
+    monkeypatch.setattr(LabelPipeline, "predict_items", predict_items)
+    parts = call("predict", run, file, "--json", "--out", out)
+    assert sizes == [6, 6, 6, 2]
+    assert held == [1, 1, 1, 1]
+    one, other = json.loads(whole.stdout), json.loads(parts.stdout)
+    assert [answer["id"] for answer in other] == [answer["id"] for answer in one]
+    assert [answer["label"] for answer in other] == [answer["label"] for answer in one]
+    if ending == "parquet":
+        table = pq.read_table(out)
+        assert table.select(["id", "text", "other"]) == pq.read_table(file)
+        assert table["predicted"].to_pylist() == [answer["label"] for answer in one]
+    else:
+        assert len(out.read_text().splitlines()) == len(expected.decode().splitlines())
+
+
+def test_a_failure_in_a_later_part_replaces_nothing(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(label_files, "PART", 2)
+    plain, calls = LabelPipeline.predict_items, []
+
+    def predict_items(self, items, ids, progress=None):
+        calls.append(len(items))
+        if len(calls) == 2:
+            raise RamifyError("the second part fails")
+        return plain(self, items, ids, progress)
+
+    monkeypatch.setattr(LabelPipeline, "predict_items", predict_items)
+    file = tmp_path / "rows.csv"
+    file.write_text("text\n" + "ba\n" * 6)
+    for name in ("out.csv", "out.parquet"):
+        out = tmp_path / name
+        out.write_text("as before")
+        calls.clear()
+        assert "the second part fails" in refusal("predict", run, file, "--json", "--out", out)
+        assert out.read_text() == "as before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.csv", "out.parquet", "rows.csv"]
+
+
+def test_compressed_tables_of_tokens_are_known_by_their_endings_in_any_case(tmp_path):
+    file = tmp_path / "WORDS.CONLL.GZ"
+    file.write_bytes(gzip.compress(b"aa\nab\n\nac\n"))
+    (part,) = read_label_file(file, {}, pairs="never").parts
+    assert [each.nodes[0].text for each in part.items] == ["aa ab", "ac"]
+
+
+def test_rows_without_one_of_their_two_texts_are_noted(tmp_path):
+    file = tmp_path / "pairs.jsonl"
+    file.write_text(
+        "".join(json.dumps(row) + "\n" for row in ({"text": "aa", "text_pair": "ab"}, {"text": "ac"}, {"text": "ad"}))
+    )
+    found = read_label_file(file, {}, pairs="always")
+    (part,) = found.parts
+    assert part.items == [("aa", "ab"), ("ac", ""), ("ad", "")]
+    assert found.notes == ("2 rows without a text in 'text_pair', read as empty; the first is row 2",)
+    found = read_label_file(file, {}, pairs="never")
+    assert [len(part.items) for part in found.parts] == [3]
+    assert found.notes == ()

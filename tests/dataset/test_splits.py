@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from fixtures.questions import question_store, squad
 from ramify.batching.text_input import TextInput
 from ramify.batching.views.comment_trees import units
 from ramify.dataset import build
@@ -291,3 +292,24 @@ def test_splits_stay_empty_where_the_data_give_them_or_trees_are_few(tmp_path):
     ):
         store = build([write(tmp_path / "in.jsonl", trees)], None, tmp_path / "a", overwrite=True, **options)
         assert ({*split_of(store).values()}, store.info["kept"]) == ({"train"}, {})
+
+
+def test_the_remedy_that_a_note_names_divides_a_file_of_questions(tmp_path):
+    """The name of the file says dev."""
+    told: list[str] = []
+    file = {"dev": squad(40, 0)}
+    whole = question_store(tmp_path / "whole", file, tell=told.append)
+    assert [len(whole.split(name)) > 0 for name in SPLITS] == [False, True, False]
+    (note,) = (line for line in told if "empty" in line)
+    assert note.endswith("To divide the trees by shares, give --split, such as --split 0.7,0.15,0.15.")
+    told.clear()
+    divided = question_store(tmp_path / "divided", file, tell=told.append, split=(0.7, 0.15, 0.15))
+    assert all(len(divided.split(name)) for name in SPLITS)
+    assert not [line for line in told if "has no effect" in line or "empty" in line]
+    # Several splits in the names of the files: shares have no effect without the option.
+    both = {"train": squad(40, 1), "dev": squad(4, 2)}
+    question_store(tmp_path / "both", both, tell=told.append, split=(0.4, 0.3, 0.3))
+    (note,) = (line for line in told if "has no effect" in line)
+    assert note.endswith("give --option split=none.")
+    divided = question_store(tmp_path / "option", both, options={"split": "none"}, split=(0.4, 0.3, 0.3))
+    assert all(len(divided.split(name)) for name in SPLITS)

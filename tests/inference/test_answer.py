@@ -1,10 +1,13 @@
 """Answers from windows to the characters of a passage."""
 
+import itertools
 import json
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fixtures import text
 from fixtures.questions import PASSAGE, batch_for, bert_qa, questions, xlnet_qa
@@ -12,7 +15,8 @@ from ramify.batching.question_windows import Windows, row_parts
 from ramify.batching.views.questions import QuestionInput
 from ramify.dataset.questions import Questions
 from ramify.errors import RamifyError
-from ramify.inference.answer import Answerer, FoundSpans, decided, find_spans
+from ramify.inference.answer import Answerer, decided, find_spans
+from ramify.tokenizer import Tokenizer
 
 ASKED = Questions.about(["ha hi", "he", "ba"], [PASSAGE, "Ga GE", PASSAGE])
 
@@ -120,14 +124,80 @@ def test_long_questions_are_noted() -> None:
     assert model.answer("ha hi", PASSAGE).notes == ()
 
 
-def test_a_passage_without_a_token_has_no_answer() -> None:
-    task = bert_qa()
-    view = Answerer(task).view(Questions.about(["he"], ["\u00ad"]))
-    (found,) = find_spans(task, view)
-    if not found.starts:
-        assert decided([found], view, 0.0) == [""]
-    empty = FoundSpans((), (), (), None)
-    assert Answerer(task)._answer("he", "x", empty, 1, ()).best.no_answer
+@pytest.mark.parametrize("null", ["none", "token"])
+def test_a_passage_without_a_token_has_no_answer(null) -> None:
+    words = Tokenizer.train(["ga he"] * 4, kind="wordpiece", vocab_size=40)
+    model = Answerer(bert_qa(null=null, tokenizer=words))
+    view = model.view(Questions.about(["he", "he"], ["\u00ad", "ga"]))
+    assert np.diff(view.tokens.offsets).tolist() == [0, 1]
+    empty, whole = find_spans(model.task, view)
+    assert (empty.starts, empty.ends, empty.scores) == ((), (), ())
+    assert (whole.starts, whole.ends) == ((0,), (2,))
+    # Whatever the threshold is.
+    assert decided([empty, whole], view, 1e9) == ["", "ga"]
+    with pytest.raises(RamifyError, match=r"passage='\\xad' holds no letter that the tokenizer keeps, so it has no answer"):
+        model.answer("he", "\u00ad")
+
+
+@pytest.fixture(scope="module")
+def pieces() -> Tokenizer:
+    """A tokenizer that has a piece for white space alone."""
+    return Tokenizer.train(["ab ba 12 . a b"] * 4, kind="unigram", vocab_size=40)
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    words=st.lists(st.sampled_from(["ga", "ge", "ha", "hi", "ba"]), min_size=1, max_size=30),
+    beams=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    longest=st.integers(1, 4),
+)
+@settings(max_examples=20, deadline=None)
+def test_every_passage_has_an_answer_where_every_question_has_one(seed, words, beams, longest) -> None:
+    """The narrowest beams of a conditional end, and scores that prefer any other token."""
+    task = xlnet_qa(seed=seed, null="none", start_beam=beams[0], end_beam=beams[1], answer_tokens=longest)
+    passage = " ".join(words)
+    best = Answerer(task).answer("he ga", passage).best
+    assert not best.no_answer
+    assert 0 < len(best.text.split()) <= longest
+    assert best.text == passage[best.start : best.end]
+    assert 0 < best.score <= 1
+
+
+@given(seed=st.integers(0, 10_000), words=st.integers(1, 24), longest=st.integers(1, 4))
+@settings(max_examples=12, deadline=None)
+def test_a_beam_wide_enough_finds_what_an_exhaustive_search_finds(seed, words, longest) -> None:
+    task = xlnet_qa(seed=seed, null="none", start_beam=20, end_beam=20, answer_tokens=longest)
+    passage = " ".join(PASSAGE.split()[:words])
+    asked = Questions.about(["he ga"], [passage])
+    (found,) = find_spans(task, Answerer(task).view(asked))
+    batch = batch_for(task, asked)
+    windows, offsets, states = Windows.of(batch), batch.input.rows.offsets.tolist(), task.states(batch)
+    starts = task.start_table(batch, states).log_softmax(1)
+    scores = {}
+    for row, place in itertools.product(range(len(windows.null)), range(starts.shape[1])):
+        here, inside = (flags[offsets[row] : offsets[row + 1]].tolist() for flags in (windows.read_here, windows.passage))
+        if place >= len(here) or not here[place]:
+            continue
+        ends = task.end_table(batch, states, torch.full_like(windows.null, place).minimum(batch.input.rows.lengths - 1))
+        ends = ends.log_softmax(1)
+        for last in range(place, min(place + longest, len(here))):
+            if inside[last]:
+                token = place + int(windows.shift[row])
+                start, end = 3 * token, 3 * (last + int(windows.shift[row])) + 2
+                scores[start, end] = float(starts[row, place] + ends[row, last])
+    assert found.scores[0] == pytest.approx(max(scores.values()), rel=1e-4)
+    assert scores[found.starts[0], found.ends[0]] == pytest.approx(found.scores[0], rel=1e-4)
+
+
+def test_answers_never_begin_or_end_with_a_token_of_white_space(pieces) -> None:
+    passage = "  漢  ab"
+    for seed in range(4):
+        task = xlnet_qa(seed=seed, null="none", start_beam=1, end_beam=1, tokenizer=pieces)
+        model = Answerer(task)
+        lettered = model.view(Questions.about(["ab"], [passage])).tokens.lettered
+        assert not lettered.all()
+        best = model.answer("ab", passage).best
+        assert best.text == best.text.strip() != ""
 
 
 @pytest.mark.parametrize(

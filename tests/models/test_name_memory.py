@@ -274,6 +274,14 @@ def test_rows_read_the_banks_that_they_are_given():
         torch.testing.assert_close(story.row(row, together), torch.stack(after), **EXACT)
 
 
+def test_banks_of_another_model_are_refused():
+    story = Story()
+    other = memory(questions=2)
+    banks = other.banks(story.written(other), *story.layout())
+    with pytest.raises(RamifyError, match="banks with 2 answers of length 6 are those of another model: this one has 3"):
+        memory().read(story.states, story.rows, banks)
+
+
 def test_recorded_attention_is_that_of_the_formulas():
     own, story = memory(), Story()
     wrote: list[Tensor] = []
@@ -301,11 +309,13 @@ def test_half_precision_is_near(dtype):
     assert all(torch.isfinite(parameter.grad).all() for parameter in own.parameters())
 
 
-def test_a_fresh_memory_leaves_states_nearly_as_they_are():
+def test_fresh_gates_are_half_open():
     torch.manual_seed(0)
-    own, story = NameMemory(DIM, NameMemoryConfig(questions=4)).double(), Story()
-    read = own.read(story.states, story.rows, own.banks(story.written(own), *story.layout()))
-    assert (read - story.states).norm() < 0.1 * story.states.norm()
+    own = NameMemory(DIM, NameMemoryConfig(questions=4)).double()
+    for gate in (own.ignore_gate, own.update_gate):
+        assert gate.out.bias.tolist() == [0]
+        values = gate(torch.randn(200, DIM, dtype=torch.float64))
+        assert 0.3 < values.mean() < 0.7
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from fixtures.labelled import labelled_store, sentences
 from ramify.batching.encoder_input import EncoderInput
 from ramify.models.tfidf import TfidfConfig
 from ramify.recipes import RECIPES
-from ramify.runs.labelled.floors import term_matrix
+from ramify.runs.labelled.floors import term_matrix, text_rows
 
 
 def texts(*lines):
@@ -113,7 +113,7 @@ def test_matrix_of_a_view_is_that_of_scikit_learn(tmp_path, ngrams):
     prepared = run.changed({"fit.strengths": "[1]", "fit.ngrams": f"[{ngrams}]", "fit.min_count": "1"}).prepare(
         tmp_path / "out"
     )
-    matrix = term_matrix(prepared.task, prepared.train, learn=False)
+    matrix = term_matrix(prepared.task.backbone, text_rows(prepared.train), learn=False)
     tokenizer, nodes = prepared.task.tokenizer, prepared.train.rows.text
     vectorizer = TfidfVectorizer(
         analyzer="word",

@@ -10,7 +10,7 @@ from ramify.batching.labelled_batch import LabelledCollator
 from ramify.batching.views.labelled import LabelInput, LabelledView
 from ramify.dataset.store import Store
 from ramify.inference.classify import rows_of
-from ramify.recipes.backbones import start_of
+from ramify.recipes.backbones import FLOORS, start_of
 from ramify.tasks.classification import Classification, ClassificationConfig
 from ramify.tree import Node, Tree
 
@@ -53,7 +53,7 @@ def test_logits(tmp_path, make, distance, pairs):
     theirs, body, heads = make()
     body.save_pretrained(tmp_path)
     WORDS.save(tmp_path)
-    start = start_of("", str(tmp_path))
+    start = start_of("", str(tmp_path), FLOORS)
     backbone = start.model.build().double()
     start.model.initialize(backbone, hub.checkpoint(tmp_path))
     input = LabelInput(max_tokens=32, layout=start.layout, pair="parent" if pairs else "none")

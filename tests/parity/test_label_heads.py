@@ -15,12 +15,14 @@ import ramify
 from fixtures.commands import call
 from ramify import hub
 from ramify.batching.views.labelled import LabelInput
+from ramify.dataset.build import build
 from ramify.dataset.questions import Questions
 from ramify.errors import RamifyError
 from ramify.inference.answer import Answerer
 from ramify.inference.classify import Classifier
 from ramify.inference.tag import Tagger
 from ramify.models.bert import BertConfig
+from ramify.models.cnn import CnnConfig
 from ramify.models.recurrent import RecurrentConfig
 from ramify.models.transformer import TransformerConfig
 from ramify.models.xlnet import XLNetConfig
@@ -184,7 +186,7 @@ def test_models_without_a_form_are_refused(tmp_path):
         (classifier("bert", mode="features"), r"task\.mode=features has no Hugging Face form"),
         (
             classifier("bert", head="mean"),
-            r"task\.head=mean has no Hugging Face form .* Train a model with task\.head=pooler",
+            r"task\.head=mean has no Hugging Face form .* Train a model with --set task\.head=pooler",
         ),
         (classifier("bert, new pooler", head="vector"), r"task\.head=vector has no Hugging Face form"),
         (classifier("bert", head="rectifier"), r"task\.head=rectifier has no Hugging Face form"),
@@ -258,6 +260,61 @@ def test_fine_tuned_checkpoints_start_other_tasks(tmp_path, family):
     assert all(torch.equal(tensors[name], tensor) for name, tensor in own.state_dict().items())
     if family == "Bert":
         assert torch.equal(backbone.pool.hidden.weight, model.bert.pooler.dense.weight)
+
+
+def test_a_checkpoint_without_a_pooler_says_before_training_what_has_a_form(tmp_path):
+    """Its default vector is its own mean of states, as in sentence encoders, which no class of transformers reads."""
+    torch.manual_seed(0)
+    model = transformers.BertModel(
+        transformers.BertConfig(**SIZES["Bert"] | {"vocab_size": WORDS.vocab_size}), add_pooling_layer=False
+    )
+    model.save_pretrained(tmp_path / "start")
+    WORDS.save(tmp_path / "start")
+    texts = [sentence for sentence in TEXTS for _ in range(4)]
+    rows = [json.dumps({"text": f"{text} {number}", "label": "ab"[number % 2]}) for number, text in enumerate(texts)]
+    (tmp_path / "train.jsonl").write_text("\n".join(rows))
+    data = build([tmp_path / "train.jsonl"], "labelled", tmp_path / "data").path
+    words = ("train", "classify", "--data", data, "--init", tmp_path / "start", "--epochs", 1)
+    whole = call(*words, "--out", tmp_path / "mean")
+    reason = "task.head=vector has no Hugging Face form in this model, whose ForSequenceClassification reads another vector"
+    remedy = "Train a model with --set task.head=pooler, which has one."
+    assert f"note: the trained model cannot be saved in Hugging Face's form: {reason}" in whole.stderr
+    assert whole.stderr.index(remedy) < whole.stderr.index("report:")
+    own = ramify.load(tmp_path / "mean")
+    assert (own.task.head_name, own.backbone.config.pooling) == ("vector", "mean")
+    with pytest.raises(RamifyError, match=reason.replace(".", r"\.")):
+        ramify.save(own, tmp_path / "exported", form="hugging-face")
+    pooled = call(*words, "--out", tmp_path / "pooler", "--set", "task.head=pooler")
+    assert "note:" not in pooled.stderr
+    own = ramify.load(tmp_path / "pooler")
+    fast, theirs, _ = exported_again(own, tmp_path / "exported", transformers.AutoModelForSequenceClassification)
+    with torch.no_grad():
+        scores = theirs(**fast(TEXTS, padding=True, return_tensors="pt")).logits
+    for answer, row in zip(own.predict(TEXTS), scores, strict=True):
+        compare(answer, row, ["a", "b"], "single_label_classification")
+
+
+@pytest.mark.parametrize(("name", "message"), [("t5", "t5 has no form for a head on labelled texts"), ("cnn", "")])
+def test_refusals_name_the_forms_of_the_model_and_the_task(tmp_path, name, message):
+    settings = {"vocab_size": WORDS.vocab_size, "dim": 8}
+    if name == "t5":
+        form = {
+            "norm": "pre",
+            "norm_kind": "rms",
+            "position": "relative",
+            "bias": False,
+            "scale_embedding": False,
+            "attention_scale": "none",
+        }
+        config = TransformerConfig(**settings, **form, num_heads=2, ffn_dim=12, encoder_layers=1, decoder_layers=1)
+    else:
+        config = CnnConfig(WORDS.vocab_size)
+        message = r"has no Hugging Face form; Bert and Transformer and XLNet with classification have one"
+    task = Classification(
+        config.build(), WORDS, LabelInput(max_tokens=16, layout="t5", pair="none"), ClassificationConfig(classes=("a", "b"))
+    )
+    with pytest.raises(RamifyError, match=message):
+        hub.export_hugging_face(Classifier(task), tmp_path)
 
 
 # --- tokens, answers, choices -------------------------------------------------------------------------------------------------

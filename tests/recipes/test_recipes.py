@@ -68,7 +68,7 @@ def bert_checkpoint(tmp_path):
 )
 def test_mht_as_published(tmp_path, bert_checkpoint, setting, objective, rates, batches):
     """Zhu et al. (2020): two stages of at most ten epochs. `--steps` replaces them."""
-    store = chat_store(tmp_path, logs=4)
+    store = chat_store(tmp_path, logs=4, number=60)
     run = RECIPES["mht"](str(store.path), init=bert_checkpoint, setting=setting)
     assert tuple(stage.lr for stage in run.stages) == rates
     assert tuple(stage.budget for stage in run.stages) == batches

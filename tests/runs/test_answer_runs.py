@@ -192,7 +192,7 @@ def test_the_report_shows_answers_in_their_passages(store2, tmp_path):
     for expected in (
         "Right answers",
         "<mark>",
-        "Wrong answers",
+        "Most wrong answers",
         "shortest gold answer",
         "question word",
         "No answer",

@@ -18,7 +18,7 @@ from ramify.inference.classify import held_out
 from ramify.recipes import RECIPES
 from ramify.report import write_report
 from ramify.runs import RUNS, execute, read_run
-from ramify.runs.labelled.floors import FloorRun, term_matrix
+from ramify.runs.labelled.floors import FloorRun, term_matrix, text_rows
 from ramify.runs.seeds import execute_seeds
 
 classify = RECIPES["classify"]
@@ -77,10 +77,10 @@ def test_tfidf_learns_and_is_saved(store, tmp_path):
 
 def test_weights_are_those_of_scikit_learn(store, tmp_path):
     prepared, model = fitted(store, tmp_path / "run", ONE)
-    matrix = term_matrix(prepared.task, prepared.train, learn=False)
+    matrix = term_matrix(prepared.task.backbone, text_rows(prepared.train), learn=False)
     expected = LogisticRegression(C=2, max_iter=1000).fit(matrix, prepared.train.targets)
     view, labels = held_out(prepared.task, store, "test")
-    shares = expected.predict_proba(term_matrix(prepared.task, view, learn=False))
+    shares = expected.predict_proba(term_matrix(prepared.task.backbone, text_rows(view), learn=False))
     model.task.temperature.fill_(1.0)
     answers = model.predict(store.texts(labels.nodes))
     found = [[answer.probabilities[name] for name in ("bad", "good")] for answer in answers]
@@ -166,7 +166,9 @@ def test_numbers(tmp_path):
     assert (found["metric"], found["value"] > 0.9) == ("pearson", True)
     assert "probabilities" not in model.predict("ba bo").to_json()
     targets = prepared.train.targets
-    expected = Ridge(alpha=0.5).fit(term_matrix(prepared.task, prepared.train, learn=False), targets / targets.std())
+    expected = Ridge(alpha=0.5).fit(
+        term_matrix(prepared.task.backbone, text_rows(prepared.train), learn=False), targets / targets.std()
+    )
     weights = prepared.task.backbone.weight[:, 0].detach().numpy()
     np.testing.assert_allclose(weights, expected.coef_, atol=1e-3)
     _, model = fitted(store, tmp_path / "majority", model="majority")

@@ -104,7 +104,7 @@ def test_one_start(store):
         classify(str(store.path))
     with pytest.raises(RamifyError, match="are both given"):
         classify(str(store.path), model="bert", init="x")
-    with pytest.raises(RamifyError, match="--model gtp is not one of bag, bert"):
+    with pytest.raises(RamifyError, match="--model gtp is neither one of bag, bert"):
         classify(str(store.path), model="gtp")
 
 

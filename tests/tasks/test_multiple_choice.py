@@ -12,6 +12,7 @@ import ramify
 from fixtures import WORDS, tokenizer
 from fixtures.choices import built, copa, race, swag
 from fixtures.commands import call
+from ramify import hub
 from ramify.batching.choice_batch import ChoiceCollator
 from ramify.batching.views.choices import ChoiceExample, ChoiceInput, row_texts
 from ramify.dataset.choices import ChoiceSets, choice_sets, labelled_choices
@@ -67,6 +68,29 @@ def test_race_options_stand_in_the_gap_or_behind_the_question(tmp_path):
     assert {first for first, _ in (*gap, *asked)} <= {
         f"Tom has three apples and a cat. It is train in {level} school." for level in ("high", "middle")
     }
+
+
+def test_a_gap_is_filled_however_long_it_is():
+    asked = {"is ____ here, and _?": "is an ox here, and _?", "about_.": "aboutan ox.", "what?": "what? an ox"}
+    for question, expected in asked.items():
+        nodes = (Node("p", parents=()), Node(question, parents=(0,)), *(Node(text, parents=(1,)) for text in ("an ox", "us")))
+        store = Store.from_trees([Tree(nodes)])
+        _, ((second, _),) = row_texts(store, choice_sets(store, np.arange(4)), "connective")
+        assert second == expected
+
+
+def test_questions_of_several_trees_have_distinct_ids():
+    trees = [replace(tree("aa", ["ba", "be"]), id=name) for name in ("t1", "t2")]
+    nodes = [replace(each, nodes=(replace(each.nodes[0], id="q"), *each.nodes[1:])) for each in trees]
+    assert [answer.id for answer in chooser().predict(nodes)] == ["t1/q", "t2/q"]
+    assert [answer.id for answer in chooser().predict(nodes[:1])] == ["q"]
+
+
+@pytest.mark.parametrize("mode", ["finetune", "features"])
+def test_fine_tuning_starts_from_features_and_the_other_way_round(mode):
+    old, new = (chooser(mode=each).task for each in (mode, "features" if mode == "finetune" else "finetune"))
+    hub.start_from(new, hub.own_tensors(old), "old")
+    assert torch.equal(new.output.weight, old.output.weight)
 
 
 def test_damaged_race_files_are_counted(tmp_path):

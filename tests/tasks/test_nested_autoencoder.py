@@ -605,7 +605,7 @@ def test_detached_vectors_learn_nothing_from_being_classes_or_targets():
         # The Compressor's output is held fixed, so that classes and targets are the only way back.
         encoded = replace(encoded, parents=encoded.parents.detach())
         reconstruction, *_ = own.per_level
-        loss = reconstruction.value(LevelPass(encoded, own.decode(encoded), batch.draws[1]), 1.0)
+        loss = reconstruction.value(LevelPass(encoded, own.decoder.level(1), batch.draws[1]), 1.0)
         (gradient,) = torch.autograd.grad(loss, vectors, allow_unused=True)
         found[name] = 0.0 if gradient is None else float(gradient.abs().max())
     assert found["attached"] > 1e-3

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from fixtures.nested import MIXED, batch_of, encoded_levels, gradients, levels_of, losses, part, read, task, tree_of
 from ramify.batching.document_batch import NUM_MARKS, DocumentCollator, Role
 from ramify.batching.views.documents import Documents, LevelInput
+from ramify.errors import RamifyError
 from ramify.hub import own_tensors, start_from
 from ramify.inference.documents.decoding import decode_children
 from ramify.models.name_memory import NameMemoryConfig
@@ -114,8 +115,21 @@ def test_every_parameter_has_a_gradient(kind):
     assert all(found[name].abs().max() > 0 for name in found if name.startswith("name_memory."))
 
 
+def test_half_precision():
+    own = opened(task(WITH_NAMES, dtype=torch.float32))
+    batch = drawn(own)
+    expected = losses(own.eval(), batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = losses(own, batch)
+        torch.stack(list(found.values())).sum().backward()
+    for name in ("mlm_token", "reconstruction_sentence"):
+        assert float(found[name]) == pytest.approx(float(expected[name]), rel=0.05)
+    assert all(torch.isfinite(parameter.grad).all() for parameter in own.parameters())
+
+
 def test_gradients_equal_finite_differences():
-    own = opened(task(WITH_NAMES)).eval()
+    # The distance of vectors does not move the vectors themselves.
+    own = opened(task(WITH_NAMES, vector_distance=0.0)).eval()
     batch = drawn(own)
     found = gradients(own, batch)
     random = torch.Generator().manual_seed(0)
@@ -212,7 +226,7 @@ def test_decoding_reads_the_bank_of_each_row():
     assert any(not np.array_equal(one.states, other.states) for one, other in zip(found, nothing, strict=True))
     with pytest.raises(AssertionError, match="need a bank per row"):
         decode_children(own, 0, vectors)
-    with pytest.raises(AssertionError, match="only tokens of a model with a memory"):
+    with pytest.raises(RamifyError, match=r"the model has no memory of names .* agent-sentence --names"):
         decode_children(task(dtype=torch.float32), 0, vectors, None, banks)
 
 

@@ -9,6 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from ramify.batching.encoder_input import EncoderInput, fit_texts
+from ramify.batching.forest import Ints
 from ramify.batching.labelled_batch import LabelledBatch
 from ramify.batching.movable import Movable, moved
 from ramify.batching.views.choices import ChoiceExample, ChoiceView
@@ -42,7 +43,23 @@ class ChoiceCollator:
         """The collator of a view."""
         return cls(view.layout, view.longest)
 
+    def places(self, batch: LabelledBatch) -> Ints:
+        """The place of the vector of each row of a batch among those of its questions."""
+        assert isinstance(batch.part, ChoiceRows)
+        return batch.part.place.cpu().numpy()
+
     def __call__(self, examples: Sequence[ChoiceExample]) -> LabelledBatch:
+        right = [example.right for example in examples]
+        targets = None if None in right else torch.tensor([place for place in right if place is not None])
+        known = [example.features for example in examples if example.features is not None]
+        if known:
+            counts = np.array([len(features) for features in known], dtype=np.int64)
+            nothing = EncoderInput.of_rows(
+                torch.zeros(0, dtype=torch.int64), Rows.build(np.zeros(counts.sum(), dtype=np.int64))
+            )
+            part = ChoiceRows(torch.arange(int(counts.sum())), Rows.build(counts))
+            order, tokens = np.repeat(np.arange(len(examples)), counts), sum(example.length for example in examples)
+            return LabelledBatch(nothing, targets, order, torch.from_numpy(np.concatenate(known)), tokens, part=part)
         firsts = [ids for example in examples for ids in example.first]
         seconds = [ids for example in examples for ids in example.second]
         lengths, others = (np.array([len(ids) for ids in parts], dtype=np.int64) for parts in (firsts, seconds))
@@ -54,7 +71,5 @@ class ChoiceCollator:
         rows = EncoderInput.of_pairs(one, two, self.layout, None)
         counts = np.array([len(example.second) for example in examples], dtype=np.int64)
         order = np.repeat(np.arange(len(examples)), counts)[rows.source]
-        right = [example.right for example in examples]
-        targets = None if None in right else torch.tensor([place for place in right if place is not None])
         part = ChoiceRows(torch.from_numpy(rows.source.astype(np.int64)), Rows.build(counts))
         return LabelledBatch(rows, targets, order, part=part)

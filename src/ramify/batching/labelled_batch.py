@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from jaxtyping import Float, Shaped
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ramify.batching.batch import AnyBatch, target_rows
 from ramify.batching.encoder_input import EncoderInput, NodeContext
-from ramify.batching.forest import Forest, Ints
+from ramify.batching.forest import Forest, Ints, ranges
 from ramify.batching.movable import Movable
 from ramify.batching.views.labelled import LabelledText, RowTexts
 from ramify.nn.ragged import Rows, doubling_key, length_key
@@ -35,6 +36,8 @@ class LabelledBatch(AnyBatch):
     """Vectors of a frozen model. If there are any, the rows of `input` are empty."""
     tokens: int = 0
     """The number of tokens that `features` stand for."""
+    states: Float[Tensor, "token layer dim"] | None = None
+    """The states of all tokens of `input` in each layer of a frozen model, if they are known."""
     part: Movable | None = None
     """Further tensors that a single task reads."""
 
@@ -69,6 +72,10 @@ class LabelledCollator:
         """The collator of the rows of a view."""
         vectors = rows.input.reads_above and rows.input.context_as == "vectors"
         return cls(rows.layout, rows.forest, rows.two_texts, vectors, rows.input.max_tokens)
+
+    def places(self, batch: LabelledBatch) -> Ints:
+        """The place of the vector of each row of a batch among those of its examples."""
+        return batch.order
 
     def __call__(self, examples: Sequence[LabelledText]) -> LabelledBatch:
         targets = None
@@ -120,6 +127,24 @@ class LabelledCollator:
             row_depth=torch.from_numpy(self.forest.depth[[example.node for example in examples]]),
         )
         return replace(rows, rows=targets, context=context)
+
+
+def token_places(rows: EncoderInput) -> Ints:
+    """The place of each token of rows among those of their texts, text after text, each with its rows in the order of the
+    text."""
+    lengths = rows.rows.host_lengths
+    in_order = np.lexsort((rows.offsets.sum(1), rows.source))
+    starts = np.empty_like(lengths)
+    starts[in_order] = np.cumsum(lengths[in_order]) - lengths[in_order]
+    return ranges(starts, starts + lengths)
+
+
+def known_states(rows: EncoderInput, states: Sequence[NDArray[np.float32] | None]) -> Float[Tensor, "token layer dim"] | None:
+    """The states of the tokens of rows, given those of their texts; None: a text has none."""
+    known = [part for part in states if part is not None]
+    if not known or len(known) < len(states):
+        return None
+    return torch.from_numpy(np.concatenate(known)[token_places(rows)])
 
 
 def _flat(parts: Sequence[Ints]) -> tuple[Ints, Ints]:

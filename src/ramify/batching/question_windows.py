@@ -11,9 +11,10 @@ from torch import Tensor
 
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Ints, ranges
-from ramify.batching.labelled_batch import LabelledBatch
+from ramify.batching.labelled_batch import LabelledBatch, known_states, token_places
 from ramify.batching.movable import Movable, moved
-from ramify.batching.views.questions import QuestionExample, QuestionInput, in_widest_context, joined
+from ramify.batching.views.questions import QuestionExample, QuestionInput, joined
+from ramify.batching.windows import widest_context
 from ramify.errors import RamifyError
 from ramify.nn.ragged import Rows
 from ramify.tokenizer import RowLayout
@@ -31,6 +32,8 @@ class Windows(Movable):
     """The tokens of passages."""
     read_here: Bool[Tensor, " total"]
     """The tokens of passages whose window of maximum context is this one."""
+    lettered: Bool[Tensor, " total"]
+    """The tokens of passages that hold letters. An answer begins and ends with one."""
     shift: Ints
     """[row]: the number of a token in its passage less its place in the row."""
 
@@ -63,6 +66,10 @@ class QuestionCollator:
                 "the answer. Choose another layout, such as input.layout=bert."
             )
 
+    def places(self, batch: LabelledBatch) -> Ints:
+        """The place of each token of a batch among those of its questions."""
+        return token_places(batch.input)
+
     def __call__(self, examples: Sequence[QuestionExample]) -> LabelledBatch:
         input = self.input
         passage_text = 1 if input.order == "question_first" else 0
@@ -86,7 +93,11 @@ class QuestionCollator:
         passage = np.zeros(rows.rows.total, dtype=bool)
         passage[tokens] = True
         read_here = np.zeros_like(passage)
-        read_here[tokens] = in_widest_context(source, offset, stop - begin)
+        read_here[widest_context(rows, passage_text)] = True
+        lettered = np.zeros_like(passage)
+        of_passages = np.concatenate([np.zeros(0, dtype=bool), *(example.lettered for example in examples)])
+        starts = np.cumsum(passages[1]) - passages[1]
+        lettered[tokens] = of_passages[ranges(starts[source] + offset, starts[source] + offset + stop - begin)]
         null = np.zeros_like(lengths) if self.null == "first" and self.layout.before else lengths - 1
         spans = np.array([each.answer or (0, 0) for each in examples], dtype=np.int64).reshape(-1, 2)
         first, last = spans[source].T
@@ -98,9 +109,11 @@ class QuestionCollator:
             answered=torch.from_numpy(answered),
             passage=torch.from_numpy(passage),
             read_here=torch.from_numpy(read_here),
+            lettered=torch.from_numpy(lettered),
             shift=offset - begin,
         )
-        return LabelledBatch(rows, torch.from_numpy(np.stack(places, 1)), source, part=part)
+        states = known_states(rows, [each.states for each in examples])
+        return LabelledBatch(rows, torch.from_numpy(np.stack(places, 1)), source, part=part, states=states)
 
 
 def row_parts(batch: LabelledBatch, tokens: int) -> Iterator[LabelledBatch]:
@@ -115,6 +128,7 @@ def row_parts(batch: LabelledBatch, tokens: int) -> Iterator[LabelledBatch]:
             windows.answered[start:stop],
             windows.passage[flat],
             windows.read_here[flat],
+            windows.lettered[flat],
             windows.shift[start:stop],
         )
         input = EncoderInput(
@@ -127,4 +141,5 @@ def row_parts(batch: LabelledBatch, tokens: int) -> Iterator[LabelledBatch]:
             batch.input.offsets[start:stop],
         )
         targets = None if batch.targets is None else batch.targets[start:stop]
-        yield LabelledBatch(input, targets, batch.order[start:stop], part=part)
+        states = None if batch.states is None else batch.states[flat]
+        yield LabelledBatch(input, targets, batch.order[start:stop], part=part, states=states)

@@ -11,7 +11,7 @@ from torch import Tensor
 from ramify.batching.characters import Lexicon
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Ints
-from ramify.batching.labelled_batch import LabelledBatch
+from ramify.batching.labelled_batch import LabelledBatch, known_states, token_places
 from ramify.batching.movable import Movable, moved
 from ramify.batching.views.tagged import TaggedText, TaggedView
 from ramify.batching.windows import widest_context
@@ -47,6 +47,10 @@ class TagCollator:
     def of(cls, view: TaggedView) -> "TagCollator":
         return cls(view.layout, view.longest, view.overlap, view.pieces.lexicon)
 
+    def places(self, batch: LabelledBatch) -> Ints:
+        """The place of each token of a batch among those of its texts."""
+        return token_places(batch.input)
+
     def __call__(self, examples: Sequence[TaggedText]) -> LabelledBatch:
         """A batch whose `part` are its words. Its targets are their tags, and its order that of the examples."""
         nothing = np.zeros(0, dtype=np.int64)
@@ -55,12 +59,13 @@ class TagCollator:
         rows = EncoderInput.of_texts((ids, lengths), self.layout, self.longest, long="split", overlap=self.overlap)
         words = np.array([len(example.first) for example in examples], dtype=np.int64)
         first = np.concatenate([nothing, *(example.first for example in examples)])
-        places = widest_context(rows, np.repeat(np.arange(len(examples)), words), first)
+        places = widest_context(rows)[np.repeat(np.cumsum(lengths) - lengths, words) + first]
         targets, types = (_joined([getattr(example, name) for example in examples]) for name in ("tags", "types"))
+        states = known_states(rows, [example.states for example in examples])
         if self.lexicon is not None:
             rows = rows.spelled(self.lexicon)
         part = BatchWords(Rows.build(words), torch.from_numpy(places), types)
-        return LabelledBatch(rows, targets, np.arange(len(examples)), part=part)
+        return LabelledBatch(rows, targets, np.arange(len(examples)), part=part, states=states)
 
 
 def _joined(parts: Sequence[Ints | None]) -> Int[Tensor, " word"] | None:

@@ -3,26 +3,26 @@
 import numpy as np
 
 from ramify.batching.encoder_input import EncoderInput
-from ramify.batching.forest import Ints
+from ramify.batching.forest import Ints, ranges
 
 
-def widest_context(rows: EncoderInput, text: Ints, place: Ints) -> Ints:
-    """The flat place of tokens in the rows of their texts. A token that is in several rows is taken from the one with the most
-    tokens around it (the maximum context of BERT's reference implementation).
+def widest_context(rows: EncoderInput, which: int = 0) -> Ints:
+    """The flat place in the rows of each token of the undivided texts, text after text.
 
-    `text` are the numbers of texts, and `place` the tokens of the undivided texts.
+    A token that is in several rows is taken from the one in which it has maximum context, which is
+    min(tokens before it, tokens after it) + 0.01 · length (as in BERT's reference implementation). The first of equals counts.
+    `which` is the number of the divided text in a row of two.
     """
-    by_text = np.lexsort((rows.offsets[:, 0], rows.source))
-    begin, length = rows.offsets[by_text, 0], (rows.spans[:, 0, 1] - rows.spans[:, 0, 0])[by_text]
-    at = (np.cumsum(rows.rows.host_lengths) - rows.rows.host_lengths + rows.spans[:, 0, 0])[by_text]
-    first = np.searchsorted(rows.source[by_text], text)
-    stop = np.searchsorted(rows.source[by_text], text, "right")
-    best, chosen = np.full(len(text), -np.inf), first
-    for number in range(int((stop - first).max(initial=0))):
-        window = np.minimum(first + number, stop - 1)
-        left = place - begin[window]
-        right = length[window] - 1 - left
-        score = np.where((left >= 0) & (right >= 0), np.minimum(left, right) + 0.01 * length[window], -np.inf)
-        better = score > best
-        best, chosen = np.where(better, score, best), np.where(better, window, chosen)
-    return at[chosen] + place - begin[chosen]
+    begin, stop = rows.spans[:, which].T
+    length, offset = stop - begin, rows.offsets[:, which]
+    row_starts = np.cumsum(rows.rows.host_lengths) - rows.rows.host_lengths
+    flat = ranges(row_starts + begin, row_starts + stop)
+    window = np.repeat(np.arange(len(length)), length)
+    place = ranges(offset, offset + length)
+    before = place - offset[window]
+    context = np.minimum(before, length[window] - 1 - before) + 0.01 * length[window]
+    order = np.lexsort((offset[window], -context, place, rows.source[window]))
+    text, token = rows.source[window[order]], place[order]
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = (text[1:] != text[:-1]) | (token[1:] != token[:-1])
+    return flat[order[first]]

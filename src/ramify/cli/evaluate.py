@@ -68,7 +68,10 @@ CarriedMemory = Annotated[
 ]
 Against = Annotated[
     Path | None,
-    typer.Option(help="Masked language models: a second model to score on the same masks, in its own context or --context."),
+    typer.Option(
+        help="A second model to score on the same examples. Masked language models: on the same masks, in its own context or "
+        "--context. Models that were trained on labels: the difference of the main metric, by a paired bootstrap."
+    ),
 ]
 Cache = Annotated[
     bool,

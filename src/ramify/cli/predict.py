@@ -1,8 +1,11 @@
 """`ramify predict`: labels of texts, pairs, tables and trees, from any model that was trained on labels."""
 
 import json
+import shutil
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +17,7 @@ from ramify.cli.verbs import check_can
 from ramify.errors import RamifyError, printable
 
 if TYPE_CHECKING:
-    from ramify.inference.label_files import LabelFile
+    from ramify.inference.label_files import LabelPart
     from ramify.inference.label_pipeline import Predicts
 
 
@@ -55,7 +58,7 @@ def predict(
     Example: ramify predict runs/reviews new.csv --column text=review --out labelled.csv
     """
     import ramify
-    from ramify.inference.label_files import KINDS, LabelFile, read_label_file, write_answers
+    from ramify.inference.label_files import KINDS, LabelFile, LabelPart, answer_table, read_label_file
 
     one, other = once(text, "--text"), once(text_pair, "--text-pair")
     if (file is None) == (one is None):
@@ -68,28 +71,50 @@ def predict(
     check_can(model, "predict", run, {})
     if one is not None:
         one = sys.stdin.read().strip() if one == "-" else one
-        asked = LabelFile([one if other is None else (one, other)], ["0"], None)
+        asked = LabelFile(iter([LabelPart([one if other is None else (one, other)], ["0"])]))
     else:
         assert file is not None
         asked = read_label_file(file, pairs(column, "--column"), pairs=model.reads_pairs)
-    answers = _answers(model, asked)
-    for note in dict.fromkeys((*asked.notes, *(note for answer in answers for note in answer.notes))):
-        print(f"note: {note}", file=sys.stderr)
-    if out is not None and kind is not None:
-        write_answers(out, kind, asked, answers)
-        print(f"{out}: {len(answers):,} predictions", file=sys.stderr)
-    if as_json:
-        print(json.dumps([answer.to_json() for answer in answers], ensure_ascii=False))
-    elif out is None:
-        for answer in answers:
-            print(printable(f"{answer.id}: {answer.line()}"))
+    shown, count = as_json or out is None, 0
+    # Nothing is shown or replaced before all answers are there.
+    with tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as spool, bar("predicting", None) as advance:
+        with nullcontext() if out is None or kind is None else answer_table(out, kind, asked) as table:
+            for part in asked.parts:
+                answers = _answers(model, part, advance)
+                _say_notes(answers, count)
+                if table is not None:
+                    table.add(part, answers)
+                for answer in answers if shown else ():
+                    if as_json:
+                        spool.write((", " if count else "") + json.dumps(answer.to_json(), ensure_ascii=False))
+                    else:
+                        spool.write(printable(f"{answer.id}: {answer.line()}") + "\n")
+                    count += 1
+                count += 0 if shown else len(answers)
+        spool.seek(0)
+        for note in asked.notes:
+            print(f"note: {note}", file=sys.stderr)
+        if out is not None:
+            print(f"{out}: {count:,} predictions", file=sys.stderr)
+        if as_json:
+            sys.stdout.write("[")
+        if shown:
+            shutil.copyfileobj(spool, sys.stdout)
+        if as_json:
+            sys.stdout.write("]\n")
 
 
-def _answers(model: "Predicts", asked: "LabelFile") -> Sequence[Any]:
+def _say_notes(answers: Sequence[Any], before: int) -> None:
+    """Print notes about answers. Those of a later part of a file say which rows they are about."""
+    where = f"rows {before + 1:,} to {before + len(answers):,}: " if before else ""
+    for note in dict.fromkeys(note for answer in answers for note in answer.notes):
+        print(f"note: {where}{note}", file=sys.stderr)
+
+
+def _answers(model: "Predicts", part: "LabelPart", advance: Callable[[int], None]) -> Sequence[Any]:
     from ramify.dataset.store import Store
 
-    with bar("predicting", None) as advance:
-        if isinstance(asked.items, Store):
-            return model.predict_store(asked.items, progress=advance)
-        ids = asked.ids or [str(place) for place in range(len(asked.items))]
-        return model.predict_items(asked.items, ids, advance)
+    if isinstance(part.items, Store):
+        return model.predict_store(part.items, progress=advance)
+    ids = part.ids or [str(place) for place in range(len(part.items))]
+    return model.predict_items(part.items, ids, advance)

@@ -46,6 +46,15 @@ Seeds = Annotated[
         "mean and the spread.",
     ),
 ]
+Examples = Annotated[
+    str | None,
+    typer.Option(
+        "--examples",
+        metavar="N,N,…",
+        help="Train on so many labelled examples each, in folders examples-N of --out, which then holds the best one on dev; "
+        "report.html draws the learning curve.",
+    ),
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the newest checkpoint.")]
 Pack = Annotated[
     Path | None, typer.Option("--pack", help="Also write the model to this folder, in half precision, with a model card.")
@@ -68,6 +77,7 @@ def command(recipe: Recipe) -> Callable[..., None]:
         shared["resume"] = (Resume, False)
     if trains and recipe.seeds:
         shared["seeds"] = (Seeds, None)
+        shared["examples"] = (Examples, None)
     parameters = {
         name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
         for name, (kind, default) in (options | shared).items()
@@ -147,7 +157,7 @@ def _carry_out(recipe: Recipe, arguments: dict[str, Any], packing: Mapping[str, 
         print(f"next: ramify {recipe.next_command} --model {shlex.quote(str(out))}", file=sys.stderr)
         done = True
     else:
-        done = train(recipe(**arguments), out, given[SETTINGS], given["resume"], given.get("seeds"))
+        done = train(recipe(**arguments), out, given[SETTINGS], given["resume"], given.get("seeds"), given.get("examples"))
     if done and pack is not None and recipe.pack is not None:
         common = {name: arguments[name] for name in inspect.signature(recipe.pack).parameters if name in arguments}
         recipe.pack(out, out=pack, **common, **packing)
@@ -175,14 +185,16 @@ def _check_pack(pack: Path, out: Path) -> None:
     check_fresh(pack, "--pack")
 
 
-def train(run: "Run", out: Path, settings: list[str] | None, resume: bool, seeds: int | None = None) -> bool:
+def train(
+    run: "Run", out: Path, settings: list[str] | None, resume: bool, seeds: int | None = None, examples: str | None = None
+) -> bool:
     """Apply `--set`, execute the run with a progress display, and print the next command. Returns whether this process finished
     the run: of several processes, only the first does."""
     import os
 
     from ramify.report import write_report
     from ramify.runs import execute
-    from ramify.runs.seeds import SEEDS, execute_seeds
+    from ramify.runs.seeds import CURVE, SEEDS, execute_curve, execute_seeds
     from ramify.training.metrics_log import read_metrics
 
     run = run.changed(settings_of(settings))
@@ -191,20 +203,31 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool, seeds
         _warn(run.notes())
     if seeds is None and (out / SEEDS).exists():
         raise RamifyError(f"--out {out} holds several seeds of a run. Add --seeds, or choose another --out.")
-    if seeds is None:
+    if examples is None and (out / CURVE).exists():
+        raise RamifyError(f"--out {out} holds a run on several numbers of examples. Add --examples, or choose another --out.")
+    if seeds is not None and examples is not None:
+        raise RamifyError(f"--seeds {seeds} and --examples {examples} are both given. Leave out one of the two.")
+    several = seeds is not None or examples is not None
+    if not several:
         with progress_display(enabled=main) as report:
             prepared, progress = execute(run, out, resume=resume, begin=_say_what_is_read, report=report)
         measured = _measured(out, prepared, progress) if main and (out / "config.json").exists() else ""
         stopped = f"stopped at step {progress.step}"
     else:
         display = partial(progress_display, enabled=main)
-        trained = execute_seeds(run, out, seeds, resume=resume, begin=_say_what_is_read, display=display)
+        options: Any = {"resume": resume, "begin": _say_what_is_read, "display": display}
+        numbers = [] if examples is None else _numbers(examples)
+        if seeds is not None:
+            trained = execute_seeds(run, out, seeds, **options)
+        else:
+            trained = execute_curve(run, out, numbers, **options)
         prepared, measured = (None, "") if trained is None else (trained[0], trained[1].line())
-        stopped = f"stopped after {len([*out.glob('seed-*/config.json')])} of {counted(seeds, 'seed')}"
+        done = len([*out.glob("*/config.json")])
+        stopped = f"stopped after {done} of {counted(seeds or len(set(numbers)), 'run')}"
     if not main:
         return False
     if prepared is None or not (out / "config.json").exists():
-        if seeds is None:
+        if not several:
             write_report(out, evaluate=False)
         print(f"{stopped}; continue with the same command and --resume", file=sys.stderr)
         raise typer.Exit(130)
@@ -213,6 +236,14 @@ def train(run: "Run", out: Path, settings: list[str] | None, resume: bool, seeds
     print(f"report: {write_report(out, device='auto')}", file=sys.stderr)
     print(f"next: ramify {run.next_command(out, prepared.store)}", file=sys.stderr)
     return True
+
+
+def _numbers(text: str) -> list[int]:
+    """The numbers of `--examples`."""
+    words = [word.strip() for word in text.split(",")]
+    if wrong := [word for word in words if not word.isdecimal() or not int(word)]:
+        raise RamifyError(f"--examples {text} holds {wrong[0]!r}, which is no number of examples. Write, say, 100,300,1000.")
+    return [int(word) for word in words]
 
 
 def _measured(out: Path, prepared: "Prepared", progress: "Progress") -> str:
@@ -232,7 +263,8 @@ def _measured(out: Path, prepared: "Prepared", progress: "Progress") -> str:
 
 
 def _say_what_is_read(prepared: "Prepared") -> None:
-    print(printable(f"data: {prepared.reads()}"), file=sys.stderr, flush=True)
+    for text in (f"data: {prepared.reads()}", *(f"note: {note}" for note in prepared.notes())):
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 def _warn(texts: Sequence[str]) -> None:

@@ -122,7 +122,7 @@ def build(
             raise RamifyError(_no_trees(opened))
         source = {"inputs": sizes, "format": opened.format.name, "options": used, "left_out": _left_out(opened.paths)}
         _write_info(folder, writer.close(counts) | source | _costs(writer.comments, *started))
-    for note in splitter.notes(opened.format.unsplit):
+    for note in splitter.notes(opened.format.unsplit, by_shares=bool(opened.format.by_shares)):
         tell(f"note: {note}")
     return Store.open(out)
 

@@ -3,7 +3,7 @@
 The choices of a question are its children. A question may lie below a passage. Labels of choices are true and false.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Int
@@ -39,6 +39,11 @@ class LabelledChoices:
     """Questions without a label."""
     unclear: int
     """Questions with several right choices, or without any."""
+
+    def at(self, places: Int[NDArray, " chosen"]) -> "LabelledChoices":
+        """Some of the questions. The counts stay those of the whole."""
+        sets = ChoiceSets(self.sets.questions[places], tuple(self.sets.choices[place] for place in places.tolist()))
+        return replace(self, sets=sets, right=self.right[places])
 
 
 def choice_sets(store: Store, nodes: Indices) -> ChoiceSets:

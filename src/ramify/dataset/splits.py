@@ -172,12 +172,17 @@ class Splitter:
             self._trees[[old, new]] += len(group.trees) * np.array([-1, 1])
         return moves
 
-    def notes(self, unsplit: Mapping[str, str]) -> list[str]:
+    def notes(self, unsplit: Mapping[str, str], *, by_shares: bool) -> list[str]:
         """Shares that the user gave although they decide on no tree, and splits that are empty although they have a share.
-        `unsplit`: see `readers.Format`. To be called last."""
+
+        `unsplit`: see `readers.Format`. `by_shares`: given shares divide data whose files name a single split. To be called
+        last.
+        """
         giver, remedy = "the data give", "remove `split` from the metadata of the trees"
         if self._path is not None:
             giver, remedy = f"--split-by {self._path} gives", f"leave out --split-by {self._path}"
+        elif by_shares and not self._asked and np.count_nonzero(self._trees) == 1:
+            remedy = "give --split, such as --split 0.7,0.15,0.15"
         elif unsplit:
             remedy = " ".join(["give", *(f"--option {name}={value}" for name, value in unsplit.items())])
         given = f"because {giver} the split of every tree. To divide the trees by shares, {remedy}."

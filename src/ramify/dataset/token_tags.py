@@ -51,14 +51,17 @@ class NodeTags:
 
     def with_words(self) -> "NodeTags":
         """The texts that have words. The others count as faults (`wordless`)."""
-        places = [place for place, row in enumerate(self.tags) if row]
+        places = np.flatnonzero([bool(row) for row in self.tags])
         left_out = len(self.tags) - len(places)
+        return replace(self.at(places), faults=self.faults + Counter({"wordless": left_out}))
+
+    def at(self, places: Int[NDArray, " chosen"]) -> "NodeTags":
+        """Some of the texts. The counts stay those of the whole."""
         return replace(
             self,
             nodes=self.nodes[places],
-            words=[self.words[place] for place in places],
-            tags=[self.tags[place] for place in places],
-            faults=self.faults + Counter({"wordless": left_out}),
+            words=[self.words[place] for place in places.tolist()],
+            tags=[self.tags[place] for place in places.tolist()],
         )
 
     @property

@@ -65,7 +65,8 @@ class Answerer(Pipeline):
         """Answer a question, or each of a list of questions, by spans of the passage.
 
         The first of the `n_best` spans is the answer. A model of SQuAD 2.0 may find that the passage holds none; this is then
-        the first of them, with an empty text. Raises `RamifyError` for an empty question or passage.
+        the first of them, with an empty text. Raises `RamifyError` for a question or passage without
+        words.
         """
         texts = [question] if isinstance(question, str) else list(question)
         for text in texts:
@@ -80,6 +81,11 @@ class Answerer(Pipeline):
         if not texts:
             return []
         view = self.view(Questions.about(texts, [passage] * len(texts)))
+        if not view.tokens.lettered.any():
+            raise RamifyError(
+                f"passage={passage[:20]!r} holds no letter that the tokenizer keeps, so it has no answer. Pass the text that "
+                "holds the answer."
+            )
         found = find_spans(self.task, view, max(n_best, N_BEST))
         answers = [
             self._answer(text, passage, spans, n_best, self._notes(view, place))
@@ -100,16 +106,10 @@ class Answerer(Pipeline):
         )
 
     def _answer(self, question: str, passage: str, found: FoundSpans, n_best: int, notes: tuple[str, ...]) -> SpanAnswer:
-        if not found.scores:
-            return SpanAnswer(question, (AnswerSpan(NO_ANSWER, 0, 0, 1.0, True),), notes=notes)
+        shares = answer_shares(found, float(self.task.threshold))
         spans = [(passage[start:end], start, end, False) for start, end in zip(found.starts, found.ends, strict=True)]
-        scores = list(found.scores)
         if found.null is not None:
-            # So it comes first if and only if the null score exceeds the threshold.
             spans.append((NO_ANSWER, 0, 0, True))
-            scores.append(scores[0] + found.null - float(self.task.threshold))
-        shares = np.exp(np.array(scores) - max(scores))
-        shares /= shares.sum()
         best = np.argsort(-shares, kind="stable")[:n_best].tolist()
         return SpanAnswer(
             question,
@@ -120,6 +120,19 @@ class Answerer(Pipeline):
             ),
             notes=notes,
         )
+
+
+def answer_shares(found: FoundSpans, threshold: float) -> Float[NDArray, " answer"]:
+    """The probabilities of the spans and, behind them, of no answer if there may be none. Without any span, that of no answer
+    is 1."""
+    if not found.scores:
+        return np.ones(1)
+    scores = list(found.scores)
+    if found.null is not None:
+        # So it comes first if and only if the null score exceeds the threshold.
+        scores.append(scores[0] + found.null - threshold)
+    shares = np.exp(np.array(scores) - max(scores))
+    return shares / shares.sum()
 
 
 def decided(found: Sequence[FoundSpans], view: QuestionView, threshold: float) -> list[str]:
@@ -208,7 +221,7 @@ def _merged(view: QuestionView, spans: _WindowSpans, n_best: int) -> Iterator[Fo
         text = view.passage(number)
         best: dict[str, tuple[int, int, float]] = {}
         for start, end, score in zip(starts[begin:stop].tolist(), ends[begin:stop].tolist(), scores[begin:stop], strict=True):
-            if start < end and len(best) < n_best:
+            if len(best) < n_best:
                 best.setdefault(text[start:end], (start, end, score))
         columns = list(zip(*best.values(), strict=True)) or [(), (), ()]
         yield FoundSpans(*columns, null=None)

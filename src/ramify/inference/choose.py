@@ -17,7 +17,7 @@ from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.inference.answers import Choice, Prediction
 from ramify.inference.base import verb
-from ramify.inference.label_pipeline import Pairs, Predicts, label_batches
+from ramify.inference.label_pipeline import Pairs, Predicts, distinct_ids, label_batches
 from ramify.tasks.base import Readings
 from ramify.tasks.multiple_choice import MultipleChoice, rows_of
 from ramify.tree import Indices, Node, Tree
@@ -74,7 +74,7 @@ class Chooser(Predicts):
             )
         named = [
             question if isinstance(items[int(tree)], Tree) else ids[int(tree)]
-            for question, tree in zip(store.ids(sets.questions), trees_of, strict=True)
+            for question, tree in zip(distinct_ids(store, sets.questions), trees_of, strict=True)
         ]
         return self._answers(store, sets, named, progress)
 
@@ -92,7 +92,7 @@ class Chooser(Predicts):
                 f"{store.path or 'the data'} has no question, which is a text with two or more choices below it. Build the "
                 "data from a set with choices, such as COPA, SWAG or RACE."
             )
-        return self._answers(store, sets, store.ids(sets.questions) if ids is None else ids, progress)
+        return self._answers(store, sets, distinct_ids(store, sets.questions) if ids is None else ids, progress)
 
     def _answers(
         self, store: Store, sets: ChoiceSets, ids: Sequence[str], progress: Callable[[int], None] | None

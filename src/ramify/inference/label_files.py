@@ -2,9 +2,12 @@
 
 import csv
 import json
+import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,19 +40,43 @@ NAMED = ("text", "text_pair", "id")
 """The columns of a table that a model is asked about, as `ramify data build` names them."""
 
 
-@dataclass(frozen=True)
-class LabelFile:
-    """The texts of a file, and the rows that the answers are added to."""
+PART = 8192
+"""The rows of a file of texts or of a table that are read, predicted and written at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class LabelPart:
+    """Some texts of a file, and the rows that their answers are added to."""
 
     items: Sequence[Item] | Store
     """Texts or pairs, one per row, or trees; a store is read in place."""
     ids: Sequence[str]
     """The id of each text or pair; those of trees come with their nodes."""
-    rows: Sequence[dict[str, Any]] | None
+    rows: Sequence[dict[str, Any]] | None = None
     """The columns of each row; None: the file is no table."""
     table: pa.Table | None = None
-    """The table of a Parquet file, whose types are kept."""
-    notes: tuple[str, ...] = ()
+    """The rows of a Parquet file, whose types are kept."""
+
+
+@dataclass(eq=False)
+class LabelFile:
+    """The texts of a file, in parts that are read one after the other. Trees are one part."""
+
+    parts: Iterator[LabelPart]
+    names: Sequence[str] = ()
+    """The columns of a table."""
+    counts: ReadCounts = field(default_factory=ReadCounts)
+    missing: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """For columns of texts, the first row without a text and the number of such rows, as far as the file is read."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was repaired or is missing, for people. It is complete when all parts are read."""
+        missing = (
+            f"{counted(count, 'row')} without a text in {name!r}, read as empty; the first is row {first:,}"
+            for name, (first, count) in self.missing.items()
+        )
+        return (*_repairs(self.counts), *missing)
 
 
 def read_label_file(path: Path, columns: Mapping[str, str], *, pairs: Pairs) -> LabelFile:
@@ -63,39 +90,68 @@ def read_label_file(path: Path, columns: Mapping[str, str], *, pairs: Pairs) -> 
         raise RamifyError(f"--column {other[0]}={columns[other[0]]} fills no column. The columns are {', '.join(NAMED)}.")
     if path.is_dir():
         _no_columns(columns, path, "a data set")
-        return LabelFile(Store.open(path), (), None)
+        return LabelFile(iter([LabelPart(Store.open(path), ())]))
+    counts = ReadCounts()
     if _is_conll(path):
         _no_columns(columns, path, "a table of tokens")
-        counts = ReadCounts()
-        return LabelFile(list(conll.read([path], counts)), (), None, notes=_repairs(counts))
+        return LabelFile(iter([LabelPart(list(conll.read([path], counts)), ())]), counts=counts)
     kind = _kind(path)
     if kind is None:
         _no_columns(columns, path, "a file with one text per line")
-        counts = ReadCounts()
-        texts = list(lines_of(path, counts))
-        return LabelFile(texts, [str(place) for place in range(len(texts))], None, notes=_repairs(counts))
+        return LabelFile(_lines(path, counts), counts=counts)
     if kind == "jsonl" and _holds_trees(path):
         _no_columns(columns, path, "a file of trees")
-        return LabelFile(list(read_jsonl(path)), (), None)
-    counts = ReadCounts()
-    table = _parquet(path) if kind == "parquet" else None
-    rows = _rows(path, kind, counts) if table is None else table.to_pylist()
-    if not rows:
+        return LabelFile(iter([LabelPart(list(read_jsonl(path)), ())]))
+    names = _names(path, kind)
+    if not names:
         raise RamifyError(f"{path} has no rows, so there is nothing to predict. Name another file.")
-    names = list(dict.fromkeys(chain.from_iterable(rows)))
     known = _known(path, names, columns, ("text", "text_pair") if pairs == "always" else ("text",))
-    texts = _column(rows, known["text"])
-    if pairs != "never" and "text_pair" in known:
-        texts = list(zip(texts, _column(rows, known["text_pair"]), strict=True))
-    ids = _column(rows, known["id"]) if "id" in known else [str(place) for place in range(len(rows))]
-    return LabelFile(texts, ids, rows, table, (*_repairs(counts), *_missing(rows, known["text"])))
+    file = LabelFile(iter(()), names, counts)
+    file.parts = _table_parts(path, kind, file, known, pairs)
+    return file
+
+
+def _lines(path: Path, counts: ReadCounts) -> Iterator[LabelPart]:
+    """The lines of a file."""
+    lines, start = lines_of(path, counts), 0
+    while texts := list(islice(lines, PART)):
+        yield LabelPart(texts, [str(place) for place in range(start, start + len(texts))])
+        start += len(texts)
+
+
+def _table_parts(path: Path, kind: FileKind, file: LabelFile, known: Mapping[str, str], pairs: Pairs) -> Iterator[LabelPart]:
+    """The rows of a table. Raises `RamifyError` if it has none."""
+    read = [known["text"]] + ([known["text_pair"]] if pairs != "never" and "text_pair" in known else [])
+    start = 0
+    for rows, table in _chunks(path, kind, file.counts):
+        columns_of_texts = [_column(rows, name) for name in read]
+        texts: Sequence[Item] = columns_of_texts[0] if len(read) == 1 else list(zip(*columns_of_texts, strict=True))
+        ids = _column(rows, known["id"]) if "id" in known else [str(place) for place in range(start, start + len(rows))]
+        for name in read:
+            lacking = [number for number, row in enumerate(rows, start + 1) if row.get(name) is None]
+            if lacking:
+                first, count = file.missing.get(name, (lacking[0], 0))
+                file.missing[name] = first, count + len(lacking)
+        start += len(rows)
+        yield LabelPart(texts, ids, rows, table)
+    if not start:
+        raise RamifyError(f"{path} has no rows, so there is nothing to predict. Name another file.")
+
+
+def _chunks(path: Path, kind: FileKind, counts: ReadCounts) -> Iterator[tuple[list[dict[str, Any]], pa.Table | None]]:
+    if kind == "parquet":
+        for batch in _parquet(path).iter_batches(batch_size=PART):
+            table = pa.Table.from_batches([batch])
+            yield table.to_pylist(), table
+        return
+    rows = _objects(path) if kind == "jsonl" else _cells(path, kind, counts)
+    while some := list(islice(rows, PART)):
+        yield some, None
 
 
 def _kind(path: Path) -> FileKind | None:
     """The kind of table that a file holds, by its ending or its first bytes; None: lines of text."""
-    name = path.name.lower()
-    for ending in PACKED:
-        name = name.removesuffix(ending)
+    name = _unpacked(path)
     for ending, kind in KINDS.items():
         if name.endswith(ending):
             return kind
@@ -108,39 +164,48 @@ def _kind(path: Path) -> FileKind | None:
     return "jsonl" if head.lstrip(b"\xef\xbb\xbf \n").startswith(b"{") else None
 
 
+def _unpacked(path: Path) -> str:
+    """The name of a file in small letters, without the ending of its compression."""
+    name = path.name.lower()
+    return next((name.removesuffix(ending) for ending in PACKED if name.endswith(ending)), name)
+
+
 def _is_conll(path: Path) -> bool:
     """Whether a file is a table of tokens (`readers.conll`), by its ending or by tags of spans in its last column."""
     if path == STANDARD:
         return False
-    name = next((path.name.removesuffix(ending) for ending in PACKED if path.name.endswith(ending)), path.name)
     with open_bytes(path) as stream:
-        return name.lower().endswith(CONLL) or not conll.refuses(path, stream.read(1 << 16))
+        return _unpacked(path).endswith(CONLL) or not conll.refuses(path, stream.read(1 << 16))
 
 
 def _holds_trees(path: Path) -> bool:
     return "nodes" in names_of(path)
 
 
-def _parquet(path: Path) -> pa.Table:
+def _parquet(path: Path) -> pq.ParquetFile:
     try:
-        return pq.read_table(path)
+        return pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
         raise RamifyError(f"{path} is not a complete Parquet file ({error}). Write or download it again.") from None
 
 
-def _rows(path: Path, kind: FileKind, counts: ReadCounts) -> list[dict[str, Any]]:
-    """The rows of a table with all columns."""
-    if kind == "jsonl":
-        return _objects(path)
+def _names(path: Path, kind: FileKind) -> list[str]:
+    """The columns of a table. Those of JSON lines are the keys of all rows."""
+    if kind == "parquet":
+        return _parquet(path).schema_arrow.names
+    return list(dict.fromkeys(chain.from_iterable(_objects(path)))) if kind == "jsonl" else list(names_of(path))
+
+
+def _cells(path: Path, kind: FileKind, counts: ReadCounts) -> Iterator[dict[str, Any]]:
+    """The rows of a delimited table with all columns."""
     names = names_of(path)
     layout = Layout(dict.fromkeys(names, ()), (), lists=names, keeps_empty_strings=True)
     delimiter = "\t" if kind == "tsv" else None
-    read = batches(path, counts, layout, {name: name for name in names}, delimiter, '"')
-    return [row for batch in read for row in pa.table(batch).to_pylist()]
+    for batch in batches(path, counts, layout, {name: name for name in names}, delimiter, '"'):
+        yield from pa.table(batch).to_pylist()
 
 
-def _objects(path: Path) -> list[dict[str, Any]]:
-    rows = []
+def _objects(path: Path) -> Iterator[dict[str, Any]]:
     with open_bytes(path) as stream:
         for number, line in enumerate(stream, 1):
             if not line.strip():
@@ -151,8 +216,7 @@ def _objects(path: Path) -> list[dict[str, Any]]:
                 row = None
             if not isinstance(row, dict):
                 raise RamifyError(f"{path}, line {number}: {line[:80]!r} is not a JSON object. Write one object per line.")
-            rows.append(row)
-    return rows
+            yield row
 
 
 def _known(path: Path, names: Sequence[str], columns: Mapping[str, str], required: Sequence[str]) -> dict[str, str]:
@@ -182,12 +246,6 @@ def _column(rows: Sequence[dict[str, Any]], name: str) -> list[str]:
         return ["" if value is None else str(value) for value in values]
 
 
-def _missing(rows: Sequence[dict[str, Any]], name: str) -> Iterator[str]:
-    """A note about rows without a text."""
-    if lacking := [number for number, row in enumerate(rows, 1) if row.get(name) is None]:
-        yield f"{counted(len(lacking), 'row')} without a text in {name!r}, read as empty; the first is row {lacking[0]:,}"
-
-
 def _no_columns(columns: Mapping[str, str], path: Path, what: str) -> None:
     if columns:
         name, theirs = next(iter(columns.items()))
@@ -203,29 +261,95 @@ def _repairs(counts: ReadCounts) -> tuple[str, ...]:
     )
 
 
-def write_answers(out: Path, kind: FileKind, file: LabelFile, answers: Sequence[Prediction]) -> None:
-    """Write the answers as a table: the columns of the file, if it is a table, and else ids; and `predicted` and the
-    probabilities behind them.
+class AnswerTable(ABC):
+    """A table of answers that is written part by part: the columns of the file, if it is a table, and else ids; and behind them
+    `predicted` and the probabilities."""
 
-    Raises `RamifyError` if the file has such a column.
-    """
-    rows = [{"id": answer.id} for answer in answers] if file.rows is None else file.rows
-    added = [answer.columns() for answer in answers]
-    names = dict.fromkeys(chain.from_iterable(added))
-    if taken := next((name for row in rows for name in row if name in names), None):
-        raise RamifyError(f"{taken!r} is a column of the input, too, which the answers would replace. Rename it there.")
-    joined = [row | columns for row, columns in zip(rows, added, strict=True)]
-    with replacing(out) as scratch:
-        if kind == "jsonl":
-            scratch.write_text("".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in joined), "utf-8")
-        elif kind == "parquet":
-            pq.write_table(_beside(file.table, added) if file.table is not None else pa.Table.from_pylist(joined), scratch)
-        else:
-            with open(scratch, "w", encoding="utf-8", newline="") as stream:
-                fields = list(dict.fromkeys(chain.from_iterable(joined)))
-                writer = csv.DictWriter(stream, fields, delimiter="\t" if kind == "tsv" else ",", lineterminator="\n")
+    def __init__(self, path: Path, names: Sequence[str]) -> None:
+        self.path = path
+        self.names = names
+        """The columns of the file."""
+
+    def add(self, part: LabelPart, answers: Sequence[Prediction]) -> None:
+        """Write the answers to a part. Raises `RamifyError` if the file has a column of their names."""
+        added = [answer.columns() for answer in answers]
+        if taken := next((name for row in added for name in row if name in self.names), None):
+            raise RamifyError(f"{taken!r} is a column of the input, too, which the answers would replace. Rename it there.")
+        rows = [{"id": answer.id} for answer in answers] if part.rows is None else part.rows
+        self.write([row | columns for row, columns in zip(rows, added, strict=True)], part, added)
+
+    @abstractmethod
+    def write(self, rows: Sequence[dict[str, Any]], part: LabelPart, added: Sequence[dict[str, Any]]) -> None:
+        """Write rows with the columns `added` behind those of their part."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Complete the file."""
+
+
+class TextTable(AnswerTable):
+    """JSON lines, or a delimited table."""
+
+    def __init__(self, path: Path, names: Sequence[str], delimiter: str | None) -> None:
+        """Without a delimiter, rows are JSON lines."""
+        super().__init__(path, names)
+        self.delimiter = delimiter
+        self.fields: list[str] = []
+
+    def write(self, rows: Sequence[dict[str, Any]], part: LabelPart, added: Sequence[dict[str, Any]]) -> None:
+        with open(self.path, "a", encoding="utf-8", newline="") as stream:
+            if self.delimiter is None:
+                stream.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
+                return
+            first = not self.fields
+            # All answers of a model have the same columns.
+            self.fields = self.fields or list(dict.fromkeys([*self.names, *chain.from_iterable(rows)]))
+            writer = csv.DictWriter(stream, self.fields, delimiter=self.delimiter, lineterminator="\n")
+            if first:
                 writer.writeheader()
-                writer.writerows({name: _cell(value) for name, value in row.items()} for row in joined)
+            writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+
+    def close(self) -> None:
+        """Every part is complete."""
+
+
+class ParquetTable(AnswerTable):
+    """A Parquet file. Each part is a file first, because only all rows say what the types are."""
+
+    def __init__(self, path: Path, names: Sequence[str], folder: Path) -> None:
+        """`folder` holds the parts."""
+        super().__init__(path, names)
+        self.folder = folder
+        self.files: list[Path] = []
+
+    def write(self, rows: Sequence[dict[str, Any]], part: LabelPart, added: Sequence[dict[str, Any]]) -> None:
+        table = pa.Table.from_pylist(list(rows)) if part.table is None else _beside(part.table, added)
+        self.files.append(self.folder / str(len(self.files)))
+        pq.write_table(table, self.files[-1])
+
+    def close(self) -> None:
+        schemas = [pq.read_schema(file) for file in self.files]
+        schema = pa.unify_schemas(schemas, promote_options="permissive") if schemas else pa.schema([])
+        with pq.ParquetWriter(self.path, schema) as writer:
+            for file in self.files:
+                table = pq.read_table(file)
+                for name in schema.names:
+                    if name not in table.column_names:
+                        table = table.append_column(name, pa.nulls(len(table)))
+                writer.write_table(table.select(schema.names).cast(schema))
+
+
+@contextmanager
+def answer_table(out: Path, kind: FileKind, file: LabelFile) -> Iterator[AnswerTable]:
+    """Yield a table for the answers to a file, which replaces `out` if the block succeeds."""
+    with replacing(out) as scratch, tempfile.TemporaryDirectory() as folder:
+        delimiters = {"csv": ",", "tsv": "\t", "jsonl": None}
+        if kind == "parquet":
+            table = ParquetTable(scratch, file.names, Path(folder))
+        else:
+            table = TextTable(scratch, file.names, delimiters[kind])
+        yield table
+        table.close()
 
 
 def _beside(table: pa.Table, added: Sequence[dict[str, Any]]) -> pa.Table:

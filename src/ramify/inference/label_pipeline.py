@@ -216,10 +216,21 @@ def label_batches(
     tokens: int = TOKENS,
 ) -> Iterator[tuple[Indices, LabelledBatch]]:
     """All examples of a view in batches of similar length, each with the examples of its rows."""
+    for numbers, batch in example_batches(view, collator, progress, tokens):
+        yield numbers[batch.order], batch
+
+
+def example_batches(
+    view: View[ExampleT],
+    collator: Callable[[Sequence[ExampleT]], LabelledBatch],
+    progress: Callable[[int], None] | None = None,
+    tokens: int = TOKENS,
+) -> Iterator[tuple[Indices, LabelledBatch]]:
+    """As `label_batches`, each with the examples that it was made of."""
     order = np.argsort(view.costs, kind="stable")
     for step in TokenBudget(view.costs[order], tokens, seed=0, shuffle=False).steps(0):
         numbers = order[step]
         batch = collator([view.example(int(number)) for number in numbers])
-        yield numbers[batch.order], batch
+        yield numbers, batch
         if progress is not None:
             progress(len(numbers))

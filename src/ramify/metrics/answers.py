@@ -6,12 +6,15 @@ Rajpurkar et al. 2016, section 6.1, and Rajpurkar et al. 2018, section 2. All sc
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
 
 import numpy as np
+from jaxtyping import Int
 from numpy.typing import NDArray
+
+from ramify.metrics.classification import Predictions
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -60,23 +63,35 @@ def _overlap(own: list[str], other: list[str], rules: Rules) -> float:
     return 2 * common / (len(own) + len(other)) if common else 0.0
 
 
-@dataclass(frozen=True)
-class AnswerScores:
+@dataclass(frozen=True, eq=False)
+class AnswerScores(Predictions):
     """The scores of answers, one per question."""
 
     exact: Floats
     f1: Floats
     has_answer: Flags
     """Whether the passage holds an answer."""
+    rules: Rules
 
-    def means(self, rules: Rules) -> dict[str, float]:
+    def __len__(self) -> int:
+        return len(self.exact)
+
+    @property
+    def truth(self) -> NDArray[Any]:
+        return self.has_answer
+
+    def take(self, rows: Int[NDArray, " kept"]) -> Self:
+        return replace(self, exact=self.exact[rows], f1=self.f1[rows], has_answer=self.has_answer[rows])
+
+    @property
+    def metrics(self) -> Mapping[str, Callable[[], float]]:
         """The means over all questions. In the rules of 2.0, also over those with an answer and those without one; a part
         without a question has no mean."""
         parts = {"": np.ones_like(self.has_answer)}
-        if rules == "2.0":
+        if self.rules == "2.0":
             parts |= {"has_answer_": self.has_answer, "no_answer_": ~self.has_answer}
         return {
-            f"{part}{name}": float(values[chosen].mean())
+            f"{part}{name}": lambda values=values[chosen]: float(values.mean())
             for part, chosen in parts.items()
             if chosen.any()
             for name, values in (("exact_match", self.exact), ("f1", self.f1))
@@ -90,6 +105,7 @@ def score_answers(answers: Sequence[str], gold: Sequence[Sequence[str]], rules: 
         np.array([exact_match(answer, texts, rules) for answer, texts in pairs], dtype=np.float64),
         np.array([f1(answer, texts, rules) for answer, texts in pairs], dtype=np.float64),
         np.array([bool(texts) for texts in gold], dtype=bool),
+        rules,
     )
 
 

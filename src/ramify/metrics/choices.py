@@ -23,6 +23,10 @@ class ChoicePredictions(Predictions):
     def __len__(self) -> int:
         return len(self.right)
 
+    @property
+    def truth(self) -> NDArray[np.int64]:
+        return self.right
+
     def take(self, rows: Int[NDArray, " kept"]) -> Self:
         return replace(self, right=self.right[rows], predicted=self.predicted[rows], counts=self.counts[rows])
 

@@ -39,6 +39,11 @@ class Predictions(ABC):
     @abstractmethod
     def __len__(self) -> int: ...
 
+    @property
+    @abstractmethod
+    def truth(self) -> NDArray[Any]:
+        """The gold labels, or what the score of a text depends on beside the prediction."""
+
     def scores(self) -> dict[str, float]:
         return {name: score() for name, score in self.metrics.items()}
 
@@ -57,7 +62,12 @@ class Predictions(ABC):
         resamples: int = RESAMPLES,
         seed: int = 0,
     ) -> Interval:
-        """The score of these predictions less that of others of the same texts, with its interval (paired bootstrap)."""
+        """The score of these predictions less that of others of the same texts, with its interval (paired bootstrap).
+
+        Raises `ValueError` if the others have other gold labels.
+        """
+        if not np.array_equal(self.truth, other.truth):
+            raise ValueError("the predictions are not about the same labels")
 
         def score(rows: Int[NDArray, " kept"]) -> float:
             return self.take(rows).metrics[metric]() - other.take(rows).metrics[metric]()
@@ -77,6 +87,10 @@ class ClassPredictions(Predictions):
 
     def __len__(self) -> int:
         return len(self.gold)
+
+    @property
+    def truth(self) -> NDArray[Any]:
+        return self.gold
 
     def take(self, rows: Int[NDArray, " kept"]) -> Self:
         group = None if self.group is None else self.group[rows]
@@ -118,6 +132,10 @@ class SeveralPredictions(Predictions):
     def __len__(self) -> int:
         return len(self.gold)
 
+    @property
+    def truth(self) -> NDArray[Any]:
+        return self.gold
+
     def take(self, rows: Int[NDArray, " kept"]) -> Self:
         return replace(self, gold=self.gold[rows], predicted=self.predicted[rows])
 
@@ -143,6 +161,10 @@ class NumberPredictions(Predictions):
 
     def __len__(self) -> int:
         return len(self.gold)
+
+    @property
+    def truth(self) -> NDArray[Any]:
+        return self.gold
 
     def take(self, rows: Int[NDArray, " kept"]) -> Self:
         return replace(self, gold=self.gold[rows], predicted=self.predicted[rows])
@@ -287,8 +309,12 @@ class Reliability:
 
 def reliability(probabilities: Float[NDArray, "row label"], gold: Int[NDArray, " row"], *, bins: int = BINS) -> Reliability:
     """The accuracy of predictions, by their probability (Guo et al. 2017)."""
-    confidence = probabilities.max(1).astype(np.float64)
-    right = probabilities.argmax(1) == gold
+    return reliability_of(probabilities.max(1), probabilities.argmax(1) == gold, bins=bins)
+
+
+def reliability_of(share: Float[NDArray, " row"], right: Bool[NDArray, " row"], *, bins: int = BINS) -> Reliability:
+    """As `reliability`, from the probability of each prediction, and whether it is right."""
+    confidence = share.astype(np.float64)
     edges = np.linspace(0, 1, bins + 1)
     place = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, bins - 1)
     count = np.bincount(place, minlength=bins)

@@ -55,6 +55,10 @@ class TagPredictions(Predictions):
     def __len__(self) -> int:
         return len(self.words)
 
+    @property
+    def truth(self) -> NDArray[Any]:
+        return np.column_stack([self.annotated, self.words])
+
     def take(self, rows: Int[NDArray, " kept"]) -> Self:
         names = ("right", "predicted", "annotated", "right_words", "words")
         return replace(self, **{name: getattr(self, name)[rows] for name in names})

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -24,7 +24,17 @@ from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.levels import USUAL
 from ramify.config import check_fields
 from ramify.errors import RamifyError
-from ramify.models.base import RATES, AnyBackbone, Checkpoint, Encoded, Encodes, ModelConfig, Read, kept_positions
+from ramify.models.base import (
+    RATES,
+    AnyBackbone,
+    Checkpoint,
+    Encoded,
+    Encodes,
+    ModelConfig,
+    PublishedForm,
+    Read,
+    kept_positions,
+)
 from ramify.models.name_memory import NameMemoryConfig
 from ramify.nn.attention import AttentionRecord, LayerWeights
 from ramify.nn.blocks import (
@@ -70,6 +80,7 @@ BESIDE = ("names",)
 class AgentConfig(ModelConfig):
     """Sizes per level, from the lowest. Defaults are a small model; the paper gives no sizes."""
 
+    published: ClassVar[PublishedForm] = PublishedForm(frozen_head="vector")
     vocab_size: int = 0
     levels: tuple[str, ...] = USUAL
     """The names of the levels above the tokens."""
@@ -476,7 +487,6 @@ class Agent(AnyBackbone, Encodes):
     """
 
     config: AgentConfig
-    frozen_head = "vector"
 
     def __init__(self, config: AgentConfig) -> None:
         super().__init__()

@@ -12,11 +12,11 @@ from ramify.errors import RamifyError
 from ramify.models.base import (
     NO_DECODER,
     RATES,
-    Backbone,
     Checkpoint,
     Encoded,
     Hidden,
     Read,
+    RowBackbone,
     State,
     TakesVectors,
     TextModelConfig,
@@ -61,7 +61,7 @@ class BagConfig(TextModelConfig):
         checkpoint.fill(backbone, self, (*RATES, "vectors"))
 
 
-class Bag(Backbone, TakesVectors):
+class Bag(RowBackbone, TakesVectors):
     """A token's state is its vector. Special tokens belong to the bag, so an empty text has a vector."""
 
     config: BagConfig
@@ -88,28 +88,8 @@ class Bag(Backbone, TakesVectors):
         return self.config.dim
 
     @property
-    def reads_context(self) -> bool:
-        return False
-
-    @property
-    def carries_state(self) -> bool:
-        return False
-
-    @property
     def tied_embedding(self) -> nn.Embedding:
         return self.embedding
-
-    @property
-    def context_projection(self) -> None:
-        return None
-
-    @property
-    def max_tokens(self) -> int:
-        return self.config.max_tokens
-
-    @property
-    def vector_dim(self) -> int:
-        return self.config.dim
 
     @property
     def vector_read(self) -> Read:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from ramify.nn.blocks import Activation, LayerPrefixes, OutputPositions
 from ramify.nn.cache import Cache
 from ramify.nn.ragged import Rows, keep_eager, runs
 from ramify.tensors import load_strictly, owned
+from ramify.tokenizer import Layout
 
 State = Mapping[str, Tensor]
 """The detached tensors that the next batch of the same rows continues from (memories, caches)."""
@@ -119,13 +120,26 @@ or the last token's state; rectifier: its positive part, of the first token's. m
 token."""
 
 
-class Encodes(ABC):
-    """The ability to turn rows of texts into states and vectors. A head reads `Encoded`, whatever the model."""
+@dataclass(frozen=True)
+class PublishedForm:
+    """How a model is used on labelled texts. A value is that of the model's paper or code, if they have it."""
 
-    published_head: RowHead = "vector"
+    head: RowHead = "vector"
     """The vector that a classifier reads when all weights are fine-tuned."""
     frozen_head: RowHead = "mean"
     """The vector that a classifier reads of a frozen model."""
+    layout: Layout | None = None
+    """The special tokens around labelled texts; None: those of pretraining."""
+    order: Literal["question_first", "passage_first"] = "question_first"
+    """The order of a question and its passage in a row."""
+    answer_end: Literal["independent", "conditional"] = "independent"
+    """Whether the end of an answer is scored given its start."""
+    answer_candidates: Literal["row", "passage"] = "row"
+    """The tokens among which the start and the end of an answer are chosen."""
+
+
+class Encodes(ABC):
+    """The ability to turn rows of texts into states and vectors. A head reads `Encoded`, whatever the model."""
 
     @property
     @abstractmethod
@@ -278,6 +292,30 @@ class Backbone(AnyBackbone, Encodes):
         return replace(input, context=context)
 
 
+class RowBackbone(Backbone):
+    """A body that reads each row alone: no vectors of other nodes, and no state from the batch before."""
+
+    @property
+    def reads_context(self) -> bool:
+        return False
+
+    @property
+    def carries_state(self) -> bool:
+        return False
+
+    @property
+    def context_projection(self) -> None:
+        return None
+
+    @property
+    def max_tokens(self) -> int:
+        return self.config.max_tokens
+
+    @property
+    def vector_dim(self) -> int:
+        return self.out_dim
+
+
 class Continues(ABC):
     """The ability of a body to read sequences token by token. A task turns its states into scores (`tasks.base.Decodes`)."""
 
@@ -396,6 +434,8 @@ class ModelConfig(ABC):
 
     vocab_size: int
     """Number of rows of the token embedding; 0 until the tokenizer is known."""
+    published: ClassVar[PublishedForm] = PublishedForm()
+    """The use of the model on labelled texts, if it encodes texts (`Encodes`)."""
 
     @abstractmethod
     def build(self) -> AnyBackbone:

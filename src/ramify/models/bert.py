@@ -21,11 +21,11 @@ from ramify.models.base import (
     BERT_FAMILY,
     NO_DECODER,
     RATES,
-    Backbone,
     Checkpoint,
     Encoded,
     Hidden,
     Read,
+    RowBackbone,
     State,
     TextModelConfig,
     check_config,
@@ -97,7 +97,7 @@ class BertConfig(TextModelConfig):
         checkpoint.fill(backbone, self)
 
 
-class Bert(Backbone):
+class Bert(RowBackbone):
     """A bidirectional encoder. It reads targets alone, or with the context that the batch wrote into their rows."""
 
     config: BertConfig
@@ -146,28 +146,8 @@ class Bert(Backbone):
         return self.config.dim
 
     @property
-    def reads_context(self) -> bool:
-        return False
-
-    @property
-    def carries_state(self) -> bool:
-        return False
-
-    @property
     def tied_embedding(self) -> nn.Embedding:
         return self.embedding
-
-    @property
-    def context_projection(self) -> None:
-        return None
-
-    @property
-    def max_tokens(self) -> int:
-        return self.config.max_tokens
-
-    @property
-    def vector_dim(self) -> int:
-        return self.config.dim
 
     @property
     def vector_read(self) -> Read:

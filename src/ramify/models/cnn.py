@@ -5,7 +5,7 @@ its weights' norms, belong to the task.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -17,11 +17,12 @@ from ramify.errors import RamifyError
 from ramify.models.base import (
     NO_DECODER,
     RATES,
-    Backbone,
     Checkpoint,
     Encoded,
     Hidden,
+    PublishedForm,
     Read,
+    RowBackbone,
     State,
     TakesVectors,
     TextModelConfig,
@@ -46,6 +47,7 @@ EMBEDDING_BOUND = 0.25
 class CnnConfig(TextModelConfig):
     """Sizes default to a small model. The published model has dim 300."""
 
+    published: ClassVar[PublishedForm] = PublishedForm(frozen_head="vector")
     vocab_size: int = 0
     """0 = the tokenizer's."""
     dim: int = 128
@@ -98,12 +100,11 @@ class CnnConfig(TextModelConfig):
         checkpoint.fill(backbone, self, (*RATES, "vectors"))
 
 
-class Cnn(Backbone, TakesVectors):
+class Cnn(RowBackbone, TakesVectors):
     """Feature maps of several widths, and their maxima over the tokens of a text. A window reads zeros beyond the ends of its
     row."""
 
     config: CnnConfig
-    frozen_head = "vector"
     embedding: nn.Embedding | None
     """The vectors that learn; None: `channels` is static."""
     static: Float[Tensor, "vocab dim"] | None
@@ -145,14 +146,6 @@ class Cnn(Backbone, TakesVectors):
         return self.config.maps * len(self.config.widths)
 
     @property
-    def reads_context(self) -> bool:
-        return False
-
-    @property
-    def carries_state(self) -> bool:
-        return False
-
-    @property
     def tied_embedding(self) -> nn.Embedding:
         if self.embedding is None:
             raise RamifyError(
@@ -160,18 +153,6 @@ class Cnn(Backbone, TakesVectors):
                 "task.tie_weights=false."
             )
         return self.embedding
-
-    @property
-    def context_projection(self) -> None:
-        return None
-
-    @property
-    def max_tokens(self) -> int:
-        return self.config.max_tokens
-
-    @property
-    def vector_dim(self) -> int:
-        return self.out_dim
 
     @property
     def vector_read(self) -> Read:

@@ -111,6 +111,10 @@ def read_head(config: Mapping[str, Any], path: Path, forms: Forms, tensor: Calla
 
 def form_of(forms: Forms, kind: HeadKind, where: str) -> HeadForm:
     """The form of a kind of head. Raises `RamifyError` if the architecture has none."""
+    if not forms:
+        raise RamifyError(
+            f"{where} has no form for a head on labelled texts. Choose another model, or save it in Ramify's form."
+        )
     if kind not in forms:
         known = ", ".join(form.ending for form in forms.values())
         raise RamifyError(f"{where} has no form for a head on {kind}. The architecture has {known}. Choose one of these.")
@@ -129,7 +133,7 @@ def head_tensors(form: HeadForm, head: LabelHead, vector: tuple[Tensor, Tensor] 
     if head.read is not None and (head.read not in form.reads or (hidden is None) == bool(form.hidden)):
         raise RamifyError(
             f"task.head={head.read} has no Hugging Face form in this model, whose {form.ending} reads another vector of a row. "
-            f"Train a model with task.head={form.reads[0]}."
+            f"Train a model with --set task.head={form.reads[0]}, which has one."
         )
     if hidden is not None:
         tensors |= {f"{form.hidden}.weight": hidden[0], f"{form.hidden}.bias": hidden[1]}

@@ -24,9 +24,6 @@ from ramify.nn.ragged import Rows
 GROUP = 8
 """Filters of a gate that share a softmax."""
 
-UNREAD = -3.0
-"""The bias of a fresh update gate: a token that reads an untrained bank keeps about 95 % of its state."""
-
 
 @dataclass(frozen=True)
 class NameMemoryConfig:
@@ -54,14 +51,15 @@ class NameMemoryConfig:
 class GroupGate(nn.Module):
     """A number between 0 and 1 for each token, from the filters that it chooses in each group of eight (section 8)."""
 
-    def __init__(self, dim: int, filters: int, bias: float = 0.0) -> None:
+    def __init__(self, dim: int, filters: int) -> None:
         super().__init__()
         self.filters = Linear(dim, filters, bias=False)
         """W_F, a convolution of width 1."""
         self.out = Linear(filters, 1)
         nn.init.normal_(self.filters.weight, std=dim**-0.5)
         nn.init.normal_(self.out.weight, std=filters**-0.5)
-        nn.init.constant_(self.out.bias, bias)
+        # Half open: a bank is small beside a state, so through a gate that is nearly closed, nothing learned to use it.
+        nn.init.zeros_(self.out.bias)
 
     def choices(self, x: Float[Tensor, "slot dim"]) -> Float[Tensor, "slot group 8"]:
         """The share of each filter in its group."""
@@ -84,7 +82,7 @@ class NameMemory(nn.Module):
         self.read_keys = Linear(dim, dim, bias=False)
         """W_K2."""
         self.ignore_gate = GroupGate(dim, config.filters)
-        self.update_gate = GroupGate(dim, config.filters, UNREAD)
+        self.update_gate = GroupGate(dim, config.filters)
         nn.init.normal_(self.questions)
         for keys in (self.write_keys, self.read_keys):
             nn.init.normal_(keys.weight, std=dim**-0.5)
@@ -180,6 +178,12 @@ class NameMemory(nn.Module):
         """The answer to each token, A2, and its update gate, which is 0 where the bank holds nothing."""
         own = banks if bank_of_row is None else banks.at(bank_of_row)
         assert len(own.answers) == len(rows), f"{len(rows)} rows need as many banks, not {len(own.answers)}"
+        if own.answers.shape[1:] != self.questions.shape:
+            (count, dim), (here, width) = own.answers.shape[1:], self.questions.shape
+            raise RamifyError(
+                f"banks with {count} answers of length {dim} are those of another model: this one has {here} questions of "
+                f"length {width}. Read banks that the same model has written."
+            )
         values = own.answers.flatten(0, 1)
         questions = self.questions.expand(len(rows), -1, -1).flatten(0, 1)
         answers = attend(

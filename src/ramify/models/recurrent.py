@@ -18,13 +18,13 @@ from ramify.batching.pair_batch import PairBatch
 from ramify.errors import RamifyError
 from ramify.models.base import (
     NO_DECODER,
-    Backbone,
     Checkpoint,
     Encoded,
     GenerativeBackbone,
     GenerativeModelConfig,
     Hidden,
     Read,
+    RowBackbone,
     State,
     TextModelConfig,
     check_config,
@@ -129,7 +129,7 @@ class RecurrentConfig(TextModelConfig):
         checkpoint.fill(backbone, self)
 
 
-class RecurrentEncoder(Backbone):
+class RecurrentEncoder(RowBackbone):
     """A recurrent encoder of texts. Its vector of a text is the final state of each direction: [→h_T; ←h_1]."""
 
     config: RecurrentConfig
@@ -158,28 +158,8 @@ class RecurrentEncoder(Backbone):
         return self.recurrent.out_dim
 
     @property
-    def reads_context(self) -> bool:
-        return False
-
-    @property
-    def carries_state(self) -> bool:
-        return False
-
-    @property
     def tied_embedding(self) -> nn.Embedding:
         return self.embedding
-
-    @property
-    def context_projection(self) -> None:
-        return None
-
-    @property
-    def max_tokens(self) -> int:
-        return self.config.max_tokens
-
-    @property
-    def vector_dim(self) -> int:
-        return self.recurrent.out_dim
 
     @property
     def vector_read(self) -> Read:

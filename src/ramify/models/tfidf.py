@@ -1,8 +1,8 @@
 """Words and pairs of words, weighted by TF-IDF, each with a vector of its own: linear models of texts, fitted without training.
 
 The vector of a row is Σ tfidf(term) · weight(term). The texts of a row have weights of their own, and norms of their own.
-Special tokens and unknown words are no terms. With `reads=nothing`, the vector of every row is zero, as a model needs that
-always predicts the most frequent class.
+Special tokens and unknown words are no terms. With `overlap`, the cosine of the words of two texts is one more term. With
+`reads=nothing`, the vector of every row is zero, as a model needs that always predicts the most frequent class.
 """
 
 from dataclasses import dataclass, replace
@@ -32,6 +32,8 @@ class TfidfConfig(ModelConfig):
     """Pairs of neighbouring words that are terms, too."""
     num_texts: int = 1
     """Texts of a row that have weights of their own."""
+    overlap: bool = False
+    """Whether the cosine of the words of the two texts of a row is a term, too."""
     dim: int = 1
     """Length of a term's vector: one number per class."""
     max_tokens: int = 4096
@@ -44,6 +46,11 @@ class TfidfConfig(ModelConfig):
     def num_terms(self) -> int:
         """The terms of one text."""
         return self.vocab_size + self.num_bigrams if self.reads == "words" else 0
+
+    @property
+    def num_weighted(self) -> int:
+        """The terms of all texts of a row."""
+        return self.num_texts * self.num_terms + self.overlap
 
     def build(self) -> "Tfidf":
         return Tfidf(self)
@@ -67,6 +74,15 @@ class Terms(NamedTuple):
     counts: Int[Tensor, " term"]
 
 
+class Weighted(NamedTuple):
+    """The terms of rows with their values, as the cells of a matrix."""
+
+    row: Int[Tensor, " cell"]
+    term: Int[Tensor, " cell"]
+    """Numbers below `num_weighted`."""
+    value: Float[Tensor, " cell"]
+
+
 class Tfidf(AnyBackbone, Encodes):
     """A linear model of terms."""
 
@@ -81,7 +97,7 @@ class Tfidf(AnyBackbone, Encodes):
         super().__init__()
         self.config = config
         terms = config.num_texts * config.num_terms
-        self.weight = nn.Parameter(torch.zeros(terms, config.dim))
+        self.weight = nn.Parameter(torch.zeros(config.num_weighted, config.dim))
         self.register_buffer("is_word", torch.ones(config.vocab_size, dtype=torch.bool))
         self.register_buffer("bigrams", torch.zeros(config.num_bigrams, dtype=torch.int64))
         self.register_buffer("idf", torch.ones(terms))
@@ -129,9 +145,9 @@ class Tfidf(AnyBackbone, Encodes):
 
     def vector(self, encoded: Encoded) -> Float[Tensor, "row vector_dim"]:
         assert encoded.ids is not None
-        terms = self.terms(encoded.ids, encoded.rows)
-        weighted = self.values(terms)[:, None] * self.weight[terms.term]
-        return weighted.new_zeros(len(encoded.rows), self.config.dim).index_add(0, terms.row, weighted)
+        cells = self.weighted(self.terms(encoded.ids, encoded.rows))
+        products = cells.value[:, None] * self.weight[cells.term]
+        return products.new_zeros(len(encoded.rows), self.config.dim).index_add(0, cells.row, products)
 
     def in_texts(self, rows: EncoderInput) -> Int[Tensor, " total"]:
         """The tokens of rows as text · vocab_size + id."""
@@ -180,6 +196,22 @@ class Tfidf(AnyBackbone, Encodes):
         text = terms.row * texts + terms.term // per_text
         squares = values.new_zeros(int(text.max()) + 1 if len(text) else 0).index_add(0, text, values**2)
         return values / squares[text].sqrt().clamp(min=torch.finfo(values.dtype).tiny)
+
+    def weighted(self, terms: Terms) -> Weighted:
+        """Terms with their TF-IDF and, with `overlap`, the sum over words of the products of that in the first and in the
+        second text."""
+        values = self.values(terms)
+        if not self.config.overlap:
+            return Weighted(terms.row, terms.term, values)
+        vocab, per_text = self.config.vocab_size, self.config.num_terms
+        keys = terms.row * vocab + terms.term % per_text
+        one, other = ((terms.term // per_text == text) & (terms.term % per_text < vocab) for text in (0, 1))
+        # Terms are in ascending order of rows, texts and words, so that the keys of either text are, too.
+        found = torch.searchsorted(keys[one], keys[other]).clamp(max=max(0, int(one.sum()) - 1))
+        both = keys[one][found] == keys[other] if one.any() else found.to(torch.bool)
+        row, value = terms.row[other][both], values[one][found[both]] * values[other][both]
+        term = torch.full_like(row, self.config.num_weighted - 1)
+        return Weighted(*(torch.cat(pair) for pair in ((terms.row, row), (terms.term, term), (values, value))))
 
     @torch.no_grad()
     def learn_words(self, tokenizer: Tokenizer) -> None:

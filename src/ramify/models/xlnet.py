@@ -4,7 +4,7 @@ form."""
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from ramify.models.base import (
     RATES,
     Checkpoint,
     Encoded,
+    PublishedForm,
     Read,
     State,
     StreamBackbone,
@@ -56,6 +57,9 @@ class XLNetConfig(StreamModelConfig):
     """Sizes default to a small model; XLNet-Base is dim 768, 12 layers, 12 heads, ffn_dim 3072, and XLNet-Large 1024, 24, 16,
     4096."""
 
+    published: ClassVar[PublishedForm] = PublishedForm(
+        head="summary", layout="xlnet", order="passage_first", answer_end="conditional", answer_candidates="passage"
+    )
     vocab_size: int = 0
     """0 = the tokenizer's."""
     dim: int = 256
@@ -171,7 +175,6 @@ class XLNet(StreamBackbone):
 
     config: XLNetConfig
     records_attention = True
-    published_head = "summary"
     embedding: nn.Embedding
     layers: Any
     """A list of `XLNetLayer`."""
@@ -596,9 +599,9 @@ class XLNetAdapter(HFAdapter[XLNetConfig]):
             names = LABEL_HEADS[label_head.kind].names
             tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if name not in names}
             backbone, _ = tensors_from_hf(tensors, config, checkpoint.source)
-            input: dict[str, Any] = {"max_tokens": LONGEST, "layout": "xlnet"}
+            input: dict[str, Any] = {"max_tokens": LONGEST, "layout": config.published.layout}
             if label_head.kind == "answers":
-                input["order"] = "passage_first"
+                input["order"] = config.published.order
             return PortableModel(config, backbone, input=input, label_head=label_head)
         backbone, head = tensors_from_hf(checkpoint.tensors, config, checkpoint.source)
         reused = theirs.get("reuse_len") or 0

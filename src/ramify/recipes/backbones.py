@@ -16,6 +16,7 @@ from ramify.models.recurrent import RecurrentConfig
 from ramify.models.tfidf import TfidfConfig
 from ramify.models.transformer import TransformerConfig
 from ramify.models.tree_mlm import TreeMLMConfig
+from ramify.models.word_windows import WordWindowConfig
 from ramify.models.xlnet import XLNetConfig
 from ramify.runs.tokenizers import TokenizerConfig
 from ramify.tasks.downstream import Mode
@@ -40,6 +41,8 @@ class Start:
     """Settings of training in which the model differs from the others."""
     width: int | None = None
     """The length of a token's state of a checkpoint; None: the model is trained from scratch."""
+    fitted: Mapping[str, Any] | None = None
+    """The settings of the task of a floor, which is fitted in closed form; None: the model is trained."""
 
     def input(self, **settings: Any) -> LabelInput:
         """The input settings of a run."""
@@ -50,29 +53,61 @@ SMALL: dict[str, Any] = {"dim": 128, "num_heads": 4, "ffn_dim": 512}
 PIECES = TokenizerConfig(vocab_size=8192)
 WORDS = TokenizerConfig(kind="word", vocab_size=16_384, lowercase=False)
 
+
+def _scratch(model: ModelConfig, layout: Layout = "t5", **settings: Any) -> Start:
+    """A model without pretraining. Its rows end with a mark, which also separates two texts, unless its paper or family has
+    other special tokens."""
+    return Start(model, model.published.layout or layout, **settings)
+
+
 SCRATCH: dict[str, Callable[[], Start]] = {
-    "bag": lambda: Start(BagConfig(), "t5", stage={"lr": 5e-3}),
-    "bert": lambda: Start(BertConfig(num_layers=2, **SMALL), "bert"),
-    "bilstm": lambda: Start(RecurrentConfig(dim=128, hidden=128, dropout=0.3), "t5"),
+    "bag": lambda: _scratch(BagConfig(), stage={"lr": 5e-3}),
+    "bert": lambda: _scratch(BertConfig(num_layers=2, **SMALL), "bert"),
+    "bilstm": lambda: _scratch(RecurrentConfig(dim=128, hidden=128, dropout=0.3)),
     # Kim 2014, section 3.1. The network itself drops out parts of the vector.
-    "cnn": lambda: Start(CnnConfig(), "t5", task={"dropout": 0.0, "max_norm": 3.0}),
-    "elmo": lambda: Start(ElmoConfig(dim=64, hidden=256), "t5", tokenizer=WORDS),
-    "gpt": lambda: Start(TransformerConfig(encoder_layers=0, decoder_layers=2, norm="pre", final_norm=True, **SMALL), "t5"),
-    "transformer": lambda: Start(TransformerConfig(encoder_layers=2, decoder_layers=1, norm="pre", **SMALL), "t5"),
-    "tree-mlm": lambda: Start(TreeMLMConfig(encoder_layers=2, decoder_layers=2, norm="pre", **SMALL), "bert"),
-    "xlnet": lambda: Start(XLNetConfig(num_layers=2, **SMALL), "xlnet"),
+    "cnn": lambda: _scratch(CnnConfig(), task={"dropout": 0.0, "max_norm": 3.0}),
+    "elmo": lambda: _scratch(ElmoConfig(dim=64, hidden=256), tokenizer=WORDS),
+    "gpt": lambda: _scratch(TransformerConfig(encoder_layers=0, decoder_layers=2, norm="pre", final_norm=True, **SMALL)),
+    "transformer": lambda: _scratch(TransformerConfig(encoder_layers=2, decoder_layers=1, norm="pre", **SMALL)),
+    "tree-mlm": lambda: _scratch(TreeMLMConfig(encoder_layers=2, decoder_layers=2, norm="pre", **SMALL), "bert"),
+    "xlnet": lambda: _scratch(XLNetConfig(num_layers=2, **SMALL)),
 }
-"""The models that may be trained from scratch, by the name of `--model`. Rows of models without pretraining end with a mark,
-which also separates two texts."""
+"""The models that may be trained from scratch, by the name of `--model`."""
 
-FLOORS: dict[str, Callable[[], TfidfConfig]] = {
-    "majority": lambda: TfidfConfig(reads="nothing"),
-    "tfidf": TfidfConfig,
+Floors = Mapping[str, Callable[[], Start]]
+"""The floors of a command, which are fitted in closed form, by the name of `--model`."""
+
+FLOOR_WORDS = TokenizerConfig(kind="word", vocab_size=100_000)
+CASED_WORDS = TokenizerConfig(kind="word", vocab_size=100_000, lowercase=False)
+
+
+def _floor(model: ModelConfig, layout: Layout = "bert", tokenizer: TokenizerConfig = FLOOR_WORDS, **task: Any) -> Start:
+    return Start(model, layout, 4096, tokenizer, fitted={"dropout": 0.0} | task)
+
+
+FLOORS: dict[str, Callable[[], Start]] = {
+    "majority": lambda: _floor(TfidfConfig(reads="nothing"), head="vector"),
+    "tfidf": lambda: _floor(TfidfConfig(), head="vector"),
 }
-"""The floors of `ramify train classify`, which are fitted in closed form, by the name of `--model`."""
+"""The floors of `ramify train classify`."""
 
-LAYOUTS: dict[type[ModelConfig], Layout] = {XLNetConfig: "xlnet"}
-"""Models whose classifiers read other special tokens than those around a text that is embedded."""
+CHOICE_FLOORS: dict[str, Callable[[], Start]] = {
+    "majority": lambda: _floor(TfidfConfig(reads="nothing"), head="vector", reads="nothing"),
+    "tfidf": lambda: _floor(TfidfConfig(), head="vector"),
+}
+"""The floors of `ramify train choose`."""
+
+TAG_FLOORS: dict[str, Callable[[], Start]] = {
+    "majority": lambda: _floor(TfidfConfig(reads="nothing"), "plain", decoder="majority"),
+    "tfidf": lambda: _floor(WordWindowConfig(), "plain", CASED_WORDS),
+}
+"""The floors of `ramify train tag`."""
+
+ANSWER_FLOORS: dict[str, Callable[[], Start]] = {
+    "majority": lambda: _floor(WordWindowConfig(reads="place"), candidates="passage"),
+    "tfidf": lambda: _floor(WordWindowConfig(), "bert", CASED_WORDS, candidates="passage"),
+}
+"""The floors of `ramify train answer`."""
 
 FRESH: dict[str, Any] = {"epochs": 10.0, "lr": 1e-3, "patience": 3}
 """Training from scratch, and of what reads features. It ends early if the dev score falls."""
@@ -87,51 +122,57 @@ WIDE_RATE = 3e-5
 """The learning rate of wider models."""
 
 
-@dataclass(frozen=True)
-class AnswerForm:
-    """The published settings with which a model answers questions."""
+def start_of(model: str, init: str, floors: Floors, longest: int | None = None) -> Start:
+    """The start that a command names, with rows of at most `longest` tokens; None: of the usual length.
 
-    task: Mapping[str, Any] = field(default_factory=dict)
-    input: Mapping[str, Any] = field(default_factory=dict)
-
-
-ANSWERS: dict[type[ModelConfig], AnswerForm] = {
-    XLNetConfig: AnswerForm({"end": "conditional", "candidates": "passage"}, {"order": "passage_first"}),
-}
-"""Models that answer questions in another way than BERT."""
-
-
-def start_of(model: str, init: str, longest: int = LONGEST) -> Start:
-    """The start that a command names, with rows of at most `longest` tokens.
-
-    Raises `RamifyError` unless exactly one of the two is given.
+    Raises `RamifyError` unless exactly one of the two is given, and for a name that neither models nor `floors` have.
     """
     if bool(model) == bool(init):
         given = f"--model {model} and --init {init} are both given" if model else "neither --model nor --init is given"
         raise RamifyError(f"{given}. Give exactly one: --model NAME trains from scratch, --init starts from a checkpoint.")
+    usual = LONGEST if longest is None else longest
     if init:
         start = hub.encoder_of(init)
-        longest = longest if start.max_tokens is None else min(longest, start.max_tokens)
-        return Start(start.model, LAYOUTS.get(type(start.model), start.layout), longest, width=start.width)
+        longest = usual if start.max_tokens is None else min(usual, start.max_tokens)
+        return Start(start.model, start.layout, longest, width=start.width)
+    if model in floors:
+        floor = floors[model]()
+        return floor if longest is None else replace(floor, max_tokens=longest)
     if model not in SCRATCH:
         raise RamifyError(
-            f"--model {model} is not one of {', '.join(SCRATCH)}. Choose one, or start from a checkpoint (--init)."
+            f"--model {model} is neither one of {', '.join(SCRATCH)} nor one of the floors {', '.join(floors)}. Choose one, or "
+            "start from a checkpoint (--init)."
         )
-    return replace(SCRATCH[model](), max_tokens=longest)
+    return replace(SCRATCH[model](), max_tokens=usual)
 
 
 LINEAR_RATE = 1e-2
 """The learning rate of an output layer alone, which reads fixed vectors."""
 
 
-def stage_of(start: Start, mode: Mode, *, linear: bool = False, **given: Any) -> TrainConfig:
+def stages_of(
+    start: Start, model: str, mode: Mode, *, linear: bool = False, refused: Mapping[str, Any] | None = None, **given: Any
+) -> tuple[TrainConfig, ...]:
     """Training as published: 32 texts per update, a warm-up over a tenth, and a linear decay to zero. Settings that are `given`
-    and not None replace the others. `linear` says whether nothing but an output layer reads the features of a frozen model."""
+    and not None replace the others. `linear` says whether nothing but an output layer reads the features of a frozen model.
+
+    A floor has no stage. Raises `RamifyError` if it is `given` a setting of training, or one of the `refused` others, which is
+    not None.
+    """
+    if start.fitted is not None:
+        trained = {"mode": None if mode == "finetune" else mode, **(refused or {}), **given}
+        for name, value in trained.items():
+            if value is not None:
+                raise RamifyError(
+                    f"--{name} {value} has no effect on --model {model}, which is fitted in closed form. Leave --{name} out."
+                )
+        return ()
     settings: dict[str, Any] = FRESH | ({"lr": LINEAR_RATE} if linear and mode == "features" else {})
     if start.width is not None and mode == "finetune":
         rate = next((rate for width, rate in RATES if width >= start.width), WIDE_RATE)
         settings = FINE_TUNING | {"lr": rate}
     settings |= dict(start.stage) | {name: value for name, value in given.items() if value is not None}
-    return TrainConfig(
+    stage = TrainConfig(
         steps=0, budget=32, budget_unit="targets", evaluate_every=1, evaluate_unit="epochs", warmup=0.1, **settings
     )
+    return (stage,)

@@ -1,19 +1,13 @@
 """Models that predict labels of texts: any backbone from scratch or from a checkpoint, fine-tuned or as features."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from ramify.errors import RamifyError
 from ramify.recipes.options import Data, Seed
 
 if TYPE_CHECKING:
     from ramify.runs import Run
 
 Model = Annotated[
-    str,
-    "A model to train from scratch: bag, bert, bilstm, cnn, elmo, gpt, transformer, tree-mlm or xlnet. Give this or --init.",
-]
-ClassifierModel = Annotated[
     str,
     "A model to train from scratch: bag, bert, bilstm, cnn, elmo, gpt, transformer, tree-mlm or xlnet; or a floor: majority or "
     "tfidf. Give this or --init.",
@@ -47,16 +41,8 @@ Patience = Annotated[
     "Stop after so many epochs without a better dev score (0: never). Default: 0; from scratch or with --mode features, 3.",
 ]
 
-TagModel = Annotated[
-    str,
-    "A model to train from scratch: bag, bert, bilstm, cnn, elmo, gpt, transformer, tree-mlm or xlnet; or majority, the most "
-    "frequent tag of each word. Give this or --init.",
-]
 CRF_RATE = 50.0
 """The learning rate of a CRF, as a multiple of that of fine-tuning."""
-
-WORDS_OF_FLOOR = 100_000
-"""The size of the vocabulary of a floor."""
 
 TagField = Annotated[
     str,
@@ -72,7 +58,7 @@ Decoder = Annotated[
 def classify(
     data: Data,
     *,
-    model: ClassifierModel = "",
+    model: Model = "",
     init: LabelInit = "",
     mode: TaskMode = "finetune",
     label: Field = "",
@@ -96,35 +82,24 @@ def classify(
     The labels of the training split say which of these they are, unless `--label-kind` does.
 
     Example: ramify train classify --data data/reviews --model bert --out runs/reviews
+
+    Example: ramify train classify --data data/reviews --model tfidf --out runs/floor
     """
-    from ramify.batching.views.labelled import LabelInput
-    from ramify.recipes.backbones import FLOORS, stage_of, start_of
+    from ramify.recipes.backbones import FLOORS, stages_of, start_of
     from ramify.runs.labelled.classification import ClassificationRun
     from ramify.runs.labelled.floors import FloorRun
     from ramify.tasks.classification import ClassificationConfig
 
-    if model in FLOORS and not init:
-        trained = {"mode": (mode, "finetune"), "epochs": (epochs, None), "lr": (lr, None), "patience": (patience, None)}
-        _refuse_trained(model, trained)
-        floor = FLOORS[model]()
-        return FloorRun(
-            recipe="classify",
-            data=data,
-            model=floor,
-            task=ClassificationConfig(head="vector", dropout=0.0, class_weights=class_weights),
-            input=LabelInput(max_tokens=floor.max_tokens, label=label, text=text, context=context, context_as=context_as),
-            label_kind=label_kind,
-            seed=seed,
-        )
-    start = start_of(model, init)
-    return ClassificationRun(
+    start = start_of(model, init, FLOORS)
+    kind: Any = ClassificationRun if start.fitted is None else FloorRun
+    return kind(
         recipe="classify",
         data=data,
         model=start.model,
-        task=ClassificationConfig(mode=mode, class_weights=class_weights, **start.task),
+        task=ClassificationConfig(mode=mode, class_weights=class_weights, **start.task, **(start.fitted or {})),
         input=start.input(label=label, text=text, context=context, context_as=context_as),
         tokenizer=start.tokenizer,
-        stages=(stage_of(start, mode, linear=True, epochs=epochs, lr=lr, patience=patience),),
+        stages=stages_of(start, model, mode, linear=True, epochs=epochs, lr=lr, patience=patience),
         init=init,
         label_kind=label_kind,
         seed=seed,
@@ -149,21 +124,23 @@ def choose(
     """Find the right one of several choices, such as those of COPA, SWAG and RACE.
 
     Example: ramify train choose --data data/copa --init all-minilm-l6-v2 --out runs/copa
+
+    Example: ramify train choose --data data/copa --model tfidf --out runs/copa-floor
     """
     from ramify.batching.views.choices import ChoiceInput
-    from ramify.recipes.backbones import stage_of, start_of
+    from ramify.recipes.backbones import CHOICE_FLOORS, stages_of, start_of
     from ramify.runs.labelled.choices import ChoiceRun
     from ramify.tasks.multiple_choice import MultipleChoiceConfig
 
-    start = start_of(model, init)
+    start = start_of(model, init, CHOICE_FLOORS)
     return ChoiceRun(
         recipe="choose",
         data=data,
         model=start.model,
-        task=MultipleChoiceConfig(mode=mode, **start.task),
+        task=MultipleChoiceConfig(mode=mode, **start.task, **(start.fitted or {})),
         input=ChoiceInput(start.max_tokens, start.layout, question),
         tokenizer=start.tokenizer,
-        stages=(stage_of(start, mode, linear=True, epochs=epochs, lr=lr, patience=patience),),
+        stages=stages_of(start, model, mode, linear=True, epochs=epochs, lr=lr, patience=patience),
         init=init,
         seed=seed,
     )
@@ -194,15 +171,17 @@ def answer(
     If some training questions have no answer, the model learns to say so, and the dev split chooses the threshold.
 
     Example: ramify train answer --data data/squad --init bert-base-uncased --out runs/squad
+
+    Example: ramify train answer --data data/squad --model tfidf --out runs/squad-floor
     """
     from ramify.batching.views.questions import QuestionInput
-    from ramify.recipes.backbones import ANSWERS, AnswerForm, stage_of, start_of
+    from ramify.recipes.backbones import ANSWER_FLOORS, stages_of, start_of
     from ramify.runs.labelled.answers import AnswerRun
     from ramify.tasks.span_qa import SpanQAConfig
 
-    start = start_of(model, init, max_tokens)
-    form = ANSWERS.get(type(start.model), AnswerForm())
-    task: dict[str, Any] = dict(form.task) | ({} if end is None else {"end": end})
+    start = start_of(model, init, ANSWER_FLOORS, max_tokens)
+    published = start.model.published
+    task: dict[str, Any] = {"end": end or published.answer_end, "candidates": published.answer_candidates}
     # Half of a short row is left to the passage.
     half = start.max_tokens // 2
     read = QuestionInput(
@@ -210,16 +189,16 @@ def answer(
         stride=min(128, half) if stride is None else stride,
         question_tokens=min(64, half),
         layout=start.layout,
-        **form.input,
+        order=published.order,
     )
     return AnswerRun(
         recipe="answer",
         data=data,
         model=start.model,
-        task=SpanQAConfig(mode=mode, **task),
+        task=SpanQAConfig(mode=mode, **task | dict(start.fitted or {})),
         input=read,
         tokenizer=start.tokenizer,
-        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience),),
+        stages=stages_of(start, model, mode, refused={"end": end}, epochs=epochs, lr=lr, patience=patience),
         init=init,
         seed=seed,
     )
@@ -228,7 +207,7 @@ def answer(
 def tag(
     data: Data,
     *,
-    model: TagModel = "",
+    model: Model = "",
     init: LabelInit = "",
     mode: TaskMode = "finetune",
     label: TagField = "",
@@ -246,47 +225,35 @@ def tag(
     Example: ramify train tag --data data/conll --model bilstm --decoder crf --out runs/names
 
     Example: ramify train tag --data data/cmv-modes --init all-minilm-l6-v2 --decoder crf --out runs/claims
+
+    Example: ramify train tag --data data/conll --model tfidf --out runs/names-floor
     """
-    from ramify.batching.views.labelled import LabelInput
-    from ramify.models.tfidf import TfidfConfig
-    from ramify.recipes.backbones import stage_of, start_of
+    from ramify.recipes.backbones import TAG_FLOORS, stages_of, start_of
     from ramify.runs.labelled.tagging import TaggingRun
-    from ramify.runs.tokenizers import TokenizerConfig
     from ramify.tasks.tagging import TaggingConfig
 
-    if model == "majority" and not init:
-        trained = {"mode": (mode, "finetune"), "epochs": (epochs, None), "lr": (lr, None), "patience": (patience, None)}
-        _refuse_trained(model, trained | {"decoder": (decoder, "linear")})
-        return TaggingRun(
-            recipe="tag",
-            data=data,
-            model=TfidfConfig(reads="nothing"),
-            task=TaggingConfig(decoder="majority", dropout=0.0),
-            input=LabelInput(max_tokens=TfidfConfig().max_tokens, layout="plain", label=label),
-            tokenizer=TokenizerConfig(kind="word", vocab_size=WORDS_OF_FLOOR),
-            stages=(),
-            seed=seed,
-        )
-    start = start_of(model, init)
+    start = start_of(model, init, TAG_FLOORS)
     # The scores of a CRF begin with zero. The rates of fine-tuning would hardly move them.
     lr_scale = ((r"^crf\.", CRF_RATE),) if init and mode == "finetune" and decoder == "crf" else None
+    task: dict[str, Any] = {"mode": mode, "decoder": decoder, "between": "bilstm" if mode == "features" else "nothing"}
+    task |= start.fitted or {}
     return TaggingRun(
         recipe="tag",
         data=data,
         model=start.model,
-        task=TaggingConfig(mode=mode, decoder=decoder, between="bilstm" if mode == "features" else "nothing"),
+        task=TaggingConfig(**task),
         input=start.input(label=label),
         tokenizer=start.tokenizer,
-        stages=(stage_of(start, mode, epochs=epochs, lr=lr, patience=patience, lr_scale=lr_scale),),
+        stages=stages_of(
+            start,
+            model,
+            mode,
+            refused={"decoder": None if decoder == "linear" else decoder},
+            epochs=epochs,
+            lr=lr,
+            patience=patience,
+            lr_scale=lr_scale,
+        ),
         init=init,
         seed=seed,
     )
-
-
-def _refuse_trained(model: str, settings: Mapping[str, tuple[Any, Any]]) -> None:
-    """Raise `RamifyError` if a floor is given a setting of training: a name with its value and its default."""
-    for name, (value, default) in settings.items():
-        if value != default:
-            raise RamifyError(
-                f"--{name} {value} has no effect on --model {model}, which is fitted in closed form. Leave --{name} out."
-            )

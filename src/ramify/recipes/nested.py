@@ -265,7 +265,7 @@ def agent_gan(
     with the data set. A document of training is a chapter alone, unless --set "task.alone=[]" is given. At each evaluation, the
     folder `samples` of the run gets texts, and metrics.jsonl the measures of collapse.
 
-    Example: ramify train agent-gan --init runs/agent --data data/books --out runs/agent-gan
+    Example: ramify train agent-gan --data data/books --init runs/agent --out runs/agent-gan
     """
     from ramify.models.agent import AgentConfig
     from ramify.runs.nested_documents.adversary import NestedAdversaryRun

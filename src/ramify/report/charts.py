@@ -10,7 +10,7 @@ import numpy as np
 from ramify.runs.sections import Chart, DotChart, Line, ScatterChart
 
 WIDTH, HEIGHT = 430, 280
-LEFT, RIGHT, TOP, BOTTOM = 64, 16, 12, 44
+LEFT, RIGHT, TOP, BOTTOM = 78, 16, 12, 44
 POINTS = 400
 """Most points drawn per line."""
 

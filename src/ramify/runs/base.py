@@ -60,6 +60,18 @@ class Prepared(ABC):
     def reads(self) -> str:
         """The amount of training data, and the share of it that the longest text cuts, for the terminal before training."""
 
+    def notes(self) -> list[str]:
+        """Facts about the model for users, before training: whether one that starts from another library's checkpoint
+        can be saved in that form."""
+        sources = self.run.weight_sources
+        if not hub.has_foreign_form(self.run.model) or not sources or any(hub.saved_config(source) for source in sources):
+            return []
+        try:
+            hub.foreign_files(self.pipeline())
+        except RamifyError as error:
+            return [f"the trained model cannot be saved in Hugging Face's form: {error}"]
+        return []
+
     @abstractmethod
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         """Problems in training that did not stop it."""

@@ -1,9 +1,10 @@
-"""Several seeds of one run: a folder each, the best one on dev in the folder of all, and the mean and spread of scores."""
+"""Several variants of one run, in a folder each, and the best one on dev in the folder of all: seeds, with the mean and
+spread of their scores, or numbers of training examples, which make a learning curve."""
 
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,11 +24,17 @@ from ramify.training.metrics_log import METRICS
 SEEDS = "seeds.json"
 """The file of a folder with several seeds of a run."""
 
+CURVE = "examples.json"
+"""The file of a folder with a run on several numbers of examples."""
+
 FORMAT = 1
-"""Version of the format of seeds.json."""
+"""Version of the format of these files."""
+
+HELD = {SEEDS: "seeds of a run", CURVE: "a run on several numbers of examples"}
+"""The content of a folder, by its file, for messages."""
 
 COPIED = (METRICS, hub.WEIGHTS, hub.CARD, "tokenizer.json", RUN_FILE, hub.CONFIG)
-"""The files of the best seed that the folder of all seeds holds, too, in the order in which they are written."""
+"""The files of the best variant that the folder of all holds, too, in the order in which they are written."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +70,26 @@ class SeedScores:
         """The standard deviation of a seed's score, estimated from all."""
         return float(np.std([score.value for score in self.scores], ddof=1))
 
+    @property
+    def lead(self) -> str:
+        """The best score beside the mean, for people."""
+        ahead = self.best.value - self.mean
+        deviations = f", {abs(ahead) / self.spread:.1f} standard deviations" if self.spread else ""
+        return f"{ahead:+.4f} from the mean{deviations}"
+
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "best": self.best.seed, "mean": self.mean, "spread": self.spread}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> "SeedScores":
+        scores = tuple(from_record(SeedScore, score) for score in record["scores"])
+        return cls(record["metric"], record["greater_is_better"], scores)
 
     def line(self) -> str:
         name = self.metric.replace("_", " ")
         return (
             f"{len(self.scores)} seeds: dev {name} {self.mean:.4f} on average, standard deviation {self.spread:.4f}; the best, "
-            f"{self.best.value:.4f}, is seed {self.best.seed}"
+            f"{self.best.value:.4f}, is seed {self.best.seed} ({self.lead})"
         )
 
 
@@ -98,59 +117,165 @@ def execute_seeds(
     """
     if count < 2:
         raise RamifyError(f"--seeds {count} is no number of seeds to compare. Choose at least 2, or leave it out.")
+    option = f"--seeds {count}"
     if not run.stages:
         raise RamifyError(
-            f"--seeds {count} has no effect on a model that is fitted in closed form, because all seeds give the same. Leave "
-            "--seeds out."
+            f"{option} has no effect on a model that is fitted in closed form, because all seeds give the same. "
+            "Leave --seeds out."
         )
+    seeds = range(run.seed, run.seed + count)
+    runs = {f"seed-{seed}": replace(run, seed=seed) for seed in seeds}
+    done = _execute_all(runs, out, SEEDS, option, resume=resume, begin=begin, display=display, cpu=cpu)
+    if done is None:
+        return None
+    metric = done.metric
+    scores = tuple(SeedScore(seed, folder, *done.best[folder]) for seed, folder in zip(seeds, runs, strict=True))
+    found = SeedScores(metric.name, metric.greater_is_better, scores)
+    _take(out, found.best.folder, SEEDS, "seeds", found.to_json())
+    return done.prepared, found
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """The best dev score on a number of training examples."""
+
+    examples: int
+    folder: str
+    value: float
+    step: int
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """The dev scores on several numbers of training examples."""
+
+    metric: str
+    greater_is_better: bool
+    scores: tuple[CurvePoint, ...]
+
+    @property
+    def best(self) -> CurvePoint:
+        """The best point; of equal ones, that of the fewest examples."""
+        choose = max if self.greater_is_better else min
+        return choose(self.scores, key=lambda score: score.value)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "best": self.best.examples}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> "LearningCurve":
+        scores = tuple(from_record(CurvePoint, score) for score in record["scores"])
+        return cls(record["metric"], record["greater_is_better"], scores)
+
+    def line(self) -> str:
+        points = ", ".join(f"{score.value:.4f} on {score.examples:,}" for score in self.scores)
+        return f"dev {self.metric.replace('_', ' ')} {points} examples; this folder holds the model of {self.best.examples:,}"
+
+
+def execute_curve(
+    run: Any,
+    out: Path,
+    numbers: Sequence[int],
+    *,
+    resume: bool = False,
+    begin: Callable[[Prepared], None] | None = None,
+    display: Callable[[], AbstractContextManager[Callable[[dict[str, Any]], None]]] = _no_display,
+    cpu: bool = False,
+) -> tuple[Prepared, LearningCurve] | None:
+    """As `execute_seeds`, for one run on several numbers of training examples (`view.examples`), each in a folder
+    `examples-K` of `out`."""
+    numbers = sorted(set(numbers))
+    option = f"--examples {','.join(map(str, numbers))}"
+    if len(numbers) < 2:
+        raise RamifyError(f"{option} makes no curve. Give at least two numbers, or set one with --set view.examples=N.")
+    if not run.stages:
+        raise RamifyError(
+            f"{option} needs a model that is trained step by step, but this one is fitted in closed form. Fit it on each "
+            "number alone with --set view.examples=N."
+        )
+    if run.view.examples is not None:
+        raise RamifyError(f"{option} sets view.examples={run.view.examples}, which is given, too. Leave out one of the two.")
+    runs = {f"examples-{number}": replace(run, view=replace(run.view, examples=number)) for number in numbers}
+    done = _execute_all(runs, out, CURVE, option, resume=resume, begin=begin, display=display, cpu=cpu)
+    if done is None:
+        return None
+    scores = tuple(CurvePoint(number, folder, *done.best[folder]) for number, folder in zip(numbers, runs, strict=True))
+    found = LearningCurve(done.metric.name, done.metric.greater_is_better, scores)
+    _take(out, found.best.folder, CURVE, "curve", found.to_json())
+    return done.prepared, found
+
+
+@dataclass(frozen=True)
+class _Done:
+    """Variants of a run that are all trained."""
+
+    prepared: Prepared
+    """The last one."""
+    metric: Metric
+    best: Mapping[str, tuple[float, int]]
+    """The best dev score and its step, by folder."""
+
+
+def _execute_all(
+    runs: Mapping[str, Run],
+    out: Path,
+    file: str,
+    option: str,
+    *,
+    resume: bool,
+    begin: Callable[[Prepared], None] | None,
+    display: Callable[[], AbstractContextManager[Callable[[dict[str, Any]], None]]],
+    cpu: bool,
+) -> _Done | None:
+    """Train runs in folders of `out`, which `file` marks. None: training was interrupted."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise RamifyError(
-            f"--seeds {count} trains in one process, but torchrun started {os.environ['WORLD_SIZE']}. Train each seed in "
-            "a run of its own (--seed K), or start one process."
+            f"{option} trains in one process, but torchrun started {os.environ['WORLD_SIZE']}. Train each run by itself "
+            "(--seed K, --set view.examples=N), or start one process."
         )
-    if (out / SEEDS).exists() and not resume:
-        raise RamifyError(f"--out {out} already holds seeds of a run. Add --resume to continue them, or choose another --out.")
-    if not (out / SEEDS).exists():
+    if (out / file).exists() and not resume:
+        raise RamifyError(f"--out {out} already holds {HELD[file]}. Add --resume to continue them, or choose another --out.")
+    if not (out / file).exists():
         check_fresh(out)
+        for other in HELD.keys() - {file}:
+            if (out / other).exists():
+                raise RamifyError(f"--out {out} holds {HELD[other]}. Choose another --out.")
     make_folder(out)
-    if not (out / SEEDS).exists():
-        write_text(out / SEEDS, json.dumps({"format": FORMAT}) + "\n")
-    scores = []
+    if not (out / file).exists():
+        write_text(out / file, json.dumps({"format": FORMAT}) + "\n")
+    best: dict[str, tuple[float, int]] = {}
     prepared, metric = None, Metric("", True)
-    for seed in range(run.seed, run.seed + count):
-        folder = out / f"seed-{seed}"
+    for name, run in runs.items():
         with display() as report:
-            prepared, progress = execute(replace(run, seed=seed), folder, resume=resume, begin=begin, report=report, cpu=cpu)
-        if not (folder / hub.CONFIG).exists():
+            prepared, progress = execute(run, out / name, resume=resume, begin=begin, report=report, cpu=cpu)
+        if not (out / name / hub.CONFIG).exists():
             return None
         if progress.best is None or progress.best_step is None:
             raise RamifyError(
-                f"--seeds {count} chooses the best seed on dev, but {run.data} has no dev split to score. Build the data "
-                "with a share for dev (--split), or train single seeds."
+                f"{option} chooses the best {'seed' if file == SEEDS else 'number of examples'} on dev, but {run.data} has no "
+                "dev split to score. Build the data with a share for dev (--split), or train single runs."
             )
         metric = prepared.stage(len(prepared.run.stages) - 1).metric
-        scores.append(SeedScore(seed, folder.name, progress.best, progress.best_step))
+        best[name] = (progress.best, progress.best_step)
     assert prepared is not None
-    found = SeedScores(metric.name, metric.greater_is_better, tuple(scores))
-    _take(out, found)
-    return prepared, found
+    return _Done(prepared, metric, best)
 
 
-def _take(out: Path, found: SeedScores) -> None:
-    """Copy the files of the best seed, and write the scores of all."""
-    source = out / found.best.folder
+def _take(out: Path, folder: str, file: str, key: str, scores: Mapping[str, Any]) -> None:
+    """Copy the files of the best variant, and write the scores of all, in run.json under a key."""
+    source = out / folder
     # config.json marks a complete directory.
     (out / hub.CONFIG).unlink(missing_ok=True)
     for name in COPIED:
         if not (source / name).exists():
             continue
         if name == RUN_FILE:
-            record = json.loads((source / name).read_text("utf-8")) | {"seeds": found.to_json()}
+            record = json.loads((source / name).read_text("utf-8")) | {key: scores}
             write_text(out / name, json.dumps(record, indent=2) + "\n")
             continue
         with replacing(out / name) as scratch:
             shutil.copyfile(source / name, scratch)
-    write_text(out / SEEDS, json.dumps({"format": FORMAT} | found.to_json(), indent=2) + "\n")
+    write_text(out / file, json.dumps({"format": FORMAT} | dict(scores), indent=2) + "\n")
 
 
 def read_seeds(out: Path) -> SeedScores | None:
@@ -161,5 +286,4 @@ def read_seeds(out: Path) -> SeedScores | None:
     check_format(record, FORMAT, out / SEEDS)
     if "scores" not in record:
         return None
-    scores = tuple(from_record(SeedScore, score) for score in record["scores"])
-    return SeedScores(record["metric"], record["greater_is_better"], scores)
+    return SeedScores.from_json(record)

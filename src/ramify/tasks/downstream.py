@@ -5,7 +5,7 @@ A task is a final subclass of `DownstreamTask` that adds its own output layer, a
 - **One vector per row** (classification; ranking of choices, with several rows per example and one score each): pass `head`
   to `DownstreamTask.__init__` and read `row_vectors(batch)`, in the order of the rows. `HEADS` holds what a head may be.
 - **States of tokens** (tags, from the first piece of each word; span answers, from start and end scores of all tokens): pass
-  `head=None` and read `token_states(rows)`. `Encoded.rows` says where rows begin, `EncoderInput.spans` where texts do.
+  `head=None` and read `token_states(batch)`. `Encoded.rows` says where rows begin, `EncoderInput.spans` where texts do.
 - Both work alike whether the backbone is fine-tuned or gives features; both mix the layers in the latter case.
 - Beside the task stand its view and collator (`batching/`; the batch is a `LabelledBatch`, whose `targets` or `part` are the
   task's), its pipeline (a `LabelPipeline`), and its kind of run (a `LabelRun`), each a final subclass, too.
@@ -47,11 +47,16 @@ class DownstreamConfig(ABC):
     """With mode=features: standardize each layer before layers are mixed (Peters et al. 2018)."""
     max_norm: float | None = None
     """Bound of the norm of the weights of each output, which every update keeps (3 in Kim 2014, section 2.1). null: none."""
+    keep_gib: float = 8.0
+    """With mode=features: the most disk space, in GiB, for the vectors of the frozen model, which are then computed once.
+    Larger ones are computed anew in every epoch."""
 
     def __post_init__(self) -> None:
         check_fields(self, "task.")
         if not 0 <= self.dropout < 1:
             raise RamifyError(f"task.dropout must be at least 0 and below 1, but is {self.dropout:g}.")
+        if self.keep_gib < 0:
+            raise RamifyError(f"task.keep_gib must not be negative, but is {self.keep_gib:g}.")
         if self.max_norm is not None and self.max_norm <= 0:
             raise RamifyError(f"task.max_norm must be above 0, but is {self.max_norm:g}. Set it to null for no bound.")
         self.check()
@@ -209,7 +214,8 @@ class DownstreamTask(Task[LabelledBatch], ABC):
         self.mixed = mixable(widths)
         """The numbers of the layers that are mixed; 0 is the embedding."""
         frozen = config.mode == "features"
-        default: RowHead = backbone.frozen_head if frozen else backbone.published_head
+        published = backbone.config.published
+        default: RowHead = published.frozen_head if frozen else published.head
         self.head_name = default if head == "default" else head
         self.head = None if self.head_name is None else HEADS[self.head_name](widths[-1])
         self.mix = None
@@ -245,19 +251,38 @@ class DownstreamTask(Task[LabelledBatch], ABC):
 
     @property
     def keeps_features(self) -> bool:
-        """Whether the vectors of a text's layers never change, so that they may be computed once (`row_layers`)."""
-        return self.mix is not None and self.head is not None and self.head.fixed
+        """Whether the vectors of a text's layers never change, so that they may be computed once (`kept_layers`)."""
+        return self.mix is not None and (self.head is None or self.head.fixed)
 
-    def token_states(self, rows: EncoderInput, read: Read = "all") -> Encoded:
+    @property
+    def num_kept(self) -> int:
+        """The number of vectors of a row, or of a token, that are kept."""
+        return 1 if self.head is not None and not self.head.of_layers else len(self.mixed)
+
+    def kept_layers(self, rows: EncoderInput) -> Float[Tensor, "vector layer dim"]:
+        """What is kept: the vectors of rows or, for a task that reads tokens, the states of all."""
+        return self.token_layers(rows) if self.head is None else self.row_layers(rows)
+
+    def token_states(self, batch: LabelledBatch, read: Read = "all") -> Encoded:
         """The states of tokens, with dropout: those of the last layer, or mixed ones of a frozen backbone."""
-        encoded = self._states(rows, read)
+        if batch.states is None:
+            encoded = self._states(batch.input, read)
+        else:
+            assert self.mix is not None
+            encoded = Encoded(batch.input.rows, (self.mix(batch.states.unbind(1)),), batch.input.ids)
         return Encoded(encoded.rows, (self._dropped(encoded.last),), encoded.ids)
+
+    @torch.no_grad()
+    def token_layers(self, rows: EncoderInput) -> Float[Tensor, "token layer dim"]:
+        """The states of all tokens in each layer of a frozen backbone that is mixed."""
+        with evaluating(self.backbone):
+            encoded = self.backbone.encode_rows(rows, layers=True)
+        return torch.stack([encoded.layers[number] for number in self.mixed], 1)
 
     def row_vectors(self, batch: LabelledBatch) -> Float[Tensor, "row dim"]:
         """One vector per row, with dropout."""
         assert self.head is not None
-        if self.keeps_features:
-            assert self.mix is not None
+        if self.mix is not None and self.head.fixed:
             layers = self.row_layers(batch.input) if batch.features is None else batch.features
             return self._dropped(self.mix(layers.unbind(1)))
         # All tokens are kept where all layers are asked for.

@@ -37,6 +37,8 @@ class MultipleChoiceConfig(DownstreamConfig):
 
     head: RowHead | Literal["default"] = "default"
     """The vector of a row from which it is scored. default: that of the model's published form."""
+    reads: Literal["rows", "nothing"] = "rows"
+    """nothing: the score of a choice is how often its place is right in training, whatever the model says."""
     choices: int = 0
     """The largest number of choices of a training question, which the training data determine."""
 
@@ -51,6 +53,7 @@ class MultipleChoice(DownstreamTask):
     main_loss = CHOICE
     metrics = (ACCURACY, DEV_LOSS)
     fresh = ("places",)
+    optional = ("head", "mix")
     config: MultipleChoiceConfig
     input: ChoiceInput
     places: Tensor
@@ -84,7 +87,12 @@ class MultipleChoice(DownstreamTask):
         scores = self.output(vectors)[:, 0]
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         rows = rows_of(batch)
-        return as_table(torch.zeros_like(scores).index_copy(0, rows.place, scores), rows.choices, -math.inf)[0]
+        table = as_table(torch.zeros_like(scores).index_copy(0, rows.place, scores), rows.choices, -math.inf)[0]
+        if self.config.reads == "rows":
+            return table
+        # Logarithms of shares, as if each place had been right once more. No training question has the further places.
+        counts = F.pad(self.places, (0, max(0, table.shape[1] - len(self.places))))[: table.shape[1]]
+        return torch.where(table > -math.inf, (counts + 1).to(table.dtype).log(), table)
 
     def losses(
         self, batch: LabelledBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any

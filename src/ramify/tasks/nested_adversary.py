@@ -323,28 +323,36 @@ class NestedAdversary(Task[AdversaryBatch]):
         self, number: int, generator: torch.Generator | None = None
     ) -> tuple[Float[Tensor, "row dim"], Float[Tensor, "row answer token"]]:
         """Noise of this many documents, and of their answers."""
+        memory = self.autoencoder.name_memory
+        assert memory is not None
         assert self.names_generator is not None
-        answers = self.backbone.config.names.questions if self.config.names_noise == "answer" else 1
+        answers = len(memory.questions) if self.config.names_noise == "answer" else 1
         documents = self.generator(self.backbone.depth).noise(number, generator)
         return documents, self.names_generator.noise(number, answers, generator)
 
     def generated_names(self, documents: Float[Tensor, "row dim"], answers: Float[Tensor, "row answer token"]) -> Banks:
-        """Banks of generated documents, from noise. The generator of documents learns nothing from them."""
+        """Banks of documents with these vectors, which learn nothing from them, given the noise of the answers."""
         memory = self.autoencoder.name_memory
         assert memory is not None
         assert self.names_generator is not None
-        vectors = self.generator(self.backbone.depth)(documents).detach()
-        return Banks.of(self.names_generator(memory.questions.detach(), vectors, answers))
+        return Banks.of(self.names_generator(memory.questions.detach(), documents.detach(), answers))
 
-    def names_of(self, number: int, generator: torch.Generator) -> Banks | None:
+    @torch.no_grad()
+    def names_of(
+        self, number: int, generator: torch.Generator, documents: Float[Tensor, "row dim"] | None = None
+    ) -> Banks | None:
         """Banks with which generated nodes are decoded, one for each; None if the model has no memory of names. If no generator
-        of names has learned, banks hold nothing."""
+        of names has learned, banks hold nothing. `documents`: the vectors of the documents to which the nodes belong; None:
+        each belongs to a generated document of its own."""
         memory = self.autoencoder.name_memory
         if memory is None:
             return None
         if self.names_generator is None:
             return Banks.of(memory.questions.detach().expand(number, -1, -1)).without_answers()
-        return self.generated_names(*self.names_noise(number, generator))
+        noise, answers = self.names_noise(number, generator)
+        if documents is None:
+            documents = self.generator(self.backbone.depth)(noise)
+        return self.generated_names(documents, answers)
 
     def _number(self, batch: AdversaryBatch, level: int) -> int:
         """The number of real vectors of a level that a batch is learned from."""
@@ -395,7 +403,10 @@ class NestedAdversary(Task[AdversaryBatch]):
                 return self.decoded(level, vectors, banks)
 
         def generate() -> Tensor:
-            banks = None if names is None else self.generated_names(names.documents, names.answers)
+            banks = None
+            if names is not None:
+                documents = self.generator(self.backbone.depth)(names.documents)
+                banks = self.generated_names(documents, names.answers)
             return read(self.generator(level)(noise), banks)
 
         return Match(

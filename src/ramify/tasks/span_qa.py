@@ -171,7 +171,7 @@ class SpanQA(DownstreamTask):
 
     def states(self, batch: LabelledBatch) -> Float[Tensor, "total dim"]:
         """The states of all tokens, in at least single precision."""
-        states = self.token_states(batch.input).last
+        states = self.token_states(batch).last
         return states.to(torch.promote_types(states.dtype, torch.float32))
 
     def start_table(self, batch: LabelledBatch, states: Float[Tensor, "total dim"]) -> Float[Tensor, "row place"]:
@@ -233,27 +233,26 @@ class SpanQA(DownstreamTask):
     def spans(self, batch: LabelledBatch, states: Float[Tensor, "total dim"], n_best: int) -> Spans:
         """The best spans of each row that lie in its passage and whose first token is read there.
 
-        The score of a span is the sum of two scores with an independent end, and of two log-probabilities otherwise.
+        A row in which a token with letters is read has at least one. The score of a span is the sum of two scores with an
+        independent end, and of two log-probabilities otherwise.
         """
         windows, rows = Windows.of(batch), batch.input.rows
         starts = self.start_table(batch, states)
-        readable, passage = flags_table(windows.read_here, rows), flags_table(windows.passage, rows)
+        first_tokens = flags_table(windows.read_here & windows.lettered, rows)
+        last_tokens = flags_table(windows.lettered, rows)
         if self.end is None:
             ends = self.end_table(batch, states, windows.null)
             null = (starts + ends).gather(1, windows.null[:, None])[:, 0]
             first, last, scores = best_spans(
-                starts.masked_fill(~readable, -math.inf),
-                ends.masked_fill(~passage, -math.inf),
+                starts.masked_fill(~first_tokens, -math.inf),
+                ends.masked_fill(~last_tokens, -math.inf),
                 n_best,
                 self.config.answer_tokens,
             )
         else:
-            first, last, scores = self._beam(batch, states, starts)
+            first, last, scores = self._beam(batch, states, starts, first_tokens, last_tokens)
             ends = self.end_table(batch, states, windows.null)
             null = (starts.log_softmax(1) + ends.log_softmax(1)).gather(1, windows.null[:, None])[:, 0]
-            length = last - first + 1
-            valid = readable.gather(1, first) & passage.gather(1, last) & (length >= 1) & (length <= self.config.answer_tokens)
-            scores = scores.masked_fill(~valid, -math.inf)
             scores, order = scores.topk(min(n_best, scores.shape[1]), dim=1)
             first, last = first.gather(1, order), last.gather(1, order)
         if self.config.null == "none":
@@ -263,17 +262,29 @@ class SpanQA(DownstreamTask):
         return Spans(first, last, scores, null)
 
     def _beam(
-        self, batch: LabelledBatch, states: Float[Tensor, "total dim"], starts: Float[Tensor, "row place"]
+        self,
+        batch: LabelledBatch,
+        states: Float[Tensor, "total dim"],
+        starts: Float[Tensor, "row place"],
+        first_tokens: Bool[Tensor, "row place"],
+        last_tokens: Bool[Tensor, "row place"],
     ) -> tuple[Int[Tensor, "row span"], Int[Tensor, "row span"], Float[Tensor, "row span"]]:
-        """The likeliest starts of each row, and the likeliest ends of each, as published: constraints on spans come later."""
+        """The likeliest starts of each row, and the likeliest ends of each, among those that make valid spans.
+
+        The published code selects among all tokens and drops invalid spans later, which may leave none.
+        """
         assert self.end is not None
         of_tokens = self.end.of_tokens(states)
-        start_scores, first = starts.log_softmax(1).topk(min(self.config.start_beam, starts.shape[1]), dim=1)
+        likely = starts.log_softmax(1).masked_fill(~first_tokens, -math.inf)
+        start_scores, first = likely.topk(min(self.config.start_beam, starts.shape[1]), dim=1)
+        places = torch.arange(starts.shape[1], device=starts.device)
         firsts, lasts, scores = [], [], []
         for place, score in zip(first.unbind(1), start_scores.unbind(1), strict=True):
             # A beam beyond the candidates of a short row has no state.
             known = place.clamp(max=starts.shape[1] - 1).minimum(batch.input.rows.lengths - 1)
-            ends = self._ends(batch, states, of_tokens, known).log_softmax(1)
+            length = places - known[:, None] + 1
+            valid = last_tokens & (length >= 1) & (length <= self.config.answer_tokens)
+            ends = self._ends(batch, states, of_tokens, known).log_softmax(1).masked_fill(~valid, -math.inf)
             end_scores, last = ends.topk(min(self.config.end_beam, ends.shape[1]), dim=1)
             firsts.append(known[:, None].expand_as(last))
             lasts.append(last)

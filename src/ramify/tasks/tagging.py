@@ -73,8 +73,8 @@ class Tagging(DownstreamTask):
 
     main_loss = TAG
     matching = ("scheme", "tags")
-    # A CRF begins as none, and the most frequent tags are those of the data.
-    optional = ("crf",)
+    # A CRF begins as none, the mix of layers is that of features, and the most frequent tags are those of the data.
+    optional = ("crf", "mix")
     fresh = ("word_table",)
     config: TaggingConfig
 
@@ -147,7 +147,7 @@ class Tagging(DownstreamTask):
         if self.config.decoder == "majority":
             assert words.types is not None
             return self.word_table(words.types)
-        states = self.token_states(batch.input).last.index_select(0, words.places)
+        states = self.token_states(batch).last.index_select(0, words.places)
         if self.bilstm is None:
             return states
         return dropout(self.bilstm(states, words.texts), self.config.dropout, self.training)

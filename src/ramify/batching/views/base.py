@@ -1,7 +1,9 @@
 """A view turns a corpus into numbered examples."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -57,6 +59,36 @@ class View(ABC, Generic[ExampleT]):
 
     def __len__(self) -> int:
         return len(self.costs)
+
+
+class FrozenView(View[ExampleT], ABC):
+    """Examples of which a frozen model makes vectors: one per row, or one per token of all rows of an example."""
+
+    features: NDArray[np.float32] | None = None
+    """[vector, layer, dim]: the vectors of all examples, one example after the other; None: they are not known."""
+
+    @property
+    @abstractmethod
+    def vectors(self) -> Ints:
+        """The number of vectors of each example."""
+
+    @property
+    @abstractmethod
+    def is_fixed(self) -> bool:
+        """Whether an example has the same rows in every epoch, and so the same vectors."""
+
+    @abstractmethod
+    def content(self) -> Iterator[Ints]:
+        """Yield all that the rows depend on beside the settings of the input and the texts of the data."""
+
+    @cached_property
+    def offsets(self) -> Ints:
+        """Where the vectors of each example begin; and behind the last one, their number."""
+        return np.concatenate([[0], np.cumsum(self.vectors)])
+
+    def features_of(self, number: int) -> NDArray[np.float32] | None:
+        """[vector, layer, dim]: the vectors of an example, if they are known."""
+        return None if self.features is None else self.features[self.offsets[number] : self.offsets[number + 1]]
 
 
 class UnitView(View[ExampleT], ABC):

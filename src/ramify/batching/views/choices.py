@@ -1,6 +1,7 @@
 """Questions with choices as examples: one row of two texts per choice, what is given and what is chosen."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramify.batching.forest import Ints
-from ramify.batching.views.base import View
+from ramify.batching.views.base import FrozenView
 from ramify.config import check_fields
 from ramify.dataset.choices import ChoiceSets
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.tokenizer import Layout, Tokenizer, UnknownTokens
 
-GAP = "_"
-"""The place of a choice in a question with a gap (RACE)."""
+GAP = re.compile("_+")
+"""The place of a choice in a question with a gap (RACE), however long it is drawn."""
 
 QUESTION, LEAD = "question", "sent2"
 """Metadata of a tree: COPA's kind of question, and the beginning of all endings in SWAG."""
@@ -69,7 +70,8 @@ def row_texts(store: Store, sets: ChoiceSets, question: Asked) -> tuple[list[lis
         options = store.texts(choices)
         if node >= 0:
             first = next(passages)
-            seconds.append([text.replace(GAP, option, 1) if GAP in text else f"{text} {option}" for option in options])
+            before, *after = GAP.split(text, maxsplit=1)
+            seconds.append([f"{before}{option}{after[0]}" if after else f"{text} {option}" for option in options])
         else:
             first = text
             lead = ASKED[question].get(str(meta.get(QUESTION)), str(meta.get(LEAD) or ""))
@@ -86,6 +88,10 @@ class ChoiceExample:
     second: list[Ints]
     right: int | None
     """None: it is not known."""
+    features: NDArray[np.float32] | None = None
+    """[choice, layer, dim]: vectors of a frozen model, which stand for all tokens."""
+    length: int = 0
+    """The number of tokens that they stand for."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,7 @@ class ChoiceCounts:
     """Rows that cannot hold all tokens of their texts."""
 
 
-class ChoiceView(View[ChoiceExample]):
+class ChoiceView(FrozenView[ChoiceExample]):
     """Questions with their choices."""
 
     def __init__(
@@ -136,6 +142,21 @@ class ChoiceView(View[ChoiceExample]):
         return len(self._counts)
 
     @property
+    def vectors(self) -> Ints:
+        return self._counts
+
+    @property
+    def is_fixed(self) -> bool:
+        return True
+
+    def content(self) -> Iterator[Ints]:
+        nothing = np.zeros(0, dtype=np.int64)
+        for parts in (self._first, self._second):
+            yield np.concatenate([nothing, *parts])
+            yield np.array([len(ids) for ids in parts], dtype=np.int64)
+        yield self._counts
+
+    @property
     def costs(self) -> Ints:
         return self._costs
 
@@ -156,13 +177,21 @@ class ChoiceView(View[ChoiceExample]):
     def counts(self) -> ChoiceCounts:
         return ChoiceCounts(len(self), int(self._counts.sum()), int(self._costs.sum()), self.cut)
 
+    @property
+    def prompt_tokens(self) -> Ints:
+        """The number of tokens of the first text of each question's rows, before any is cut."""
+        return np.array([len(self._first[start]) for start in self._starts.tolist()], dtype=np.int64)
+
     def unknown_pieces(self, tokenizer: Tokenizer) -> UnknownTokens:
         """The unknown tokens of all texts, each once."""
         return tokenizer.unknown(np.concatenate([np.zeros(0, dtype=np.int64), *self._texts]))
 
     def example(self, number: int, epoch: int = 0) -> ChoiceExample:
         rows = slice(self._starts[number], self._starts[number] + self._counts[number])
-        return ChoiceExample(self._first[rows], self._second[rows], None if self.right is None else int(self.right[number]))
+        right, features = None if self.right is None else int(self.right[number]), self.features_of(number)
+        if features is not None:
+            return ChoiceExample([], [], right, features, int(self._costs[number]))
+        return ChoiceExample(self._first[rows], self._second[rows], right)
 
 
 def _encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ints]:

@@ -4,6 +4,7 @@
 passage, choices of a question) are final subclasses of `View`, too; they may take the parts of a row from `RowTexts`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from ramify.batching.encoder_input import fit_texts
 from ramify.batching.forest import Forest, Ints
-from ramify.batching.views.base import View
+from ramify.batching.views.base import FrozenView
 from ramify.batching.views.comment_trees import Strangers, ancestors, tokens_above
 from ramify.config import check_fields
 from ramify.dataset.store import Store
@@ -239,7 +240,7 @@ class RowTexts:
         return np.concatenate([written, first]), text, vectors
 
 
-class LabelledView(View[LabelledText]):
+class LabelledView(FrozenView[LabelledText]):
     """The labelled texts of a split, one row each."""
 
     def __init__(
@@ -256,6 +257,17 @@ class LabelledView(View[LabelledText]):
         self.features = features
         self.group = group
         self._lengths = rows.lengths
+
+    @property
+    def vectors(self) -> Ints:
+        return self.sizes
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.rows.others is None
+
+    def content(self) -> Iterator[Ints]:
+        yield from (self.rows.text, self.rows.top, self.rows.forest.length[self.rows.text], self.rows.forest.parent)
 
     @property
     def costs(self) -> Ints:

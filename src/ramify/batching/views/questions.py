@@ -1,6 +1,6 @@
 """Questions and their passages as examples. A long passage has several rows, its windows (Devlin et al. 2019, section 4.2)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ramify.batching.encoder_input import Texts, num_rows
 from ramify.batching.forest import Ints, ranges
-from ramify.batching.views.base import View
+from ramify.batching.views.base import FrozenView
 from ramify.config import check_fields
 from ramify.dataset.questions import Questions
 from ramify.errors import RamifyError
@@ -63,8 +63,12 @@ class QuestionExample:
 
     question: Ints
     passage: Ints
+    lettered: Bool[NDArray, " token"]
+    """Whether each token of the passage holds letters."""
     answer: tuple[int, int] | None
     """The first and the last token of the answer in the passage; None: there is none, or it is not known."""
+    states: NDArray[np.float32] | None = None
+    """[token, layer, dim]: the states of all tokens of its rows in a frozen model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +86,11 @@ class PassageTokens:
         ids, lengths, starts, ends = tokenizer.encode_offsets(passages)
         return cls(ids, np.concatenate([[0], np.cumsum(lengths)]), starts, ends)
 
+    @property
+    def lettered(self) -> Bool[NDArray, " token"]:
+        """Whether each token holds letters, as those of white space alone do not."""
+        return self.starts < self.ends
+
     def covering(self, passage: int, start: int, end: int) -> tuple[int, int] | None:
         """The first and the last token that hold letters of a span; None if no token does."""
         begin, stop = self.offsets[passage], self.offsets[passage + 1]
@@ -95,7 +104,7 @@ class PassageTokens:
         return self.starts[begin + first], self.ends[begin + last]
 
 
-class QuestionView(View[QuestionExample]):
+class QuestionView(FrozenView[QuestionExample]):
     """Questions with the windows of their passages. An example is a question with all its windows."""
 
     def __init__(
@@ -122,6 +131,7 @@ class QuestionView(View[QuestionExample]):
             questions, spans = questions.select(chosen), [spans[place] for place in chosen.tolist()]
         self.questions = questions
         self.tokens = tokens
+        self._lettered = tokens.lettered
         self.answers = spans
         ids, lengths = tokenizer.encode_batch(questions.texts)
         self.long_questions = {place: int(lengths[place]) for place in np.flatnonzero(lengths > input.question_tokens).tolist()}
@@ -134,6 +144,17 @@ class QuestionView(View[QuestionExample]):
         self._windows = num_rows(self._passage_lengths, room, input.overlap(room))
         special = layout.num_special + len(layout.separator) + self._lengths
         self._costs = self._passage_lengths + (self._windows - 1) * input.overlap(room) + self._windows * special
+
+    @property
+    def vectors(self) -> Ints:
+        return self._costs
+
+    @property
+    def is_fixed(self) -> bool:
+        return True
+
+    def content(self) -> Iterator[Ints]:
+        yield from (self._ids, self._starts, self._lengths, self.tokens.ids, self.tokens.offsets, self.questions.passage)
 
     @property
     def costs(self) -> Ints:
@@ -153,11 +174,24 @@ class QuestionView(View[QuestionExample]):
 
     def example(self, number: int, epoch: int = 0) -> QuestionExample:
         begin, passage = self._starts[number], self.questions.passage[number]
+        of_passage = slice(self.tokens.offsets[passage], self.tokens.offsets[passage + 1])
         return QuestionExample(
             self._ids[begin : begin + self._lengths[number]],
-            self.tokens.ids[self.tokens.offsets[passage] : self.tokens.offsets[passage + 1]],
+            self.tokens.ids[of_passage],
+            self._lettered[of_passage],
             self.answers[number],
+            self.features_of(number),
         )
+
+    @property
+    def question_ids(self) -> Ints:
+        """The tokens that are read of all questions."""
+        return self._ids[ranges(self._starts, self._starts + self._lengths)]
+
+    @property
+    def passage_tokens(self) -> Ints:
+        """The number of tokens of the passage of each example."""
+        return self._passage_lengths
 
     def passage(self, number: int) -> str:
         """The passage of an example."""
@@ -165,30 +199,9 @@ class QuestionView(View[QuestionExample]):
 
     def unknown(self, tokenizer: Tokenizer) -> UnknownTokens:
         """The unknown tokens of questions and passages, each counted once."""
-        read = self._ids[ranges(self._starts, self._starts + self._lengths)]
-        return tokenizer.unknown(np.concatenate([read, self.tokens.ids]))
+        return tokenizer.unknown(np.concatenate([self.question_ids, self.tokens.ids]))
 
 
 def joined(texts: Sequence[Ints]) -> Texts:
     """Texts, one after the other, with their lengths."""
     return np.concatenate([np.zeros(0, dtype=np.int64), *texts]), np.array([len(ids) for ids in texts], dtype=np.int64)
-
-
-def in_widest_context(window_source: Ints, begin: Ints, length: Ints) -> Bool[NDArray, " token"]:
-    """Whether each token of the windows is read there: whether the window is the one in which it has maximum context, which is
-    min(tokens before it, tokens after it) + 0.01 · length. The first of equals counts.
-
-    `window_source` is the question of each window, which holds `length` tokens of its passage from `begin` on. The tokens of
-    one window follow those of another.
-    """
-    window = np.repeat(np.arange(len(length)), length)
-    place = ranges(begin, begin + length)
-    before = place - begin[window]
-    context = np.minimum(before, length[window] - 1 - before) + 0.01 * length[window]
-    order = np.lexsort((begin[window], -context, place, window_source[window]))
-    first = np.ones(len(order), dtype=bool)
-    same_source = window_source[window[order[1:]]] == window_source[window[order[:-1]]]
-    first[1:] = ~(same_source & (place[order[1:]] == place[order[:-1]]))
-    best = np.zeros(len(order), dtype=bool)
-    best[order[first]] = True
-    return best

@@ -4,7 +4,7 @@ A word is predicted from its first piece (Devlin et al. 2019, section 5.3). Word
 one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ramify.batching.characters import Lexicon
 from ramify.batching.encoder_input import num_rows
 from ramify.batching.forest import Ints
-from ramify.batching.views.base import View
+from ramify.batching.views.base import FrozenView
 from ramify.dataset.token_tags import Words
 from ramify.errors import RamifyError, counted
 from ramify.progress import track
@@ -34,6 +34,8 @@ class TaggedText:
     """The number of each word's tag; None: the tags are not known."""
     types: Ints | None = None
     """The number of each word's spelling, for a model that reads it."""
+    states: NDArray[np.float32] | None = None
+    """[token, layer, dim]: the states of all tokens of its rows in a frozen model."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class WordPieces:
         return tokenizer.unknown(np.concatenate([np.zeros(0, dtype=np.int64), *self.ids]))
 
 
-class TaggedView(View[TaggedText]):
+class TaggedView(FrozenView[TaggedText]):
     """Texts with tagged words, one example each, however long."""
 
     def __init__(
@@ -119,6 +121,18 @@ class TaggedView(View[TaggedText]):
         self._rows = rows
 
     @property
+    def vectors(self) -> Ints:
+        return self._tokens
+
+    @property
+    def is_fixed(self) -> bool:
+        return True
+
+    def content(self) -> Iterator[Ints]:
+        nothing = np.zeros(0, dtype=np.int64)
+        yield from (np.concatenate([nothing, *self.pieces.ids]), self._tokens, np.array([self.longest, self.overlap]))
+
+    @property
     def costs(self) -> Ints:
         return self._tokens
 
@@ -141,7 +155,7 @@ class TaggedView(View[TaggedText]):
 
     def example(self, number: int, epoch: int = 0) -> TaggedText:
         tags, types = (None if of_texts is None else of_texts[number] for of_texts in (self.tags, self.types))
-        return TaggedText(self.pieces.ids[number], self.pieces.first[number], tags, types)
+        return TaggedText(self.pieces.ids[number], self.pieces.first[number], tags, types, self.features_of(number))
 
 
 def _first_pieces(ids: Ints, starts: Ints, ends: Ints, words: Words) -> tuple[Ints, Ints, list[int]]:

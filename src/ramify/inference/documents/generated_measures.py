@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ramify.batching.document_batch import CONT, EOS, NUM_MARKS, PAD
+from ramify.batching.document_batch import CONT, EOS, NUM_MARKS, PAD, Banks
 from ramify.batching.forest import Ints
 from ramify.inference.documents.decoding import DecodedRow, decode_children
 from ramify.inference.documents.measures import spread
@@ -86,7 +86,15 @@ def text_measures(texts: Sequence[str], ids: Sequence[Ints]) -> dict[str, float]
     return measures | ({"self_bleu": self_bleu(texts)} if has_bleu() else {})
 
 
-@torch.no_grad()
+def names_of(adversary: NestedAdversary, level: int, vectors: Vectors, seed: int) -> Banks | None:
+    """Generated names for vectors of a level that are decoded: those of documents belong to these documents. None if the model
+    has no memory of names."""
+    documents = torch.from_numpy(vectors).to(adversary.device) if level == adversary.backbone.depth else None
+    with evaluating(adversary):
+        names = adversary.names_of(len(vectors), torch.Generator().manual_seed(seed), documents)
+    return None if names is None else names.to("cpu")
+
+
 def decoded(
     adversary: NestedAdversary,
     level: int,
@@ -100,7 +108,7 @@ def decoded(
     `banks`: known vectors of each level of children, from which an end mark must differ; None for tokens. Each text reads
     generated names, if the model has a memory of names.
     """
-    names = adversary.names_of(len(vectors), torch.Generator().manual_seed(seed))
+    names = names_of(adversary, level, vectors, seed)
     return decode_vectors(adversary.autoencoder, level - 1, vectors, banks, names, most)
 
 
@@ -215,9 +223,8 @@ def floor_measures(
         measures = {"classifier_accuracy": classifier_accuracy(held_out, vectors, seed)}
         measures |= vector_measures(real, vectors)
         chosen = vectors[:texts]
-        with torch.no_grad():
-            generated_names = adversary.names_of(len(chosen), torch.Generator().manual_seed(seed))
-        rows = decode_children(task, level - 1, chosen, banks[level - 1], generated_names if level == 1 else None)
+        generated_names = names_of(adversary, level, chosen, seed) if level == 1 else None
+        rows = decode_children(task, level - 1, chosen, banks[level - 1], generated_names)
         scores = probed_coherence(task, level - 1, rows)
         measures["coherence"] = float(scores[np.isfinite(scores)].mean()) if np.isfinite(scores).any() else float("nan")
         written = decoded(adversary, level, chosen, banks, seed)

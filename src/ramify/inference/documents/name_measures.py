@@ -137,7 +137,7 @@ def word_measures(words: Words, hidden: HiddenWords) -> Measures:
                 mean(nothing),
                 fixed,
                 int(own.sum()),
-                sign_flip(one - nothing, tree) if len(one) else math.nan,
+                sign_flip(one - nothing, tree) if len(one) and not np.isnan(one).any() else math.nan,
                 {"other_document": mean(other)},
                 {"tree": tree, "own": one, "nothing": nothing, "other_document": other},
             )
@@ -271,7 +271,8 @@ def example_of(held: HeldOut, memory: NameMemory, words: Words) -> Example | Non
     chosen = names[np.isin(words.type[names], shown)]
     for place, weights in _written(held, memory, np.unique(words.row[chosen])).items():
         for word in chosen[words.row[chosen] == place].tolist():
-            at = np.searchsorted(held.children_of(0, place), words.first[word]) + np.arange(words.count[word])
+            first = int(np.searchsorted(held.children_of(0, place), words.first[word]))
+            at = np.arange(first, first + int(words.count[word]))
             found[shown == words.type[word]] += weights[:, at].sum(1) / counts[types == words.type[word]]
     none = np.zeros(0, dtype=np.int64)
     batch = held.collator.level(0, np.array([sentence]), none, none).to(held.task.device)

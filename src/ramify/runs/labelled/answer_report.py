@@ -1,32 +1,30 @@
 """Reports on models that answer questions: curves, scores by kinds of questions, the threshold of no answer, and examples."""
 
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Iterator
 
 import numpy as np
 
-from ramify.errors import RamifyError, counted
-from ramify.inference.answer import Answerer
+from ramify.dataset.store import Store
+from ramify.errors import counted
+from ramify.inference.answer import Answerer, answer_shares
 from ramify.metrics.answers import AnswerScores
-from ramify.metrics.intervals import bootstrap_ratio
+from ramify.metrics.classification import reliability_of
+from ramify.metrics.metric import Metric
 from ramify.runs.base import ReportParts, ReportRequest
-from ramify.runs.labelled.answer_scores import SplitAnswers, answers_of, held_out
-from ramify.runs.labelled.report import curves, facts, seeds
+from ramify.runs.labelled import report
+from ramify.runs.labelled.answer_scores import ScoredAnswers, SplitAnswers, score_questions
 from ramify.runs.sections import (
     Cell,
     Chart,
     Charts,
+    Floats,
     Line,
     MarkedText,
     MarkedTexts,
     Section,
-    Spans,
-    Strong,
     Table,
-    chosen_on_dev,
 )
 from ramify.tasks.base import TOTAL
-from ramify.tasks.span_qa import F1
 
 EXAMPLES = 6
 """Right answers that a report shows, and as many wrong ones."""
@@ -37,67 +35,35 @@ LENGTHS = ((1, 1), (2, 2), (3, 4), (5, 8), (9, None))
 """Words of the shortest gold answer: the least and the greatest number of each row; None: any."""
 
 
-def parts(request: ReportRequest) -> ReportParts:
-    """The parts of a report."""
-    sections: list[Section] = [curves(request.metrics, F1, loss=TOTAL, unit="window")]
-    if "seeds" in request.record:
-        sections.append(seeds(request.record["seeds"]))
-    headline: Spans = ()
-    missing = ""
-    model, store = request.pipeline, request.store
-    if isinstance(model, Answerer) and store is not None:
-        try:
-            answers = answers_of(model.task, held_out(model.task, store, request.split), progress=request.progress)
-            threshold = float(model.task.threshold)
-            scores = answers.scores(threshold)
-            units = store.tree_of(answers.view.questions.nodes)
-            section, headline = scores_beside_floors(request.split, answers, scores, units)
-            sections += [
-                section,
-                slices(answers, scores),
-                *thresholds(answers, threshold),
-                *examples(answers, scores, threshold),
-            ]
-        except RamifyError as error:
-            missing = str(error)
-    return ReportParts(
+def parts(request: ReportRequest, metric: Metric | None) -> ReportParts:
+    """The parts of a report. `metric` is that of the run; None: the first one of the task."""
+    return report.assembled(
+        request,
+        report.training(request, metric, TOTAL, "window"),
+        metric,
+        Answerer,
+        score_questions,
+        _details,
         purpose="answers questions by spans of a passage",
         examples="windows",
-        sections=tuple(sections),
-        headline=headline,
-        missing=missing,
-        data=tuple(facts(request.record["text"])),
     )
 
 
-def scores_beside_floors(split: str, answers: SplitAnswers, scores: AnswerScores, units: np.ndarray) -> tuple[Section, Spans]:
-    """The scores beside those of answers that do not read the question."""
-    means, floor = scores.means(answers.rules), answers.floor()
-    _, unit = np.unique(units, return_inverse=True)
-    counts = np.bincount(unit)
+def _details(model: Answerer, store: Store, scored: ScoredAnswers, metric: Metric) -> Iterator[Section]:
+    answers, scores, threshold = scored.answers, scored.predictions, float(model.task.threshold)
+    yield slices(answers, scores)
+    lengths = report.bins_of(answers.view.passage_tokens, PASSAGES)
+    yield report.slices("Scores by length", scored, metric, "tokens of the passage", lengths)
+    certainty = np.array([answer_shares(found, threshold).max() for found in answers.found])
+    lead = "The probability of an answer is its share among the best spans, and no answer where there may be none."
+    measured = reliability_of(certainty, scores.exact == 1)
+    yield report.calibration({"answers": measured}, lead, "question", legend={"answers": "answers that match exactly"})
+    yield from thresholds(answers, threshold)
+    yield from examples(answers, scores, certainty, threshold)
 
-    def interval(values: np.ndarray) -> str:
-        found = bootstrap_ratio(np.bincount(unit, values).astype(np.float64), counts)
-        return f"{found.low:.1%} to {found.high:.1%}"
 
-    small = {"f1": interval(scores.f1), "exact_match": interval(scores.exact)}
-    names = sorted(means, key=lambda name: (not name.startswith("f1"), name.startswith("no_"), name))
-    rows = tuple(
-        (Cell(name.replace("_", " ")), Cell(f"{means[name]:.1%}", small.get(name, "")), Cell(f"{floor[name]:.1%}"))
-        for name in names
-    )
-    lead = (
-        f"Answers are compared by the official rules of SQuAD {answers.rules}. The last column has the best answers that do "
-        "not read the question: no answer, or the first words of the passage. Intervals (95 %) are bootstrapped over passages."
-    )
-    headline: Spans = (
-        f"On the {split} split, its F1 is ",
-        Strong(f"{means['f1']:.1%}"),
-        f"; without reading the question, {floor['f1']:.1%}.",
-        *chosen_on_dev(split),
-    )
-    columns = ("score", "value", "without the question")
-    return Section("Held-out scores", (Table(columns, rows, "scores"),), (lead,)), headline
+PASSAGES = (1, 65, 129, 257, 513)
+"""The first lengths of the bins of passages, in tokens."""
 
 
 def slices(answers: SplitAnswers, scores: AnswerScores) -> Section:
@@ -146,26 +112,30 @@ def thresholds(answers: SplitAnswers, threshold: float) -> list[Section]:
     return [Section("No answer", (Charts((chart,)),), (lead,))]
 
 
-def examples(answers: SplitAnswers, scores: AnswerScores, threshold: float) -> Iterator[Section]:
-    """Right and wrong answers, marked in their passages, evenly spaced over the split."""
-    kinds: tuple[tuple[str, Callable[[float], bool]], ...] = (
-        ("Right answers", lambda exact: exact == 1),
-        ("Wrong answers", lambda exact: exact < 1),
-    )
+def examples(answers: SplitAnswers, scores: AnswerScores, certainty: Floats, threshold: float) -> Iterator[Section]:
+    """Right answers, evenly spaced over the split, and the most wrong ones: those that share the fewest words with a gold
+    answer, the most certain first. All are marked in their passages."""
     texts = answers.texts(threshold)
-    for title, fits in kinds:
-        places = [place for place, exact in enumerate(scores.exact.tolist()) if fits(exact)]
-        step = max(1, len(places) // EXAMPLES)
-        cards = tuple(_card(answers, texts, place) for place in islice(places, 0, None, step))[:EXAMPLES]
-        if cards:
+    right, wrong = np.flatnonzero(scores.exact == 1), np.flatnonzero(scores.exact < 1)
+    order = np.lexsort((-certainty[wrong], scores.f1[wrong]))
+    for title, places in (("Right answers", right[:: max(1, len(right) // EXAMPLES)]), ("Most wrong answers", wrong[order])):
+        if len(places):
+            cards = tuple(_card(answers, texts, place, float(certainty[place])) for place in places[:EXAMPLES].tolist())
             yield Section(title, (MarkedTexts(cards),))
 
 
-def _card(answers: SplitAnswers, texts: list[str], place: int) -> MarkedText:
+def _card(answers: SplitAnswers, texts: list[str], place: int, certainty: float) -> MarkedText:
     """A question with its answer in the passage, and the gold answers."""
     questions, spans, passage = answers.view.questions, answers.found[place], answers.view.passage(place)
     gold = ", ".join(dict.fromkeys(questions.gold[place])) or "no answer"
+    notes = (f"gold: {gold}", f"probability: {certainty:.0%}")
     if not texts[place]:
-        return MarkedText(questions.texts[place], "", "", passage, ("answer: no answer", f"gold: {gold}"))
+        return MarkedText(questions.texts[place], "", "", passage, ("answer: no answer", *notes))
     start, end = spans.starts[0], spans.ends[0]
-    return MarkedText(questions.texts[place], passage[:start], passage[start:end], passage[end:], (f"gold: {gold}",))
+    return MarkedText(
+        questions.texts[place],
+        passage[:start],
+        passage[start:end],
+        passage[end:],
+        notes,
+    )

@@ -12,12 +12,14 @@ from ramify.dataset.questions import read_questions
 from ramify.dataset.store import Split, Store
 from ramify.inference.answer import Answerer, FoundSpans, best_texts, decided, find_spans
 from ramify.metrics.answers import NO_ANSWER, AnswerScores, Rules, Thresholds, null_thresholds, score_answers
-from ramify.metrics.metric import Metric
 from ramify.nn.precision import autocast
-from ramify.runs.base import check_options, no_progress
-from ramify.runs.labelled.scores import OPTIONS, LabelEvaluation
+from ramify.runs.base import no_progress
+from ramify.runs.labelled.scores import Scored
 from ramify.tasks.base import Readings
 from ramify.tasks.span_qa import SpanQA
+
+WITHOUT_QUESTION = "without the question"
+"""The name of the floor."""
 
 FLOOR_WORDS = (1, 2, 4, 8, 16)
 """The numbers of words that begin a passage and are tried as its answer."""
@@ -51,7 +53,7 @@ class SplitAnswers:
         gold = self.view.questions.gold
         passages = [self.view.passage(number) for number in range(len(self.view))]
         trials = [[NO_ANSWER] * len(gold)] + [[first_words(text, count) for text in passages] for count in FLOOR_WORDS]
-        means = [score_answers(trial, gold, self.rules).means(self.rules) for trial in trials]
+        means = [score_answers(trial, gold, self.rules).scores() for trial in trials]
         return {name: max(mean[name] for mean in means) for name in means[0]}
 
 
@@ -77,21 +79,38 @@ def held_out(task: SpanQA, store: Store, split: Split) -> QuestionView:
     return QuestionView(read_questions(store, split), task.tokenizer, task.collator.layout, task.input)
 
 
-def evaluate(
-    model: Answerer, source: str, store: Store, split: Split, options: Mapping[str, Any], metric: Metric
-) -> LabelEvaluation:
-    """Score a model on a split. Options: those of label tasks."""
-    check_options(options, OPTIONS, source, "a model that answers questions")
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ScoredAnswers(Scored):
+    """The questions of a split with the scores of a model's answers."""
+
+    answers: SplitAnswers
+    predictions: AnswerScores
+    constant: Mapping[str, float]
+    """The metrics of the best answers that do not read the question."""
+
+    example = "question"
+    floor_name = WITHOUT_QUESTION
+    floor_is = "the best answers that do not read the question: no answer, or the first words of the passage"
+
+    @property
+    def floor(self) -> Mapping[str, float]:
+        return self.constant
+
+
+def score_questions(model: Answerer, store: Store, split: Split, options: Mapping[str, Any]) -> ScoredAnswers:
+    """Answer the questions of a split. Options: those of `Scored`."""
     task = model.task
     bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
     view = held_out(task, store, split)
     with bar(len(view)) as advance, autocast(model.device, precision):
         answers = answers_of(task, view, progress=advance)
-    return LabelEvaluation(
-        metric,
-        answers.scores(float(task.threshold)).means(answers.rules),
-        answers.floor()[metric.name],
-        len(view),
-        "question",
+    nodes = view.questions.nodes
+    return ScoredAnswers(
+        answers=answers,
+        predictions=answers.scores(float(task.threshold)),
+        constant=answers.floor(),
+        nodes=nodes,
+        trees=store.tree_of(nodes),
+        labels=(f"SQuAD {answers.rules}",),
         unknown_pieces=view.unknown(task.tokenizer),
     )

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from ramify.batching.question_windows import QuestionCollator
 from ramify.batching.views.questions import QuestionInput, QuestionView
 from ramify.dataset.labels import has_labels
@@ -12,10 +14,10 @@ from ramify.dataset.questions import read_questions
 from ramify.dataset.store import Split, Store
 from ramify.errors import counted
 from ramify.inference.answer import Answerer
-from ramify.inference.base import Pipeline
-from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
+from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.labelled import answer_report, answer_scores
 from ramify.runs.labelled.base import LabelRun, PreparedLabels, shared_folder
+from ramify.runs.labelled.word_floors import WindowFit, answer_candidates
 from ramify.tasks.span_qa import SpanQA, SpanQAConfig
 from ramify.training.meters import MeterSums
 
@@ -27,6 +29,8 @@ class PreparedAnswers(PreparedLabels):
     run: "AnswerRun"
     task: SpanQA
     train: QuestionView
+    held_out: QuestionView | None
+    """The dev split; None: it has no labels."""
 
     @property
     def view(self) -> QuestionView:
@@ -36,9 +40,10 @@ class PreparedAnswers(PreparedLabels):
     def collator(self) -> QuestionCollator:
         return self.task.collator
 
-    def begin(self) -> None:
-        """The states of all tokens would be too large to be kept."""
-        return None
+    @property
+    def views(self) -> Sequence[tuple[QuestionView, QuestionCollator]]:
+        views = [self.train] if self.held_out is None else [self.train, self.held_out]
+        return [(view, self.collator) for view in views]
 
     def facts(self) -> dict[str, Any]:
         read = {
@@ -48,7 +53,8 @@ class PreparedAnswers(PreparedLabels):
             "cut_questions": len(self.train.long_questions),
             "unspelled": self.train.unspelled,
         }
-        return {"text": self.train.questions.counts.to_json() | read}
+        text = self.train.questions.counts.to_json() | read
+        return {"text": text, "vectors": self.kept} | self.fit_facts
 
     def reads(self) -> str:
         counts, facts = self.train.questions.counts, self.facts()["text"]
@@ -62,16 +68,15 @@ class PreparedAnswers(PreparedLabels):
             what += f"; {counted(facts['cut_questions'], 'question')} longer than {self.task.input.question_tokens} tokens cut"
         if facts["unspelled"]:
             what += f"; {counted(facts['unspelled'], 'answer')} of which the tokenizer keeps no letter left out"
-        return "; ".join([what, *counts.notes()])
+        return "; ".join([what, *counts.notes()]) + self.kept_note()
 
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
 
     def dev(self) -> Callable[[], dict[str, float]] | None:
-        if not has_labels(self.store, "dev"):
+        task, view = self.task, self.held_out
+        if view is None:
             return None
-        task = self.task
-        view = answer_scores.held_out(task, self.store, "dev")
 
         def measure() -> dict[str, float]:
             sums = MeterSums(task)
@@ -81,7 +86,7 @@ class PreparedAnswers(PreparedLabels):
                 # The best weights are saved with the threshold that was chosen for them.
                 task.threshold.fill_(float(thresholds.values[thresholds.best]))
             loss = sum(sums.losses[name] / sums.counts[name] for name in sums.losses)
-            return answers.scores(float(task.threshold)).means(answers.rules) | {"dev_loss": loss} | sums.meters()
+            return answers.scores(float(task.threshold)).scores() | {"dev_loss": loss} | sums.meters()
 
         return measure
 
@@ -94,6 +99,11 @@ class AnswerRun(LabelRun):
 
     task: SpanQAConfig = field(default_factory=SpanQAConfig)
     input: QuestionInput = field(default_factory=QuestionInput)
+    fit: WindowFit = field(default_factory=WindowFit)
+    """The settings of a floor."""
+
+    pipeline = Answerer
+    purpose = "a model that answers questions"
 
     def notes(self) -> list[str]:
         if has_labels(self.store_of(), "dev"):
@@ -114,15 +124,19 @@ class AnswerRun(LabelRun):
         backbone, tokenizer = run.started(store, out)
         task = SpanQA(backbone, tokenizer, run.input, run.task)
         run.continued(task)
-        view = QuestionView(read_questions(store, "train"), tokenizer, task.collator.layout, run.input, learn=True)
-        return PreparedAnswers(run, store, task, shared_folder(out), view)
+        questions = read_questions(store, "train")
+        if run.view.examples is not None:
+            questions = questions.select(np.flatnonzero(questions.learnable))
+            questions = questions.select(run.view.chosen(store, questions.nodes, run.seed, "question"))
+        view = QuestionView(questions, tokenizer, task.collator.layout, run.input, learn=True)
+        dev = answer_scores.held_out(task, store, "dev") if has_labels(store, "dev") else None
+        prepared = PreparedAnswers(run, store, task, shared_folder(out), view, dev)
+        return prepared if self.stages else prepared.best_of(answer_candidates(task, view, run.fit))
 
     @classmethod
-    def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
-        """Exact match and F1, beside the best scores of answers that do not read the question: no answer, or the first words of
-        the passage."""
-        model = of_kind(pipeline, Answerer, source, "a model that answers questions")
-        return answer_scores.evaluate(model, source, store, split, options, cls.metric_of(source, model.task))
+    def score(cls, model: Answerer, store: Store, split: Split, options: Mapping[str, Any]) -> answer_scores.ScoredAnswers:
+        return answer_scores.score_questions(model, store, split, options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
-        return answer_report.parts(request)
+        model = request.pipeline
+        return answer_report.parts(request, self.dev.reported(model.task) if isinstance(model, Answerer) else None)

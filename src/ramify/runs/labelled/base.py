@@ -2,35 +2,42 @@
 
 A kind of run for another label task is a final subclass of `LabelRun` with a final `PreparedLabels`:
 
-- `LabelRun` declares `task` (a `DownstreamConfig`) and adds `prepare`, `adapt_to_data`, `evaluate` and `report_sections`. In
+- `LabelRun` declares `task` (a `DownstreamConfig`) and adds `prepare`, `adapt_to_data`, `score` and `report_sections`. In
   `prepare`, `started(…)` gives the backbone with its weights and the tokenizer, and `store_of` the data.
 - `PreparedLabels` holds the training view and its collator, and adds `dev`: a function that scores the dev split by the task's
   metrics and loss. `dev.metric` names one of `Task.metrics`; it chooses the weights and stops early.
 - The task, its pipeline, the view and the metrics are those of the subclass; nothing here knows about classes.
 """
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
 import torch
 
 from ramify import hub
 from ramify.batching.batch import AnyBatch
 from ramify.batching.characters import vocabulary_spellings
-from ramify.batching.views.base import View
+from ramify.batching.forest import Ints
+from ramify.batching.views.base import FrozenView, View
 from ramify.batching.views.labelled import LabelInput
 from ramify.config import check_fields
-from ramify.dataset.store import Store
-from ramify.errors import RamifyError
+from ramify.dataset.store import Split, Store
+from ramify.errors import RamifyError, counted
+from ramify.inference.base import Pipeline
+from ramify.inference.kept_features import GIB, Collator, keep_features, kept_bytes
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models.base import ModelConfig, ReadsCharacters
-from ramify.runs.base import Prepared, Run, evaluation_command
+from ramify.progress import activity
+from ramify.runs.base import Evaluation, Prepared, Run, check_options, evaluation_command, of_kind
 from ramify.runs.execute import own_run
+from ramify.runs.labelled.scores import OPTIONS, LabelEvaluation, Scored
 from ramify.runs.language_models import training_store, with_vocabulary
-from ramify.runs.seeds import SEEDS
+from ramify.runs.seeds import CURVE, SEEDS
 from ramify.runs.token_vectors import start_with_vectors
 from ramify.runs.tokenizers import TRAINED, TokenizerConfig, tokenizer_of
 from ramify.tasks.downstream import DownstreamConfig, DownstreamTask
@@ -41,10 +48,23 @@ from ramify.training.stage import Stage
 
 DEFAULT = "default"
 
+FIXED = (
+    *("train.", "stages.", "model.", "task.mode", "task.head", "task.dropout", "task.max_norm", "task.decoder"),
+    *("task.between", "task.hidden", "task.reads", "task.end", "task.candidates"),
+)
+"""Beginnings of the settings that a floor does not have."""
+
+Candidate = tuple[dict[str, Any], DownstreamTask]
+"""Settings, and a task that is fitted with them in closed form."""
+KEPT = "kept"
+TOO_LARGE = "more than task.keep_gib, so computed anew in every epoch"
+DRAWN = "computed anew in every epoch, because their contexts are drawn anew"
+"""What happens to the vectors of a frozen model."""
+
 
 def shared_folder(out: Path) -> Path:
-    """The folder in which a run keeps what its other seeds can use, too."""
-    return out.parent if (out.parent / SEEDS).exists() else out
+    """The folder in which a run keeps what its other seeds, or the other points of a learning curve, can use, too."""
+    return out.parent if any((out.parent / name).exists() for name in (SEEDS, CURVE)) else out
 
 
 @dataclass(frozen=True)
@@ -74,6 +94,37 @@ class LabelDevConfig:
 
 
 @dataclass(frozen=True)
+class ExamplesConfig:
+    """The training examples."""
+
+    examples: int | None = None
+    """The number of labelled examples to train on, for learning curves. Smaller numbers take a part of larger ones, which the
+    seed of the run draws. null: all."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "view.")
+        if self.examples is not None and self.examples < 1:
+            raise RamifyError(f"view.examples must be at least 1, but is {self.examples}.")
+
+    def chosen(self, store: Store, nodes: Ints, seed: int, example: str) -> Ints:
+        """The places of the examples among labelled nodes, in ascending order. Raises `RamifyError` if there are fewer.
+
+        `example` names an example in messages."""
+        if self.examples is None:
+            return np.arange(len(nodes))
+        if self.examples > len(nodes):
+            raise RamifyError(
+                f"view.examples={self.examples} is more than the {counted(len(nodes), example)} of the training split. Lower "
+                "view.examples."
+            )
+        # A hash of its id decides on an example, so that the number of others does not.
+        ids = zip(store.tree_ids(store.tree_of(nodes)), store.ids(nodes), strict=True)
+        keys = [hashlib.blake2b(f"{seed}\n{tree}\n{node}".encode(), digest_size=8).digest() for tree, node in ids]
+        first = sorted(range(len(keys)), key=lambda place: keys[place])[: self.examples]
+        return np.sort(np.array(first, dtype=np.int64))
+
+
+@dataclass(frozen=True)
 class PreparedLabels(Prepared, ABC):
     """A run on labelled texts with its data opened and its model built."""
 
@@ -81,6 +132,8 @@ class PreparedLabels(Prepared, ABC):
     task: DownstreamTask
     folder: Path
     """The folder of the run, or that of all its seeds, which share the vectors of a frozen model."""
+    fit: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    """Facts about a fit in closed form; none for models that are trained."""
 
     @property
     @abstractmethod
@@ -100,12 +153,58 @@ class PreparedLabels(Prepared, ABC):
         """The metric that chooses the weights."""
         return self.run.dev.chosen(self.task)
 
+    @property
     @abstractmethod
+    def views(self) -> Sequence[tuple[FrozenView[Any], Collator]]:
+        """The views of train and dev, each with its collator."""
+
     def begin(self) -> None:
-        """Prepare what depends on the device of the model, before the first step."""
+        """Compute what depends on the device of the model, before the first step: the vectors of a frozen model."""
+        if self.kept.get("how") == KEPT:
+            for view, collator in self.views:
+                keep_features(self.task, view, collator, self.folder, self.store.hash)
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """The size of the vectors of a frozen model, and whether they are kept; nothing for a model that learns."""
+        if not self.task.keeps_features:
+            return {}
+        size = sum(kept_bytes(self.task, view) for view, _ in self.views) / GIB
+        fixed = all(view.is_fixed for view, _ in self.views)
+        how = DRAWN if not fixed else KEPT if size <= self.task.config.keep_gib else TOO_LARGE
+        return {"gib": round(size, 6), "how": how}
+
+    def kept_note(self) -> str:
+        """The same for people, behind the amount of training data."""
+        found = self.kept
+        return f"; vectors of the frozen model, {found['gib']:.3g} GiB: {found['how']}" if found else ""
 
     def stage(self, number: int) -> Stage[View[Any]]:
         return Stage(self.run.stages[number], self.view, self.collator, self.dev(), self.metric, begin=self.begin)
+
+    def best_of(self, candidates: Iterable[Candidate]) -> Self:
+        """The run with the fitted task that is best on dev; without a dev score, with the first one."""
+        tried: list[dict[str, Any]] = []
+        best: Self | None = None
+        with activity("fitting"):
+            for settings, task in candidates:
+                fitted = replace(self, task=task, run=replace(self.run, model=task.backbone.config))
+                measure, metric = fitted.dev(), fitted.metric
+                score = None if measure is None else measure()[metric.name]
+                tried.append({**settings, "dev": score})
+                if best is None or (score is not None and metric.improves(score, best.fit["dev"])):
+                    best = replace(fitted, fit=tried[-1] | {"metric": metric.name, "tried": tried})
+        assert best is not None
+        score = best.fit["dev"]
+        said = "no dev score: the dev split holds nothing to score"
+        if score is not None:
+            said = f"dev {best.metric.label} {score:.4f}"
+        return replace(best, fitted=f"fitted, {said}")
+
+    @property
+    def fit_facts(self) -> dict[str, Any]:
+        """The part of run.json about a fit in closed form."""
+        return {"fit": dict(self.fit)} if self.fit else {}
 
     def best_score(self, progress: Progress) -> str:
         return f"best dev {self.metric.label.removeprefix('dev ')} {progress.best:.4f} at step {progress.best_step}"
@@ -119,11 +218,35 @@ class LabelRun(Run, ABC):
     task: DownstreamConfig
     input: Any = field(default_factory=LabelInput)
     """Each kind of run declares its type."""
+    view: ExamplesConfig = field(default_factory=ExamplesConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     dev: LabelDevConfig = field(default_factory=LabelDevConfig)
     start: Literal["whole", "backbone"] = "whole"
     """The weights of `init` if it is a model with the same task. whole: all of them, which needs the same labels. backbone: the
     output layer begins anew."""
+
+    pipeline: ClassVar[type[Pipeline]]
+    """The models that the run trains."""
+    purpose: ClassVar[str]
+    """A name for them in messages, such as "a model that predicts tags of words"."""
+
+    @classmethod
+    @abstractmethod
+    def score(cls, model: Any, store: Store, split: Split, options: Mapping[str, Any]) -> Scored:
+        """The predictions of a model, which is a `pipeline`, on a split."""
+
+    @classmethod
+    def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
+        """Scores beside a floor and, with the option `against`, another model on the same examples. Options: `OPTIONS`."""
+        check_options(options, OPTIONS, source, cls.purpose)
+        model: Any = of_kind(pipeline, cls.pipeline, source, cls.purpose)
+        metric, difference = cls.metric_of(source, model.task), None
+        scored = cls.score(model, store, split, options)
+        if "against" in options:
+            against = str(options["against"])
+            other = of_kind(hub.load(against, device=pipeline.device), cls.pipeline, f"--against {against}", cls.purpose)
+            difference = scored.difference(cls.score(other, store, split, options), metric.name, source, against)
+        return LabelEvaluation(metric, scored, difference, unknown_pieces=scored.unknown_pieces, left_out=scored.left_out)
 
     @classmethod
     def metric_of(cls, source: str, task: DownstreamTask) -> Metric:
@@ -136,11 +259,16 @@ class LabelRun(Run, ABC):
             raise RamifyError(
                 f"--set init={settings['init']} cannot choose the model, whose layout and size come with it. Use --init."
             )
-        for key in settings if not self.stages else ():
-            if key.startswith(("train.", "stages.")):
+        for key in settings:
+            if not self.stages and key.startswith(FIXED):
                 raise RamifyError(
                     f"--set {key}={settings[key]} has no effect on a floor, which is fitted in closed form. Leave it out, or "
                     "choose another --model."
+                )
+            if self.stages and key.startswith("fit."):
+                raise RamifyError(
+                    f"--set {key}={settings[key]} is for a floor that is fitted in closed form, but this model is trained. "
+                    "Leave it out, or choose --model tfidf."
                 )
         fixed = [f"tokenizer.{name}" for name in TRAINED] if self.init else []
         for key in fixed:

@@ -7,23 +7,23 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from ramify.batching.views.choices import ChoiceView
 from ramify.dataset.store import Split, Store
 from ramify.inference.choose import Chooser, choice_scores, held_out
 from ramify.metrics.choices import ChoicePredictions
-from ramify.metrics.metric import Metric
 from ramify.models.base import reads_characters
 from ramify.nn.precision import autocast
-from ramify.runs.base import check_options, no_progress
-from ramify.runs.labelled.scores import OPTIONS, LabelEvaluation
+from ramify.runs.base import no_progress
+from ramify.runs.labelled.scores import Scored
 
 ONE_PLACE = "of one place"
 """The name of the floor."""
 
 
-@dataclass(frozen=True, eq=False)
-class ScoredChoices:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ScoredChoices(Scored):
     """The questions of a split with a model's scores."""
 
     view: ChoiceView
@@ -32,6 +32,19 @@ class ScoredChoices:
     majority: ChoicePredictions | None
     """The place that is right most often in training, of each question; None: the model of another library, whose training data
     are not known."""
+
+    @property
+    def shares(self) -> list[Float[NDArray, " _choice"]]:
+        """The probabilities of the choices of each question."""
+        return [softmax(row) for row in self.scores]
+
+    example = "question"
+    floor_name = ONE_PLACE
+    floor_is = "the place that is right most often in training is chosen in every question"
+
+    @property
+    def floor(self) -> Mapping[str, float] | None:
+        return None if self.majority is None else self.majority.scores()
 
 
 def compared(view: ChoiceView, scores: list[Float[NDArray, " _choice"]]) -> ChoicePredictions:
@@ -49,22 +62,13 @@ def score_questions(model: Chooser, store: Store, split: Split, options: Mapping
         scores = choice_scores(task, view, progress=advance)
     predictions = compared(view, scores)
     majority = replace(predictions, predicted=task.majority(view.sizes)) if task.config.choices else None
-    return ScoredChoices(view, scores, predictions, majority)
-
-
-def evaluate(
-    model: Chooser, source: str, store: Store, split: Split, options: Mapping[str, Any], metric: Metric
-) -> LabelEvaluation:
-    """Score a model on a split. Options: `OPTIONS`."""
-    check_options(options, OPTIONS, source, "a model that chooses")
-    scored = score_questions(model, store, split, options)
-    unknown = None if reads_characters(model.backbone) else scored.view.unknown_pieces(model.tokenizer)
-    return LabelEvaluation(
-        metric,
-        scored.predictions.scores(),
-        None if scored.majority is None else scored.majority.scores()[metric.name],
-        len(scored.view),
-        "question",
-        unknown_pieces=unknown,
-        floor_name=ONE_PLACE,
+    questions = view.sets.questions
+    return ScoredChoices(
+        view=view,
+        scores=scores,
+        predictions=predictions,
+        majority=majority,
+        nodes=questions,
+        trees=store.tree_of(questions),
+        unknown_pieces=None if reads_characters(model.backbone) else view.unknown_pieces(model.tokenizer),
     )

@@ -11,12 +11,12 @@ from ramify.dataset.choices import LabelledChoices, labelled_choices
 from ramify.dataset.labels import has_labels
 from ramify.dataset.store import Split, Store
 from ramify.errors import counted
-from ramify.inference.base import Pipeline
 from ramify.inference.choose import Chooser, choice_scores, held_out, view_of
-from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
+from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.labelled.base import LabelRun, PreparedLabels, shared_folder
 from ramify.runs.labelled.choice_report import parts
-from ramify.runs.labelled.choice_scores import compared, evaluate
+from ramify.runs.labelled.choice_scores import ScoredChoices, compared, score_questions
+from ramify.runs.labelled.floors import FitConfig, choice_candidates
 from ramify.tasks.multiple_choice import CHOICE, MultipleChoice, MultipleChoiceConfig
 from ramify.training.meters import MeterSums
 
@@ -42,7 +42,7 @@ class PreparedChoices(PreparedLabels):
 
     def facts(self) -> dict[str, Any]:
         left_out = {"unlabelled": self.labelled.unlabelled, "unclear": self.labelled.unclear}
-        return {"text": asdict(self.train.counts) | left_out}
+        return {"text": asdict(self.train.counts) | left_out, "vectors": self.kept} | self.fit_facts
 
     def reads(self) -> str:
         facts = self.facts()["text"]
@@ -57,13 +57,15 @@ class PreparedChoices(PreparedLabels):
         ):
             if facts[key]:
                 what += f"; {facts[key]:,} {said}"
-        return what
+        return what + self.kept_note()
 
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
 
-    def begin(self) -> None:
-        return None
+    @property
+    def views(self) -> Sequence[tuple[ChoiceView, ChoiceCollator]]:
+        views = [self.train] if self.held_out is None else [self.train, self.held_out]
+        return [(view, ChoiceCollator.of(view)) for view in views]
 
     def dev(self) -> Callable[[], dict[str, float]] | None:
         task, view = self.task, self.held_out
@@ -87,6 +89,11 @@ class ChoiceRun(LabelRun):
 
     task: MultipleChoiceConfig = field(default_factory=MultipleChoiceConfig)
     input: ChoiceInput = field(default_factory=ChoiceInput)
+    fit: FitConfig = field(default_factory=FitConfig)
+    """The settings of a floor."""
+
+    pipeline = Chooser
+    purpose = "a model that chooses"
 
     def adapt_to_data(self) -> Self:
         """A copy with the largest number of choices of a training question."""
@@ -100,16 +107,16 @@ class ChoiceRun(LabelRun):
         task = MultipleChoice(backbone, tokenizer, run.input, run.task)
         run.continued(task)
         labelled = labelled_choices(store, "train")
+        labelled = labelled.at(run.view.chosen(store, labelled.sets.questions, run.seed, "question"))
         task.fit(labelled.right)
         dev = held_out(task, store, "dev")[0] if has_labels(store, "dev") else None
         train = view_of(task, store, labelled.sets, labelled.right)
-        return PreparedChoices(run, store, task, shared_folder(out), train, labelled, dev)
+        prepared = PreparedChoices(run, store, task, shared_folder(out), train, labelled, dev)
+        return prepared if self.stages else prepared.best_of(choice_candidates(task, train, run.fit))
 
     @classmethod
-    def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
-        """The share of questions whose likeliest choice is right. Options: those of `scores`."""
-        model = of_kind(pipeline, Chooser, source, "a model that chooses")
-        return evaluate(model, source, store, split, options, cls.metric_of(source, model.task))
+    def score(cls, model: Chooser, store: Store, split: Split, options: Mapping[str, Any]) -> ScoredChoices:
+        return score_questions(model, store, split, options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         model = request.pipeline

@@ -1,6 +1,5 @@
 """Runs on labels of whole texts: classes, several classes, or numbers."""
 
-import hashlib
 from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -11,15 +10,12 @@ import numpy as np
 
 from ramify.batching.labelled_batch import LabelledCollator
 from ramify.batching.views.labelled import LabelInput, LabelledView, resolved_input
-from ramify.config import check_fields
 from ramify.dataset.labels import NodeLabels, check_kind, class_names, has_labels, label_kind, node_labels
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
-from ramify.inference.base import Pipeline
 from ramify.inference.classify import Classifier, held_out, label_scores, rows_of
-from ramify.inference.kept_features import keep_features
 from ramify.metrics.published import published_metrics
-from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
+from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.labelled import report, scores
 from ramify.runs.labelled.base import LabelRun, PreparedLabels, shared_folder
 from ramify.tasks.classification import LABEL, Classification, ClassificationConfig
@@ -36,8 +32,6 @@ class PreparedClassification(PreparedLabels):
     labels: NodeLabels
     held_out: LabelledView | None
     """The dev split; None: it has no labels."""
-    fit: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
-    """Facts about a fit in closed form."""
 
     @property
     def view(self) -> LabelledView:
@@ -52,7 +46,7 @@ class PreparedClassification(PreparedLabels):
         facts: dict[str, Any] = {"unlabelled": self.labels.unlabelled}
         if self.task.config.labels != "numbers":
             facts["classes"] = dict(zip(self.task.config.classes, self._class_counts().tolist(), strict=True))
-        return {"text": asdict(counts) | facts} | ({"fit": dict(self.fit)} if self.fit else {})
+        return {"text": asdict(counts) | facts, "vectors": self.kept} | self.fit_facts
 
     def _class_counts(self) -> Any:
         targets = self.train.targets
@@ -76,15 +70,15 @@ class PreparedClassification(PreparedLabels):
         ):
             if facts[key]:
                 what += f"; {facts[key]:,} {said}"
-        return what
+        return what + self.kept_note()
 
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
 
-    def begin(self) -> None:
-        keep_features(self.task, self.train, self.folder)
-        if self.held_out is not None:
-            keep_features(self.task, self.held_out, self.folder)
+    @property
+    def views(self) -> Sequence[tuple[LabelledView, LabelledCollator]]:
+        views = [self.train] if self.held_out is None else [self.train, self.held_out]
+        return [(view, LabelledCollator.of(view.rows)) for view in views]
 
     def dev(self) -> Callable[[], dict[str, float]] | None:
         task, view = self.task, self.held_out
@@ -103,43 +97,15 @@ class PreparedClassification(PreparedLabels):
         return measure
 
 
-@dataclass(frozen=True)
-class ExamplesConfig:
-    """The training examples."""
-
-    examples: int | None = None
-    """The number of labelled texts to train on, for learning curves. Smaller numbers take a part of larger ones, which the seed
-    of the run draws. null: all."""
-
-    def __post_init__(self) -> None:
-        check_fields(self, "view.")
-        if self.examples is not None and self.examples < 1:
-            raise RamifyError(f"view.examples must be at least 1, but is {self.examples}.")
-
-    def chosen(self, store: Store, labels: NodeLabels, seed: int) -> NodeLabels:
-        """The labels of the examples. Raises `RamifyError` if there are fewer."""
-        if self.examples is None:
-            return labels
-        if self.examples > len(labels.nodes):
-            raise RamifyError(
-                f"view.examples={self.examples} is more than the {counted(len(labels.nodes), 'labelled text')} of the training "
-                "split. Lower view.examples."
-            )
-        # A hash of its id decides on a text, so that the number of other texts does not.
-        ids = zip(store.tree_ids(store.tree_of(labels.nodes)), store.ids(labels.nodes), strict=True)
-        keys = [hashlib.blake2b(f"{seed}\n{tree}\n{node}".encode(), digest_size=8).digest() for tree, node in ids]
-        first = sorted(range(len(keys)), key=lambda place: keys[place])[: self.examples]
-        places = np.sort(np.array(first, dtype=np.int64))
-        return replace(labels, nodes=labels.nodes[places], values=[labels.values[place] for place in places.tolist()])
-
-
 @dataclass(frozen=True, kw_only=True)
 class TextLabelRun(LabelRun, ABC):
     """A model that predicts the labels of texts, or of pairs of texts."""
 
     task: ClassificationConfig = field(default_factory=ClassificationConfig)
-    view: ExamplesConfig = field(default_factory=ExamplesConfig)
     input: LabelInput = field(default_factory=LabelInput)
+    pipeline = Classifier
+    purpose = "a model that predicts labels of texts"
+
     label_kind: Literal["auto", "classes", "several", "numbers"] = "auto"
     """The kind of the labels. auto: lists are several classes; numbers are classes if they are whole and few."""
 
@@ -166,10 +132,8 @@ class TextLabelRun(LabelRun, ABC):
         return replace(self, input=input, task=task)
 
     @classmethod
-    def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
-        """Scores beside those of the most frequent class. Options: those of `scores`."""
-        model = of_kind(pipeline, Classifier, source, "a model that predicts labels of texts")
-        return scores.evaluate(model, source, store, split, options, cls.metric_of(source, model.task))
+    def score(cls, model: Classifier, store: Store, split: Split, options: Mapping[str, Any]) -> scores.ScoredTexts:
+        return scores.score_texts(model, store, split, options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         model = request.pipeline
@@ -193,7 +157,9 @@ class ClassificationRun(TextLabelRun):
 
 def with_texts(run: TextLabelRun, store: Store, task: Classification, out: Path) -> PreparedClassification:
     """A run with its training and dev texts. The task adapts its scales to the training labels."""
-    labels = run.view.chosen(store, node_labels(store, "train", run.input.label), run.seed)
+    labels = node_labels(store, "train", run.input.label)
+    places = run.view.chosen(store, labels.nodes, run.seed, "labelled text")
+    labels = replace(labels, nodes=labels.nodes[places], values=[labels.values[place] for place in places.tolist()])
     rows = rows_of(task, store, labels.nodes, trees=store.split("train"), seed=run.seed)
     targets = task.targets_of([labels.values[place] for place in rows.kept])
     task.fit(targets)

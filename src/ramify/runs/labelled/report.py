@@ -1,10 +1,10 @@
 """Reports on models that predict labels: curves, scores beside floors, confusions, calibration, slices and wrong examples.
 
-`curves`, `seeds`, `facts`, `held_out_scores` and `slices` serve reports on other label tasks, too.
+`assembled` makes the reports of all label tasks; `slices`, `calibration` and `most_wrong` are sections of several.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
+from ramify.inference.base import Pipeline
 from ramify.inference.classify import Classifier
 from ramify.metrics.classification import (
     ClassPredictions,
     ClassScores,
-    Predictions,
     Reliability,
     SeveralPredictions,
     reliability,
@@ -26,7 +26,7 @@ from ramify.metrics.depths import DEPTH_BINS
 from ramify.metrics.metric import Metric
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.curves import TITLE, Metrics, dev_line, loss_charts, no_curves, smoothing
-from ramify.runs.labelled.scores import WITHOUT_READING, ScoredTexts, score_texts
+from ramify.runs.labelled.scores import Scored, ScoredTexts, score_texts
 from ramify.runs.sections import (
     Cell,
     Chart,
@@ -39,13 +39,16 @@ from ramify.runs.sections import (
     Table,
     WeightMap,
     chosen_on_dev,
+    number,
 )
+from ramify.runs.seeds import LearningCurve, SeedScores
 from ramify.tasks.classification import LABEL
+
+ModelT = TypeVar("ModelT", bound=Pipeline)
+ScoredT = TypeVar("ScoredT", bound=Scored)
 
 RESAMPLES = 500
 """Resamples of the intervals of a report."""
-
-MAJORITY = "the most frequent class of the training data, or the mean of its numbers"
 
 EXAMPLES = 20
 """Wrong predictions that a report shows."""
@@ -62,24 +65,49 @@ LENGTHS = (0, 9, 17, 33, 65, 129)
 
 def parts(request: ReportRequest, metric: Metric | None) -> ReportParts:
     """The parts of a report. `metric` is that of the run; None: the first one of the task."""
+    return assembled(
+        request,
+        training(request, metric),
+        metric,
+        Classifier,
+        score_texts,
+        _details,
+        purpose="predicts labels of texts",
+        examples="texts",
+    )
+
+
+def assembled(
+    request: ReportRequest,
+    first: Sequence[Section],
+    metric: Metric | None,
+    kind: type[ModelT],
+    score: Callable[[ModelT, Store, Split, Mapping[str, Any]], ScoredT],
+    details: Callable[[ModelT, Store, ScoredT, Metric], Iterable[Section]],
+    *,
+    purpose: str,
+    examples: str,
+) -> ReportParts:
+    """The parts of a report on any label task: its first sections (`training`), held-out scores, and their `details`.
+
+    `metric` is that of the run; None: the first one of the task. `purpose` and `examples` are those of `ReportParts`.
+    """
     model, store = request.pipeline, request.store
-    fit = request.record.get("fit")
-    sections: list[Section] = [curves(request.metrics, metric) if fit is None else tried(fit)]
-    if "seeds" in request.record:
-        sections.append(seeds(request.record["seeds"]))
+    sections = list(first)
     headline: Spans = ()
     missing = ""
-    if isinstance(model, Classifier) and store is not None:
+    if isinstance(model, kind) and store is not None:
         try:
-            scored = score_texts(model, store, request.split, {})
-            chosen = model.task.metrics[0] if metric is None else metric
-            section, headline = held_out_scores(request.split, scored.predictions, scored.majority, chosen)
-            sections += [section, *_details(model, store, scored, chosen)]
+            scored = score(model, store, request.split, {})
+            task: Any = model.module
+            chosen = task.metrics[0] if metric is None else metric
+            section, headline = held_out_scores(request.split, scored, chosen)
+            sections += [section, *details(model, store, scored, chosen)]
         except RamifyError as error:
             missing = str(error)
     return ReportParts(
-        purpose="predicts labels of texts",
-        examples="texts",
+        purpose=purpose,
+        examples=examples,
         sections=tuple(sections),
         headline=headline,
         missing=missing,
@@ -94,6 +122,12 @@ def facts(text: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield name, ", ".join(f"{key} {count:,}" for key, count in value.items())
         else:
             yield name.replace("_", " "), f"{value:,}"
+
+
+def training(request: ReportRequest, metric: Metric | None, loss: str = LABEL, unit: str = "label") -> list[Section]:
+    """The curves of a training, or the settings of a fit; and the scores of other seeds or other numbers of examples."""
+    fit = request.record.get("fit")
+    return [curves(request.metrics, metric, loss, unit) if fit is None else tried(fit), *variants(request.record)]
 
 
 def curves(metrics: Metrics, metric: Metric | None, loss: str = LABEL, unit: str = "label") -> Section:
@@ -120,35 +154,61 @@ def tried(fit: Mapping[str, Any]) -> Section:
 
 
 def seeds(record: Mapping[str, Any]) -> Section:
-    """The dev scores of all seeds."""
-    name = record["metric"].replace("_", " ")
+    """The dev scores of all seeds, and how far each is from their mean."""
+    found = SeedScores.from_json(record)
     rows = tuple(
-        (Cell(score["folder"]), Cell(f"{score['value']:.4f}"), Cell(f"{score['step']:,}")) for score in record["scores"]
+        (
+            Cell(score.folder),
+            Cell(f"{score.value:.4f}"),
+            Cell(number(score.value - found.mean, "+.4f")),
+            Cell(f"{score.step:,}"),
+        )
+        for score in found.scores
     )
     lead = (
-        f"The mean is {record['mean']:.4f}, with a standard deviation of {record['spread']:.4f}. This page is about seed "
-        f"{record['best']}, the best one on dev, whose score is too high by being chosen."
+        f"The mean is {found.mean:.4f}, with a standard deviation of {found.spread:.4f}. This page is about seed "
+        f"{found.best.seed}, the best one on dev ({found.lead}), whose score is too high by being chosen."
     )
-    return Section("Seeds", (Table(("seed", f"dev {name}", "update"), rows, "scores"),), (lead,))
+    columns = ("seed", f"dev {found.metric.replace('_', ' ')}", "less the mean", "update")
+    return Section("Seeds", (Table(columns, rows, "scores"),), (lead,))
+
+
+def learning_curve(record: Mapping[str, Any]) -> Section:
+    """The dev score over the number of training examples."""
+    found = LearningCurve.from_json(record)
+    name = f"dev {found.metric.replace('_', ' ')}"
+    numbers = np.array([score.examples for score in found.scores], dtype=np.float64)
+    values = np.array([score.value for score in found.scores])
+    chart = Chart((Line(name, "dev", numbers, values, marks=True),), "training examples", name)
+    rows = tuple((Cell(f"{score.examples:,}"), Cell(f"{score.value:.4f}"), Cell(f"{score.step:,}")) for score in found.scores)
+    lead = (
+        f"Each number of examples has a run of its own, in the folder examples-K. This page is about that of "
+        f"{found.best.examples:,}, the best one on dev. Smaller numbers are parts of larger ones."
+    )
+    return Section(
+        "Scores by number of examples", (Charts((chart,)), Table(("examples", name, "update"), rows, "scores")), (lead,)
+    )
+
+
+def variants(record: Mapping[str, Any]) -> Iterator[Section]:
+    """The other seeds of a run, or the other numbers of its examples, if there are any."""
+    if "seeds" in record:
+        yield seeds(record["seeds"])
+    if "curve" in record:
+        yield learning_curve(record["curve"])
 
 
 def held_out_scores(
     split: Split,
-    predicted: Predictions,
-    floor: Predictions | None,
+    scored: Scored,
     metric: Metric,
-    *,
-    floor_name: str = WITHOUT_READING,
-    floor_is: str = MAJORITY,
 ) -> tuple[Section, Spans]:
-    """All metrics with their intervals beside those of a floor, and the main one as a sentence.
-
-    `floor_is` says what the floor predicts. There is none if the training data of the model are not known."""
-    floors = {} if floor is None else floor.scores()
+    """All metrics with their intervals beside those of a floor, and the main one as a sentence."""
+    predicted, floors = scored.predictions, scored.floor or {}
     names = [metric.name, *(name for name in predicted.metrics if name != metric.name)]
     rows = []
     for name in names:
-        interval = predicted.interval(name, resamples=RESAMPLES)
+        interval = predicted.interval(name, units=scored.trees, resamples=RESAMPLES)
         spread = f"{interval.low:.3f} to {interval.high:.3f}"
         beside = [Cell(f"{floors[name]:.3f}")] if floors else []
         rows.append((Cell(name.replace("_", " ")), Cell(f"{interval.value:.3f}", spread), *beside))
@@ -156,12 +216,15 @@ def held_out_scores(
     headline: Spans = (
         f"On the {split} split, its {metric.label} is ",
         Strong(f"{value:.3f}"),
-        f"; {floor_name}, it is {floors[metric.name]:.3f}." if floors else ".",
+        f"; {scored.floor_name}, it is {floors[metric.name]:.3f}." if floors else ".",
     )
-    lead = f"On {counted(len(predicted), 'text')} of the {split} split, with 95 % bootstrap intervals over texts."
+    lead = (
+        f"On {counted(len(predicted), scored.example)} of the {split} split, with 95 % bootstrap intervals over "
+        f"{scored.resampled}."
+    )
     columns = ("score", "value")
     if floors:
-        lead, columns = f"{lead} {floor_name.capitalize()}: {floor_is}.", (*columns, floor_name)
+        lead, columns = f"{lead} {scored.floor_name.capitalize()}: {scored.floor_is}.", (*columns, scored.floor_name)
     section = Section("Held-out scores", (Table(columns, tuple(rows)),), (lead,))
     return section, (*headline, *chosen_on_dev(split))
 
@@ -177,9 +240,9 @@ def _details(model: Classifier, store: Store, scored: ScoredTexts, metric: Metri
         yield _per_class(predicted.per_class, classes)
     view = scored.view
     lengths, depths = view.costs, view.rows.depth
-    yield slices("Scores by length", predicted, metric, "tokens of the row", _length_bins(lengths))
+    yield slices("Scores by length", scored, metric, "tokens of the row", bins_of(lengths, LENGTHS))
     if len(np.unique(depths)) > 1:
-        yield slices("Scores by depth", predicted, metric, "depth", _depth_bins(depths))
+        yield slices("Scores by depth", scored, metric, "depth", _depth_bins(depths))
     yield from _most_wrong(model, store, scored)
 
 
@@ -214,26 +277,39 @@ def _calibration(model: Classifier, scored: ScoredTexts) -> Section:
     scores = torch.from_numpy(scored.scores)
     before = reliability(scores.softmax(-1).numpy(), scored.targets)
     after = reliability(task.probabilities(scores.to(model.device)).cpu().numpy(), scored.targets)
+    lead = f"The temperature that fits the dev split best is {temperature:.3g}."
+    return calibration(
+        {"before": before, "after": after}, lead, "text", legend={"before": "before the temperature", "after": "after it"}
+    )
+
+
+CHART_KINDS = ("none", "dev")
+"""The looks of the lines of a calibration, in their order; the last one is that of the probabilities that users get."""
+
+
+def calibration(measured: Mapping[str, Reliability], lead: str, unit: str, *, legend: Mapping[str, str]) -> Section:
+    """The share of right predictions by their probability. `measured` has one or two names, which `legend` explains; `unit`
+    names what is predicted."""
     diagonal = np.array([0.0, 1.0])
+    kinds = dict(zip(measured, CHART_KINDS[-len(measured) :], strict=True))
     lines = (
         Line("perfect", "constant", diagonal, diagonal),
-        _reliability_line("before", "none", before),
-        _reliability_line("after", "dev", after),
+        *(_reliability_line(name, kinds[name], found) for name, found in measured.items()),
     )
-    rows = tuple((Cell(name), Cell(f"{measured.error:.3f}")) for name, measured in (("before", before), ("after", after)))
+    rows = tuple((Cell(legend[name]), Cell(f"{found.error:.3f}")) for name, found in measured.items())
+    bins = next(iter(measured.values())).count
     lead = (
-        f"The temperature that fits the dev split best is {temperature:.3g}. The calibration error is the mean distance of "
-        f"probability and share, over {counted(len(after.count), 'bin')} of equal width."
-    )
-    legend = (("constant", "perfectly calibrated"), ("none", "before the temperature"), ("dev", "after it"))
-    certainty = "probability of the predicted class"
-    middles = (after.edges[1:] + after.edges[:-1]) / 2
+        f"{lead} The calibration error is the mean distance of probability and share, over {counted(len(bins), 'bin')} of "
+        "equal width."
+    ).strip()
+    names = (("constant", "perfectly calibrated"), *((kinds[name], legend[name]) for name in measured))
+    certainty = "probability of the prediction"
     counts = tuple(
-        Line(name, kind, middles, measured.count.astype(np.float64), marks=True)
-        for name, kind, measured in (("before", "none", before), ("after", "dev", after))
+        Line(name, kinds[name], (found.edges[1:] + found.edges[:-1]) / 2, found.count.astype(np.float64), marks=True)
+        for name, found in measured.items()
     )
-    charts = Charts((Chart(lines, certainty, "share that is right"), Chart(counts, certainty, "texts")), legend)
-    return Section("Calibration", (charts, Table(("temperature", "calibration error"), rows, "scores")), (lead,))
+    charts = Charts((Chart(lines, certainty, "share that is right"), Chart(counts, certainty, f"{unit}s")), names)
+    return Section("Calibration", (charts, Table(("probabilities", "calibration error"), rows, "scores")), (lead,))
 
 
 def _reliability_line(name: str, kind: str, measured: Reliability) -> Line:
@@ -244,24 +320,26 @@ def _reliability_line(name: str, kind: str, measured: Reliability) -> Line:
 # --- slices -----------------------------------------------------------------------------------------------------------
 
 
-def slices(
-    title: str, predicted: Predictions, metric: Metric, what: str, bins: Sequence[tuple[str, Bool[NDArray, " row"]]]
-) -> Section:
-    """The main metric of parts of the texts, with its intervals."""
+Bins = Sequence[tuple[str, Bool[NDArray, " row"]]]
+"""Parts of the examples, by their names."""
+
+
+def slices(title: str, scored: Scored, metric: Metric, what: str, bins: Bins) -> Section:
+    """The main metric of parts of the examples, with its intervals."""
     rows = []
     for name, chosen in bins:
         if chosen.any():
-            part = predicted.take(np.flatnonzero(chosen)).interval(metric.name, resamples=RESAMPLES)
-            spread = f"{part.low:.3f} to {part.high:.3f}"
-            rows.append((Cell(name), Cell(f"{part.value:.3f}", spread), Cell(f"{int(chosen.sum()):,}")))
-    return Section(title, (Table((what, metric.label, "texts"), tuple(rows), "scores"),))
+            places = np.flatnonzero(chosen)
+            part = scored.predictions.take(places).interval(metric.name, units=scored.trees[places], resamples=RESAMPLES)
+            rows.append((Cell(name), Cell(f"{part.value:.3f}", f"{part.low:.3f} to {part.high:.3f}"), Cell(f"{len(places):,}")))
+    return Section(title, (Table((what, metric.label, f"{scored.example}s"), tuple(rows), "scores"),))
 
 
-def _length_bins(lengths: NDArray[np.int64]) -> list[tuple[str, Bool[NDArray, " row"]]]:
-    ends = [*LENGTHS[1:], 2**31]
+def bins_of(lengths: NDArray[np.int64], firsts: Sequence[int]) -> Bins:
+    """Parts by length, given the first length of each."""
     return [
-        (f"{max(first, 1)}–{stop - 1}" if stop < 2**31 else f"{first} or more", (lengths >= first) & (lengths < stop))
-        for first, stop in zip(LENGTHS, ends, strict=True)
+        (f"{max(first, 1)}–{stop - 1}" if stop else f"{first} or more", (lengths >= first) & (lengths < (stop or np.inf)))
+        for first, stop in zip(firsts, [*firsts[1:], None], strict=True)
     ]
 
 
@@ -288,11 +366,16 @@ def _most_wrong(model: Classifier, store: Store, scored: ScoredTexts) -> Iterato
         error = np.abs(shares - targets).max(1)
         error = np.where(error < 0.5, -1.0, error)
     order = [place for place in np.argsort(-error, kind="stable")[:EXAMPLES].tolist() if error[place] > 0]
-    if not order:
-        return
-    rows = tuple(_example(model, store, scored, place, shares[place]) for place in order)
-    lead = f"{counted(len(rows), 'text')}, those with the least likely right label first."
-    yield Section("Most wrong", (Table(("text", "right", "predicted", "probabilities"), rows, "texts"),), (lead,))
+    rows = [_example(model, store, scored, place, shares[place]) for place in order]
+    columns = ("text", "right", "predicted", "probabilities")
+    yield from most_wrong(scored, columns, rows, "those with the least likely right label first")
+
+
+def most_wrong(scored: Scored, columns: tuple[str, ...], rows: Sequence[tuple[Cell, ...]], order: str) -> Iterator[Section]:
+    """Wrong predictions, in an `order` that completes a sentence; nothing if there is none."""
+    if rows:
+        lead = f"{counted(len(rows), scored.example)}, {order}."
+        yield Section("Most wrong", (Table(columns, tuple(rows), "texts"),), (lead,))
 
 
 def _example(

@@ -1,21 +1,21 @@
-"""Reports on models that tag words: curves, scores beside a floor, scores of each type, slices, and wrong examples."""
+"""Reports on models that tag words: curves, scores beside a floor, scores of each type, slices,
+calibration, and wrong examples."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
 from ramify.dataset.bio import TokenSpan, spans_of
 from ramify.dataset.store import Store
-from ramify.errors import RamifyError, counted
 from ramify.inference.tag import Tagger
+from ramify.metrics.classification import reliability_of
 from ramify.metrics.metric import Metric
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.labelled import report
-from ramify.runs.labelled.tag_scores import WORDS_ALONE, ScoredTags, score_texts
-from ramify.runs.sections import Cell, Section, Spans, Table
+from ramify.runs.labelled.tag_scores import ScoredTags, score_texts
+from ramify.runs.sections import Cell, Section, Table
 from ramify.tasks.tagging import TAG
-
-FLOOR = "each word has the tag that it had most often in training, and new words have the most frequent tag"
 
 LENGTHS = (1, 9, 17, 33, 65, 129, 257)
 """The first lengths of the bins of texts, in words."""
@@ -23,29 +23,30 @@ LENGTHS = (1, 9, 17, 33, 65, 129, 257)
 
 def parts(request: ReportRequest, metric: Metric | None) -> ReportParts:
     """The parts of a report. `metric` is that of the run; None: the first one of the task."""
-    model, store = request.pipeline, request.store
-    sections: list[Section] = [report.curves(request.metrics, metric, loss=TAG, unit="word")]
-    if "seeds" in request.record:
-        sections.append(report.seeds(request.record["seeds"]))
-    headline: Spans = ()
-    missing = ""
-    if isinstance(model, Tagger) and store is not None:
-        try:
-            scored = score_texts(model, store, request.split, {})
-            chosen = model.task.metrics[0] if metric is None else metric
-            floor = {"floor_name": WORDS_ALONE, "floor_is": FLOOR}
-            section, headline = report.held_out_scores(request.split, scored.predictions, scored.majority, chosen, **floor)
-            sections += [section, _per_type(scored), _by_length(scored, chosen), *_most_wrong(store, scored)]
-        except RamifyError as error:
-            missing = str(error)
-    return ReportParts(
+    return report.assembled(
+        request,
+        report.training(request, metric, TAG, "word"),
+        metric,
+        Tagger,
+        partial(score_texts, with_shares=True),
+        _details,
         purpose="predicts tags of words",
         examples="texts",
-        sections=tuple(sections),
-        headline=headline,
-        missing=missing,
-        data=tuple(report.facts(request.record["text"])),
     )
+
+
+def _details(model: Tagger, store: Store, scored: ScoredTags, metric: Metric) -> Iterator[Section]:
+    yield _per_type(scored)
+    words = report.bins_of(scored.predictions.words, LENGTHS)
+    yield report.slices("Scores by length", scored, metric, "words of the text", words)
+    if scored.shares is not None:
+        pairs = zip(scored.tagged.tags, scored.found, strict=True)
+        right = np.array([one == other for truth, guess in pairs for one, other in zip(truth, guess, strict=True)], dtype=bool)
+        if len(right):
+            lead = "The probability of a word's tag is given all of its text."
+            measured = {"words": reliability_of(np.concatenate(scored.shares), right)}
+            yield report.calibration(measured, lead, "word", legend={"words": "tags of words"})
+    yield from _most_wrong(store, scored)
 
 
 def _per_type(scored: ScoredTags) -> Section:
@@ -62,22 +63,11 @@ def _per_type(scored: ScoredTags) -> Section:
     return Section("Scores by type", (Table(names, rows, "scores"),))
 
 
-def _by_length(scored: ScoredTags, metric: Metric) -> Section:
-    lengths, ends = scored.predictions.words, [*LENGTHS[1:], np.inf]
-    bins = [
-        (f"{first}–{stop - 1:.0f}" if stop < np.inf else f"{first} or more", (lengths >= first) & (lengths < stop))
-        for first, stop in zip(LENGTHS, ends, strict=True)
-    ]
-    return report.slices("Scores by length", scored.predictions, metric, "words of the text", bins)
-
-
 def _most_wrong(store: Store, scored: ScoredTags) -> Iterator[Section]:
     """The texts with the most spans, or words, that are missed or wrongly found."""
     predicted = scored.predictions
     faults = (predicted.annotated + predicted.predicted - 2 * predicted.right).sum(1)
     order = [place for place in np.argsort(-faults, kind="stable")[: report.EXAMPLES].tolist() if faults[place]]
-    if not order:
-        return
     rows = []
     for place in order:
         (text,) = store.texts(scored.tagged.nodes[[place]])
@@ -86,8 +76,7 @@ def _most_wrong(store: Store, scored: ScoredTags) -> Iterator[Section]:
         given, found = (spans_of(truth), spans_of(guess)) if predicted.unit == "span" else (_single(truth), _single(guess))
         missed, wrong = ([span for span in one if span not in {*other}] for one, other in ((given, found), (found, given)))
         rows.append((Cell(report.shortened(text)), *(Cell(_listed(words, spans)) for spans in (missed, wrong))))
-    lead = f"{counted(len(rows), 'text')}, those with the most faults first."
-    yield Section("Most wrong", (Table(("text", "missed", "wrongly found"), tuple(rows), "texts"),), (lead,))
+    yield from report.most_wrong(scored, ("text", "missed", "wrongly found"), rows, "those with the most faults first")
 
 
 def _single(tags: Sequence[str]) -> list[TokenSpan]:

@@ -15,12 +15,12 @@ from ramify.dataset.labels import has_labels
 from ramify.dataset.store import Split, Store
 from ramify.dataset.token_tags import NodeTags, node_tags
 from ramify.errors import RamifyError, counted
-from ramify.inference.base import Pipeline
 from ramify.inference.tag import TaggedBatch, Tagger, held_out, predicted_tags, spellings, view_of
-from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
+from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.labelled.base import LabelRun, PreparedLabels, shared_folder
 from ramify.runs.labelled.tag_report import parts
-from ramify.runs.labelled.tag_scores import compared, evaluate
+from ramify.runs.labelled.tag_scores import ScoredTags, compared, score_texts
+from ramify.runs.labelled.word_floors import WindowFit, tag_candidates
 from ramify.tasks.tagging import TAG, Tagging, TaggingConfig, tag_names, word_hashes
 from ramify.training.meters import MeterSums
 
@@ -33,9 +33,13 @@ class PreparedTagging(PreparedLabels):
     task: Tagging
     train: TaggedView
     tagged: NodeTags
+    held_out: tuple[TaggedView, NodeTags] | None
+    """The dev split; None: it has no tagged word."""
 
-    def begin(self) -> None:
-        """Nothing depends on the device."""
+    @property
+    def views(self) -> Sequence[tuple[TaggedView, TagCollator]]:
+        views = [self.train] if self.held_out is None else [self.train, self.held_out[0]]
+        return [(view, TagCollator.of(view)) for view in views]
 
     @property
     def view(self) -> TaggedView:
@@ -49,7 +53,8 @@ class PreparedTagging(PreparedLabels):
         assert self.train.tags is not None
         counts = np.bincount(np.concatenate(self.train.tags), minlength=len(self.task.config.tags)).tolist()
         facts = asdict(self.train.counts()) | {"unlabelled": self.tagged.unlabelled} | dict(self.tagged.faults)
-        return {"text": facts | {"tags": dict(zip(self.task.config.tags, counts, strict=True))}}
+        facts = facts | {"tags": dict(zip(self.task.config.tags, counts, strict=True))}
+        return {"text": facts, "vectors": self.kept} | self.fit_facts
 
     def reads(self) -> str:
         facts = self.facts()["text"]
@@ -62,18 +67,15 @@ class PreparedTagging(PreparedLabels):
         ):
             if facts[key]:
                 what += f"; {facts[key]:,} {said}"
-        return what
+        return what + self.kept_note()
 
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return list(self.tagged.notes)
 
     def dev(self) -> Callable[[], dict[str, float]] | None:
-        if not has_labels(self.store, "dev"):
+        if self.held_out is None:
             return None
-        task = self.task
-        view, tagged = held_out(task, self.store, "dev")
-        if not view.target_tokens.sum():
-            return None
+        task, (view, tagged) = self.task, self.held_out
 
         def measure() -> dict[str, float]:
             sums = MeterSums(task)
@@ -95,6 +97,11 @@ class TaggingRun(LabelRun):
 
     task: TaggingConfig = field(default_factory=TaggingConfig)
     input: LabelInput = field(default_factory=LabelInput)
+    fit: WindowFit = field(default_factory=WindowFit)
+    """The settings of a floor."""
+
+    pipeline = Tagger
+    purpose = "a model that predicts tags of words"
 
     def adapt_to_data(self) -> Self:
         """A copy with the names and the scheme of the training tags."""
@@ -108,7 +115,9 @@ class TaggingRun(LabelRun):
                 f"{only}, so there is nothing to learn. Build the data with at least two tags, or name another field (--label "
                 "FIELD)."
             )
-        words = spellings(store.texts(tagged.nodes), tagged.words)
+        read = tagged.with_words()
+        read = read.at(self.view.chosen(store, read.nodes, self.seed, "tagged text"))
+        words = spellings(store.texts(read.nodes), read.words)
         return replace(
             self,
             input=replace(self.input, pair="none"),
@@ -123,15 +132,14 @@ class TaggingRun(LabelRun):
         run.check_start()
         run.continued(task)
         tagged = node_tags(store, "train", run.input.label).with_words()
+        tagged = tagged.at(run.view.chosen(store, tagged.nodes, run.seed, "tagged text"))
         texts, targets = store.texts(tagged.nodes), task.targets_of(tagged.tags)
         task.word_table.fit(spellings(texts, tagged.words), targets)
         train = view_of(task, texts, tagged.words, targets)
-        prepared = PreparedTagging(run, store, task, shared_folder(out), train, tagged)
-        if run.task.decoder != "majority":
-            return prepared
-        measure = prepared.dev()
-        score = "no dev score" if measure is None else f"dev {prepared.metric.label} {measure()[prepared.metric.name]:.4f}"
-        return replace(prepared, fitted=f"fitted, {score}")
+        dev = held_out(task, store, "dev") if has_labels(store, "dev") else None
+        dev = None if dev is None or not dev[0].target_tokens.sum() else dev
+        prepared = PreparedTagging(run, store, task, shared_folder(out), train, tagged, dev)
+        return prepared if self.stages else prepared.best_of(tag_candidates(task, train, run.fit))
 
     def check_start(self) -> None:
         """Raise `RamifyError` if `init` is a tagger whose output layer reads other states."""
@@ -147,10 +155,8 @@ class TaggingRun(LabelRun):
                 )
 
     @classmethod
-    def evaluate(cls, pipeline: Pipeline, source: str, store: Store, split: Split, options: Mapping[str, Any]) -> Evaluation:
-        """Scores beside those of the most frequent tag of each word. Options: those of `scores`."""
-        model = of_kind(pipeline, Tagger, source, "a model that predicts tags of words")
-        return evaluate(model, source, store, split, options, cls.metric_of(source, model.task))
+    def score(cls, model: Tagger, store: Store, split: Split, options: Mapping[str, Any]) -> ScoredTags:
+        return score_texts(model, store, split, options)
 
     def report_sections(self, request: ReportRequest) -> ReportParts:
         model = request.pipeline

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from ramify import hub
 from ramify.batching.adversary_batch import AdversaryBatch
-from ramify.batching.document_batch import DocumentBatch
 from ramify.batching.forest import Ints
 from ramify.batching.views.base import View
 from ramify.batching.views.documents import DocumentExample, LevelInput
@@ -94,7 +93,8 @@ class RealNodes(View[float]):
 class DocumentsCollator:
     """Makes a batch of documents, from which an autoencoder learns, too."""
 
-    collator: Callable[[Sequence[DocumentExample]], DocumentBatch]
+    collator: Callable[[Sequence[DocumentExample]], Any]
+    """Gives a `DocumentBatch`."""
 
     def __call__(self, examples: Sequence[DocumentExample]) -> AdversaryBatch:
         return AdversaryBatch(self.collator(examples))

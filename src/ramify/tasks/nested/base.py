@@ -81,8 +81,13 @@ class LevelPass:
     """One level of a batch in training: its rows, encoded and decoded, and its random draws."""
 
     encoded: EncodedLevel
-    decoded: DecodedLevel
+    decoder: LevelDecoder
     draws: LevelDraws
+
+    @cached_property
+    def decoded(self) -> DecodedLevel:
+        """One pass of the decoder for all losses that read it, and none if all of them are left out."""
+        return self.encoded.decode(self.decoder)
 
     @cached_property
     def replaced_states(self) -> Float[Tensor, "slot dim"]:

@@ -477,7 +477,7 @@ class NestedAutoencoder(Task[DocumentBatch]):
         wanted = self._losses_of(batch, encoded.level)
         if not wanted:
             return {}
-        read = LevelPass(encoded, self.decode(encoded), draws)
+        read = LevelPass(encoded, self.decoder.level(encoded.level), draws)
         if record is not None:
             record.add_level(self.names[encoded.level + 1], read, wanted)
         values = {name: loss.value(read, 1.0 / max(divisors[name], 1e-12)) for name, loss in wanted.items()}
@@ -600,8 +600,13 @@ class NestedAutoencoder(Task[DocumentBatch]):
     ) -> Float[Tensor, "slot dim"]:
         """The states of rows of a level of children after they have read the memory of names: tokens read one bank per row.
         Without a memory, and above the tokens, there are no banks (None)."""
+        if self.name_memory is None and banks is not None:
+            raise RamifyError(
+                "the model has no memory of names (model.names=null), so it reads no banks. Choose a model that was trained "
+                "with `ramify train agent-sentence --names`."
+            )
         if level > 0 or self.name_memory is None:
-            assert banks is None, "only tokens of a model with a memory of names read banks"
+            assert banks is None, "only tokens read banks"
             return states
         assert banks is not None, "tokens of a model with a memory of names need a bank per row"
         return self.name_memory.read(states, rows, banks)

@@ -1,0 +1,112 @@
+"""The benchmark of planted names: its documents, its plan, a little model that is measured, and the figures of its table."""
+
+import json
+import shlex
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ramify
+from fixtures import built
+from ramify import Tree
+from ramify.recipes import RECIPES
+from ramify.runs import execute
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+sys.path.insert(0, str(BENCHMARKS))
+try:
+    import names
+finally:
+    sys.path.remove(str(BENCHMARKS))
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_documents(once):
+    """16 roles, each of which four sentences name, at least five apart."""
+    known = names.all_names()
+    assert len(set(known)) == 2_000
+    made = list(names.documents("test", 6, once=once))
+    assert made == list(names.documents("test", 6, once=once))
+    assert made[0]["nodes"] != next(names.documents("dev", 1, once=once))["nodes"]
+    for each in made:
+        sentences = [node["text"].split() for node in each["nodes"][1:]]
+        assert len(sentences) == 64
+        roles = [next(word for word in words if word in names.ROLES) for words in sentences]
+        named = [next(word for word in words if word in known) for words in sentences]
+        assert all(len(set(words) & set(known)) == 1 for words in sentences)
+        for role in names.ROLES:
+            places = [place for place, other in enumerate(roles) if other == role]
+            assert len(places) == 4
+            assert min(np.diff(places)) >= 5
+        counts = Counter(named)
+        assert set(counts.values()) == ({1} if once else {4})
+        if not once:
+            assert len(set(zip(roles, named))) == 16
+
+
+def test_the_plan(capsys):
+    names.plan(None)
+    shown = capsys.readouterr().out
+    assert "--seed 2" in shown
+    planted = [item for item in names.items() if not item.name.startswith("books")]
+    assert len(planted) == 9
+    assert len(names.items()) == 11
+    for item in planted:
+        assert item.hours * 60 <= 8
+        words = shlex.split(item.train)
+        settings = dict(words[at + 1].split("=", 1) for at, word in enumerate(words) if word == "--set")
+        run = RECIPES["agent-sentence"]("somewhere", names="--names" in words).changed(settings)
+        assert (run.model.names is None) == item.name.startswith("no-memory")
+        if run.model.names is not None:
+            assert run.model.names.leave_one_out == item.name.startswith("leave")
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """Little models with and without a memory, measured by the command."""
+    folder = tmp_path_factory.mktemp("names")
+    for data, once in (("names", False), ("once", True)):
+        documents = [Tree.from_json(json.dumps(each)) for each in names.documents("test", 6, once=once)]
+        built(documents, folder / "made" / data, split=(0.4, 0.2, 0.4))
+        (folder / "made" / data / "store").rename(folder / data)
+    small = {
+        **names.SIZES,
+        **{"model.dims": "[8,12]", "tokenizer.vocab_size": "2100", "view.neighbours": "60", "train.budget": "60"},
+    }
+    for way in ("leave-one-out", "no-memory"):
+        run = RECIPES["agent-sentence"](str(folder / "names"), steps=1, names=way != "no-memory").changed(small)
+        execute(run, folder / f"{way}-0", cpu=True)
+        command = ["measure", "--run", folder / f"{way}-0", "--data", folder, "--items", folder / f"{way}-0" / "items.npz"]
+        done = subprocess.run([sys.executable, BENCHMARKS / "names.py", *command], capture_output=True, text=True, check=True)
+        (folder / f"{way}-0" / "names.json").write_text(done.stdout)
+    return folder
+
+
+def test_names_are_hidden_one_by_one(out):
+    found = json.loads((out / "leave-one-out-0" / "names.json").read_text())
+    arrays = np.load(out / "leave-one-out-0" / "items.npz")
+    documents = len(ramify.Store.open(out / "names").split("test"))
+    assert found["names"]["count"] == 64 * documents == len(arrays["names/right/own"])
+    assert found["names"]["nats_own"] == pytest.approx(arrays["names/nats/own"].mean())
+    assert found["names"]["nats_own"] != found["names"]["nats_nothing"] != found["names"]["nats_other_document"]
+    assert 0 < found["gate_auroc"] < 1
+    plain = json.loads((out / "no-memory-0" / "names.json").read_text())
+    assert plain["names"]["accuracy_own"] is None
+    assert plain["names"]["nats_nothing"] > 0
+    assert "gate_auroc" not in plain
+
+
+def test_the_table_says_which_goals_are_reached(out, tmp_path, capsys):
+    table = tmp_path / "names.parquet"
+    names.main(["keep", "--out", str(out), "--to", str(table)])
+    rows = tmp_path / "rows.jsonl"
+    names.main(["table", "--out", str(table), "--rows", str(rows), "--commit", "0" * 8])
+    shown = capsys.readouterr().out
+    assert "goal: at least 0.3: missed" in shown
+    assert "goal: at most 0.02: reached" in shown
+    assert {json.loads(line)["row"] for line in rows.read_text().splitlines()} == {"leave-one-out", "no memory"}
