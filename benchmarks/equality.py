@@ -365,6 +365,12 @@ CASES: dict[str, str] = {
     "reconstruct train/agent-sentence/run - < inputs/notes.txt",
     "coherence": "coherence train/agent/run inputs/notes.txt --json --out @/page.html\n"
     "coherence train/agent/run --data data/books/set --tree mill --level paragraph,chapter --top 5",
+    "copyedit": "copyedit train/agent/run inputs/notes.txt --epsilon 0.5 --passes 2 --json --html @/page.html\n"
+    "copyedit train/agent/run --data data/books/set --tree mill --towards noise --lowest token --judge train/gpt/run\n"
+    "copyedit train/agent/run inputs/notes.txt --towards random_vector",
+    "generate/agent-gan": "generate train/agent-gan/run --level paragraph --count 2 --seed 3 --json --html @/page.html\n"
+    "generate train/agent-gan/run --level chapter\n"
+    "generate train/agent/run --level paragraph",
     "nearest": "nearest train/agent/run --data data/books/set --query 'The mill was slow.' -k 5\n"
     "nearest train/agent/run --data data/books/set --level paragraph --query 'A river.' --json "
     "--vectors embed/agent/paragraph.parquet\n"

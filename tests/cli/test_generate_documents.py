@@ -7,13 +7,17 @@ import numpy as np
 import pytest
 
 import ramify
-from fixtures import built
+from fixtures import built, tokenizer
 from fixtures.commands import call, refusal
 from fixtures.nested import SMALL_RUN, novels, writing
+from ramify.batching.views.pairs import PairInput
 from ramify.errors import RamifyError
 from ramify.inference.documents.known_vectors import KnownVectors
+from ramify.inference.translate import next_token_pipeline
+from ramify.models.transformer import TransformerConfig
 from ramify.recipes import RECIPES
 from ramify.runs import execute
+from ramify.tasks.next_token import NextTokenConfig, NextTokenLM
 
 SMALL = {"train.steps": "2", "train.evaluate_every": "2", "train.checkpoint_every": "2", "train.log_every": "1"}
 OWN = {"task.maps": "4", "task.vectors": "8", "dev.vectors": "16", "dev.texts": "2", "train.budget": "8"}
@@ -145,3 +149,22 @@ def test_a_run_without_its_data_asks_for_them(generator, tmp_path):
     model = ramify.load(generator)
     ramify.save(model, tmp_path / "model")
     assert "has no run.json, which names its training data. Name the data set" in refusal("generate", tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--level", "paragraph"), "--level paragraph needs a model with generators of documents (`ramify train agent-gan`)"),
+        (("--count", 2), "--count 2 needs a model with generators"),
+        (("--copyedit", 3), "--copyedit 3 needs a model with generators"),
+        (("--html", "page.html"), "--html page.html needs a model with generators"),
+        (("--data", "data"), "--data data needs a model with generators"),
+    ],
+)
+def test_options_of_generators_are_refused_by_language_models(tmp_path, words, reason):
+    own = tokenizer()
+    config = TransformerConfig(vocab_size=own.vocab_size, dim=16, num_heads=2, ffn_dim=32, encoder_layers=0, decoder_layers=1)
+    model = next_token_pipeline(NextTokenLM(config.build(), own, PairInput(), NextTokenConfig()).eval())
+    ramify.save(model, tmp_path / "gpt")
+    assert reason in refusal("generate", tmp_path / "gpt", *words)
+    assert call("generate", tmp_path / "gpt", "--tokens", 3, "--json").stdout
