@@ -18,8 +18,8 @@ all-MiniLM-L6-v2. Its training data hold SNLI, MultiNLI, SQuAD, Flickr30k and Re
 
 `run` carries out the commands of the plan and skips those whose results are already there; the same command continues an
 interrupted run. The learning rate of a model is that of its runs of group R with the best score on SNLI's dev split. `windows`
-scores the model of questions with other windows of the passages, with and without maximum context. `examples` asks the models of
-sentiment and inference about a few texts.
+scores the model of questions with other windows of the passages, with and without maximum context. `examples` asks the models
+of sentiment and inference about a few texts.
 """
 
 import argparse
