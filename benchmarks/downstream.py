@@ -34,6 +34,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from scipy.stats import binomtest
+
 from experiments import Figures, Item, carry_out, copy_curve, found_in, print_plan, score_command, train_command
 from ramify.files import write_text
 from raw_scores import add_figures, add_keep, adding_runs, reads_runs
@@ -445,7 +447,20 @@ def records_of(out: Path, name: str) -> list[dict[str, Any]]:
 
 
 def _add_whole(figures: Figures, out: Path) -> None:
-    _add(figures, out, "label-whole", "SST-2, all training rows", [WHOLE], {"accuracy": "accuracy"}, seeds=(0,))
+    if scores := found_in(out / WHOLE, "test"):
+        item = next(item for item in items() if item.name == WHOLE)
+        right = round(scores["value"] * scores["count"])
+        bounds = binomtest(right, scores["count"]).proportion_ci(method="wilson")
+        figures.add(
+            "label-whole",
+            "SST-2, all training rows",
+            "accuracy",
+            100 * scores["value"],
+            score_command(item, "test", DATA, OUT),
+            unit="%",
+            interval={"low": 100 * bounds.low, "high": 100 * bounds.high},
+            digits=1,
+        )
     columns = {"F1": "f1", "exact match": "exact_match"}
     _add(figures, out, "label-answers", "SQuAD 1.1, six articles held out", [ANSWERS], columns, seeds=(0,))
     if compared := found_in(out / ANSWERS, "windows"):
