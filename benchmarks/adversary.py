@@ -101,7 +101,7 @@ def keep(arguments: argparse.Namespace) -> None:
 @reads_runs
 def table(arguments: argparse.Namespace) -> None:
     """Print the rows of all finished runs, or write them to a file of results."""
-    commit = current_commit()
+    commit, _ = current_commit()
     figures = Figures(arguments.commit or commit, arguments.measured or commit, arguments.machine)
     add_mixture(figures, arguments.out)
     for level in LEVELS:

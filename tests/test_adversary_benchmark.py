@@ -69,3 +69,10 @@ def test_rows_of_the_mixture_are_the_least_of_its_seeds(runs):
         "points near a mode": (pytest.approx(0.89), (0, 1)),
         "points of the rarest mode": (pytest.approx(0.1), (0, 1)),
     }
+
+
+def test_the_table_is_printed(runs, capsys):
+    adversary.main(["table", "--out", str(runs)])
+    shown = capsys.readouterr().out
+    assert "adversary-mixture.minimax.points_near_a_mode: 0.8900 share" in shown
+    assert "adversary-sentence.noise.coverage: 1.0000 share" in shown
