@@ -33,9 +33,9 @@ LEVELS = ("sentence", "paragraph")
 """The levels that A-learn-0 has learned."""
 
 AGENT = "OUT/A-learn-0"
-STEPS = 2_000
+STEPS = 600
 
-HOURS = 0.35
+HOURS = 0.25
 """Core-hours of one run of generators and its scores."""
 
 MIXTURE = "mixture"

@@ -5,6 +5,7 @@
     python benchmarks/downstream.py plan
     python benchmarks/downstream.py run --data DATA --out OUT bert sst2-bert-0
     python benchmarks/downstream.py windows --data DATA --out OUT
+    python benchmarks/downstream.py examples --out OUT
     python benchmarks/downstream.py keep --out OUT --to SCORES
     python benchmarks/downstream.py table --out SCORES --rows benchmarks/results/downstream.jsonl
     python benchmarks/downstream.py picture --out SCORES --svg benchmarks/pictures/downstream.svg
@@ -17,7 +18,8 @@ all-MiniLM-L6-v2. Its training data hold SNLI, MultiNLI, SQuAD, Flickr30k and Re
 
 `run` carries out the commands of the plan and skips those whose results are already there; the same command continues an
 interrupted run. The learning rate of a model is that of its runs of group R with the best score on SNLI's dev split. `windows`
-scores the model of questions with other windows of the passages, with and without maximum context.
+scores the model of questions with other windows of the passages, with and without maximum context. `examples` asks the models
+of sentiment and inference about a few texts.
 """
 
 import argparse
@@ -117,6 +119,18 @@ WINDOWS = {
     "windows of 384 tokens, every 128": (384, 128),
 }
 """Rows of passages on which the model of questions is scored: their tokens and their stride."""
+FILMS = {
+    "a long film with a good end": "the film is slow and far too long , but its last half hour is wonderful",
+    "a film for nobody": "a film for nobody in particular",
+}
+"""Texts about films."""
+DIET = "a lacto-vegetarian eats milk and cheese , but neither meat nor fish nor eggs"
+DIETS = {
+    "a lacto-vegetarian eats cheese": (DIET, "a lacto-vegetarian eats cheese"),
+    "a lacto-vegetarian eats fish": (DIET, "a lacto-vegetarian eats fish"),
+    "a lacto-vegetarian lives in the city": (DIET, "a lacto-vegetarian lives in the city"),
+}
+"""Pairs of a premise and a hypothesis."""
 CONTEXTS_OF_TOKENS = {"maximum context": True, "all windows": False}
 """Whether a token is read in the window of its maximum context alone."""
 
@@ -319,7 +333,7 @@ def keep(arguments: argparse.Namespace) -> None:
                 continue
             copy_curve(source, to / item.name, ("step", "seconds", "loss", "dev_loss", "accuracy"))
             (to / item.name).mkdir(exist_ok=True)
-            for file in [*scores, *source.glob("windows.json")]:
+            for file in [*scores, *source.glob("windows.json"), *source.glob("examples.json")]:
                 shutil.copyfile(file, to / item.name / file.name)
 
 
@@ -354,6 +368,17 @@ def every_place(rows: Any, which: int = 0) -> Any:
     begin, stop = rows.spans[:, which].T
     starts = rows.rows.host_lengths.cumsum() - rows.rows.host_lengths
     return ranges(starts + begin, starts + stop)
+
+
+def examples(arguments: argparse.Namespace) -> None:
+    """Predict the labels of the example texts."""
+    import ramify
+
+    for folder, texts in {WHOLE: FILMS, f"R-minilm-{best_rate(arguments.out, 'minilm')}": DIETS}.items():
+        answers = ramify.load(arguments.out / folder).predict([*texts.values()])
+        found = {name: dict(answer.probabilities) for name, answer in zip(texts, answers, strict=True)}
+        print(json.dumps(found, indent=1))
+        write_text(arguments.out / folder / "examples.json", json.dumps(found))
 
 
 # --- results ---------------------------------------------------------------------------------------------------------------
@@ -430,6 +455,15 @@ def _add_whole(figures: Figures, out: Path) -> None:
                 figures.add("label-windows", row, title, 100 * scores[metric], command, unit="%", digits=1)
 
 
+def _add_examples(figures: Figures, out: Path) -> None:
+    titles = {"0": "negative", "1": "positive"}
+    for folder in (WHOLE, *(f"R-minilm-{rate}" for rate in RATES["minilm"])):
+        for row, shares in (found_in(out / folder, "examples") or {}).items():
+            for label, share in shares.items():
+                command = "python benchmarks/downstream.py examples --out OUT"
+                figures.add("label-examples", row, titles.get(label, label), 100 * share, command, unit="%", digits=0)
+
+
 def _add_scarce(figures: Figures, out: Path) -> None:
     for data, seeds in (("sst2", SEEDS), ("snli", (0,))):
         for model in SCARCE:
@@ -457,7 +491,7 @@ def _add_above(figures: Figures, out: Path) -> None:
 def table(arguments: argparse.Namespace) -> None:
     """Compute the figures of all results that are there, print them, and write them to the rows of a page."""
     figures = Figures(arguments.commit or current_commit()[0], "", arguments.machine)
-    for add in (_add_tasks, _add_whole, _add_scarce, _add_above):
+    for add in (_add_tasks, _add_whole, _add_examples, _add_scarce, _add_above):
         add(figures, arguments.out)
     for row in figures.rows:
         print(f"{row.table:<16} {row.row:<60} {row.column:<28} {in_full(row)}")
@@ -514,6 +548,9 @@ def main(words: Sequence[str] | None = None) -> None:
     run_.add_argument("--data", type=Path, required=True)
     run_.add_argument("--out", type=Path, required=True, help="folder of the runs")
     run_.add_argument("names", nargs="+")
+    examples_ = commands.add_parser("examples", help="predict the labels of a few texts")
+    examples_.set_defaults(call=examples)
+    examples_.add_argument("--out", type=Path, required=True, help="folder of the runs")
     windows_ = commands.add_parser("windows", help="score the model of questions with other windows")
     windows_.set_defaults(call=windows)
     windows_.add_argument("--data", type=Path, required=True)

@@ -34,11 +34,11 @@ def write_dump(folder: Path) -> None:
 
 
 def write_books(folder: Path) -> None:
-    """Twenty short books of the sample's texts."""
+    """Twenty short books of the first comments of the sample's trees."""
     trees = list(read_jsonl(SAMPLE))
     (folder / "books").mkdir()
     for number, pair in enumerate(zip(trees[::2], trees[1::2])):
-        chapters = ("\n\n".join(node.text for node in tree.nodes) for tree in pair)
+        chapters = ("\n\n".join(node.text for node in tree.nodes[:4]) for tree in pair)
         text = "\n\n".join(f"## Chapter {place}\n\n{chapter}" for place, chapter in enumerate(chapters, start=1))
         (folder / "books" / f"book-{number}.md").write_text(f"# Book {number}\n\n{text}\n", "utf-8")
 

@@ -128,8 +128,9 @@ def test_evaluation_and_report(store, agent, tmp_path):
     assert levels["sentence"]["resampled"]["near_copies"] == 1
     assert all(0 <= by_source["classifier_accuracy"] <= 1 for level in levels.values() for by_source in level.values())
     assert "generator" in "\n".join(found.lines())
-    report = write_report(out, evaluate=False).read_text("utf-8")
+    report = write_report(out, split="dev", comments=12).read_text("utf-8")
     assert "Watch for collapse: sentence" in report
+    assert "Against floors: paragraph" in report
 
 
 def test_models_without_the_parts_are_refused(store, agent, tmp_path):
@@ -138,11 +139,12 @@ def test_models_without_the_parts_are_refused(store, agent, tmp_path):
     ramify.save(ramify.load(agent).encoder_only(), tmp_path / "encoder")
     with pytest.raises(RamifyError, match=r"no decoder.*ramify train agent"):
         small(store, tmp_path / "encoder").prepare(tmp_path / "run")
-    model = ramify.load(agent)
     execute(small(store, agent, train__steps="1"), tmp_path / "gan", cpu=True)
     with pytest.raises(RamifyError, match=r"nested-adversary.*ramify train agent"):
         small(store, tmp_path / "gan")
-    assert model.kind == "nested-documents"
+    # And no autoencoder starts from generators.
+    with pytest.raises(RamifyError, match=r"nested-adversary.*ramify train agent"):
+        RECIPES["agent"](str(store.path), joint=True, init=str(tmp_path / "gan")).changed(SMALL).prepare(tmp_path / "again")
 
 
 def test_settings_of_the_trained_model_are_refused(store, agent):

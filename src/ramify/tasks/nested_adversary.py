@@ -350,9 +350,8 @@ class NestedAdversary(Task[AdversaryBatch]):
         if self.names_generator is None:
             return Banks.of(memory.questions.detach().expand(number, -1, -1)).without_answers()
         noise, answers = self.names_noise(number, generator)
-        if documents is None:
-            documents = self.generator(self.backbone.depth)(noise)
-        return self.generated_names(documents, answers)
+        own = self.generator(self.backbone.depth)(noise) if documents is None else documents
+        return self.generated_names(own, answers)
 
     def _number(self, batch: AdversaryBatch, level: int) -> int:
         """The number of real vectors of a level that a batch is learned from."""

@@ -40,6 +40,8 @@ class RealVectors(ABC):
         """The level whose rows are the real nodes of each level that learns."""
         self.pools = {level: np.flatnonzero(rows[source - 1].children > 0) for level, source in self.sources.items()}
         """These rows, but for those without children."""
+        self.held: dict[tuple[int, int], Vectors] = {}
+        """Vectors that have been asked for, by their level and greatest number, since they were opened."""
 
     @abstractmethod
     def open(self) -> None:
@@ -52,13 +54,15 @@ class RealVectors(ABC):
     @torch.no_grad()
     def of_level(self, level: int, most: int = MOST_KNOWN) -> Vectors:
         """At most so many real vectors of a level that learns, evenly spread over the documents."""
-        pool = self.pools[level]
-        vectors = self.of_rows(self.sources[level], pool[spread(len(pool), most)])
-        if not self.adversary.is_alone(level):
-            return vectors
-        with evaluating(self.adversary):
-            children = torch.from_numpy(vectors).to(self.adversary.device)
-            return self.adversary.alone(level, children).float().cpu().numpy()
+        if (level, most) not in self.held:
+            pool = self.pools[level]
+            vectors = self.of_rows(self.sources[level], pool[spread(len(pool), most)])
+            if self.adversary.is_alone(level):
+                children = torch.from_numpy(vectors).to(self.adversary.device)
+                with evaluating(self.adversary):
+                    vectors = self.adversary.alone(level, children).float().cpu().numpy()
+            self.held[level, most] = vectors
+        return self.held[level, most]
 
     def banks(self) -> list[Vectors | None]:
         """Known vectors of each level of children below the highest that learns; None for tokens."""
@@ -92,6 +96,7 @@ class CachedVectors(RealVectors):
         """The bank of each document, if the generators make banks, too."""
 
     def open(self) -> None:
+        self.held.clear()
         for vectors in self.frozen:
             vectors.open()
         names = banks_of(self.adversary.autoencoder, self.collator)
@@ -121,6 +126,7 @@ class LiveVectors(RealVectors):
     """Vectors of encoders that learn, which are computed anew each time they are opened."""
 
     def open(self) -> None:
+        self.held.clear()
         levels = max(*self.sources.values(), *(level - 1 for level in self.adversary.learning))
         self.vectors = encode_documents(self.adversary.backbone, self.view, self.collator, num_levels=levels).vectors
 

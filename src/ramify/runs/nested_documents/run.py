@@ -23,6 +23,7 @@ from ramify.inference.documents.cached_vectors import CachedVectors, FrozenVecto
 from ramify.inference.documents.evaluation import drawn_examples
 from ramify.inference.documents.pipeline import DocumentPipeline
 from ramify.models.agent import AgentConfig, as_json
+from ramify.registry import task_name
 from ramify.runs.base import Evaluation, ReportParts, ReportRequest, of_kind
 from ramify.runs.language_models import LanguageModelRun, PreparedLanguageModel, training_store, with_vocabulary
 from ramify.runs.nested_documents import report, scores, stages
@@ -414,6 +415,11 @@ class NestedRun(LanguageModelRun):
         if begun is not None:
             saved = hub.saved_config(self.init)
             assert saved is not None
+            if not isinstance(saved.parts["task"], NestedAutoencoderConfig):
+                raise RamifyError(
+                    f"--init {self.init} holds a model of the task {task_name(saved.parts['task'])}, from which no autoencoder "
+                    "starts. Name the run of `ramify train agent` from which it was made."
+                )
             if saved.parts["task"].top == "collection" and len(begun) < backbone.depth:
                 raise RamifyError(
                     f"--init {self.init} has no level above its {begun[-1]}s, which it reads as a collection "
