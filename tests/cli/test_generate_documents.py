@@ -67,11 +67,12 @@ def test_texts_are_generated_with_their_neighbours(generator, store, level):
         assert store.column("kind", [number]).to_pylist() == [level]
         assert store.tree_of([number])[0] in store.split("train")
         assert each["nearest_text"]
-    # A random decoder of documents may end at once.
-    assert level == "document" or any(each["text"] for each in found)
     assert found == generated(generator, "--level", level, "--count", 3, "--seed", 4)
     assert found[:2] == generated(generator, "--level", level, "--count", 2, "--seed", 4)
-    assert found != generated(generator, "--level", level, "--count", 3, "--seed", 5)
+    # A random decoder may write documents without a sentence.
+    if level != "document":
+        assert any(each["text"] for each in found)
+        assert found != generated(generator, "--level", level, "--count", 3, "--seed", 5)
 
 
 def test_the_nearest_neighbour_is_that_of_the_text(generator, store):

@@ -396,7 +396,7 @@ class TokenShares:
 
     def _predictions(self, shares: Float[Tensor, "token piece"], group: Ints) -> Float[Tensor, "chosen piece"]:
         """The distribution of each of some tokens, given the others of its row. Each of these shows the mean vector of its own
-        distribution. Special tokens are never predicted."""
+        distribution. Marks and special tokens are never predicted."""
         task, rows = self.editor.task, self.rows
         table = task.backbone.encoder(0).table.weight
         items = torch.cat([table, shares @ table[NUM_MARKS:]])
@@ -408,6 +408,6 @@ class TokenShares:
             row = torch.from_numpy(rows.child_row[group[copies.chosen]])
             banks = None if self.banks is None else self.banks.at(row).to(shares.device)
             states = task.masked_predictions(0, items, copies.slots, copies.rows, copies.masked, banks)
-            scores = task.mlm_head(states).index_fill(1, banned, -math.inf)
+            scores = task.mlm_head(states)[:, NUM_MARKS:].index_fill(1, banned, -math.inf)
             predicted[torch.from_numpy(copies.chosen).to(shares.device)] = torch.softmax(scores, 1)
         return predicted
