@@ -206,7 +206,7 @@ def measure(arguments: argparse.Namespace) -> None:
     assert isinstance(task, NestedAutoencoder)
     spelled = {name.casefold() for name in all_names()}
     found: dict[str, Any] = {}
-    arrays: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, Any] = {}
     for data in ("names", "once"):
         store = Store.open(arguments.data / data)
         trees = store.split("test")
@@ -250,9 +250,8 @@ def books(arguments: argparse.Namespace) -> None:
     places = [np.flatnonzero(words.classes == number) for number in range(len(CLASSES))]
     chosen = np.sort(np.concatenate([each[spread(len(each), QUERIES)] for each in places]))
     measures = word_measures(words, hidden_words(held, words, chosen))
-    np.savez(
-        arguments.items, **{f"{name}/{key}": values for name, each in measures.items() for key, values in each.items.items()}
-    )
+    arrays: dict[str, Any] = {f"{name}/{key}": value for name, each in measures.items() for key, value in each.items.items()}
+    np.savez(arguments.items, **arrays)
     print(json.dumps({name: each.to_json() for name, each in measures.items()}))
 
 
