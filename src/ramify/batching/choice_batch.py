@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ramify.batching.encoder_input import EncoderInput, fit_texts
 from ramify.batching.forest import Ints
-from ramify.batching.labelled_batch import LabelledBatch
+from ramify.batching.labelled_batch import LabelCollator, LabelledBatch
 from ramify.batching.movable import Movable, moved
 from ramify.batching.views.choices import ChoiceExample, ChoiceView
 from ramify.nn.ragged import Rows
@@ -31,7 +31,7 @@ class ChoiceRows(Movable):
 
 
 @dataclass(frozen=True)
-class ChoiceCollator:
+class ChoiceCollator(LabelCollator):
     """Lays the rows of all choices flat. The targets are the right choices, question after question."""
 
     layout: RowLayout

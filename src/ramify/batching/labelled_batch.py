@@ -5,8 +5,10 @@ numbers, and one per row and class for several labels. A task with other targets
 right choice) has a collator of its own, which gives the same batch; `part` holds what else the task needs.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,8 +56,19 @@ class LabelledBatch(AnyBatch):
         return self.input.rows.total + self.tokens
 
 
+class LabelCollator(ABC):
+    """Makes the batches of a label task, and knows which vector of a frozen model belongs to which place of a batch."""
+
+    @abstractmethod
+    def __call__(self, examples: Sequence[Any]) -> LabelledBatch: ...
+
+    @abstractmethod
+    def places(self, batch: LabelledBatch) -> Ints:
+        """The place of each vector of a batch among those of its examples."""
+
+
 @dataclass(frozen=True)
-class LabelledCollator:
+class LabelledCollator(LabelCollator):
     """Lays labelled texts flat."""
 
     layout: RowLayout

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Ints, ranges
-from ramify.batching.labelled_batch import LabelledBatch, known_states, token_places
+from ramify.batching.labelled_batch import LabelCollator, LabelledBatch, known_states, token_places
 from ramify.batching.movable import Movable, moved
 from ramify.batching.views.questions import QuestionExample, QuestionInput, joined
 from ramify.batching.windows import widest_context
@@ -49,7 +49,7 @@ class Windows(Movable):
 
 
 @dataclass(frozen=True)
-class QuestionCollator:
+class QuestionCollator(LabelCollator):
     """Lays questions and the windows of their passages flat. The targets of a row are the places of the first and the last
     token of the answer. A window that does not hold all of it has the place of no answer twice."""
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from ramify.batching.characters import Lexicon
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Ints
-from ramify.batching.labelled_batch import LabelledBatch, known_states, token_places
+from ramify.batching.labelled_batch import LabelCollator, LabelledBatch, known_states, token_places
 from ramify.batching.movable import Movable, moved
 from ramify.batching.views.tagged import TaggedText, TaggedView
 from ramify.batching.windows import widest_context
@@ -35,7 +35,7 @@ class BatchWords(Movable):
 
 
 @dataclass(frozen=True)
-class TagCollator:
+class TagCollator(LabelCollator):
     """Lays texts flat. A text that is longer than a row is divided over several, all of which are in one batch."""
 
     layout: RowLayout

@@ -2,19 +2,18 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from ramify.batching.forest import DONE, Ints, computed_once, ranges
-from ramify.batching.labelled_batch import LabelledBatch
+from ramify.batching.forest import DONE, computed_once, ranges
+from ramify.batching.labelled_batch import LabelCollator
 from ramify.batching.views.base import FrozenView
 from ramify.inference.label_pipeline import example_batches
 from ramify.progress import activity
@@ -27,22 +26,12 @@ FILE = "features.npy"
 GIB = 2**30
 
 
-class Collator(Protocol):
-    """Makes batches of a view."""
-
-    def __call__(self, examples: Sequence[Any]) -> LabelledBatch: ...
-
-    def places(self, batch: LabelledBatch) -> Ints:
-        """The place of each vector of a batch among those of its examples."""
-        ...
-
-
 def kept_bytes(task: DownstreamTask, view: FrozenView[Any]) -> int:
     """The size of the vectors that a frozen backbone makes of a view."""
     return 4 * int(view.offsets[-1]) * task.num_kept * task.dim
 
 
-def keep_features(task: DownstreamTask, view: FrozenView[Any], collator: Collator, folder: Path, data: str) -> None:
+def keep_features(task: DownstreamTask, view: FrozenView[Any], collator: LabelCollator, folder: Path, data: str) -> None:
     """Give a view the vectors that a frozen backbone makes of its rows, read from `folder` or computed and written there.
 
     The name of their folder is a hash of all that they depend on: weights, settings, texts (`data` is the hash of the data
@@ -72,7 +61,7 @@ def _key(task: DownstreamTask, view: FrozenView[Any], data: str) -> str:
 def _write(
     task: DownstreamTask,
     view: FrozenView[Any],
-    collator: Collator,
+    collator: LabelCollator,
     key: str,
     shape: tuple[int, int, int],
     folder: Path,

@@ -23,13 +23,14 @@ from ramify import hub
 from ramify.batching.batch import AnyBatch
 from ramify.batching.characters import vocabulary_spellings
 from ramify.batching.forest import Ints
+from ramify.batching.labelled_batch import LabelCollator
 from ramify.batching.views.base import FrozenView, View
 from ramify.batching.views.labelled import LabelInput
 from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
-from ramify.inference.kept_features import GIB, Collator, keep_features, kept_bytes
+from ramify.inference.kept_features import GIB, keep_features, kept_bytes
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models.base import ModelConfig, ReadsCharacters
 from ramify.progress import activity
@@ -155,7 +156,7 @@ class PreparedLabels(Prepared, ABC):
 
     @property
     @abstractmethod
-    def views(self) -> Sequence[tuple[FrozenView[Any], Collator]]:
+    def views(self) -> Sequence[tuple[FrozenView[Any], LabelCollator]]:
         """The views of train and dev, each with its collator."""
 
     def begin(self) -> None:
