@@ -84,7 +84,7 @@ def reconstruct(
         node = np.repeat(np.arange(stop - start), rows.num_rows[start:stop])
         first = int(rows.first_row[start])
         read = None if names is None else names.of_units(units, np.arange(start, stop), rows.level.tree[start:stop])
-        decoded += _decode(task, level, encoded[first : first + len(node)], node, stop - start, banks, read)
+        decoded += _decode(task, level, encoded[first : first + len(node)], node, stop - start, banks, read, MOST_ROWS)
         if progress is not None:
             progress(stop - start)
     bounds = token_bounds(levels, level)
@@ -123,7 +123,7 @@ def _decode(
     num_nodes: int,
     banks: Sequence[Vectors | None],
     names: Banks | None,
-    most: int = MOST_ROWS,
+    most: int,
 ) -> list[DecodedText]:
     """Decode the pieces of some nodes. `node` is the number of each piece's node. `names`: the bank of each node, which its
     tokens read if the model has a memory of names."""
