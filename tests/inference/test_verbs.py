@@ -20,6 +20,7 @@ from ramify.inference.base import Pipeline
 from ramify.inference.bidirectional import BidirectionalPipeline
 from ramify.inference.choose import Chooser
 from ramify.inference.classify import Classifier
+from ramify.inference.documents.generate import DocumentGenerator
 from ramify.inference.documents.pipeline import DocumentEncoder, DocumentPipeline
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
@@ -29,7 +30,8 @@ from ramify.inference.translate import TextGenerator, Translator
 from ramify.inference.verbs import VERBS, Array, Streams
 
 PIPELINES = (
-    BidirectionalPipeline, Disentangler, DocumentEncoder, DocumentPipeline, Embedder, MaskFiller, DenoisingPipeline,
+    BidirectionalPipeline, Disentangler, DocumentEncoder, DocumentGenerator, DocumentPipeline, Embedder, MaskFiller,
+    DenoisingPipeline,
     PermutationPipeline, TextGenerator, Translator, Answerer, Chooser, Classifier, Tagger,
 )  # fmt: skip
 TREE = Tree((Node("ba be", id="post"), Node("ce [MASK] da", (0,), id="below")), id="t")
