@@ -32,9 +32,10 @@ from fixtures.parallel import SEQ2SEQ, translations
 from fixtures.running import streams
 from fixtures.running import task as xlnet_task
 from fixtures.toys import Forger, NextLetter, Texts
+from ramify.batching.adversary_batch import AdversaryBatch
 from ramify.batching.document_batch import DocumentCollator, Role
 from ramify.batching.row_batch import RowCollator
-from ramify.batching.views.documents import Documents
+from ramify.batching.views.documents import Documents, LevelInput
 from ramify.batching.views.packed import TextRow
 from ramify.disentangle.batch import LinkCollator
 from ramify.disentangle.config import ChatInput
@@ -52,6 +53,7 @@ from ramify.registry import TASKS
 from ramify.tasks.base import MAIN
 from ramify.tasks.constants import Bernoulli, Frequencies, NoConstant, Several, SquaredError
 from ramify.tasks.denoising_lm import DenoisingLM, DenoisingLMConfig
+from ramify.tasks.nested_adversary import NestedAdversary, NestedAdversaryConfig
 from ramify.training.config import TrainConfig
 from ramify.training.meters import (
     MeterSums,
@@ -184,6 +186,15 @@ def units(role, *, queue, chunked=False, given=0):
     return own, [batch]
 
 
+def generators(when):
+    """Generators of documents, their discriminators, and the autoencoder that may learn beside them."""
+    torch.manual_seed(0)
+    settings = NestedAdversaryConfig(when=when, maps=4)
+    task = NestedAdversary(documents.config().build(), tokenizer(), LevelInput(), settings)
+    batch = AdversaryBatch(documents.batch_of(task.autoencoder, documents.books(3)))
+    return task, [task.corrupt(batch, torch.Generator().manual_seed(0))]
+
+
 def pieces_of_streams(task):
     return task, list(drawn_rows(task, streams(input=task.input)))
 
@@ -230,6 +241,8 @@ CASES = {
     "agent, given vectors": lambda: units(Role.ABOVE, queue=16, given=1),
     "agent, lowest level": lambda: units(Role.LOWEST, queue=16),
     "agent, decoder": lambda: units(Role.DECODER, queue=0),
+    "generators": lambda: generators("with"),
+    "generators against checkers": lambda: generators("checker"),
     "pairs": pairs,
     "translations": lambda: translations(SEQ2SEQ),
     "translations without attention": lambda: translations(replace(SEQ2SEQ, attention="none")),
@@ -271,13 +284,14 @@ def test_each_loss_is_read_as_in_training_and_has_a_constant(case):
     task, batches = CASES[case]()
     with task.evaluating(), torch.no_grad():
         for batch in batches:
+            shared = task.shared(batch, None)
             for phase in task.phases:
                 counts = task.counts(batch, phase.name)
                 sums = {}
-                for named, _ in task.losses(batch, dict.fromkeys(counts, 1.0), phase.name, None, None):
+                for named, _ in task.losses(batch, dict.fromkeys(counts, 1.0), phase.name, None, shared):
                     for name, loss in named.items():
                         sums[name] = sums.get(name, 0.0) + float(loss)
-                readings = task.readings(batch, phase.name, None, None)
+                readings = task.readings(batch, phase.name, None, shared)
                 assert readings.losses.keys() == sums.keys()
                 assert {name for name, count in counts.items() if count} <= set(readings.constants)
                 for name, total in sums.items():
