@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ramify import Node, RamifyError, Tree
 from ramify.dataset import Store, build
 from ramify.dataset.token_tags import node_tags, scheme_of, words_of
+from ramify.metrics.spans import score_spans
 
 
 def store_of(*nodes):
@@ -59,6 +60,12 @@ def test_other_tags_stay_as_they_are():
     assert (node_tags(store, "all").scheme, node_tags(store, "all").tags) == ("plain", [["DT", "NN"]])
     assert node_tags(store, "all", "chunks").scheme == "spans"
     assert scheme_of([["O", "O"]]) == "plain"
+
+
+def test_spans_need_no_types():
+    tagged = node_tags(store_of(table("a b c", "B I O")), "all")
+    assert (tagged.scheme, tagged.tags) == ("spans", [["B", "I", "O"]])
+    assert not any(name.startswith("f1_") for name in score_spans(tagged.tags, tagged.tags).scores())
 
 
 def test_annotated_spans():

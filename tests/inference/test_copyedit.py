@@ -26,7 +26,7 @@ from ramify.inference.documents.copyedit import (
     with_edits,
 )
 from ramify.inference.documents.copyedited_documents import copyedit_document
-from ramify.inference.documents.decoding import RAW, PassRule, children_at
+from ramify.inference.documents.decoding import RAW, ChildScores, PassRule, children_at
 from ramify.inference.documents.known_vectors import KnownVectors
 from ramify.inference.documents.node_reconstruction import as_text, reconstruct
 from ramify.inference.documents.vector_trees import VectorTree, as_trees, decoded_tree, encoded_tree
@@ -279,6 +279,14 @@ def test_pieces_and_packed_nodes_are_documents_again(overflow):
     assert [(node.kind, node.id, node.text) for node in found.nodes] == [
         (node.kind, node.id, " ".join(node.text.lower().split())) for node in long.nodes
     ]
+
+
+@pytest.mark.parametrize("overflow", ["cut", "pack"])
+def test_the_mark_between_packed_nodes_is_decoded_only_where_nodes_are_packed(overflow):
+    task = pipeline(input=LevelInput(overflow=overflow)).task
+    for level in range(2):
+        candidates = None if level == 0 else torch.zeros(3, task.backbone.config.dims[level])
+        assert bool(ChildScores(task, level, candidates).allowed[JOIN]) == (overflow == "pack")
 
 
 def test_decoded_trees_have_the_text_of_reconstructions(model):

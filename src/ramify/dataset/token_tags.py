@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int
 from numpy.typing import NDArray
 
-from ramify.dataset.bio import TokenSpan, bio_tags, spans_of, tag_parts
+from ramify.dataset.bio import OUTSIDE, TokenSpan, bio_tags, spans_of, tag_parts
 from ramify.dataset.labels import NodeSpans, Span, at_node, labelled_nodes, node_spans, of_same_kind
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
@@ -176,7 +176,7 @@ def scheme_of(tags: Iterable[Sequence[str]]) -> Scheme:
         kinds = [tag_parts(tag) for tag in distinct]
     except ValueError:
         return "plain"
-    return "spans" if any(kind for _, kind in kinds) else "plain"
+    return "spans" if any(prefix != OUTSIDE for prefix, _ in kinds) else "plain"
 
 
 def _check_texts(store: Store) -> None:

@@ -90,7 +90,7 @@ class TagPredictions(Predictions):
             main = spans | main
         else:
             main["macro_f1"] = lambda: sum(counts.f1 for counts in self.per_type.values()) / max(1, len(self.types))
-        return main | {f"f1_{kind}": partial(self._f1, kind) for kind in self.types}
+        return main | {f"f1_{kind}": partial(self._f1, kind) for kind in self.types if kind}
 
     def _f1(self, kind: str) -> float:
         return self.per_type[kind].f1

@@ -101,7 +101,9 @@ class ChildScores:
         self.bias = task.reconstruction_head.bias if level == 0 else None
         allowed = torch.ones(len(table), dtype=torch.bool, device=table.device)
         allowed[:NUM_MARKS] = False
-        allowed[[EOS, CONT, JOIN]] = True
+        allowed[[EOS, CONT]] = True
+        # Elsewhere no row has held it, so that its score means nothing.
+        allowed[JOIN] = task.input.overflow == "pack"
         if level == 0:
             banned = torch.tensor(sorted(task.tokenizer.special_ids), dtype=torch.int64, device=table.device)
             allowed[NUM_MARKS + banned] = False
