@@ -15,6 +15,7 @@ from fixtures.questions import question_store, squad
 from ramify.errors import RamifyError
 from ramify.inference.answer import Answerer
 from ramify.recipes import RECIPES
+from ramify.recipes.backbones import SCRATCH
 from ramify.report.run_report import write_report
 from ramify.runs import execute
 from ramify.runs.labelled.answers import AnswerRun
@@ -126,6 +127,14 @@ def test_other_models_answer(store2, tmp_path, name):
     model = trained(store2, tmp_path / "run", model=name)
     assert isinstance(model, Answerer)
     assert model.answer("au aa", "de di ba da he do", n_best=3).spans
+
+
+@pytest.mark.parametrize("name", SCRATCH)
+def test_every_model_from_scratch_reads_the_rows_that_the_recipe_sets(name):
+    run = RECIPES["answer"]("data", model=name)
+    assert run.input.max_tokens == 384
+    longest = run.model.for_vocabulary(100).build().max_tokens
+    assert longest is None or longest >= 384
 
 
 def test_features_leave_the_model_as_it_is(store, run1, tmp_path):

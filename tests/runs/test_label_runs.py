@@ -255,6 +255,24 @@ def test_labels_of_replies_with_the_text_above(tmp_path):
         model.predict_store(alone)
 
 
+def test_data_without_any_text_above(store, tmp_path):
+    """Where some texts have none above, they are counted; where none has, a model with a context is refused."""
+    with pytest.raises(RamifyError, match=r"input.context=parent reads the texts above .* none of the labelled texts of the"):
+        quick(store, context="parent").prepare(tmp_path)
+    trees = [
+        Tree((Node("ba aa", id="0", label="no"), Node("he ab", (0,), id="1", label="yes")), id=f"t{number}")
+        for number in range(40)
+    ]
+    both = trees_store(trees, tmp_path / "both")
+    model, out = trained(both, tmp_path / "run", model="bag", context="parent"), tmp_path / "run"
+    prepared = classify(str(both.path), model="bag", context="parent").prepare(tmp_path / "prepared")
+    texts = prepared.facts()["text"]
+    assert 2 * texts["alone"] == texts["texts"]
+    assert f"{texts['alone']} without a text above, read alone" in prepared.reads()
+    with pytest.raises(RamifyError, match=r"input.context=parent reads the texts above .*split dev, has any"):
+        score(model, out, store)
+
+
 @pytest.mark.parametrize("mode", ["finetune", "features"])
 @pytest.mark.parametrize("context", ["parent", "tree", "mismatched"])
 def test_vectors_of_the_nodes_above(tmp_path, context, mode):

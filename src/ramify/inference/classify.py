@@ -99,6 +99,7 @@ def held_out(task: Classification, store: Store, split: Split, *, seed: int = 0)
         raise RamifyError(
             f"{store.path}, split {split}: no labelled text has a text above it, which the model reads. Choose other data."
         )
+    rows.check_above(f"the labelled texts of {store.path}, split {split},")
     check_kind(values, task.config.labels)
     group = metric_groups(store, labels.nodes[rows.kept], task.config.groups)
     return LabelledView(rows, task.targets_of(values), group=group), labels

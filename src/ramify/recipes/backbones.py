@@ -60,19 +60,27 @@ def _scratch(model: ModelConfig, layout: Layout = "t5", **settings: Any) -> Star
     return Start(model, model.published.layout or layout, **settings)
 
 
-SCRATCH: dict[str, Callable[[], Start]] = {
-    "bag": lambda: _scratch(BagConfig(), stage={"lr": 5e-3}),
-    "bert": lambda: _scratch(BertConfig(num_layers=2, **SMALL), "bert"),
-    "bilstm": lambda: _scratch(RecurrentConfig(dim=128, hidden=128, dropout=0.3)),
+SCRATCH: dict[str, Callable[[int], Start]] = {
+    "bag": lambda longest: _scratch(BagConfig(max_tokens=longest), stage={"lr": 5e-3}),
+    "bert": lambda longest: _scratch(BertConfig(num_layers=2, max_tokens=longest, **SMALL), "bert"),
+    "bilstm": lambda longest: _scratch(RecurrentConfig(max_tokens=longest, dim=128, hidden=128, dropout=0.3)),
     # Kim 2014, section 3.1. The network itself drops out parts of the vector.
-    "cnn": lambda: _scratch(CnnConfig(), task={"dropout": 0.0, "max_norm": 3.0}),
-    "elmo": lambda: _scratch(ElmoConfig(dim=64, hidden=256), tokenizer=WORDS),
-    "gpt": lambda: _scratch(TransformerConfig(encoder_layers=0, decoder_layers=2, norm="pre", final_norm=True, **SMALL)),
-    "transformer": lambda: _scratch(TransformerConfig(encoder_layers=2, decoder_layers=1, norm="pre", **SMALL)),
-    "tree-mlm": lambda: _scratch(TreeMLMConfig(encoder_layers=2, decoder_layers=2, norm="pre", **SMALL), "bert"),
-    "xlnet": lambda: _scratch(XLNetConfig(num_layers=2, **SMALL)),
+    "cnn": lambda longest: _scratch(CnnConfig(max_tokens=longest), task={"dropout": 0.0, "max_norm": 3.0}),
+    "elmo": lambda longest: _scratch(ElmoConfig(dim=64, hidden=256), tokenizer=WORDS),
+    "gpt": lambda longest: _scratch(
+        TransformerConfig(
+            max_tokens=max(512, longest), encoder_layers=0, decoder_layers=2, norm="pre", final_norm=True, **SMALL
+        )
+    ),
+    "transformer": lambda longest: _scratch(
+        TransformerConfig(max_tokens=max(512, longest), encoder_layers=2, decoder_layers=1, norm="pre", **SMALL)
+    ),
+    "tree-mlm": lambda longest: _scratch(
+        TreeMLMConfig(max_tokens=longest, encoder_layers=2, decoder_layers=2, norm="pre", **SMALL), "bert"
+    ),
+    "xlnet": lambda longest: _scratch(XLNetConfig(num_layers=2, **SMALL)),
 }
-"""The models that may be trained from scratch, by the name of `--model`."""
+"""The models that may be trained from scratch, by the name of `--model`, given the longest row that they must read."""
 
 Floors = Mapping[str, Callable[[], Start]]
 """The floors of a command, which are fitted in closed form, by the name of `--model`."""
@@ -143,7 +151,7 @@ def start_of(model: str, init: str, floors: Floors, longest: int | None = None) 
             f"--model {model} is neither one of {', '.join(SCRATCH)} nor one of the floors {', '.join(floors)}. Choose one, or "
             "start from a checkpoint (--init)."
         )
-    return replace(SCRATCH[model](), max_tokens=usual)
+    return replace(SCRATCH[model](usual), max_tokens=usual)
 
 
 LINEAR_RATE = 1e-2

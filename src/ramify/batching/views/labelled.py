@@ -95,6 +95,8 @@ class TextCounts:
     """Rows whose text has no tokens. They are read with their special tokens, and have the zero vector without any."""
     left_out: int
     """Labelled nodes without the parent that a row needs."""
+    alone: int
+    """Rows without any text above, where texts above are read."""
 
 
 class RowTexts:
@@ -183,10 +185,20 @@ class RowTexts:
         """Counts of the rows; `total` is the number of labelled nodes."""
         empty = int((self.forest.length[self.text] == 0).sum())
         cut = int((self.wanted > self.room).sum())
-        return TextCounts(len(self.text), int(self.lengths.sum()), cut, empty, total - len(self.text))
+        alone = int((self.forest.depth[self.top] == 0).sum()) if self.input.reads_above else 0
+        return TextCounts(len(self.text), int(self.lengths.sum()), cut, empty, total - len(self.text), alone)
+
+    def check_above(self, where: str) -> None:
+        """Raise `RamifyError` if texts above are to be read, but no row has one. `where` names the texts."""
+        counts = self.counts(len(self.text))
+        if counts.alone and counts.alone == counts.texts:
+            raise RamifyError(
+                f"input.context={self.input.context} reads the texts above a text, but none of {where} has any. Choose data of "
+                "trees, or a model with input.context=none."
+            )
 
     def notes(self) -> tuple[str, ...]:
-        """Reservations about the rows, for people: texts that are cut, and empty ones."""
+        """Reservations about the rows, for people: texts that are cut, empty ones, and those without a text above."""
         counts, notes = self.counts(len(self.text)), []
         if counts.cut:
             notes.append(
@@ -195,6 +207,8 @@ class RowTexts:
             )
         if counts.empty:
             notes.append(f"{counts.empty:,} of {counted(counts.texts, 'text')} without a token, read as special tokens alone")
+        if counts.alone:
+            notes.append(f"{counts.alone:,} of {counted(counts.texts, 'text')} without a text above, read alone")
         return tuple(notes)
 
     def above(self, number: int, epoch: int) -> Ints:

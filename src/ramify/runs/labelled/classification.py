@@ -67,6 +67,7 @@ class PreparedClassification(PreparedLabels):
             ("empty", "without a token, read as special tokens alone"),
             ("unlabelled", "without a label and left out"),
             ("left_out", "without the text above that a row needs, and left out"),
+            ("alone", "without a text above, read alone"),
         ):
             if facts[key]:
                 what += f"; {facts[key]:,} {said}"
@@ -161,6 +162,7 @@ def with_texts(run: TextLabelRun, store: Store, task: Classification, out: Path)
     places = run.view.chosen(store, labels.nodes, run.seed, "labelled text")
     labels = replace(labels, nodes=labels.nodes[places], values=[labels.values[place] for place in places.tolist()])
     rows = rows_of(task, store, labels.nodes, trees=store.split("train"), seed=run.seed)
+    rows.check_above("the labelled texts of the training split")
     targets = task.targets_of([labels.values[place] for place in rows.kept])
     task.fit(targets)
     dev = held_out(task, store, "dev")[0] if has_labels(store, "dev") else None
