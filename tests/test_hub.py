@@ -193,7 +193,7 @@ def change(folder, part, **values):
         (
             "model",
             {"name": "crystal-ball"},
-            "name='crystal-ball' is not one of agent, bag, bert, .*, transformer, tree-mlm, xlnet",
+            "name='crystal-ball' is not one of agent, bag, bert, .*, transformer, tree-mlm, .*xlnet",
         ),
         (
             "task",

@@ -221,7 +221,7 @@ def texts_runs(ramify_once, data, tmp_path_factory):
 def test_a_causal_model_fills_no_masks(ramify, texts_runs):
     code, _, err = ramify("fill-mask", texts_runs / "gpt", "--text", "ba [MASK]")
     assert code == 2
-    assert "gpt cannot fill masks; it supports generate, embed, attention, nearest" in err
+    assert "gpt cannot fill masks; it supports score, generate, embed, attention, nearest" in err
 
 
 def test_attention_to_the_source(ramify, run, tmp_path):
