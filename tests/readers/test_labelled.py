@@ -11,6 +11,7 @@ import pytest
 
 from ramify import RamifyError
 from ramify.dataset import build
+from ramify.dataset.store import SPLITS
 from ramify.readers import FORMATS, detect_format, labelled
 from ramify.readers.base import Policy, ReadCounts
 from ramify.readers.labelled_sets import DATASETS
@@ -516,6 +517,75 @@ def test_shares_divide_a_set_with_one_split(tmp_path):
     store = build([folder], "labelled", tmp_path / "c", split=(0.4, 0.3, 0.3), tell=told.append)
     assert len(store.split("dev")) == 5
     assert any(line.startswith("note: --split 0.4,0.3,0.3 has no effect") for line in told)
+
+
+def published(folder, rows=60):
+    """Tables of train and test. Two rows of train begin with each text."""
+    pairs = [(f"text {number // 2}", f"reply {number}", "xy"[number % 2]) for number in range(rows)]
+    for name, part in {"train": pairs, "test": [("text 0", "other", "x"), ("text t", "other", "y")]}.items():
+        written(folder / f"{name}.csv", "text,text_pair,label\n" + "".join(",".join(row) + "\n" for row in part))
+    return folder
+
+
+def test_dev_is_taken_out_of_train(tmp_path):
+    """Test stays as the files give it, and rows with equal texts stay together."""
+    folder = published(tmp_path / "set")
+    told: list[str] = []
+    whole = build([folder], "labelled", tmp_path / "a", tell=told.append)
+    assert [len(whole.split(name)) for name in SPLITS] == [60, 0, 2]
+    (note,) = (line for line in told if "split" in line)
+    assert note.startswith("note: there is no dev split, because the names of the files give train and test only.")
+    assert "give --split, such as --split 0.9,0.1,0; the test split stays" in note
+    told.clear()
+    divided = build([folder], "labelled", tmp_path / "b", split=(0.6, 0.2, 0.2), tell=told.append)
+    (note,) = (line for line in told if "split" in line)
+    num_dev = len(divided.split("dev"))
+    assert f"so --split 0.6,0.2,0.2 takes dev out of train: {num_dev} trees of 60, by a share of 0.25." in note
+    assert [*divided.tree_ids(divided.split("test"))] == [*whole.tree_ids(whole.split("test"))]
+    assert 0 < num_dev < 30
+    roots = {name: Counter(divided.texts(divided.offsets[divided.split(name)])) for name in ("train", "dev")}
+    assert not roots["train"].keys() & roots["dev"].keys()
+    assert {*roots["train"].values(), *roots["dev"].values()} == {2}
+    assert len(roots["train"] | roots["dev"]) == 30
+    # The share of test says nothing.
+    again = build([folder], "labelled", tmp_path / "c", split=(0.75, 0.25, 0))
+    assert again.split_hash == divided.split_hash
+    whole = build([folder], "labelled", tmp_path / "d", split=(0.8, 0, 0.2))
+    assert [len(whole.split(name)) for name in SPLITS] == [60, 0, 2]
+
+
+def test_dev_is_taken_out_of_the_training_files_of_a_known_set(tmp_path):
+    """The files of reviews name the split in the folder above."""
+    for number in range(40):
+        part, kind = "test" if number < 4 else "train", "pos" if number % 2 else "neg"
+        written(tmp_path / "aclImdb" / part / kind / f"{number}_7.txt", f"Review {number}.")
+    store = build([tmp_path / "aclImdb"], "labelled", tmp_path / "a", split=(0.5, 0.4, 0.1))
+    assert set(store.texts(store.offsets[store.split("test")])) == {f"Review {number}." for number in range(4)}
+    assert len(store.split("train")) + len(store.split("dev")) == 36
+    assert len(store.split("dev")) > 0
+
+
+def test_shares_that_train_and_test_files_refuse(tmp_path):
+    folder = published(tmp_path / "set")
+    with pytest.raises(RamifyError, match=r"--split 0,0,1 leaves nothing for train and dev, .* give --split, such as"):
+        build([folder], "labelled", tmp_path / "a", split=(0, 0, 1))
+    with pytest.raises(RamifyError, match=r"--fold 1/5 makes another part .* which mixes the given test split into train"):
+        build([folder], "labelled", tmp_path / "a", fold="1/5")
+    told: list[str] = []
+    store = build([folder], "labelled", tmp_path / "b", split=(0, 0, 1), split_by="file", tell=told.append)
+    assert [len(store.split(name)) for name in SPLITS] == [60, 0, 2]
+    assert any("leave out --split-by file, which mixes the given test split into train." in line for line in told)
+
+
+def test_shares_have_no_effect_on_a_set_with_a_dev_split(tmp_path):
+    folder = published(tmp_path / "set")
+    written(folder / "dev.csv", "text,text_pair,label\na,b,x\n")
+    told: list[str] = []
+    store = build([folder], "labelled", tmp_path / "a", split=(0.6, 0.2, 0.2), tell=told.append)
+    assert [len(store.split(name)) for name in SPLITS] == [60, 1, 2]
+    (note,) = (line for line in told if "split" in line)
+    assert note.startswith("note: --split 0.6,0.2,0.2 has no effect")
+    assert note.endswith("give --option split=none, which mixes the given test split into train.")
 
 
 def test_titles_give_splits(tmp_path):

@@ -40,7 +40,7 @@ CHAT = ("author", "user", "username", "speaker", "time", "timestamp", "date", "c
 
 NONE, FILE, SHARES = "none", "file", "shares"
 """Values of `split`: no split from the data; the split in the name of the file; no split from the names of files if they give
-only one. `NONE` is also a value of `dataset`: no known layout."""
+only one, and of train and test only the test split. `NONE` is also a value of `dataset`: no known layout."""
 
 SUFFIXES = ("tsv", "csv", "txt", "json", "jsonl", "ndjson", "parquet", "zip")
 PACKED = ("gz", "zst", "bz2", "xz")
@@ -117,7 +117,8 @@ def read(
 
     `text`, `text_pair`, `label` and `id` name columns. Labels in a named column stay as they are; otherwise, the classes of a
     known data set have their names. `split` names a column, or is `file`, `none` or `shares` (as the default, but the name of
-    the only split says nothing); by default, known data sets and files with different splits in their names have splits.
+    the only split says nothing, nor does the name train if the others say test); by default, known data sets and files with
+    different splits in their names have splits.
     `dataset` names the layout (`none`: a plain table). `label_type=category` reads numbers as text. `titles` names the columns
     of a file without a header, with commas between them. `quote=""`: quotation marks are plain text; by default, the whole file
     decides.
@@ -135,7 +136,7 @@ def read(
     sources = [
         _source(path, name, dataset, columns, titles.split(",") if titles else (), delimiter, quote) for path, name in files
     ]
-    _give_splits(sources, split)
+    _give_splits(sources, split, counts)
     for source in sources:
         if source.layout and source.reads_labels and labels.type == "auto":
             survey(labels, _only(source, source.layout, "label"), source.path, source.unit)
@@ -343,13 +344,15 @@ def _plain_table(source: _Source, names: Sequence[str]) -> _Source:
     return replace(source, layout=layout, columns=chosen, reads_labels="label" in required)
 
 
-def _give_splits(sources: Sequence[_Source], split: str | None) -> None:
+def _give_splits(sources: Sequence[_Source], split: str | None, counts: ReadCounts) -> None:
     """Set the splits of the files by their names.
 
     A lone training file is left to the build, which divides it by its shares. So are tables of unknown data sets, unless their
-    names hold several splits.
+    names hold several splits, and with `SHARES` training files beside those of test only.
     """
-    named_splits = {source.split_in_name for source in sources} - {None}
+    named_splits = {source.split_in_name for source in sources if source.split_in_name}
+    if split in (None, SHARES):
+        counts.file_splits = named_splits
     for source in sources:
         if split in (NONE, FILE) and source.layout:
             synonyms = {ours: names for ours, names in source.layout.synonyms.items() if ours != "split"}
@@ -360,7 +363,9 @@ def _give_splits(sources: Sequence[_Source], split: str | None) -> None:
                 f"split=file: the name of {source.path} names no split. Rename it so that it holds the word train, dev, val or "
                 "test, or leave the option out."
             )
-        if split == SHARES and len(named_splits) == 1:
+        if split == SHARES and (
+            len(named_splits) == 1 or (named_splits == {"train", "test"} and source.split_in_name == "train")
+        ):
             continue
         is_known = source.dataset is not None or source.shape != "table"
         if split == FILE or (split in (None, SHARES) and (len(named_splits) > 1 or (is_known and named_splits != {"train"}))):
