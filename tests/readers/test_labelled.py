@@ -11,6 +11,7 @@ import pytest
 
 from ramify import RamifyError
 from ramify.dataset import build
+from ramify.dataset.labels import node_labels
 from ramify.dataset.store import SPLITS
 from ramify.readers import FORMATS, detect_format, labelled
 from ramify.readers.base import Policy, ReadCounts
@@ -825,20 +826,78 @@ def test_lists_are_several_classes(tmp_path, kind):
     if kind == "parquet":
         pyarrow.parquet.write_table(pa.Table.from_pylist(rows), path)
     else:
-        written(path, "".join(json.dumps(row) + "\n" for row in [*rows, {"text": "d", "topics": [1, {}]}]))
+        written(path, "".join(json.dumps(row) + "\n" for row in rows))
     trees, counts = read(path, label="topics")
     assert labels(trees) == [["tea", "bread"], []]
-    assert counts.kept["no_label"] == len(rows) - 2 + (kind == "jsonl")
-    assert counts.kept["odd_json"] == (kind == "jsonl")
+    assert counts.kept == {"no_label": 1}
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize(
+    "values",
+    [[{"tone": "x", "size": 2}, {"tone": "y", "size": None}], [[{"kind": "claim", "start": 0}], []], [[1, 2], [3]]],
+)
+def test_objects_and_lists_are_kept(tmp_path, kind, values):
+    path = tmp_path / f"set.{kind}"
+    rows = [{"text": f"t{place}", "label": value} for place, value in enumerate([*values, None])]
+    if kind == "parquet":
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        written(path, "".join(json.dumps(row) + "\n" for row in rows))
+    trees, counts = read(path)
+    assert labels(trees) == values
+    assert counts.kept == {"no_label": 1}
+
+
+def test_fields_of_objects_are_labels_of_a_store(tmp_path):
+    rows = [{"text": "a", "label": {"tone": "x"}}, {"text": "b", "label": {"tone": ["y", 3], "é": {}}}]
+    path = written(tmp_path / "set.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    store = build([path], "labelled", tmp_path / "out", split=(1, 0, 0))
+    assert store.info["kept"] == {}
+    assert sorted(map(json.loads, store.column("label", range(2)).to_pylist()), key=len) == [row["label"] for row in rows]
+    assert node_labels(store, "train", "tone.1").values == [3]
+    with pytest.raises(RamifyError, match=r"--label size: no label of .* has this field\. The fields are tone"):
+        node_labels(store, "train", "size")
+    with pytest.raises(RamifyError, match=r"the label is an object, .* Choose one of its fields with --label FIELD: "):
+        node_labels(store, "train")
+
+
+def test_objects_in_a_csv_file_are_text(tmp_path):
+    path = written(tmp_path / "set.csv", 'text,label\na,"{""tone"": 1}"\n')
+    assert labels(read(path)[0]) == ['{"tone": 1}']
+
+
+def test_objects_beside_single_labels_are_refused(tmp_path):
+    rows = [{"text": "a", "label": {"tone": "x"}}, {"text": "b", "label": 3}]
+    path = written(tmp_path / "mixed.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(
+        RamifyError, match=r"line 1: 'label' holds an object, but 3 in line 2 is not\. Write objects in all lines"
+    ):
+        read(path)
+
+
+def test_a_known_set_without_any_class_is_refused(tmp_path):
+    row = {"premise": "a", "hypothesis": "b", "label": {"tone": "x"}, "idx": 0}
+    path = written(tmp_path / "CB" / "train.jsonl", json.dumps(row) + "\n")
+    with pytest.raises(RamifyError, match=r"train\.jsonl: no label of .* is a class of cb; .* with --label label"):
+        read(path, dataset="cb")
+    assert labels(read(path, dataset="cb", label="label")[0]) == [{"tone": "x"}]
+    # One odd label among others is counted.
+    written(path, json.dumps(row) + "\n" + json.dumps({**row, "label": "entailment", "idx": 1}) + "\n")
+    trees, counts = read(path, dataset="cb")
+    assert labels(trees) == ["entailment"]
+    assert (counts.kept["odd_json"], counts.kept["no_label"]) == (1, 1)
 
 
 def test_lists_beside_single_labels_are_refused(tmp_path):
     rows = [{"text": "a", "label": ["tea"]}, {"text": "b", "label": "tea"}]
     path = written(tmp_path / "mixed.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(RamifyError, match=r"line 1: 'label' holds a list, but a str in line 2\. Write lists in all lines"):
+    with pytest.raises(
+        RamifyError, match=r"line 1: 'label' holds a list, but 'tea' in line 2 is not\. Write lists in all lines"
+    ):
         read(path)
     files = [written(tmp_path / f"{name}.jsonl", json.dumps(row) + "\n") for name, row in zip("ab", rows, strict=True)]
-    with pytest.raises(RamifyError, match=r"the label of the column 'label' is a list, but that of .*b\.jsonl.* is not"):
+    with pytest.raises(RamifyError, match=r"is a list or an object, but that of .*b\.jsonl.* is not"):
         read(*files)
-    with pytest.raises(RamifyError, match=r"is a list, not a number"):
+    with pytest.raises(RamifyError, match=r"is a list or an object, not a number"):
         read(files[0], label_type="number")

@@ -45,6 +45,9 @@ only one, and of train and test only the test split. `NONE` is also a value of `
 SUFFIXES = ("tsv", "csv", "txt", "json", "jsonl", "ndjson", "parquet", "zip")
 PACKED = ("gz", "zst", "bz2", "xz")
 
+LABEL = ("label",)
+"""The columns that may hold lists and objects."""
+
 KEPT = "meta "
 """Begins the canonical names of columns that become metadata."""
 
@@ -324,6 +327,8 @@ def _known_table(source: _Source, dataset: Dataset, names: Sequence[str]) -> _So
             f"dataset={NONE}."
         )
     layout = Layout({}, (), numbered=True, ignored=names)
+    if "label" in chosen:
+        layout = replace(layout, lists=LABEL, objects=LABEL)
     return replace(source, layout=layout, columns={**columns, **chosen}, reads_labels="label" in chosen)
 
 
@@ -340,7 +345,7 @@ def _plain_table(source: _Source, names: Sequence[str]) -> _Source:
         chosen.pop("label", None)
         del synonyms["label"]
         required.remove("label")
-    layout = Layout(synonyms, required, remedy="Choose one with --{ours} NAME.", numbered=True, lists=("label",))
+    layout = Layout(synonyms, required, remedy="Choose one with --{ours} NAME.", numbered=True, lists=LABEL, objects=LABEL)
     return replace(source, layout=layout, columns=chosen, reads_labels="label" in required)
 
 
@@ -413,7 +418,7 @@ def _table(
     last = _last_rows(source, layout) if policy.duplicate_id == "last" else {}
     seen: set[str] = set()
     kinds = dataset.kinds if dataset else ("", "")
-    row = 1
+    row, has_label, odd = 1, False, counts.kept["odd_json"]
     for batch in _batches(source, layout, source.columns or {}, counts):
         lines = batch[LINE].to_pylist()
         values = {name: decoded(column, source.path, row, counts) for name, column in batch.items() if name != LINE}
@@ -423,6 +428,7 @@ def _table(
             texts = [text.replace("\\n", "\n") for text in texts]
         pairs = [_texts(values[name]) for name in sorted(values) if name.startswith("text_pair")]
         row_labels = _labels(source, values, batch[LINE], labels, counts)
+        has_label = has_label or any(label is not None for label in row_labels)
         splits = strings(values["split"]).to_pylist() if "split" in values else [None] * len(lines)
         kept = {name.removeprefix(KEPT): _kept(column) for name, column in values.items() if name.startswith(KEPT)}
         ids = strings(values["id"]).to_pylist() if "id" in values else [str(line) for line in lines]
@@ -455,6 +461,19 @@ def _table(
                 meta = {SPLIT: splits[place], **meta}
             tree = Tree((root, *children), f"{source.name}/{row_id}", meta)
             yield labelled_records.Found(dataset.name if dataset else "", tree, 1)
+    if dataset and not source.reads_labels and not has_label and counts.kept["odd_json"] > odd:
+        _check_lost_labels(source, dataset, layout)
+
+
+def _check_lost_labels(source: _Source, dataset: Dataset, layout: Layout) -> None:
+    """Raise `RamifyError` if labels are lists and objects, which are not classes of a data set."""
+    for batch in _only(source, replace(layout, lists=LABEL, objects=LABEL), "label"):
+        if "label" in batch and pa.types.is_nested(batch["label"].type):
+            raise RamifyError(
+                f"{source.path}: no label of the column {dataset.label!r} is a class of {dataset.name}; they are lists or "
+                f"objects. Keep them as they are with --label {dataset.label}, or read another table with --option "
+                f"dataset={NONE}."
+            )
 
 
 def _texts(values: pa.Array) -> list[str]:
