@@ -222,7 +222,7 @@ class Splitter:
             remedy = f"{remedy}, which mixes the given test split into train"
         given = f"because {giver} the split of every tree. To divide the trees by shares, {remedy}."
         notes = [*self._notes_on_dev()]
-        told = {SPLITS[DEV]} if notes else set()
+        told = {SPLITS[DEV]} if notes and not self._by_hash else set()
         if self._asked and not self._by_hash:
             notes.append(f"{self._option} has no effect, {given}")
         empty = [name for name, share, held in zip(SPLITS, self.shares, self._trees) if share and not held and name not in told]
