@@ -11,6 +11,8 @@ import pytest
 
 from ramify import RamifyError
 from ramify.dataset import build
+from ramify.dataset.labels import node_labels
+from ramify.dataset.store import SPLITS
 from ramify.readers import FORMATS, detect_format, labelled
 from ramify.readers.base import Policy, ReadCounts
 from ramify.readers.labelled_sets import DATASETS
@@ -518,6 +520,75 @@ def test_shares_divide_a_set_with_one_split(tmp_path):
     assert any(line.startswith("note: --split 0.4,0.3,0.3 has no effect") for line in told)
 
 
+def published(folder, rows=60):
+    """Tables of train and test. Two rows of train begin with each text."""
+    pairs = [(f"text {number // 2}", f"reply {number}", "xy"[number % 2]) for number in range(rows)]
+    for name, part in {"train": pairs, "test": [("text 0", "other", "x"), ("text t", "other", "y")]}.items():
+        written(folder / f"{name}.csv", "text,text_pair,label\n" + "".join(",".join(row) + "\n" for row in part))
+    return folder
+
+
+def test_dev_is_taken_out_of_train(tmp_path):
+    """Test stays as the files give it, and rows with equal texts stay together."""
+    folder = published(tmp_path / "set")
+    told: list[str] = []
+    whole = build([folder], "labelled", tmp_path / "a", tell=told.append)
+    assert [len(whole.split(name)) for name in SPLITS] == [60, 0, 2]
+    (note,) = (line for line in told if "split" in line)
+    assert note.startswith("note: there is no dev split, because the names of the files give train and test only.")
+    assert "give --split, such as --split 0.9,0.1,0; the test split stays" in note
+    told.clear()
+    divided = build([folder], "labelled", tmp_path / "b", split=(0.6, 0.2, 0.2), tell=told.append)
+    (note,) = (line for line in told if "split" in line)
+    num_dev = len(divided.split("dev"))
+    assert f"so --split 0.6,0.2,0.2 takes dev out of train: {num_dev} trees of 60, by a share of 0.25." in note
+    assert [*divided.tree_ids(divided.split("test"))] == [*whole.tree_ids(whole.split("test"))]
+    assert 0 < num_dev < 30
+    roots = {name: Counter(divided.texts(divided.offsets[divided.split(name)])) for name in ("train", "dev")}
+    assert not roots["train"].keys() & roots["dev"].keys()
+    assert {*roots["train"].values(), *roots["dev"].values()} == {2}
+    assert len(roots["train"] | roots["dev"]) == 30
+    # The share of test says nothing.
+    again = build([folder], "labelled", tmp_path / "c", split=(0.75, 0.25, 0))
+    assert again.split_hash == divided.split_hash
+    whole = build([folder], "labelled", tmp_path / "d", split=(0.8, 0, 0.2))
+    assert [len(whole.split(name)) for name in SPLITS] == [60, 0, 2]
+
+
+def test_dev_is_taken_out_of_the_training_files_of_a_known_set(tmp_path):
+    """The files of reviews name the split in the folder above."""
+    for number in range(40):
+        part, kind = "test" if number < 4 else "train", "pos" if number % 2 else "neg"
+        written(tmp_path / "aclImdb" / part / kind / f"{number}_7.txt", f"Review {number}.")
+    store = build([tmp_path / "aclImdb"], "labelled", tmp_path / "a", split=(0.5, 0.4, 0.1))
+    assert set(store.texts(store.offsets[store.split("test")])) == {f"Review {number}." for number in range(4)}
+    assert len(store.split("train")) + len(store.split("dev")) == 36
+    assert len(store.split("dev")) > 0
+
+
+def test_shares_that_train_and_test_files_refuse(tmp_path):
+    folder = published(tmp_path / "set")
+    with pytest.raises(RamifyError, match=r"--split 0,0,1 leaves nothing for train and dev, .* give --split, such as"):
+        build([folder], "labelled", tmp_path / "a", split=(0, 0, 1))
+    with pytest.raises(RamifyError, match=r"--fold 1/5 makes another part .* which mixes the given test split into train"):
+        build([folder], "labelled", tmp_path / "a", fold="1/5")
+    told: list[str] = []
+    store = build([folder], "labelled", tmp_path / "b", split=(0, 0, 1), split_by="file", tell=told.append)
+    assert [len(store.split(name)) for name in SPLITS] == [60, 0, 2]
+    assert any("leave out --split-by file, which mixes the given test split into train." in line for line in told)
+
+
+def test_shares_have_no_effect_on_a_set_with_a_dev_split(tmp_path):
+    folder = published(tmp_path / "set")
+    written(folder / "dev.csv", "text,text_pair,label\na,b,x\n")
+    told: list[str] = []
+    store = build([folder], "labelled", tmp_path / "a", split=(0.6, 0.2, 0.2), tell=told.append)
+    assert [len(store.split(name)) for name in SPLITS] == [60, 1, 2]
+    (note,) = (line for line in told if "split" in line)
+    assert note.startswith("note: --split 0.6,0.2,0.2 has no effect")
+    assert note.endswith("give --option split=none, which mixes the given test split into train.")
+
+
 def test_titles_give_splits(tmp_path):
     table = tmp_path / "titles.json"
     table.write_text(json.dumps({"dev": ["Two"], "train": ["*"]}))
@@ -755,20 +826,78 @@ def test_lists_are_several_classes(tmp_path, kind):
     if kind == "parquet":
         pyarrow.parquet.write_table(pa.Table.from_pylist(rows), path)
     else:
-        written(path, "".join(json.dumps(row) + "\n" for row in [*rows, {"text": "d", "topics": [1, {}]}]))
+        written(path, "".join(json.dumps(row) + "\n" for row in rows))
     trees, counts = read(path, label="topics")
     assert labels(trees) == [["tea", "bread"], []]
-    assert counts.kept["no_label"] == len(rows) - 2 + (kind == "jsonl")
-    assert counts.kept["odd_json"] == (kind == "jsonl")
+    assert counts.kept == {"no_label": 1}
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize(
+    "values",
+    [[{"tone": "x", "size": 2}, {"tone": "y", "size": None}], [[{"kind": "claim", "start": 0}], []], [[1, 2], [3]]],
+)
+def test_objects_and_lists_are_kept(tmp_path, kind, values):
+    path = tmp_path / f"set.{kind}"
+    rows = [{"text": f"t{place}", "label": value} for place, value in enumerate([*values, None])]
+    if kind == "parquet":
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        written(path, "".join(json.dumps(row) + "\n" for row in rows))
+    trees, counts = read(path)
+    assert labels(trees) == values
+    assert counts.kept == {"no_label": 1}
+
+
+def test_fields_of_objects_are_labels_of_a_store(tmp_path):
+    rows = [{"text": "a", "label": {"tone": "x"}}, {"text": "b", "label": {"tone": ["y", 3], "é": {}}}]
+    path = written(tmp_path / "set.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    store = build([path], "labelled", tmp_path / "out", split=(1, 0, 0))
+    assert store.info["kept"] == {}
+    assert sorted(map(json.loads, store.column("label", range(2)).to_pylist()), key=len) == [row["label"] for row in rows]
+    assert node_labels(store, "train", "tone.1").values == [3]
+    with pytest.raises(RamifyError, match=r"--label size: no label of .* has this field\. The fields are tone"):
+        node_labels(store, "train", "size")
+    with pytest.raises(RamifyError, match=r"the label is an object, .* Choose one of its fields with --label FIELD: "):
+        node_labels(store, "train")
+
+
+def test_objects_in_a_csv_file_are_text(tmp_path):
+    path = written(tmp_path / "set.csv", 'text,label\na,"{""tone"": 1}"\n')
+    assert labels(read(path)[0]) == ['{"tone": 1}']
+
+
+def test_objects_beside_single_labels_are_refused(tmp_path):
+    rows = [{"text": "a", "label": {"tone": "x"}}, {"text": "b", "label": 3}]
+    path = written(tmp_path / "mixed.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(
+        RamifyError, match=r"line 1: 'label' holds an object, but 3 in line 2 is not\. Write objects in all lines"
+    ):
+        read(path)
+
+
+def test_a_known_set_without_any_class_is_refused(tmp_path):
+    row = {"premise": "a", "hypothesis": "b", "label": {"tone": "x"}, "idx": 0}
+    path = written(tmp_path / "CB" / "train.jsonl", json.dumps(row) + "\n")
+    with pytest.raises(RamifyError, match=r"train\.jsonl: no label of .* is a class of cb; .* with --label label"):
+        read(path, dataset="cb")
+    assert labels(read(path, dataset="cb", label="label")[0]) == [{"tone": "x"}]
+    # One odd label among others is counted.
+    written(path, json.dumps(row) + "\n" + json.dumps({**row, "label": "entailment", "idx": 1}) + "\n")
+    trees, counts = read(path, dataset="cb")
+    assert labels(trees) == ["entailment"]
+    assert (counts.kept["odd_json"], counts.kept["no_label"]) == (1, 1)
 
 
 def test_lists_beside_single_labels_are_refused(tmp_path):
     rows = [{"text": "a", "label": ["tea"]}, {"text": "b", "label": "tea"}]
     path = written(tmp_path / "mixed.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(RamifyError, match=r"line 1: 'label' holds a list, but a str in line 2\. Write lists in all lines"):
+    with pytest.raises(
+        RamifyError, match=r"line 1: 'label' holds a list, but 'tea' in line 2 is not\. Write lists in all lines"
+    ):
         read(path)
     files = [written(tmp_path / f"{name}.jsonl", json.dumps(row) + "\n") for name, row in zip("ab", rows, strict=True)]
-    with pytest.raises(RamifyError, match=r"the label of the column 'label' is a list, but that of .*b\.jsonl.* is not"):
+    with pytest.raises(RamifyError, match=r"is a list or an object, but that of .*b\.jsonl.* is not"):
         read(*files)
-    with pytest.raises(RamifyError, match=r"is a list, not a number"):
+    with pytest.raises(RamifyError, match=r"is a list or an object, not a number"):
         read(files[0], label_type="number")

@@ -79,8 +79,9 @@ def build(
 
     `format`, `options`, `verbose` and `tell` are those of `readers.open_inputs`. `split` gives the shares of train, dev and
     test (None: `splits.DEFAULT_SHARES`); the split of a tree depends on the id of the tree or of its group alone, unless the
-    data give it (metadata `split`) or a split would be empty (`splits.Splitter.fill`). `tell` also receives a note if
-    given shares have no effect, and one about empty splits. `split_by` is `none` (all trees in train), `file` (the names of the
+    data give it (metadata `split`) or a split would be empty (`splits.Splitter.fill`). Where the names of labelled files give
+    train and test but no dev, `split` takes dev out of train. `tell` also receives a note on this, one if given shares have no
+    effect, and one about empty splits. `split_by` is `none` (all trees in train), `file` (the names of the
     input files), a file with the split of every tree (`splits.read_table`), or the name of a column. `fold` ("2/5") makes the
     test split of one part of the trees, and dev of a tenth of them. `clean` lists keys of
     `filters.CLEANINGS` in order. `max_nodes=0` means no bound. `min_depth` bounds the number of edges from the root to the
@@ -104,6 +105,7 @@ def build(
         scratch, part_bytes, counts = folder / SCRATCH, memory // PARTS, opened.counts
         spill, links = Spill(scratch / "posts", part_bytes), Links()
         sizes = _read(opened, policy, split_by, clean, spill, progress)
+        splitter.see_files(opened.counts.file_splits)
         chunks = _joined(spill, opened, policy, links)
         if drop_bots:
             chunks = (filters.without_bots(chunk, bots, counts) for chunk in chunks)

@@ -164,9 +164,11 @@ def label_name(value: str | bool | int | float) -> str:
 def labelled_nodes(store: Store, split: Split) -> tuple[Indices, list[str], Indices]:
     """The nodes with a label in the trees of a split, their labels as JSON, and the other nodes.
 
-    Titles of chapters are not labels of texts.
+    Titles of chapters are not labels of texts. Raises `RamifyError` if the split has no trees, or if no node has a label.
     """
     nodes, values, has_label = _labels_of(store, split)
+    if not len(nodes):
+        raise store.no_trees(split)
     if not has_label.any():
         where = f"{store.path or 'the data'}, split {split}: {counted(len(nodes), 'text')}"
         raise RamifyError(

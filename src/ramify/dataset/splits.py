@@ -6,7 +6,7 @@ The hashes of a split are a range. A split that no hash falls into takes the gro
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from ramify.readers.split_names import SPELLINGS, in_name, named
 from ramify.tree import GROUP, SPLIT, Indices
 
 MAX_TABLE_BYTES = 256 << 20
+
+DEV, TEST = SPLITS.index("dev"), SPLITS.index("test")
 
 GIVEN = "split"
 """The column of rows that holds the index of the split that their input file names."""
@@ -114,6 +116,10 @@ class Splitter:
                 f"split={tuple(shares)} is not three shares ({', '.join(SPLITS)}) that sum to 1. Use, say, 0.9,0.05,0.05."
             )
         self.shares = shares
+        self._option = f"--split {','.join(f'{share:g}' for share in shares)}"
+        if fold:
+            self._option = f"--fold {fold.number}/{fold.of}"
+        self._takes_dev = False
         self.all_train = split_by == NONE
         self.table = read_table(Path(split_by)) if split_by and is_table(split_by) else None
         self._path = split_by
@@ -123,6 +129,31 @@ class Splitter:
         # By split: the number of groups that are there by their hash, and the first two and the last two of them.
         self._num_groups = [0] * len(SPLITS)
         self._outermost: list[list[Group]] = [[] for _ in SPLITS]
+
+    def see_files(self, splits: Set[str]) -> None:
+        """Learn which splits the names of the files give (`ReadCounts.file_splits`), before `split`.
+
+        If they are train and test, the hashes of the other trees take dev out of train: its share is that among train and dev.
+        Raises `RamifyError` if the shares do not allow this.
+        """
+        if splits != {"train", "test"} or self._path is not None:
+            return
+        remedy = (
+            "To take dev out of train, give --split, such as --split 0.9,0.1,0. To divide all trees, give --option split=none, "
+            "which mixes the given test split into train."
+        )
+        if self._fold is not None:
+            raise RamifyError(
+                f"{self._option} makes another part of the data the test split, but the names of the files give one. {remedy}"
+            )
+        train, dev, _ = self.shares
+        if not train + dev:
+            raise RamifyError(
+                f"{self._option} leaves nothing for train and dev, but the names of the files give train. {remedy}"
+            )
+        self._takes_dev = True
+        self.shares = train / (train + dev), dev / (train + dev), 0.0
+        self._limits = np.cumsum(self.shares)
 
     def split(self, chunk: Chunk) -> NDArray[np.int8]:
         """[tree]: an index into SPLITS. Raises `RamifyError` if the data give a split that does not exist.
@@ -151,7 +182,7 @@ class Splitter:
         if sum(self._num_groups) < np.count_nonzero(self.shares):
             return []
         # The test splits of all folds are to be the whole data.
-        fixed = {SPLITS.index("test")} if self._fold else set()
+        fixed = {TEST} if self._fold else set()
         moves: list[Move] = []
         # The last split first: it takes the last group of train, and dev takes the one before.
         for new in reversed(range(len(SPLITS))):
@@ -173,32 +204,52 @@ class Splitter:
         return moves
 
     def notes(self, unsplit: Mapping[str, str], *, by_shares: bool) -> list[str]:
-        """Shares that the user gave although they decide on no tree, and splits that are empty although they have a share.
+        """How dev is taken out of train, shares that the user gave although they decide on no tree, and splits that are empty
+        although they have a share.
 
         `unsplit`: see `readers.Format`. `by_shares`: given shares divide data whose files name a single split. To be called
         last.
         """
         giver, remedy = "the data give", "remove `split` from the metadata of the trees"
+        num_held = np.count_nonzero(self._trees)
         if self._path is not None:
             giver, remedy = f"--split-by {self._path} gives", f"leave out --split-by {self._path}"
-        elif by_shares and not self._asked and np.count_nonzero(self._trees) == 1:
+        elif by_shares and not self._asked and num_held == 1:
             remedy = "give --split, such as --split 0.7,0.15,0.15"
         elif unsplit:
             remedy = " ".join(["give", *(f"--option {name}={value}" for name, value in unsplit.items())])
+        if num_held > 1 and self._trees[TEST]:
+            remedy = f"{remedy}, which mixes the given test split into train"
         given = f"because {giver} the split of every tree. To divide the trees by shares, {remedy}."
-        notes: list[str] = []
+        notes = [*self._notes_on_dev()]
+        told = {SPLITS[DEV]} if notes and not self._by_hash else set()
         if self._asked and not self._by_hash:
-            asked = f"--split {','.join(f'{share:g}' for share in self.shares)}"
-            if self._fold is not None:
-                asked = f"--fold {self._fold.number}/{self._fold.of}"
-            notes.append(f"{asked} has no effect, {given}")
-        if empty := [name for name, share, held in zip(SPLITS, self.shares, self._trees) if share and not held]:
+            notes.append(f"{self._option} has no effect, {given}")
+        empty = [name for name, share, held in zip(SPLITS, self.shares, self._trees) if share and not held and name not in told]
+        if empty:
             listed = f"split {empty[0]} is" if len(empty) == 1 else f"splits {' and '.join(empty)} are"
             if self._by_hash:
                 notes.append(f"the {listed} empty. Change the shares (--split), or give the splits (--split-by).")
             elif not self.all_train:
                 notes.append(f"the {listed} empty, {given}")
         return notes
+
+    def _notes_on_dev(self) -> Iterator[str]:
+        """What shares make of files whose names give train and test only."""
+        if not self._takes_dev:
+            return
+        if self._by_hash:
+            taker = f"{self._option} takes" if self._asked else "the default shares take"
+            num_dev = counted(int(self._trees[DEV]), "tree")
+            yield (
+                f"the names of the files give train and test but no dev, so {taker} dev out of train: {num_dev} of "
+                f"{self._by_hash:,}, by a share of {self.shares[DEV]:.3g}. The test split stays as the files give it."
+            )
+        elif not self._asked and not self._trees[DEV]:
+            yield (
+                "there is no dev split, because the names of the files give train and test only. To take dev out of train, "
+                "give --split, such as --split 0.9,0.1,0; the test split stays as it is."
+            )
 
     def _turned(self, share: NDArray[np.float64]) -> NDArray[np.float64]:
         """Hashes as shares of 1; with a fold, its part comes last."""

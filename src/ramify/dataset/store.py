@@ -260,13 +260,16 @@ class Store(TreeColumns):
     def evaluation_trees(self, name: Split) -> Indices:
         """The trees of a split that is evaluated. Raises `RamifyError` if it holds nothing to predict."""
         if not self.has_targets(name):
-            counts = ", ".join(f"{len(self.split(split)):,} in {split}" for split in SPLITS)
-            lacking = "" if self.predicts_roots else " that hold a comment"
-            raise RamifyError(
-                f"{self.path} has no trees in the split {name!r}{lacking} (trees: {counts}). Choose another split "
-                "(--split all takes every tree), or build the data again with other shares (ramify data build --split …)."
-            )
+            raise self.no_trees(name, "" if self.predicts_roots else " that hold a comment")
         return self.split(name)
+
+    def no_trees(self, name: Split, lacking: str = "") -> RamifyError:
+        """The error for a split without trees. `lacking` qualifies the trees."""
+        counts = ", ".join(f"{len(self.split(split)):,} in {split}" for split in SPLITS)
+        return RamifyError(
+            f"{self.path or 'the data'} has no trees in the split {name!r}{lacking} (trees: {counts}). Choose another split "
+            "(--split all takes every tree), or build the data again with other shares (ramify data build --split …)."
+        )
 
     def is_placeholder(self, nodes: Numbers) -> NDArray[np.bool_]:
         """[node]: whether a node is a root that is missing from the input and was added for its descendants."""

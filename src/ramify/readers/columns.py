@@ -50,6 +50,9 @@ LINE = "line"
 """The column of places that `batches` adds if the layout asks for it: lines of JSON, and rows of other tables, from 1. The row
 with the names of the columns counts."""
 
+JSON = pa.struct([("ramify.json", pa.large_string())])
+"""The type of columns that hold objects and lists of JSON lines, as JSON. The columns of Arrow need values of one type."""
+
 UNNAMED = re.compile(r"(Unnamed: \d+|__index_level_\d+__)?")
 """Names of columns that pandas writes for an index without a name."""
 
@@ -70,6 +73,8 @@ class Layout:
     ignored: Sequence[str] = ()
     # Canonical names of columns that may hold lists in Parquet; in JSON lines, lists of strings.
     lists: Sequence[str] = ()
+    # Those of them that may hold any objects and lists, which `structured` reads.
+    objects: Sequence[str] = ()
     # Whether a quoted empty field of a CSV file is an empty string, not a missing value.
     keeps_empty_strings: bool = False
 
@@ -235,7 +240,7 @@ def _json_lines(path: Path, counts: ReadCounts, layout: Layout, columns: Mapping
     _report_unread(counts, path, keys, {**names, **{name: name for _, name in late}}, layout)
 
     def values_of(ours: str, name: str, numbers: Sequence[int], rows: list[Any]) -> pa.Array:
-        read = _lists if ours in layout.lists else _values
+        read = _structures if ours in layout.objects else _lists if ours in layout.lists else _values
         return read([getattr(row, fields[name]) for row in rows], path, numbers, name, counts)
 
     for numbers, rows in records(path, counts, row_type):
@@ -272,20 +277,50 @@ def _first_lines(path: Path) -> Iterator[dict[str, Any]]:
 def _lists(values: list[Any], path: Path, lines: Sequence[int], name: str, counts: ReadCounts) -> pa.Array:
     """An array of the values of a column that may hold lists of strings. Raises `RamifyError` if only some of the values are
     lists."""
-    places = [place for place, value in enumerate(values) if isinstance(value, list)]
+    places = _places(values, (list,), path, lines, name)
     if not places:
         return _values(values, path, lines, name, counts)
-    single = next((place for place, value in enumerate(values) if not isinstance(value, list | None)), None)
-    if single is not None:
-        raise RamifyError(
-            f"{path}, line {lines[places[0]]}: {name!r} holds a list, but a {type(values[single]).__name__} in line "
-            f"{lines[single]}. Write lists in all lines, or in none."
-        )
     for place in places:
         if not all(isinstance(part, str) for part in values[place]):
             counts.repair("odd_json", f"{path}, line {lines[place]}: {name!r} holds a list of other values than strings")
             values[place] = None
     return pa.array(values, pa.list_(pa.large_string()))
+
+
+def _structures(values: list[Any], path: Path, lines: Sequence[int], name: str, counts: ReadCounts) -> pa.Array:
+    """An array of the values of a column that may hold lists and objects. Raises `RamifyError` if only some of the values are
+    such."""
+    places = _places(values, (list, dict), path, lines, name)
+    if not places:
+        return _values(values, path, lines, name, counts)
+    texts: list[str | None] = [None] * len(values)
+    for place in places:
+        try:
+            texts[place] = json.dumps(values[place])
+        except RecursionError:
+            counts.repair("odd_json", f"{path}, line {lines[place]}: {name!r} is nested too deeply")
+    column = pa.array(texts, pa.large_string())
+    return pa.StructArray.from_arrays([column], fields=list(JSON), mask=column.is_null())
+
+
+def structured(values: pa.Array) -> list[Any]:
+    """The lists and objects of a column as JSON values."""
+    if values.type != JSON:
+        return values.to_pylist()
+    return [None if text is None else json.loads(text) for text in values.field(0).to_pylist()]
+
+
+def _places(values: Sequence[Any], kinds: tuple[type, ...], path: Path, lines: Sequence[int], name: str) -> list[int]:
+    """The places of values of some types. Raises `RamifyError` if other values are among them."""
+    places = [place for place, value in enumerate(values) if isinstance(value, kinds)]
+    single = next((place for place, value in enumerate(values) if value is not None and not isinstance(value, kinds)), None)
+    if places and single is not None:
+        kind = "a list" if isinstance(values[places[0]], list) else "an object"
+        raise RamifyError(
+            f"{path}, line {lines[places[0]]}: {name!r} holds {kind}, but {values[single]!r:.80} in line {lines[single]} is "
+            f"not. Write {'lists' if kind == 'a list' else 'objects'} in all lines, or in none."
+        )
+    return places
 
 
 def _values(values: list[Any], path: Path, lines: Sequence[int], name: str, counts: ReadCounts) -> pa.Array:

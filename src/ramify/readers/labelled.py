@@ -40,10 +40,13 @@ CHAT = ("author", "user", "username", "speaker", "time", "timestamp", "date", "c
 
 NONE, FILE, SHARES = "none", "file", "shares"
 """Values of `split`: no split from the data; the split in the name of the file; no split from the names of files if they give
-only one. `NONE` is also a value of `dataset`: no known layout."""
+only one, and of train and test only the test split. `NONE` is also a value of `dataset`: no known layout."""
 
 SUFFIXES = ("tsv", "csv", "txt", "json", "jsonl", "ndjson", "parquet", "zip")
 PACKED = ("gz", "zst", "bz2", "xz")
+
+LABEL = ("label",)
+"""The columns that may hold lists and objects."""
 
 KEPT = "meta "
 """Begins the canonical names of columns that become metadata."""
@@ -117,7 +120,8 @@ def read(
 
     `text`, `text_pair`, `label` and `id` name columns. Labels in a named column stay as they are; otherwise, the classes of a
     known data set have their names. `split` names a column, or is `file`, `none` or `shares` (as the default, but the name of
-    the only split says nothing); by default, known data sets and files with different splits in their names have splits.
+    the only split says nothing, nor does the name train if the others say test); by default, known data sets and files with
+    different splits in their names have splits.
     `dataset` names the layout (`none`: a plain table). `label_type=category` reads numbers as text. `titles` names the columns
     of a file without a header, with commas between them. `quote=""`: quotation marks are plain text; by default, the whole file
     decides.
@@ -135,7 +139,7 @@ def read(
     sources = [
         _source(path, name, dataset, columns, titles.split(",") if titles else (), delimiter, quote) for path, name in files
     ]
-    _give_splits(sources, split)
+    _give_splits(sources, split, counts)
     for source in sources:
         if source.layout and source.reads_labels and labels.type == "auto":
             survey(labels, _only(source, source.layout, "label"), source.path, source.unit)
@@ -323,6 +327,8 @@ def _known_table(source: _Source, dataset: Dataset, names: Sequence[str]) -> _So
             f"dataset={NONE}."
         )
     layout = Layout({}, (), numbered=True, ignored=names)
+    if "label" in chosen:
+        layout = replace(layout, lists=LABEL, objects=LABEL)
     return replace(source, layout=layout, columns={**columns, **chosen}, reads_labels="label" in chosen)
 
 
@@ -339,17 +345,19 @@ def _plain_table(source: _Source, names: Sequence[str]) -> _Source:
         chosen.pop("label", None)
         del synonyms["label"]
         required.remove("label")
-    layout = Layout(synonyms, required, remedy="Choose one with --{ours} NAME.", numbered=True, lists=("label",))
+    layout = Layout(synonyms, required, remedy="Choose one with --{ours} NAME.", numbered=True, lists=LABEL, objects=LABEL)
     return replace(source, layout=layout, columns=chosen, reads_labels="label" in required)
 
 
-def _give_splits(sources: Sequence[_Source], split: str | None) -> None:
+def _give_splits(sources: Sequence[_Source], split: str | None, counts: ReadCounts) -> None:
     """Set the splits of the files by their names.
 
     A lone training file is left to the build, which divides it by its shares. So are tables of unknown data sets, unless their
-    names hold several splits.
+    names hold several splits, and with `SHARES` training files beside those of test only.
     """
-    named_splits = {source.split_in_name for source in sources} - {None}
+    named_splits = {source.split_in_name for source in sources if source.split_in_name}
+    if split in (None, SHARES):
+        counts.file_splits = named_splits
     for source in sources:
         if split in (NONE, FILE) and source.layout:
             synonyms = {ours: names for ours, names in source.layout.synonyms.items() if ours != "split"}
@@ -360,7 +368,9 @@ def _give_splits(sources: Sequence[_Source], split: str | None) -> None:
                 f"split=file: the name of {source.path} names no split. Rename it so that it holds the word train, dev, val or "
                 "test, or leave the option out."
             )
-        if split == SHARES and len(named_splits) == 1:
+        if split == SHARES and (
+            len(named_splits) == 1 or (named_splits == {"train", "test"} and source.split_in_name == "train")
+        ):
             continue
         is_known = source.dataset is not None or source.shape != "table"
         if split == FILE or (split in (None, SHARES) and (len(named_splits) > 1 or (is_known and named_splits != {"train"}))):
@@ -408,7 +418,7 @@ def _table(
     last = _last_rows(source, layout) if policy.duplicate_id == "last" else {}
     seen: set[str] = set()
     kinds = dataset.kinds if dataset else ("", "")
-    row = 1
+    row, has_label, odd = 1, False, counts.kept["odd_json"]
     for batch in _batches(source, layout, source.columns or {}, counts):
         lines = batch[LINE].to_pylist()
         values = {name: decoded(column, source.path, row, counts) for name, column in batch.items() if name != LINE}
@@ -418,6 +428,7 @@ def _table(
             texts = [text.replace("\\n", "\n") for text in texts]
         pairs = [_texts(values[name]) for name in sorted(values) if name.startswith("text_pair")]
         row_labels = _labels(source, values, batch[LINE], labels, counts)
+        has_label = has_label or any(label is not None for label in row_labels)
         splits = strings(values["split"]).to_pylist() if "split" in values else [None] * len(lines)
         kept = {name.removeprefix(KEPT): _kept(column) for name, column in values.items() if name.startswith(KEPT)}
         ids = strings(values["id"]).to_pylist() if "id" in values else [str(line) for line in lines]
@@ -450,6 +461,19 @@ def _table(
                 meta = {SPLIT: splits[place], **meta}
             tree = Tree((root, *children), f"{source.name}/{row_id}", meta)
             yield labelled_records.Found(dataset.name if dataset else "", tree, 1)
+    if dataset and not source.reads_labels and not has_label and counts.kept["odd_json"] > odd:
+        _check_lost_labels(source, dataset, layout)
+
+
+def _check_lost_labels(source: _Source, dataset: Dataset, layout: Layout) -> None:
+    """Raise `RamifyError` if labels are lists and objects, which are not classes of a data set."""
+    for batch in _only(source, replace(layout, lists=LABEL, objects=LABEL), "label"):
+        if "label" in batch and pa.types.is_nested(batch["label"].type):
+            raise RamifyError(
+                f"{source.path}: no label of the column {dataset.label!r} is a class of {dataset.name}; they are lists or "
+                f"objects. Keep them as they are with --label {dataset.label}, or read another table with --option "
+                f"dataset={NONE}."
+            )
 
 
 def _texts(values: pa.Array) -> list[str]:

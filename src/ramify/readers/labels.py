@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ramify.errors import RamifyError
 from ramify.readers.base import ReadCounts, bad_option, pc, read_before
-from ramify.readers.columns import LINE, Columns, decoded, strings
+from ramify.readers.columns import LINE, Columns, decoded, strings, structured
 
 LabelType = Literal["auto", "category", "number"]
 
@@ -34,8 +34,8 @@ class LabelColumn:
     """Labels of one column, in any number of files, as JSON values.
 
     `see` is called for all values first, unless `label_type` is given. If all are numbers, labels are numbers; if none is, they
-    are strings (or true and false, where the file has such values). Lists of strings stay as they are: several classes. Raises
-    `RamifyError` for a column with values of two of these kinds.
+    are strings (or true and false, where the file has such values). Lists and objects stay as they are. Raises `RamifyError`
+    for a column with values of two of these kinds.
     """
 
     def __init__(self, name: str, label_type: LabelType) -> None:
@@ -47,15 +47,15 @@ class LabelColumn:
         self._number: tuple[Any, str] | None = None
         self._category: tuple[Any, str] | None = None
         self._fraction = False
-        self._several = ""
-        """The place of a list."""
+        self._structured = ""
+        """The place of a list or an object."""
         self._single = ""
-        """The place of a value that is no list."""
+        """The place of another value."""
 
     def see(self, values: pa.Array, lines: pa.Array, where: str) -> None:
         """Look at some values. `where` begins the description of a place, which ends with the number in `lines`."""
-        self._see_lists(values, lines, where)
-        if pa.types.is_list(values.type):
+        self._see_structure(values, lines, where)
+        if pa.types.is_nested(values.type):
             return
         values = _plain(values)
         present = values.is_valid()
@@ -81,32 +81,32 @@ class LabelColumn:
                 "is. Correct one of them, or read all labels as text with --option label_type=category."
             )
 
-    def _see_lists(self, values: pa.Array, lines: pa.Array, where: str) -> None:
-        """Remember a place of a list, or of a single value. Raises `RamifyError` for a column with both, and for lists that are
-        to be numbers."""
+    def _see_structure(self, values: pa.Array, lines: pa.Array, where: str) -> None:
+        """Remember a place of a list or an object, or of a single value. Raises `RamifyError` for a column with both, and for
+        lists and objects that are to be numbers."""
         if (row := pc.index(values.is_valid(), True).as_py()) < 0:
             return
         place = f"{where} {lines[row].as_py()}"
-        if pa.types.is_list(values.type):
-            self._several = self._several or place
+        if pa.types.is_nested(values.type):
+            self._structured = self._structured or place
             if self.type == "number":
                 raise RamifyError(
-                    f"{place}: the label of the column {self._name!r} is a list, not a number. Leave out --option "
+                    f"{place}: the label of the column {self._name!r} is a list or an object, not a number. Leave out --option "
                     "label_type=number."
                 )
         else:
             self._single = self._single or place
-        if self._several and self._single:
+        if self._structured and self._single:
             raise RamifyError(
-                f"{self._several}: the label of the column {self._name!r} is a list, but that of {self._single} is not. Write "
-                "lists in all rows, or in none."
+                f"{self._structured}: the label of the column {self._name!r} is a list or an object, but that of "
+                f"{self._single} is not. Write lists or objects in all rows, or in none."
             )
 
     def json(self, values: pa.Array, lines: pa.Array, where: str) -> list[Any]:
         """The labels as JSON values; None for an empty one. Raises `RamifyError` for one that is not of the column's type."""
-        self._see_lists(values, lines, where)
-        if pa.types.is_list(values.type):
-            return values.to_pylist()
+        self._see_structure(values, lines, where)
+        if pa.types.is_nested(values.type):
+            return structured(values)
         if self.type == "auto" and not self._number and not self._category:
             self.see(values, lines, where)
         values = _plain(values)
