@@ -5,18 +5,25 @@ import re
 
 import numpy as np
 import pytest
+import torch
 
 import ramify
 from fixtures import built, tokenizer
 from fixtures.commands import call, refusal
-from fixtures.nested import SMALL_RUN, novels, writing
+from fixtures.nested import SMALL_RUN, books, config, novels, writing
+from ramify.batching.views.documents import LevelInput
 from ramify.batching.views.pairs import PairInput
+from ramify.dataset.store import Store
 from ramify.errors import RamifyError
+from ramify.inference.documents import generate
+from ramify.inference.documents.generate import DocumentGenerator
 from ramify.inference.documents.known_vectors import KnownVectors
 from ramify.inference.translate import next_token_pipeline
+from ramify.models.name_memory import NameMemoryConfig
 from ramify.models.transformer import TransformerConfig
 from ramify.recipes import RECIPES
 from ramify.runs import execute
+from ramify.tasks.nested_adversary import NestedAdversary, NestedAdversaryConfig
 from ramify.tasks.next_token import NextTokenConfig, NextTokenLM
 
 SMALL = {"train.steps": "2", "train.evaluate_every": "2", "train.checkpoint_every": "2", "train.log_every": "1"}
@@ -135,6 +142,30 @@ def test_a_level_whose_generator_has_not_learned_is_refused(store, agent, tmp_pa
         r"level=chapter has a generator that has learned nothing; those of paragraph have.*agent-gan",
         refusal("generate", out, "--level", "chapter"),
     )
+
+
+@pytest.mark.parametrize("level", ["paragraph", "document"])
+def test_a_generated_document_reads_names_of_its_own(level, monkeypatch):
+    torch.manual_seed(0)
+    names = NameMemoryConfig(questions=3, filters=8)
+    own = NestedAdversary(config(names=names).build(), tokenizer(), LevelInput(), NestedAdversaryConfig(maps=4)).eval()
+    model = DocumentGenerator(own)
+    makes, decodes, documents, decoded = own.generated_names, generate.decoded_tree, [], []
+
+    def made(vectors, answers):
+        documents.append(vectors)
+        return makes(vectors, answers)
+
+    def written(task, number, vectors, *others):
+        decoded.append(torch.from_numpy(vectors))
+        return decodes(task, number, vectors, *others)
+
+    monkeypatch.setattr(own, "generated_names", made)
+    monkeypatch.setattr(generate, "decoded_tree", written)
+    model.generate(level=level, count=2, known=model.known_vectors(Store.from_trees(books(4))))
+    (vectors,) = decoded
+    assert len(documents) == len(vectors) == 2
+    assert torch.equal(torch.cat(documents), vectors) == (level == "document")
 
 
 def test_known_vectors_of_another_model_are_refused(generator, agent, store):

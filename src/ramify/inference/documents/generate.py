@@ -105,11 +105,12 @@ class DocumentGenerator(DecodingPipeline):
         known.check(self.backbone, self.tokenizer, self.input)
         candidates: list[Vectors | None] = [None]
         candidates += [bank(self.task, own, vectors) for own, vectors in enumerate(known.levels[:number], 1)]
-        names = self._names(count, seed)
+        vectors = self._vectors(number + 1, count, seed)
+        names = self._names(number + 1, vectors, seed)
         made = decoded_tree(
             self.task,
             number,
-            self._vectors(number + 1, count, seed),
+            vectors,
             np.arange(count),
             candidates,
             PassRule(passing, known.levels),
@@ -124,12 +125,20 @@ class DocumentGenerator(DecodingPipeline):
         return GeneratedTexts(name, texts, notes=_notes(edited, made))
 
     @torch.no_grad()
-    def _names(self, count: int, seed: int) -> Banks | None:
-        """The bank of each text, with names of its own, if the model has a memory of names."""
+    def _names(self, level: int, vectors: Vectors, seed: int) -> Banks | None:
+        """The bank of each text, if the model has a memory of names: that of the document with its vector, or of a generated
+        document of its own if the vectors are those of a level below."""
+        rows = torch.from_numpy(vectors).to(self.adversary.device).split(1)
+        is_document = level == self.backbone.depth
         with evaluating(self.module):
-            banks = [self.adversary.names_of(1, _generator(seed, number, NAMES)) for number in range(count)]
+            banks = [
+                self.adversary.names_of(1, _generator(seed, number, NAMES), row if is_document else None)
+                for number, row in enumerate(rows)
+            ]
         known = [own for own in banks if own is not None]
-        return Banks(torch.cat([own.answers for own in known]), torch.cat([own.known for own in known])) if known else None
+        if not known:
+            return None
+        return Banks(torch.cat([own.answers for own in known]), torch.cat([own.known for own in known])).to("cpu")
 
     @torch.no_grad()
     def _vectors(self, level: int, count: int, seed: int) -> Vectors:
