@@ -204,9 +204,19 @@ class NameMemory(nn.Module):
 def _others(sums: Float[Tensor, "unit feature"]) -> Float[Tensor, "unit feature"]:
     """The sum of all rows but one, for each: exclusive sums from the start and from the end."""
     none = torch.zeros_like(sums[:1])
-    before = torch.cat([none, sums[:-1]]).cumsum(0)
-    behind = torch.cat([sums[1:], none]).flip(0).cumsum(0).flip(0)
+    before = _running(torch.cat([none, sums[:-1]]))
+    behind = _running(torch.cat([sums[1:], none]).flip(0)).flip(0)
     return before + behind
+
+
+def _running(rows: Float[Tensor, "unit feature"]) -> Float[Tensor, "unit feature"]:
+    """The sum of each row and of all rows before it. `cumsum` has no deterministic form on GPUs, so sums of 1, 2, 4, … rows are
+    added (Hillis and Steele 1986)."""
+    width = 1
+    while width < len(rows):
+        rows = torch.cat([rows[:width], rows[width:] + rows[:-width]])
+        width *= 2
+    return rows
 
 
 @dataclass(frozen=True)
