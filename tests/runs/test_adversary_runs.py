@@ -155,6 +155,16 @@ def test_settings_of_the_trained_model_are_refused(store, agent):
         small(store, agent).changed({"task.when": "with"})
 
 
+def test_documents_that_no_batch_holds_are_refused(store, agent, tmp_path):
+    own = {"task__alone": "[]", "task__levels": '["document"]'}
+    for settings in (own, {"task__alone": "[]"}):
+        with pytest.raises(RamifyError, match=r"^view\.whole_documents=false reads no document"):
+            small(store, agent, "with", **settings).prepare(tmp_path / "refused")
+    execute(small(store, agent, "with", **own, view__whole_documents="true", train__steps="1"), tmp_path / "run", cpu=True)
+    small(store, agent, "with", task__alone="[]", task__levels='["chapter"]').prepare(tmp_path / "chapters")
+    small(store, agent, "after", **own).prepare(tmp_path / "frozen")
+
+
 def test_unknown_levels_are_refused(store, agent, tmp_path):
     with pytest.raises(RamifyError, match="verse, which the model does not have"):
         small(store, agent, task__levels='["verse"]').prepare(tmp_path)

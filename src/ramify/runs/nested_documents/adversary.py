@@ -15,7 +15,7 @@ from ramify import hub
 from ramify.batching.adversary_batch import AdversaryBatch
 from ramify.batching.forest import Ints
 from ramify.batching.views.base import View
-from ramify.batching.views.documents import DocumentExample, LevelInput
+from ramify.batching.views.documents import DocumentExample, LevelInput, has_documents
 from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
@@ -268,12 +268,24 @@ class NestedAdversaryRun(Run):
         if self.task.when == "with":
             nested = self._nested().prepare(out)
             task = self._task(nested.task.tokenizer)
+            self._check_documents(task)
             hub.load_own_tensors(task.autoencoder, hub.own_tensors(nested.task), self.init)
             return PreparedAdversary(self, store, task, out, replace(nested, task=task.autoencoder))
         tokenizer = tokenizer_of(self.tokenizer, self.init, store, out, seed=self.seed)
         task = self._task(tokenizer)
         hub.load_own_tensors(task.autoencoder, hub.checkpoint(self.init).tensors, self.init)
         return PreparedAdversary(self, store, task, out, None)
+
+    def _check_documents(self, task: NestedAdversary) -> None:
+        """Raise `RamifyError` if the generator of documents learns, and no batch holds a document."""
+        highest = task.backbone.depth
+        learns = highest in task.learning and not task.is_alone(highest)
+        if learns and has_documents(self.model.levels) and not self.view.whole_documents:
+            name = task.names[highest]
+            raise RamifyError(
+                f"view.whole_documents=false reads no {name}, so with task.when=with its generator learns nothing. Set "
+                f"view.whole_documents=true, keep {name} in task.alone, or leave it out of task.levels."
+            )
 
     def _task(self, tokenizer: Tokenizer) -> NestedAdversary:
         """The task with fresh weights."""
