@@ -79,6 +79,27 @@ def test_a_row_without_children_has_no_coherence():
     assert np.isnan(probed_coherence(task, 0, [DecodedRow(np.zeros(0, dtype=np.int64), False, True, empty, empty)])).all()
 
 
+@pytest.mark.parametrize("padding", ["packed", "full"])
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_row_that_never_ends_has_no_end_mark(level, padding, monkeypatch):
+    task = nested_task({"padding": padding}, dtype=torch.float32).eval()
+    sizes, read = task.backbone.config, []
+    places = sizes.max_children[level]
+    replaced = task.replaced_children
+
+    def judged(number, items, slots, *others):
+        read.append(slots)
+        return replaced(number, items, slots, *others)
+
+    monkeypatch.setattr(task, "replaced_children", judged)
+    slots = NUM_MARKS + np.arange(places)
+    states = np.random.default_rng(0).standard_normal((places, sizes.dims[level])).astype(np.float32)
+    rows = [DecodedRow(slots, False, False, states, states), DecodedRow(slots[:-1], True, True, states, states)]
+    assert np.isfinite(probed_coherence(task, level, rows)).all()
+    expected = [slots, np.append(slots[:-1], CONT)]
+    assert all((each.numpy().reshape(-1, places) == own).all() for each, own in zip(read, expected, strict=True))
+
+
 def test_cached_and_live_vectors_are_equal(store):
     own = adversary()
     kinds = [kind(own, store, np.arange(store.num_trees)) for kind in (CachedVectors, LiveVectors)]

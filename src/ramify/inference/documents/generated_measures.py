@@ -167,16 +167,17 @@ def probed_coherence(task: NestedAutoencoder, level: int, rows: Sequence[Decoded
             if level:
                 vectors = torch.from_numpy(row.states[: len(slots)][places]).to(device)
                 slots[places] = NUM_MARKS + np.arange(count)
-            padding = np.full(padded[level] - len(slots) - 1 if padded else 0, PAD)
-            ended = torch.from_numpy(np.concatenate([slots, [CONT if row.continues else EOS], padding])).to(device)
+            end = np.full(int(row.ended), CONT if row.continues else EOS)
+            padding = np.full(padded[level] - len(slots) - len(end) if padded else 0, PAD)
+            whole = torch.from_numpy(np.concatenate([slots, end, padding])).to(device)
             copies = count if is_marked else 1
-            laid = Rows.build([len(ended)] * copies).to(device)
+            laid = Rows.build([len(whole)] * copies).to(device)
             segments = None
             if is_marked:
-                segments = torch.zeros(copies, len(ended), dtype=torch.int64, device=device)
+                segments = torch.zeros(copies, len(whole), dtype=torch.int64, device=device)
                 segments[torch.arange(copies), torch.from_numpy(places).to(device)] = 1
                 segments = segments.flatten()
-            shares, _ = task.replaced_children(level, encoder.items(vectors), ended.repeat(copies), laid, segments)
+            shares, _ = task.replaced_children(level, encoder.items(vectors), whole.repeat(copies), laid, segments)
             found = shares.double().cpu().numpy()
             scores[number] = float((1 - np.minimum(1.0, (count if is_marked else 1) * found)).mean())
     return scores
