@@ -17,6 +17,7 @@ from ramify.recipes import RECIPES
 from ramify.report import write_report
 from ramify.runs import execute, kind_for, read_run
 from ramify.runs.base import SAMPLES
+from ramify.runs.nested_documents import generated_report
 from ramify.runs.nested_documents.adversary import NestedAdversaryRun
 from ramify.training.metrics_log import read_metrics
 from ramify.training.trainer import Trainer
@@ -131,6 +132,28 @@ def test_evaluation_and_report(store, agent, tmp_path):
     report = write_report(out, split="dev", comments=12).read_text("utf-8")
     assert "Watch for collapse: sentence" in report
     assert "Against floors: paragraph" in report
+
+
+@pytest.mark.parametrize("levels", [("paragraph",), ("sentence", "paragraph")])
+@pytest.mark.parametrize("when", ["after", "with", "checker"])
+def test_every_loss_has_a_curve(store, agent, tmp_path, when, levels):
+    """A phase with a single loss logs it as its total."""
+    out = tmp_path / "run"
+    execute(small(store, agent, when, task__levels=json.dumps(levels)), out, cpu=True)
+    metrics = read_metrics(out)
+    (section,) = generated_report.curves(metrics, levels)
+    (charts,) = section.blocks
+    players = ("generator",) if when == "checker" else ("discriminator", "generator")
+    assert [chart.y_label for chart in charts.charts] == [f"{level}: {player}, nats" for level in levels for player in players]
+    for chart in charts.charts:
+        train, dev, _ = chart.lines
+        assert len(train.y) == 6
+        assert len(dev.y) == (0 if when == "with" else 2)
+    if len(levels) == 1:
+        total = {"after": "loss", "with": "loss_discriminator", "checker": "loss"}[when]
+        assert charts.charts[0].lines[0].y.tolist() == [record[total] for record in metrics]
+    words = " ".join((*section.lead, *(text for _, text in charts.legend)))
+    assert ("checker" in words) == (when == "checker") != ("discriminator" in words)
 
 
 def test_models_without_the_parts_are_refused(store, agent, tmp_path):
