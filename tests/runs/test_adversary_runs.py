@@ -203,6 +203,19 @@ def test_a_discriminator_that_is_not_finite_stops_the_run(store, agent, tmp_path
         Trainer(prepared.task, [stage], tmp_path / "run", seed=0, cpu=True).run()
 
 
+def test_dev_losses_have_fixed_draws(store, agent, tmp_path):
+    stage = small(store, agent).prepare(tmp_path / "run").stage(0)
+    stage.begin()
+    found = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        state = torch.get_rng_state()
+        found.append(stage.dev())
+        assert torch.equal(torch.get_rng_state(), state)
+    assert found[0]["value_discriminator_sentence"] > 0
+    assert found[0] == found[1]
+
+
 def test_adadelta_with_a_bound_is_an_option(store, agent, tmp_path):
     settings = {"train.optimizer": "adadelta", "train.rho": "0.95", "train.lr": "1", "task.max_norm": "0.01"}
     execute(small(store, agent).changed(settings), tmp_path / "run", cpu=True)

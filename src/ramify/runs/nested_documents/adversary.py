@@ -28,6 +28,7 @@ from ramify.inference.documents.measures import spread
 from ramify.inference.documents.real_vectors import CachedVectors, LiveVectors, RealVectors, sampled_batch
 from ramify.metrics.metric import DEV_LOSS
 from ramify.models.agent import AgentConfig
+from ramify.nn.modes import untouched
 from ramify.registry import task_name
 from ramify.runs.base import SAMPLES, Evaluation, Prepared, ReportParts, ReportRequest, Run, evaluation_command, of_kind
 from ramify.runs.language_models import training_store
@@ -158,7 +159,11 @@ class PreparedAdversary(Prepared):
         view = RealNodes(held_out)
         shares = [view.example(int(number)) for number in spread(len(view), self.run.dev.vectors)]
         batches = (sampled_batch(held_out, shares[start : start + size]) for start in range(0, len(shares), size))
-        return read_meters(self.task, (batch.to(self.task.device) for batch in batches)) | self._watch(held_out)
+        with untouched(self.task, self.task.device):
+            # Noise and the chosen vectors are the same at each evaluation.
+            torch.manual_seed(self.run.seed)
+            losses = read_meters(self.task, (batch.to(self.task.device) for batch in batches))
+        return losses | self._watch(held_out)
 
     def _measure_live(self, losses: Callable[[], dict[str, float]]) -> dict[str, float]:
         """The losses of the autoencoder on the dev split, and the watch for collapse, with the vectors of this moment."""
