@@ -20,6 +20,7 @@ from ramify.inference.documents.generated_measures import (
     Known,
     floor_measures,
     generated,
+    names_of,
     probed_coherence,
     sources,
     vector_measures,
@@ -29,6 +30,7 @@ from ramify.inference.documents.measures import slots_of
 from ramify.inference.documents.node_coherence import judge
 from ramify.inference.documents.real_vectors import CachedVectors, LiveVectors
 from ramify.inference.documents.vectors import encode_documents, lay_out
+from ramify.models.name_memory import NameMemoryConfig
 from ramify.tasks.nested_adversary import NestedAdversary, NestedAdversaryConfig
 
 
@@ -158,6 +160,25 @@ def test_sources_are_what_they_are_called():
     assert abs(found[GAUSSIAN].mean() - 5) < 1
     rows = {tuple(row) for row in training.tolist()}
     assert len({tuple(row) for row in found[RESAMPLED].tolist()} & rows) == 30
+
+
+def test_names_and_vectors_have_noise_of_their_own(monkeypatch):
+    torch.manual_seed(0)
+    backbone = config(names=NameMemoryConfig(questions=3, filters=8)).build()
+    own = NestedAdversary(backbone, tokenizer(), LevelInput(), NestedAdversaryConfig(maps=4)).eval()
+    generator, drawn = own.generator(own.backbone.depth), []
+    noise = generator.noise
+
+    def recorded(*given):
+        drawn.append(noise(*given))
+        return drawn[-1]
+
+    monkeypatch.setattr(generator, "noise", recorded)
+    vectors = generated(own, own.backbone.depth, 4, seed=3)
+    names_of(own, 1, generated(own, 1, 4, seed=3), seed=3)
+    one, other = drawn
+    assert vectors.shape == one.shape == other.shape
+    assert not (one == other).any()
 
 
 def test_real_vectors_come_nearest_to_real_ones(store):

@@ -33,6 +33,9 @@ MOST_CHILDREN = 64
 
 NGRAMS = (1, 2, 3)
 
+VECTORS, NAMES = range(2)
+"""The parts of a text that are drawn: its vector, and its names."""
+
 
 @dataclass(frozen=True)
 class Known:
@@ -56,11 +59,17 @@ class Sampled:
         return vars(self)
 
 
+def draws(seed: int, *numbers: int) -> torch.Generator:
+    """The random draws of one part of a text, or of that part of one of several texts."""
+    state = np.random.SeedSequence([seed, *numbers]).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
+
+
 @torch.no_grad()
 def generated(adversary: NestedAdversary, level: int, number: int, seed: int) -> Vectors:
     """Vectors of a level from noise, which the seed determines. Level 1 is the lowest above the tokens."""
     generator = adversary.generator(level)
-    noise = generator.noise(number, torch.Generator().manual_seed(seed))
+    noise = generator.noise(number, draws(seed, VECTORS))
     with evaluating(adversary):
         return generator(noise).float().cpu().numpy()
 
@@ -91,7 +100,7 @@ def names_of(adversary: NestedAdversary, level: int, vectors: Vectors, seed: int
     has no memory of names."""
     documents = torch.from_numpy(vectors).to(adversary.device) if level == adversary.backbone.depth else None
     with evaluating(adversary):
-        names = adversary.names_of(len(vectors), torch.Generator().manual_seed(seed), documents)
+        names = adversary.names_of(len(vectors), draws(seed, NAMES), documents)
     return None if names is None else names.to("cpu")
 
 
