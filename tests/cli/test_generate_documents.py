@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -175,6 +176,19 @@ def test_known_vectors_of_another_model_are_refused(generator, agent, store):
         model.generate(level="paragraph", known=known)
     with pytest.raises(RamifyError, match="--data DIR"):
         model.generate(level="paragraph")
+
+
+def test_other_splits_of_the_data_have_known_vectors_of_their_own(agent, store, tmp_path):
+    model = ramify.load(agent)
+    other = built(novels(6), tmp_path, split=(0.98, 0.01, 0.01))
+    assert other.hash == store.hash
+    first = KnownVectors.of(model.backbone, model.tokenizer, model.input, store)
+    for folder in store.path.glob("vectors-known-*"):
+        shutil.copytree(folder, other.path / folder.name)
+    known = KnownVectors.of(model.backbone, model.tokenizer, model.input, other)
+    assert set(other.tree_of(known.nodes[0])) == set(other.split("train"))
+    assert set(other.tree_of(known.nodes[0])) != set(store.tree_of(first.nodes[0]))
+    assert len(list(other.path.glob("vectors-known-*"))) == 2
 
 
 def test_a_run_without_its_data_asks_for_them(generator, tmp_path):
