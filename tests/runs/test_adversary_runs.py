@@ -224,6 +224,17 @@ def test_adadelta_with_a_bound_is_an_option(store, agent, tmp_path):
     assert all(0 < norm <= 0.01 * 1.0001 for norm in norms)
 
 
+def test_sentences_with_names_go_on_learning(store, tmp_path):
+    """Examples are stretches of sentences, as where the memory was trained."""
+    sizes = {"model.dims": "[8,12]", "model.num_heads": "2", "tokenizer.vocab_size": "80", "tokenizer.kind": "wordpiece"}
+    names = {"model.names": '{"questions":3,"filters":8}', "train.budget": "200", "dev.tokens": "60"}
+    first = RECIPES["agent-sentence"](str(store.path), names=True).changed(sizes | SMALL | names)
+    execute(first, tmp_path / "sentences", cpu=True)
+    run = small(store, tmp_path / "sentences", "with", train__steps="1")
+    assert run.view.neighbours == first.view.neighbours > 0
+    execute(run, tmp_path / "run", cpu=True)
+
+
 def test_names_are_generated_for_texts(store, tmp_path):
     """From training of a model with a memory of names to texts that read generated names."""
     settings = SMALL_RUN | SMALL | {"train.budget": "200", "task.queue": "0", "model.names": '{"questions":3,"filters":8}'}
