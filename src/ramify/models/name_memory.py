@@ -119,14 +119,18 @@ class NameMemory(nn.Module):
         sentence: Ints,
         document: Ints,
         has_tokens: NDArray[np.bool_],
+        *,
+        whole: bool = False,
     ) -> Banks:
         """The bank that each row reads: the mean answers of its document's rows, or of those that belong to other sentences.
+        With `whole`, it is that of all rows in any case, which readers of generated sentences have.
 
         `sentence` numbers the sentences, of which rows are pieces: rows with one number are left out together. Sentences that
         are packed into one row share a number. Rows without tokens write nothing. The mean of the others is a sum of two, of
         the rows before and behind the sentence, so that not even its rounding depends on the sentence itself.
         """
-        units = np.stack([document, sentence if self.leave_one_out else document], 1)
+        leaves_out = self.leave_one_out and not whole
+        units = np.stack([document, sentence if leaves_out else document], 1)
         known, unit = np.unique(units, axis=0, return_inverse=True)
         unit = unit.reshape(-1)
         written = np.bincount(unit[has_tokens], minlength=len(known))
@@ -140,7 +144,7 @@ class NameMemory(nn.Module):
         sums = torch.segment_reduce(flat, "sum", lengths=lengths, axis=0, unsafe=True) if len(order) else None
         sums = flat.new_zeros(len(known), flat.shape[1]) if sums is None else sums
         counts = written
-        if self.leave_one_out and len(known):
+        if leaves_out and len(known):
             _, per_document = np.unique(known[:, 0], return_counts=True)
             sums = torch.cat([_others(part) for part in sums.split(per_document.tolist())])
             total = np.add.reduceat(written, np.cumsum(per_document) - per_document)
