@@ -75,7 +75,7 @@ def generated(adversary: NestedAdversary, level: int, number: int, seed: int) ->
 
 
 def vector_measures(real: Known, vectors: Vectors) -> dict[str, float]:
-    """How vectors lie beside those of training and of held-out documents.
+    """The place of vectors beside those of training and of held-out documents.
 
     The nearest training vector and the rank are also given of as many held-out vectors (`held_out_…`).
     """
