@@ -2,21 +2,29 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
+import torch
 
 import ramify
 from fixtures import built, tokenizer
 from fixtures.commands import call, refusal
-from fixtures.nested import SMALL_RUN, novels, writing
+from fixtures.nested import SMALL_RUN, books, config, novels, writing
+from ramify.batching.views.documents import LevelInput
 from ramify.batching.views.pairs import PairInput
+from ramify.dataset.store import Store
 from ramify.errors import RamifyError
+from ramify.inference.documents import generate
+from ramify.inference.documents.generate import DocumentGenerator
 from ramify.inference.documents.known_vectors import KnownVectors
 from ramify.inference.translate import next_token_pipeline
+from ramify.models.name_memory import NameMemoryConfig
 from ramify.models.transformer import TransformerConfig
 from ramify.recipes import RECIPES
 from ramify.runs import execute
+from ramify.tasks.nested_adversary import NestedAdversary, NestedAdversaryConfig
 from ramify.tasks.next_token import NextTokenConfig, NextTokenLM
 
 SMALL = {"train.steps": "2", "train.evaluate_every": "2", "train.checkpoint_every": "2", "train.log_every": "1"}
@@ -137,6 +145,30 @@ def test_a_level_whose_generator_has_not_learned_is_refused(store, agent, tmp_pa
     )
 
 
+@pytest.mark.parametrize("level", ["paragraph", "document"])
+def test_a_generated_document_reads_names_of_its_own(level, monkeypatch):
+    torch.manual_seed(0)
+    names = NameMemoryConfig(questions=3, filters=8)
+    own = NestedAdversary(config(names=names).build(), tokenizer(), LevelInput(), NestedAdversaryConfig(maps=4)).eval()
+    model = DocumentGenerator(own)
+    makes, decodes, documents, decoded = own.generated_names, generate.decoded_tree, [], []
+
+    def made(vectors, answers):
+        documents.append(vectors)
+        return makes(vectors, answers)
+
+    def written(task, number, vectors, *others):
+        decoded.append(torch.from_numpy(vectors))
+        return decodes(task, number, vectors, *others)
+
+    monkeypatch.setattr(own, "generated_names", made)
+    monkeypatch.setattr(generate, "decoded_tree", written)
+    model.generate(level=level, count=2, known=model.known_vectors(Store.from_trees(books(4))))
+    (vectors,) = decoded
+    assert len(documents) == len(vectors) == 2
+    assert torch.equal(torch.cat(documents), vectors) == (level == "document")
+
+
 def test_known_vectors_of_another_model_are_refused(generator, agent, store):
     other, model = ramify.load(agent), ramify.load(generator)
     known = KnownVectors.of(other.backbone, other.tokenizer, other.input, store)
@@ -144,6 +176,19 @@ def test_known_vectors_of_another_model_are_refused(generator, agent, store):
         model.generate(level="paragraph", known=known)
     with pytest.raises(RamifyError, match="--data DIR"):
         model.generate(level="paragraph")
+
+
+def test_other_splits_of_the_data_have_known_vectors_of_their_own(agent, store, tmp_path):
+    model = ramify.load(agent)
+    other = built(novels(6), tmp_path, split=(0.98, 0.01, 0.01))
+    assert other.hash == store.hash
+    first = KnownVectors.of(model.backbone, model.tokenizer, model.input, store)
+    for folder in store.path.glob("vectors-known-*"):
+        shutil.copytree(folder, other.path / folder.name)
+    known = KnownVectors.of(model.backbone, model.tokenizer, model.input, other)
+    assert set(other.tree_of(known.nodes[0])) == set(other.split("train"))
+    assert set(other.tree_of(known.nodes[0])) != set(store.tree_of(first.nodes[0]))
+    assert len(list(other.path.glob("vectors-known-*"))) == 2
 
 
 def test_a_run_without_its_data_asks_for_them(generator, tmp_path):

@@ -20,6 +20,7 @@ from ramify.inference.documents.generated_measures import (
     Known,
     floor_measures,
     generated,
+    names_of,
     probed_coherence,
     sources,
     vector_measures,
@@ -29,6 +30,7 @@ from ramify.inference.documents.measures import slots_of
 from ramify.inference.documents.node_coherence import judge
 from ramify.inference.documents.real_vectors import CachedVectors, LiveVectors
 from ramify.inference.documents.vectors import encode_documents, lay_out
+from ramify.models.name_memory import NameMemoryConfig
 from ramify.tasks.nested_adversary import NestedAdversary, NestedAdversaryConfig
 
 
@@ -77,6 +79,27 @@ def test_a_row_without_children_has_no_coherence():
     task = nested_task(dtype=torch.float32).eval()
     empty = np.zeros((1, 8), dtype=np.float32)
     assert np.isnan(probed_coherence(task, 0, [DecodedRow(np.zeros(0, dtype=np.int64), False, True, empty, empty)])).all()
+
+
+@pytest.mark.parametrize("padding", ["packed", "full"])
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_row_that_never_ends_has_no_end_mark(level, padding, monkeypatch):
+    task = nested_task({"padding": padding}, dtype=torch.float32).eval()
+    sizes, read = task.backbone.config, []
+    places = sizes.max_children[level]
+    replaced = task.replaced_children
+
+    def judged(number, items, slots, *others):
+        read.append(slots)
+        return replaced(number, items, slots, *others)
+
+    monkeypatch.setattr(task, "replaced_children", judged)
+    slots = NUM_MARKS + np.arange(places)
+    states = np.random.default_rng(0).standard_normal((places, sizes.dims[level])).astype(np.float32)
+    rows = [DecodedRow(slots, False, False, states, states), DecodedRow(slots[:-1], True, True, states, states)]
+    assert np.isfinite(probed_coherence(task, level, rows)).all()
+    expected = [slots, np.append(slots[:-1], CONT)]
+    assert all((each.numpy().reshape(-1, places) == own).all() for each, own in zip(read, expected, strict=True))
 
 
 def test_cached_and_live_vectors_are_equal(store):
@@ -137,6 +160,25 @@ def test_sources_are_what_they_are_called():
     assert abs(found[GAUSSIAN].mean() - 5) < 1
     rows = {tuple(row) for row in training.tolist()}
     assert len({tuple(row) for row in found[RESAMPLED].tolist()} & rows) == 30
+
+
+def test_names_and_vectors_have_noise_of_their_own(monkeypatch):
+    torch.manual_seed(0)
+    backbone = config(names=NameMemoryConfig(questions=3, filters=8)).build()
+    own = NestedAdversary(backbone, tokenizer(), LevelInput(), NestedAdversaryConfig(maps=4)).eval()
+    generator, drawn = own.generator(own.backbone.depth), []
+    noise = generator.noise
+
+    def recorded(*given):
+        drawn.append(noise(*given))
+        return drawn[-1]
+
+    monkeypatch.setattr(generator, "noise", recorded)
+    vectors = generated(own, own.backbone.depth, 4, seed=3)
+    names_of(own, 1, generated(own, 1, 4, seed=3), seed=3)
+    one, other = drawn
+    assert vectors.shape == one.shape == other.shape
+    assert not (one == other).any()
 
 
 def test_real_vectors_come_nearest_to_real_ones(store):

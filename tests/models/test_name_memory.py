@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ramify.batching.document_batch import Banks
 from ramify.errors import RamifyError
@@ -174,6 +175,41 @@ def test_not_a_bit_depends_on_the_own_sentence(row, dtype):
         each for each in range(8) if story.document[each] == story.document[row] and story.sentence[each] != story.sentence[row]
     ]
     assert all(not torch.equal(one.answers[each], other.answers[each]) for each in elsewhere)
+
+
+class NoCumulativeSums(TorchDispatchMode):
+    """Fails where a GPU does under `torch.use_deterministic_algorithms`."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.cumsum.default:
+            assert not args[0].is_floating_point(), "cumsum of floats has no deterministic form on GPUs"
+        return func(*args, **(kwargs or {}))
+
+
+def test_banks_have_a_deterministic_form_on_gpus():
+    own, story = memory(), Story()
+    states = story.states.clone().requires_grad_()
+    with NoCumulativeSums():
+        own.banks(story.written(own, states), *story.layout()).answers.sum().backward()
+        with pytest.raises(AssertionError, match="no deterministic form"):
+            states.cumsum(0)
+    assert states.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 7, 8, 33])
+def test_a_bank_leaves_one_of_any_number_out(number):
+    """Even where its answers are not finite."""
+    own, none = memory(), np.zeros(number, dtype=np.int64)
+    answers = torch.randn(number, 3, DIM, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    every = np.arange(number)
+    banks = own.banks(answers, every, none, none == 0)
+    for row in range(number):
+        others = answers[every != row]
+        expected = others.mean(0) if len(others) else torch.zeros(3, DIM).double()
+        torch.testing.assert_close(banks.answers[row], expected, **EXACT)
+        broken = answers.clone()
+        broken[row] = torch.nan
+        assert torch.equal(own.banks(broken, every, none, none == 0).answers[row], banks.answers[row])
 
 
 def test_without_leaving_out_a_sentence_knows_itself():

@@ -17,6 +17,7 @@ from ramify.recipes import RECIPES
 from ramify.report import write_report
 from ramify.runs import execute, kind_for, read_run
 from ramify.runs.base import SAMPLES
+from ramify.runs.nested_documents import generated_report
 from ramify.runs.nested_documents.adversary import NestedAdversaryRun
 from ramify.training.metrics_log import read_metrics
 from ramify.training.trainer import Trainer
@@ -133,6 +134,28 @@ def test_evaluation_and_report(store, agent, tmp_path):
     assert "Against floors: paragraph" in report
 
 
+@pytest.mark.parametrize("levels", [("paragraph",), ("sentence", "paragraph")])
+@pytest.mark.parametrize("when", ["after", "with", "checker"])
+def test_every_loss_has_a_curve(store, agent, tmp_path, when, levels):
+    """A phase with a single loss logs it as its total."""
+    out = tmp_path / "run"
+    execute(small(store, agent, when, task__levels=json.dumps(levels)), out, cpu=True)
+    metrics = read_metrics(out)
+    (section,) = generated_report.curves(metrics, levels)
+    (charts,) = section.blocks
+    players = ("generator",) if when == "checker" else ("discriminator", "generator")
+    assert [chart.y_label for chart in charts.charts] == [f"{level}: {player}, nats" for level in levels for player in players]
+    for chart in charts.charts:
+        train, dev, _ = chart.lines
+        assert len(train.y) == 6
+        assert len(dev.y) == (0 if when == "with" else 2)
+    if len(levels) == 1:
+        total = {"after": "loss", "with": "loss_discriminator", "checker": "loss"}[when]
+        assert charts.charts[0].lines[0].y.tolist() == [record[total] for record in metrics]
+    words = " ".join((*section.lead, *(text for _, text in charts.legend)))
+    assert ("checker" in words) == (when == "checker") != ("discriminator" in words)
+
+
 def test_models_without_the_parts_are_refused(store, agent, tmp_path):
     with pytest.raises(RamifyError, match=r"--init is missing.*ramify train agent"):
         RECIPES["agent-gan"](str(store.path)).prepare(tmp_path / "none")
@@ -155,6 +178,16 @@ def test_settings_of_the_trained_model_are_refused(store, agent):
         small(store, agent).changed({"task.when": "with"})
 
 
+def test_documents_that_no_batch_holds_are_refused(store, agent, tmp_path):
+    own = {"task__alone": "[]", "task__levels": '["document"]'}
+    for settings in (own, {"task__alone": "[]"}):
+        with pytest.raises(RamifyError, match=r"^view\.whole_documents=false reads no document"):
+            small(store, agent, "with", **settings).prepare(tmp_path / "refused")
+    execute(small(store, agent, "with", **own, view__whole_documents="true", train__steps="1"), tmp_path / "run", cpu=True)
+    small(store, agent, "with", task__alone="[]", task__levels='["chapter"]').prepare(tmp_path / "chapters")
+    small(store, agent, "after", **own).prepare(tmp_path / "frozen")
+
+
 def test_unknown_levels_are_refused(store, agent, tmp_path):
     with pytest.raises(RamifyError, match="verse, which the model does not have"):
         small(store, agent, task__levels='["verse"]').prepare(tmp_path)
@@ -170,12 +203,36 @@ def test_a_discriminator_that_is_not_finite_stops_the_run(store, agent, tmp_path
         Trainer(prepared.task, [stage], tmp_path / "run", seed=0, cpu=True).run()
 
 
+def test_dev_losses_have_fixed_draws(store, agent, tmp_path):
+    stage = small(store, agent).prepare(tmp_path / "run").stage(0)
+    stage.begin()
+    found = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        state = torch.get_rng_state()
+        found.append(stage.dev())
+        assert torch.equal(torch.get_rng_state(), state)
+    assert found[0]["value_discriminator_sentence"] > 0
+    assert found[0] == found[1]
+
+
 def test_adadelta_with_a_bound_is_an_option(store, agent, tmp_path):
     settings = {"train.optimizer": "adadelta", "train.rho": "0.95", "train.lr": "1", "task.max_norm": "0.01"}
     execute(small(store, agent).changed(settings), tmp_path / "run", cpu=True)
     model = ramify.load(tmp_path / "run")
     norms = [float(discriminator.out.weight.norm()) for discriminator in model.adversary.discriminators]
     assert all(0 < norm <= 0.01 * 1.0001 for norm in norms)
+
+
+def test_sentences_with_names_go_on_learning(store, tmp_path):
+    """Examples are stretches of sentences, as where the memory was trained."""
+    sizes = {"model.dims": "[8,12]", "model.num_heads": "2", "tokenizer.vocab_size": "80", "tokenizer.kind": "wordpiece"}
+    names = {"model.names": '{"questions":3,"filters":8}', "train.budget": "200", "dev.tokens": "60"}
+    first = RECIPES["agent-sentence"](str(store.path), names=True).changed(sizes | SMALL | names)
+    execute(first, tmp_path / "sentences", cpu=True)
+    run = small(store, tmp_path / "sentences", "with", train__steps="1")
+    assert run.view.neighbours == first.view.neighbours > 0
+    execute(run, tmp_path / "run", cpu=True)
 
 
 def test_names_are_generated_for_texts(store, tmp_path):

@@ -119,14 +119,18 @@ class NameMemory(nn.Module):
         sentence: Ints,
         document: Ints,
         has_tokens: NDArray[np.bool_],
+        *,
+        whole: bool = False,
     ) -> Banks:
         """The bank that each row reads: the mean answers of its document's rows, or of those that belong to other sentences.
+        With `whole`, it is that of all rows in any case, which readers of generated sentences have.
 
         `sentence` numbers the sentences, of which rows are pieces: rows with one number are left out together. Sentences that
         are packed into one row share a number. Rows without tokens write nothing. The mean of the others is a sum of two, of
         the rows before and behind the sentence, so that not even its rounding depends on the sentence itself.
         """
-        units = np.stack([document, sentence if self.leave_one_out else document], 1)
+        leaves_out = self.leave_one_out and not whole
+        units = np.stack([document, sentence if leaves_out else document], 1)
         known, unit = np.unique(units, axis=0, return_inverse=True)
         unit = unit.reshape(-1)
         written = np.bincount(unit[has_tokens], minlength=len(known))
@@ -140,7 +144,7 @@ class NameMemory(nn.Module):
         sums = torch.segment_reduce(flat, "sum", lengths=lengths, axis=0, unsafe=True) if len(order) else None
         sums = flat.new_zeros(len(known), flat.shape[1]) if sums is None else sums
         counts = written
-        if self.leave_one_out and len(known):
+        if leaves_out and len(known):
             _, per_document = np.unique(known[:, 0], return_counts=True)
             sums = torch.cat([_others(part) for part in sums.split(per_document.tolist())])
             total = np.add.reduceat(written, np.cumsum(per_document) - per_document)
@@ -204,9 +208,19 @@ class NameMemory(nn.Module):
 def _others(sums: Float[Tensor, "unit feature"]) -> Float[Tensor, "unit feature"]:
     """The sum of all rows but one, for each: exclusive sums from the start and from the end."""
     none = torch.zeros_like(sums[:1])
-    before = torch.cat([none, sums[:-1]]).cumsum(0)
-    behind = torch.cat([sums[1:], none]).flip(0).cumsum(0).flip(0)
+    before = _running(torch.cat([none, sums[:-1]]))
+    behind = _running(torch.cat([sums[1:], none]).flip(0)).flip(0)
     return before + behind
+
+
+def _running(rows: Float[Tensor, "unit feature"]) -> Float[Tensor, "unit feature"]:
+    """The sum of each row and of all rows before it. `cumsum` has no deterministic form on GPUs, so sums of 1, 2, 4, … rows are
+    added (Hillis and Steele 1986)."""
+    width = 1
+    while width < len(rows):
+        rows = torch.cat([rows[:width], rows[width:] + rows[:-width]])
+        width *= 2
+    return rows
 
 
 @dataclass(frozen=True)

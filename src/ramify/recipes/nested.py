@@ -103,9 +103,12 @@ def agent(
 def _started(run: "NestedRun") -> "NestedRun":
     """A run with the sizes of the model from which it starts, and with stretches of sentences if that has a memory of names."""
     run = run.sized(run.init)
-    if run.model.names is None or run.view.neighbours:
-        return run
-    return replace(run, view=replace(run.view, neighbours=NEIGHBOURS))
+    return replace(run, view=_with_stretches(run.view, run.model))
+
+
+def _with_stretches(view: "NestedConfig", model: "AgentConfig") -> "NestedConfig":
+    """A view that has stretches of sentences if the model has a memory of names."""
+    return view if model.names is None or view.neighbours else replace(view, neighbours=NEIGHBOURS)
 
 
 def _check_stages(
@@ -320,7 +323,12 @@ def agent_gan(
         )
         for name in (DISCRIMINATOR, GENERATOR)
     )
-    return replace(run, task=replace(run.task, autoencoder=autoencoder), stages=(replace(main, phases=players),))
+    return replace(
+        run,
+        task=replace(run.task, autoencoder=autoencoder),
+        view=_with_stretches(run.view, run.model),
+        stages=(replace(main, phases=players),),
+    )
 
 
 def _run(

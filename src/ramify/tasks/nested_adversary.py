@@ -13,7 +13,6 @@ from typing import Literal
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ramify.batching.adversary_batch import AdversaryBatch
@@ -309,11 +308,9 @@ class NestedAdversary(Task[AdversaryBatch]):
             return documents.banks
         lowest = [part.levels[0] for part in documents.parts] or [documents.levels[0]]
         answers = torch.cat([self._answers(memory, rows) for rows in lowest])
-        return document_banks(
-            answers,
-            np.concatenate([rows.document for rows in lowest]),
-            np.concatenate([rows.counts > 0 for rows in lowest]),
-        )
+        document = np.concatenate([rows.document for rows in lowest])
+        has_tokens = np.concatenate([rows.counts > 0 for rows in lowest])
+        return memory.banks(answers, document, document, has_tokens, whole=True)
 
     def _answers(self, memory: NameMemory, rows: LevelBatch) -> Float[Tensor, "row question dim"]:
         encoder = self.backbone.encoder(0)
@@ -415,21 +412,6 @@ class NestedAdversary(Task[AdversaryBatch]):
             number=len(noise),
             loss=self.config.loss,
         )
-
-
-def document_banks(
-    answers: Float[Tensor, "row question dim"], document: NDArray[np.int64], has_tokens: NDArray[np.bool_]
-) -> Banks:
-    """The bank of each row's document: the mean answers of its rows with tokens."""
-    known, number = np.unique(document, return_inverse=True)
-    counts = np.bincount(number[has_tokens], minlength=len(known))
-    writes = torch.from_numpy(np.flatnonzero(has_tokens)).to(answers.device)
-    of_row = torch.from_numpy(number).to(answers.device)
-    sums = answers.new_zeros(len(known), *answers.shape[1:])
-    sums = sums.index_add(0, of_row.index_select(0, writes), answers.index_select(0, writes))
-    divisors = torch.from_numpy(np.maximum(counts, 1)).to(answers.device)
-    banks = Banks(sums / divisors[:, None, None], torch.from_numpy(counts > 0).to(answers.device))
-    return banks.at(of_row)
 
 
 def _rows_of(batch: DocumentBatch, level: int) -> int:

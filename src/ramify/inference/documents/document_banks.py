@@ -61,7 +61,7 @@ class DocumentBanks:
 
     @torch.no_grad()
     def _answers(self, tree: int, first: int, last: int) -> Float[Tensor, "row question dim"]:
-        """What the lowest rows of a document write."""
+        """The answers that the lowest rows of a document write."""
         if self._latest is not None and self._latest[0] == tree:
             return self._latest[1]
         self._latest = None

@@ -103,7 +103,7 @@ class DocumentScores:
     unknown: UnknownTokens
     """The unknown ones among all tokens."""
     names: NameReading | None = None
-    """How the memory of names works, if the model has one and its tokens are measured."""
+    """The ways of the memory of names, if the model has one and its tokens are measured."""
 
 
 def evaluate_documents(

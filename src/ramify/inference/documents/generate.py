@@ -13,6 +13,7 @@ from ramify.inference.answers import GeneratedText, GeneratedTexts, GeneratedVer
 from ramify.inference.base import verb
 from ramify.inference.documents.copyedit import Copyediting, Copyeditor
 from ramify.inference.documents.decoding import Passing, PassRule
+from ramify.inference.documents.generated_measures import NAMES, VECTORS, draws
 from ramify.inference.documents.known_vectors import KnownVectors
 from ramify.inference.documents.node_reconstruction import MOST_ROWS, bank
 from ramify.inference.documents.pipeline import DecodingPipeline
@@ -25,9 +26,6 @@ from ramify.metrics.two_samples import nearest_cosines
 from ramify.nn.modes import evaluating
 from ramify.tasks.nested_adversary import NestedAdversary
 from ramify.tree import Tree
-
-VECTORS, NAMES = range(2)
-"""The parts of a text that are drawn: its vector, and its names."""
 
 
 class DocumentGenerator(DecodingPipeline):
@@ -105,11 +103,12 @@ class DocumentGenerator(DecodingPipeline):
         known.check(self.backbone, self.tokenizer, self.input)
         candidates: list[Vectors | None] = [None]
         candidates += [bank(self.task, own, vectors) for own, vectors in enumerate(known.levels[:number], 1)]
-        names = self._names(count, seed)
+        vectors = self._vectors(number + 1, count, seed)
+        names = self._names(number + 1, vectors, seed)
         made = decoded_tree(
             self.task,
             number,
-            self._vectors(number + 1, count, seed),
+            vectors,
             np.arange(count),
             candidates,
             PassRule(passing, known.levels),
@@ -124,18 +123,26 @@ class DocumentGenerator(DecodingPipeline):
         return GeneratedTexts(name, texts, notes=_notes(edited, made))
 
     @torch.no_grad()
-    def _names(self, count: int, seed: int) -> Banks | None:
-        """The bank of each text, with names of its own, if the model has a memory of names."""
+    def _names(self, level: int, vectors: Vectors, seed: int) -> Banks | None:
+        """The bank of each text, if the model has a memory of names: that of the document with its vector, or of a generated
+        document of its own if the vectors are those of a level below."""
+        rows = torch.from_numpy(vectors).to(self.adversary.device).split(1)
+        is_document = level == self.backbone.depth
         with evaluating(self.module):
-            banks = [self.adversary.names_of(1, _generator(seed, number, NAMES)) for number in range(count)]
+            banks = [
+                self.adversary.names_of(1, draws(seed, number, NAMES), row if is_document else None)
+                for number, row in enumerate(rows)
+            ]
         known = [own for own in banks if own is not None]
-        return Banks(torch.cat([own.answers for own in known]), torch.cat([own.known for own in known])) if known else None
+        if not known:
+            return None
+        return Banks(torch.cat([own.answers for own in known]), torch.cat([own.known for own in known])).to("cpu")
 
     @torch.no_grad()
     def _vectors(self, level: int, count: int, seed: int) -> Vectors:
         """Vectors of a level from noise. Each has noise of its own."""
         generator = self.adversary.generator(level)
-        noise = [generator.noise(1, _generator(seed, number, VECTORS)) for number in range(count)]
+        noise = [generator.noise(1, draws(seed, number, VECTORS)) for number in range(count)]
         with evaluating(self.module):
             return generator(torch.cat(noise)).float().cpu().numpy()
 
@@ -173,12 +180,6 @@ class DocumentGenerator(DecodingPipeline):
                 (text,) = texts_of_nodes(tree, [node - int(known.store.offsets[own])])
                 found[name] = Neighbour(tree.id, known.store.ids([node])[0], cosine, text)
         return found
-
-
-def _generator(seed: int, number: int, part: int) -> torch.Generator:
-    """The random draws of a part of one text."""
-    state = np.random.SeedSequence([seed, number, part]).generate_state(1, np.uint64)
-    return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
 
 
 def _notes(*trees: VectorTree) -> tuple[str, ...]:

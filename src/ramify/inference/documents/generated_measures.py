@@ -33,6 +33,9 @@ MOST_CHILDREN = 64
 
 NGRAMS = (1, 2, 3)
 
+VECTORS, NAMES = range(2)
+"""The parts of a text that are drawn: its vector, and its names."""
+
 
 @dataclass(frozen=True)
 class Known:
@@ -56,17 +59,23 @@ class Sampled:
         return vars(self)
 
 
+def draws(seed: int, *numbers: int) -> torch.Generator:
+    """The random draws of one part of a text, or of that part of one of several texts."""
+    state = np.random.SeedSequence([seed, *numbers]).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
+
+
 @torch.no_grad()
 def generated(adversary: NestedAdversary, level: int, number: int, seed: int) -> Vectors:
     """Vectors of a level from noise, which the seed determines. Level 1 is the lowest above the tokens."""
     generator = adversary.generator(level)
-    noise = generator.noise(number, torch.Generator().manual_seed(seed))
+    noise = generator.noise(number, draws(seed, VECTORS))
     with evaluating(adversary):
         return generator(noise).float().cpu().numpy()
 
 
 def vector_measures(real: Known, vectors: Vectors) -> dict[str, float]:
-    """How vectors lie beside those of training and of held-out documents.
+    """The place of vectors beside those of training and of held-out documents.
 
     The nearest training vector and the rank are also given of as many held-out vectors (`held_out_…`).
     """
@@ -91,7 +100,7 @@ def names_of(adversary: NestedAdversary, level: int, vectors: Vectors, seed: int
     has no memory of names."""
     documents = torch.from_numpy(vectors).to(adversary.device) if level == adversary.backbone.depth else None
     with evaluating(adversary):
-        names = adversary.names_of(len(vectors), torch.Generator().manual_seed(seed), documents)
+        names = adversary.names_of(len(vectors), draws(seed, NAMES), documents)
     return None if names is None else names.to("cpu")
 
 
@@ -167,16 +176,17 @@ def probed_coherence(task: NestedAutoencoder, level: int, rows: Sequence[Decoded
             if level:
                 vectors = torch.from_numpy(row.states[: len(slots)][places]).to(device)
                 slots[places] = NUM_MARKS + np.arange(count)
-            padding = np.full(padded[level] - len(slots) - 1 if padded else 0, PAD)
-            ended = torch.from_numpy(np.concatenate([slots, [CONT if row.continues else EOS], padding])).to(device)
+            end = np.full(int(row.ended), CONT if row.continues else EOS)
+            padding = np.full(padded[level] - len(slots) - len(end) if padded else 0, PAD)
+            whole = torch.from_numpy(np.concatenate([slots, end, padding])).to(device)
             copies = count if is_marked else 1
-            laid = Rows.build([len(ended)] * copies).to(device)
+            laid = Rows.build([len(whole)] * copies).to(device)
             segments = None
             if is_marked:
-                segments = torch.zeros(copies, len(ended), dtype=torch.int64, device=device)
+                segments = torch.zeros(copies, len(whole), dtype=torch.int64, device=device)
                 segments[torch.arange(copies), torch.from_numpy(places).to(device)] = 1
                 segments = segments.flatten()
-            shares, _ = task.replaced_children(level, encoder.items(vectors), ended.repeat(copies), laid, segments)
+            shares, _ = task.replaced_children(level, encoder.items(vectors), whole.repeat(copies), laid, segments)
             found = shares.double().cpu().numpy()
             scores[number] = float((1 - np.minimum(1.0, (count if is_marked else 1) * found)).mean())
     return scores

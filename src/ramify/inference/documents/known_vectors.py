@@ -45,7 +45,8 @@ class KnownVectors:
         """Encode random training documents of a data set (of a set without a training split: any), until they hold
         MOST_TOKENS, and keep at most MOST_VECTORS of each level, evenly spread.
 
-        A data set on disk keeps them in its folder, or in the user's cache folder, under a hash of the weights.
+        A data set on disk keeps them in its folder, or in the user's cache folder, under hashes of the weights, of the
+        data and of its splits.
         """
         model = encoding_hash(agent, tokenizer, input)
         compute = partial(_compute, agent, tokenizer, input, store)
@@ -59,7 +60,7 @@ class KnownVectors:
                 "vectors": MOST_VECTORS,
                 "tokens": MOST_TOKENS,
             }
-            name = f"{VECTORS}known-{model[:16]}-{store.hash[:16]}"
+            name = f"{VECTORS}known-{model[:16]}-{store.hash[:16]}-{store.split_hash[:16]}"
             write, read = partial(_write, compute, key), partial(_read, key)
             levels, nodes = computed_once(store.path, name, "known vectors", write, read)
         return cls(tuple(levels), tuple(nodes), model, store)

@@ -22,7 +22,7 @@ from ramify.models.name_memory import NameMemory
 from ramify.nn.ragged import runs
 
 BANKS = ("own", "nothing", "other_document")
-"""What hidden words are predicted with: the bank of the other sentences, none, and that of another document."""
+"""The banks with which hidden words are predicted: that of the other sentences, none, and that of another document."""
 OWN, NOTHING, OTHER = range(len(BANKS))
 
 GATED = 20_000
@@ -161,7 +161,7 @@ def _commonest(words: Words, chosen: Ints) -> float:
 
 @dataclass(frozen=True)
 class Filters:
-    """What the filters of the ignore gate choose: for each group, and each of its filters, tokens with their mean share."""
+    """The choices of the ignore gate's filters: for each group, and each of its filters, tokens with their mean share."""
 
     groups: tuple[tuple[tuple[tuple[str, float], ...], ...], ...]
 
@@ -173,7 +173,7 @@ class Filters:
 
 @dataclass(frozen=True)
 class Example:
-    """What the memory does with a sentence, and which questions find the names of its document."""
+    """The gates of a sentence, and the questions that find the names of its document."""
 
     tokens: tuple[str, ...]
     ignore: Float[NDArray, " token"]
@@ -187,7 +187,7 @@ class Example:
 
 @dataclass(frozen=True)
 class NameReading:
-    """How a model's memory of names works on some documents."""
+    """The ways of a model's memory of names with some documents."""
 
     filters: Filters
     example: Example | None

@@ -15,7 +15,7 @@ from ramify import hub
 from ramify.batching.adversary_batch import AdversaryBatch
 from ramify.batching.forest import Ints
 from ramify.batching.views.base import View
-from ramify.batching.views.documents import DocumentExample, LevelInput
+from ramify.batching.views.documents import DocumentExample, LevelInput, has_documents
 from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
@@ -28,6 +28,7 @@ from ramify.inference.documents.measures import spread
 from ramify.inference.documents.real_vectors import CachedVectors, LiveVectors, RealVectors, sampled_batch
 from ramify.metrics.metric import DEV_LOSS
 from ramify.models.agent import AgentConfig
+from ramify.nn.modes import untouched
 from ramify.registry import task_name
 from ramify.runs.base import SAMPLES, Evaluation, Prepared, ReportParts, ReportRequest, Run, evaluation_command, of_kind
 from ramify.runs.language_models import training_store
@@ -158,7 +159,11 @@ class PreparedAdversary(Prepared):
         view = RealNodes(held_out)
         shares = [view.example(int(number)) for number in spread(len(view), self.run.dev.vectors)]
         batches = (sampled_batch(held_out, shares[start : start + size]) for start in range(0, len(shares), size))
-        return read_meters(self.task, (batch.to(self.task.device) for batch in batches)) | self._watch(held_out)
+        with untouched(self.task, self.task.device):
+            # Noise and the chosen vectors are the same at each evaluation.
+            torch.manual_seed(self.run.seed)
+            losses = read_meters(self.task, (batch.to(self.task.device) for batch in batches))
+        return losses | self._watch(held_out)
 
     def _measure_live(self, losses: Callable[[], dict[str, float]]) -> dict[str, float]:
         """The losses of the autoencoder on the dev split, and the watch for collapse, with the vectors of this moment."""
@@ -268,12 +273,24 @@ class NestedAdversaryRun(Run):
         if self.task.when == "with":
             nested = self._nested().prepare(out)
             task = self._task(nested.task.tokenizer)
+            self._check_documents(task)
             hub.load_own_tensors(task.autoencoder, hub.own_tensors(nested.task), self.init)
             return PreparedAdversary(self, store, task, out, replace(nested, task=task.autoencoder))
         tokenizer = tokenizer_of(self.tokenizer, self.init, store, out, seed=self.seed)
         task = self._task(tokenizer)
         hub.load_own_tensors(task.autoencoder, hub.checkpoint(self.init).tensors, self.init)
         return PreparedAdversary(self, store, task, out, None)
+
+    def _check_documents(self, task: NestedAdversary) -> None:
+        """Raise `RamifyError` if the generator of documents learns, and no batch holds a document."""
+        highest = task.backbone.depth
+        learns = highest in task.learning and not task.is_alone(highest)
+        if learns and has_documents(self.model.levels) and not self.view.whole_documents:
+            name = task.names[highest]
+            raise RamifyError(
+                f"view.whole_documents=false reads no {name}, so with task.when=with its generator learns nothing. Set "
+                f"view.whole_documents=true, keep {name} in task.alone, or leave it out of task.levels."
+            )
 
     def _task(self, tokenizer: Tokenizer) -> NestedAdversary:
         """The task with fresh weights."""

@@ -13,7 +13,8 @@ from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.curves import TITLE, no_curves, smoothing, window
 from ramify.runs.nested_documents import generated_scores
 from ramify.runs.sections import Cell, Chart, Charts, Line, Section, Table, chosen_on_dev, smooth
-from ramify.tasks.adversarial import DISCRIMINATOR, GENERATOR
+from ramify.tasks.adversarial import DISCRIMINATOR, GENERATOR, loss_name
+from ramify.tasks.base import TOTAL
 from ramify.tasks.nested_adversary import ENERGY
 from ramify.training.meters import CONSTANT, VALUE
 
@@ -32,6 +33,16 @@ MEASURES = {
     "self_bleu": "BLEU-4 of each text with the others as references",
 }
 """Names of measures in a report."""
+
+OF_DISCRIMINATORS = (
+    "Both players of a level learn against each other, so neither loss has to fall. The discriminator's is log 2 if it tells "
+    "nothing, and 0 if it tells all nodes apart."
+)
+OF_CHECKERS = (
+    "The generator of a level learns from its coherence checker, which is frozen. The loss falls as the checker finds the "
+    "generated vectors coherent."
+)
+"""The texts above the curves of runs with and without discriminators."""
 
 
 def parts(request: ReportRequest) -> ReportParts:
@@ -58,33 +69,37 @@ def parts(request: ReportRequest) -> ReportParts:
 
 
 def curves(metrics: Sequence[Mapping[str, Any]], levels: Sequence[str]) -> list[Section]:
-    """The losses of both players of each level against updates, beside those of a discriminator that knows nothing."""
+    """The losses of the players of each level against updates, beside those of judges that know nothing."""
     if not metrics:
         return [no_curves()]
+    endings = _endings(metrics)
     charts = []
     for level in levels:
-        for player in (DISCRIMINATOR, GENERATOR):
-            name = next((name for name in _spellings(player, level) if any(name in record for record in metrics)), None)
-            if name is None:
-                continue
-            steps, losses = _known(metrics, name)
+        for player, ending in endings.items():
+            name = f"{loss_name(player, level)}{ending}"
+            # A phase with a single loss logs the total alone.
+            steps, losses = _known(metrics, name if len(levels) > 1 else f"{TOTAL}{ending}")
             lines = [
                 Line("train", "train", steps, smooth(losses, min(window(metrics), max(1, len(losses))))),
                 Line("dev", "dev", *_known(metrics, f"{VALUE}_{name}"), marks=True),
                 Line("constant", "constant", *_known(metrics, f"{CONSTANT}_{name}")),
             ]
             charts.append(Chart(tuple(lines), "updates", f"{level}: {player}, nats"))
-    legend = (("train", f"train{smoothing(metrics)}"), ("dev", "dev"), ("constant", "a discriminator that knows nothing"))
-    lead = (
-        "Both players of a level learn against each other, so neither loss has to fall. The discriminator's is log 2 if it "
-        "tells nothing, and 0 if it tells all nodes apart."
-    )
+    if DISCRIMINATOR in endings:
+        constant, lead = "a discriminator that knows nothing", OF_DISCRIMINATORS
+    else:
+        constant, lead = "a checker that knows nothing", OF_CHECKERS
+    legend = (("train", f"train{smoothing(metrics)}"), ("dev", "dev"), ("constant", constant))
     return [Section(TITLE, (Charts(tuple(charts), legend),), (lead,))]
 
 
-def _spellings(player: str, level: str) -> tuple[str, str]:
-    """The names under which the loss of a player may be logged: only phases after the first end the name with their own."""
-    return f"{player}_{level}", f"{player}_{level}_{player}"
+def _endings(metrics: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The ending of the names of each player that learns. Only phases after the first end their names, with their own: that of
+    the autoencoder is before the discriminators', and without both the generators' is the first."""
+    later = [player for player in (DISCRIMINATOR, GENERATOR) if any(f"{TOTAL}_{player}" in record for record in metrics)]
+    if not later:
+        return {GENERATOR: ""}
+    return {player: f"_{player}" if player in later else "" for player in (DISCRIMINATOR, GENERATOR)}
 
 
 def _known(metrics: Sequence[Mapping[str, Any]], name: str) -> tuple[Any, Any]:

@@ -315,7 +315,7 @@ QUESTIONS = 12
 
 
 def names(evaluated: DocumentScores) -> list[Section]:
-    """How the memory of names works on the documents: its gates in a sentence, its questions, and its filters."""
+    """The memory of names on the documents: its gates in a sentence, its questions, and its filters."""
     reading = evaluated.names
     if reading is None:
         return []

@@ -512,8 +512,8 @@ class NestedAutoencoder(Task[DocumentBatch]):
         return EncodedLevel(level, encoder, rows, items, classes, centre, states, parents, names)
 
     def _names(self, rows: LevelBatch, states: Float[Tensor, "slot dim"], banks: Banks | None) -> NamesOfRows | None:
-        """What rows of tokens read: the given banks, or else those that the rows write from their states; None without a
-        memory."""
+        """The banks that rows of tokens read: the given ones, or else those that the rows write from their states; None
+        without a memory."""
         memory = self.name_memory
         if memory is None:
             return None
