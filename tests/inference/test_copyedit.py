@@ -26,7 +26,7 @@ from ramify.inference.documents.copyedit import (
     with_edits,
 )
 from ramify.inference.documents.copyedited_documents import copyedit_document
-from ramify.inference.documents.decoding import RAW, ChildScores, PassRule, children_at
+from ramify.inference.documents.decoding import RAW, ChildScores, PassRule, children_at, decode_children
 from ramify.inference.documents.known_vectors import KnownVectors
 from ramify.inference.documents.node_reconstruction import as_text, reconstruct
 from ramify.inference.documents.vector_trees import VectorTree, as_trees, decoded_tree, encoded_tree
@@ -346,6 +346,28 @@ def test_a_delta_moves_children_by_the_difference_of_what_is_decoded(model):
         after.levels[1].vectors[child] - tree.levels[1].vectors[child], difference[alone], rtol=1e-3, atol=1e-5
     )
     assert np.abs(difference[alone]).max() > 1e-3
+
+
+LINES = letter("lines", [[["The boat came in."], ["We ate."], ["Then the rain came."]]])
+"""A document whose sentences have no siblings."""
+
+
+@pytest.mark.parametrize("order", ["per_level", "traversal"])
+def test_edits_of_nodes_above_sentences_reach_the_text(model, order):
+    given = copyedit_document(model.task, LINES, Copyediting(epsilon=0.0, order=order))
+    assert (given.after, given.change_rate) == (LINES, 0.0)
+    found = copyedit_document(model.task, LINES, Copyediting(epsilon=1.0, order=order))
+    assert found.after != LINES
+    assert found.change_rate > 0
+    tree = tree_of(model, [LINES])
+    assert same(edited(model, tree, epsilon=0.0, order=order), tree)
+    after = edited(model, tree, epsilon=1.0, order=order)
+    sentences, old = after.levels[0], tree.levels[0]
+    # Tokens follow the whole movement of a sentence, all of which comes from its paragraph.
+    before, now = (decode_children(model.task, 0, level.vectors) for level in (old, sentences))
+    for row in range(3):
+        right = with_edits(old.row(row), before[row].slots, now[row].slots, 8)
+        np.testing.assert_array_equal(sentences.row(row), right)
 
 
 def test_regenerated_levels_are_what_the_edited_vectors_decode_to(model):

@@ -108,8 +108,9 @@ class Copyeditor:
             rounds = [range(number, number + 1) for number in range(settings.passes)]
         for numbers in rounds:
             stale = False
+            # A level above moves the vectors of a level before its own passes do.
+            given = [each.vectors for each in levels]
             for level in heights:
-                old = levels[level].vectors
                 if _has_siblings(levels[level + 1]):
                     stale = True
                 for number in numbers:
@@ -119,7 +120,7 @@ class Copyeditor:
                         progress(1)
                 document = replace(tree, levels=tuple(levels)).document_of[level]
                 if settings.propagate == "delta":
-                    self._move_below(levels, level, document, old)
+                    self._move_below(levels, level, document, given[level])
                 elif stale:
                     self._regenerate_below(levels, level, document)
         if settings.lowest == "token":
