@@ -456,7 +456,7 @@ def edited_tokens_of(model, tree, **given):
     return edited(model, alone, lowest="token", **given).levels[0].slots
 
 
-def test_tokens_become_what_is_predicted_of_them_behind_a_mask(model):
+def test_tokens_become_what_is_predicted_of_them_behind_the_mask_of_the_vocabulary(model):
     tree = tree_of(model)
     slots = tree.levels[0].slots
     for towards in ("masked", "siblings_mean", "random_vector", "noise"):
@@ -471,7 +471,7 @@ def test_tokens_become_what_is_predicted_of_them_behind_a_mask(model):
                 assert found[at] == slots[at]
                 continue
             shown = torch.from_numpy(rows.row(row)).clone()
-            shown[place] = MASK
+            shown[place] = NUM_MARKS + model.tokenizer.mask_id
             with torch.no_grad():
                 items = model.backbone.encoder(0).items(None)
                 states = task.masked_predictions(0, items, shown, Rows.build([len(shown)]), torch.tensor([place]))

@@ -289,6 +289,8 @@ class MaskedCopies:
 def masked_copies(task: NestedAutoencoder, level: int, parents: VectorLevel, asked: Ints) -> Iterator[MaskedCopies]:
     """Copies of the rows of some children of a level, a batch at a time. `asked` are numbers of children in the order of their
     places."""
+    # As in training, the vocabulary has a mask of its own.
+    mask = NUM_MARKS + task.tokenizer.mask_id if level == 0 else MASK
     padded = task.backbone.config.max_children[level] if task.backbone.config.padding == "full" else None
     # Copies of similar length are computed together.
     order = np.argsort(length_key(parents.lengths[parents.child_row[asked]]), kind="stable")
@@ -299,7 +301,7 @@ def masked_copies(task: NestedAutoencoder, level: int, parents: VectorLevel, ask
         slots = parents.slots[ranges(parents.starts[own], parents.starts[own] + lengths)]
         begins = np.cumsum(lengths) - lengths
         masked = begins + parents.child_place[asked[order[start:stop]]] - parents.starts[own]
-        slots[masked] = MASK
+        slots[masked] = mask
         if padded is not None:
             table = np.full((len(own), padded), PAD)
             table[np.arange(padded) < lengths[:, None]] = slots
