@@ -304,11 +304,11 @@ def test_decoded_trees_have_the_text_of_reconstructions(model):
 
 def test_one_level_of_many_nodes_is_cut_and_counted(model, monkeypatch):
     whole = generated(model)
-    assert whole.cut == 0
+    assert not whole.cut
     most = max(np.bincount(numbers).max() for numbers in whole.document_of[:-1])
     monkeypatch.setattr("ramify.inference.documents.vector_trees.MOST_ROWS", int(most) - 1)
     cut = generated(model)
-    assert cut.cut >= 1
+    assert cut.cut
     assert max(np.bincount(numbers).max() for numbers in cut.document_of[:-1]) == most - 1
 
 
@@ -384,6 +384,22 @@ def test_regenerated_levels_are_what_the_edited_vectors_decode_to(model):
     # The document's own vector has no siblings, so its chapters are edited, and not decoded anew.
     assert np.array_equal(after.levels[3].vectors, tree.levels[3].vectors)
     assert np.array_equal(after.levels[3].slots, tree.levels[3].slots)
+
+
+@pytest.mark.parametrize("order", ["per_level", "traversal"])
+def test_regenerated_levels_that_are_cut_are_counted(model, monkeypatch, order):
+    tree, options = tree_of(model), {"epsilon": 0.4, "propagate": "regenerate", "order": order, "passes": 2}
+    whole = edited(model, tree, **options)
+    assert not whole.cut
+    assert model.copyedit(letters()[0], **options).notes == ()
+    sizes = np.array([np.bincount(numbers, minlength=3) for numbers in whole.document_of[:2]]).max(0)
+    monkeypatch.setattr("ramify.inference.documents.vector_trees.MOST_ROWS", int(sizes.max()) - 1)
+    cut = edited(model, tree, **options)
+    assert cut.cut == set(np.flatnonzero(sizes == sizes.max()).tolist())
+    monkeypatch.setattr("ramify.inference.documents.vector_trees.MOST_ROWS", 1)
+    assert not copyedit_document(model.task, letters()[0], Copyediting(**options)).is_whole
+    (note,) = model.copyedit(letters()[0], **options).notes
+    assert "which is the limit" in note
 
 
 def test_a_second_traversal_discards_what_the_first_one_edited_below():

@@ -101,13 +101,14 @@ class Copyeditor:
         if not settings.passes:
             return tree
         heights = range(len(levels) - 2, -1, -1)
-        stale = False
+        cut: set[int] = set()
         if settings.order == "per_level":
             rounds = [range(settings.passes)]
         else:
             rounds = [range(number, number + 1) for number in range(settings.passes)]
         for numbers in rounds:
-            stale = False
+            # A round writes all levels anew that an earlier one has cut.
+            stale, cut = False, set()
             # A level above moves the vectors of a level before its own passes do.
             given = [each.vectors for each in levels]
             for level in heights:
@@ -122,10 +123,10 @@ class Copyeditor:
                 if settings.propagate == "delta":
                     self._move_below(levels, level, document, given[level])
                 elif stale:
-                    self._regenerate_below(levels, level, document)
+                    cut |= self._regenerate_below(levels, level, document)
         if settings.lowest == "token":
             levels[0] = edited_tokens(self, replace(tree, levels=tuple(levels)))
-        return replace(tree, levels=tuple(levels))
+        return replace(tree, levels=tuple(levels), cut=tree.cut | cut)
 
     # --- one pass ----------------------------------------------------------------------------------------------------
 
@@ -186,8 +187,9 @@ class Copyeditor:
 
     # --- the levels below ----------------------------------------------------------------------------------------------
 
-    def _regenerate_below(self, levels: list[VectorLevel], level: int, document: Ints) -> None:
-        """Decode the vectors of a level into the rows below. `document` is that of each row."""
+    def _regenerate_below(self, levels: list[VectorLevel], level: int, document: Ints) -> set[int]:
+        """Decode the vectors of a level into the rows below, and return the documents that are cut. `document` is that of each
+        row."""
         rule = PassRule(self.settings.passing, self.known)
         candidates = self.candidates[level] if level else None
         decoded = decoded_level(self.task, level, levels[level].vectors, document, candidates, rule, self.names)
@@ -195,6 +197,8 @@ class Copyeditor:
         if level:
             # The rows below are decoded from these vectors in turn.
             levels[level - 1] = VectorLevel(decoded.below, NONE, np.zeros(len(decoded.below), dtype=np.int64))
+        # Rows that truncation leaves out belong to no document.
+        return set(decoded.cut[decoded.cut >= 0].tolist())
 
     def _move_below(self, levels: list[VectorLevel], level: int, document: Ints, old: Vectors) -> None:
         """Move the children of those rows of a level whose vectors have changed. `document` is that of each row."""
