@@ -537,6 +537,39 @@ def test_steps_of_tokens(model, towards):
         torch.testing.assert_close(goal[4], shares[others[others != place]].mean(0))
 
 
+@pytest.mark.parametrize("towards", ["masked", "random_vector", "noise"])
+@pytest.mark.parametrize("lowest", ["sentence", "token"])
+def test_rows_that_truncation_leaves_out_stay(towards, lowest):
+    model = loud(pipeline(max_children=(8, 3, 3, 4), input=LevelInput(overflow="truncate")))
+    lines = [["The boat came in.", "Ann.", "We ate."], ["We ate.", "The rope broke."], ["Then the rain came.", "We ate."]]
+    document = letter("long", [lines, lines])
+    tree = tree_of(model, [document])
+    after = edited(model, tree, epsilon=1.0, passes=2, towards=towards, lowest=lowest)
+    for level, (old, new) in enumerate(zip(tree.levels, after.levels, strict=True)):
+        numbers = tree.document_of[level]
+        left_out = np.flatnonzero(numbers < 0)
+        assert len(left_out) == [6, 2, 0, 0][level]
+        np.testing.assert_array_equal(new.vectors[left_out], old.vectors[left_out])
+        if level == 0:
+            assert all(np.array_equal(new.row(row), old.row(row)) for row in left_out.tolist())
+            assert any(not np.array_equal(new.row(row), old.row(row)) for row in np.flatnonzero(numbers == 0).tolist())
+    settings = Copyediting(epsilon=1.0, towards=towards, lowest=lowest)
+    found = copyedit_document(model.task, document, settings, known_of(model).levels)
+    assert found.left_out > 0
+    texts = [[node.text for node in each.nodes if node.id in ("1.1.3", "1.3.1", "1.3.2")] for each in (document, found.after)]
+    assert texts[0] == texts[1]
+    assert found.after != document
+
+
+@pytest.mark.parametrize("towards", ["random_vector", "noise"])
+def test_draws_of_tokens_are_those_of_their_document(model, towards):
+    tree = tree_of(model)
+    turned = tree_of(model, letters()[::-1])
+    turned = replace(turned, document=2 - turned.document)
+    one, other = (edited(model, each, epsilon=1.0, towards=towards, lowest="token") for each in (tree, turned))
+    assert as_trees(one, model.levels, model.tokenizer) == as_trees(other, model.levels, model.tokenizer)
+
+
 def test_tokens_follow_all_levels_above(model):
     document = letters()[1]
     plain, tokens = (

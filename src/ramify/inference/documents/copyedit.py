@@ -133,7 +133,10 @@ class Copyeditor:
     def _pass(self, tree: VectorTree, level: int, number: int) -> Vectors:
         """The vectors of a level after one pass."""
         parents, vectors = tree.levels[level + 1], tree.levels[level].vectors.copy()
-        for group in self.groups(parents):
+        # Rows that truncation leaves out belong to no document.
+        is_held = tree.document_of[level + 1][parents.child_row] >= 0
+        for every in self.groups(parents):
+            group = every[is_held[every]]
             own = parents.child[group]
             step = self._steps(tree, level, vectors, group, number)
             vectors[own] = vectors[own] + np.float32(self.settings.epsilon) * step
@@ -335,19 +338,22 @@ def predicted_children(
 
 @torch.no_grad()
 def edited_tokens(editor: Copyeditor, tree: VectorTree) -> VectorLevel:
-    """The lowest rows of a tree after all passes over their tokens. Rows do not depend on each other."""
+    """The lowest rows of a tree after all passes over their tokens. Rows do not depend on each other. Those that truncation
+    leaves out stay as they are."""
     rows, document = tree.levels[0], tree.document_of[0]
     size = editor.task.backbone.config.vocab_size
-    first = np.searchsorted(document, document)
+    held = np.flatnonzero(document >= 0)
+    # The rows of a document follow each other.
+    _, first, own = np.unique(document[held], return_index=True, return_inverse=True)
+    names = np.stack([document[held], np.arange(len(held)) - first[own]], 1)
     slots = rows.slots.copy()
     with evaluating(editor.task):
-        for start, stop in runs(rows.counts, max(1, MAX_LOGITS // size)):
-            chosen = np.arange(start, stop)
+        for start, stop in runs(rows.counts[held], max(1, MAX_LOGITS // size)):
+            chosen = held[start:stop]
             places = ranges(rows.starts[chosen], rows.starts[chosen] + rows.lengths[chosen])
             part = VectorLevel(rows.vectors[chosen], rows.slots[places], rows.lengths[chosen])
-            names = np.stack([document[chosen], chosen - first[chosen]], 1)
-            tokens = TokenShares(editor, part, names, editor.banks(chosen, document)).edited()
-            slots[rows.starts[start] + part.child_place] = NUM_MARKS + tokens
+            tokens = TokenShares(editor, part, names[start:stop], editor.banks(chosen, document)).edited()
+            slots[places[part.child_place]] = NUM_MARKS + tokens
     return replace(rows, slots=slots)
 
 
