@@ -26,7 +26,7 @@ from ramify.inference.documents.copyedit import (
     with_edits,
 )
 from ramify.inference.documents.copyedited_documents import copyedit_document
-from ramify.inference.documents.decoding import RAW, ChildScores, PassRule, children_at
+from ramify.inference.documents.decoding import RAW, ChildScores, PassRule, children_at, decode_children
 from ramify.inference.documents.known_vectors import KnownVectors
 from ramify.inference.documents.node_reconstruction import as_text, reconstruct
 from ramify.inference.documents.vector_trees import VectorTree, as_trees, decoded_tree, encoded_tree
@@ -304,11 +304,11 @@ def test_decoded_trees_have_the_text_of_reconstructions(model):
 
 def test_one_level_of_many_nodes_is_cut_and_counted(model, monkeypatch):
     whole = generated(model)
-    assert whole.cut == 0
+    assert not whole.cut
     most = max(np.bincount(numbers).max() for numbers in whole.document_of[:-1])
     monkeypatch.setattr("ramify.inference.documents.vector_trees.MOST_ROWS", int(most) - 1)
     cut = generated(model)
-    assert cut.cut >= 1
+    assert cut.cut
     assert max(np.bincount(numbers).max() for numbers in cut.document_of[:-1]) == most - 1
 
 
@@ -348,6 +348,28 @@ def test_a_delta_moves_children_by_the_difference_of_what_is_decoded(model):
     assert np.abs(difference[alone]).max() > 1e-3
 
 
+LINES = letter("lines", [[["The boat came in."], ["We ate."], ["Then the rain came."]]])
+"""A document whose sentences have no siblings."""
+
+
+@pytest.mark.parametrize("order", ["per_level", "traversal"])
+def test_edits_of_nodes_above_sentences_reach_the_text(model, order):
+    given = copyedit_document(model.task, LINES, Copyediting(epsilon=0.0, order=order))
+    assert (given.after, given.change_rate) == (LINES, 0.0)
+    found = copyedit_document(model.task, LINES, Copyediting(epsilon=1.0, order=order))
+    assert found.after != LINES
+    assert found.change_rate > 0
+    tree = tree_of(model, [LINES])
+    assert same(edited(model, tree, epsilon=0.0, order=order), tree)
+    after = edited(model, tree, epsilon=1.0, order=order)
+    sentences, old = after.levels[0], tree.levels[0]
+    # Tokens follow the whole movement of a sentence, all of which comes from its paragraph.
+    before, now = (decode_children(model.task, 0, level.vectors) for level in (old, sentences))
+    for row in range(3):
+        right = with_edits(old.row(row), before[row].slots, now[row].slots, 8)
+        np.testing.assert_array_equal(sentences.row(row), right)
+
+
 def test_regenerated_levels_are_what_the_edited_vectors_decode_to(model):
     tree = tree_of(model)
     after = edited(model, tree, epsilon=0.4, propagate="regenerate", passes=2)
@@ -362,6 +384,22 @@ def test_regenerated_levels_are_what_the_edited_vectors_decode_to(model):
     # The document's own vector has no siblings, so its chapters are edited, and not decoded anew.
     assert np.array_equal(after.levels[3].vectors, tree.levels[3].vectors)
     assert np.array_equal(after.levels[3].slots, tree.levels[3].slots)
+
+
+@pytest.mark.parametrize("order", ["per_level", "traversal"])
+def test_regenerated_levels_that_are_cut_are_counted(model, monkeypatch, order):
+    tree, options = tree_of(model), {"epsilon": 0.4, "propagate": "regenerate", "order": order, "passes": 2}
+    whole = edited(model, tree, **options)
+    assert not whole.cut
+    assert model.copyedit(letters()[0], **options).notes == ()
+    sizes = np.array([np.bincount(numbers, minlength=3) for numbers in whole.document_of[:2]]).max(0)
+    monkeypatch.setattr("ramify.inference.documents.vector_trees.MOST_ROWS", int(sizes.max()) - 1)
+    cut = edited(model, tree, **options)
+    assert cut.cut == set(np.flatnonzero(sizes == sizes.max()).tolist())
+    monkeypatch.setattr("ramify.inference.documents.vector_trees.MOST_ROWS", 1)
+    assert not copyedit_document(model.task, letters()[0], Copyediting(**options)).is_whole
+    (note,) = model.copyedit(letters()[0], **options).notes
+    assert "which is the limit" in note
 
 
 def test_a_second_traversal_discards_what_the_first_one_edited_below():
@@ -434,7 +472,7 @@ def edited_tokens_of(model, tree, **given):
     return edited(model, alone, lowest="token", **given).levels[0].slots
 
 
-def test_tokens_become_what_is_predicted_of_them_behind_a_mask(model):
+def test_tokens_become_what_is_predicted_of_them_behind_the_mask_of_the_vocabulary(model):
     tree = tree_of(model)
     slots = tree.levels[0].slots
     for towards in ("masked", "siblings_mean", "random_vector", "noise"):
@@ -449,7 +487,7 @@ def test_tokens_become_what_is_predicted_of_them_behind_a_mask(model):
                 assert found[at] == slots[at]
                 continue
             shown = torch.from_numpy(rows.row(row)).clone()
-            shown[place] = MASK
+            shown[place] = NUM_MARKS + model.tokenizer.mask_id
             with torch.no_grad():
                 items = model.backbone.encoder(0).items(None)
                 states = task.masked_predictions(0, items, shown, Rows.build([len(shown)]), torch.tensor([place]))
@@ -497,6 +535,39 @@ def test_steps_of_tokens(model, towards):
         place = int(group[4])
         others = np.flatnonzero(rows.child_row == rows.child_row[place])
         torch.testing.assert_close(goal[4], shares[others[others != place]].mean(0))
+
+
+@pytest.mark.parametrize("towards", ["masked", "random_vector", "noise"])
+@pytest.mark.parametrize("lowest", ["sentence", "token"])
+def test_rows_that_truncation_leaves_out_stay(towards, lowest):
+    model = loud(pipeline(max_children=(8, 3, 3, 4), input=LevelInput(overflow="truncate")))
+    lines = [["The boat came in.", "Ann.", "We ate."], ["We ate.", "The rope broke."], ["Then the rain came.", "We ate."]]
+    document = letter("long", [lines, lines])
+    tree = tree_of(model, [document])
+    after = edited(model, tree, epsilon=1.0, passes=2, towards=towards, lowest=lowest)
+    for level, (old, new) in enumerate(zip(tree.levels, after.levels, strict=True)):
+        numbers = tree.document_of[level]
+        left_out = np.flatnonzero(numbers < 0)
+        assert len(left_out) == [6, 2, 0, 0][level]
+        np.testing.assert_array_equal(new.vectors[left_out], old.vectors[left_out])
+        if level == 0:
+            assert all(np.array_equal(new.row(row), old.row(row)) for row in left_out.tolist())
+            assert any(not np.array_equal(new.row(row), old.row(row)) for row in np.flatnonzero(numbers == 0).tolist())
+    settings = Copyediting(epsilon=1.0, towards=towards, lowest=lowest)
+    found = copyedit_document(model.task, document, settings, known_of(model).levels)
+    assert found.left_out > 0
+    texts = [[node.text for node in each.nodes if node.id in ("1.1.3", "1.3.1", "1.3.2")] for each in (document, found.after)]
+    assert texts[0] == texts[1]
+    assert found.after != document
+
+
+@pytest.mark.parametrize("towards", ["random_vector", "noise"])
+def test_draws_of_tokens_are_those_of_their_document(model, towards):
+    tree = tree_of(model)
+    turned = tree_of(model, letters()[::-1])
+    turned = replace(turned, document=2 - turned.document)
+    one, other = (edited(model, each, epsilon=1.0, towards=towards, lowest="token") for each in (tree, turned))
+    assert as_trees(one, model.levels, model.tokenizer) == as_trees(other, model.levels, model.tokenizer)
 
 
 def test_tokens_follow_all_levels_above(model):

@@ -101,15 +101,17 @@ class Copyeditor:
         if not settings.passes:
             return tree
         heights = range(len(levels) - 2, -1, -1)
-        stale = False
+        cut: set[int] = set()
         if settings.order == "per_level":
             rounds = [range(settings.passes)]
         else:
             rounds = [range(number, number + 1) for number in range(settings.passes)]
         for numbers in rounds:
-            stale = False
+            # A round writes all levels anew that an earlier one has cut.
+            stale, cut = False, set()
+            # A level above moves the vectors of a level before its own passes do.
+            given = [each.vectors for each in levels]
             for level in heights:
-                old = levels[level].vectors
                 if _has_siblings(levels[level + 1]):
                     stale = True
                 for number in numbers:
@@ -119,19 +121,22 @@ class Copyeditor:
                         progress(1)
                 document = replace(tree, levels=tuple(levels)).document_of[level]
                 if settings.propagate == "delta":
-                    self._move_below(levels, level, document, old)
+                    self._move_below(levels, level, document, given[level])
                 elif stale:
-                    self._regenerate_below(levels, level, document)
+                    cut |= self._regenerate_below(levels, level, document)
         if settings.lowest == "token":
             levels[0] = edited_tokens(self, replace(tree, levels=tuple(levels)))
-        return replace(tree, levels=tuple(levels))
+        return replace(tree, levels=tuple(levels), cut=tree.cut | cut)
 
     # --- one pass ----------------------------------------------------------------------------------------------------
 
     def _pass(self, tree: VectorTree, level: int, number: int) -> Vectors:
         """The vectors of a level after one pass."""
         parents, vectors = tree.levels[level + 1], tree.levels[level].vectors.copy()
-        for group in self.groups(parents):
+        # Rows that truncation leaves out belong to no document.
+        is_held = tree.document_of[level + 1][parents.child_row] >= 0
+        for every in self.groups(parents):
+            group = every[is_held[every]]
             own = parents.child[group]
             step = self._steps(tree, level, vectors, group, number)
             vectors[own] = vectors[own] + np.float32(self.settings.epsilon) * step
@@ -185,8 +190,9 @@ class Copyeditor:
 
     # --- the levels below ----------------------------------------------------------------------------------------------
 
-    def _regenerate_below(self, levels: list[VectorLevel], level: int, document: Ints) -> None:
-        """Decode the vectors of a level into the rows below. `document` is that of each row."""
+    def _regenerate_below(self, levels: list[VectorLevel], level: int, document: Ints) -> set[int]:
+        """Decode the vectors of a level into the rows below, and return the documents that are cut. `document` is that of each
+        row."""
         rule = PassRule(self.settings.passing, self.known)
         candidates = self.candidates[level] if level else None
         decoded = decoded_level(self.task, level, levels[level].vectors, document, candidates, rule, self.names)
@@ -194,6 +200,8 @@ class Copyeditor:
         if level:
             # The rows below are decoded from these vectors in turn.
             levels[level - 1] = VectorLevel(decoded.below, NONE, np.zeros(len(decoded.below), dtype=np.int64))
+        # Rows that truncation leaves out belong to no document.
+        return set(decoded.cut[decoded.cut >= 0].tolist())
 
     def _move_below(self, levels: list[VectorLevel], level: int, document: Ints, old: Vectors) -> None:
         """Move the children of those rows of a level whose vectors have changed. `document` is that of each row."""
@@ -288,6 +296,8 @@ class MaskedCopies:
 def masked_copies(task: NestedAutoencoder, level: int, parents: VectorLevel, asked: Ints) -> Iterator[MaskedCopies]:
     """Copies of the rows of some children of a level, a batch at a time. `asked` are numbers of children in the order of their
     places."""
+    # As in training, the vocabulary has a mask of its own.
+    mask = NUM_MARKS + task.tokenizer.mask_id if level == 0 else MASK
     padded = task.backbone.config.max_children[level] if task.backbone.config.padding == "full" else None
     # Copies of similar length are computed together.
     order = np.argsort(length_key(parents.lengths[parents.child_row[asked]]), kind="stable")
@@ -298,7 +308,7 @@ def masked_copies(task: NestedAutoencoder, level: int, parents: VectorLevel, ask
         slots = parents.slots[ranges(parents.starts[own], parents.starts[own] + lengths)]
         begins = np.cumsum(lengths) - lengths
         masked = begins + parents.child_place[asked[order[start:stop]]] - parents.starts[own]
-        slots[masked] = MASK
+        slots[masked] = mask
         if padded is not None:
             table = np.full((len(own), padded), PAD)
             table[np.arange(padded) < lengths[:, None]] = slots
@@ -328,19 +338,22 @@ def predicted_children(
 
 @torch.no_grad()
 def edited_tokens(editor: Copyeditor, tree: VectorTree) -> VectorLevel:
-    """The lowest rows of a tree after all passes over their tokens. Rows do not depend on each other."""
+    """The lowest rows of a tree after all passes over their tokens. Rows do not depend on each other. Those that truncation
+    leaves out stay as they are."""
     rows, document = tree.levels[0], tree.document_of[0]
     size = editor.task.backbone.config.vocab_size
-    first = np.searchsorted(document, document)
+    held = np.flatnonzero(document >= 0)
+    # The rows of a document follow each other.
+    _, first, own = np.unique(document[held], return_index=True, return_inverse=True)
+    names = np.stack([document[held], np.arange(len(held)) - first[own]], 1)
     slots = rows.slots.copy()
     with evaluating(editor.task):
-        for start, stop in runs(rows.counts, max(1, MAX_LOGITS // size)):
-            chosen = np.arange(start, stop)
+        for start, stop in runs(rows.counts[held], max(1, MAX_LOGITS // size)):
+            chosen = held[start:stop]
             places = ranges(rows.starts[chosen], rows.starts[chosen] + rows.lengths[chosen])
             part = VectorLevel(rows.vectors[chosen], rows.slots[places], rows.lengths[chosen])
-            names = np.stack([document[chosen], chosen - first[chosen]], 1)
-            tokens = TokenShares(editor, part, names, editor.banks(chosen, document)).edited()
-            slots[rows.starts[start] + part.child_place] = NUM_MARKS + tokens
+            tokens = TokenShares(editor, part, names[start:stop], editor.banks(chosen, document)).edited()
+            slots[places[part.child_place]] = NUM_MARKS + tokens
     return replace(rows, slots=slots)
 
 

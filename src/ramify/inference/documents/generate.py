@@ -183,7 +183,7 @@ class DocumentGenerator(DecodingPipeline):
 
 
 def _notes(*trees: VectorTree) -> tuple[str, ...]:
-    cut = max(tree.cut for tree in trees)
+    cut = len(frozenset[int]().union(*(tree.cut for tree in trees)))
     if not cut:
         return ()
     return (f"{counted(cut, 'text')} ended before all was written, because a level of a text has at most {MOST_ROWS:,} nodes.",)

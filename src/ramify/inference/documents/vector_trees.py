@@ -71,8 +71,8 @@ class VectorTree:
     levels: tuple[VectorLevel, ...]
     document: Ints
     """The number of the document of each of the highest rows."""
-    cut: int = 0
-    """The number of documents of which only the beginning was decoded."""
+    cut: frozenset[int] = frozenset()
+    """The numbers of the documents of which only the beginning was decoded."""
 
     @cached_property
     def document_of(self) -> tuple[Ints, ...]:
@@ -169,7 +169,7 @@ def decoded_tree(
         decoded = decoded_level(task, number, vectors, owner, candidates[number], rule, names)
         vectors, owner, cut = decoded.below, decoded.document, np.union1d(cut, decoded.cut)
         levels.append(decoded.level)
-    return VectorTree(tuple(levels[::-1]), document, len(cut))
+    return VectorTree(tuple(levels[::-1]), document, frozenset(cut.tolist()))
 
 
 # --- documents ------------------------------------------------------------------------------------------------------------
