@@ -188,7 +188,7 @@ def test_other_splits_of_the_data_have_known_vectors_of_their_own(agent, store, 
     known = KnownVectors.of(model.backbone, model.tokenizer, model.input, other)
     assert set(other.tree_of(known.nodes[0])) == set(other.split("train"))
     assert set(other.tree_of(known.nodes[0])) != set(store.tree_of(first.nodes[0]))
-    assert len(list(other.path.glob("vectors-known-*"))) == 2
+    assert len(list(other.path.glob(f"vectors-known-{known.model[:16]}-*"))) == 2
 
 
 def test_a_run_without_its_data_asks_for_them(generator, tmp_path):

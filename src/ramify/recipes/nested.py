@@ -10,7 +10,7 @@ from ramify.recipes.options import Data, ModelInit, Seed, TokenizerPath
 if TYPE_CHECKING:
     from ramify.models.agent import AgentConfig
     from ramify.runs.nested_documents.adversary import NestedAdversaryRun
-    from ramify.runs.nested_documents.run import NestedRun
+    from ramify.runs.nested_documents.run import NestedConfig, NestedRun
     from ramify.runs.tokenizers import TokenizerConfig
     from ramify.tasks.nested.config import NestedAutoencoderConfig
     from ramify.training.config import TrainConfig
