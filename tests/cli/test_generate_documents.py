@@ -5,12 +5,14 @@ import re
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import ramify
 from fixtures import built, tokenizer
 from fixtures.commands import call, refusal
 from fixtures.nested import SMALL_RUN, novels, writing
 from ramify.batching.views.pairs import PairInput
+from ramify.cli import app
 from ramify.errors import RamifyError
 from ramify.inference.documents.known_vectors import KnownVectors
 from ramify.inference.translate import next_token_pipeline
@@ -121,6 +123,22 @@ def test_generated_texts_are_drawn(generator, tmp_path):
 )
 def test_what_generators_cannot_do_is_refused(generator, words, reason):
     assert reason in refusal("generate", generator, *words)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [({"seed": -1}, "seed=-1 is negative"), ({"seed": -1, "copyedit": 0}, "seed=-1"), ({"copyedit": -1}, "copyedit=-1 is the")],
+)
+def test_negative_numbers_are_refused(generator, options, reason):
+    with pytest.raises(RamifyError, match=reason):
+        ramify.load(generator).generate(level="paragraph", **options)
+
+
+@pytest.mark.parametrize("command", ["generate", "copyedit"])
+def test_commands_take_no_negative_seed(generator, command):
+    result = CliRunner().invoke(app, [command, str(generator), "--seed", "-1"])
+    assert result.exit_code == 2
+    assert "greater than or equal to 0" in result.output
 
 
 def test_a_model_without_generators_names_the_recipe(agent):
