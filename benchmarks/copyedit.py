@@ -1,8 +1,9 @@
 """Copyediting with controls: does a step towards the prediction from siblings do more than a step towards their mean?
 
-python benchmarks/copyedit.py plan python benchmarks/copyedit.py run --data DATA --out OUT checker judge copyedited python
-benchmarks/copyedit.py keep --out OUT --to benchmarks/scores/copyedit.parquet python benchmarks/copyedit.py table --out
-benchmarks/scores/copyedit.parquet [--rows ROWS.jsonl]
+    python benchmarks/copyedit.py plan
+    python benchmarks/copyedit.py run --data DATA --out OUT checker judge copyedited
+    python benchmarks/copyedit.py keep --out OUT --to benchmarks/scores/copyedit.parquet
+    python benchmarks/copyedit.py table --out benchmarks/scores/copyedit.parquet [--rows ROWS.jsonl]
 
 DATA is made by `nested_runs.py prepare`. OUT holds two runs of `nested_learning.py`: A-sentences and A-learn-0, the model that
 copyedits. The checker is of another seed, learns from vectors of the same frozen sentences, without marks, and takes no part

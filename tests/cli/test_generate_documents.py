@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import ramify
 from fixtures import built, tokenizer
@@ -14,6 +15,7 @@ from fixtures.commands import call, refusal
 from fixtures.nested import SMALL_RUN, books, config, novels, writing
 from ramify.batching.views.documents import LevelInput
 from ramify.batching.views.pairs import PairInput
+from ramify.cli import app
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.inference.documents import generate
@@ -129,6 +131,22 @@ def test_generated_texts_are_drawn(generator, tmp_path):
 )
 def test_what_generators_cannot_do_is_refused(generator, words, reason):
     assert reason in refusal("generate", generator, *words)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [({"seed": -1}, "seed=-1 is negative"), ({"seed": -1, "copyedit": 0}, "seed=-1"), ({"copyedit": -1}, "copyedit=-1 is the")],
+)
+def test_negative_numbers_are_refused(generator, options, reason):
+    with pytest.raises(RamifyError, match=reason):
+        ramify.load(generator).generate(level="paragraph", **options)
+
+
+@pytest.mark.parametrize("command", ["generate", "copyedit"])
+def test_commands_take_no_negative_seed(generator, command):
+    result = CliRunner().invoke(app, [command, str(generator), "--seed", "-1"])
+    assert result.exit_code == 2
+    assert "greater than or equal to 0" in result.output
 
 
 def test_a_model_without_generators_names_the_recipe(agent):

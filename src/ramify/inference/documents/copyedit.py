@@ -73,6 +73,8 @@ class Copyediting:
             raise RamifyError(f"epsilon={self.epsilon:g} is a share of the way to a prediction. Set it from 0 to 1.")
         if self.passes < 0:
             raise RamifyError(f"passes={self.passes} must not be negative. Set 0 for no copyediting.")
+        if self.seed < 0:
+            raise RamifyError(f"seed={self.seed} is negative, and random draws take no such seed. Set 0 or more.")
 
     def needs_known(self, name: Literal["towards", "prediction", "passing"]) -> bool:
         """Whether the value of this setting needs known vectors."""
@@ -183,7 +185,7 @@ class Copyeditor:
         return [asked[place == own] for own in range(int(place.max(initial=-1)) + 1)]
 
     def banks(self, rows: Ints, document: Ints) -> Banks | None:
-        """What the tokens of some of the lowest rows read; `document` is that of each of the lowest rows."""
+        """The banks that the tokens of some of the lowest rows read. `document` is that of each of the lowest rows."""
         if self.names_of_rows is not None and self.settings.propagate == "delta":
             return self.names_of_rows.at(torch.from_numpy(rows))
         return None if self.names is None else self.names.at(torch.from_numpy(document[rows]))
@@ -366,7 +368,7 @@ class TokenShares:
     names: Ints
     """The document of each row, and its number in it."""
     banks: Banks | None
-    """What the tokens of each row read."""
+    """The bank that the tokens of each row read."""
 
     def edited(self) -> Ints:
         """The likeliest token at each place after all passes."""

@@ -82,6 +82,8 @@ class DocumentGenerator(DecodingPipeline):
             )
         if count < 1:
             raise RamifyError(f"count={count} is the number of texts. Set at least 1.")
+        if copyedit < 0:
+            raise RamifyError(f"copyedit={copyedit} is the number of passes of copyediting. Set at least 0, which is none.")
         settings = Copyediting(passes=copyedit, propagate="regenerate", passing=passing, seed=seed)
         self.check_trained("reconstruction", "decoders")
         self.check_trained("coherence", "checkers")
