@@ -288,7 +288,7 @@ def test_a_closed_update_gate_is_the_identity():
 
 
 def test_banks_without_answers_change_no_state():
-    """Of a document of one sentence, whatever the update gate says."""
+    """The sentence is the only one of its document, whatever the update gate says."""
     own, story = memory(), Story()
     with torch.no_grad():
         own.update_gate.out.bias.fill_(50)

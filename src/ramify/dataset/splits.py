@@ -204,8 +204,8 @@ class Splitter:
         return moves
 
     def notes(self, unsplit: Mapping[str, str], *, by_shares: bool) -> list[str]:
-        """How dev is taken out of train, shares that the user gave although they decide on no tree, and splits that are empty
-        although they have a share.
+        """Notes for people: dev is taken out of train, given shares decide on no tree, or a split is empty although it has a
+        share.
 
         `unsplit`: see `readers.Format`. `by_shares`: given shares divide data whose files name a single split. To be called
         last.
@@ -235,7 +235,7 @@ class Splitter:
         return notes
 
     def _notes_on_dev(self) -> Iterator[str]:
-        """What shares make of files whose names give train and test only."""
+        """The effect of shares on files whose names give train and test only."""
         if not self._takes_dev:
             return
         if self._by_hash:

@@ -71,7 +71,7 @@ class LabelFile:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was repaired or is missing, for people. It is complete when all parts are read."""
+        """Notes for people about repaired rows and missing texts. They are complete when all parts are read."""
         missing = (
             f"{counted(count, 'row')} without a text in {name!r}, read as empty; the first is row {first:,}"
             for name, (first, count) in self.missing.items()

@@ -13,7 +13,7 @@ from ramify.inference.verbs import VERBS
 
 @dataclass(frozen=True)
 class Surprise:
-    """What a model makes of some texts."""
+    """The perplexity of some texts under a model."""
 
     nats: float
     """The negative log-likelihood of all tokens together."""

@@ -122,7 +122,7 @@ token."""
 
 @dataclass(frozen=True)
 class PublishedForm:
-    """How a model is used on labelled texts. A value is that of the model's paper or code, if they have it."""
+    """The published use of a model on labelled texts. A value is that of the model's paper or code, if they have it."""
 
     head: RowHead = "vector"
     """The vector that a classifier reads when all weights are fine-tuned."""

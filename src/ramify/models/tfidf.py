@@ -13,9 +13,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ramify.batching.encoder_input import EncoderInput
-from ramify.models.base import AnyBackbone, Checkpoint, Encoded, Encodes, ModelConfig, Read, check_config, kept_positions
+from ramify.models.base import Checkpoint, Encoded, ModelConfig, Read, check_config, kept_positions
+from ramify.models.linear_scores import LinearScores
 from ramify.nn.attention import AttentionRecord
-from ramify.nn.blocks import LayerPrefixes
 from ramify.nn.ragged import Rows
 from ramify.tokenizer import Tokenizer
 
@@ -83,7 +83,7 @@ class Weighted(NamedTuple):
     value: Float[Tensor, " cell"]
 
 
-class Tfidf(AnyBackbone, Encodes):
+class Tfidf(LinearScores):
     """A linear model of terms."""
 
     config: TfidfConfig
@@ -101,32 +101,6 @@ class Tfidf(AnyBackbone, Encodes):
         self.register_buffer("is_word", torch.ones(config.vocab_size, dtype=torch.bool))
         self.register_buffer("bigrams", torch.zeros(config.num_bigrams, dtype=torch.int64))
         self.register_buffer("idf", torch.ones(terms))
-
-    @property
-    def out_dim(self) -> int:
-        return self.config.dim
-
-    @property
-    def reads_context(self) -> bool:
-        return False
-
-    @property
-    def max_tokens(self) -> int:
-        return self.config.max_tokens
-
-    @property
-    def vector_dim(self) -> int:
-        return self.config.dim
-
-    @property
-    def vector_read(self) -> Read:
-        return "all"
-
-    def layer_dims(self, *, context: bool = False) -> tuple[int, ...]:
-        return (self.config.dim,)
-
-    def layer_prefixes(self, *, context: bool = False) -> LayerPrefixes:
-        return (("weight",),)
 
     def encode_rows(
         self, rows: EncoderInput, *, layers: bool = False, read: Read = "all", record: AttentionRecord | None = None

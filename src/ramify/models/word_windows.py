@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Ints, ranges
 from ramify.errors import RamifyError
-from ramify.models.base import AnyBackbone, Checkpoint, Encoded, Encodes, ModelConfig, Read, check_config, kept_positions
+from ramify.models.base import Checkpoint, Encoded, ModelConfig, Read, check_config, kept_positions
+from ramify.models.linear_scores import LinearScores
 from ramify.nn.attention import AttentionRecord
-from ramify.nn.blocks import LayerPrefixes
 from ramify.nn.pooling import row_sums
 from ramify.tokenizer import Tokenizer
 
@@ -84,7 +84,7 @@ class Features(NamedTuple):
     value: Float[Tensor, " cell"]
 
 
-class WordWindow(AnyBackbone, Encodes):
+class WordWindow(LinearScores):
     """The state of a word of the last text is its scores; that of any other token is `outside`."""
 
     config: WordWindowConfig
@@ -109,32 +109,6 @@ class WordWindow(AnyBackbone, Encodes):
         self.register_buffer("rarity", torch.ones(config.vocab_size))
         self.register_buffer("span", torch.zeros(2, dtype=torch.int64))
         self.register_buffer("outside", torch.zeros(()))
-
-    @property
-    def out_dim(self) -> int:
-        return self.config.dim
-
-    @property
-    def reads_context(self) -> bool:
-        return False
-
-    @property
-    def max_tokens(self) -> int:
-        return self.config.max_tokens
-
-    @property
-    def vector_dim(self) -> int:
-        return self.config.dim
-
-    @property
-    def vector_read(self) -> Read:
-        return "all"
-
-    def layer_dims(self, *, context: bool = False) -> tuple[int, ...]:
-        return (self.config.dim,)
-
-    def layer_prefixes(self, *, context: bool = False) -> LayerPrefixes:
-        return (("weight",),)
 
     def encode_rows(
         self, rows: EncoderInput, *, layers: bool = False, read: Read = "all", record: AttentionRecord | None = None

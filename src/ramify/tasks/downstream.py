@@ -260,7 +260,7 @@ class DownstreamTask(Task[LabelledBatch], ABC):
         return 1 if self.head is not None and not self.head.of_layers else len(self.mixed)
 
     def kept_layers(self, rows: EncoderInput) -> Float[Tensor, "vector layer dim"]:
-        """What is kept: the vectors of rows or, for a task that reads tokens, the states of all."""
+        """The tensors that are kept: the vectors of rows or, for a task that reads tokens, the states of all."""
         return self.token_layers(rows) if self.head is None else self.row_layers(rows)
 
     def token_states(self, batch: LabelledBatch, read: Read = "all") -> Encoded:

@@ -57,7 +57,7 @@ class MultipleChoice(DownstreamTask):
     config: MultipleChoiceConfig
     input: ChoiceInput
     places: Tensor
-    """How often each place is right in the training data."""
+    """The number of times that each place is right in the training data."""
 
     def __init__(self, backbone: Any, tokenizer: Tokenizer, input: ChoiceInput, config: MultipleChoiceConfig) -> None:
         super().__init__(backbone, tokenizer, input, config, config.head)

@@ -43,7 +43,7 @@ class Known:
 
     training: Vectors
     held_out: Vectors
-    """Those of the dev split in training, and of the evaluated split afterwards."""
+    """The vectors of the dev split in training, and of the evaluated split afterwards."""
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ Candidate = tuple[dict[str, Any], DownstreamTask]
 KEPT = "kept"
 TOO_LARGE = "more than task.keep_gib, so computed anew in every epoch"
 DRAWN = "computed anew in every epoch, because their contexts are drawn anew"
-"""What happens to the vectors of a frozen model."""
+"""The treatment of the vectors of a frozen model."""
 
 
 def shared_folder(out: Path) -> Path:

@@ -48,7 +48,7 @@ class Scored(ABC):
     """The name of an example."""
     floor_name: ClassVar[str] = WITHOUT_READING
     floor_is: ClassVar[str]
-    """What the floor predicts."""
+    """The prediction of the floor, in words."""
 
     @property
     @abstractmethod
@@ -172,7 +172,7 @@ class ScoredTexts(Scored):
     """Before the temperature."""
     predictions: Predictions
     majority: Predictions | None
-    """Those that read no text: the most frequent class of the training data, or the mean of its numbers."""
+    """The predictions that read no text: the most frequent class of the training data, or the mean of its numbers."""
 
     floor_is = "the most frequent class of the training data, or the mean of its numbers"
 

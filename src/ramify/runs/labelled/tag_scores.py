@@ -33,8 +33,8 @@ class ScoredTags(Scored):
     """The probability of the predicted tag of each word, given its text; None: not computed."""
     predictions: TagPredictions
     majority: TagPredictions | None
-    """Those that read each word alone: its most frequent tag in training. None: the model of another library, whose training
-    data are not known."""
+    """The predictions that read each word alone: its most frequent tag in training. None: the model of another library, whose
+    training data are not known."""
 
     floor_name = WORDS_ALONE
     floor_is = "each word has the tag that it had most often in training, and new words have the most frequent tag"
