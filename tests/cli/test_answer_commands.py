@@ -9,7 +9,7 @@ from fixtures.questions import question_store, squad
 PARTS = {"train": 120, "dev": 30}
 TINY = (
     *("model.dim=16", "model.num_heads=2", "model.ffn_dim=24", "model.num_layers=1", "tokenizer.vocab_size=120"),
-    *("input.question_tokens=4", "train.budget=16", "train.lr=0.01"),
+    *("input.question_tokens=4", "train.budget=16", "train.lr=0.01", "train.evaluate_every=0"),
 )
 
 

@@ -192,7 +192,7 @@ VERBS: dict[str, Verb] = {
             Option(
                 "top_p", float | None, None, "Sample from the likeliest tokens of this probability together.", needs=CONTINUES
             ),
-            Option("seed", int, 0, "Equal seeds give equal texts.", least=0),
+            Option("seed", int, 0, "Equal seeds give equal texts."),
             Option(
                 "stop",
                 list[str] | None,
@@ -351,7 +351,7 @@ VERBS: dict[str, Verb] = {
                 "sentence",
                 "token: the tokens of each sentence are edited, too, after all levels above.",
             ),
-            Option("seed", int, 0, "Seed of random controls.", least=0),
+            Option("seed", int, 0, "Seed of random controls."),
         ),
         Copyedited,
     ),

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from ramify.batching.document_batch import MASK, NUM_MARKS, PAD, Banks
 from ramify.batching.forest import Ints, ranges
+from ramify.config import check_seed
 from ramify.errors import RamifyError
 from ramify.inference.base import TOKENS
 from ramify.inference.documents.decoding import Passing, PassRule, children_at, decode_children
@@ -73,8 +74,7 @@ class Copyediting:
             raise RamifyError(f"epsilon={self.epsilon:g} is a share of the way to a prediction. Set it from 0 to 1.")
         if self.passes < 0:
             raise RamifyError(f"passes={self.passes} must not be negative. Set 0 for no copyediting.")
-        if self.seed < 0:
-            raise RamifyError(f"seed={self.seed} is negative, and random draws take no such seed. Set 0 or more.")
+        check_seed(self.seed)
 
     def needs_known(self, name: Literal["towards", "prediction", "passing"]) -> bool:
         """Whether the value of this setting needs known vectors."""
