@@ -83,6 +83,12 @@ def test_texts_are_generated_with_their_neighbours(generator, store, level):
         assert found != generated(generator, "--level", level, "--count", 3, "--seed", 5)
 
 
+def test_copyediting_that_moves_nothing_changes_no_text(generator):
+    words = ("--level", "chapter", "--count", 2, "--seed", 4)
+    assert generated(generator, *words, "--epsilon", 0) == generated(generator, *words, "--copyedit", 0)
+    assert generated(generator, *words, "--epsilon", 1) != generated(generator, *words, "--epsilon", 0)
+
+
 def test_the_nearest_neighbour_is_that_of_the_text(generator, store):
     model = ramify.load(generator)
     known = model.known_vectors(store)
@@ -137,6 +143,7 @@ def test_what_generators_cannot_do_is_refused(generator, words, reason):
         ({"seed": -1}, "seed=-1 is out of range"),
         ({"seed": -1, "copyedit": 0}, "seed=-1"),
         ({"copyedit": -1}, "copyedit=-1 is the"),
+        ({"epsilon": 2.0}, "epsilon=2 is a share"),
     ],
 )
 def test_negative_numbers_are_refused(generator, options, reason):

@@ -32,6 +32,7 @@ from ramify.inference.documents.node_reconstruction import as_text, reconstruct
 from ramify.inference.documents.vector_trees import VectorTree, as_trees, decoded_tree, encoded_tree
 from ramify.inference.documents.vectors import encode_documents, read_documents
 from ramify.metrics.edits import change_rate, edit_distance
+from ramify.models.name_memory import NameMemoryConfig
 from ramify.nn.ragged import Rows
 from ramify.tasks.nested.config import NestedAutoencoderConfig
 
@@ -558,6 +559,18 @@ def test_rows_that_truncation_leaves_out_stay(towards, lowest):
     assert found.left_out > 0
     texts = [[node.text for node in each.nodes if node.id in ("1.1.3", "1.3.1", "1.3.2")] for each in (document, found.after)]
     assert texts[0] == texts[1]
+    assert found.after != document
+
+
+def test_rows_that_truncation_leaves_out_read_no_names():
+    names = NameMemoryConfig(questions=3, filters=8)
+    held = {"max_children": (8, 4, 4, 4), "input": LevelInput(overflow="truncate"), "decoder_length": "predicted"}
+    model = loud(pipeline(names=names, **held))
+    document = letter("long", [[["The boat came in.", "Ann."], ["We ate."]]] * 6)
+    tree = tree_of(model, [document])
+    assert (tree.document_of[2] < 0).any()
+    found = copyedit_document(model.task, document, Copyediting(epsilon=1.0, propagate="regenerate"))
+    assert found.left_out > 0
     assert found.after != document
 
 

@@ -53,6 +53,7 @@ class GeneratingPipeline(Pipeline, ABC):
         level: str | None = None,
         count: int = 1,
         copyedit: int = 1,
+        epsilon: float = 0.1,
         passing: Literal["raw", "rescaled", "bank_mean", "snap"] = "raw",
         show: Callable[[str], None] | None = None,
     ) -> Generated | list[Generated]:
@@ -68,7 +69,7 @@ class GeneratingPipeline(Pipeline, ABC):
         Special tokens are never chosen, but for the end that some models predict. A token of `stop`, in the vocabulary's
         spelling, ends a text and is no part of it.
 
-        `level`, `count`, `copyedit` and `passing` are for models with generators of documents.
+        `level`, `count`, `copyedit`, `epsilon` and `passing` are for models with generators of documents.
 
         `show` is called with each part of the sampled text as soon as it is known. Together, the parts are the text. A beam
         search knows no part before its end, and does not call it.

@@ -231,6 +231,13 @@ VERBS: dict[str, Verb] = {
                 needs=GENERATES,
             ),
             Option(
+                "epsilon",
+                float,
+                0.1,
+                "Models with generators: share of the way to its prediction that a node moves in one pass of copyediting.",
+                needs=GENERATES,
+            ),
+            Option(
                 "passing",
                 PASSING,
                 "raw",

@@ -60,6 +60,7 @@ class DocumentGenerator(DecodingPipeline):
         level: str | None = None,
         count: int = 1,
         copyedit: int = 1,
+        epsilon: float = Copyediting.epsilon,
         passing: Passing = "raw",
         known: KnownVectors | None = None,
         versions: bool = False,
@@ -67,10 +68,11 @@ class DocumentGenerator(DecodingPipeline):
     ) -> GeneratedTexts | list[GeneratedTexts]:
         """Generate nodes of a level from noise, and decode their vectors down to text, level by level (AGENT, section 4.3).
 
-        `copyedit` is the number of passes of copyediting over each level before the text is written; nodes below an edited one
-        are written anew. `known` are vectors of training nodes (`known_vectors`), among which the nearest neighbours are
-        found. Text number i is that of its seed and of i, whatever `count` is. With `versions`, the answer also holds the
-        trees before and after copyediting. `show` is not called.
+        `copyedit` is the number of passes of copyediting over each level before the text is written, and `epsilon` the share of
+        the way to its prediction that a node moves in each; nodes below an edited one are written anew. `known` are vectors of
+        training nodes (`known_vectors`), among which the nearest neighbours are found. Text number i is that of its seed and of
+        i, whatever `count` is. With `versions`, the answer also holds the trees before and after copyediting. `show` is not
+        called.
 
         The other options are for models that continue a prompt. Raises `RamifyError` for a prompt, for a level without a
         trained generator, and without known vectors.
@@ -84,7 +86,7 @@ class DocumentGenerator(DecodingPipeline):
             raise RamifyError(f"count={count} is the number of texts. Set at least 1.")
         if copyedit < 0:
             raise RamifyError(f"copyedit={copyedit} is the number of passes of copyediting. Set at least 0, which is none.")
-        settings = Copyediting(passes=copyedit, propagate="regenerate", passing=passing, seed=seed)
+        settings = Copyediting(epsilon, passes=copyedit, propagate="regenerate", passing=passing, seed=seed)
         self.check_trained("reconstruction", "decoders")
         self.check_trained("coherence", "checkers")
         if copyedit:

@@ -121,10 +121,11 @@ def decoded_level(
 ) -> Decoded:
     """Decode vectors of level `level + 1`. Above the tokens, a document has at most MOST_ROWS children.
 
-    `document` is that of each vector. `candidates` are known vectors of the children's level, from which an end mark must
-    differ.
+    `document` is that of each vector; -1: none. `candidates` are known vectors of the children's level, from which an end mark
+    must differ.
     """
-    banks = None if names is None or level else names.at(torch.from_numpy(document))
+    # Rows that truncation leaves out belong to no document, and no text shows them: they read any bank.
+    banks = None if names is None or level else names.at(torch.from_numpy(np.maximum(document, 0)))
     rows = decode_children(task, level, vectors, candidates, banks, rule)
     slots, kept = [row.slots for row in rows], NONE
     below = np.zeros((0, task.backbone.config.dims[level]), dtype=np.float32)
