@@ -260,7 +260,7 @@ def test_spans_by_characters(tmp_path):
 def test_the_floor_is_a_model(store, out, tmp_path):
     run = tag(str(store.path), model="majority")
     prepared, _ = execute(run, tmp_path / "run", cpu=True)
-    assert prepared.fitted.startswith("fitted, dev span f1 0.")
+    assert prepared.fitted.line().startswith("fitted, dev span f1 0.")
     found, beside = score(tmp_path / "run", store), score(out, store)
     assert found["value"] == found["majority"] == beside["majority"]
     model = ramify.load(tmp_path / "run")

@@ -45,8 +45,7 @@ class Format:
     """The options that leave the splits of all trees to their shares, although the files or their names give splits."""
 
     by_shares: Mapping[str, str] = field(default_factory=dict)
-    """The options that leave the splits to shares that the user gives, where the names of the files give a single split, or
-    train and test but no dev."""
+    """The options that leave the splits to shares that the user gives, where the names of the files give a single split."""
 
     @property
     def name(self) -> str:

@@ -40,7 +40,7 @@ CHAT = ("author", "user", "username", "speaker", "time", "timestamp", "date", "c
 
 NONE, FILE, SHARES = "none", "file", "shares"
 """Values of `split`: no split from the data; the split in the name of the file; no split from the names of files if they give
-only one, and of train and test only the test split. `NONE` is also a value of `dataset`: no known layout."""
+only one. `NONE` is also a value of `dataset`: no known layout."""
 
 SUFFIXES = ("tsv", "csv", "txt", "json", "jsonl", "ndjson", "parquet", "zip")
 PACKED = ("gz", "zst", "bz2", "xz")
@@ -120,8 +120,7 @@ def read(
 
     `text`, `text_pair`, `label` and `id` name columns. Labels in a named column stay as they are; otherwise, the classes of a
     known data set have their names. `split` names a column, or is `file`, `none` or `shares` (as the default, but the name of
-    the only split says nothing, nor does the name train if the others say test); by default, known data sets and files with
-    different splits in their names have splits.
+    the only split says nothing); by default, known data sets and files with different splits in their names have splits.
     `dataset` names the layout (`none`: a plain table). `label_type=category` reads numbers as text. `titles` names the columns
     of a file without a header, with commas between them. `quote=""`: quotation marks are plain text; by default, the whole file
     decides.
@@ -139,7 +138,7 @@ def read(
     sources = [
         _source(path, name, dataset, columns, titles.split(",") if titles else (), delimiter, quote) for path, name in files
     ]
-    _give_splits(sources, split, counts)
+    _give_splits(sources, split)
     for source in sources:
         if source.layout and source.reads_labels and labels.type == "auto":
             survey(labels, _only(source, source.layout, "label"), source.path, source.unit)
@@ -155,7 +154,7 @@ def read(
             )
             rows[name, part_of(source.path, named(str(part)) if part else None)] += count
             counts.datasets[name] += count
-            yield _placed(tree, source.split)
+            yield _placed(tree, source.split, divided=split == SHARES)
     _compare(rows, counts)
 
 
@@ -349,15 +348,13 @@ def _plain_table(source: _Source, names: Sequence[str]) -> _Source:
     return replace(source, layout=layout, columns=chosen, reads_labels="label" in required)
 
 
-def _give_splits(sources: Sequence[_Source], split: str | None, counts: ReadCounts) -> None:
+def _give_splits(sources: Sequence[_Source], split: str | None) -> None:
     """Set the splits of the files by their names.
 
     A lone training file is left to the build, which divides it by its shares. So are tables of unknown data sets, unless their
-    names hold several splits, and with `SHARES` training files beside those of test only.
+    names hold several splits.
     """
     named_splits = {source.split_in_name for source in sources if source.split_in_name}
-    if split in (None, SHARES):
-        counts.file_splits = named_splits
     for source in sources:
         if split in (NONE, FILE) and source.layout:
             synonyms = {ours: names for ours, names in source.layout.synonyms.items() if ours != "split"}
@@ -368,9 +365,7 @@ def _give_splits(sources: Sequence[_Source], split: str | None, counts: ReadCoun
                 f"split=file: the name of {source.path} names no split. Rename it so that it holds the word train, dev, val or "
                 "test, or leave the option out."
             )
-        if split == SHARES and (
-            len(named_splits) == 1 or (named_splits == {"train", "test"} and source.split_in_name == "train")
-        ):
+        if split == SHARES and len(named_splits) == 1:
             continue
         is_known = source.dataset is not None or source.shape != "table"
         if split == FILE or (split in (None, SHARES) and (len(named_splits) > 1 or (is_known and named_splits != {"train"}))):
@@ -508,13 +503,12 @@ def _labels(source: _Source, values: Columns, lines: pa.Array, labels: LabelColu
 # --- trees ------------------------------------------------------------------------------------------------------------
 
 
-def _placed(tree: Tree, split: str | None) -> Tree:
-    """The tree with its split or, if the data give none, with a group: texts that begin alike stay in one split."""
-    if SPLIT in tree.meta:
-        return tree
-    if split is not None:
-        return replace(tree, meta={SPLIT: split, **tree.meta})
-    if GROUP in tree.meta:
+def _placed(tree: Tree, split: str | None, *, divided: bool) -> Tree:
+    """The tree with its split or, if the data give none, with a group: texts that begin alike stay in one split. `divided`:
+    with a group in any case, because shares may divide a given split."""
+    if split is not None and SPLIT not in tree.meta:
+        tree = replace(tree, meta={SPLIT: split, **tree.meta})
+    if GROUP in tree.meta or (SPLIT in tree.meta and not divided):
         return tree
     digest = hashlib.blake2b(tree.nodes[0].text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return replace(tree, meta={GROUP: digest, **tree.meta})

@@ -34,7 +34,7 @@ from ramify.inference.kept_features import GIB, keep_features, kept_bytes
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models.base import ModelConfig, ReadsCharacters
 from ramify.progress import activity
-from ramify.runs.base import Evaluation, Prepared, Run, check_options, evaluation_command, of_kind
+from ramify.runs.base import Evaluation, Fitted, Prepared, Run, check_options, evaluation_command, of_kind
 from ramify.runs.execute import own_run
 from ramify.runs.labelled.scores import OPTIONS, LabelEvaluation, Scored
 from ramify.runs.language_models import training_store, with_vocabulary
@@ -196,11 +196,7 @@ class PreparedLabels(Prepared, ABC):
                 if best is None or (score is not None and metric.improves(score, best.fit["dev"])):
                     best = replace(fitted, fit=tried[-1] | {"metric": metric.name, "tried": tried})
         assert best is not None
-        score = best.fit["dev"]
-        said = "no dev score: the dev split holds nothing to score"
-        if score is not None:
-            said = f"dev {best.metric.label} {score:.4f}"
-        return replace(best, fitted=f"fitted, {said}")
+        return replace(best, fitted=Fitted(best.metric, best.fit["dev"]))
 
     @property
     def fit_facts(self) -> dict[str, Any]:
