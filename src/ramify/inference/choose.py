@@ -33,6 +33,7 @@ class Chooser(Predicts):
 
     usage: ClassVar[tuple[str, ...]] = ('model.predict(("It rained.", ["The street is wet.", "The street is dry."]))',)
     task: MultipleChoice
+    asked = "questions"
 
     def __init__(self, task: MultipleChoice) -> None:
         self.task = task

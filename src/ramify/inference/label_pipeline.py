@@ -32,6 +32,10 @@ Pairs = Literal["always", "never", "either"]
 """Whether a model reads pairs of texts. The model of another library reads either, because it does not say."""
 
 
+Asked = Literal["texts", "questions"]
+"""The items of a file that a model is asked about. questions: trees of a question and its choices."""
+
+
 class Predicts(Pipeline, ABC):
     """A trained task on labelled texts, as the command `ramify predict` uses it."""
 
@@ -39,6 +43,7 @@ class Predicts(Pipeline, ABC):
     task: Any
     """A `DownstreamTask`; each pipeline narrows the type."""
     input: Any
+    asked: ClassVar[Asked] = "texts"
 
     @property
     def module(self) -> nn.Module:

@@ -119,8 +119,9 @@ def read(
     """Read labelled texts.
 
     `text`, `text_pair`, `label` and `id` name columns. Labels in a named column stay as they are; otherwise, the classes of a
-    known data set have their names. `split` names a column, or is `file`, `none` or `shares` (as the default, but the name of
-    the only split says nothing); by default, known data sets and files with different splits in their names have splits.
+    known data set have their names. `label=""` reads no labels, so no column has to hold them. `split` names a column, or is
+    `file`, `none` or `shares` (as the default, but the name of the only split says nothing); by default, known data sets and
+    files with different splits in their names have splits.
     `dataset` names the layout (`none`: a plain table). `label_type=category` reads numbers as text. `titles` names the columns
     of a file without a header, with commas between them. `quote=""`: quotation marks are plain text; by default, the whole file
     decides.
@@ -128,7 +129,7 @@ def read(
     check(Layout(SYNONYMS, ()), None, delimiter, '"' if quote is None else quote)
     if dataset not in (None, NONE, *BY_NAME):
         raise bad_option("dataset", f"{NONE}, {', '.join(BY_NAME)}", dataset)
-    named_columns = {"text": text, "text_pair": text_pair, "label": label, "id": id}
+    named_columns = {"text": text, "text_pair": text_pair, "label": label or None, "id": id}
     if split not in (None, NONE, FILE, SHARES):
         named_columns["split"] = split
     columns = {ours: theirs for ours, theirs in named_columns.items() if theirs is not None}
@@ -136,7 +137,8 @@ def read(
     labels = LabelColumn(label or "label", label_type)
     files = _files(paths, counts)
     sources = [
-        _source(path, name, dataset, columns, titles.split(",") if titles else (), delimiter, quote) for path, name in files
+        _source(path, name, dataset, columns, titles.split(",") if titles else (), delimiter, quote, label == "")
+        for path, name in files
     ]
     _give_splits(sources, split)
     for source in sources:
@@ -176,6 +178,8 @@ class _Source:
     quote: str = '"'
     # Whether the labels are those of a named or guessed column, rather than classes of a known data set.
     reads_labels: bool = False
+    # Whether a column of labels is left unread, and need not be there.
+    unlabelled: bool = False
     # The split that the name of the file or of its folder names.
     split_in_name: str | None = None
     # The split of all trees of the file.
@@ -265,6 +269,7 @@ def _source(
     titles: Sequence[str],
     delimiter: str | None,
     quote: str | None,
+    unlabelled: bool,
 ) -> _Source:
     if labelled_records.line_aligned(path):
         return _Source(path, name, "squad-lines")
@@ -307,6 +312,7 @@ def _source(
         # The rows of Parquet are counted, and the lines of JSON.
         quote = MARK if head.startswith(PARQUET) else ""
     source = _Source(path, name, "table", known, None, columns, titles, delimiter, quote, split_in_name=split_of(path))
+    source.unlabelled = unlabelled
     return _known_table(source, known, names) if known else _plain_table(source, names)
 
 
@@ -319,7 +325,9 @@ def _known_table(source: _Source, dataset: Dataset, names: Sequence[str]) -> _So
     optional = {"label": dataset.label, "split": dataset.split, "id": dataset.id if dataset.id in names else "idx"}
     # A column may have no name.
     columns |= {ours: theirs for ours, theirs in optional.items() if theirs and theirs in names}
-    if "label" not in {**columns, **chosen} and source.split_in_name != "test" and dataset.rows.keys() != {"test"}:
+    if source.unlabelled:
+        columns.pop("label", None)
+    elif "label" not in {**columns, **chosen} and source.split_in_name != "test" and dataset.rows.keys() != {"test"}:
         raise RamifyError(
             f"{source.path} has no column {dataset.label!r}, which holds the labels of {dataset.name}. Its columns are "
             f"{', '.join(names)}. Name the column with --label NAME, or read the file as another table with --option "
@@ -337,9 +345,8 @@ def _plain_table(source: _Source, names: Sequence[str]) -> _Source:
     required = ["text", "label"]
     if "text" in chosen and "text_pair" not in chosen:
         del synonyms["text_pair"]
-    if source.split_in_name == "test" and (
-        chosen["label"] not in names if "label" in chosen else Layout(SYNONYMS, ("label",)).lacking(names)
-    ):
+    lacks_label = chosen["label"] not in names if "label" in chosen else Layout(SYNONYMS, ("label",)).lacking(names)
+    if source.unlabelled or (source.split_in_name == "test" and lacks_label):
         # The labels of test sets are often secret.
         chosen.pop("label", None)
         del synonyms["label"]

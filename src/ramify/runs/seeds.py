@@ -120,8 +120,8 @@ def execute_seeds(
     option = f"--seeds {count}"
     if not run.stages and run.view.examples is None:
         raise RamifyError(
-            f"{option} has no effect on a model that is fitted in closed form on all examples, because all seeds give the same. "
-            "Leave --seeds out, or let each seed draw some of the examples (--set view.examples=N)."
+            f"{option} has no effect on a model that is fitted in closed form on all examples, because all seeds give the "
+            "same. Leave --seeds out, or let each seed draw some of the examples (--set view.examples=N)."
         )
     seeds = range(run.seed, run.seed + count)
     runs = {f"seed-{seed}": replace(run, seed=seed) for seed in seeds}
