@@ -511,11 +511,12 @@ def _labels(source: _Source, values: Columns, lines: pa.Array, labels: LabelColu
 
 
 def _placed(tree: Tree, split: str | None, *, divided: bool) -> Tree:
-    """The tree with its split or, if the data give none, with a group: texts that begin alike stay in one split. `divided`:
-    with a group in any case, because shares may divide a given split."""
+    """The tree with its split or, if the data give none, with a group: texts that begin alike stay in one split. `divided`: so
+    do those of train, which shares may divide."""
     if split is not None and SPLIT not in tree.meta:
         tree = replace(tree, meta={SPLIT: split, **tree.meta})
-    if GROUP in tree.meta or (SPLIT in tree.meta and not divided):
+    given = tree.meta.get(SPLIT)
+    if GROUP in tree.meta or (given is not None and not (divided and named(str(given)) == "train")):
         return tree
     digest = hashlib.blake2b(tree.nodes[0].text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return replace(tree, meta={GROUP: digest, **tree.meta})
