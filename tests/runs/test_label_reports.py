@@ -57,7 +57,8 @@ def calibration_error(shares, given, bins=15):
 
 def test_calibration_of_several_classes(tmp_path):
     def label(row, place):
-        return [name for name, words in (("good", GOOD), ("bad", BAD)) if {*row["text"].split()} & {*words} and place % 5 != 4]
+        # Some labels are missing, so that not all predictions are right.
+        return [name for name, words in (("good", GOOD), ("bad", BAD)) if {*row["text"].split()} & {*words} and place % 7]
 
     store = texts_store(tmp_path / "data", label)
     section = fitted(store, tmp_path / "run")["Calibration"]
