@@ -15,6 +15,7 @@ from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, with_article
 from ramify.inference.base import Pipeline
 from ramify.metrics.metric import Metric
+from ramify.nn.precision import autocast
 from ramify.registry import MODELS, TASKS, model_name, task_name
 from ramify.runs.sections import Section, Spans
 from ramify.runs.settings import set_fields
@@ -303,6 +304,15 @@ def of_kind(pipeline: Pipeline, kind: type[Kind], source: str, what: str) -> Kin
 def no_progress(total: int) -> Iterator[Callable[[int], None]]:
     """A silent progress bar. Yields a function that takes the number of examples done."""
     yield lambda count: None
+
+
+@contextmanager
+def scoring(pipeline: Pipeline, total: int, options: Mapping[str, Any]) -> Iterator[Callable[[int], None]]:
+    """Compute with the precision and the progress bar over `total` examples that the options of an evaluation give. Yields what
+    `no_progress` does."""
+    bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
+    with bar(total) as advance, autocast(pipeline.device, precision):
+        yield advance
 
 
 def check_options(options: Mapping[str, Any], known: Sequence[str], source: str, what: str) -> None:
