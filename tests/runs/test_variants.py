@@ -101,6 +101,14 @@ def test_learning_curves_of_floors(data, tmp_path, task, model):
     call(*words, "--examples", "6,12", "--resume")
 
 
+@pytest.mark.parametrize("model", ["cnn", "bilstm"])
+def test_seeds_of_floors_that_are_trained(data, tmp_path, model):
+    _, found = execute_seeds(label_run("classify", data["classify"], model=model), tmp_path / "run", 2, cpu=True)
+    assert found == read_seeds(tmp_path / "run")
+    weights = [ramify.load(tmp_path / "run" / score.folder).task.output.weight for score in found.scores]
+    assert not weights[0].equal(weights[1])
+
+
 @pytest.mark.parametrize("task", ["tag", "answer", "choose"])
 def test_seeds_and_curves_of_other_tasks(data, tmp_path, task):
     store = data[task]
