@@ -68,11 +68,13 @@ def test_dev_is_taken_out_of_the_train_trees_of_metadata(tmp_path):
     with pytest.raises(RamifyError, match="remove `split` from the metadata of the trees, which mixes"):
         build([path], "jsonl", tmp_path / "b", fold="1/5")
     posts = tmp_path / "posts.csv"
-    rows = [f"{number}{end},{above},text,{'test' if number < 4 else 'train'}" for number in range(44)
-            for end, above in (("", ""), ("r", number))]  # fmt: skip
-    posts.write_text("\n".join(["id,parent,text,split", *rows]) + "\n")
+    rows = []
+    for number in range(44):
+        split = "test" if number < 4 else "train"
+        rows += [f"t{number},{number},,a post,{split}", f"t{number},{number}r,{number},a reply,"]
+    posts.write_text("\n".join(["tree,id,parent,text,split", *rows]) + "\n")
     store = build([posts], "table", tmp_path / "posts", split=(0.6, 0.2, 0.2))
-    assert {*store.tree_ids(store.split("test"))} == {"0", "1", "2", "3"}
+    assert {*store.tree_ids(store.split("test"))} == {"t0", "t1", "t2", "t3"}
     assert 0 < len(store.split("dev")) < 20
 
 

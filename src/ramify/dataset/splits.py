@@ -276,7 +276,7 @@ class Splitter:
 
     def _distance(self, group: Group, split: int) -> float:
         """The distance from the hash of a group to the range of a split, as a share of all hashes."""
-        share, stop = float(self._turned(np.array(group.hash / 2.0**64))), self._limits[split]
+        share, stop = float(self._turned(np.array([group.hash / 2.0**64]))[0]), self._limits[split]
         return max(stop - self.shares[split] - share, share - stop)
 
     def _group(self, chunk: Chunk, trees: Indices) -> Group:
