@@ -551,8 +551,11 @@ def test_dev_is_taken_out_of_train(tmp_path):
     # The share of test says nothing.
     again = build([folder], "labelled", tmp_path / "c", split=(0.75, 0.25, 0))
     assert again.split_hash == divided.split_hash
-    whole = build([folder], "labelled", tmp_path / "d", split=(0.8, 0, 0.2))
+    told.clear()
+    whole = build([folder], "labelled", tmp_path / "d", split=(0.8, 0, 0.2), tell=told.append)
     assert [len(whole.split(name)) for name in SPLITS] == [60, 0, 2]
+    (note,) = (line for line in told if "split" in line)
+    assert "and --split 0.8,0,0.2 gives dev no share. To take dev out of train, give it one" in note
 
 
 def test_dev_is_taken_out_of_the_training_files_of_a_known_set(tmp_path):
@@ -595,6 +598,11 @@ def test_dev_is_taken_out_of_the_train_rows_of_a_column(tmp_path):
     assert sorted(roots["test"]) == ["text 0", "text t"]
     named = build([folder], None, tmp_path / "c", split=(0.6, 0.2, 0.2))
     assert sorted(named.texts(named.offsets[named.split("dev")])) == sorted(roots["dev"])
+    # Whatever names the source of the splits.
+    other = written(tmp_path / "part" / "rows.csv", table.replace("label,split", "label,part") + "\n")
+    for place, (inputs, source) in enumerate((([other], "part"), ([folder], "file"))):
+        again = build(inputs, "labelled", tmp_path / f"e{place}", split=(0.6, 0.2, 0.2), options={"split": source})
+        assert sorted(again.texts(again.offsets[again.split("dev")])) == sorted(roots["dev"])
     with_dev = build([written(path, table + "\nlast,other,x,dev\n")], None, tmp_path / "d", split=(0.6, 0.2, 0.2))
     assert [len(with_dev.split(name)) for name in SPLITS] == [60, 1, 2]
 

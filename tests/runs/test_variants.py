@@ -99,6 +99,7 @@ def test_learning_curves_of_floors(data, tmp_path, task, model):
     assert "Scores by number of examples" in page
     assert "<h2>Fit</h2>" in page
     call(*words, "--examples", "6,12", "--resume")
+    assert json.loads((out / "examples.json").read_text()) == record
 
 
 @pytest.mark.parametrize("model", ["cnn", "bilstm"])

@@ -189,7 +189,7 @@ class Splitter:
         starts = np.flatnonzero(np.diff(chunk.hashes, prepend=~chunk.hashes[:1]))
         is_divided = np.minimum.reduceat(split, starts) != np.maximum.reduceat(split, starts)
         for tree in starts[is_divided].tolist():
-            self.divided.append(next(_names(chunk.metas[tree].as_py()), chunk.tree_ids[tree].as_py()))
+            self.divided.append(json.loads(chunk.metas[tree].as_py() or "{}").get(GROUP) or chunk.tree_ids[tree].as_py())
 
     def fill(self) -> list[Move]:
         """Moves after which no split with a share is empty, if at least as many groups are split by their hashes.
@@ -247,6 +247,7 @@ class Splitter:
             )
         if self._asked and not self._by_hash:
             notes.append(f"{self._option} has no effect, {given}")
+            told = {*SPLITS}
         empty = [name for name, share, held in zip(SPLITS, self.shares, self._trees) if share and not held and name not in told]
         if empty:
             listed = f"split {empty[0]} is" if len(empty) == 1 else f"splits {' and '.join(empty)} are"
@@ -258,7 +259,12 @@ class Splitter:
 
     def _notes_on_dev(self) -> Iterator[str]:
         """The effect of shares on data that give train and test only."""
-        if self._takes_dev:
+        if self._takes_dev and not self.shares[DEV]:
+            yield (
+                f"the data give train and test but no dev, and {self._option} gives dev no share. To take dev out of train, give "
+                "it one, such as --split 0.9,0.1,0; the test split stays as it is."
+            )
+        elif self._takes_dev:
             num_dev = counted(int(self._trees[DEV]), "tree")
             yield (
                 f"the data give train and test but no dev, so {self._option} takes dev out of train: {num_dev} of "

@@ -156,7 +156,7 @@ def read(
             )
             rows[name, part_of(source.path, named(str(part)) if part else None)] += count
             counts.datasets[name] += count
-            yield _placed(tree, source.split, divided=split == SHARES)
+            yield _placed(tree, source.split)
     _compare(rows, counts)
 
 
@@ -510,13 +510,13 @@ def _labels(source: _Source, values: Columns, lines: pa.Array, labels: LabelColu
 # --- trees ------------------------------------------------------------------------------------------------------------
 
 
-def _placed(tree: Tree, split: str | None, *, divided: bool) -> Tree:
-    """The tree with its split or, if the data give none, with a group: texts that begin alike stay in one split. `divided`: so
-    do those of train, which shares may divide."""
+def _placed(tree: Tree, split: str | None) -> Tree:
+    """The tree with its split and, unless it is held out, with a group: texts that begin alike stay in one split, also where
+    shares divide train."""
     if split is not None and SPLIT not in tree.meta:
         tree = replace(tree, meta={SPLIT: split, **tree.meta})
     given = tree.meta.get(SPLIT)
-    if GROUP in tree.meta or (given is not None and not (divided and named(str(given)) == "train")):
+    if GROUP in tree.meta or (given is not None and named(str(given)) != "train"):
         return tree
     digest = hashlib.blake2b(tree.nodes[0].text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return replace(tree, meta={GROUP: digest, **tree.meta})

@@ -225,7 +225,7 @@ def _execute_all(
     """Train runs in folders of `out`, which `file` marks. None: training was interrupted."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise RamifyError(
-            f"{option} trains in one process, but torchrun started {os.environ['WORLD_SIZE']}. Train each run by itself "
+            f"{option} trains in one process, but torchrun started {os.environ['WORLD_SIZE']}. Train each run alone "
             "(--seed K, --set view.examples=N), or start one process."
         )
     if (out / file).exists() and not resume:
@@ -235,8 +235,17 @@ def _execute_all(
         for other in HELD.keys() - {file}:
             if (out / other).exists():
                 raise RamifyError(f"--out {out} holds {HELD[other]}. Choose another --out.")
-    make_folder(out)
     if not (out / file).exists():
+        # The last one reads the most examples: if its data are refused, nothing is trained before.
+        name, run = [*runs.items()][-1]
+        prepared = run.prepare(out / name)
+        held_out = prepared.stage(0).dev if prepared.fitted is None else prepared.fitted.score
+        if held_out is None:
+            raise RamifyError(
+                f"{option} chooses the best {'seed' if file == SEEDS else 'number of examples'} on dev, but {run.data} has no "
+                "dev split to score. Build the data with a share for dev (--split), or train single runs."
+            )
+        make_folder(out)
         write_text(out / file, json.dumps({"format": FORMAT}) + "\n")
     best: dict[str, tuple[float, int]] = {}
     prepared, metric = None, Metric("", True)
@@ -251,11 +260,7 @@ def _execute_all(
             metric = prepared.stage(len(prepared.run.stages) - 1).metric
         else:
             metric, value, step = prepared.fitted.metric, prepared.fitted.score, 0
-        if value is None or step is None:
-            raise RamifyError(
-                f"{option} chooses the best {'seed' if file == SEEDS else 'number of examples'} on dev, but {run.data} has no "
-                "dev split to score. Build the data with a share for dev (--split), or train single runs."
-            )
+        assert value is not None and step is not None, "the dev split holds examples"
         best[name] = (value, step)
     assert prepared is not None
     return _Done(prepared, metric, best)

@@ -66,6 +66,7 @@ class PreparedAnswers(PreparedLabels):
         answers = answer_scores.answers_of(self.task, view, read=sums.add)
         thresholds = answers.thresholds()
         if thresholds is not None:
+            # The best weights are saved with the threshold that was chosen for them.
             self.task.threshold.fill_(float(thresholds.values[thresholds.best]))
         return answers.scores(float(self.task.threshold)).scores()
 

@@ -72,6 +72,7 @@ class PreparedClassification(PreparedLabels):
     def measured(self, view: LabelledView, sums: MeterSums) -> dict[str, float]:
         found = label_scores(self.task, view, read=sums.add)
         assert view.targets is not None
+        # The best weights are saved with the temperature that was fitted to them.
         self.task.fit_temperature(found, view.targets)
         return self.task.predictions(found, view.targets, view.group).scores()
 
