@@ -102,6 +102,13 @@ def test_learning_curves_of_floors(data, tmp_path, task, model):
     assert json.loads((out / "examples.json").read_text()) == record
 
 
+def test_curves_are_refused_before_anything_is_trained(data, tmp_path):
+    out = tmp_path / "run"
+    words = ["train", "classify", "--data", data["classify"].path, "--model", "tfidf", "--out", out, "--examples", "6,5000"]
+    assert "view.examples=5000 is more than" in refusal(*words)
+    assert not out.exists()
+
+
 @pytest.mark.parametrize("model", ["cnn", "bilstm"])
 def test_seeds_of_floors_that_are_trained(data, tmp_path, model):
     _, found = execute_seeds(label_run("classify", data["classify"], model=model), tmp_path / "run", 2, cpu=True)
