@@ -440,7 +440,8 @@ def _add(
 
 def _add_tasks(figures: Figures, out: Path) -> None:
     for model, (_, title, _) in MODELS.items():
-        seeds = SEEDS if model in SEVERAL else (0,)
+        asked = SEEDS if model in SEVERAL else (0,)
+        seeds = [seed for seed in asked if all(found_in(out / f"A-{data}-{model}-{seed}", "test") for data in TASKS)]
         of_tasks = [
             _add(
                 figures,
