@@ -1,4 +1,4 @@
-"""Chat logs as text, in any layout: given by a pattern, or inferred from the first lines.
+"""Chat logs as text, in any layout: given by a pattern, or guessed from the first lines.
 
 A line that fits the pattern begins a message. Any other line belongs to the message above it, unless it begins with the date
 and time that come before authors, or tells of the channel (`*** bob joined`, `--- Day changed`): it is then a message of the
@@ -23,10 +23,9 @@ from ramify.files import STANDARD
 from ramify.readers import chat, irc
 from ramify.readers.base import ReadCounts, bad_option, open_bytes
 from ramify.readers.chat import Log
-from ramify.readers.chat_log.inference import MARGIN_BITS, SAMPLE_LINES, first_lines, infer
+from ramify.readers.chat_log.guess import SAMPLE_LINES, Guess, first_lines, guess, reads_better
 from ramify.readers.chat_log.layout import Layout, Line, dated
 from ramify.readers.chat_log.pattern import Pattern
-from ramify.readers.chat_log.scoring import Hypothesis, description_bits, differ
 from ramify.readers.chat_log.stamps import Day, DayOrder, Given, find_stamps, is_open, read_date, read_time
 from ramify.readers.chat_log.system_lines import SystemLines, first_of, learn
 from ramify.readers.dates import DAY, DateOrder, ordinal
@@ -65,10 +64,10 @@ def refuses(path: Path, head: bytes) -> str:
     lines = _head_lines(head)
     if _has_frames(lines):
         return ""
-    inferred = infer(lines)
-    if inferred.best is None:
-        return f"{inferred.reason}. If it is a chat log, give its --pattern"
-    if not irc.refuses(path, head) and _reads_as_well(lines, inferred.best):
+    guessed = guess(lines)
+    if guessed.reason:
+        return f"{guessed.reason}. If it is a chat log, give its --pattern"
+    if not irc.refuses(path, head) and _reads_as_well(lines, guessed):
         return "an IRC log"
     return ""
 
@@ -86,9 +85,9 @@ def logs(
     """Yield one log per file. In a folder, files that do not look like logs are skipped.
 
     `pattern`: the form of lines (see `chat_log.pattern`); several forms are separated by line ends. Without it, the pattern is
-    inferred from each file's first lines, and is in the log's metadata. `encoding`, `annotations`, `dates`, `hours`: as for IRC
+    guessed from each file's first lines, and is in the log's metadata. `encoding`, `annotations`, `dates`, `hours`: as for IRC
     logs; `dates` may be `year`, too. Raises `RamifyError` for a pattern that matches no line of a file, and for a file whose
-    pattern cannot be inferred or whose dates of three short numbers do not show where the year stands.
+    pattern cannot be guessed or whose dates of three short numbers do not show where the year stands.
     """
     check_encoding(encoding)
     if annotations not in ("beside", "none"):
@@ -140,25 +139,31 @@ def _without_marks(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
         yield [_MARKS.sub("", line) for line in lines] if has_marks else lines
 
 
-def _reads_as_well(lines: Sequence[str], hypothesis: Hypothesis) -> bool:
+def _reads_as_well(lines: Sequence[str], guessed: Guess) -> bool:
     """Whether the reader of IRC logs finds the same messages in these lines, or describes them as briefly."""
     sample = first_lines(lines)
+    layout = guessed.layout
     fits = {name: fit(sample, dialect) for name, dialect in DIALECTS.items() if dialect.guessed}
     dialect = DIALECTS[max(fits, key=lambda name: fits[name].share)]
-    if hypothesis.layout.has_stamp and not dialect.stamped:
+    if layout.has_stamp and not dialect.stamped:
         return False
-    read = [_read_as_irc(line, dialect) for line in sample]
-    further = sum(a is None and b is None for a, b in zip(read, hypothesis.read, strict=True))
+    ours, irc_s = [layout.read(line) for line in sample], [_read_as_irc(line, dialect) for line in sample]
+    further = sum(a is None and b is None for a, b in zip(irc_s, ours, strict=True))
     if dialect.stamped and further > 1 and further * 50 > len(sample):
         # Each line is a message in IRC, and these messages have further lines.
         return False
-    if not differ(read, hypothesis.read, with_times=False):
+    differences = sum(_said(a) != _said(b) for a, b in zip(irc_s, ours, strict=True))
+    if differences * 10 <= len(sample):
         return True
-    kinds = [line.kind for line in read if line is not None and line.kind != chat.SYSTEM]
+    kinds = [line.kind for line in irc_s if line is not None and line.kind != chat.SYSTEM]
     if sum(map(bool, kinds)) * 2 > len(kinds):
         # Actions and notices are rare.
         return False
-    return description_bits(read, sample) < hypothesis.bits + MARGIN_BITS * len(sample)
+    return not reads_better(map(_said, ours), map(_said, irc_s), sample, len(guessed.source))
+
+
+def _said(line: Line | None) -> tuple[str, str, str] | None:
+    return None if line is None or line.kind == chat.SYSTEM else (line.author or "", line.text.strip(), line.kind)
 
 
 def _read_as_irc(line: str, dialect: Dialect) -> Line | None:
@@ -185,13 +190,12 @@ def _begin(blocks: Iterator[list[str]], given: Pattern | None, path: Path) -> tu
             if is_pipe or any((parsed := layout.read(line)) and parsed.author is not None for line in filled):
                 return first, layout
         elif len(filled) >= SAMPLE_LINES or (is_pipe and len(filled) >= FEW_LINES):
-            inferred = infer(filled)
-            if inferred.best is not None or len(filled) >= SAMPLE_LINES:
-                return first, _inferred(first, path)
+            if not guess(filled).reason or len(filled) >= SAMPLE_LINES:
+                return first, _guessed(first, path)
     if not any(line and not line.isspace() for line in chain.from_iterable(first)):
         return first, None
     if given is None:
-        return first, _inferred(first, path)
+        return first, _guessed(first, path)
     raise _no_match(given, first, path)
 
 
@@ -209,22 +213,28 @@ def _no_match(given: Pattern, blocks: Iterable[list[str]], path: Path) -> Ramify
     )
 
 
-def _inferred(blocks: Sequence[list[str]], path: Path) -> Layout:
-    inferred = infer([line for _, line in _numbered(blocks, SAMPLE_LINES)])
-    if inferred.best is not None:
-        return Layout(Pattern(inferred.best.source))
-    shown = "\n".join(f"  line {number}: {line.replace(chr(9), ' ')[:100]}" for number, line in _numbered(blocks, 3))
-    raise RamifyError(
-        f"the layout of {path} cannot be inferred: {inferred.reason}. Its first lines:\n{shown}\n"
-        "If it is a chat log, give its pattern, such as --pattern '[{date} {time}] <{author}> {text}'."
-    )
+def _guessed(blocks: Sequence[list[str]], path: Path) -> Layout:
+    numbered = _numbered(blocks, SAMPLE_LINES)
+    guessed = guess(line for _, line in numbered)
+    if not guessed.reason:
+        return guessed.layout
+    shown = "\n".join(f"  line {number}: {line.replace(chr(9), ' ')[:100]}" for number, line in numbered[:3])
+    remedy = "If it is a chat log, give its pattern, such as --pattern '[{date} {time}] <{author}> {text}'."
+    if guessed.source:
+        layout = guessed.layout
+        read = ((number, line) for number, text in numbered if (line := layout.read(text)) and line.author)
+        messages = "\n".join(f"  line {number}: {line.author}: {line.text[:80]}" for number, line in islice(read, 3))
+        remedy = (
+            f"If it is a chat log, give its pattern. With --pattern '{guessed.source}' the messages would begin:\n{messages}"
+        )
+    raise RamifyError(f"the layout of {path} cannot be guessed: {guessed.reason}. Its first lines:\n{shown}\n{remedy}")
 
 
 def _in_folder(folder: Path, given: Pattern | None, counts: ReadCounts) -> list[Path]:
     files = []
     for path in logs_of(folder):
         lines = _head_lines(head_of(path))
-        reason = infer(lines).reason
+        reason = guess(lines).reason
         if given is not None:
             layout = Layout(given)
             reason = "" if any(layout.read(line) for line in lines) else "the pattern matches none of its first lines"

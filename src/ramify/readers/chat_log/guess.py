@@ -1,0 +1,510 @@
+"""Guessing of a log's pattern from its first lines.
+
+A layout of a known program (`known`) or of the grammar (`grammar`) reads the lines. The reading with the shortest description is
+chosen: lines that are not read and texts cost 6 bits a character, each name its spelling once and then its entropy, and so do parts
+that are left out; the pattern costs its length. A reading must be that of a chat, by shares only: names repeat, most lines with a
+date or time are read, times do not run backwards, names hold no dates, and texts are not those of a machine. If another such
+reading finds other messages and is less than a bit a line longer, none is chosen.
+"""
+
+import json
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from itertools import pairwise
+
+from ramify.readers.chat_log.grammar import (
+    CODE,
+    LEVELS,
+    Reading,
+    Said,
+    readings,
+    spelled,
+    stamps_of,
+)
+from ramify.readers.chat_log.known import KNOWN
+from ramify.readers.chat_log.layout import Layout, dated, is_event
+from ramify.readers.chat_log.pattern import Pattern, masked
+from ramify.readers.chat_log.stamps import Stamp, find_stamps, is_weekday, read_date, read_time
+
+SAMPLE_LINES = 400
+MAX_LINE = 400
+CHARACTER_BITS = 6.0
+MARGIN_BITS = 1.0
+"""Bits per line by which another reading must be longer."""
+
+BETTER_BITS = 10.0
+"""Bits per line by which a reading that is right if it can be may be longer."""
+
+MIN_MESSAGES = 4
+LEAST_READ = 0.6
+"""Least share of lines with a date or time that are read."""
+
+LEAST_MARKED = 0.2
+"""The same for names in angle brackets, beside which a channel of IRC may have many lines of its own."""
+
+
+@dataclass(frozen=True)
+class Guess:
+    """The pattern of some lines; or the reason why none is chosen, and the nearest one ("" if there is none)."""
+
+    source: str
+    reason: str = ""
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(Pattern(self.source))
+
+
+def first_lines(lines: Iterable[str]) -> list[str]:
+    """The lines from which a pattern is guessed: the first that are not blank, and the beginnings of long ones."""
+    return [line[:MAX_LINE] for line in lines if line and not line.isspace()][:SAMPLE_LINES]
+
+
+def guess(lines: Iterable[str]) -> Guess:
+    """Guess the pattern of a log from its first lines."""
+    return _guess(tuple(first_lines(lines)))
+
+
+@lru_cache(maxsize=2)
+def _guess(sample: tuple[str, ...]) -> Guess:
+    """`guess`, kept for the reader, which needs the pattern after the detection of the format has asked for it."""
+    if reason := _is_no_text(sample):
+        return Guess("", reason)
+    lines, back = spelled(sample)
+    stamps = stamps_of(lines)
+    known = list(_known(lines, stamps))
+    pool = [*known, *readings(lines, stamps)]
+    judge = _Judge(lines, stamps)
+    bits = {id(reading): judge.bits(reading, free=place < len(known)) for place, reading in enumerate(pool)}
+    pool = sorted((reading for reading in pool if len(reading.said) >= 2), key=lambda reading: bits[id(reading)])
+    best = next((reading for reading in pool if not judge.fault(reading)), None)
+    if best is None:
+        nearest = max(pool[:20], key=lambda reading: len(reading.said), default=None)
+        if nearest is None:
+            return Guess("", "no part of the lines holds names, with a delimiter before the text")
+        source = nearest.source.translate(back)
+        return Guess(source, f"the pattern {source!r} fits best, but {judge.fault(nearest)}")
+    is_known = False
+    for place, reading in enumerate(known):
+        near = bits[id(reading)] - bits[id(best)] < MARGIN_BITS / 2 * len(lines)
+        if near and len(reading.said) >= 0.95 * judge.stamped(reading) and not judge.fault(reading):
+            best, is_known = reading, True
+            break
+    for other in pool:
+        if bits[id(other)] - bits[id(best)] >= BETTER_BITS * len(lines):
+            break
+        if other is not best and _is_better(other, best) and not judge.fault(other):
+            best = other
+    for other in pool:
+        if is_known or bits[id(other)] - bits[id(best)] >= MARGIN_BITS * len(lines):
+            break
+        if other is not best and _differ(other, best, len(lines)) and not judge.fault(other):
+            sources = " and ".join(repr(reading.source.translate(back)) for reading in (best, other))
+            return Guess(best.source.translate(back), f"two patterns explain the lines about equally well: {sources}")
+    return Guess(_with_indentation(_with_signs(best).translate(back), sample))
+
+
+def _differ(one: Reading, other: Reading, count: int) -> bool:
+    """Whether two readings find other messages in more than a tenth of the lines. Names may differ if texts are the same."""
+    places = one.said.keys() | other.said.keys()
+    texts = sum(_text(one, place) != _text(other, place) for place in places)
+    return texts * 10 > count
+
+
+def _text(reading: Reading, place: int) -> str | None:
+    return said.text.strip() if (said := reading.said.get(place)) else None
+
+
+def _is_better(one: Reading, other: Reading) -> bool:
+    """Whether one reading is right if both can be.
+
+    It finds the same texts by shorter names, or several authors in what the other ascribes to one (a room or a part of the
+    program), or it leaves out lines of another level, whose authors say nothing else.
+    """
+    shared = one.said.keys() & other.said.keys()
+    pairs = [(one.said[place], other.said[place]) for place in shared]
+    if len(shared) * 2 <= len(other.said):
+        return False
+    if all(a.text == b.text for a, b in pairs):
+        shorter = sum(len(a.name) for a, _ in pairs) < sum(len(b.name) for _, b in pairs)
+        if shorter and len(shared) >= 0.95 * max(len(one.said), len(other.said)):
+            return True
+        names = {said.name for said in one.said.values()}
+        others = [said.name for place, said in other.said.items() if place not in shared]
+        is_same = all(a.name == b.name for a, b in pairs)
+        return bool(is_same and others and len(shared) >= 0.6 * len(other.said) and names.isdisjoint(others))
+    is_inside = all(len(b.text) > len(a.text) and b.text.endswith(a.text) for a, b in pairs)
+    return is_inside and len({b.name for _, b in pairs}) == 1 and len({a.name for a, _ in pairs}) > 1
+
+
+# --- layouts of known programs --------------------------------------------------------------------------------------------
+
+
+@cache
+def _forms() -> list[tuple[str, list[re.Pattern[str]]]]:
+    return [(source, [masked(form) for form in source.split("\n")]) for source in KNOWN.values()]
+
+
+def _known(lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> Iterator[Reading]:
+    """Readings by the layouts of known programs. Dates and times of the lines are replaced with `\\1` and `\\2`."""
+    short = [_short(line, found) for line, found in zip(lines, stamps, strict=True)]
+    for source, forms in _forms():
+        said: dict[int, Said] = {}
+        for place, (line, date, time) in enumerate(short):
+            if match := next((match for form in forms if (match := form.fullmatch(line))), None):
+                groups = match.groupdict()
+                text = (groups.get("text") or "").replace("\1", date).replace("\2", time)
+                said[place] = Said((groups["author"] or "").strip(), text)
+        if len(said) >= MIN_MESSAGES:
+            yield Reading(source, said)
+
+
+_MASKS = {"date": "\1", "time": "\2"}
+
+
+def _short(line: str, stamps: Sequence[Stamp]) -> tuple[str, str, str]:
+    """A line with marks in place of its first date and of its first time, and both."""
+    spelled = {"date": "", "time": ""}
+    for stamp in reversed(stamps[:2] if len({stamp.kind for stamp in stamps[:2]}) > 1 else stamps[:1]):
+        spelled[stamp.kind] = line[stamp.start : stamp.end]
+        line = line[: stamp.start] + _MASKS[stamp.kind] + line[stamp.end :]
+    return line, spelled["date"], spelled["time"]
+
+
+# --- the length of descriptions, and the conditions -------------------------------------------------------------------------
+
+
+class _Judge:
+    """Measures readings of some lines."""
+
+    def __init__(self, lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> None:
+        self._lines, self._stamps = lines, stamps
+        self._size = sum(map(len, lines))
+        self._faults: dict[int, str] = {}
+        self._begin = [bool(found) and found[0].start <= 3 and dated(line)[0] is None for line, found in zip(lines, stamps)]
+
+    def bits(self, reading: Reading, *, free: bool) -> float:
+        """The length of the description that a reading gives. The pattern of a known program is free."""
+        saved = sum(len(self._lines[place]) - len(said.text) for place, said in reading.said.items())
+        bits = (self._size - saved + len(reading.source) * (not free)) * CHARACTER_BITS
+        bits += _vocabulary_bits(Counter(said.name for said in reading.said.values()))
+        skipped: dict[int, Counter[str]] = defaultdict(Counter)
+        for said in reading.said.values():
+            for place, part in enumerate(said.skipped):
+                skipped[place][part] += 1
+        return bits + sum(map(_vocabulary_bits, skipped.values()))
+
+    def stamped(self, reading: Reading) -> int:
+        """The number of lines with a date or time in the place where a reading has them; of all lines if it has none."""
+        if not reading.has_stamp:
+            return len(self._lines)
+        first = reading.source.startswith(("{date}", "{time}")) or _FIRST_STAMP.match(reading.source) is not None
+        if first:
+            return len({place for place, begins in enumerate(self._begin) if begins} | reading.said.keys())
+        return max(len(reading.said), 1)
+
+    def fault(self, reading: Reading) -> str:
+        """Why a reading cannot be that of a chat; "" if it can."""
+        if (fault := self._faults.get(id(reading))) is None:
+            fault = self._faults[id(reading)] = self._fault(reading)
+        return fault
+
+    def _fault(self, reading: Reading) -> str:
+        names = Counter(said.name.lower() for said in reading.said.values())
+        total = len(reading.said)
+        if total < MIN_MESSAGES:
+            return f"only {total} lines are messages, fewer than {MIN_MESSAGES}"
+        if len(names) < 2:
+            return f"all messages would be by {next(iter(names))!r}"
+        if sum(count for count in names.values() if count > 1) * 2 < total:
+            return f"authors do not repeat: {len(names)} names in {total} messages"
+        is_marked = "<{author}>" in reading.source
+        stamped = self.stamped(reading)
+        if total < (LEAST_MARKED if is_marked else LEAST_READ) * stamped:
+            return f"it fits only {total} of {stamped} lines with a date or time"
+        if not reading.is_heading and total * (8 if reading.has_stamp else 2) < len(self._lines):
+            return f"it fits only {total} of the first {len(self._lines)} lines"
+        for what, test in (("is not a name", _is_no_name), ("is no name but a program or a level", _is_program)):
+            bad = [name for name in names if test(name)]
+            if bad and not (is_marked and test is _is_program) and sum(names[name] for name in bad) * 5 > total:
+                return f"{bad[0]!r} {what}"
+        if reason := _shared_part(names) or self._disorder(reading):
+            return reason
+        texts = self._texts(reading)
+        if reading.is_open and (reason := _cut(reading, names)):
+            return reason
+        if not reading.has_stamp:
+            return _lacks_times(reading, names, texts, self._lines)
+        return "" if is_marked else _is_of_machine(texts)
+
+    def _texts(self, reading: Reading) -> list[tuple[str, str]]:
+        """The name and the text of each message. A text that does not follow the name stands on the lines below."""
+        places = sorted(reading.said)
+        return [
+            (said.name, said.text or " ".join(self._lines[place + 1 : after]))
+            for place, after in zip(places, [*places[1:], len(self._lines)])
+            if (said := reading.said[place])
+        ]
+
+    def _disorder(self, reading: Reading) -> str:
+        """The fault that more than a tenth of the times go back by less than half a day, or are those of a schedule."""
+        times: list[tuple[str | None, float]] = []
+        for place in sorted(reading.said):
+            found = self._stamps[place]
+            line = self._lines[place]
+            parts = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(found[:2])}
+            date = parts.get("date")
+            day = read_date(date, "day") or read_date(date, "month") if date else None
+            time = read_time(parts["time"]) if "time" in parts else None
+            if time is not None:
+                times.append((date, time.second))
+            elif day is not None and day.second is not None:
+                times.append(("", day.second))
+        back = sum(one[0] == other[0] and 0 < one[1] - other[1] < 43_200 for one, other in pairwise(times))
+        if back * 10 > len(times) + 10:
+            return f"its times go back {back} times"
+        steps = [(one[0] != other[0], one[1] <= other[1]) for one, other in pairwise(times)]
+        if len(steps) > 6 and sum(map(all, steps)) * 10 > len(steps) * 8:
+            return "its days change with each line, but its hours do not"
+        seconds = {second for _, second in times}
+        return "its times are those of a schedule" if len(seconds) > 5 and all(second % 900 == 0 for second in seconds) else ""
+
+
+_FIRST_STAMP = re.compile(r"\W{0,2}\{(?:date|time)\}")
+
+
+def _vocabulary_bits(counts: Counter[str]) -> float:
+    """Each different string is spelled once, and then named by its frequency."""
+    return sum(len(value) * CHARACTER_BITS + 8 for value in counts) + _entropy_bits(counts)
+
+
+def _entropy_bits(counts: Counter[str]) -> float:
+    total = counts.total()
+    return sum(count * -math.log2(count / total) for count in counts.values())
+
+
+_HOST = re.compile(r"!~?\S+@\S+\Z")
+_PROGRAM = re.compile(
+    r"[\w./-]+\[\d+\]|\w+(?:\.\w+){2,}|\S+\.(?:py|java|c|cpp|go|js|rs|ts)(?::\d+)?|(?:\d{1,3}\.){3}\d{1,3}\S*|\S+://\S*"
+)
+
+
+def _is_program(name: str) -> bool:
+    name = _HOST.sub("", name)
+    return _PROGRAM.search(name) is not None or LEVELS.fullmatch(name) is not None
+
+
+@lru_cache(maxsize=1 << 14)
+def _is_no_name(name: str) -> bool:
+    if not any(character.isalpha() for character in name) and not re.fullmatch(r"\+?[\d\u2011 ()-]{7,}", name):
+        return True
+    if (
+        name.startswith(("http:", "https:", "/", "\\", "#"))
+        or name in _NO_NAMES
+        or _NO_NAME.search(name)
+        or name[-1] in ":>,?!"
+        or (name[-1] == "-" and " " in name)
+        or (name[0] in "<(" and len(name) > 1)
+        or is_weekday(name)
+    ):
+        return True
+    if any(character.isdigit() for character in name) and find_stamps(name):
+        return True
+    if " " in name and re.search(r"[\[\]{}|^`\\]", name):
+        return True
+    pairs = ("()", "<>", "«»") if not re.search(r"[\[\]|^`\\]", name) else ("()", "<>")
+    return any(name.count(one) != name.count(other) for one, other in pairs) or is_event(name)
+
+
+_NO_NAME = re.compile(r";|#(?!\d{4}\Z)|,\S|[=\t\"]|::|\w{4}\.\s|[-–—|>:»/\\] |^\W*\d+:\d|^\d{1,2} ?[ap]\.?m\.?$")
+_NO_NAMES = frozenset("i you we he she they it this that there the a an my your if when then and but so no yes not".split())
+
+
+def _shared_part(names: Counter[str]) -> str:
+    """The fault that most names begin or end with the same mark or word, which belongs to the pattern; "" if they do not."""
+    for place in (0, -1):
+        marks: Counter[str] = Counter()
+        words: Counter[str] = Counter()
+        for name, count in names.items():
+            marks[name[place]] += count
+            if " " in name:
+                words[name.split(" ")[place]] += count
+        mark, count = marks.most_common(1)[0]
+        if not mark.isalnum() and mark not in "_+@)]" and count * 5 > names.total() * 4:
+            return f"most names {'end' if place else 'begin'} with {mark!r}"
+        word, count = words.most_common(1)[0] if words else ("", 0)
+        if count * 2 > names.total() and (word in _AROUND_NAMES or (word.isdecimal() and not place)):
+            return f"most names {'end' if place else 'begin'} with {word!r}"
+    return ""
+
+
+_AROUND_NAMES = frozenset("from by von says said wrote writes asks schrieb sagt escribió dice écrit desk the on at".split())
+
+
+def _cut(reading: Reading, names: Counter[str]) -> str:
+    """Whether names that only a space parts from the text may be longer than that; "" if they are not."""
+    total = len(reading.said)
+    if total < 8 or len(names) * (3 if "@{author}" not in reading.source else 1.6) > total:
+        return "its names are not set apart from the text"
+    firsts: dict[str, Counter[str]] = defaultdict(Counter)
+    runs: Counter[str] = Counter()
+    for said in reading.said.values():
+        firsts[said.name][said.text.split(" ")[0]] += 1
+        runs.update({run.strip() for run in _RUN.findall(f"{said.name} {said.text}"[:40]) if run.strip(" #")})
+    run, count = runs.most_common(1)[0] if runs else ("", 0)
+    if count * 5 >= total * 4:
+        return f"names seem to end with {run!r}"
+    for name, words in firsts.items():
+        word, count = words.most_common(1)[0]
+        if count > 2 and word.isalpha() and count * 5 >= words.total() * 4:
+            return f"{name!r} is always followed by {word!r}"
+    return ""
+
+
+_RUN = re.compile(r"(?:[^\w\s]+[ \t]*|[ \t]+[^\w\s]*[ \t]*)")
+
+
+def _is_of_machine(messages: Sequence[tuple[str, str]]) -> str:
+    """The fault that texts are filled-in templates, or that the first word tells the author, as in the logs of machines."""
+    total = len(messages)
+    texts = [_VARIABLE.sub("0", text) for _, text in messages]
+    names = {name for name, _ in messages}
+    if len(set(texts)) <= len(names) and total > 3 * len(names):
+        return "the texts repeat more than the names, as in the log of a machine"
+    if sum(_PAIR.search(text) is not None for text in texts) * 5 > total * 2:
+        return "the texts list values, as in the log of a machine"
+    if sum(len(_LETTERS.findall(text)) == 0 for text in texts) * 5 > total * 3:
+        return "the texts are numbers, as in the log of a machine"
+    groups: dict[str, Counter[str]] = defaultdict(Counter)
+    for (name, _), text in zip(messages, texts):
+        if words := _LETTERS.findall(text):
+            groups[words[0].lower()][name] += 1
+    repeated = [counts for counts in groups.values() if counts.total() > 1]
+    count = sum(counts.total() for counts in repeated)
+    told = sum(map(_entropy_bits, repeated)) / max(count, 1)
+    if count * 2 > total and count >= 8 and told < 0.15 * _entropy_bits(Counter(name for name, _ in messages)) / total:
+        return "each author has words of its own, as in the log of a machine"
+    return ""
+
+
+_VARIABLE = re.compile(r"(?:0x)?[\da-fA-F]*\d[\w.:-]*|\"[^\"]*\"|'[^']*'")
+_PAIR = re.compile(r"\b\w+=[^\s=]")
+_LETTERS = re.compile(r"[^\W\d_]{2,}|[\u0900-\uffff]")
+
+
+def _lacks_times(reading: Reading, names: Counter[str], messages: Sequence[tuple[str, str]], lines: Sequence[str]) -> str:
+    """Whether anything else than a log looks like a reading without times."""
+    if sum("</" in line for line in lines) * 10 > len(lines):
+        return "the lines are those of a markup language"
+    if sum(bool(find_stamps(line)) for line in lines) * 3 > len(lines):
+        return "it leaves the times in the text"
+    if sum(any(_LONG_NUMBER.search(part) for part in said.skipped) for said in reading.said.values()) * 3 > len(messages):
+        return "it leaves out numbers that may be times"
+    if "<{author}>" in reading.source:
+        return ""
+    if re.search(r"\{author\}[:.]?(?: ?[-–—:]) ?\{text\}|\{author\}(?:[.:]| (?![|»›→⇒>=]))", reading.source):
+        return "without times, a play or a list looks the same"
+    if not _SET_APART.search(reading.source):
+        return "without times, its names are not set apart from the text"
+    mentions = _mentions(messages, names)
+    if mentions * 10 < len(messages) or mentions < 2 or len(names) * 2 > len(messages):
+        return "it has no times, and authors do not name each other"
+    return ""
+
+
+_LONG_NUMBER = re.compile(r"(?<![\w-])\d{8,20}(?![\w-])")
+_SET_APART = re.compile(
+    r"(?:\[\{author\}\]|\(\{author\}\)|\\\{\{author\}\\\}|«\{author\}»|\{author\} ?(?:[|»›→⇒>]|=>)|@\{author\}:?)[:>|]? "
+)
+
+
+def _mentions(messages: Sequence[tuple[str, str]], names: Iterable[str]) -> int:
+    """Messages that name another author."""
+    spelled = {name.lstrip("@~ ").split("#")[0].strip(): name for name in names}
+    spelled |= {first: name for name in names if len(first := name.split(" ")[0].strip("@~")) > 2}
+    count = 0
+    for author, text in messages:
+        words = re.findall(r"[\w|^`\[\]\\-]+", text.lower())
+        count += any(spelled.get(word, author.lower()) != author.lower() for word in words)
+    return count
+
+
+# --- signs of rights ------------------------------------------------------------------------------------------------------
+
+_SIGNS = "~&@%+"
+_PHONE = re.compile(r"\+\d")
+_WITH_SIGN = re.compile(rf"[{_SIGNS}][^\W\d]")
+
+
+def _with_signs(best: Reading) -> str:
+    """The pattern, with the signs of users' rights before names as optional parts, if some names have any."""
+    head, _, rest = best.source.partition("{author}")
+    bare = head.rstrip(_SIGNS)
+    names = {said.name for said in best.said.values()}
+    signs = {name[0] for name in names if _WITH_SIGN.match(name)} | set(head[len(bare) :])
+    # Names after the first lines may have others. Phone numbers have a plus sign, too.
+    signs = {sign for sign in _SIGNS if signs and (sign in signs or sign != "+" or not any(map(_PHONE.match, names)))}
+    if bare.endswith("<"):
+        # The reader removes signs there.
+        return f"{bare}{{author}}{rest}"
+    if not signs or "{author}" in rest or bare.endswith("}") or best.is_open:
+        return best.source
+    return bare + "".join(f"{{?{sign}}}" for sign in _SIGNS if sign in signs) + "{author}" + rest
+
+
+def _with_indentation(source: str, lines: Sequence[str]) -> str:
+    """The pattern, with a second space before the text if most texts would begin with one: layouts have columns."""
+    layout = Layout(Pattern(source))
+    texts = [line.text for text in lines if (line := layout.read(text)) and not line.kind and line.text]
+    is_wider = sum(text.startswith(" ") for text in texts) * 5 > len(texts) * 3
+    return source.replace(" {text}", "  {text}") if is_wider else source
+
+
+def reads_better(
+    ours: Iterable[tuple[str, str, str] | None], others: Iterable[tuple[str, str, str] | None], lines: Sequence[str], size: int
+) -> bool:
+    """Whether the messages of a pattern of some characters describe lines more briefly than another reader's messages."""
+    judge = _Judge(lines, [[] for _ in lines])
+    one, other = (
+        judge.bits(Reading("", {place: Said(*said[:2]) for place, said in enumerate(read) if said}), free=True)
+        for read in (ours, others)
+    )
+    return one + size * CHARACTER_BITS + MARGIN_BITS * len(lines) < other
+
+
+# --- what is no text ------------------------------------------------------------------------------------------------------
+
+_CUE = re.compile(r"\s*[\d:.,]{5,} --> [\d:.,]{5,}")
+
+
+def _is_no_text(sample: Sequence[str]) -> str:
+    if not sample:
+        return "only blank lines"
+    first = sample[0].lstrip("\ufeff \t")
+    if first.startswith(("<?xml", "<!DOCTYPE", "<!doctype", "<html", "WEBVTT")):
+        return "line 1: the beginning of a document in a markup language"
+    if first in ("{", "[") or sum(map(_is_record, sample)) * 2 > len(sample):
+        return "it looks like JSON"
+    if sum(_CUE.match(line) is not None for line in sample) * 8 > len(sample):
+        return "it looks like subtitles"
+    if sum("</" in line for line in sample) * 10 > len(sample) and first.startswith("<"):
+        return "it looks like a markup language"
+    return ""
+
+
+def _is_record(line: str) -> bool:
+    line = line.strip().removesuffix(",")
+    if line.startswith(('{"', '[{"')):
+        return True
+    if not line.startswith(("{", '["', "[{", '"')):
+        return False
+    try:
+        return isinstance(json.loads(line if line.startswith(("{", "[")) else f"{{{line}}}"), dict | list)
+    except ValueError:
+        return bool(re.match(r'"[^"]*": ', line))
+    except RecursionError:
+        return True
