@@ -336,12 +336,12 @@ def _without_brackets(
 
 
 _ADDRESS = re.compile(r"[\w.+-]+@[\w.-]+/(?=\w)")
-_FIRST_PART = re.compile(r"(#?[\w@.+/'&-]*\w(?:\[\d+\])?)([^\w\s]{0,3}[ \t]?[^\w\s#@<+~%&-]{0,2}|)(?=\S)")
+_FIRST_PART = re.compile(r"([+-]?#?[\w@.+/'&-]*\w(?:\[\d+\])?)([^\w\s]{0,3}[ \t]?[^\w\s#@<+~%&-]{0,2}|)(?=\S)")
 LEVELS = re.compile(
     r"TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRIT(?:ICAL)?|SEVERE|FINE|TODO|DONE|FIXME|NOTE", re.IGNORECASE
 )
 CODE = re.compile(
-    rf"#.+|\d+|[0-9a-fA-F]{{6,}}|[\da-fA-F]{{8}}-[\da-fA-F-]{{20,}}|(?:\d{{1,3}}\.){{3}}\d{{1,3}}(?:\S*)|[\w-]+(?:\.[\w-]+)+"
+    rf"#.+|[+-]?\d+|[0-9a-fA-F]{{6,}}|[\da-fA-F]{{8}}-[\da-fA-F-]{{20,}}|(?:\d{{1,3}}\.){{3}}\d{{1,3}}(?:\S*)|[\w-]+(?:\.[\w-]+)+"
     rf"|\w{{1,12}}[-_]?\d+|{LEVELS.pattern}",
     re.IGNORECASE,
 )
@@ -365,7 +365,7 @@ def _leads(texts: Sequence[str]) -> Counter[str]:
     for text in texts:
         lead = text[: next((place for place, character in enumerate(text) if character.isalnum() or character == "_"), 0)]
         brackets = _ANGLES.search(lead)
-        full, lead = lead, brackets and lead[: brackets.end()] or lead
+        full, lead = lead, lead[: brackets.end()] if brackets else lead
         leads[lead] += 1
         if full != lead:
             leads[full.rstrip("#@+%&~ ")] += full.rstrip("#@+%&~ ") != lead

@@ -102,7 +102,9 @@ def _guess(sample: tuple[str, ...]) -> Guess:
     for other in pool:
         if is_known or bits[id(other)] - bits[id(best)] >= MARGIN_BITS * len(lines):
             break
-        if other is not best and _differ(other, best, len(lines)) and not judge.fault(other):
+        if other is best or judge.fault(other) or _is_better(best, other):
+            continue
+        if _differ(other, best, len(lines)):
             sources = " and ".join(repr(reading.source.translate(back)) for reading in (best, other))
             return Guess(best.source.translate(back), f"two patterns explain the lines about equally well: {sources}")
     return Guess(_with_indentation(_with_signs(best).translate(back), sample))
@@ -129,16 +131,21 @@ def _is_better(one: Reading, other: Reading) -> bool:
     pairs = [(one.said[place], other.said[place]) for place in shared]
     if len(shared) * 2 <= len(other.said):
         return False
+    if len(shared) == len(one.said) == len(other.said) and all(a[:2] == b[:2] for a, b in pairs):
+        # More lines of the channel have the form of a part that may differ.
+        return one.source.count("{skip}") > other.source.count("{skip}")
     if all(a.text == b.text for a, b in pairs):
         shorter = sum(len(a.name) for a, _ in pairs) < sum(len(b.name) for _, b in pairs)
         if shorter and len(shared) >= 0.95 * max(len(one.said), len(other.said)):
             return True
         names = {said.name for said in one.said.values()}
-        others = [said.name for place, said in other.said.items() if place not in shared]
-        is_same = all(a.name == b.name for a, b in pairs)
-        return bool(is_same and others and len(shared) >= 0.6 * len(other.said) and names.isdisjoint(others))
+        rest = [said for place, said in other.said.items() if place not in shared]
+        is_same = all(a.name == b.name for a, b in pairs) and len(shared) >= 0.6 * len(other.said)
+        are_levels = all(any(map(LEVELS.fullmatch, said.skipped)) for said in rest)
+        return bool(is_same and rest and are_levels and names.isdisjoint(said.name for said in rest))
     is_inside = all(len(b.text) > len(a.text) and b.text.endswith(a.text) for a, b in pairs)
-    return is_inside and len({b.name for _, b in pairs}) == 1 and len({a.name for a, _ in pairs}) > 1
+    is_room = len({b.name for _, b in pairs}) == 1 or len(shared) * 5 > len(other.said) * 4
+    return is_inside and is_room and len({a.name for a, _ in pairs}) > 1
 
 
 # --- layouts of known programs --------------------------------------------------------------------------------------------
@@ -232,8 +239,10 @@ class _Judge:
             bad = [name for name in names if test(name)]
             if bad and not (is_marked and test is _is_program) and sum(names[name] for name in bad) * 5 > total:
                 return f"{bad[0]!r} {what}"
-        if reason := _shared_part(names) or self._disorder(reading):
+        if reason := _shared_part(Counter(said.name for said in reading.said.values())) or self._disorder(reading):
             return reason
+        if "\\t{text}" in reading.source and sum("\t" in said.text for said in reading.said.values()) * 10 > total * 9:
+            return "it leaves a column in the text"
         texts = self._texts(reading)
         if reading.is_open and (reason := _cut(reading, names)):
             return reason
@@ -242,10 +251,10 @@ class _Judge:
         return "" if is_marked else _is_of_machine(texts)
 
     def _texts(self, reading: Reading) -> list[tuple[str, str]]:
-        """The name and the text of each message. A text that does not follow the name stands on the lines below."""
+        """The name and the text of each message, with the lines below."""
         places = sorted(reading.said)
         return [
-            (said.name, said.text or " ".join(self._lines[place + 1 : after]))
+            (said.name, " ".join([said.text, *self._lines[place + 1 : after]]).strip())
             for place, after in zip(places, [*places[1:], len(self._lines)])
             if (said := reading.said[place])
         ]
@@ -304,7 +313,6 @@ def _is_no_name(name: str) -> bool:
         return True
     if (
         name.startswith(("http:", "https:", "/", "\\", "#"))
-        or name in _NO_NAMES
         or _NO_NAME.search(name)
         or name[-1] in ":>,?!"
         or (name[-1] == "-" and " " in name)
@@ -325,30 +333,29 @@ _NO_NAMES = frozenset("i you we he she they it this that there the a an my your 
 
 
 def _shared_part(names: Counter[str]) -> str:
-    """The fault that most names begin or end with the same mark or word, which belongs to the pattern; "" if they do not."""
+    """The fault that most names share a mark at their end or a word that is no name; "" if they do not."""
+    if len(names) < 2:
+        return ""
     for place in (0, -1):
         marks: Counter[str] = Counter()
-        words: Counter[str] = Counter()
         for name, count in names.items():
             marks[name[place]] += count
-            if " " in name:
-                words[name.split(" ")[place]] += count
         mark, count = marks.most_common(1)[0]
         if not mark.isalnum() and mark not in "_+@)]" and count * 5 > names.total() * 4:
             return f"most names {'end' if place else 'begin'} with {mark!r}"
-        word, count = words.most_common(1)[0] if words else ("", 0)
-        if count * 2 > names.total() and (word in _AROUND_NAMES or (word.isdecimal() and not place)):
-            return f"most names {'end' if place else 'begin'} with {word!r}"
-    return ""
+    shared = Counter(word for name in names if " " in name for word in set(name.split(" ")) if _NOT_IN_NAMES.fullmatch(word))
+    word, count = shared.most_common(1)[0] if shared else ("", 0)
+    return f"most names hold {word!r}" if count > 1 and count * 2 > len(names) else ""
 
 
-_AROUND_NAMES = frozenset("from by von says said wrote writes asks schrieb sagt escribió dice écrit desk the on at".split())
+_NOT_IN_NAMES = re.compile(r"From|\d+|(?!d[aeiou]s?\b|v[ao]n\b)[^\W\dA-Z]\w*")
 
 
 def _cut(reading: Reading, names: Counter[str]) -> str:
     """Whether names that only a space parts from the text may be longer than that; "" if they are not."""
     total = len(reading.said)
-    if total < 8 or len(names) * (3 if "@{author}" not in reading.source else 1.6) > total:
+    is_spoken_to = "@{author}" in reading.source
+    if total < 8 or len(names) * (1.6 if is_spoken_to else 3) > total or names.keys() & _NO_NAMES:
         return "its names are not set apart from the text"
     firsts: dict[str, Counter[str]] = defaultdict(Counter)
     runs: Counter[str] = Counter()
@@ -372,8 +379,8 @@ def _is_of_machine(messages: Sequence[tuple[str, str]]) -> str:
     """The fault that texts are filled-in templates, or that the first word tells the author, as in the logs of machines."""
     total = len(messages)
     texts = [_VARIABLE.sub("0", text) for _, text in messages]
-    names = {name for name, _ in messages}
-    if len(set(texts)) <= len(names) and total > 3 * len(names):
+    authors = Counter(name for name, _ in messages)
+    if len(set(texts)) <= len(authors) and total > 3 * len(authors):
         return "the texts repeat more than the names, as in the log of a machine"
     if sum(_PAIR.search(text) is not None for text in texts) * 5 > total * 2:
         return "the texts list values, as in the log of a machine"
@@ -386,8 +393,18 @@ def _is_of_machine(messages: Sequence[tuple[str, str]]) -> str:
     repeated = [counts for counts in groups.values() if counts.total() > 1]
     count = sum(counts.total() for counts in repeated)
     told = sum(map(_entropy_bits, repeated)) / max(count, 1)
-    if count * 2 > total and count >= 8 and told < 0.15 * _entropy_bits(Counter(name for name, _ in messages)) / total:
+    owners: Counter[str] = Counter()
+    for counts in repeated:
+        owners[counts.most_common(1)[0][0]] += counts.total()
+    is_divided = len(owners) > 1 and owners.most_common(2)[1][1] * 5 > count
+    if is_divided and count * 2 > total and count >= 8 and told < 0.15 * _entropy_bits(authors) / total:
         return "each author has words of its own, as in the log of a machine"
+    templates: dict[str, set[str]] = defaultdict(set)
+    for (_, raw), text in zip(messages, texts):
+        templates[text].add(raw)
+    filled = sum(len(templates[text]) > 2 and " " in text for text in texts)
+    if filled * 5 > total * 3:
+        return "the texts differ in their numbers only, as in the log of a machine"
     return ""
 
 

@@ -22,7 +22,7 @@ _MARK = r"(?:={3,}|\*{1,3}|-!-|-{1,2}>|<-{1,2}|-{2,3}|=!=|⚡|•)"
 _PLACE = r"(?:(?:the |this |our )?(?:room|channel|chat|group|server|meeting|conversation|call|team|party)|[#&]\S+|IRC|Discord)"
 _HAPPENED = (
     r"(?:(?:has |have |was |were )?(?:joined|left|quit|parted|entered|disconnected|connected|kicked|banned|timed out"
-    r"|(?:logged|signed) (?:in|out|on|off)|gone (?:away|offline)|come (?:back|online))"
+    r"|(?:logged|signed) (?:in|out|on|off)|(?:gone|went) (?:away|offline)|c[ao]me (?:back|online))"
     r"|(?:is|are) (?:now known as|now called|away|back|online|offline)|(?:has )?changed (?:the |his |her |their )?"
     r"(?:nick|name|topic|subject|title|icon|description)|(?:has )?set(?:s)? (?:the |channel )?(?:mode|topic|subject)"
     r"|(?:has )?(?:created|renamed|pinned|added|removed|invited))"

@@ -110,9 +110,8 @@ class Template:
         closings = [re.match(form, text) for form in (r"(?:\s*[^\w\s]+(?=\s))*", r"[^\w\s]*(?=\s)|[^\w\s\[({<«-]*")]
         for kept in dict.fromkeys([*(match[0] for match in closings if match), text[:1].strip(SPACES)]):
             gap = f"{_SPACE}*" if kept and not kept[-1].isalnum() else f"{_SPACE}+"
-            heads.append(
-                _compiled(_regex(self.parts[: last + 1], self.source) + rf"{_characters(kept)}(?:{gap}(?P<rest>.*)|$)")
-            )
+            stamped = _regex(self.parts[: last + 1], self.source)
+            heads.append(_compiled(rf"{stamped}{_characters(kept)}{'' if kept else ':?'}(?:{gap}(?P<rest>.*)|$)"))
         return list(dict.fromkeys(heads))
 
     def _head(self, before: Sequence[Part]) -> re.Pattern[str]:
