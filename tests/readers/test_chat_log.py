@@ -19,7 +19,7 @@ from ramify.readers import chat_log, irc
 from ramify.readers.base import ReadCounts
 from ramify.readers.chat_log.guess import guess
 from ramify.readers.chat_log.pattern import Pattern
-from ramify.readers.chat_log.stamps import DayOrder, find_stamps, read_date, read_time
+from ramify.readers.dates import DateOrder, find_stamps, read_date, read_time
 
 
 def log_of(path, content, **options):
@@ -146,8 +146,8 @@ def test_stamps_in_lines(line, found):
     ],
 )
 def test_order_of_day_and_month(dates, order, ambiguous):
-    found = DayOrder("auto")
-    assert found.settle(dates) == ambiguous
+    found = DateOrder("auto")
+    assert found.settle_log(dates) == ambiguous
     assert found.order == order
 
 

@@ -26,12 +26,11 @@ from ramify.readers.chat import Log
 from ramify.readers.chat_log.guess import SAMPLE_LINES, Guess, first_lines, guess, reads_better
 from ramify.readers.chat_log.layout import Layout, Line, dated
 from ramify.readers.chat_log.pattern import Pattern
-from ramify.readers.chat_log.stamps import Day, DayOrder, Given, find_stamps, is_open, read_date, read_time
 from ramify.readers.chat_log.system_lines import SystemLines, first_of, learn
-from ramify.readers.dates import DAY, DateOrder, ordinal
+from ramify.readers.clock import NO_YEAR, Clock, date_in, runs_twice
+from ramify.readers.dates import DateOrder, Given, find_stamps, is_open
 from ramify.readers.encodings import AUTO, check_encoding, with_line_ends
 from ramify.readers.irc import log_lines
-from ramify.readers.irc.clock import Clock, Fault, date_in, runs_twice
 from ramify.readers.irc.dialects import DIALECTS, STAMP, Dialect, fit, system_author
 from ramify.readers.irc.text import text_lines
 from ramify.readers.log_files import LINKS, Answers, answers, log_names, logs_of, refuse_line, short
@@ -94,7 +93,7 @@ def logs(
         raise bad_option("annotations", "beside or none", annotations)
     if hours not in (AUTO, "12", "24"):
         raise bad_option("hours", "auto, 12 or 24", hours)
-    DayOrder(dates)
+    DateOrder(dates)
     given = Pattern(pattern) if pattern else None
     inputs = [file for path in paths for file in (_in_folder(path, given, counts) if path.is_dir() else [path])]
     for path, name in zip(inputs, log_names(inputs)):
@@ -189,9 +188,8 @@ def _begin(blocks: Iterator[list[str]], given: Pattern | None, path: Path) -> tu
             layout = Layout(given)
             if is_pipe or any((parsed := layout.read(line)) and parsed.author is not None for line in filled):
                 return first, layout
-        elif len(filled) >= SAMPLE_LINES or (is_pipe and len(filled) >= FEW_LINES):
-            if not guess(filled).reason or len(filled) >= SAMPLE_LINES:
-                return first, _guessed(first, path)
+        elif len(filled) >= SAMPLE_LINES or (is_pipe and len(filled) >= FEW_LINES and not guess(filled).reason):
+            return first, _guessed(first, path)
     if not any(line and not line.isspace() for line in chain.from_iterable(first)):
         return first, None
     if given is None:
@@ -251,71 +249,26 @@ def _in_folder(folder: Path, given: Pattern | None, counts: ReadCounts) -> list[
 # --- the clock ------------------------------------------------------------------------------------------------------------
 
 
-class _LogClock:
-    """Times of messages, from the dates and times of their lines."""
-
-    def __init__(self, clock: Clock, order: DayOrder) -> None:
-        self._clock, self._order = clock, order
-
-    @property
-    def time(self) -> float | None:
-        return self._clock.time
-
-    def set(self, date: str | None, time: str | None) -> Fault:
-        """Advance to the date and time of a line. An unreadable one is ignored."""
-        day = read_date(date, self._order.order) if date else None
-        moment = read_time(time) if time else None
-        if (date and day is None) or (time and moment is None):
-            return "bad_time"
-        if day is not None and day.second is not None:
-            place = _ordinal(day) + int(day.second // DAY)
-            return self._clock.move(day.second % DAY, place, day.year, half=False, exact=True, zone=0)
-        if moment is None:
-            if day is None:
-                return ""
-            return self._clock.begin(_ordinal(day), None)
-        second, exact, half, zone = moment
-        if day is None:
-            return self._clock.move(second, half=half, exact=exact, zone=zone)
-        if day.year is None:
-            return self._clock.move(second, yearless=(day.month, day.day), half=half, exact=exact, zone=zone)
-        return self._clock.move(second, _ordinal(day), day.year, half=half, exact=exact, zone=zone)
-
-    def begin(self, date: str, time: str | None) -> Fault:
-        """Advance to a day that a line of its own names."""
-        day = read_date(date, self._order.order)
-        moment = read_time(time) if time else None
-        if day is None:
-            return "bad_time"
-        second = day.second if day.second is not None else moment and moment.second
-        return self._clock.begin(_ordinal(day), second)
-
-
-def _ordinal(day: Day) -> int:
-    return ordinal(1972 if day.year is None else day.year, day.month, day.day)
-
-
 def _clock(
     path: Path, layout: Layout, first: Sequence[list[str]], encoding: str, dates: Given, hours: str, counts: ReadCounts
-) -> _LogClock:
+) -> Clock:
     """The clock of a log. The whole file decides what its stamps leave open, and only the first lines of a pipe."""
-    order = DayOrder(dates)
-    slashed = DateOrder("auto" if dates == "year" else dates)
+    order = DateOrder(dates)
     if layout.has_date or not layout.has_time:
         known = next((line.date for text in chain.from_iterable(first) if (line := layout.read(text)) and line.date), None)
         again = _read_again(path, layout, first, encoding) if known and is_open(known) else iter(())
-        if ambiguous := order.settle(line.date for line in again if line.date):
+        if ambiguous := order.settle_log(line.date for line in again if line.date):
             counts.repair("open_date", f"{path}: {ambiguous} and all other dates are ambiguous, read as month/day")
         if order.open_year:
             raise RamifyError(
                 f"{path}: the date {order.open_year} and all others may begin or end with the year. Give their order with "
                 "--option dates=year, dates=month or dates=day."
             )
-        return _LogClock(Clock(None, slashed), order)
+        return Clock(None, order)
     twelve = hours == "12"
     if hours == AUTO:
         twelve = runs_twice(line.time for line in _read_again(path, layout, first, encoding) if line.time)
-    return _LogClock(Clock(date_in(path), slashed, twelve=twelve), order)
+    return Clock(date_in(path), order, twelve=twelve)
 
 
 def _read_again(path: Path, layout: Layout, first: Sequence[list[str]], encoding: str) -> Iterator[Line]:
@@ -333,7 +286,7 @@ def _read_again(path: Path, layout: Layout, first: Sequence[list[str]], encoding
 class _Reader:
     """Reads the messages of one log."""
 
-    def __init__(self, path: Path, layout: Layout, system: SystemLines, counts: ReadCounts, clock: _LogClock) -> None:
+    def __init__(self, path: Path, layout: Layout, system: SystemLines, counts: ReadCounts, clock: Clock) -> None:
         self._path, self._layout, self._system, self._counts, self._clock = path, layout, system, counts, clock
         self._current: Line | None = None
         self._start = 0
@@ -389,6 +342,8 @@ class _Reader:
                 else:
                     self._skip("blank_line", number)
         self._drop_blank()
+        if self._clock.lacks_year:
+            counts.repair("no_year", f"{self._path}: {NO_YEAR}")
         if not self._found:
             raise _no_match(self._layout.pattern, shown, self._path)
 
@@ -444,7 +399,7 @@ class _Reader:
             self._counts.read += 1
             if date is not None and not self._layout.has_date:
                 self._last_stamp = (None, None)
-                if fault := self._clock.begin(date, time):
+                if fault := self._clock.name_day(date, time):
                     self._counts.repair(fault, f"{self._path}, line {number + 1}")
             elif opens:
                 self._counts.repair("unparsed", f"{self._path}, line {number + 1}")

@@ -15,7 +15,7 @@ from unicodedata import category, normalize
 
 from ramify.readers.chat_log.layout import is_event
 from ramify.readers.chat_log.pattern import SPACES, literal
-from ramify.readers.chat_log.stamps import TIME, Stamp, find_loose_times, find_stamps
+from ramify.readers.dates import TIME, Stamp, find_loose_times, find_stamps
 
 MAX_NAME = 64
 _MAX_SKIPPED = 3
@@ -107,8 +107,7 @@ def readings(lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> Iterato
     last = [(place, match) for place, line in enumerate(lines) if (match := _TIME_LAST.fullmatch(line))]
     if len(last) * 3 >= len(lines) * 2:
         opening, closing = Counter(match.group(2, 3) for _, match in last).most_common(1)[0][0]
-        rows = [_Row(place, _collapsed(match[1])) for place, match in last]
-        for reading in _name_behind("", rows):
+        for reading in _name_behind("", [_Row(place, _collapsed(match[1])) for place, match in last]):
             yield Reading(f"{reading.source} {opening}{{time}}{closing}", reading.said)
     yield from _name_behind("", [_Row(place, _collapsed(line)) for place, line in enumerate(lines) if line[0] not in SPACES])
 

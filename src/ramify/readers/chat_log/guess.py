@@ -1,10 +1,10 @@
 """Guessing of a log's pattern from its first lines.
 
-A layout of a known program (`known`) or of the grammar (`grammar`) reads the lines. The reading with the shortest description is
-chosen: lines that are not read and texts cost 6 bits a character, each name its spelling once and then its entropy, and so do parts
-that are left out; the pattern costs its length. A reading must be that of a chat, by shares only: names repeat, most lines with a
-date or time are read, times do not run backwards, names hold no dates, and texts are not those of a machine. If another such
-reading finds other messages and is less than a bit a line longer, none is chosen.
+A layout of a known program (`known`) or of the grammar (`grammar`) reads the lines. The reading with the shortest description
+is chosen: lines that are not read and texts cost 6 bits a character, each name its spelling once and then its entropy, and so
+do parts that are left out; the pattern costs its length. A reading must be that of a chat, by shares only: names repeat, most
+lines with a date or time are read, times do not run backwards, names hold no dates, and texts are not those of a machine. If
+another such reading finds other messages and is less than a bit a line longer, none is chosen.
 """
 
 import json
@@ -17,7 +17,6 @@ from functools import cache, lru_cache
 from itertools import pairwise
 
 from ramify.readers.chat_log.grammar import (
-    CODE,
     LEVELS,
     Reading,
     Said,
@@ -28,7 +27,7 @@ from ramify.readers.chat_log.grammar import (
 from ramify.readers.chat_log.known import KNOWN
 from ramify.readers.chat_log.layout import Layout, dated, is_event
 from ramify.readers.chat_log.pattern import Pattern, masked
-from ramify.readers.chat_log.stamps import Stamp, find_stamps, is_weekday, read_date, read_time
+from ramify.readers.dates import Stamp, find_stamps, is_weekday, read_date, read_time
 
 SAMPLE_LINES = 400
 MAX_LINE = 400
@@ -83,13 +82,13 @@ def _guess(sample: tuple[str, ...]) -> Guess:
     pool = sorted((reading for reading in pool if len(reading.said) >= 2), key=lambda reading: bits[id(reading)])
     best = next((reading for reading in pool if not judge.fault(reading)), None)
     if best is None:
-        nearest = max(pool[:20], key=lambda reading: len(reading.said), default=None)
-        if nearest is None:
+        if not pool:
             return Guess("", "no part of the lines holds names, with a delimiter before the text")
+        nearest = next((reading for reading in pool if not reading.is_open), pool[0])
         source = nearest.source.translate(back)
         return Guess(source, f"the pattern {source!r} fits best, but {judge.fault(nearest)}")
     is_known = False
-    for place, reading in enumerate(known):
+    for reading in known:
         near = bits[id(reading)] - bits[id(best)] < MARGIN_BITS / 2 * len(lines)
         if near and len(reading.said) >= 0.95 * judge.stamped(reading) and not judge.fault(reading):
             best, is_known = reading, True
@@ -134,6 +133,9 @@ def _is_better(one: Reading, other: Reading) -> bool:
     if len(shared) == len(one.said) == len(other.said) and all(a[:2] == b[:2] for a, b in pairs):
         # More lines of the channel have the form of a part that may differ.
         return one.source.count("{skip}") > other.source.count("{skip}")
+    if all(a.name in b.skipped and b.name in a.skipped for a, b in pairs):
+        # Accounts follow names: Ann Lee [U123].
+        return one.source.find("{author}") < other.source.find("{author}")
     if all(a.text == b.text for a, b in pairs):
         shorter = sum(len(a.name) for a, _ in pairs) < sum(len(b.name) for _, b in pairs)
         if shorter and len(shared) >= 0.95 * max(len(one.said), len(other.said)):
@@ -329,7 +331,8 @@ def _is_no_name(name: str) -> bool:
 
 
 _NO_NAME = re.compile(r";|#(?!\d{4}\Z)|,\S|[=\t\"]|::|\w{4}\.\s|[-–—|>:»/\\] |^\W*\d+:\d|^\d{1,2} ?[ap]\.?m\.?$")
-_NO_NAMES = frozenset("i you we he she they it this that there the a an my your if when then and but so no yes not".split())
+_PRONOUNS = "i you we he she they it this that there the a an my your if when then and but so no yes not"
+_NO_NAMES = frozenset(_PRONOUNS.split())
 
 
 def _shared_part(names: Counter[str]) -> str:
@@ -376,12 +379,19 @@ _RUN = re.compile(r"(?:[^\w\s]+[ \t]*|[ \t]+[^\w\s]*[ \t]*)")
 
 
 def _is_of_machine(messages: Sequence[tuple[str, str]]) -> str:
-    """The fault that texts are filled-in templates, or that the first word tells the author, as in the logs of machines."""
+    """The fault that texts are filled-in templates, or that the first word tells the author, as in the logs of machines.
+
+    Messages that are equal count once: people repeat themselves, too.
+    """
     total = len(messages)
     texts = [_VARIABLE.sub("0", text) for _, text in messages]
     authors = Counter(name for name, _ in messages)
     if len(set(texts)) <= len(authors) and total > 3 * len(authors):
         return "the texts repeat more than the names, as in the log of a machine"
+    messages = list(dict.fromkeys(messages))
+    total = len(messages)
+    texts = [_VARIABLE.sub("0", text) for _, text in messages]
+    authors = Counter(name for name, _ in messages)
     if sum(_PAIR.search(text) is not None for text in texts) * 5 > total * 2:
         return "the texts list values, as in the log of a machine"
     if sum(len(_LETTERS.findall(text)) == 0 for text in texts) * 5 > total * 3:

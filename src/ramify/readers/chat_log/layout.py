@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ramify.readers import chat
 from ramify.readers.chat_log.pattern import SPACES, Pattern, Template
-from ramify.readers.chat_log.stamps import find_stamps, is_weekday, read_date
+from ramify.readers.dates import find_stamps, is_weekday, read_date
 from ramify.readers.irc import dialects
 from ramify.readers.irc.dialects import DIALECTS, system_author
 

@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from ramify.errors import RamifyError
-from ramify.readers.chat_log.stamps import ANY_TIME, DATE
+from ramify.readers.dates import ANY_TIME, DATE
 
 FIELDS = ("date", "time", "author", "text", "system", "skip")
 STAMP = ("date", "time")

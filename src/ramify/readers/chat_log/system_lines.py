@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ramify.readers import chat
 from ramify.readers.chat_log.layout import Layout, event_author, is_about_session, is_account, plain_event, tells_in_brackets
-from ramify.readers.chat_log.stamps import find_stamps
+from ramify.readers.dates import find_stamps
 
 MAX_LINE = 400
 _MAX_NAME_WORDS = 5

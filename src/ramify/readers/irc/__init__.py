@@ -18,10 +18,10 @@ from ramify.files import STANDARD
 from ramify.readers import chat
 from ramify.readers.base import ReadCounts, bad_option, blocks, open_bytes
 from ramify.readers.chat import Log
-from ramify.readers.dates import DateOrder, First, is_slashed
+from ramify.readers.clock import NO_YEAR, Clock, date_in, date_of, runs_twice
+from ramify.readers.dates import DateOrder, First, is_open
 from ramify.readers.encodings import AUTO, check_encoding, with_line_ends
 from ramify.readers.irc import dialects
-from ramify.readers.irc.clock import Clock, date_in, runs_twice
 from ramify.readers.irc.dialects import DIALECTS, MESSAGE, STAMP, STAMPED_TEXT, Dialect, Fit, fit, system_author
 from ramify.readers.irc.text import text_lines
 from ramify.readers.log_files import LINKS, TOKENS, answers, log_names, logs_of, refuse_line, short
@@ -138,7 +138,7 @@ def _messages(
                 has_times = has_times or bool(match[STAMP])
                 if match[STAMP] and match[STAMP] != last_stamp:
                     last_stamp = match[STAMP]
-                    if fault := clock.set(last_stamp):
+                    if fault := clock.set_stamp(last_stamp):
                         counts.repair(fault, f"{path}, line {number + 1}")
                         last_stamp = None
                 group = match.lastindex or 0
@@ -162,6 +162,8 @@ def _messages(
                 time = clock.time if has_times or kind == chat.SYSTEM else None
                 yield Node(text, parents, starts, str(number), author, time, kind)
             before += len(lines)
+    if clock.lacks_year:
+        counts.repair("no_year", f"{path}: {NO_YEAR}")
     if annotated is not None and links and max(links) >= before:
         refuse_line(annotated, path, before)
 
@@ -183,9 +185,10 @@ def _runs_twice(
         blocks = iter([lines])
         if path != STANDARD and path.is_file():
             blocks = log_lines(files.enter_context(open_bytes(path)), path, encoding, ReadCounts())
-        if not is_slashed(first):
-            return hours == "12" or (hours == AUTO and runs_twice(_stamps(blocks, patterns)))
-        if ambiguous := order.settle(_stamps(blocks, patterns)):
+        dates = (date for stamp in _stamps(blocks, patterns) if (date := date_of(stamp)))
+        if not (date := date_of(first)) or not is_open(date):
+            return hours == "12" or (hours == AUTO and date is None and runs_twice(_stamps(blocks, patterns)))
+        if ambiguous := order.settle_log(dates):
             counts.repair("open_date", f"{path}: {ambiguous} and all other dates are ambiguous, read as month/day")
     return False
 
