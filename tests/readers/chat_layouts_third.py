@@ -4,7 +4,7 @@ Programs, locales, spellings of dates, separators, blanks at line ends and odd n
 of layouts, so that its figures are not blind.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from random import Random
@@ -221,7 +221,7 @@ PLANS = (
     Plan("pidgin-date", "({DD}.{MO}.{Y4} {HH}:{MI}:{SS}) {who}: {text}"),
     Plan("adium", "{who} [{h}:{MI} {AP}]: {text}"),
     Plan("gajim", "[{HH}:{MI}:{SS}] {who}: {text}", "[{HH}:{MI}:{SS}] bo is now offline", "nicks"),
-    Plan("psi", "|{Y4}-{MO}-{DD}T{HH}:{MI}:{SS}|{who}|{text}", names="nicks"),
+    Plan("psi", "|{Y4}-{MO}-{DD}T{HH}:{MI}:{SS}|{who}|{text}", names="emoji"),
     Plan("matrix-tool", "[{Y4}-{MO}-{DD} {HH}:{MI}:{SS}] @{who}:example.org: {text}", names="nicks"),
     Plan("element", "{MON} {D}, {Y4}, {HH}:{MI}:{SS} - {who}: {text}"),
     Plan("mumble", "[{HH}:{MI}:{SS}] (Channel) {who}: {text}", names="nicks"),
@@ -356,7 +356,7 @@ def _layout(number: int, plan: Plan) -> Layout:
         author = f"@{who}:example.org" if "@{who}:example.org" in plan.said else author
         first, _, below = plan.said.partition("\n")
         said = first.format_map({**parts, "who": shown, "text": text})
-        aliases = ((who, text), (f"@{who}", text)) if author != who else ()
+        aliases = ((who, text), (f"@{who}", text), (f"{who}:example.org", text)) if author != who else ()
         add(
             said,
             Line(

@@ -234,12 +234,11 @@ def _time_after(line: str, start: int) -> list[Stamp]:
 
 def is_weekday(text: str) -> bool:
     """Whether text begins with a weekday, and not with a name (Sam 31 Jan)."""
-    match = _FIRST_WORD.match(f"{text} ")
-    word = match[0].rstrip(f" {_GAP[1:-1]}").lower() if match else ""
+    word = re.split(_GAP, text.lower(), maxsplit=1)[0]
     bare = word.rstrip(".,")
     if bare in _WEEKDAYS or bare in _SHORT_WEEKDAYS:
         return True
-    return bare != word and any(day.startswith(bare) for day in _WEEKDAYS)
+    return len(bare) > 1 and bare != word and any(day.startswith(bare) for day in _WEEKDAYS)
 
 
 _FIRST_WORD = re.compile(rf"\A[^\W\d_]{{2,12}}\.?,?{_GAP}+")
@@ -406,7 +405,8 @@ class DateOrder:
     def settle(self, texts: Iterable[str]) -> str | None:
         """Infer the order from the first unambiguous date with slashes, for rows in any order of time.
 
-        Returns an ambiguous date if there is no unambiguous one. Later calls change nothing once dates with slashes were seen, so that the order is the same in the whole file.
+        Returns an ambiguous date if there is no unambiguous one. Later calls change
+        nothing once dates with slashes were seen, so that the order is the same in the whole file.
         """
         ambiguous = None
         for text in () if self.given else texts:

@@ -16,6 +16,7 @@ from unicodedata import category, normalize
 from ramify.readers.chat_log.layout import is_event
 from ramify.readers.chat_log.pattern import SPACES, literal
 from ramify.readers.dates import TIME, Stamp, find_loose_times, find_stamps
+from ramify.readers.irc.dialects import LEVELS
 
 MAX_NAME = 64
 _MAX_SKIPPED = 3
@@ -85,7 +86,7 @@ def spelled(lines: Sequence[str]) -> tuple[list[str], dict[int, str]]:
 
 
 _LIKE_LETTERS = re.compile(
-    "[\U0001f000-\U0001faff\u2600-\u27bf\ufe0f\u200d\u0300-\u036f"
+    "[\U0001f000-\U0001faff\u2764\ufe0f\u200d\u0300-\u036f"
     + "".join(sorted(chr(code) for code in range(0x0483, 0x1AFF) if category(chr(code)) in ("Mn", "Mc", "Me")))
     + "]"
 )
@@ -336,9 +337,6 @@ def _without_brackets(
 
 _ADDRESS = re.compile(r"[\w.+-]+@[\w.-]+/(?=\w)")
 _FIRST_PART = re.compile(r"([+-]?#?[\w@.+/'&-]*\w(?:\[\d+\])?)([^\w\s]{0,3}[ \t]?[^\w\s#@<+~%&-]{0,2}|)(?=\S)")
-LEVELS = re.compile(
-    r"TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRIT(?:ICAL)?|SEVERE|FINE|TODO|DONE|FIXME|NOTE", re.IGNORECASE
-)
 CODE = re.compile(
     rf"#.+|[+-]?\d+|[0-9a-fA-F]{{6,}}|[\da-fA-F]{{8}}-[\da-fA-F-]{{20,}}|(?:\d{{1,3}}\.){{3}}\d{{1,3}}(?:\S*)|[\w-]+(?:\.[\w-]+)+"
     rf"|\w{{1,12}}[-_]?\d+|{LEVELS.pattern}",

@@ -17,7 +17,6 @@ from functools import cache, lru_cache
 from itertools import pairwise
 
 from ramify.readers.chat_log.grammar import (
-    LEVELS,
     Reading,
     Said,
     readings,
@@ -28,6 +27,7 @@ from ramify.readers.chat_log.known import KNOWN
 from ramify.readers.chat_log.layout import Layout, dated, is_event
 from ramify.readers.chat_log.pattern import Pattern, masked
 from ramify.readers.dates import Stamp, find_stamps, is_weekday, read_date, read_time
+from ramify.readers.irc.dialects import LEVELS
 
 SAMPLE_LINES = 400
 MAX_LINE = 400
@@ -74,10 +74,10 @@ def _guess(sample: tuple[str, ...]) -> Guess:
     if reason := _is_no_text(sample):
         return Guess("", reason)
     lines, back = spelled(sample)
-    stamps = stamps_of(lines)
+    stamps = stamps_of(sample)
     known = list(_known(lines, stamps))
     pool = [*known, *readings(lines, stamps)]
-    judge = _Judge(lines, stamps)
+    judge = _Judge(lines, stamps, sample)
     bits = {id(reading): judge.bits(reading, free=place < len(known)) for place, reading in enumerate(pool)}
     pool = sorted((reading for reading in pool if len(reading.said) >= 2), key=lambda reading: bits[id(reading)])
     best = next((reading for reading in pool if not judge.fault(reading)), None)
@@ -131,9 +131,11 @@ def _is_better(one: Reading, other: Reading) -> bool:
     if len(shared) * 2 <= len(other.said):
         return False
     if len(shared) == len(one.said) == len(other.said) and all(a[:2] == b[:2] for a, b in pairs):
+        if one.is_heading != other.is_heading:
+            return one.is_heading
         # More lines of the channel have the form of a part that may differ.
         return one.source.count("{skip}") > other.source.count("{skip}")
-    if all(a.name in b.skipped and b.name in a.skipped for a, b in pairs):
+    if all(a.text == b.text and a.name in b.skipped and b.name in a.skipped for a, b in pairs):
         # Accounts follow names: Ann Lee [U123].
         return one.source.find("{author}") < other.source.find("{author}")
     if all(a.text == b.text for a, b in pairs):
@@ -190,8 +192,8 @@ def _short(line: str, stamps: Sequence[Stamp]) -> tuple[str, str, str]:
 class _Judge:
     """Measures readings of some lines."""
 
-    def __init__(self, lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> None:
-        self._lines, self._stamps = lines, stamps
+    def __init__(self, lines: Sequence[str], stamps: Sequence[Sequence[Stamp]], raw: Sequence[str]) -> None:
+        self._lines, self._stamps, self._raw = lines, stamps, raw
         self._size = sum(map(len, lines))
         self._faults: dict[int, str] = {}
         self._begin = [bool(found) and found[0].start <= 3 and dated(line)[0] is None for line, found in zip(lines, stamps)]
@@ -239,7 +241,9 @@ class _Judge:
             return f"it fits only {total} of the first {len(self._lines)} lines"
         for what, test in (("is not a name", _is_no_name), ("is no name but a program or a level", _is_program)):
             bad = [name for name in names if test(name)]
-            if bad and not (is_marked and test is _is_program) and sum(names[name] for name in bad) * 5 > total:
+            if is_marked and test is _is_program:
+                bad = [name for name in bad if LEVELS.fullmatch(name)]
+            if bad and sum(names[name] for name in bad) * 5 > total:
                 return f"{bad[0]!r} {what}"
         if reason := _shared_part(Counter(said.name for said in reading.said.values())) or self._disorder(reading):
             return reason
@@ -266,7 +270,7 @@ class _Judge:
         times: list[tuple[str | None, float]] = []
         for place in sorted(reading.said):
             found = self._stamps[place]
-            line = self._lines[place]
+            line = self._raw[place]
             parts = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(found[:2])}
             date = parts.get("date")
             day = read_date(date, "day") or read_date(date, "month") if date else None
@@ -495,7 +499,7 @@ def reads_better(
     ours: Iterable[tuple[str, str, str] | None], others: Iterable[tuple[str, str, str] | None], lines: Sequence[str], size: int
 ) -> bool:
     """Whether the messages of a pattern of some characters describe lines more briefly than another reader's messages."""
-    judge = _Judge(lines, [[] for _ in lines])
+    judge = _Judge(lines, [[] for _ in lines], lines)
     one, other = (
         judge.bits(Reading("", {place: Said(*said[:2]) for place, said in enumerate(read) if said}), free=True)
         for read in (ours, others)

@@ -11,6 +11,8 @@ KNOWN: dict[str, str] = {
     "Skype, with a comma": "[{date}, {time}{? | Edited {skip}}] {author}: {text}",
     "Skype, without dates": "[{time}{? | Edited {skip}}] {author}: {text}",
     "Zoom": "{time} From {author}{? to {skip}}: {text}\n{time} From {author}: {text}",
+    "Zoom, text below": "{time} From {author}{? to {skip}}:",
+    "Zoom, with dates, text below": "{date} {time} From {author}{? to {skip}}:",
     "Zoom, with tabs": "{time}\\t From {author}{? To {skip}} : {text}",
     "Zoom, with dates": "{date} {time} From {author}{? to {skip}}: {text}\n{date} {time} From {author}: {text}",
     "Source server": 'L {date} - {time}: "{author}<{skip}><{skip}><{skip}>" say{?_team} "{text}"',

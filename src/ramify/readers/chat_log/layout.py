@@ -44,7 +44,8 @@ _CERTAIN = re.compile(r"(?:\*{3}|-!-|-->|<--)[ \t]+\+?[^\W_]")
 """Marks that clients of IRC put before lines of the channel, and that are rare elsewhere."""
 _MARKED = re.compile(rf"{_MARK}(?:\s+.*)?")
 _ACTED = re.compile(r"\*{2,3}(?=\w)(\S{1,64}) (.+)")
-_ONLY_MARKS = re.compile(r"[^\w]{1,8}")
+_ONLY_MARKS = re.compile("[^\\w\U0001f000-\U0001faff\u2764]{1,8}")
+"""Names of emoji are names."""
 _EVENT_WORDS = re.compile(
     r"\b(?:joined|left|quit|changed|created|added|removed|kicked|banned|renamed|pinned|invited|started|ended|sets?|topic|mode"
     r"|hat|haben|wurde|a (?:créé|modifié|ajouté|quitté|changé)|ha|cambió|creó|añadió|criou|mudou|adicionou|heeft|создал|изменил"

@@ -22,7 +22,7 @@ from ramify.readers.clock import NO_YEAR, Clock, date_in, date_of, runs_twice
 from ramify.readers.dates import DateOrder, First, is_open
 from ramify.readers.encodings import AUTO, check_encoding, with_line_ends
 from ramify.readers.irc import dialects
-from ramify.readers.irc.dialects import DIALECTS, MESSAGE, STAMP, STAMPED_TEXT, Dialect, Fit, fit, system_author
+from ramify.readers.irc.dialects import DIALECTS, LEVELS, MESSAGE, STAMP, STAMPED_TEXT, Dialect, Fit, fit, system_author
 from ramify.readers.irc.text import text_lines
 from ramify.readers.log_files import LINKS, TOKENS, answers, log_names, logs_of, refuse_line, short
 from ramify.readers.messages import HEAD_BYTES, head_of
@@ -284,7 +284,7 @@ def _no_log(head: bytes, dialect: str, encoding: str, share: float, *, from_firs
     unlike = "no line at its beginning names both an author and a time"
     if DIALECTS[best].stamped:
         if from_first_line and _are_numbers(sample, DIALECTS[best]):
-            return f"the dialect {best} would take numbers for names"
+            return f"the dialect {best} would take numbers or levels for names"
         return "" if telling else unlike
     if sum(STAMPED_TEXT.match(line) is not None for line in sample) * 2 > len(sample):
         return f"the dialect {best} would leave times in the texts"
@@ -294,9 +294,9 @@ def _no_log(head: bytes, dialect: str, encoding: str, share: float, *, from_firs
 
 
 def _are_numbers(lines: Sequence[str], dialect: Dialect) -> bool:
-    """Whether most names have no letter."""
+    """Whether most names have no letter, or are levels as in the log of a machine."""
     names = [match[MESSAGE - 1] for line in lines if (match := dialect.line.fullmatch(line)) and match.lastindex == MESSAGE]
-    return sum(not any(map(str.isalpha, name)) for name in names) * 2 > len(names)
+    return sum(not any(map(str.isalpha, name)) or LEVELS.fullmatch(name) is not None for name in names) * 2 > len(names)
 
 
 def _is_blank(line: str) -> bool:

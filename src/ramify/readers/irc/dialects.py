@@ -45,6 +45,12 @@ STAMPED_TEXT = re.compile(
 """A time in the place of the text or at the end of the line: a layout that no dialect without times can read."""
 
 
+LEVELS = re.compile(
+    r"TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRIT(?:ICAL)?|SEVERE|FINE|TODO|DONE|FIXME|NOTE", re.IGNORECASE
+)
+"""Words that programs write before lines of their logs."""
+
+
 class Dialect(NamedTuple):
     """A dialect. `guessed`: it is detected from content; otherwise it must be named. `stamped`: its lines have times."""
 
