@@ -1,7 +1,7 @@
 """The third set of chat layouts, with their truth, and fifty texts that are no chats.
 
-Programs, locales, spellings of dates, separators, blanks at line ends and odd names. The set was written together with the guessing
-of layouts, so that its figures are not blind.
+Programs, locales, spellings of dates, separators, blanks at line ends and odd names. The set was written together with the
+guessing of layouts, so that its figures are not blind.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ TALK = {
     ),
     "id": (
         "siapa yang bawa piring hari minggu|aku bawa piring, gelas tidak ada|oke makasih|gelas ada dua belas|boleh, bawa saja"
-        "|yang kecil ya|kecil tidak apa apa|jam berapa mulai|jam dua kayaknya|ruangan sampai jam enam|siap|hujan nih|kursi kurang 3"
+        "|yang kecil ya|kecil tidak apa apa|jam berapa mulai|jam dua kayaknya|ruangan sampai jam enam|siap|hujan nih"
     ),
     "ru": (
         "кто принесёт тарелки в воскресенье?|я, но без стаканов|спасибо|у меня есть двенадцать|да|они маленькие|хорошо"
@@ -54,15 +54,16 @@ TALK = {
         "星期天谁带盘子？|我带，不过没有杯子|谢谢|我有十二个|好的|是小的|小的也行|几点开始？|两点吧|房间订到六点|到时见|下雨了|还差3把椅子"
     ),
     "ko": (
-        "일요일에 접시 누가 가져와?|내가 가져갈게, 컵은 없어|고마워|컵은 열두 개 있어|부탁해|작은 거야|괜찮아|몇 시에 시작해?|두 시쯤|방은 여섯 시까지"
+        "일요일에 접시 누가 가져와?|내가 가져갈게, 컵은 없어|고마워|컵은 열두 개 있어|부탁해|작은 거야|괜찮아|몇 시에 시작해?"
+        "|두 시쯤|방은 여섯 시까지"
         "|그때 봐|비 온다|의자가 부족해"
     ),
     "fi": (
-        "Kuka tuo lautaset sunnuntaina|Minä, mutta ei laseja|Kiitos|Minulla on kaksitoista|Joo tuo vaan|Ne ovat pieniä|Pieni käy"
+        "Kuka tuo lautaset sunnuntaina|Minä, mutta ei laseja|Kiitos|Minulla on kaksitoista|Joo|Ne ovat pieniä|Pieni käy"
         "|Monelta aloitetaan|Kahdelta kai|Varasitko salin|Kuuteen asti|Nähdään|Paikka: tori|Sataa taas|Tuoleja puuttuu 3"
     ),
     "tr": (
-        "pazar günü tabakları kim getiriyor|ben getiririm, bardak yok|teşekkürler|on iki bardağım var|olur|küçük olanlar|küçük de olur"
+        "pazar günü tabakları kim getiriyor|ben getiririm, bardak yok|teşekkürler|on iki bardağım var|olur|küçük olanlar|olsun"
         "|saat kaçta başlıyoruz|ikide galiba|salon altıya kadar|görüşürüz|yer: meydan|yağmur yağıyor"
     ),
 }
@@ -98,8 +99,8 @@ DIGITS = {"ar": "٠١٢٣٤٥٦٧٨٩", "fa": "۰۱۲۳۴۵۶۷۸۹", "hi": "०
 class Plan:
     """A layout: the form of messages, and how it varies.
 
-    `note` is the form of lines of the channel; `more` the share of messages with further lines; `tail` stands at the end of each
-    line, `step` is the most seconds between messages; `half` and `digits` are locales.
+    `note` is the form of lines of the channel; `more` the share of messages with further lines; `tail` ends each line,
+    `step` is the most seconds between messages; `half` and `digits` are locales.
     """
 
     name: str
@@ -386,7 +387,7 @@ def _layout(number: int, plan: Plan) -> Layout:
         {"doubt": "clear"},
         "\n".join(lines) + "\n",
         tuple(truth),
-        "day" if plan.day or (clock == "full" and "{Y" not in plan.said and "{EP" not in plan.said) else clock,
+        "full" if plan.day else "day" if clock == "full" and "{Y" not in plan.said and "{EP" not in plan.said else clock,
         precision,
         either_order=True,
     )

@@ -390,9 +390,11 @@ def is_open(date: str) -> bool:
 class DateOrder:
     """The number with which dates of three numbers begin: given, or worked out. The month comes first if nothing is known."""
 
-    def __init__(self, dates: Given) -> None:
-        if dates not in get_args(Given):
-            raise bad_option("dates", " or ".join(get_args(Given)), dates)
+    def __init__(self, dates: Given, *, years: bool = False) -> None:
+        """`years`: the year may come first, too."""
+        choices = get_args(Given if years else First)
+        if dates not in choices:
+            raise bad_option("dates", " or ".join(choices), dates)
         self.order: Order = "month" if dates == "auto" else dates
         self.given = dates != "auto"
         self.open_year: str | None = None
@@ -443,7 +445,7 @@ class DateOrder:
         return None if near == far == 0 and all(_is_same_either_way(date) for date in numbers) else numbers[0]
 
 
-_SLASHED = re.compile(r"[\s\[(]*(\d{1,2})/(\d{1,2})/\d{4}(?!\d)")
+_SLASHED = re.compile(r"[\s\[(]*(\d{1,2})/(\d{1,2})/(?:\d{4}|\d\d)(?!\d)")
 _SHORT_WITH_DASHES = re.compile(r"\d\d-\d\d-\d\d")
 
 

@@ -93,7 +93,7 @@ def logs(
         raise bad_option("annotations", "beside or none", annotations)
     if hours not in (AUTO, "12", "24"):
         raise bad_option("hours", "auto, 12 or 24", hours)
-    DateOrder(dates)
+    DateOrder(dates, years=True)
     given = Pattern(pattern) if pattern else None
     inputs = [file for path in paths for file in (_in_folder(path, given, counts) if path.is_dir() else [path])]
     for path, name in zip(inputs, log_names(inputs)):
@@ -253,7 +253,7 @@ def _clock(
     path: Path, layout: Layout, first: Sequence[list[str]], encoding: str, dates: Given, hours: str, counts: ReadCounts
 ) -> Clock:
     """The clock of a log. The whole file decides what its stamps leave open, and only the first lines of a pipe."""
-    order = DateOrder(dates)
+    order = DateOrder(dates, years=True)
     if layout.has_date or not layout.has_time:
         known = next((line.date for text in chain.from_iterable(first) if (line := layout.read(text)) and line.date), None)
         again = _read_again(path, layout, first, encoding) if known and is_open(known) else iter(())

@@ -110,7 +110,7 @@ def readings(lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> Iterato
         opening, closing = Counter(match.group(2, 3) for _, match in last).most_common(1)[0][0]
         for reading in _name_behind("", [_Row(place, _collapsed(match[1])) for place, match in last]):
             yield Reading(f"{reading.source} {opening}{{time}}{closing}", reading.said)
-    yield from _name_behind("", [_Row(place, _collapsed(line)) for place, line in enumerate(lines) if line[0] not in SPACES])
+    yield from _name_behind("", [_Row(place, _collapsed(line)) for place, line in enumerate(lines) if line[:1].strip(SPACES)])
 
 
 _TIME_LAST = re.compile(rf"(.*\S)[ \t]+([\[(]?){TIME}([\])]?)")

@@ -84,7 +84,7 @@ def _guess(sample: tuple[str, ...]) -> Guess:
     if best is None:
         if not pool:
             return Guess("", "no part of the lines holds names, with a delimiter before the text")
-        nearest = next((reading for reading in pool if not reading.is_open), pool[0])
+        nearest = next((reading for reading in pool if not _OF_NAMES.search(judge.fault(reading))), pool[0])
         source = nearest.source.translate(back)
         return Guess(source, f"the pattern {source!r} fits best, but {judge.fault(nearest)}")
     is_known = False
@@ -107,6 +107,9 @@ def _guess(sample: tuple[str, ...]) -> Guess:
             sources = " and ".join(repr(reading.source.translate(back)) for reading in (best, other))
             return Guess(best.source.translate(back), f"two patterns explain the lines about equally well: {sources}")
     return Guess(_with_indentation(_with_signs(best).translate(back), sample))
+
+
+_OF_NAMES = re.compile(r"name|authors|would be by|apart|it leaves")
 
 
 def _differ(one: Reading, other: Reading, count: int) -> bool:
@@ -249,21 +252,21 @@ class _Judge:
             return reason
         if "\\t{text}" in reading.source and sum("\t" in said.text for said in reading.said.values()) * 10 > total * 9:
             return "it leaves a column in the text"
-        texts = self._texts(reading)
         if reading.is_open and (reason := _cut(reading, names)):
             return reason
         if not reading.has_stamp:
-            return _lacks_times(reading, names, texts, self._lines)
-        return "" if is_marked else _is_of_machine(texts)
+            return _lacks_times(reading, names, self._texts(reading, whole=True), self._lines)
+        return "" if is_marked else _is_of_machine(self._texts(reading, whole=False))
 
-    def _texts(self, reading: Reading) -> list[tuple[str, str]]:
-        """The name and the text of each message, with the lines below."""
+    def _texts(self, reading: Reading, *, whole: bool) -> list[tuple[str, str]]:
+        """The name and the text of each message; with the lines below if it is `whole`, or if no text follows the name."""
         places = sorted(reading.said)
-        return [
-            (said.name, " ".join([said.text, *self._lines[place + 1 : after]]).strip())
-            for place, after in zip(places, [*places[1:], len(self._lines)])
-            if (said := reading.said[place])
-        ]
+        texts: list[tuple[str, str]] = []
+        for place, after in zip(places, [*places[1:], len(self._lines)]):
+            name, text, _ = reading.said[place]
+            below = self._lines[place + 1 : after] if whole or not text else []
+            texts.append((name, " ".join([text, *below]).strip()))
+        return texts
 
     def _disorder(self, reading: Reading) -> str:
         """The fault that more than a tenth of the times go back by less than half a day, or are those of a schedule."""

@@ -281,9 +281,10 @@ def _free(name: str, after: Part | None, is_before_a_stamp: bool) -> str:
 
 
 def _characters(text: str) -> str:
+    """The expression of literal text. A run of spaces is taken as a whole, so that matching is linear in the line."""
     pieces = re.split(f"({_SPACE}+)", text)
     return "".join(
-        (r"\t" if set(piece) == {"\t"} else f"{_SPACE}+") if place % 2 else re.escape(piece)
+        (r"\t" if set(piece) == {"\t"} else f"{_SPACE}++") if place % 2 else re.escape(piece)
         for place, piece in enumerate(pieces)
     )
 
