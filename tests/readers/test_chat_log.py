@@ -423,7 +423,8 @@ def test_refusal_shows_lines_and_the_remedy(tmp_path):
     message = str(raised.value)
     assert "a.log cannot be guessed: the pattern" in message
     assert "line 1: Mar 14 09:00:00 host kernel: usb 1-1: new" in message
-    assert "--pattern '[{date} {time}]" in message
+    assert "With --pattern '{date} {time} host {author}: {text}' the messages would begin:" in message
+    assert "  line 1: kernel: usb 1-1: new" in message
 
 
 def test_two_readings_are_refused():

@@ -80,11 +80,13 @@ def _guess(sample: tuple[str, ...]) -> Guess:
     judge = _Judge(lines, stamps, sample)
     bits = {id(reading): judge.bits(reading, free=place < len(known)) for place, reading in enumerate(pool)}
     pool = sorted((reading for reading in pool if len(reading.said) >= 2), key=lambda reading: bits[id(reading)])
+    # Any line fits a pattern in which only a space follows names.
+    pool.sort(key=lambda reading: reading.is_open)
     best = next((reading for reading in pool if not judge.fault(reading)), None)
     if best is None:
         if not pool:
             return Guess("", "no part of the lines holds names, with a delimiter before the text")
-        nearest = next((reading for reading in pool if not _OF_NAMES.search(judge.fault(reading))), pool[0])
+        nearest = next((reading for reading in pool[:20] if "machine" in judge.fault(reading)), pool[0])
         source = nearest.source.translate(back)
         return Guess(source, f"the pattern {source!r} fits best, but {judge.fault(nearest)}")
     is_known = False
@@ -93,12 +95,13 @@ def _guess(sample: tuple[str, ...]) -> Guess:
         if near and len(reading.said) >= 0.95 * judge.stamped(reading) and not judge.fault(reading):
             best, is_known = reading, True
             break
-    for other in pool:
+    rivals = [reading for reading in pool if reading.is_open == best.is_open]
+    for other in rivals:
         if bits[id(other)] - bits[id(best)] >= BETTER_BITS * len(lines):
             break
         if other is not best and _is_better(other, best) and not judge.fault(other):
             best = other
-    for other in pool:
+    for other in rivals:
         if is_known or bits[id(other)] - bits[id(best)] >= MARGIN_BITS * len(lines):
             break
         if other is best or judge.fault(other) or _is_better(best, other):
@@ -107,9 +110,6 @@ def _guess(sample: tuple[str, ...]) -> Guess:
             sources = " and ".join(repr(reading.source.translate(back)) for reading in (best, other))
             return Guess(best.source.translate(back), f"two patterns explain the lines about equally well: {sources}")
     return Guess(_with_indentation(_with_signs(best).translate(back), sample))
-
-
-_OF_NAMES = re.compile(r"name|authors|would be by|apart|it leaves")
 
 
 def _differ(one: Reading, other: Reading, count: int) -> bool:
@@ -396,6 +396,8 @@ def _is_of_machine(messages: Sequence[tuple[str, str]]) -> str:
     if len(set(texts)) <= len(authors) and total > 3 * len(authors):
         return "the texts repeat more than the names, as in the log of a machine"
     messages = list(dict.fromkeys(messages))
+    if len(messages) <= 2 * len(authors) and total > 8 * len(messages):
+        return "the same messages repeat, as in the log of a machine"
     total = len(messages)
     texts = [_VARIABLE.sub("0", text) for _, text in messages]
     authors = Counter(name for name, _ in messages)

@@ -283,8 +283,8 @@ def _no_log(head: bytes, dialect: str, encoding: str, share: float, *, from_firs
         return f"line {number}: {line!r:.40} is not in {nearest}"
     unlike = "no line at its beginning names both an author and a time"
     if DIALECTS[best].stamped:
-        if from_first_line and _are_numbers(sample, DIALECTS[best]):
-            return f"the dialect {best} would take numbers or levels for names"
+        if from_first_line and (what := _no_names(sample, DIALECTS[best])):
+            return f"the dialect {best} would take {what} for names"
         return "" if telling else unlike
     if sum(STAMPED_TEXT.match(line) is not None for line in sample) * 2 > len(sample):
         return f"the dialect {best} would leave times in the texts"
@@ -293,10 +293,12 @@ def _no_log(head: bytes, dialect: str, encoding: str, share: float, *, from_firs
     return "" if telling * 2 >= len(sample) and closing * 10 <= len(sample) else unlike
 
 
-def _are_numbers(lines: Sequence[str], dialect: Dialect) -> bool:
-    """Whether most names have no letter, or are levels as in the log of a machine."""
+def _no_names(lines: Sequence[str], dialect: Dialect) -> str:
+    """What stands where most names would be, if that is no name: numbers, or levels as in the log of a machine."""
     names = [match[MESSAGE - 1] for line in lines if (match := dialect.line.fullmatch(line)) and match.lastindex == MESSAGE]
-    return sum(not any(map(str.isalpha, name)) or LEVELS.fullmatch(name) is not None for name in names) * 2 > len(names)
+    if sum(not any(map(str.isalpha, name)) for name in names) * 2 > len(names):
+        return "numbers"
+    return "levels" if sum(LEVELS.fullmatch(name) is not None for name in names) * 2 > len(names) else ""
 
 
 def _is_blank(line: str) -> bool:
