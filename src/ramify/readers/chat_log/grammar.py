@@ -113,10 +113,10 @@ def readings(lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> Iterato
     yield from _name_behind("", [_Row(place, _collapsed(line)) for place, line in enumerate(lines) if line[:1].strip(SPACES)])
 
 
-_TIME_LAST = re.compile(rf"(.*\S)[ \t]+([\[(]?){TIME}([\])]?)")
+_TIME_LAST = re.compile(rf"(.*\S)[{SPACES}]+([\[(]?){TIME}([\])]?)")
 _PADDED = re.compile(r"[\[({<|~] \d\D")
 _WORD = re.compile(r"[\w#&@.+/'-]*\w")
-_SPACES = re.compile("[ \u00a0\u202f\u2009]+")
+_SPACES = re.compile("[ \u00a0\u202f\u2009\u3000]+")
 
 
 def _collapsed(text: str) -> str:

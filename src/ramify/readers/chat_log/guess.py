@@ -7,7 +7,6 @@ lines with a date or time are read, times do not run backwards, names hold no da
 another such reading finds other messages and is less than a bit a line longer, none is chosen.
 """
 
-import json
 import math
 import re
 from collections import Counter, defaultdict
@@ -25,7 +24,7 @@ from ramify.readers.chat_log.grammar import (
 )
 from ramify.readers.chat_log.known import KNOWN
 from ramify.readers.chat_log.layout import Layout, dated, is_event
-from ramify.readers.chat_log.pattern import Pattern, masked
+from ramify.readers.chat_log.pattern import Pattern, literal, masked
 from ramify.readers.dates import Stamp, find_stamps, is_weekday, read_date, read_time
 from ramify.readers.irc.dialects import LEVELS
 
@@ -71,8 +70,8 @@ def guess(lines: Iterable[str]) -> Guess:
 @lru_cache(maxsize=2)
 def _guess(sample: tuple[str, ...]) -> Guess:
     """`guess`, kept for the reader, which needs the pattern after the detection of the format has asked for it."""
-    if reason := _is_no_text(sample):
-        return Guess("", reason)
+    if not sample:
+        return Guess("", "only blank lines")
     lines, back = spelled(sample)
     stamps = stamps_of(sample)
     known = list(_known(lines, stamps))
@@ -109,7 +108,7 @@ def _guess(sample: tuple[str, ...]) -> Guess:
         if _differ(other, best, len(lines)):
             sources = " and ".join(repr(reading.source.translate(back)) for reading in (best, other))
             return Guess(best.source.translate(back), f"two patterns explain the lines about equally well: {sources}")
-    return Guess(_with_indentation(_with_signs(best).translate(back), sample))
+    return Guess(_with_indentation(_with_end(best, _with_signs(best)).translate(back), sample))
 
 
 def _differ(one: Reading, other: Reading, count: int) -> bool:
@@ -216,10 +215,10 @@ class _Judge:
         """The number of lines with a date or time in the place where a reading has them; of all lines if it has none."""
         if not reading.has_stamp:
             return len(self._lines)
-        first = reading.source.startswith(("{date}", "{time}")) or _FIRST_STAMP.match(reading.source) is not None
-        if first:
+        if _FIRST_STAMP.match(reading.source):
             return len({place for place, begins in enumerate(self._begin) if begins} | reading.said.keys())
-        return max(len(reading.said), 1)
+        # Texts hold times, too.
+        return sum(map(bool, self._stamps)) * 2 // 3
 
     def fault(self, reading: Reading) -> str:
         """Why a reading cannot be that of a chat; "" if it can."""
@@ -240,6 +239,8 @@ class _Judge:
         stamped = self.stamped(reading)
         if total < (LEAST_MARKED if is_marked else LEAST_READ) * stamped:
             return f"it fits only {total} of {stamped} lines with a date or time"
+        if not any(said.text for said in reading.said.values()) and total * 10 > len(self._lines) * 7:
+            return "there is no text below most names"
         if not reading.is_heading and total * (8 if reading.has_stamp else 2) < len(self._lines):
             return f"it fits only {total} of the first {len(self._lines)} lines"
         for what, test in (("is not a name", _is_no_name), ("is no name but a program or a level", _is_program)):
@@ -492,6 +493,16 @@ def _with_signs(best: Reading) -> str:
     return bare + "".join(f"{{?{sign}}}" for sign in _SIGNS if sign in signs) + "{author}" + rest
 
 
+def _with_end(best: Reading, source: str) -> str:
+    """The pattern, with the marks that end nearly all texts, such as the quotation marks around them."""
+    ends = Counter(match[0] for said in best.said.values() if said.text and (match := _MARKS_LAST.search(said.text)))
+    end, count = ends.most_common(1)[0] if ends else ("", 0)
+    return source + literal(end) if source.endswith("{text}") and count * 20 > len(best.said) * 19 else source
+
+
+_MARKS_LAST = re.compile(r" ?[^\w\s.?!…)]\Z")
+
+
 def _with_indentation(source: str, lines: Sequence[str]) -> str:
     """The pattern, with a second space before the text if most texts would begin with one: layouts have columns."""
     layout = Layout(Pattern(source))
@@ -510,37 +521,3 @@ def reads_better(
         for read in (ours, others)
     )
     return one + size * CHARACTER_BITS + MARGIN_BITS * len(lines) < other
-
-
-# --- what is no text ------------------------------------------------------------------------------------------------------
-
-_CUE = re.compile(r"\s*[\d:.,]{5,} --> [\d:.,]{5,}")
-
-
-def _is_no_text(sample: Sequence[str]) -> str:
-    if not sample:
-        return "only blank lines"
-    first = sample[0].lstrip("\ufeff \t")
-    if first.startswith(("<?xml", "<!DOCTYPE", "<!doctype", "<html", "WEBVTT")):
-        return "line 1: the beginning of a document in a markup language"
-    if first in ("{", "[") or sum(map(_is_record, sample)) * 2 > len(sample):
-        return "it looks like JSON"
-    if sum(_CUE.match(line) is not None for line in sample) * 8 > len(sample):
-        return "it looks like subtitles"
-    if sum("</" in line for line in sample) * 10 > len(sample) and first.startswith("<"):
-        return "it looks like a markup language"
-    return ""
-
-
-def _is_record(line: str) -> bool:
-    line = line.strip().removesuffix(",")
-    if line.startswith(('{"', '[{"')):
-        return True
-    if not line.startswith(("{", '["', "[{", '"')):
-        return False
-    try:
-        return isinstance(json.loads(line if line.startswith(("{", "[")) else f"{{{line}}}"), dict | list)
-    except ValueError:
-        return bool(re.match(r'"[^"]*": ', line))
-    except RecursionError:
-        return True

@@ -23,7 +23,7 @@ MAX_FREE = 256
 """Most characters of an author and of a part left out."""
 
 _SPELLED = re.compile(r"\w\w")
-SPACES = " \t\u00a0\u202f\u2009"
+SPACES = " \t\u00a0\u202f\u2009\u3000"
 _SPACE = f"[{SPACES}]"
 _ONE_OF = re.compile(r"\\(.)|\{(\?)|\{([^{}]*)\}|(\})|([^\\{}]+|.)", re.DOTALL)
 
