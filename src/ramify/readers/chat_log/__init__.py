@@ -24,14 +24,15 @@ from ramify.readers import chat, irc
 from ramify.readers.base import ReadCounts, bad_option, open_bytes
 from ramify.readers.chat import Log
 from ramify.readers.chat_log.guess import SAMPLE_LINES, Guess, first_lines, guess, reads_better
-from ramify.readers.chat_log.layout import Layout, Line, dated
+from ramify.readers.chat_log.layout import Layout, Line
 from ramify.readers.chat_log.pattern import Pattern
 from ramify.readers.chat_log.system_lines import SystemLines, first_of, learn
 from ramify.readers.clock import NO_YEAR, Clock, date_in, runs_twice
 from ramify.readers.dates import DateOrder, Given, find_stamps, is_open
 from ramify.readers.encodings import AUTO, check_encoding, with_line_ends
+from ramify.readers.events import dated, system_author
 from ramify.readers.irc import log_lines
-from ramify.readers.irc.dialects import DIALECTS, STAMP, Dialect, fit, system_author
+from ramify.readers.irc.dialects import DIALECTS, STAMP, Dialect, fit
 from ramify.readers.irc.text import text_lines
 from ramify.readers.log_files import LINKS, Answers, answers, log_names, logs_of, refuse_line, short
 from ramify.readers.messages import HEAD_BYTES, head_of

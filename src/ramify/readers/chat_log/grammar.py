@@ -13,10 +13,9 @@ from itertools import pairwise
 from typing import NamedTuple
 from unicodedata import category, normalize
 
-from ramify.readers.chat_log.layout import is_event
 from ramify.readers.chat_log.pattern import SPACES, literal
 from ramify.readers.dates import TIME, Stamp, find_loose_times, find_stamps
-from ramify.readers.irc.dialects import LEVELS
+from ramify.readers.events import LEVELS, is_event
 
 MAX_NAME = 64
 _MAX_SKIPPED = 3

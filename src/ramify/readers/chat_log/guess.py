@@ -23,10 +23,10 @@ from ramify.readers.chat_log.grammar import (
     stamps_of,
 )
 from ramify.readers.chat_log.known import KNOWN
-from ramify.readers.chat_log.layout import Layout, dated, is_event
+from ramify.readers.chat_log.layout import Layout
 from ramify.readers.chat_log.pattern import Pattern, literal, masked
 from ramify.readers.dates import Stamp, find_stamps, is_weekday, read_date, read_time
-from ramify.readers.irc.dialects import LEVELS
+from ramify.readers.events import LEVELS, dated, is_event
 
 SAMPLE_LINES = 400
 MAX_LINE = 400

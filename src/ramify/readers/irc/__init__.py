@@ -21,8 +21,9 @@ from ramify.readers.chat import Log
 from ramify.readers.clock import NO_YEAR, Clock, date_in, date_of, runs_twice
 from ramify.readers.dates import DateOrder, First, is_open
 from ramify.readers.encodings import AUTO, check_encoding, with_line_ends
+from ramify.readers.events import LEVELS, system_author
 from ramify.readers.irc import dialects
-from ramify.readers.irc.dialects import DIALECTS, LEVELS, MESSAGE, STAMP, STAMPED_TEXT, Dialect, Fit, fit, system_author
+from ramify.readers.irc.dialects import DIALECTS, MESSAGE, STAMP, STAMPED_TEXT, Dialect, Fit, fit
 from ramify.readers.irc.text import text_lines
 from ramify.readers.log_files import LINKS, TOKENS, answers, log_names, logs_of, refuse_line, short
 from ramify.readers.messages import HEAD_BYTES, head_of
