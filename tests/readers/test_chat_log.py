@@ -661,7 +661,8 @@ def test_whatsapp(tmp_path):
     ]
     assert [node.kind for node in nodes[:2]] == ["system"] * 2
     assert nodes[3].time == at(2024, 1, 31, 10, 2)
-    assert (counts.kept, counts.skipped) == ({"continuation": 3}, {"blank_line": 1})
+    assert (counts.kept, counts.skipped) == ({"continuation": 3, "no_author": 3}, {"blank_line": 1})
+    assert counts.examples["no_author"][0].endswith("chat.txt, line 1")
 
 
 def test_whatsapp_with_invisible_marks(tmp_path):

@@ -111,7 +111,8 @@ def logs(
             yield Log(name, iter(()), where=str(path))
             continue
         system = learn(list(first_of(first, SAMPLE_LINES)), layout)
-        reader = _Reader(path, layout, system, counts, _clock(path, layout, first, encoding, dates, hours, counts))
+        clock = _clock(path, layout, first, encoding, dates, hours, counts)
+        reader = _Reader(path, layout, system, counts, clock, is_guessed=given is None)
         messages = reader.messages(chain(first, blocks), stream)
         meta = {} if given else {"pattern": layout.pattern.source}
         yield Log(name, messages if links is None else reader.linked(messages, links), meta, str(path), links is not None)
@@ -287,7 +288,10 @@ def _read_again(path: Path, layout: Layout, first: Sequence[list[str]], encoding
 class _Reader:
     """Reads the messages of one log."""
 
-    def __init__(self, path: Path, layout: Layout, system: SystemLines, counts: ReadCounts, clock: Clock) -> None:
+    def __init__(
+        self, path: Path, layout: Layout, system: SystemLines, counts: ReadCounts, clock: Clock, *, is_guessed: bool
+    ) -> None:
+        self._is_guessed = is_guessed
         self._path, self._layout, self._system, self._counts, self._clock = path, layout, system, counts, clock
         self._current: Line | None = None
         self._start = 0
@@ -326,6 +330,8 @@ class _Reader:
                 if self._current is not None:
                     yield self._finish()
                 counts.read += 1
+                if self._is_guessed and parsed.kind == chat.SYSTEM and parsed.author is None and (parsed.date or parsed.time):
+                    counts.repair("no_author", f"{self._path}, line {number + 1}")
                 if (stamp := (parsed.date, parsed.time)) != self._last_stamp and stamp != (None, None):
                     self._last_stamp = stamp
                     if fault := self._clock.set(*stamp):
