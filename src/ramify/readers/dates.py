@@ -260,8 +260,8 @@ _DAY_MONTH = re.compile(
 _MONTH_DAY = re.compile(rf"{_ANY_WEEKDAY}({_WORD})\.? {{1,2}}(\d{{1,2}})(?:st|nd|rd|th)?(?:,? (\d{{4}}))?")
 _NAMED_ZONE = r"(?: ?(?P<zone>Z|UTC|GMT|(?:UTC|GMT)?[+-]\d\d:?\d\d))?"
 _CLOCK_PARTS = re.compile(
-    rf"(?P<before>{_HALF_WORD})?{_GAP}?(?P<hour>\d{{1,2}})[:.h-](?P<minute>\d\d)"
-    rf"(?:[:.m-](?P<second>\d\d(?:[.,:]\d{{1,9}})?))?(?:{_GAP}?(?P<half>{_HALF_WORD}|[AaPp]\.?{_GAP}?[Mm]\.?))?{_NAMED_ZONE}"
+    rf"(?:(?=\D)(?:(?P<before>{_HALF_WORD})?{_GAP}?))?(?P<hour>\d{{1,2}})[:.h-](?P<minute>\d\d)"
+    rf"(?:[:.m-](?P<second>\d\d(?:[.,:]\d{{1,9}})?))?(?:(?!$){_GAP}?(?P<half>{_HALF_WORD}|[AaPp]\.?{_GAP}?[Mm]\.?))?{_NAMED_ZONE}"
 )
 _DIGITS = re.compile(rf"(\d\d)(\d\d)(\d\d)?{_NAMED_ZONE}")
 

@@ -423,7 +423,7 @@ def _is_of_machine(messages: Sequence[tuple[str, str]]) -> str:
     for (_, raw), text in zip(messages, texts):
         templates[text].add(raw)
     filled = sum(len(templates[text]) > 2 and " " in text for text in texts)
-    if filled * 5 > total * 3:
+    if filled * 5 > total * 3 and len(templates) <= 4 * len(authors):
         return "the texts differ in their numbers only, as in the log of a machine"
     return ""
 
