@@ -38,6 +38,9 @@ BETTER_BITS = 10.0
 """Bits per line by which a reading that is right if it can be may be longer."""
 
 MIN_MESSAGES = 4
+MAX_TEMPLATES = 30
+"""Most forms of the texts of a machine, but for their numbers."""
+
 LEAST_READ = 0.6
 """Least share of lines with a date or time that are read."""
 
@@ -423,7 +426,7 @@ def _is_of_machine(messages: Sequence[tuple[str, str]]) -> str:
     for (_, raw), text in zip(messages, texts):
         templates[text].add(raw)
     filled = sum(len(templates[text]) > 2 and " " in text for text in texts)
-    if filled * 5 > total * 3 and len(templates) <= 4 * len(authors):
+    if filled * 5 > total * 3 and len(templates) <= MAX_TEMPLATES:
         return "the texts differ in their numbers only, as in the log of a machine"
     return ""
 
