@@ -241,22 +241,22 @@ def is_name(text: str) -> bool:
     return any(map(str.isalnum, text)) and not (" " in text and is_event(text))
 
 
-_BRACKETS = re.compile(r"([^\[\]()<>:]{1,64}) ([\[(])([^\[\]()<>]{1,32})([\])](?::[ \t]+|[ \t]+|$))")
+_BRACKETS = re.compile(r"([^\[\]()<>:（）]{1,64}?)( ?[\[(（])([^\[\]()<>（）]{1,32})([\])）](?:[:：][ \t]*|[ \t]+|$))")
 
 
 def _with_account(head: str, rows: Sequence[_Row]) -> Reading | None:
     """A reading in which an account or a level in brackets follows nearly all names: `Ann Lee [12]: `."""
     matches = [(row, match) for row in rows if (match := _BRACKETS.match(row.rest))]
     forms = Counter(match.group(2, 4) for _, match in matches)
-    for (opening, closing), count in forms.most_common(1):
-        if count * 10 >= len(rows) * 8:
-            said = {
-                row.place: Said(match[1], row.rest[match.end() :], (*row.skipped, match[3]))
-                for row, match in matches
-                if match.group(2, 4) == (opening, closing)
-            }
-            return Reading(f"{head}{{author}} {opening}{{skip}}{literal(closing)}{{text}}", said)
-    return None
+    form, count = forms.most_common(1)[0] if forms else (("", ""), 0)
+    if count * 10 < len(rows) * 8:
+        return None
+    said = {
+        row.place: Said(match[1], row.rest[match.end() :], (*row.skipped, match[3]))
+        for row, match in matches
+        if match.group(2, 4) == form
+    }
+    return Reading(f"{head}{{author}}{literal(form[0])}{{skip}}{literal(form[1])}{{text}}", said)
 
 
 def _heading(head: str, rows: Sequence[_Row]) -> Reading | None:
@@ -452,7 +452,7 @@ def _name_before(rows: Sequence[tuple[_Row, str]], stamp: str) -> Iterator[Readi
     least = max(2, len(rows) * _SHARE)
     for tail in _ends([before for _, before in rows], least):
         source = literal(tail).replace("\0", "{skip}")
-        end = re.compile(re.escape(tail).replace("\0", r"([^\[\]()<>]{1,64})") + r"\Z")
+        end = re.compile(re.escape(tail).replace("\0", r"([^\[\]()<>（）]{1,64})") + r"\Z")
         ended = [(row, before, match) for row, before in rows if (match := end.search(before))]
         afters = [row.rest for row, _, _ in ended]
         is_heading = sum(not after.strip(SPACES + "])}>:-") for after in afters) * 2 > len(afters)
@@ -507,7 +507,7 @@ def _ends(befores: Sequence[str], least: float) -> Iterator[str]:
 
 _LAST_MARKS = re.compile(r"[^\w]*\Z")
 _LOWER_WORDS = re.compile(r"(?: (?:[^\W\d_](?<![A-Z])){1,12}){1,4}[^\w]*\Z")
-_ACCOUNT = re.compile(r" [\[(<]([^\[\]()<>]{1,64})[\])>][^\w]*\Z")
+_ACCOUNT = re.compile(r" ?[\[(<（]([^\[\]()<>（）]{1,64})[\])>）][^\w]*\Z")
 _RECEIVER = re.compile(r" to ([^:<>|]{1,40})[^\w]+\Z")
 _UNIT = re.compile(r" ?[^\W\d_]{1,4}(?=[\])}>:|,-])")
 

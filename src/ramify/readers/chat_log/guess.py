@@ -337,7 +337,9 @@ def _is_no_name(name: str) -> bool:
         return True
     if " " in name and re.search(r"[\[\]{}|^`\\]", name):
         return True
-    pairs = ("()", "<>", "«»") if not re.search(r"[\[\]|^`\\]", name) else ("()", "<>")
+    if "," in name and is_weekday(name.split(" ")[-1]):
+        return True
+    pairs = ("()", "<>", "«»", "（）") if not re.search(r"[\[\]|^`\\]", name) else ("()", "<>")
     return any(name.count(one) != name.count(other) for one, other in pairs) or is_event(name)
 
 
@@ -362,7 +364,7 @@ def _shared_part(names: Counter[str]) -> str:
     return f"most names hold {word!r}" if count > 1 and count * 2 > len(names) else ""
 
 
-_NOT_IN_NAMES = re.compile(r"From|\d+|(?!d[aeiou]s?\b|v[ao]n\b)[^\W\dA-Z]\w*")
+_NOT_IN_NAMES = re.compile(r"From|Name|Text|Message|Time|\d+|(?!d[aeiou]s?\b|v[ao]n\b)[^\W\dA-Z]\w*")
 
 
 def _cut(reading: Reading, names: Counter[str]) -> str:
@@ -497,12 +499,17 @@ def _with_signs(best: Reading) -> str:
 
 
 def _with_end(best: Reading, source: str) -> str:
-    """The pattern, with the marks that end nearly all texts, such as the quotation marks around them."""
+    """The pattern, with the word that begins nearly all texts (`says:`), and the marks that end them (`”`)."""
+    starts = Counter(match[0] for said in best.said.values() if (match := _WORD_FIRST.match(said.text)))
+    start, count = starts.most_common(1)[0] if starts else ("", 0)
+    if source.endswith("{text}") and count * 20 > len(best.said) * 19:
+        source = f"{source.removesuffix('{text}')}{literal(start)}{{text}}"
     ends = Counter(match[0] for said in best.said.values() if said.text and (match := _MARKS_LAST.search(said.text)))
     end, count = ends.most_common(1)[0] if ends else ("", 0)
     return source + literal(end) if source.endswith("{text}") and count * 20 > len(best.said) * 19 else source
 
 
+_WORD_FIRST = re.compile(r"\w{2,} ?[:=,]? ")
 _MARKS_LAST = re.compile(r" ?[^\w\s.?!…)]\Z")
 
 
