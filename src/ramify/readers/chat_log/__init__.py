@@ -11,6 +11,7 @@ messages.
 
 import io
 import re
+import shlex
 import textwrap
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -66,7 +67,8 @@ def refuses(path: Path, head: bytes) -> str:
         return ""
     guessed = guess(lines)
     if guessed.reason:
-        return f"{guessed.reason}. If it is a chat log, give its --pattern"
+        shown = "; --format chat-log shows what this one reads" if guessed.source else ""
+        return f"{guessed.reason}. If it is a chat log, give its --pattern{shown}"
     if not irc.refuses(path, head) and _reads_as_well(lines, guessed):
         return "an IRC log"
     return ""
@@ -224,9 +226,8 @@ def _guessed(blocks: Sequence[list[str]], path: Path) -> Layout:
         layout = guessed.layout
         read = ((number, line) for number, text in numbered if (line := layout.read(text)) and line.author)
         messages = "\n".join(f"  line {number}: {line.author}: {line.text[:80]}" for number, line in islice(read, 3))
-        remedy = (
-            f"If it is a chat log, give its pattern. With --pattern '{guessed.source}' the messages would begin:\n{messages}"
-        )
+        pattern = " ".join(f"--pattern {shlex.quote(form)}" for form in guessed.source.split("\n"))
+        remedy = f"If it is a chat log, give its pattern. With {pattern} the messages would begin:\n{messages}"
     raise RamifyError(f"the layout of {path} cannot be guessed: {guessed.reason}. Its first lines:\n{shown}\n{remedy}")
 
 
