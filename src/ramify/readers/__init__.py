@@ -96,6 +96,10 @@ class Format:
 FORMATS: dict[str, Format] = {
     # First, because `guess` takes the first match, and the metadata of Ramify's trees may look like another format.
     "jsonl": Format("trees", "ramify.readers.jsonl", "Ramify's own JSON lines, one tree per line", numbered=True),
+    # Before Reddit's formats, whose files have some of the same keys.
+    "nested": Format(
+        "posts", "ramify.readers.nested", "nested posts as JSON: Hacker News, Discourse, Lemmy, GitHub, …", partial=True
+    ),
     "pushshift": Format(
         "posts", "ramify.readers.pushshift", "Reddit dumps, submissions and comments, as JSON lines", partial=True
     ),
@@ -191,7 +195,8 @@ def open_inputs(
 ) -> Inputs:
     """The way from files and folders to their records: leave out empty files, find the format, and check its options.
 
-    Without a `format`, inputs with an option `pattern` are chat logs; otherwise the format is guessed. The options `text` and
+    Without a `format`, inputs with an option `pattern` are chat logs, and those with `children` nested posts; otherwise the
+    format is guessed. The options `text` and
     `label` name columns of every kind of table. `unannotated` leaves out what people annotated afterwards, unless an option
     asks for it. `verbose`: see `detect_format`. `tell` receives lines for the user: files that are left out of folders, and
     the guessed format. Raises `RamifyError` if an input is missing, or if the format or an option is unknown.
@@ -205,6 +210,8 @@ def open_inputs(
         tell(f"left out of {folder}: {_shortened(names)}")
     if format is None and "pattern" in options:
         format = "chat-log"
+    elif format is None and "children" in options:
+        format = "nested"
     elif format is None:
         format = detect_format(files, verbose=verbose)
         tell(f"format: {format} ({FORMATS[format].summary}), guessed; --format overrides it")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 SHAPES: dict[str, tuple[str, ...]] = {
     "jsonl": ("json",),
+    "nested": ("json",),
     "pushshift": ("json",),
     "reddit-api": ("json",),
     "stackexchange": ("xml",),
