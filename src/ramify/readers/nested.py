@@ -7,7 +7,7 @@ value or JSON lines. Nothing recurses, so posts may be nested to any depth.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -23,7 +23,7 @@ from ramify.readers.rows import LABELLED, Post, batches
 from ramify.readers.table import SYNONYMS, TITLES
 from ramify.readers.values import string
 
-Html = Literal["auto", "true", "false"]
+Html = Literal["auto"] | bool
 
 ANY = Layout(
     Export(
@@ -55,7 +55,7 @@ def read(
     layout: str = "auto",
     children: str | None = None,
     columns: Mapping[str, str] | None = None,
-    html: Html | bool = "auto",
+    html: Html = "auto",
 ) -> Iterator[pa.RecordBatch]:
     """Read posts.
 
@@ -66,16 +66,15 @@ def read(
     """
     if layout != "auto" and layout not in LAYOUTS:
         raise bad_option("layout", f"auto or one of {', '.join(LAYOUTS)}", layout)
-    markup = {True: "true", False: "false"}.get(html, html)  # pyright: ignore[reportArgumentType, reportCallIssue]
-    if markup not in get_args(Html):
-        raise bad_option("html", " or ".join(get_args(Html)), html)
+    if html not in ("auto", True, False):
+        raise bad_option("html", "auto, true or false", html)
     named = None if layout == "auto" else LAYOUTS[layout]
     if children is not None or columns:
-        named = _named(named, children, columns or {}, markup)
+        named = _named(named, children, columns or {}, html)
     return batches(_posts(paths, counts, named), counts, LABELLED)
 
 
-def _named(base: Layout | None, children: str | None, columns: Mapping[str, str], markup: str) -> Layout:
+def _named(base: Layout | None, children: str | None, columns: Mapping[str, str], html: Html) -> Layout:
     """A layout with the user's names in place of those of `base` or of those that tables have."""
     if unknown := next((name for name in columns if name not in _FIELDS), None):
         raise RamifyError(f"--column {unknown}={columns[unknown]} names no part of a post. Name one of {', '.join(_FIELDS)}.")
@@ -90,9 +89,7 @@ def _named(base: Layout | None, children: str | None, columns: Mapping[str, str]
         layout = replace(layout, children=keys)
     if base.marks:
         return layout
-    is_html = [
-        markup == "true" or (markup == "auto" and any(mark in name for mark in _IS_HTML)) for name in map(str, layout.text)
-    ]
+    is_html = [any(mark in str(name) for mark in _IS_HTML) if html == "auto" else html for name in layout.text]
     return replace(
         layout,
         text=[name for name, marked in zip(layout.text, is_html, strict=True) if not marked],
@@ -288,7 +285,7 @@ class _Walk:
         if lost := next((marker for name, marker in layout.gone.items() if at(item, name)), None):
             return lost
         text = text_of(item, layout.text, layout.html)
-        if layout.null_is is not None and not title and not text and first(item, (*layout.text, *layout.html)) is None:
+        if layout.null_is is not None and not title and all(at(item, name) is None for name in (*layout.text, *layout.html)):
             return layout.null_is
         return submission_text(title, text)
 

@@ -284,7 +284,7 @@ LAYOUTS: dict[str, Layout] = {
             "GitHub: lists of comments",
             "`gh api --paginate repos/OWNER/REPO/issues/comments`, beside the list of issues",
             "comments of issues and reviews; they join the issues that other files hold",
-            '[{"id": 1, "issue_url": "https://api.github.com/repos/o/r/issues/5", "body": "me"}]',
+            '[{"id": 1, "html_url": "https://github.com/o/r/issues/5#issuecomment-1", "user": {"login": "olu"}, "body": "me"}]',
         ),
         marks=("id", "body", "html_url", "user"),
         id=("id",),
