@@ -145,7 +145,7 @@ def test_mastodon_keeps_a_missing_first_post(tmp_path):
     }
     rows, _ = read(tmp_path, context)
     assert edges(rows) == [("20", "21", "20"), ("20", "22", "21")]
-    assert texts(rows) == {"21": "Red.", "22": "mud\n\nx"}
+    assert texts(rows) == {"21": "Red.", "22": "clay\n\nx"}
     store = dataset.build([tmp_path / "posts.json"], None, tmp_path / "store")
     assert [node.id for node in store.tree(0).nodes] == ["20", "21", "22"]
     (tmp_path / "first.json").write_text(json.dumps(status("20", None, "<p>Which clay?</p>")))

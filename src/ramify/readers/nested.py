@@ -255,7 +255,7 @@ class _Walk:
         is_nested = tree is not None
         title = title_of(item, [field for field in layout.title if not str(field).startswith("/")])
         tree = tree or self._bare(id_of(item, layout.tree)) or name
-        is_comment = is_nested or (tree != name and not title)
+        is_comment = is_nested or layout.root is not None or (tree != name and not title)
         if layout.own_numbers and is_comment and name == tree.rpartition("#")[2]:
             name = f"{name}/comment"
         parent = above if is_nested else self._named_parent(item, name, tree, is_comment)

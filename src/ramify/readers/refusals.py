@@ -16,6 +16,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
     "oasst": ("json",),
     "molweni": ("json",),
     "book": ("xml", "zip", "text"),
+    "mail": ("text",),
     "slack": ("json", "zip"),
     "slack-xml": ("xml",),
     "discord": ("json",),
