@@ -9,7 +9,7 @@ from ramify import dataset, readers
 from ramify.errors import RamifyError
 from ramify.readers import nested
 from ramify.readers.base import ReadCounts
-from ramify.readers.json_fields import beginning
+from ramify.readers.json_fields import beginnings
 from ramify.readers.nested_layouts import LAYOUTS
 
 
@@ -321,9 +321,10 @@ def test_no_value_is_fatal(tmp_path_factory, value, data):
 @pytest.mark.parametrize("cut", range(1, 60, 7))
 def test_beginnings_of_values(cut):
     text = json.dumps([{"a": 'x, "y"] ', "b": [1, {"c": None}]}, {"d": "\\"}])
-    value = beginning(text[:cut].encode())
+    (value,) = beginnings(text[:cut].encode())
     assert isinstance(value, list)
     assert value == [] or value[0].items() <= {"a": 'x, "y"] ', "b": value[0].get("b")}.items()
-    assert beginning(b"\xef\xbb\xbf" + text.encode()) == json.loads(text)
-    assert beginning(b"plain, text") is None
-    assert beginning(b"]") is None
+    assert beginnings(b"\xef\xbb\xbf" + text.encode()) == [json.loads(text)]
+    assert beginnings(b'{"a": 1}\n{"b": 2}\n{"c": ') == [{"a": 1}, {"b": 2}]
+    assert beginnings(b"plain, text") == []
+    assert beginnings(b"]") == []

@@ -115,6 +115,11 @@ FORMATS: dict[str, Format] = {
         "trees", "ramify.readers.molweni", "Molweni's dialogues with discourse relations", unannotated={"annotations": "none"}
     ),
     "mail": Format("posts", "ramify.readers.mail", "mail: mbox, Maildir, .eml; threads by References", partial=True),
+    "chat-json": Format(
+        "logs",
+        "ramify.readers.chat_json",
+        "chats as JSON: Messenger, Instagram, Google Chat, Zulip, Mattermost, Discord's package",
+    ),
     # Before Slack, which takes every damaged ZIP archive for one of its own.
     "book": Format("trees", "ramify.readers.book", "books: Standard Ebooks, EPUB, Gutenberg, Markdown, HTML, TEI"),
     "slack": Format("logs", "ramify.readers.slack", "Slack exports: ZIP, folder, or days of one channel"),

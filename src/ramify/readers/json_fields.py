@@ -18,6 +18,9 @@ _TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},"]', re.DOTALL)
 _CLOSES = {"{": "}", "[": "]"}
 _ABSENT = object()
 
+MAX_LINES = 100
+"""The number of lines whose values tell the layout of JSON lines."""
+
 
 def at(item: Any, field: Field, default: Any = None) -> Any:
     """The value of a field; the default if it is missing."""
@@ -78,15 +81,17 @@ def title_of(item: Any, names: Sequence[Field]) -> str:
     return unescape(string(first(item, names)) or "")
 
 
-def beginning(head: bytes) -> Any:
-    """The JSON value that the first bytes of a file begin, as far as they go; None if they begin none.
+def beginnings(head: bytes) -> list[Any]:
+    """The objects and lists in the first bytes of a file of JSON lines, or the value that they begin.
 
-    Of JSON lines, it is the first line. A value that goes on beyond the bytes is closed after its last complete member.
+    A value that goes on beyond the bytes is closed after its last complete member.
     """
     text = head.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "ignore").lstrip()
     if not text.startswith(("{", "[")):
-        return None
-    line = text.partition("\n")[0]
+        return []
+    values = [_loaded(line) for line in text.splitlines()[:MAX_LINES] if line.startswith(("{", "["))]
+    if values and values[0] is not None:
+        return [value for value in values if value is not None]
     opened: list[str] = []
     end = 0
     for match in _TOKENS.finditer(text):
@@ -105,12 +110,12 @@ def beginning(head: bytes) -> Any:
         elif sign == '"':
             break  # a text that goes on beyond the bytes
     # Nothing is opened or closed behind the last place, so what is open at the end is open there, too.
-    cut = text[:end] + "".join(_CLOSES[sign] for sign in reversed(opened))
-    for candidate in (line, cut):
-        try:
-            value = loads(candidate.encode())
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(value, dict | list):
-            return value
-    return None
+    value = _loaded(text[:end] + "".join(_CLOSES[sign] for sign in reversed(opened)))
+    return [] if value is None else [value]
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return loads(text.encode())
+    except (ValueError, RecursionError):
+        return None

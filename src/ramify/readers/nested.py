@@ -15,7 +15,7 @@ from ramify.errors import RamifyError
 from ramify.readers.base import Held, ReadCounts, bad_option, file_name, open_bytes
 from ramify.readers.documents import documents
 from ramify.readers.exports import Export
-from ramify.readers.json_fields import at, author_of, beginning, first, has, id_of, text_of, time_of, title_of
+from ramify.readers.json_fields import at, author_of, beginnings, first, has, id_of, text_of, time_of, title_of
 from ramify.readers.messages import first_refusal, head_of, json_files
 from ramify.readers.nested_layouts import LAYOUTS, Layout
 from ramify.readers.reddit import submission_text
@@ -99,13 +99,13 @@ def _named(base: Layout | None, children: str | None, columns: Mapping[str, str]
 
 def _fitting(path: Path, head: bytes) -> Layout | None:
     """The first layout whose marks a post at the beginning of the file has."""
-    value = beginning(head)
+    values = beginnings(head)
     late = next((layout for layout in LAYOUTS.values() if layout.late and file_name(path).endswith(layout.late)), None)
-    if late is not None and isinstance(value, dict):
+    if late is not None and values:
         with open_bytes(path) as stream:
             data = Held("is one JSON value of", "Write its comments to a file of their own.").read(stream, path)
-        return late if _fits(late, beginning(data)) else None
-    return next((layout for layout in LAYOUTS.values() if _fits(layout, value)), None)
+        return late if any(_fits(late, value) for value in beginnings(data)) else None
+    return next((layout for layout in LAYOUTS.values() if any(_fits(layout, value) for value in values)), None)
 
 
 def _fits(layout: Layout, value: Any) -> bool:
