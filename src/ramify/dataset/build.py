@@ -235,7 +235,13 @@ def _no_trees(opened: readers.Inputs) -> str:
 def _costs(comments: int, wall: float, cpu: float) -> dict[str, Any]:
     """The version and the time since `wall` (elapsed) and `cpu` (of the processor), in seconds."""
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return {"ramify": __version__, "wall_seconds": wall, "cpu_seconds": cpu, "comments_per_cpu_second": comments / cpu}
+    tick = time.get_clock_info("process_time").resolution
+    return {
+        "ramify": __version__,
+        "wall_seconds": wall,
+        "cpu_seconds": cpu,
+        "comments_per_cpu_second": comments / max(cpu, tick),
+    }
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

@@ -270,7 +270,7 @@ def detect_format(paths: Sequence[Path], *, verbose: bool = False) -> str:
                 if path != STANDARD and (inputs is not paths or len(paths) > 1) and path.is_file() and not path.stat().st_size:
                     del heads[path]  # a day without messages
                     continue
-                with open_bytes(path) as stream:
+                with open_bytes(path, archives=True) as stream:
                     heads[path] = stream.read(1 << 16)
         if not heads:
             raise RamifyError(f"all files in {', '.join(map(str, paths))} are empty. Check that they were written completely.")

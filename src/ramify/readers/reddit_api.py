@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ramify.errors import shown
 from ramify.readers import list_files
 from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option
 from ramify.readers.documents import documents
@@ -105,7 +106,7 @@ def _walk(document: Any, where: str, counts: ReadCounts, policy: Policy, clean: 
 
 def _refuse(thing: Any, where: str, counts: ReadCounts) -> None:
     counts.read += 1
-    counts.skip("not_a_post", f"{where}: neither a comment nor a submission with an id: {thing!r:.80}")
+    counts.skip("not_a_post", f"{where}: neither a comment nor a submission with an id: {shown(thing)}")
 
 
 def _submission(data: dict[str, Any], post_id: str, clean: Callable[[str], str], where: str, counts: ReadCounts) -> Post:
