@@ -92,6 +92,14 @@ class Layout:
         """The layout of one column."""
         return replace(self, synonyms={name: self.synonyms.get(name, ())}, required=(), added=(), numbered=True)
 
+    def unknown(self, names: Sequence[str], columns: Mapping[str, str]) -> str:
+        """For `refuses`: the reason why columns that the user names cannot be read from a table; "" if they can."""
+        foreign = next((ours for ours in columns if ours not in self.synonyms), None)
+        if foreign is not None:
+            return f"it has no column {foreign!r} to fill"
+        missing = next((theirs for theirs in columns.values() if theirs not in names), None)
+        return "" if missing is None else f"line 1: no column {missing!r}"
+
     def lacking(self, names: Sequence[str], required: Sequence[str] = ()) -> list[str]:
         """The required columns (by default the layout's own) that the table lacks."""
         known = self.known(names)

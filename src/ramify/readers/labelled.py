@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -52,7 +53,7 @@ KEPT = "meta "
 """Begins the canonical names of columns that become metadata."""
 
 
-def refuses(path: Path, head: bytes) -> str:
+def refuses(path: Path, head: bytes, columns: Mapping[str, str] = MappingProxyType({})) -> str:
     if path.is_dir():
         return _refuses_folder(path)
     shape = _shape(path, head)
@@ -66,11 +67,15 @@ def refuses(path: Path, head: bytes) -> str:
         names = header(path, head)
     except (pa.ArrowException, OSError):
         return "a damaged Parquet file"
+    layout = Layout(SYNONYMS, ("text", "label"))
+    if unknown := layout.unknown(names, columns):
+        return unknown
     if of_table(path, names, _first_row(head)):
         return ""
-    layout = Layout(SYNONYMS, ("text", "label"))
-    if missing := layout.lacking(names):
+    if missing := [name for name in layout.lacking(names) if name not in columns]:
         return f"line 1: no column for {', '.join(missing)}"
+    if "label" in columns:
+        return ""
     return next((f"line 1: a column {name}, as in chats" for name in names if name.casefold() in CHAT), "")
 
 

@@ -33,6 +33,17 @@ SHAPES: dict[str, tuple[str, ...]] = {
 
 NEAREST = 3
 
+_NESTED = re.compile(rb'"(comments|replies|children)"\s*:\s*\[\s*\{')
+_TEXT = re.compile(rb'"(?:text|body|content|content_html|message|selftext|comment|cooked)"\s*:\s*"')
+_NEAR = 4096
+
+
+def nested_posts(head: bytes) -> str:
+    """The key of a list of posts inside a record of JSON: of objects of which the first has a text. "" if there is none."""
+    lists = (match for match in _NESTED.finditer(head) if _TEXT.search(head, match.end(), match.end() + _NEAR))
+    return next((match[1].decode() for match in lists), "")
+
+
 _SHAPE_NAMES = {
     "json": "JSON",
     "xml": "XML or HTML",

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import unescape
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -41,13 +42,15 @@ SYNONYMS = {
     "id": ("id", "post_id", "comment_id", "message_id", "node_id"),
     "parent": ("parent", "parent_id", "reply_to", "in_reply_to", "in_reply_to_id", "parent_post_id"),
     "tree": ("tree", "tree_id", "thread", "thread_id", "discussion", "discussion_id", "conversation", "conversation_id"),
-    "author": ("author", "user", "username", "author_id", "user_id", "author_name", "speaker", "poster"),
+    "author": ("author", "user", "username", "author_id", "user_id", "author_name", "speaker", "poster", "by"),
     "time": ("time", "timestamp", "created_utc", "created_at", "created", "date", "datetime"),
     "kind": ("kind",),
     "text": ("text", "body", "content", "message", "comment"),
     "label": ("label",),
     "split": ("split",),
 }
+LOG = {"author", "time"}
+"""Columns of a chat log, beside the text. A table with them and parents, but no trees, may be a channel with some replies."""
 TITLES = ("title", "subject")
 TREE_COLUMNS = (*TITLES, "topic", "subreddit", "forum", "section", "category", "url")
 LAYOUT = Layout(SYNONYMS, required=("id", "parent", "tree", "text"), added=TREE_COLUMNS, numbered=True)
@@ -71,14 +74,18 @@ WINDOWS_1252 = {code: bytes([code]).decode("cp1252", "replace") for code in rang
 """C1 control characters -> the characters of the same bytes in Windows-1252. Texts never intend C1 control characters."""
 
 
-def refuses(path: Path, head: bytes) -> str:
+def refuses(path: Path, head: bytes, columns: Mapping[str, str] = MappingProxyType({})) -> str:
     if path.is_dir():
         return A_FOLDER
     try:
         names = header(path, head)
     except (pa.ArrowException, OSError):
         return ""  # `read` reports the fault.
-    missing = [] if _is_reddit(names, {}) else LAYOUT.lacking(names)
+    if unknown := LAYOUT.unknown(names, columns):
+        return unknown
+    missing = [] if _is_reddit(names, columns) else [name for name in LAYOUT.lacking(names) if name not in columns]
+    if missing == ["tree"] and not (LOG.issubset(LAYOUT.known(names).keys() | columns.keys()) and "parent" not in columns):
+        return ""  # The parents say which posts are one tree.
     return f"line 1: no column for {', '.join(missing)}" if missing else ""
 
 
