@@ -24,7 +24,21 @@ from ramify.readers.names import unpacked
 SYNONYMS = {
     "id": table.SYNONYMS["id"],
     "parent": table.SYNONYMS["parent"],
-    "channel": ("channel", "channel_name", "channel_id", "room", "room_name", "room_id", "chat", "chat_name", "chat_id"),
+    "channel": (
+        *("channel", "channel_name", "channel_id", "room", "room_name", "room_id", "chat", "chat_name", "chat_id"),
+        *table.SYNONYMS["tree"],
+    ),
+        "channel",
+        "channel_name",
+        "channel_id",
+        "room",
+        "room_name",
+        "room_id",
+        "chat",
+        "chat_name",
+        "chat_id",
+        *table.SYNONYMS["tree"],
+    ),
     "author": (*table.SYNONYMS["author"], "sender", "sender_name", "sender_id", "nick", "nickname", "from"),
     "time": (*table.SYNONYMS["time"], "ts", "sent", "sent_at"),
     "kind": table.SYNONYMS["kind"],
@@ -60,7 +74,7 @@ def refuses(path: Path, head: bytes, columns: Mapping[str, str] = MappingProxyTy
     if (thread := _THREAD.search(head)) and "channel" not in columns:
         return (
             f"links such as {thread[0].decode()} name the threads of the posts, so they are not one channel. A table of posts "
-            "needs their parents, too; without them, name the column of the threads with --column channel=NAME"
+            "needs the parents of the posts; without them, a column with the threads makes each a log (--column channel=NAME)"
         )
     return next((f"line 1: a column {name}, of another format" for name in names if name in FOREIGN), "")
 

@@ -624,19 +624,27 @@ _WHOLE = r"^(-?[0-9]+)\.0$"
 
 
 class ParentSpelling:
-    """Spells the parents of a file as its ids are spelled.
+    """Spells the parents, and the trees, of a file as its ids are spelled.
 
-    pandas writes a column of whole numbers with gaps as 1.0, 2.0, … These become 1, 2, …, until an id ends in ".0" itself, as
-    the numbers of chapters may.
+    Reddit's prefixes t1_ and t3_ are left out, until an id has one itself. pandas writes a column of whole numbers with gaps as
+    1.0, 2.0, … These become 1, 2, …, until an id ends in ".0" itself, as the numbers of chapters may.
     """
 
     def __init__(self) -> None:
-        self._ids_have_decimals = False
+        self._ids_have_decimals = self._ids_have_prefixes = False
 
     def like_ids(self, parents: pa.Array, ids: pa.Array) -> pa.Array:
         """Respell the next parents of the file."""
         self._ids_have_decimals = self._ids_have_decimals or bool(pc.any(pc.match_substring_regex(ids, _WHOLE)).as_py())
+        self._ids_have_prefixes = self._ids_have_prefixes or _have_prefixes(ids)
+        if not self._ids_have_prefixes and _have_prefixes(parents):
+            parents = pc.replace_substring_regex(parents, "^t[13]_", "")
         return parents if self._ids_have_decimals else pc.replace_substring_regex(parents, _WHOLE, r"\1")
+
+
+def _have_prefixes(names: pa.Array) -> bool:
+    """Whether some names have a prefix of Reddit's."""
+    return any(pc.any(pc.starts_with(names, prefix)).as_py() for prefix in ("t1_", "t3_"))
 
 
 def _moment(value: Any, order: DateOrder) -> float | None:

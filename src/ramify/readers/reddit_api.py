@@ -23,13 +23,14 @@ from ramify.readers.values import parse_time
 
 _LISTING = re.compile(rb'"kind"\s*:\s*"(?:Listing|t1|t3|more)"')
 _NESTED = re.compile(rb'"(?:replies|comments)"\s*:\s*[\[{]')
+_OF_REDDIT = re.compile(rb'"(?:parent_id|link_id|subreddit|created_utc|permalink)"\s*:')
 _CONTAINERS = ("json", "data", "things", "children")
 
 
 def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
         return A_FOLDER
-    nested = _NESTED.search(head) and (b'"selftext"' in head or b'"body"' in head)
+    nested = _NESTED.search(head) and (b'"selftext"' in head or (b'"body"' in head and _OF_REDDIT.search(head)))
     if _LISTING.search(head) or nested:
         return ""
     return 'no "kind" that is Listing, t1, t3 or more, and no "replies" or "comments" of a post with a text'
