@@ -175,9 +175,9 @@ def test_bad_rows_are_counted(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_bytes(b"id,parent,tree,text\n1,,t,x\n2,1,t\n,1,t,nameless\n4,1,,homeless\n5,1,t,\xff\n")
     rows, counts = read(path)
-    assert [row["text"] for row in rows] == ["x", "\ufffd"]
+    assert [row["text"] for row in rows] == ["x", "ÿ"]
     assert counts.skipped == {"bad_row": 1, "not_a_post": 2}
-    assert counts.kept == {"bad_utf8": 1}
+    assert counts.kept == {"encoding": 1}
     assert "post 2" in counts.examples["not_a_post"][0]
 
 
@@ -271,8 +271,8 @@ def test_invalid_utf8_in_parquet(tmp_path):
     texts = pa.array([b"r\xff", b"caf\xc3\xa9", None], pa.binary())
     posts = pa.Table.from_pylist(ROWS).set_column(5, "text", texts)
     rows, counts = read(write_parquet(tmp_path / "posts.parquet", posts))
-    assert [row["text"] for row in rows] == ["r\ufffd", "café", ""]
-    assert counts.kept["bad_utf8"] == 1
+    assert [row["text"] for row in rows] == ["rÿ", "café", ""]
+    assert counts.kept["encoding"] == 1
 
 
 def test_spaces_around_column_names(tmp_path):
@@ -368,8 +368,8 @@ def test_places_of_repaired_rows(tmp_path):
     path.write_bytes(b"id,parent,tree,time,text,author\n1,,t,5,a,ann\n2,1,t,noon,\xff,[deleted]\n")
     rows, counts = read(path)
     assert [row["author"] for row in rows] == ["ann", None]
-    assert counts.kept == {"bad_utf8": 1, "bad_time": 1}
-    assert counts.examples == {"bad_utf8": [f"{path}, post 2"], "bad_time": [f"{path}, post 2: 'noon'"]}
+    assert counts.kept == {"encoding": 1, "bad_time": 1}
+    assert counts.examples == {"encoding": [f"{path}, post 2"], "bad_time": [f"{path}, post 2: 'noon'"]}
 
 
 def test_very_wide_tables(tmp_path):
@@ -452,9 +452,8 @@ def test_one_id_with_a_point_keeps_float_parents(tmp_path):
 def test_table_in_utf_16(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_text("id,parent,tree,text\n1,,7,a\n", encoding="utf-16")
-    assert not table.refuses(path, path.read_bytes())
-    with pytest.raises(RamifyError, match=r"posts\.csv is UTF-16, but tables are read as UTF-8\. Convert it with iconv"):
-        build([path], "table", tmp_path / "store")
+    store = build([path], None, tmp_path / "store")
+    assert (store.info["format"], list(store.texts([0]))) == ("table", ["a"])
 
 
 def test_decimal_ids_stay_decimal_in_the_whole_file(tmp_path):
@@ -474,8 +473,8 @@ def test_bad_row_with_invalid_utf8_is_counted_once(tmp_path, capfd):
     path.write_bytes(b"id,parent,tree,text\n1,,7,a\n2,1,7,caf\xe9,extra\n3,1,7,b\xe9\n")
     store = build([path], "table", tmp_path / "store")
     assert store.info["skipped"] == {"bad_row": 1}
-    assert store.info["kept"]["bad_utf8"] == 1
-    assert sorted(store.texts(range(2))) == ["a", "b\ufffd"]
+    assert store.info["kept"]["encoding"] == 1
+    assert sorted(store.texts(range(2))) == ["a", "bé"]
     assert capfd.readouterr().err == ""
 
 

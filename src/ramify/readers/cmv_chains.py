@@ -52,7 +52,7 @@ def read(paths: Sequence[Path], counts: ReadCounts, *, policy: Policy, chains: C
 
 def _posts(paths: Sequence[Path], counts: ReadCounts, policy: Policy, chains: Chains) -> Iterator[Post]:
     for path in list_files(paths):
-        with open_bytes(path, counts) as stream:
+        with open_bytes(path, counts, archives=True) as stream:
             try:
                 with tarfile.open(fileobj=stream, mode="r|") as archive:
                     for member in archive:

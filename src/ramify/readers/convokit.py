@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, shown
 from ramify.files import new_folder
 from ramify.readers.archives import ZIP, Archive, is_zip
 from ramify.readers.base import ReadCounts, check_not_standard, lacks, open_bytes
@@ -121,7 +121,7 @@ def _posts(path: Path, counts: ReadCounts) -> Iterator[Post]:
                 continue  # A root that `write_convokit` had to write; the join adds it again.
             counts.read += 1
             if post is None:
-                counts.skip("not_a_post", f"{where}: not an utterance with an id and a conversation: {record!r:.80}")
+                counts.skip("not_a_post", f"{where}: not an utterance with an id and a conversation: {shown(record)}")
             else:
                 yield post
 

@@ -197,6 +197,9 @@ class _Draft:
             self.counts.skip("not_a_post", str(error))
             return
         node = Node(**fields)
+        if named == (node.id,):
+            self.counts.repair("own_parent", f"{prefix}{node.id!r}")
+            named = ()
         self.counts.read += not (node.is_placeholder and not named)
         earlier = self._place_of.get(node.id)
         if earlier is not None:

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, shown
 from ramify.readers.archives import Source, is_zip, source_of
 from ramify.readers.base import Held, ReadCounts, lines, open_bytes
 from ramify.readers.labelled_rows import records
@@ -128,7 +128,7 @@ def _spans(
             counts.repair("bad_answer", f"{where}: an answer without text or start, which is left out")
             continue
         if context[start : start + len(text)] != text:
-            counts.repair("moved_answer", f"{where}: {text!r:.80} is not at {start}")
+            counts.repair("moved_answer", f"{where}: {shown(text)} is not at {start}")
         texts.append(text)
         starts.append(start)
     return {f"{prefix}texts": texts, f"{prefix}starts": starts}
@@ -162,11 +162,11 @@ def squad_lines(base: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
         places = [int(word) if word.isascii() and word.isdigit() else -1 for word in span.split()]
         tokens = context.split(" ")
         if len(places) != 2 or min(places) < 0 or max(places) >= len(tokens):
-            _bad(counts, where, f"{span!r:.40} is not the first and the last token of an answer")
+            _bad(counts, where, f"{shown(span, 40)} is not the first and the last token of an answer")
             continue
         start = len(" ".join(tokens[: places[0]])) + (places[0] > 0)
         if " ".join(tokens[places[0] : places[1] + 1]) != answer:
-            counts.repair("moved_answer", f"{where}: {answer!r:.80} is not at the tokens {span}")
+            counts.repair("moved_answer", f"{where}: {shown(answer)} is not at the tokens {span}")
         nodes = trees.setdefault(context, [Node(context, id=f"{name}/{len(trees) + 1:06d}", kind="paragraph")])
         label = {"texts": [answer], "starts": [start], "token_spans": [places], "is_impossible": False}
         nodes.append(Node(question, (0,), id=f"{name}/{number}", kind="question", label=label))
@@ -345,7 +345,11 @@ def sentence_trees(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]
             start = SENTENCE_TREE.match(text)
             words: list[str] = _WORD.findall(text)
             if start is None or not words or text.count("(") != text.count(")"):
-                _bad(counts, f"{path}, line {number}", f"{text!r:.40} is not a sentence as a tree, such as (3 (2 Good) (2 .))")
+                _bad(
+                    counts,
+                    f"{path}, line {number}",
+                    f"{shown(text, 40)} is not a sentence as a tree, such as (3 (2 Good) (2 .))",
+                )
                 continue
             counts.read += 1
             sentence = " ".join(_BRACKETS.get(word, word.replace("\\", "")) for word in words)

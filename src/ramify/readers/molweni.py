@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from ramify.errors import shown
 from ramify.readers import list_files
 from ramify.readers.base import Held, ReadCounts, bad_option, lacks
 from ramify.readers.documents import documents
@@ -68,7 +69,7 @@ def _tree(record: dict[str, Any], name: str, meta: dict[str, Any], where: str, c
     for relation in listed if isinstance(listed, list) else [listed]:
         source, target = (relation.get("x"), relation.get("y")) if isinstance(relation, dict) else (None, None)
         if not (type(source) is int and type(target) is int and 0 <= source < target < len(utterances)):
-            counts.repair("bad_relation", f"{where}, dialogue {name}: {relation!r:.80}")
+            counts.repair("bad_relation", f"{where}, dialogue {name}: {shown(relation)}")
             continue
         relations[target].append({"parent": str(source), "type": encodable(str(relation.get("type", "")))})
     nodes = []

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from ramify.errors import shown
 from ramify.readers.base import ReadCounts
 from ramify.tree import FIRST_TIME, LAST_TIME
 
@@ -11,7 +12,7 @@ def parse_time(value: Any, counts: ReadCounts, where: str, *, unit: float = 1.0)
     """`seconds` of a record's time. A value that is not a time is counted as `bad_time`."""
     time = seconds(value, unit=unit)
     if time is None and value not in (None, ""):
-        counts.repair("bad_time", f"{where}: {value!r:.80}")
+        counts.repair("bad_time", f"{where}: {shown(value)}")
     return time
 
 
@@ -30,7 +31,7 @@ def seconds(value: Any, *, unit: float = 1.0) -> float | None:
         try:
             date = datetime.fromisoformat(value.strip())
             time = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
-        except (AttributeError, ValueError, OverflowError):
+        except (AttributeError, TypeError, ValueError, OverflowError):
             return None
     return time if FIRST_TIME <= time <= LAST_TIME else None
 
