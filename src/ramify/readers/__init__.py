@@ -267,10 +267,10 @@ def open_inputs(
     """The way from files and folders to their records: leave out empty files, find the format, and check its options.
 
     Without a `format`, inputs with an option `pattern` are chat logs, and those with `children` are nested posts; otherwise
-    the format is guessed. The options `text` and `label` name columns of every kind of table. `unannotated` leaves out what people annotated afterwards, unless an option
-    asks for it. `verbose`: see `detect_format`. `tell` receives lines for the user: files that are left out of folders, and
-    the guessed format. ZIP and tar archives that the reader does not open itself are unpacked first. Raises `RamifyError` if
-    an input is missing, or if the format or an option is unknown.
+    the format is guessed. The options `text` and `label` name columns of every kind of table. `unannotated` leaves out what
+    people annotated afterwards, unless an option asks for it. `verbose`: see `detect_format`. `tell` receives lines for the
+    user: files that are left out of folders, and the guessed format. ZIP and tar archives that the reader does not open itself
+    are unpacked first. Raises `RamifyError` if an input is missing, or if the format or an option is unknown.
     """
     from ramify.readers.base import ReadCounts
 

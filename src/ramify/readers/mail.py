@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ramify.readers import list_files
-from ramify.readers.base import Held, ReadCounts, file_name, lines, open_bytes
+from ramify.readers.base import Held, ReadCounts, file_name, guarded, lines, open_bytes
 from ramify.readers.encodings import decoded_bytewise
 from ramify.readers.exports import Export
 from ramify.readers.markup import html_to_text
@@ -149,17 +149,11 @@ def _mails(path: Path, counts: ReadCounts, held: Held) -> Iterator[_Mail]:
     is_mbox = bool(_FROM.match(head_of(path).lstrip(b"\xef\xbb\xbf\r\n")))
     for number, data in enumerate(_split(path, counts, held, is_mbox), 1):
         where = f"{path}, mail {number}" if is_mbox else f"{path}"
-        counts.read += 1
         if data is None:
+            counts.read += 1
             counts.skip("too_long", f"{where}: longer than {MAX_MAIL_BYTES:,} bytes")
             continue
-        try:
-            mail = _read(data, where, f"{file_name(path)}/{number}", counts)
-        except Exception as error:
-            # Whatever a foreign message raises, only this message is lost.
-            counts.skip("bad_row", f"{where}: {type(error).__name__}: {error}"[:300])
-        else:
-            yield mail
+        yield from guarded(_read, where, counts, data, where, f"{file_name(path)}/{number}", counts)
 
 
 def _split(path: Path, counts: ReadCounts, held: Held, is_mbox: bool) -> Iterator[bytes | None]:
@@ -198,7 +192,7 @@ def _joined(parts: list[bytes], size: int) -> bytes | None:
 # --- messages -----------------------------------------------------------------------------------------------------------
 
 
-def _read(data: bytes, where: str, place: str, counts: ReadCounts) -> _Mail:
+def _read(data: bytes, where: str, place: str, counts: ReadCounts) -> Iterator[_Mail]:
     message = email.message_from_bytes(data)
     if not message.keys():
         raise ValueError("it has no header")
@@ -226,7 +220,8 @@ def _read(data: bytes, where: str, place: str, counts: ReadCounts) -> _Mail:
         text=_marked(_body(message, where, counts)),
         meta={"title": " ".join(_header(message, "Subject").split())},
     )
-    return _Mail(post, tuple(map(encodable, answers)), where)
+    counts.read += 1
+    yield _Mail(post, tuple(map(encodable, answers)), where)
 
 
 def _header(message: Message, name: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from ramify.errors import RamifyError
-from ramify.readers.base import Held, ReadCounts, bad_option, file_name, open_bytes
+from ramify.readers.base import Held, ReadCounts, bad_option, file_name, guarded, open_bytes
 from ramify.readers.documents import documents
 from ramify.readers.exports import Export
 from ramify.readers.json_fields import at, author_of, beginnings, first, has, id_of, text_of, time_of, title_of
@@ -203,23 +203,15 @@ class _Walk:
     def posts(self, document: Any, where: str) -> Iterator[Post]:
         layout, self._where, number = self._layout, where, 0
         for item, above in self.items(document):
-            root = self._root(item, where) if layout.root is not None else None
-            if root is not None:
-                yield root
+            has_root = layout.root is not None and has(item, layout.root.id[0])
+            if has_root:
+                yield from guarded(self._root, where, self._counts, item, where)
             if not _is_post(layout, item):
-                if root is None and not (
-                    isinstance(item, dict) and (not item or (layout.root and has(item, layout.root.id[0])))
-                ):
+                if not has_root and item != {}:
                     self._bad("not a post", where)
                 continue
             parent, tree = above[-1] if above else (None, None)
-            try:
-                post = self._post(item, parent, tree, document, where)
-            except Exception as error:
-                # Whatever a foreign value raises, only its post is lost.
-                self._bad(f"a post, {type(error).__name__}: {error}", where)
-                continue
-            if post is not None:
+            for post in guarded(self._post, where, self._counts, item, parent, tree, document, where):
                 self._counts.read += 1
                 number += 1
                 above.append((post.id, post.tree))
@@ -233,18 +225,18 @@ class _Walk:
         self._counts.read += 1
         self._counts.skip("bad_row", f"{where}: {what}"[:300])
 
-    def _root(self, item: Any, where: str) -> Post | None:
+    def _root(self, item: Any, where: str) -> Iterator[Post]:
         """The post that a comment repeats, the first time that it is seen."""
         root = self._layout.root
         name = None if root is None else id_of(item, root.id)
         if root is None or name is None or name in self._roots:
-            return None
+            return
         self._roots.add(name)
-        self._counts.read += 1
         title, time = title_of(item, root.title), time_of(item, root.time, self._counts, where)
-        return Post(name, None, name, time=time, text=submission_text(title, text_of(item, root.text)), meta=_meta(title, {}))
+        yield Post(name, None, name, time=time, text=submission_text(title, text_of(item, root.text)), meta=_meta(title, {}))
+        self._counts.read += 1
 
-    def _post(self, item: dict[str, Any], above: str | None, tree: str | None, document: Any, where: str) -> Post | None:
+    def _post(self, item: dict[str, Any], above: str | None, tree: str | None, document: Any, where: str) -> Iterator[Post]:
         layout = self._layout
         name = self._bare(id_of(item, layout.id))
         if name is None:
@@ -266,7 +258,7 @@ class _Walk:
             title = title or title_of(document, [str(field)[1:] for field in layout.title if str(field).startswith("/")])
         author = author_of(item, layout.author)
         self._count_missing(item, where)
-        return Post(
+        yield Post(
             name,
             parent,
             tree,
