@@ -234,11 +234,6 @@ def test_doubled_messages(tmp_path):
     assert counts.skipped == {"duplicate_id": 1}
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_examples_are_recognised(name):
-    assert chat_json._fitting(PROGRAMS[name].export.example.encode()) is PROGRAMS[name]
-
-
 SAMPLES = [
     {"messages": [sent("a", 1, "x")]},
     {"messages": [google("a", "b", "c", "d")]},

@@ -300,13 +300,6 @@ def test_options_are_checked(tmp_path):
     assert len(rows) == 5
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_examples_are_read_by_their_layout(tmp_path, name):
-    (tmp_path / "x.json").write_text(LAYOUTS[name].export.example)
-    layout = nested._fitting(tmp_path / "x.json", LAYOUTS[name].export.example.encode())
-    assert layout is LAYOUTS[name]
-
-
 @given(value=altered([HACKER, TOPIC, {"comments": [lemmy(1, "0.1", "x")]}, {"items": [thread("a", "b", "c")]}]), data=st.data())
 def test_no_value_is_fatal(tmp_path_factory, value, data):
     name = data.draw(st.sampled_from(sorted(LAYOUTS)))

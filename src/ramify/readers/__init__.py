@@ -143,6 +143,7 @@ FORMATS: dict[str, Format] = {
         "ramify.readers.chat_json",
         "chats as JSON: Messenger, Instagram, Google Chat, Zulip, Mattermost, Discord's package",
     ),
+    "play": Format("trees", "ramify.readers.play", "plays as XML (Shakespeare's): act, scene, speech, line"),
     # Before Slack, which takes every damaged ZIP archive for one of its own.
     "book": Format(
         "trees", "ramify.readers.book", "books: Standard Ebooks, EPUB, Gutenberg, Markdown, HTML, TEI", archives=True

@@ -14,7 +14,6 @@ from ramify.errors import RamifyError
 from ramify.readers import chat, list_files
 from ramify.readers.base import Held, ReadCounts, bad_option, file_name
 from ramify.readers.documents import documents, loads
-from ramify.readers.exports import Export
 from ramify.readers.json_fields import Field, at, author_of, beginnings, first, has, id_of, text_of, time_of
 from ramify.readers.messages import GONE, LogNames, Message, first_refusal, head_of, newest_first, nodes
 from ramify.readers.values import fields, identifier, objects, string
@@ -39,7 +38,6 @@ class Program:
     A `channel` or `name` that begins with "/" is looked up in the document. Without a channel, a folder is one.
     """
 
-    export: Export
     marks: Sequence[str]
     files: str
     """A pattern for the names of files with messages. Other files in a folder are left out."""
@@ -152,12 +150,6 @@ def _mattermost_kind(item: dict[str, Any]) -> str:
 
 
 _MESSENGER = Program(
-    Export(
-        "Messenger, Instagram",
-        "Download your information, in the format JSON: the files `message_1.json`",
-        "messages, their broken letters mended; unsent ones as deleted",
-        '{"messages": [{"sender_name": "Zo\\u00c3\\u00ab", "timestamp_ms": 1704445200000, "content": "me"}]}',
-    ),
     marks=("sender_name", "timestamp_ms"),
     files=r"message_\d+\.json",
     document=("messages",),
@@ -176,12 +168,6 @@ PROGRAMS: dict[str, Program] = {
     "messenger": _MESSENGER,
     "messenger-encrypted": replace(
         _MESSENGER,
-        export=Export(
-            "Messenger, end-to-end encrypted",
-            "Settings > Security > Message storage > Download secure storage data",
-            "messages; unsent ones as deleted",
-            '{"participants": ["A"], "threadName": "A_1", "messages": [{"senderName": "A", "timestamp": 1704445200000}]}',
-        ),
         marks=("senderName", "timestamp"),
         files=r".+_\d+\.json",
         author=("senderName",),
@@ -193,12 +179,6 @@ PROGRAMS: dict[str, Program] = {
         media=("media",),
     ),
     "google-chat": Program(
-        Export(
-            "Google Chat",
-            "Google Takeout: the folder `Google Chat/Groups`",
-            "messages; each answers the first one of its topic",
-            '{"messages": [{"creator": {"name": "Marta"}, "created_date": "Friday, 5 January 2024 at 10:00:00 UTC"}]}',
-        ),
         marks=("creator", "created_date"),
         files=r"messages\.json",
         id=("message_id",),
@@ -211,12 +191,6 @@ PROGRAMS: dict[str, Program] = {
         names=_google_names,
     ),
     "zulip": Program(
-        Export(
-            "Zulip (export of an organization)",
-            "`./manage.py export`: the files `messages-000001.json` beside `realm.json`",
-            "messages by stream and topic; quotations with a link are replies",
-            '{"zerver_message": [{"id": 1, "sender": 10, "recipient": 20, "subject": "plates", "date_sent": 1704445200.0}]}',
-        ),
         marks=("sender", "recipient", "date_sent"),
         files=r"messages-\d+\.json",
         within=("zerver_message",),
@@ -230,12 +204,6 @@ PROGRAMS: dict[str, Program] = {
         names=_zulip_names,
     ),
     "zulip-api": Program(
-        Export(
-            "Zulip (API)",
-            "`GET /api/v1/messages` with `apply_markdown=false`",
-            "messages by stream and topic; quotations with a link are replies",
-            '{"messages": [{"id": 1, "sender_full_name": "Marta", "timestamp": 1704445200, "subject": "plates"}]}',
-        ),
         marks=("sender_full_name", "timestamp", "subject"),
         files=r".+\.json",
         id=("id",),
@@ -248,12 +216,6 @@ PROGRAMS: dict[str, Program] = {
         name=("subject",),
     ),
     "mattermost": Program(
-        Export(
-            "Mattermost (bulk export)",
-            "`mmctl export create`: the file `import.jsonl`",
-            "posts and replies by channel",
-            '{"type": "post", "post": {"team": "t", "channel": "hut", "user": "marta", "create_at": 1704445200000}}',
-        ),
         marks=("user", "create_at"),
         files=r".+\.jsonl",
         within=("post", "direct_post"),
@@ -267,12 +229,6 @@ PROGRAMS: dict[str, Program] = {
         frame="type",
     ),
     "mattermost-api": Program(
-        Export(
-            "Mattermost (API)",
-            "`GET /api/v4/channels/ID/posts`",
-            "posts; replies answer the first post of their thread",
-            '{"order": ["p"], "posts": {"p": {"id": "p", "user_id": "u", "channel_id": "c", "root_id": "", "create_at": 1}}}',
-        ),
         marks=("user_id", "channel_id", "root_id", "create_at"),
         files=r".+\.json",
         within=("posts",),
@@ -287,12 +243,6 @@ PROGRAMS: dict[str, Program] = {
         kind=_mattermost_kind,
     ),
     "discord-package": Program(
-        Export(
-            "Discord's data package",
-            "Settings > Privacy > Request all of my data: the folder `messages` (DiscordChatExporter has all of a channel)",
-            "one's own messages only, by channel",
-            '[{"ID": 1, "Timestamp": "2024-01-05 10:00:00", "Contents": "me", "Attachments": ""}]',
-        ),
         marks=("ID", "Timestamp", "Contents"),
         files=r"messages\.json",
         id=("ID",),
@@ -302,7 +252,6 @@ PROGRAMS: dict[str, Program] = {
         names=_discord_names,
     ),
 }
-EXPORTS = tuple(program.export for program in PROGRAMS.values())
 
 
 def refuses(path: Path, head: bytes) -> str:
@@ -469,7 +418,7 @@ class _File:
         program = self._program
         found = [identifier(_looked_up(item, document, names)) for names in (program.channel, program.name)]
         own = [part or "" for part in found] if found[0] else [f"{self._path.parent.resolve()}", found[1] or ""]
-        return (program.export.source, *own)
+        return (*program.marks, *own)
 
     def _name(self, item: Any, document: Any) -> str:
         """The name of a channel, its topic behind it; without both, that of the file's folder."""

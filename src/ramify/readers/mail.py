@@ -19,28 +19,12 @@ import pyarrow as pa
 from ramify.readers import list_files
 from ramify.readers.base import Held, ReadCounts, file_name, guarded, lines, open_bytes
 from ramify.readers.encodings import decoded_bytewise
-from ramify.readers.exports import Export
 from ramify.readers.markup import html_to_text
 from ramify.readers.messages import head_of
 from ramify.readers.nested import tops
 from ramify.readers.reddit import submission_text
 from ramify.readers.rows import Post, batches
 from ramify.tree import FIRST_TIME, LAST_TIME, encodable
-
-EXPORTS = (
-    Export(
-        "mailing lists: mbox",
-        "the archive of Mailman, Pipermail or lore.kernel.org (`.mbox`, `.mbox.gz`, `.txt.gz`), Thunderbird, Google Takeout",
-        "threads by References and In-Reply-To; quoted lines begin with `>` (`--clean quotes` removes them)",
-        "From ann@example.org Fri Jan  5 12:10:10 2024",
-    ),
-    Export(
-        "mail: Maildir, .eml",
-        "the folder of a mail server or client, with `cur` and `new` in it",
-        "the same",
-        "Message-ID: <1@example.org>",
-    ),
-)
 
 MAX_MAIL_BYTES = 64 << 20
 MAX_PARTS = 10_000

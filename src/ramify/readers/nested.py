@@ -14,7 +14,6 @@ import pyarrow as pa
 from ramify.errors import RamifyError
 from ramify.readers.base import Held, ReadCounts, bad_option, file_name, guarded, open_bytes
 from ramify.readers.documents import documents
-from ramify.readers.exports import Export
 from ramify.readers.json_fields import at, author_of, beginnings, first, has, id_of, text_of, time_of, title_of
 from ramify.readers.messages import first_refusal, head_of, json_files
 from ramify.readers.nested_layouts import LAYOUTS, Layout
@@ -26,15 +25,8 @@ from ramify.readers.values import string
 Html = Literal["auto"] | bool
 
 ANY = Layout(
-    Export(
-        "any site with nested posts",
-        "name the fields: `--children replies --text content_html --column author=user.login`",
-        "all posts; ids are made up where there are none",
-        '{"id": 1, "content_html": "<p>who?</p>", "replies": [{"id": 2, "content_html": "<p>me</p>"}]}',
-    ),
     marks=(),
 )
-EXPORTS = (*(layout.export for layout in LAYOUTS.values()), ANY.export)
 
 _FIELDS = ("id", "parent", "tree", "text", "title", "author", "time", "kind", "label")
 _IS_HTML = ("html", "cooked", "rendered")

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ramify.readers.exports import Export
 from ramify.readers.json_fields import Field, at
 
 DELETED, REMOVED = "[deleted]", "[removed]"
@@ -31,7 +30,6 @@ class Layout:
     tree. Without `children` and `tree`, trees follow from the parents.
     """
 
-    export: Export
     marks: Sequence[str]
     id: Sequence[Field] = ("id",)
     text: Sequence[Field] = ()
@@ -98,12 +96,6 @@ def _github_tree(item: dict[str, Any]) -> Any:
 
 
 _GITHUB_POST = Layout(
-    Export(
-        "GitHub: issues, pull requests, discussions",
-        "`gh issue view 5 --json number,title,body,author,createdAt,url,comments`, the REST API, or GraphQL with `nodes`",
-        "title and text, comments, replies in discussions",
-        '{"number": 5, "title": "Plates", "body": "who?", "comments": [{"id": 1, "body": "me"}]}',
-    ),
     marks=("number", "title", "body"),
     id=("number", "id", "databaseId"),
     text=("body", "bodyText"),
@@ -124,12 +116,6 @@ _GITHUB_POST = Layout(
 
 LAYOUTS: dict[str, Layout] = {
     "hacker-news": Layout(
-        Export(
-            "Hacker News (Algolia)",
-            "`curl https://hn.algolia.com/api/v1/items/ID`",
-            "story and comments; a comment without text counts as deleted",
-            '{"id": 1, "title": "Plates", "created_at_i": 1700000000, "children": [{"id": 2, "text": "me", "children": []}]}',
-        ),
         marks=("id", "children", "created_at_i"),
         html=("text",),
         title=("title",),
@@ -138,12 +124,6 @@ LAYOUTS: dict[str, Layout] = {
         null_is=DELETED,
     ),
     "hacker-news-items": Layout(
-        Export(
-            "Hacker News (Firebase)",
-            "`curl https://hacker-news.firebaseio.com/v0/item/ID.json`, one item per line",
-            "stories and comments; trees follow from `parent`",
-            '{"id": 2, "type": "comment", "by": "olu", "time": 1700000100, "parent": 1, "text": "me"}',
-        ),
         marks=("id", "type", "by", "time"),
         html=("text",),
         title=("title",),
@@ -154,12 +134,6 @@ LAYOUTS: dict[str, Layout] = {
         gone={"deleted": DELETED, "dead": REMOVED},
     ),
     "discourse": Layout(
-        Export(
-            "Discourse",
-            "the address of a topic with `.json` behind it (`/t/9.json?print=true`; `include_raw=true` for Markdown)",
-            "posts and the posts that they answer; others answer the first post. Posts that the file lacks are counted",
-            '{"title": "Plates", "post_stream": {"posts": [{"topic_id": 9, "post_number": 1, "cooked": "<p>who?</p>"}]}}',
-        ),
         marks=("post_number", "topic_id"),
         id=("post_number",),
         text=("raw",),
@@ -175,12 +149,6 @@ LAYOUTS: dict[str, Layout] = {
         all_ids=("post_stream.stream",),
     ),
     "lemmy": Layout(
-        Export(
-            "Lemmy",
-            "`curl 'https://SITE/api/v3/comment/list?post_id=7&max_depth=50'`",
-            "the post, which each comment repeats, and its comments",
-            '{"comments": [{"comment": {"id": 5, "path": "0.5", "content": "who?"}, "post": {"id": 7, "name": "Plates"}}]}',
-        ),
         marks=("comment.id", "comment.path"),
         id=("comment.id",),
         text=("comment.content",),
@@ -194,12 +162,6 @@ LAYOUTS: dict[str, Layout] = {
         own_numbers=True,
     ),
     "mastodon": Layout(
-        Export(
-            "Mastodon",
-            "`curl https://SITE/api/v1/statuses/ID/context`; the status itself is another file (`/statuses/ID`)",
-            "posts and the posts that they answer; a missing first post becomes a placeholder",
-            '{"ancestors": [], "descendants": [{"id": "2", "in_reply_to_id": "1", "content": "<p>me</p>", "account": {}}]}',
-        ),
         marks=("in_reply_to_id", "account"),
         html=("content",),
         title=("spoiler_text",),
@@ -209,12 +171,6 @@ LAYOUTS: dict[str, Layout] = {
         within=("ancestors", "descendants", "statuses"),
     ),
     "mastodon-archive": Layout(
-        Export(
-            "Mastodon, Pleroma and others (ActivityPub)",
-            "Preferences > Import and export > Request your archive: `outbox.json`",
-            "one's own posts and the addresses that they answer; boosts are left out",
-            '{"orderedItems": [{"type": "Create", "actor": "A", "object": {"id": "1", "inReplyTo": null, "content": "me"}}]}',
-        ),
         marks=("object.id", "object.inReplyTo"),
         id=("object.id",),
         html=("object.content",),
@@ -225,12 +181,6 @@ LAYOUTS: dict[str, Layout] = {
         within=("orderedItems",),
     ),
     "youtube": Layout(
-        Export(
-            "YouTube (API)",
-            "`commentThreads.list` and `comments.list` with `part=snippet,replies`",
-            "each comment with its answers as a tree; answers that a response lacks are counted",
-            '{"items": [{"id": "UgA", "snippet": {"topLevelComment": {"snippet": {"textOriginal": "who?"}}}}]}',
-        ),
         marks=("id", "snippet"),
         text=("snippet.topLevelComment.snippet.textOriginal", "snippet.textOriginal"),
         html=("snippet.topLevelComment.snippet.textDisplay", "snippet.textDisplay"),
@@ -244,12 +194,6 @@ LAYOUTS: dict[str, Layout] = {
         num_children=("snippet.totalReplyCount",),
     ),
     "youtube-comment-downloader": Layout(
-        Export(
-            "YouTube (youtube-comment-downloader)",
-            "`youtube-comment-downloader --youtubeid ID --output yt.jsonl`",
-            "each comment with its answers as a tree; times where the program states them in seconds",
-            '{"cid": "UgA", "text": "who?", "author": "@marta", "votes": "1", "time_parsed": 1700000000.0}',
-        ),
         marks=("cid", "text", "votes"),
         id=("cid",),
         text=("text",),
@@ -259,12 +203,6 @@ LAYOUTS: dict[str, Layout] = {
         within=("comments",),
     ),
     "yt-dlp": Layout(
-        Export(
-            "YouTube and others (yt-dlp)",
-            "`yt-dlp --skip-download --write-comments ADDRESS`: the file `.info.json`",
-            "each comment with its answers as a tree, and the title of the video",
-            '{"id": "v", "title": "Plates", "comments": [{"id": "UgA", "text": "who?", "parent": "root"}]}',
-        ),
         marks=("id", "text", "parent"),
         text=("text",),
         html=("html",),
@@ -280,22 +218,10 @@ LAYOUTS: dict[str, Layout] = {
     "github": _GITHUB_POST,
     "github-comments": replace(
         _GITHUB_POST,
-        export=Export(
-            "GitHub: lists of comments",
-            "`gh api --paginate repos/OWNER/REPO/issues/comments`, beside the list of issues",
-            "comments of issues and reviews; they join the issues that other files hold",
-            '[{"id": 1, "html_url": "https://github.com/o/r/issues/5#issuecomment-1", "user": {"login": "olu"}, "body": "me"}]',
-        ),
         marks=("id", "body", "html_url", "user"),
         id=("id",),
     ),
     "bdfr": Layout(
-        Export(
-            "Reddit (bulk-downloader-for-reddit)",
-            "`bdfr archive FOLDER --subreddit NAME --format json`",
-            "submissions and comments",
-            '{"id": "s1", "title": "Plates", "selftext": "", "upvote_ratio": 1, "pinned": false, "comments": []}',
-        ),
         marks=("id", "selftext", "upvote_ratio", "pinned", "comments"),
         text=("selftext", "body"),
         title=("title",),

@@ -17,6 +17,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
     "molweni": ("json",),
     "book": ("xml", "zip", "text"),
     "mail": ("text",),
+    "play": ("xml",),
     "chat-json": ("json",),
     "slack": ("json", "zip"),
     "slack-xml": ("xml",),
