@@ -103,11 +103,19 @@ def chat_table(path, messages):
     path.write_text("".join(f"{json.dumps(each)}\n" for each in rows))
 
 
+def chat_json(path, messages):
+    records = [
+        {"id": place, "sender_full_name": each.nick, "timestamp": each.time, "subject": "x", "content": each.text}
+        for place, each in enumerate(messages)
+    ]
+    path.write_text(json.dumps({"messages": records}))
+
+
 WRITERS = {
     "irc": (irc, mixed), "slack": (slack,), "slack-xml": (slack_xml,), "discord": (discord,), "matrix": (matrix,),
-    "telegram": (telegram,), "chat-table": (chat_table,),
+    "telegram": (telegram,), "chat-table": (chat_table,), "chat-json": (chat_json,),
 }  # fmt: skip
-BY_TIME = ("slack", "discord", "telegram")
+BY_TIME = ("slack", "discord", "telegram", "chat-json")
 PLACES = {"slack": lambda own: own[11:], "slack-xml": lambda own: int(own) - 1, "matrix": lambda own: own[1:]}
 """The place of each message in the files above, by its id."""
 

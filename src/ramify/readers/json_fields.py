@@ -68,13 +68,15 @@ def time_of(item: Any, names: Sequence[Field], counts: ReadCounts, where: str) -
 
 def text_of(item: Any, plain: Sequence[Field], html: Sequence[Field] = ()) -> str:
     """The first text that is not blank; those of `html` without their markup. Raises `TypeError` for another value."""
+    blank = ""
     for names, convert in ((plain, str), (html, html_to_text)):
         value = first(item, names)
-        if isinstance(value, str) and value.strip():
-            return convert(value)
         if value is not None and not isinstance(value, str):
             raise TypeError(f"its text is of the type {type(value).__name__}")
-    return ""
+        if value and value.strip():
+            return convert(value)
+        blank = value or blank
+    return blank
 
 
 def title_of(item: Any, names: Sequence[Field]) -> str:
