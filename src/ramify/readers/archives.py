@@ -1,6 +1,7 @@
 """Files in ZIP archives and folders, read in place: nothing is unpacked to disk."""
 
 import io
+import lzma
 import zipfile
 import zlib
 from collections import Counter
@@ -19,7 +20,7 @@ MAX_RATIO = 200
 """The largest ratio of unpacked to packed size of a file above FREE_BYTES. JSON reaches about 50 if its records are alike."""
 FREE_BYTES = 64 << 20
 
-_FAULTS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError)
+_FAULTS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, NotImplementedError, RuntimeError)
 
 
 def is_zip(path: Path) -> bool:
