@@ -482,13 +482,17 @@ def is_foreign(part: str) -> bool:
 
 
 def _inside(folder: Path) -> list[tuple[str, bool]]:
-    """The files in a folder, relative to it, and whether each can be data. A foreign folder counts as a file: `.git/`."""
+    """The files in a folder, relative to it, and whether each can be data. A foreign folder counts as a file: `.git/`.
+
+    So does a link to a folder.
+    """
     inside: list[tuple[str, bool]] = []
     markdown: list[str] = []
     start = _snapshot(folder)
     for root, folders, files in os.walk(start):
         prefix = "" if root == str(folder) else f"{Path(root).relative_to(folder).as_posix()}/"
-        inside += ((f"{prefix}{name}/", False) for name in folders if is_foreign(name))
+        # Links to folders are not followed, because they may lead anywhere.
+        inside += ((f"{prefix}{name}/", False) for name in folders if is_foreign(name) or islink(f"{root}/{name}"))
         folders[:] = (name for name in folders if not is_foreign(name))
         for name in files:
             if is_foreign(name) or _is_about(name):
