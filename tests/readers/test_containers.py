@@ -104,7 +104,7 @@ def test_an_archive_in_a_folder_is_never_text(tmp_path):
     with pytest.raises(RamifyError, match=r"b\.zip: a ZIP archive in a folder\. Name it as an input of its own"):
         detect_format([folder], verbose=True)
     with pytest.raises(RamifyError, match=r"b\.zip is a ZIP archive, whose bytes are not text"):
-        list(open_inputs([folder], "irc").records())
+        list(open_inputs([folder], "pushshift").records())
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_bombs_and_damage(tmp_path, monkeypatch):
         built(tmp_path, path)
     whole = tarred(tmp_path / "x.tar", {"x.log": IRC * 50}, "w").read_bytes()
     (tmp_path / "x.tar").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(RamifyError, match=r"x\.tar is not a readable tar archive .* Download it again"):
+    with pytest.raises(RamifyError, match=r"x\.tar cannot be unpacked: x\.log: unexpected end of data"):
         built(tmp_path, tmp_path / "x.tar")
 
 

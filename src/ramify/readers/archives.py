@@ -92,7 +92,7 @@ class Archive:
             self._zip = zipfile.ZipFile(open_packed(path, counts))
         except (zipfile.BadZipFile, OSError, NotImplementedError, UnicodeDecodeError) as error:
             raise RamifyError(f"{path} is not a complete ZIP file ({error}). {remedy}") from None
-        self.times = Counter(info.filename for info in self._zip.infolist() if not info.is_dir())
+        self.times = Counter(info.filename for info in self._zip.infolist() if info.filename and not info.is_dir())
 
     @property
     def escaping(self) -> str | None:
