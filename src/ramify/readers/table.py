@@ -200,12 +200,8 @@ class TreesOfParents:
     """
 
     def __init__(self, pairs: Iterable[tuple[pa.Array, pa.Array]]) -> None:
-        columns = [*zip(*pairs, strict=True)]
-        encoded = (
-            pa.chunked_array([part for column in columns for part in column], pa.large_string())
-            .combine_chunks()
-            .dictionary_encode()
-        )
+        names = pa.chunked_array([part for column in zip(*pairs, strict=True) for part in column], pa.large_string())
+        encoded = names.combine_chunks().dictionary_encode()
         self._names = encoded.dictionary
         child, parent = np.split(encoded.indices.fill_null(-1).to_numpy().astype(np.int64), 2)
         is_link = (child >= 0) & (parent >= 0) & (child != parent)
@@ -216,7 +212,7 @@ class TreesOfParents:
         _, tree = connected_components(links, directed=False)
         # A cycle has no root, and is named by its first post.
         by_rank = np.lexsort((np.arange(size), np.isin(np.arange(size), child)))[::-1]
-        root = np.zeros(size, np.int64)
+        root = np.zeros(size + 1, np.int64)
         root[tree[by_rank]] = by_rank
         self._tree = root[tree[:size]]
 
