@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from inspect import signature
 from os.path import isfile, islink, splitext
@@ -45,8 +46,8 @@ class Format:
     unsplit: Mapping[str, str] = field(default_factory=dict)
     """The options that leave the splits of all trees to their shares, although the files or their names give splits."""
 
-    archives: bool = False
-    """Whether the reader opens ZIP or tar archives itself. Other readers are given the unpacked files."""
+    archives: Literal["none", "some", "all"] = "none"
+    """The ZIP or tar archives that the reader opens itself. Others are unpacked for it."""
     flat: bool = False
     """Whether each record is one post, so that posts inside a record would be lost."""
     by_shares: Mapping[str, str] = field(default_factory=dict)
@@ -78,7 +79,12 @@ class Format:
 
             options["policy"] = policy or Policy()
         records = self.reads(paths, counts, **options)
-        return (log.tree() for log in records) if self.yields == "logs" else records
+        if self.yields == "posts":
+            return records
+        from ramify.readers.values import sound_tree
+
+        trees = (log.tree() for log in records) if self.yields == "logs" else records
+        return (sound_tree(tree, counts) for tree in trees)
 
     @property
     def options(self) -> list[str]:
@@ -97,7 +103,7 @@ class Format:
         from ramify.readers.base import archive_kind
         from ramify.readers.refusals import nested_posts
 
-        if not self.archives and (kind := archive_kind(head)):
+        if self.archives == "none" and (kind := archive_kind(head)):
             return f"{kind} in a folder. Name it as an input of its own, or unpack it"
         if columns and "columns" not in self.options and not columns.keys() <= {*self.options}:
             return f"it has no column {next(iter(columns))!r} to fill"
@@ -124,14 +130,14 @@ FORMATS: dict[str, Format] = {
     ),
     "reddit-api": Format("posts", "ramify.readers.reddit_api", "Reddit API responses, JSON with nested replies", partial=True),
     "stackexchange": Format("posts", "ramify.readers.stackexchange", "Stack Exchange dumps, one folder per site"),
-    "convokit": Format("posts", "ramify.readers.convokit", "ConvoKit corpora, one folder per corpus", archives=True),
+    "convokit": Format("posts", "ramify.readers.convokit", "ConvoKit corpora, one folder per corpus", archives="some"),
     "cmv-modes": Format("trees", "ramify.readers.cmv_modes", "change-my-view-modes, XML with claims and premises"),
     "cmv-chains": Format(
         "posts",
         "ramify.readers.cmv_chains",
         "chains of change-my-view comments, ad hominem or not",
         partial=True,
-        archives=True,
+        archives="all",
     ),
     "oasst": Format("posts", "ramify.readers.oasst", "OpenAssistant's conversation trees"),
     "molweni": Format(
@@ -146,9 +152,9 @@ FORMATS: dict[str, Format] = {
     "play": Format("trees", "ramify.readers.play", "plays as XML (Shakespeare's): act, scene, speech, line"),
     # Before Slack, which takes every damaged ZIP archive for one of its own.
     "book": Format(
-        "trees", "ramify.readers.book", "books: Standard Ebooks, EPUB, Gutenberg, Markdown, HTML, TEI", archives=True
+        "trees", "ramify.readers.book", "books: Standard Ebooks, EPUB, Gutenberg, Markdown, HTML, TEI", archives="some"
     ),
-    "slack": Format("logs", "ramify.readers.slack", "Slack exports: ZIP, folder, or days of one channel", archives=True),
+    "slack": Format("logs", "ramify.readers.slack", "Slack exports: ZIP, folder, or days of one channel", archives="some"),
     "slack-xml": Format("logs", "ramify.readers.slack_xml", "Slack channels with annotated conversations, XML"),
     "discord": Format("logs", "ramify.readers.discord", "DiscordChatExporter's JSON"),
     "matrix": Format("logs", "ramify.readers.matrix", "Matrix rooms: Element's JSON, or events as JSON lines"),
@@ -163,7 +169,7 @@ FORMATS: dict[str, Format] = {
         "labelled texts and pairs: tables, GLUE, SuperGLUE, SQuAD, SNLI …",
         unsplit={"split": "none"},
         by_shares={"split": "shares"},
-        archives=True,
+        archives="some",
         flat=True,
     ),
     "parallel": Format(
@@ -214,8 +220,11 @@ class Inputs:
 
     def logs(self) -> Iterator[Any]:
         """The logs of a format of logs, whose messages stream."""
+        from ramify.readers.values import sound_node
+
         for log in _told(self.format.reads(self.paths, self.counts, **self.options), self.counts):
-            yield replace(log, messages=_told(log.messages, self.counts))
+            messages = map(partial(sound_node, where=log.name, counts=self.counts), log.messages)
+            yield replace(log, messages=_told(messages, self.counts))
 
     def left_out(self) -> dict[str, list[str]]:
         """Folder or archive -> the files in it that are not read."""
@@ -301,13 +310,15 @@ def _unpack(paths: list[Path], format: str | None, counts: "ReadCounts") -> tupl
     from ramify.readers.base import open_bytes
     from ramify.readers.containers import Unpacked, kind_of
 
-    readers = [reader for reader in ([find_format(format)] if format else FORMATS.values()) if reader.archives]
+    readers = [find_format(format)] if format else [reader for reader in FORMATS.values() if reader.archives != "none"]
+    if format and readers[0].archives == "all":
+        return paths, []
     files, unpacked = [], []
     for path in paths:
         if path != STANDARD and (kind := kind_of(path)):
             with open_bytes(path, archives=True) as stream:
                 head = stream.read(1 << 16)
-            if all(reader.refuses(path, head, {}) for reader in readers):
+            if all(reader.archives == "none" or reader.refuses(path, head, {}) for reader in readers):
                 unpacked.append(archive := Unpacked(path, kind))
                 counts.spellings[str(archive.root)] = str(path)
                 path = archive.path
@@ -486,13 +497,17 @@ def is_foreign(part: str) -> bool:
 
 
 def _inside(folder: Path) -> list[tuple[str, bool]]:
-    """The files in a folder, relative to it, and whether each can be data. A foreign folder counts as a file: `.git/`."""
+    """The files in a folder, relative to it, and whether each can be data. A foreign folder counts as a file: `.git/`.
+
+    So does a link to a folder.
+    """
     inside: list[tuple[str, bool]] = []
     markdown: list[str] = []
     start = _snapshot(folder)
     for root, folders, files in os.walk(start):
         prefix = "" if root == str(folder) else f"{Path(root).relative_to(folder).as_posix()}/"
-        inside += ((f"{prefix}{name}/", False) for name in folders if is_foreign(name))
+        # Links to folders are not followed, because they may lead anywhere.
+        inside += ((f"{prefix}{name}/", False) for name in folders if is_foreign(name) or islink(f"{root}/{name}"))
         folders[:] = (name for name in folders if not is_foreign(name))
         for name in files:
             if is_foreign(name) or _is_about(name):

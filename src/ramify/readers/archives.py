@@ -1,6 +1,7 @@
 """Files in ZIP archives and folders, read in place: nothing is unpacked to disk."""
 
 import io
+import lzma
 import zipfile
 import zlib
 from collections import Counter
@@ -19,7 +20,7 @@ MAX_RATIO = 200
 """The largest ratio of unpacked to packed size of a file above FREE_BYTES. JSON reaches about 50 if its records are alike."""
 FREE_BYTES = 64 << 20
 
-_FAULTS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError)
+_FAULTS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, NotImplementedError, RuntimeError)
 
 
 def is_zip(path: Path) -> bool:
@@ -91,7 +92,7 @@ class Archive:
             self._zip = zipfile.ZipFile(open_packed(path, counts))
         except (zipfile.BadZipFile, OSError, NotImplementedError, UnicodeDecodeError) as error:
             raise RamifyError(f"{path} is not a complete ZIP file ({error}). {remedy}") from None
-        self.times = Counter(info.filename for info in self._zip.infolist() if not info.is_dir())
+        self.times = Counter(info.filename for info in self._zip.infolist() if info.filename and not info.is_dir())
 
     @property
     def escaping(self) -> str | None:

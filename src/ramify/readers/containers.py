@@ -81,10 +81,10 @@ class Unpacked:
                                     "trust it, unpack it and name the folder."
                                 )
                             file.write(block)
-                except OSError as error:
+                except (OSError, tarfile.TarError) as error:
                     raise RamifyError(
-                        f"{self.archive} cannot be unpacked: {'/'.join(parts)}: {error.strerror or error}. Unpack it and name "
-                        "the folder."
+                        f"{self.archive} cannot be unpacked: {'/'.join(parts)}: {error}. Download it again, or unpack it and "
+                        "name the folder."
                     ) from None
         self.left_out = media
         if not any(self.root.iterdir()):

@@ -18,7 +18,7 @@ import pyarrow as pa
 from ramify.errors import RamifyError, shown
 from ramify.files import new_folder
 from ramify.readers.archives import ZIP, Archive, is_zip
-from ramify.readers.base import ReadCounts, check_not_standard, lacks, open_bytes
+from ramify.readers.base import ReadCounts, check_not_standard, guarded, lacks, open_bytes
 from ramify.readers.documents import documents_in, loads, single_value
 from ramify.readers.reddit import NOBODY
 from ramify.readers.rows import LABELLED, Post, batches
@@ -116,14 +116,18 @@ def _posts(path: Path, counts: ReadCounts) -> Iterator[Post]:
     utterances, opened = corpus.utterances
     for where, document in documents_in(opened(), utterances, counts):
         for record in document if isinstance(document, list) else [document]:
-            post = _post(record, conversations, where, counts) if isinstance(record, dict) else None
-            if post is not None and post.kind == PLACEHOLDER and post.parent is None and not post.text:
-                continue  # A root that `write_convokit` had to write; the join adds it again.
-            counts.read += 1
-            if post is None:
-                counts.skip("not_a_post", f"{where}: not an utterance with an id and a conversation: {shown(record)}")
-            else:
-                yield post
+            yield from guarded(_utterances, where, counts, record, conversations, where, counts)
+
+
+def _utterances(record: Any, conversations: dict[str, Any], where: str, counts: ReadCounts) -> Iterator[Post]:
+    post = _post(record, conversations, where, counts) if isinstance(record, dict) else None
+    if post is not None and post.kind == PLACEHOLDER and post.parent is None and not post.text:
+        return  # A root that `write_convokit` had to write; the join adds it again.
+    counts.read += 1
+    if post is None:
+        counts.skip("not_a_post", f"{where}: not an utterance with an id and a conversation: {shown(record)}")
+    else:
+        yield post
 
 
 def _conversations(corpus: _Corpus) -> dict[str, Any]:

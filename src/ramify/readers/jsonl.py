@@ -1,5 +1,6 @@
 """Ramify's own JSON lines: one tree per line, as `Tree.to_json` writes it."""
 
+import codecs
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -35,6 +36,11 @@ def numbered_trees(path: str | Path) -> Iterator[tuple[int, Tree]]:
     """Yield the trees of `read_jsonl` with the numbers of their lines."""
     empty = True
     with open_bytes(Path(path)) as stream:
+        if not stream.peek().removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
+            raise RamifyError(
+                f"{path} is neither a data set nor JSON lines of trees. Build a data set of it first: "
+                f"ramify data build {path} --out FOLDER"
+            )
         for number, line in enumerate(stream, 1):
             if line.strip():
                 empty = False

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ramify.errors import shown
 from ramify.readers import list_files
-from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option
+from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option, guarded
 from ramify.readers.documents import documents
 from ramify.readers.reddit import author, bare_id, resolve_parent, submission_text
 from ramify.readers.rows import Post, batches
@@ -50,7 +50,7 @@ def read(paths: Sequence[Path], counts: ReadCounts, *, policy: Policy, unescape:
 def _posts(paths: Sequence[Path], counts: ReadCounts, policy: Policy, clean: Callable[[str], str]) -> Iterator[Post]:
     for path in list_files(paths):
         for where, document in documents(path, counts):
-            yield from _walk(document, where, counts, policy, clean)
+            yield from guarded(_walk, where, counts, document, where, counts, policy, clean)
 
 
 def _walk(document: Any, where: str, counts: ReadCounts, policy: Policy, clean: Callable[[str], str]) -> Iterator[Post]:

@@ -13,7 +13,7 @@ from typing import Any
 from ramify.errors import RamifyError
 from ramify.readers import chat
 from ramify.readers.archives import ZIP, Source, from_folder, is_zip, source_of
-from ramify.readers.base import Held, ReadCounts, check_not_standard
+from ramify.readers.base import Held, ReadCounts, check_not_standard, guarded
 from ramify.readers.documents import loads
 from ramify.readers.messages import GONE, Accounts, LogNames, Message, Names, nodes, said
 from ramify.readers.values import fields, identifier, objects, seconds, string
@@ -215,23 +215,27 @@ class _Channel:
             # The API returns an object around the list.
             document = fields(document).get("messages", document)
             for number, message in enumerate(document if isinstance(document, list) else [document], 1):
-                self._counts.read += 1
                 where = f"{place}, message {number}"
-                record = self._record(message, where) if isinstance(message, dict) else None
-                if record is None:
-                    self._counts.skip("not_a_post", f'{where}: not an object with a time "ts"')
-                    continue
-                records.append(record)
-                for reply in objects(message.get("replies")):
-                    stamp = identifier(reply.get("ts"))
-                    if stamp is not None:
-                        threads[stamp] = record.id
+                records += guarded(self._read, where, self._counts, message, where, threads)
         for record in records:
             # Some exporters name a reply only in the first message of its thread.
             thread = threads.get(record.id)
             if record.answers is None and thread != record.id and record.kind != chat.SYSTEM:
                 record.answers = thread
         return records
+
+    def _read(self, message: Any, where: str, threads: dict[str, str]) -> list[Message]:
+        """The record of a message, or none. `threads` receives the replies that it names."""
+        record = self._record(message, where) if isinstance(message, dict) else None
+        self._counts.read += 1
+        if record is None:
+            self._counts.skip("not_a_post", f'{where}: not an object with a time "ts"')
+            return []
+        for reply in objects(message.get("replies")):
+            stamp = identifier(reply.get("ts"))
+            if stamp is not None:
+                threads[stamp] = record.id
+        return [record]
 
     def _record(self, message: dict[str, Any], where: str) -> Message | None:
         subtype = string(message.get("subtype")) or ""

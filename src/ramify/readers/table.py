@@ -137,15 +137,10 @@ def read(
         if layout is LAYOUT and "tree" not in columns and LAYOUT.lacking(names[path], ("tree",))
     ]
     layouts |= dict.fromkeys(treeless, TREELESS)
-    parents = {ours: theirs for ours, theirs in columns.items() if ours in ("id", "parent")}
-    pairs = (
-        (strings(decoded(batch["id"], path, 1, ReadCounts())), strings(decoded(batch["parent"], path, 1, ReadCounts())))
-        for path in treeless
-        for batch in batches(path, ReadCounts(), PAIRS, parents, delimiter, quotes[path])
-    )
-    trees = TreesOfParents(pairs) if treeless else None
-    for path in treeless:
-        read_before(path)
+    trees = None
+    if treeless:
+        named = {ours: theirs for ours, theirs in columns.items() if ours in PAIRS.synonyms}
+        trees = TreesOfParents(pair for path in treeless for pair in _pairs(path, named, delimiter, quotes[path]))
     for path, layout in layouts.items():
         row, order, spelling = 1, DateOrder(dates), ParentSpelling()
         for batch in batches(path, counts, layout, columns, delimiter, quotes[path]):
@@ -188,6 +183,16 @@ def _as_json(values: list[Any]) -> pa.Array:
     return pa.array([None if value is None else json.dumps(value, ensure_ascii=False) for value in values], pa.string())
 
 
+def _pairs(path: Path, columns: Mapping[str, str], delimiter: str | None, quote: str) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """Yield the ids and the parents of a table, before it is read."""
+    read_before(path)
+    spelling = ParentSpelling()
+    for batch in batches(path, ReadCounts(), PAIRS, columns, delimiter, quote):
+        ids, parents = (strings(decoded(batch[name], path, 1, ReadCounts())) for name in ("id", "parent"))
+        is_root = pc.is_in(parents, pa.array(ROOT_MARKS, pa.large_string()))
+        yield ids, pc.if_else(is_root, pa.scalar(None, pa.large_string()), spelling.like_ids(parents, ids))
+
+
 class TreesOfParents:
     """The trees of posts that name no tree: posts connected by parents are one, named by its root.
 
@@ -195,24 +200,21 @@ class TreesOfParents:
     """
 
     def __init__(self, pairs: Iterable[tuple[pa.Array, pa.Array]]) -> None:
-        spelling, ids, parents = ParentSpelling(), [], []
-        for post_ids, post_parents in pairs:
-            is_root = pc.is_in(post_parents, pa.array(ROOT_MARKS, pa.large_string()))
-            ids.append(post_ids)
-            parents.append(spelling.like_ids(pc.if_else(is_root, pa.scalar(None, pa.large_string()), post_parents), post_ids))
-        encoded = pa.chunked_array([*ids, *parents], pa.large_string()).combine_chunks().dictionary_encode()
+        names = pa.chunked_array([part for column in zip(*pairs, strict=True) for part in column], pa.large_string())
+        encoded = names.combine_chunks().dictionary_encode()
         self._names = encoded.dictionary
         child, parent = np.split(encoded.indices.fill_null(-1).to_numpy().astype(np.int64), 2)
         is_link = (child >= 0) & (parent >= 0) & (child != parent)
         child, parent = child[is_link], parent[is_link]
         size = len(self._names)
-        links = coo_array((np.ones(len(child), np.int8), (child, parent)), (size, size))
+        # SciPy refuses a matrix without rows.
+        links = coo_array((np.ones(len(child), np.int8), (child, parent)), (size + 1, size + 1))
         _, tree = connected_components(links, directed=False)
         # A cycle has no root, and is named by its first post.
         by_rank = np.lexsort((np.arange(size), np.isin(np.arange(size), child)))[::-1]
-        root = np.zeros(size, np.int64)
+        root = np.zeros(size + 1, np.int64)
         root[tree[by_rank]] = by_rank
-        self._tree = root[tree]
+        self._tree = root[tree[:size]]
 
     def of(self, ids: pa.Array) -> pa.Array:
         """The trees of posts; null for a post without an id."""
