@@ -75,7 +75,7 @@ def test_missing_mails(tmp_path):
     )
     rows, counts = read_text(tmp_path, text)
     assert edges(rows)[:4] == [("root", "b", "root"), ("root", "c", "root"), ("root", "e", "b"), ("s", "s", None)]
-    assert counts.kept == {"missing_parent": 3, "self_parent": 1}
+    assert counts.kept == {"missing_parent": 3, "own_parent": 1}
     assert len({row["tree"] for row in rows[4:]}) == 1
     store = dataset.build([tmp_path / "list.mbox"], None, tmp_path / "store")
     trees = {tree.id: [(node.id, node.parents) for node in tree.nodes] for tree in map(store.tree, range(store.num_trees))}

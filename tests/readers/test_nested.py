@@ -115,7 +115,7 @@ def test_items_of_hacker_news_find_their_trees(tmp_path):
     assert [edge for edge in edges(rows) if edge[1] == "9"] == [("8", "9", "8")]
     assert [edge for edge in edges(rows) if edge[1] == "5"] == [("5", "5", None)]
     assert len({tree for tree, name, _ in edges(rows) if name in "67"}) == 1
-    assert counts.kept == {"self_parent": 1}
+    assert counts.kept == {"own_parent": 1}
     assert texts(rows)["3"] == "It's red"
     assert texts(rows)["2"] == "[deleted]"
 

@@ -155,6 +155,7 @@ FORMATS: dict[str, Format] = {
         "trees", "ramify.readers.book", "books: Standard Ebooks, EPUB, Gutenberg, Markdown, HTML, TEI", archives="some"
     ),
     "slack": Format("logs", "ramify.readers.slack", "Slack exports: ZIP, folder, or days of one channel", archives="some"),
+    "slackdump": Format("logs", "ramify.readers.slackdump", "Slack channels from slackdump: dumps and chunks"),
     "slack-xml": Format("logs", "ramify.readers.slack_xml", "Slack channels with annotated conversations, XML"),
     "discord": Format("logs", "ramify.readers.discord", "DiscordChatExporter's JSON"),
     "matrix": Format("logs", "ramify.readers.matrix", "Matrix rooms: Element's JSON, or events as JSON lines"),

@@ -404,7 +404,7 @@ class _File:
             head = self._topics.setdefault((key, topic), record.id)
             record.answers = None if head == record.id else head
         if record.answers == record.id:
-            self._counts.repair("self_parent", where)
+            self._counts.repair("own_parent", where)
             record.answers = None
         if channel is None:
             channel = self._channels.get(key)

@@ -192,7 +192,7 @@ def _read(data: bytes, where: str, place: str, counts: ReadCounts) -> Iterator[_
     elif not answers:
         answers = dict.fromkeys(replied)
     if name in answers:
-        counts.repair("self_parent", where)
+        counts.repair("own_parent", where)
         del answers[name]
     display, address = parseaddr(_header(message, "From"))
     post = Post(

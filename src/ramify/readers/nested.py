@@ -244,7 +244,7 @@ class _Walk:
             name = f"{name}/comment"
         parent = above if is_nested else self._named_parent(item, name, tree, is_comment)
         if parent == name:
-            self._counts.repair("self_parent", f"{where}: post {name!r:.80}")
+            self._counts.repair("own_parent", f"{where}: post {name!r:.80}")
             parent = None
         if parent is None:
             title = title or title_of(document, [str(field)[1:] for field in layout.title if str(field).startswith("/")])

@@ -20,6 +20,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
     "play": ("xml",),
     "chat-json": ("json",),
     "slack": ("json", "zip"),
+    "slackdump": ("json",),
     "slack-xml": ("xml",),
     "discord": ("json",),
     "matrix": ("json",),
