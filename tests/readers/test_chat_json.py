@@ -168,6 +168,8 @@ def test_mattermost(tmp_path):
         ("0", "Which?", None, ""), ("1", "joined", None, "system"), ("2", "Red.", (0,), "")
     ]  # fmt: skip
     assert said(logs["ivo, wren"]) == [("0", "ivo", "psst")]
+    assert readers.detect_format([tmp_path]) == "chat-json"
+    assert read(tmp_path)[0].keys() == logs.keys()
     assert counts.skipped == {"frame": 1, "bad_row": 1}
     thread = {
         "b": {

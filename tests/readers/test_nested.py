@@ -277,7 +277,7 @@ def test_doubled_ids_and_missing_parents_are_left_to_the_policies(tmp_path):
 
 
 def test_deep_nesting(tmp_path):
-    depth = 20_000
+    depth = 5_000
     text = '{"id":0,"created_at_i":1,"title":"x","children":['
     text += "".join(f'{{"id":{n},"created_at_i":1,"text":"x","children":[' for n in range(1, depth)) + "]}" * depth
     (tmp_path / "deep.json").write_text(text)

@@ -150,108 +150,49 @@ def _mattermost_kind(item: dict[str, Any]) -> str:
 
 
 _MESSENGER = Program(
-    marks=("sender_name", "timestamp_ms"),
-    files=r"message_\d+\.json",
-    document=("messages",),
-    author=("sender_name",),
-    time=("timestamp_ms",),
-    text=("content", "share.share_text", "share.link"),
-    channel=("/thread_path",),
-    name=("/title",),
-    gone=("is_unsent",),
-    media=("photos", "videos", "audio_files", "gifs", "files", "sticker", "call_duration"),
-    kind=lambda item: chat.SYSTEM if item.get("type") in ("Call", "Subscribe", "Unsubscribe") else "",
-    is_mojibake=True,
-)
+    marks=("sender_name", "timestamp_ms"), files=r"message_\d+\.json", document=("messages",), author=("sender_name",),
+    time=("timestamp_ms",), text=("content", "share.share_text", "share.link"), channel=("/thread_path",), name=("/title",),
+    gone=("is_unsent",), media=("photos", "videos", "audio_files", "gifs", "files", "sticker", "call_duration"),
+    kind=lambda item: chat.SYSTEM if item.get("type") in ("Call", "Subscribe", "Unsubscribe") else "", is_mojibake=True,
+)  # fmt: skip
 
 PROGRAMS: dict[str, Program] = {
     "messenger": _MESSENGER,
     "messenger-encrypted": replace(
-        _MESSENGER,
-        marks=("senderName", "timestamp"),
-        files=r".+_\d+\.json",
-        author=("senderName",),
-        time=("timestamp",),
-        text=("text",),
-        channel=("/threadName",),
-        name=("/threadName",),
-        gone=("isUnsent",),
-        media=("media",),
+        _MESSENGER, marks=("senderName", "timestamp"), files=r".+_\d+\.json", author=("senderName",), time=("timestamp",),
+        text=("text",), channel=("/threadName",), name=("/threadName",), gone=("isUnsent",), media=("media",),
     ),
     "google-chat": Program(
-        marks=("creator", "created_date"),
-        files=r"messages\.json",
-        id=("message_id",),
-        author=("creator",),
-        time=(_google_time,),
-        text=("text",),
-        topic=("topic_id",),
-        gone=("deletion_metadata", lambda item: item.get("message_state") == "DELETED"),
-        media=("attached_files",),
+        marks=("creator", "created_date"), files=r"messages\.json", id=("message_id",), author=("creator",),
+        time=(_google_time,), text=("text",), topic=("topic_id",),
+        gone=("deletion_metadata", lambda item: item.get("message_state") == "DELETED"), media=("attached_files",),
         names=_google_names,
     ),
     "zulip": Program(
-        marks=("sender", "recipient", "date_sent"),
-        files=r"messages-\d+\.json",
-        within=("zerver_message",),
-        id=("id",),
-        author=("sender",),
-        time=("date_sent",),
-        text=("content",),
-        answers=(_zulip_answers,),
-        channel=("recipient",),
-        name=("subject",),
-        names=_zulip_names,
+        marks=("sender", "recipient", "date_sent"), files=r"messages-\d+\.json", within=("zerver_message",), id=("id",),
+        author=("sender",), time=("date_sent",), text=("content",), answers=(_zulip_answers,), channel=("recipient",),
+        name=("subject",), names=_zulip_names,
     ),
     "zulip-api": Program(
-        marks=("sender_full_name", "timestamp", "subject"),
-        files=r".+\.json",
-        id=("id",),
-        author=("sender_full_name",),
-        time=("timestamp",),
-        text=(lambda item: None if item.get("content_type") == "text/html" else item.get("content"),),
-        html=("content",),
-        answers=(_zulip_answers,),
-        channel=("display_recipient", "stream_id"),
-        name=("subject",),
+        marks=("sender_full_name", "timestamp", "subject"), files=r".+\.json", id=("id",), author=("sender_full_name",),
+        time=("timestamp",), text=(lambda item: None if item.get("content_type") == "text/html" else item.get("content"),),
+        html=("content",), answers=(_zulip_answers,), channel=("display_recipient", "stream_id"), name=("subject",),
     ),
     "mattermost": Program(
-        marks=("user", "create_at"),
-        files=r".+\.jsonl",
-        within=("post", "direct_post"),
-        author=("user",),
-        time=("create_at",),
-        text=("message",),
-        channel=(_mattermost_channel,),
-        replies="replies",
-        media=("attachments",),
-        kind=_mattermost_kind,
-        frame="type",
+        marks=("user", "create_at"), files=r".+\.jsonl", within=("post", "direct_post"), author=("user",),
+        time=("create_at",), text=("message",), channel=(_mattermost_channel,), replies="replies", media=("attachments",),
+        kind=_mattermost_kind, frame="type",
     ),
     "mattermost-api": Program(
-        marks=("user_id", "channel_id", "root_id", "create_at"),
-        files=r".+\.json",
-        within=("posts",),
-        document=("order",),
-        id=("id",),
-        author=("user_id",),
-        time=("create_at",),
-        text=("message",),
-        answers=("root_id",),
-        channel=("channel_id",),
-        gone=("delete_at",),
-        kind=_mattermost_kind,
+        marks=("user_id", "channel_id", "root_id", "create_at"), files=r".+\.json", within=("posts",), document=("order",),
+        id=("id",), author=("user_id",), time=("create_at",), text=("message",), answers=("root_id",),
+        channel=("channel_id",), gone=("delete_at",), kind=_mattermost_kind,
     ),
     "discord-package": Program(
-        marks=("ID", "Timestamp", "Contents"),
-        files=r"messages\.json",
-        id=("ID",),
-        author=(),
-        time=("Timestamp",),
-        text=("Contents", "Attachments"),
-        names=_discord_names,
+        marks=("ID", "Timestamp", "Contents"), files=r"messages\.json", id=("ID",), author=(), time=("Timestamp",),
+        text=("Contents", "Attachments"), names=_discord_names,
     ),
-}
+}  # fmt: skip
 
 
 def refuses(path: Path, head: bytes) -> str:
@@ -305,9 +246,12 @@ def logs(paths: Sequence[Path], counts: ReadCounts, *, program: str = "auto") ->
 
 
 def _files(paths: Sequence[Path], counts: ReadCounts) -> Iterator[Path]:
+    """The files with messages. In a folder, those are the files whose names tell it, if there are any."""
     for path in paths:
-        for file in list_files([path]):
-            if path.is_dir() and _program_of(file) is None:
+        inside = list_files([path])
+        named = [file for file in inside if _program_of(file) is not None] if path.is_dir() else []
+        for file in inside:
+            if named and file not in named:
                 counts.read += 1
                 counts.skip("other_file", f"{file}")
             else:
