@@ -345,7 +345,7 @@ def _words(blocks: Any, users: Mapping[str, str]) -> str:
     return re.sub("\n+", "\n", "".join(parts)).strip()
 
 
-_WORDS: dict[str | None, Callable[[dict[str, Any], dict[str, str]], str]] = {
+_WORDS: dict[str | None, Callable[[dict[str, Any], Mapping[str, str]], str]] = {
     "text": lambda block, users: string(block.get("text")) or "",
     "plain_text": lambda block, users: string(block.get("text")) or "",
     "mrkdwn": lambda block, users: plain(string(block.get("text")) or "", users),
