@@ -36,7 +36,8 @@ def numbered_trees(path: str | Path) -> Iterator[tuple[int, Tree]]:
     """Yield the trees of `read_jsonl` with the numbers of their lines."""
     empty = True
     with open_bytes(Path(path)) as stream:
-        if not stream.peek().removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
+        beginning = stream.peek().removeprefix(codecs.BOM_UTF8).lstrip()
+        if beginning and not beginning.startswith(b"{"):
             raise RamifyError(
                 f"{path} is neither a data set nor JSON lines of trees. Build a data set of it first: "
                 f"ramify data build {path} --out FOLDER"
