@@ -89,10 +89,10 @@ def test_messages_name_the_archive(tmp_path):
 
 def test_unpacked_files_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    inputs = open_inputs([zipped(tmp_path / "b.zip", {"b.log": IRC})])
-    assert len(list(inputs.records())) == 1
+    records = open_inputs([zipped(tmp_path / "b.zip", {"b.log": IRC})]).records()
     assert len(list(tmp_path.glob("ramify-*"))) == 1
-    del inputs
+    assert len(list(records)) == 1
+    del records
     assert not list(tmp_path.glob("ramify-*"))
 
 

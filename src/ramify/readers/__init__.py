@@ -126,7 +126,7 @@ FORMATS: dict[str, Format] = {
     ),
     "reddit-api": Format("posts", "ramify.readers.reddit_api", "Reddit API responses, JSON with nested replies", partial=True),
     "stackexchange": Format("posts", "ramify.readers.stackexchange", "Stack Exchange dumps, one folder per site"),
-    "convokit": Format("posts", "ramify.readers.convokit", "ConvoKit corpora, one folder per corpus", archives="some"),
+    "convokit": Format("posts", "ramify.readers.convokit", "ConvoKit corpora, one folder per corpus"),
     "cmv-modes": Format("trees", "ramify.readers.cmv_modes", "change-my-view-modes, XML with claims and premises"),
     "cmv-chains": Format(
         "posts",
@@ -205,7 +205,8 @@ class Inputs:
 
     def records(self, policy: "Policy | None" = None) -> Iterator[Any]:
         """Record batches of posts, or trees (see `Format.records`)."""
-        return _told(self.format.records(self.paths, self.counts, policy, **self.options), self.counts)
+        # A generator, so that unpacked files remain while it is read.
+        yield from _told(self.format.records(self.paths, self.counts, policy, **self.options), self.counts)
 
     def logs(self) -> Iterator[Any]:
         """The logs of a format of logs, whose messages stream."""
