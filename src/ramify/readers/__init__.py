@@ -307,6 +307,9 @@ def _unpack(paths: list[Path], format: str | None, counts: "ReadCounts") -> tupl
             if all(reader.archives == "none" or reader.refuses(path, head, {}) for reader in readers):
                 unpacked.append(archive := Unpacked(path, kind))
                 counts.spellings[str(archive.root)] = str(path)
+                for name, times in (+archive.doubled).items():
+                    counts.read += times
+                    counts.skip("doubled_file", f"{path}/{name}: only the last file of this name is read", times)
                 path = archive.path
         files.append(path)
     return files, unpacked
