@@ -10,8 +10,8 @@ A reader is a module with two functions, `refuses` and one of the others:
     logs(paths, counts, **options)            "logs" formats yield `chat.Log`s, whose messages stream, so that a long log
                                               is never held as a whole
 
-Readers stream and never import torch. They skip a bad record, count it and continue (`guarded`). They raise `RamifyError` for faults
-that the user has to correct: an unreadable file, an unknown option.
+Readers stream and never import torch. They skip a bad record, count it and continue (`guarded`). They raise `RamifyError` for
+faults that the user has to correct: an unreadable file, an unknown option.
 """
 
 import bz2
