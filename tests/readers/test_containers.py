@@ -77,6 +77,26 @@ def test_a_table_and_a_dump_in_archives(tmp_path, pack):
     assert built(tmp_path, pack(tmp_path / "d", dump))[0].info["format"] == "pushshift"
 
 
+@pytest.mark.parametrize("module", [zipfile, tarfile])
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_the_last_file_of_a_name_counts(tmp_path, module):
+    path = tmp_path / "twice"
+    if module is zipfile:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("a.log", "nothing of a log")
+            archive.writestr("a.log", IRC)
+    else:
+        with tarfile.open(path, "w") as archive:
+            for data in (b"nothing of a log", IRC.encode()):
+                member = tarfile.TarInfo("a.log")
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+    store, _ = built(tmp_path, path)
+    assert store.info["nodes"] == len(TALK)
+    assert store.info["skipped"] == {"doubled_file": 1}
+    assert store.info["examples"]["doubled_file"] == [f"{path}/a.log: only the last file of this name is read"]
+
+
 def test_messages_name_the_archive(tmp_path):
     path = zipped(tmp_path / "t.zip", {"posts.csv": "id,parent,tree,text,time\n1,,t,a,noon\n"})
     store, _ = built(tmp_path, path)
@@ -89,10 +109,10 @@ def test_messages_name_the_archive(tmp_path):
 
 def test_unpacked_files_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    inputs = open_inputs([zipped(tmp_path / "b.zip", {"b.log": IRC})])
-    assert len(list(inputs.records())) == 1
+    records = open_inputs([zipped(tmp_path / "b.zip", {"b.log": IRC})]).records()
     assert len(list(tmp_path.glob("ramify-*"))) == 1
-    del inputs
+    assert len(list(records)) == 1
+    del records
     assert not list(tmp_path.glob("ramify-*"))
 
 

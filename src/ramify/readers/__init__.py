@@ -130,7 +130,7 @@ FORMATS: dict[str, Format] = {
     ),
     "reddit-api": Format("posts", "ramify.readers.reddit_api", "Reddit API responses, JSON with nested replies", partial=True),
     "stackexchange": Format("posts", "ramify.readers.stackexchange", "Stack Exchange dumps, one folder per site"),
-    "convokit": Format("posts", "ramify.readers.convokit", "ConvoKit corpora, one folder per corpus", archives="some"),
+    "convokit": Format("posts", "ramify.readers.convokit", "ConvoKit corpora, one folder per corpus"),
     "cmv-modes": Format("trees", "ramify.readers.cmv_modes", "change-my-view-modes, XML with claims and premises"),
     "cmv-chains": Format(
         "posts",
@@ -217,7 +217,8 @@ class Inputs:
 
     def records(self, policy: "Policy | None" = None) -> Iterator[Any]:
         """Record batches of posts, or trees (see `Format.records`)."""
-        return _told(self.format.records(self.paths, self.counts, policy, **self.options), self.counts)
+        # A generator, so that unpacked files remain while it is read.
+        yield from _told(self.format.records(self.paths, self.counts, policy, **self.options), self.counts)
 
     def logs(self) -> Iterator[Any]:
         """The logs of a format of logs, whose messages stream."""
@@ -322,6 +323,9 @@ def _unpack(paths: list[Path], format: str | None, counts: "ReadCounts") -> tupl
             if all(reader.archives == "none" or reader.refuses(path, head, {}) for reader in readers):
                 unpacked.append(archive := Unpacked(path, kind))
                 counts.spellings[str(archive.root)] = str(path)
+                for name, times in (+archive.doubled).items():
+                    counts.read += times
+                    counts.skip("doubled_file", f"{path}/{name}: only the last file of this name is read", times)
                 path = archive.path
         files.append(path)
     return files, unpacked

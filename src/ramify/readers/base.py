@@ -4,13 +4,14 @@ A reader is a module with two functions, `refuses` and one of the others:
 
     refuses(path, head) -> str                the reason why a file is not in this format; "" if it is. `head` holds the
                                               first 64 KiB, decompressed (b"" for a folder)
+                                              A reader of tables may take a third argument, the columns that the user names
     read(paths, counts, **options)            "posts" formats yield record batches of `POSTS`, in any order;
                                               "trees" formats yield `Tree`s. A parameter `policy` receives the policy
     logs(paths, counts, **options)            "logs" formats yield `chat.Log`s, whose messages stream, so that a long log
                                               is never held as a whole
 
-Readers stream and never import torch. They skip a bad record, count it and continue. They raise `RamifyError` for faults
-that the user has to correct: an unreadable file, an unknown option.
+Readers stream and never import torch. They skip a bad record, count it and continue (`guarded`). They raise `RamifyError` for
+faults that the user has to correct: an unreadable file, an unknown option.
 """
 
 import bz2

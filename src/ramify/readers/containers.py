@@ -4,6 +4,7 @@ import shutil
 import tarfile
 import tempfile
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
@@ -38,6 +39,8 @@ class Unpacked:
     def __init__(self, archive: Path, kind: str) -> None:
         self.archive = archive
         self.left_out: list[str] = []
+        self.doubled: Counter[str] = Counter()
+        """Name of a file -> the number of earlier files of the same name, which the last one replaces."""
         read_twice(archive, "Unpack it and name the folder.")
         check_not_standard(archive, kind, "it holds several files")
         place = Path(tempfile.mkdtemp(prefix="ramify-"))
@@ -70,6 +73,7 @@ class Unpacked:
                     media.append("/".join(parts))
                     continue
                 target = self.root.joinpath(*parts)
+                self.doubled["/".join(parts)] += target.is_file()
                 try:
                     target.parent.mkdir(parents=True, exist_ok=True)
                     with open(target, "wb") as file:
@@ -95,9 +99,11 @@ class Unpacked:
 def _zip_members(path: Path, opened: ExitStack) -> Iterator[tuple[str, IO[bytes]]]:
     archive = Archive(path)
     opened.callback(archive.close)
-    for name in archive.times:
-        with archive.open(name) as stream:
-            yield name, stream
+    for name, times in archive.times.items():
+        # Each time, it is the last file of this name that is opened.
+        for _ in range(times):
+            with archive.open(name) as stream:
+                yield name, stream
 
 
 def _tar_members(path: Path, opened: ExitStack) -> Iterator[tuple[str, IO[bytes]]]:

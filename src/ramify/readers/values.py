@@ -1,6 +1,5 @@
 """Values from untrusted records. They are returned if they have the expected type; else the result is None or empty."""
 
-import operator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -68,12 +67,12 @@ def sound_node(node: Node, where: str, counts: ReadCounts) -> Node:
 
 def sound_tree(tree: Tree, counts: ReadCounts) -> Tree:
     """The tree, without labels and metadata that are nested too deeply, which are counted."""
-    where = f"tree {tree.id!r}"
-    meta = {name: value for name, value in tree.meta.items() if not is_deep(value)}
-    counts.repair("odd_json", f"{where}: its metadata is nested too deeply", len(tree.meta) - len(meta))
-    nodes = tuple(sound_node(node, where, counts) for node in tree.nodes)
-    is_sound = len(meta) == len(tree.meta) and all(map(operator.is_, nodes, tree.nodes))
-    return tree if is_sound else replace(tree, nodes=nodes, meta=meta)
+    deep = [name for name, value in tree.meta.items() if isinstance(value, dict | list) and is_deep(value)]
+    if not deep and not any(isinstance(node.label, dict | list) and is_deep(node.label) for node in tree.nodes):
+        return tree
+    counts.repair("odd_json", f"tree {tree.id!r}: its metadata is nested too deeply", len(deep))
+    nodes = tuple(sound_node(node, f"tree {tree.id!r}", counts) for node in tree.nodes)
+    return replace(tree, nodes=nodes, meta={name: value for name, value in tree.meta.items() if name not in deep})
 
 
 def identifier(value: Any) -> str | None:
