@@ -249,6 +249,21 @@ def test_any_names(tmp_path):
     assert sum(batch.num_rows for batch in inputs.records()) == 3
 
 
+def test_named_columns_keep_the_layout_of_a_known_site(tmp_path):
+    rows, _ = read(tmp_path, HACKER, columns={"author": "type"})
+    assert [row["author"] for row in rows] == ["story", "comment", "comment", "comment", "comment"]
+    assert edges(rows) == edges(read(tmp_path, HACKER)[0])
+
+
+def test_posts_of_any_names_inside_other_values(tmp_path):
+    value = {"ok": True, "users": [{"name": "wren"}], "thread": {"id": "s", "said": "a", "replies": [{"id": "b", "said": "c"}]}}
+    rows, counts = read(tmp_path, value, children="replies", columns={"text": "said"})
+    assert edges(rows) == [("s", "s", None), ("s", "b", "s")]
+    assert counts.skipped == {"bad_row": 1}
+    rows, _ = read(tmp_path, value, columns={"text": "said"})
+    assert edges(rows) == [("s", "s", None), ("s", "b", "s")]
+
+
 def test_flat_posts_of_any_names(tmp_path):
     values = [{"k": 2, "said": "red", "under": 1}, {"k": 1, "said": "Which clay?", "under": None}]
     rows, _ = read(tmp_path, *values, columns={"id": "k", "text": "said", "parent": "under"})

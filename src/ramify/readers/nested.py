@@ -4,7 +4,7 @@
 value or JSON lines. Nothing recurses, so posts may be nested to any depth.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -24,9 +24,7 @@ from ramify.readers.values import string
 
 Html = Literal["auto"] | bool
 
-ANY = Layout(
-    marks=(),
-)
+ANY = Layout(marks=(), children=("children", "replies", "comments"))
 
 _FIELDS = ("id", "parent", "tree", "text", "title", "author", "time", "kind", "label")
 _IS_HTML = ("html", "cooked", "rendered")
@@ -61,9 +59,12 @@ def read(
     if html not in ("auto", True, False):
         raise bad_option("html", "auto, true or false", html)
     named = None if layout == "auto" else LAYOUTS[layout]
-    if children is not None or columns:
-        named = _named(named, children, columns or {}, html)
-    return batches(_posts(paths, counts, named), counts, LABELLED)
+
+    def chosen(path: Path) -> Layout | None:
+        base = named if named is not None or children is not None else _fitting(path, head_of(path))
+        return _named(base, children, columns or {}, html) if columns or children is not None else base
+
+    return batches(_posts(paths, counts, chosen), counts, LABELLED)
 
 
 def _named(base: Layout | None, children: str | None, columns: Mapping[str, str], html: Html) -> Layout:
@@ -110,18 +111,18 @@ def _fits(layout: Layout, value: Any) -> bool:
 # --- posts --------------------------------------------------------------------------------------------------------------
 
 
-def _posts(paths: Sequence[Path], counts: ReadCounts, named: Layout | None) -> Iterator[Post]:
+def _posts(paths: Sequence[Path], counts: ReadCounts, chosen: Callable[[Path], Layout | None]) -> Iterator[Post]:
     held = Held("and the files before it hold posts without the name of their tree,", "Build from fewer files at a time.")
     alone: list[Post] = []
     for path in json_files(paths):
-        layout = named or _fitting(path, head_of(path))
+        layout = chosen(path)
         if layout is None:
             raise RamifyError(
                 f"{path} holds no posts of a known site at its beginning. Name the site with --option layout=NAME "
                 f"({', '.join(LAYOUTS)}), or the fields with --children KEY --text KEY."
             )
         walk = _Walk(layout, counts, Path(file_name(path)).stem)
-        infers = not layout.children and not layout.tree
+        infers = bool(layout.parent) and not layout.tree
         for where, document in documents(path, counts, held if infers else None):
             posts = walk.posts(document, where)
             if infers:
@@ -176,10 +177,10 @@ class _Walk:
             value, above = stack.pop()
             if isinstance(value, list):
                 stack += [(member, above) for member in reversed(value)]
-            elif isinstance(value, dict) and not _is_post(layout, value) and any(key in value for key in layout.within):
+            elif isinstance(value, dict) and not _is_post(layout, value) and (keys := self._within(value)):
                 if layout.root is not None and has(value, layout.root.id[0]):
                     yield value, above
-                stack += [(value[key], above) for key in reversed(layout.within) if isinstance(value.get(key), list | dict)]
+                stack += [(value[key], above) for key in reversed(keys) if isinstance(value[key], list | dict)]
             else:
                 own = [*above[-1:]]
                 yield value, own
@@ -189,6 +190,12 @@ class _Walk:
                         stack.append((below, own))
                     elif isinstance(below, str) and below.strip():
                         self._bad(f"a text in place of the list {key!r}", self._where)
+
+    def _within(self, value: dict[str, Any]) -> list[str]:
+        """The keys of a container that lead to posts: in a layout without marks, all that hold lists or objects."""
+        if self._layout.marks:
+            return [key for key in self._layout.within if key in value]
+        return [key for key, inside in value.items() if isinstance(inside, list | dict)]
 
     _where = ""
 

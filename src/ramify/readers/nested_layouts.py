@@ -27,7 +27,7 @@ class Layout:
     A `title` or `meta` that begins with "/" is looked up in the whole document, for roots only. `marks`: the fields that a
     post has in this source and hardly in any other; `document`: those of the whole document. `within`: the keys that lead to
     posts. A post in one of the `children` of another answers it; else its `parent` is named, or it answers the `top` of its
-    tree. Without `children` and `tree`, trees follow from the parents.
+    tree. With a `parent` and without a `tree`, trees follow from the parents.
     """
 
     marks: Sequence[str]
