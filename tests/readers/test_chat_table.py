@@ -147,10 +147,10 @@ def test_bad_rows_are_counted(tmp_path):
     path.write_bytes(b"id,author,time,text\n1,ann,noon,x\n2,ann\n1,ann,5,x\n1,bob,5,y\n3,bob,nan,\xff\n")
     (tree,), counts = read(chat_table, path)
     assert [(node.id, node.text, node.time) for node in tree.nodes] == [
-        ("1", "x", None), ("1/2", "y", 5.0), ("3", "\ufffd", None),
+        ("1", "x", None), ("1/2", "y", 5.0), ("3", "ÿ", None),
     ]  # fmt: skip
     assert counts.skipped == {"bad_row": 1, "duplicate_id": 1}
-    assert counts.kept["bad_utf8"] == counts.kept["shared_id"] == 1
+    assert counts.kept["encoding"] == counts.kept["shared_id"] == 1
     assert counts.kept["bad_time"] >= 1
 
 

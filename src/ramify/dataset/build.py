@@ -91,7 +91,7 @@ def build(
     """
     started = time.perf_counter(), time.process_time()
     opened, out = readers.open_inputs(inputs, format, options, verbose=verbose, tell=tell), Path(out)
-    _check_out(out, overwrite, opened.paths)
+    _check_out(out, overwrite, opened.given)
     splitter = Splitter(split, split_by, Fold.named(fold) if fold else None)
     filters.check_cleanings(clean)
     opened = _with_split_column(opened, split_by)
@@ -119,10 +119,10 @@ def build(
             writer.add(chunk)
             progress("write", writer.nodes, counts.read, counts.read)
         if not opened.format.partial:
-            links.check(opened.paths, policy)
+            links.check(opened.given, policy)
         if not writer.nodes:
             raise RamifyError(_no_trees(opened))
-        source = {"inputs": sizes, "format": opened.format.name, "options": used, "left_out": _left_out(opened.paths)}
+        source = {"inputs": sizes, "format": opened.format.name, "options": used, "left_out": opened.left_out()}
         _write_info(folder, writer.close(counts) | source | _costs(writer.comments, *started))
     for note in splitter.notes(opened.format.unsplit, by_shares=bool(opened.format.by_shares)):
         tell(f"note: {note}")
@@ -139,7 +139,8 @@ def _read(
     progress: Progress,
 ) -> list[dict[str, Any]]:
     """Scatter the records of all inputs by the hashes of their trees. Returns the name and the bytes of each input."""
-    sizes = {str(path): sum(_size(file) for file in readers.list_files([path])) for path in opened.paths}
+    sizes = {str(path): _size(path) for path in opened.given}
+    total = sum(map(_size, opened.paths))
     inputs_of = by_file(opened.paths) if split_by == FILE else {None: opened.paths}
     for given, files in inputs_of.items():
         records = replace(opened, paths=files).records(policy)
@@ -150,9 +151,9 @@ def _read(
             if given is not None:
                 batch = batch.append_column(GIVEN, pa.array(np.full(len(hashes), given, dtype=np.int8)))
             spill.add(batch)
-            progress("read", opened.counts.bytes, sum(sizes.values()), opened.counts.read)
+            progress("read", opened.counts.bytes, total, opened.counts.read)
     if (name := str(STANDARD)) in sizes:
-        sizes[name] = opened.counts.bytes - sum(sizes.values())
+        sizes[name] = opened.counts.bytes - total
     return [{"name": name, "bytes": size} for name, size in sizes.items()]
 
 
@@ -163,19 +164,15 @@ def _joined(spill: Spill, opened: readers.Inputs, policy: Policy, links: Links) 
         yield filters.without_blank(join(part, policy, opened.counts), policy, opened.counts)
 
 
-def _left_out(paths: Sequence[Path]) -> dict[str, list[str]]:
-    return {str(folder): names for folder, names in readers.left_out(paths).items()}
-
-
 def _write_info(folder: Path, info: Mapping[str, Any]) -> None:
     # File names may contain bytes that are not valid text.
     text = encodable(json.dumps(info, indent=1, ensure_ascii=False, default=str))
     (folder / INFO_FILE).write_text(text + "\n", encoding="utf-8")
 
 
-def _size(file: Path) -> int:
-    """The bytes of a file; 0 for standard input, whose size is known only when it has been read."""
-    return 0 if file == STANDARD else file.stat().st_size
+def _size(path: Path) -> int:
+    """The bytes of the files in an input; 0 for standard input, whose size is known only when it has been read."""
+    return sum(0 if file == STANDARD else file.stat().st_size for file in readers.list_files([path]))
 
 
 def tree_hashes(ids: pa.Array) -> NDArray[np.uint64]:
@@ -234,7 +231,7 @@ def _no_trees(opened: readers.Inputs) -> str:
     skipped = ", ".join(f"{reason} {count:,}" for reason, count in counts.skipped.most_common()) or "none"
     example = next((f" For example {where[0].rstrip('.')}." for where in counts.examples.values() if where), "")
     return (
-        f"no tree found in {', '.join(map(str, opened.paths))}: {counted(counts.read, 'record')} read as "
+        f"no tree found in {', '.join(map(str, opened.given))}: {counted(counts.read, 'record')} read as "
         f"{opened.format.name!r}, left out: {skipped}.{example} Check the format (--format)."
     )
 
@@ -242,7 +239,13 @@ def _no_trees(opened: readers.Inputs) -> str:
 def _costs(comments: int, wall: float, cpu: float) -> dict[str, Any]:
     """The version and the time since `wall` (elapsed) and `cpu` (of the processor), in seconds."""
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return {"ramify": __version__, "wall_seconds": wall, "cpu_seconds": cpu, "comments_per_cpu_second": comments / cpu}
+    tick = time.get_clock_info("process_time").resolution
+    return {
+        "ramify": __version__,
+        "wall_seconds": wall,
+        "cpu_seconds": cpu,
+        "comments_per_cpu_second": comments / max(cpu, tick),
+    }
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
-from ramify.errors import RamifyError, counted
+from ramify.errors import RamifyError, counted, shown
 from ramify.readers import labelled_records, labelled_rows, list_files
 from ramify.readers.archives import ZIP
 from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option, file_name, open_bytes, read_before
@@ -52,7 +53,7 @@ KEPT = "meta "
 """Begins the canonical names of columns that become metadata."""
 
 
-def refuses(path: Path, head: bytes) -> str:
+def refuses(path: Path, head: bytes, columns: Mapping[str, str] = MappingProxyType({})) -> str:
     if path.is_dir():
         return _refuses_folder(path)
     shape = _shape(path, head)
@@ -66,11 +67,15 @@ def refuses(path: Path, head: bytes) -> str:
         names = header(path, head)
     except (pa.ArrowException, OSError):
         return "a damaged Parquet file"
+    layout = Layout(SYNONYMS, ("text", "label"))
+    if unknown := layout.unknown(names, columns):
+        return unknown
     if of_table(path, names, _first_row(head)):
         return ""
-    layout = Layout(SYNONYMS, ("text", "label"))
-    if missing := layout.lacking(names):
+    if missing := [name for name in layout.lacking(names) if name not in columns]:
         return f"line 1: no column for {', '.join(missing)}"
+    if "label" in columns:
+        return ""
     return next((f"line 1: a column {name}, as in chats" for name in names if name.casefold() in CHAT), "")
 
 
@@ -81,7 +86,7 @@ def _refuses_folder(path: Path) -> str:
     if not data or len(data) == len(files):
         return A_FOLDER
     for file in data:
-        with open_bytes(file) as stream:
+        with open_bytes(file, archives=True) as stream:
             head = stream.read(1 << 16)
         names = [] if _shape(file, head) else header(file, head)
         if reason := refuses(file, head):
@@ -273,7 +278,7 @@ def _source(
 ) -> _Source:
     if labelled_records.line_aligned(path):
         return _Source(path, name, "squad-lines")
-    with open_bytes(path) as stream:
+    with open_bytes(path, archives=True) as stream:
         head = stream.read(1 << 16)
     shape = None if head.startswith(PARQUET) and (columns or choice == NONE) else _shape(path, head)
     if shape == labelled_records.PLAYS:
@@ -497,7 +502,7 @@ def _labels(source: _Source, values: Columns, lines: pa.Array, labels: LabelColu
         return labels.json(values["label"], lines, source.unit)
     class_names, odd = renamed(values["label"], dataset.classes, dataset.unlabelled)
     for row in odd:
-        counts.repair("unknown_label", f"{source.unit} {lines[row].as_py()}: {class_names[row]!r:.80}")
+        counts.repair("unknown_label", f"{source.unit} {lines[row].as_py()}: {shown(class_names[row])}")
     if not dataset.is_number:
         return class_names
     numbers = LabelColumn(dataset.label, "number")
