@@ -10,8 +10,8 @@ import torch
 
 import ramify
 from fixtures import WORDS, tokenizer
-from fixtures.choices import built, copa, race, swag
-from fixtures.commands import call
+from fixtures.choices import RACE, built, copa, race, swag
+from fixtures.commands import call, refusal
 from ramify import hub
 from ramify.batching.choice_batch import ChoiceCollator
 from ramify.batching.views.choices import ChoiceExample, ChoiceInput, row_texts
@@ -327,6 +327,40 @@ def test_the_commands(tmp_path):
     assert "right one of several choices" in page
     assert "of one place, it is 0.500" in page
     assert ("Most wrong" in page) == (scores_of(tmp_path / "finetune", store) < 1)
+
+
+def test_files_of_questions_need_no_data_set(tmp_path):
+    """Files and folders in the layouts that `data build` reads, with labels or without."""
+    folder = copa(tmp_path / "COPA")
+    store, out = built(folder, tmp_path / "data"), tmp_path / "run"
+    call("train", "choose", "--data", store.path, "--model", "tfidf", "--out", out,
+         "--set", "fit.strengths=[1]", "--set", "fit.ngrams=[1]")  # fmt: skip
+
+    def asked(file):
+        found = call("predict", out, file, "--json")
+        assert "label" not in found.stderr
+        return json.loads(found.stdout)
+
+    def shares(answers):
+        return sorted(tuple(answer["probabilities"].items()) for answer in answers)
+
+    assert shares(asked(folder)) == shares(asked(store.path))
+    answers = asked(folder / "val.jsonl")
+    assert [answer["id"] for answer in answers] == [str(number) for number in range(6)]
+    rows = [json.loads(line) for line in (folder / "val.jsonl").read_text().splitlines()]
+    unlabelled = tmp_path / "new.jsonl"
+    unlabelled.write_text("".join(json.dumps({key: row[key] for key in row if key != "label"}) + "\n" for row in rows))
+    assert asked(unlabelled) == answers
+    endings = asked(swag(tmp_path / "swag") / "train.csv")
+    assert [list(answer["probabilities"]) for answer in endings] == [
+        ["reads, quietly.", "flies.", "sinks.", "burns."],
+        ["sings.", "barks.", "melts.", "votes."],
+    ]
+    read = asked(race(tmp_path / "race") / "train" / "high" / "1.txt")
+    assert [list(answer["probabilities"]) for answer in read] == RACE["options"]
+    call("predict", out, unlabelled, "--out", tmp_path / "answers.csv")
+    assert len((tmp_path / "answers.csv").read_text().splitlines()) == 7
+    assert "is read as a set of questions. Leave it out." in refusal("predict", out, unlabelled, "--column", "text=premise")
 
 
 def test_rows_without_room_are_refused():

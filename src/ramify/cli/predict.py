@@ -27,7 +27,8 @@ def predict(
         Path | None,
         typer.Argument(
             help="A file with one text per line, a table (CSV, TSV, JSON lines, Parquet), a JSON lines file of trees, or a "
-            "built data set; compressed or not; - reads lines from stdin."
+            "built data set; compressed or not; - reads lines from stdin. A model that chooses reads a file or folder of "
+            "questions, as ramify data build does."
         ),
     ] = None,
     text: Annotated[list[str] | None, typer.Option("--text", help="A text, in place of FILE; - reads it from stdin.")] = None,
@@ -56,6 +57,8 @@ def predict(
     Example: ramify predict runs/nli --text "Two dogs run." --text-pair "Animals move." --json
 
     Example: ramify predict runs/reviews new.csv --column text=review --out labelled.csv
+
+    Example: ramify predict runs/copa COPA/test.jsonl --json
     """
     import ramify
     from ramify.inference.label_files import KINDS, LabelFile, LabelPart, answer_table, read_label_file
@@ -74,7 +77,7 @@ def predict(
         asked = LabelFile(iter([LabelPart([one if other is None else (one, other)], ["0"])]))
     else:
         assert file is not None
-        asked = read_label_file(file, pairs(column, "--column"), pairs=model.reads_pairs)
+        asked = read_label_file(file, pairs(column, "--column"), pairs=model.reads_pairs, asked=model.asked)
     shown, count = as_json or out is None, 0
     # Nothing is shown or replaced before all answers are there.
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as spool, bar("predicting", None) as advance:

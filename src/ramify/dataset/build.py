@@ -25,7 +25,7 @@ from ramify.dataset.chunk import ADDED, EMPTIED, Chunk
 from ramify.dataset.duplicates import Method, without_near_duplicates
 from ramify.dataset.links import Links
 from ramify.dataset.spill import Spill
-from ramify.dataset.splits import FILE, FILLED, GIVEN, NONE, Fold, Move, Splitter, by_file, is_table
+from ramify.dataset.splits import DIVIDED, FILE, FILLED, GIVEN, NONE, Fold, Move, Splitter, by_file, is_table
 from ramify.dataset.store import INFO_FILE, NODES, OWN_FILES, SPLITS, TREES, TREES_FILE, VERSION, Store, Structure
 from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD, check_folder, new_folder
@@ -79,8 +79,8 @@ def build(
 
     `format`, `options`, `verbose` and `tell` are those of `readers.open_inputs`. `split` gives the shares of train, dev and
     test (None: `splits.DEFAULT_SHARES`); the split of a tree depends on the id of the tree or of its group alone, unless the
-    data give it (metadata `split`) or a split would be empty (`splits.Splitter.fill`). Where the names of labelled files give
-    train and test but no dev, `split` takes dev out of train. `tell` also receives a note on this, one if given shares have no
+    data give it (metadata `split`) or a split would be empty (`splits.Splitter.fill`). Where the data give train and test but
+    no dev, `split` takes dev out of train. `tell` also receives a note on this, one if given shares have no
     effect, and one about empty splits. `split_by` is `none` (all trees in train), `file` (the names of the
     input files), a file with the split of every tree (`splits.read_table`), or the name of a column. `fold` ("2/5") makes the
     test split of one part of the trees, and dev of a tenth of them. `clean` lists keys of
@@ -104,8 +104,8 @@ def build(
     with _written_beside(out, overwrite) as folder:
         scratch, part_bytes, counts = folder / SCRATCH, memory // PARTS, opened.counts
         spill, links = Spill(scratch / "posts", part_bytes), Links()
-        sizes = _read(opened, policy, split_by, clean, spill, progress)
-        splitter.see_files(opened.counts.file_splits)
+        sizes = _read(opened, policy, split_by, clean, spill, splitter, progress)
+        splitter.seen(opened.format.unsplit)
         chunks = _joined(spill, opened, policy, links)
         if drop_bots:
             chunks = (filters.without_bots(chunk, bots, counts) for chunk in chunks)
@@ -130,7 +130,13 @@ def build(
 
 
 def _read(
-    opened: readers.Inputs, policy: Policy, split_by: str | None, clean: Sequence[str], spill: Spill, progress: Progress
+    opened: readers.Inputs,
+    policy: Policy,
+    split_by: str | None,
+    clean: Sequence[str],
+    spill: Spill,
+    splitter: Splitter,
+    progress: Progress,
 ) -> list[dict[str, Any]]:
     """Scatter the records of all inputs by the hashes of their trees. Returns the name and the bytes of each input."""
     sizes = {str(path): _size(path) for path in opened.given}
@@ -139,6 +145,7 @@ def _read(
     for given, files in inputs_of.items():
         records = replace(opened, paths=files).records(policy)
         for batch in records if opened.format.yields == "posts" else trees.batches(records):
+            splitter.see(batch.column("meta"))
             hashes = pa.array(tree_hashes(batch.column("group" if "group" in batch.schema.names else "tree")))
             batch = filters.cleaned(batch, clean).append_column("hash", hashes)
             if given is not None:
@@ -305,6 +312,8 @@ class _Writer:
     def close(self, counts: ReadCounts) -> dict[str, Any]:
         """Fill splits that would be empty, and close the files. Returns the part of `dataset.json` about content and input."""
         self._trees.close()
+        for group in self._splitter.divided:
+            counts.repair(DIVIDED, group)
         moves = self._splitter.fill()
         for move in moves:
             old, new = SPLITS[move.old], SPLITS[move.new]

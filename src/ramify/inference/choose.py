@@ -16,7 +16,6 @@ from ramify.dataset.choices import ChoiceSets, LabelledChoices, choice_sets, lab
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.inference.answers import Choice, Prediction
-from ramify.inference.base import verb
 from ramify.inference.label_pipeline import Pairs, Predicts, distinct_ids, label_batches
 from ramify.tasks.base import Readings
 from ramify.tasks.multiple_choice import MultipleChoice, rows_of
@@ -33,6 +32,7 @@ class Chooser(Predicts):
 
     usage: ClassVar[tuple[str, ...]] = ('model.predict(("It rained.", ["The street is wet.", "The street is dry."]))',)
     task: MultipleChoice
+    asked = "questions"
 
     def __init__(self, task: MultipleChoice) -> None:
         self.task = task
@@ -44,24 +44,11 @@ class Chooser(Predicts):
     def reads_pairs(self) -> Pairs:
         return "never"
 
-    @verb
-    def predict(
-        self, texts: Question | list[Question], *, progress: Callable[[int], None] | None = None
-    ) -> Prediction | list[Prediction]:
-        """The likeliest choice of a question, which is a text and its choices; of a list of them, a list.
-
-        A tree gives a list: the likeliest choice of each question in it. Its metadata may say what is asked for (`question`:
-        cause or effect), and what stands before all choices (`sent2`). Raises `RamifyError` for a text without choices.
-        """
-        if isinstance(texts, Tree):
-            return self.predict_items([texts], [texts.id or "0"], progress)
-        if isinstance(texts, list):
-            return self.predict_items(texts, [str(place) for place in range(len(texts))], progress)
-        return self.predict_items([texts], ["0"], progress)[0]
-
     def predict_items(
         self, items: Sequence[Question], ids: Sequence[str], progress: Callable[[int], None] | None = None
     ) -> list[Prediction]:
+        """The likeliest choice of each question. The metadata of a tree may say what is asked for (`question`: cause or
+        effect), and what stands before all choices (`sent2`). Raises `RamifyError` for an item without choices."""
         trees = [item if isinstance(item, Tree) else _tree(item) for item in items]
         if not trees:
             return []

@@ -4,6 +4,7 @@ import csv
 import json
 import tempfile
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,17 +15,18 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ramify.dataset.store import Store
+from ramify.dataset.store import INFO_FILE, Store
 from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD, replacing
 from ramify.inference.answers import Prediction
-from ramify.inference.label_pipeline import Item, Pairs
-from ramify.readers import conll
+from ramify.inference.label_pipeline import Asked, Item, Pairs
+from ramify.readers import conll, open_inputs
 from ramify.readers.base import ReadCounts, open_bytes
 from ramify.readers.columns import PARQUET, Layout, batches, names_of, strings
 from ramify.readers.jsonl import read_jsonl
 from ramify.readers.labelled import SYNONYMS
 from ramify.readers.parallel import lines_of
+from ramify.tree import Tree
 
 FileKind = Literal["csv", "tsv", "jsonl", "parquet"]
 
@@ -35,6 +37,9 @@ CONLL = (".conll", ".bio", ".iob")
 """The endings of tables of tokens, which need not have tags."""
 
 PACKED = (".gz", ".zst", ".bz2", ".xz")
+
+OF_LABELS = ("no_label", "missing_rows", "surplus_rows")
+"""Repairs that concern labels, and published sets, which are not predicted here."""
 
 NAMED = ("text", "text_pair", "id")
 """The columns of a table that a model is asked about, as `ramify data build` names them."""
@@ -79,15 +84,22 @@ class LabelFile:
         return (*_repairs(self.counts), *missing)
 
 
-def read_label_file(path: Path, columns: Mapping[str, str], *, pairs: Pairs) -> LabelFile:
+def read_label_file(path: Path, columns: Mapping[str, str], *, pairs: Pairs, asked: Asked) -> LabelFile:
     """Read a file with one text per line, a table (CSV, TSV, JSON lines, Parquet), a table of tokens (conll), a JSON lines file
     of trees, or a data set.
 
-    `columns` names those of `NAMED` as the table has them; `pairs` says whether the model reads a second text. Raises
-    `RamifyError` for a table without the columns that are needed.
+    `columns` names those of `NAMED` as the table has them; `pairs` says whether the model reads a second text. A model that is
+    asked about questions reads files and folders as `ramify data build --format labelled` does. Raises `RamifyError` for a
+    table without the columns that are needed.
     """
     if other := [name for name in columns if name not in NAMED]:
         raise RamifyError(f"--column {other[0]}={columns[other[0]]} fills no column. The columns are {', '.join(NAMED)}.")
+    holds_trees = not path.is_dir() and path != STANDARD and _kind(path) == "jsonl" and _holds_trees(path)
+    if asked == "questions" and path != STANDARD and not holds_trees and not (path / INFO_FILE).is_file():
+        _no_columns(columns, path, "read as a set of questions")
+        # Labels say nothing here, and need not be there.
+        opened = open_inputs([path], "labelled", {"label": ""})
+        return LabelFile(_tree_parts(opened.records()), counts=opened.counts)
     if path.is_dir():
         _no_columns(columns, path, "a data set")
         return LabelFile(iter([LabelPart(Store.open(path), ())]))
@@ -99,7 +111,7 @@ def read_label_file(path: Path, columns: Mapping[str, str], *, pairs: Pairs) -> 
     if kind is None:
         _no_columns(columns, path, "a file with one text per line")
         return LabelFile(_lines(path, counts), counts=counts)
-    if kind == "jsonl" and _holds_trees(path):
+    if holds_trees:
         _no_columns(columns, path, "a file of trees")
         return LabelFile(iter([LabelPart(list(read_jsonl(path)), ())]))
     names = _names(path, kind)
@@ -117,6 +129,11 @@ def _lines(path: Path, counts: ReadCounts) -> Iterator[LabelPart]:
     while texts := list(islice(lines, PART)):
         yield LabelPart(texts, [str(place) for place in range(start, start + len(texts))])
         start += len(texts)
+
+
+def _tree_parts(trees: Iterator[Tree]) -> Iterator[LabelPart]:
+    while some := list(islice(trees, PART)):
+        yield LabelPart(some, ())
 
 
 def _table_parts(path: Path, kind: FileKind, file: LabelFile, known: Mapping[str, str], pairs: Pairs) -> Iterator[LabelPart]:
@@ -253,7 +270,7 @@ def _no_columns(columns: Mapping[str, str], path: Path, what: str) -> None:
 
 
 def _repairs(counts: ReadCounts) -> tuple[str, ...]:
-    found = counts.skipped + counts.kept
+    found = counts.skipped + Counter({reason: count for reason, count in counts.kept.items() if reason not in OF_LABELS})
     return tuple(
         f"{counted(count, 'row')} {reason.replace('_', ' ')}; the first is {counts.examples[reason][0]}"
         for reason, count in found.items()

@@ -6,7 +6,7 @@ have labels in training: with `input.text=parent` or `input.pair=parent`, the te
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -32,6 +32,10 @@ Pairs = Literal["always", "never", "either"]
 """Whether a model reads pairs of texts. The model of another library reads either, because it does not say."""
 
 
+Asked = Literal["texts", "questions"]
+"""The items of a file that a model is asked about. questions: trees of a question and its choices."""
+
+
 class Predicts(Pipeline, ABC):
     """A trained task on labelled texts, as the command `ramify predict` uses it."""
 
@@ -39,6 +43,7 @@ class Predicts(Pipeline, ABC):
     task: Any
     """A `DownstreamTask`; each pipeline narrows the type."""
     input: Any
+    asked: ClassVar[Asked] = "texts"
 
     @property
     def module(self) -> nn.Module:
@@ -51,6 +56,21 @@ class Predicts(Pipeline, ABC):
     @abstractmethod
     def reads_pairs(self) -> Pairs:
         """Whether an item may be a pair of texts."""
+
+    @verb
+    def predict(self, texts: Any, *, progress: Callable[[int], None] | None = None) -> Prediction | list[Prediction]:
+        """The prediction for a text, for a pair of texts if the model reads pairs, or for a text and a list of its choices if
+        the model chooses; of a list of them, a list.
+
+        A tree gives a list: the prediction for each node that has the texts above it which the model reads, or for each
+        question. An empty text is read as its special tokens alone. Raises `RamifyError` for items of another form, and for
+        texts without a node above them if the model was trained with a context.
+        """
+        if isinstance(texts, Tree):
+            return self.predict_items([texts], [texts.id or "0"], progress)
+        if isinstance(texts, str | tuple) or not isinstance(texts, Collection):
+            return self.predict_items([texts], ["0"], progress)[0]
+        return self.predict_items([*texts], [str(place) for place in range(len(texts))], progress)
 
     @abstractmethod
     def predict_items(
@@ -88,22 +108,6 @@ class LabelPipeline(Predicts, ABC):
     ) -> list[Prediction]:
         """The prediction for each node of a store, in their order, under these ids. All have the texts above them that the
         model reads (`readable`)."""
-
-    @verb
-    def predict(
-        self, texts: Item | list[Item], *, progress: Callable[[int], None] | None = None
-    ) -> Prediction | list[Prediction]:
-        """The label of a text, or of a pair of texts if the model reads pairs; of a list of them, a list of labels.
-
-        A tree gives a list: the label of each node that has the texts above it which the model reads. An empty text is read
-        as its special tokens alone. Raises `RamifyError` for a single text if the model reads pairs, for pairs if it does not,
-        and for texts without a node above them if the model was trained with a context.
-        """
-        if isinstance(texts, str | tuple):
-            return self.predict_items([texts], ["0"], progress)[0]
-        if isinstance(texts, Tree):
-            return self.predict_items([texts], [texts.id or "0"], progress)
-        return self.predict_items(texts, [str(place) for place in range(len(texts))], progress)
 
     def predict_items(
         self, items: Sequence[Item], ids: Sequence[str], progress: Callable[[int], None] | None = None

@@ -50,8 +50,7 @@ class Format:
     flat: bool = False
     """Whether each record is one post, so that posts inside a record would be lost."""
     by_shares: Mapping[str, str] = field(default_factory=dict)
-    """The options that leave the splits to shares that the user gives, where the names of the files give a single split, or
-    train and test but no dev."""
+    """The options that leave the splits to shares that the user gives, where the names of the files give a single split."""
 
     @property
     def name(self) -> str:

@@ -81,8 +81,7 @@ class ReadCounts:
     `read` counts the posts of the input, including lines that are skipped because they hold no post. `kept` counts posts that
     were repaired, and placeholder nodes. `bytes` counts the bytes read from the input files, before decompression.
     `unread_columns` names, by file, the columns that the reader does not use. `datasets` counts the labelled texts by data set;
-    "" stands for texts of unknown data sets. `file_splits` holds the splits that the names of the files give, if shares may
-    divide one of them.
+    "" stands for texts of unknown data sets.
     """
 
     read: int = 0
@@ -92,7 +91,6 @@ class ReadCounts:
     bytes: int = 0
     unread_columns: dict[str, list[str]] = field(default_factory=dict)
     datasets: Counter[str] = field(default_factory=Counter)
-    file_splits: set[str] = field(default_factory=set)
     spellings: dict[str, str] = field(default_factory=dict)
     """Folder into which an archive was unpacked -> the archive, which messages name instead."""
 

@@ -41,7 +41,7 @@ CHAT = ("author", "user", "username", "speaker", "time", "timestamp", "date", "c
 
 NONE, FILE, SHARES = "none", "file", "shares"
 """Values of `split`: no split from the data; the split in the name of the file; no split from the names of files if they give
-only one, and of train and test only the test split. `NONE` is also a value of `dataset`: no known layout."""
+only one. `NONE` is also a value of `dataset`: no known layout."""
 
 SUFFIXES = ("tsv", "csv", "txt", "json", "jsonl", "ndjson", "parquet", "zip")
 PACKED = ("gz", "zst", "bz2", "xz")
@@ -124,9 +124,9 @@ def read(
     """Read labelled texts.
 
     `text`, `text_pair`, `label` and `id` name columns. Labels in a named column stay as they are; otherwise, the classes of a
-    known data set have their names. `split` names a column, or is `file`, `none` or `shares` (as the default, but the name of
-    the only split says nothing, nor does the name train if the others say test); by default, known data sets and files with
-    different splits in their names have splits.
+    known data set have their names. `label=""` reads no labels, so no column has to hold them. `split` names a column, or is
+    `file`, `none` or `shares` (as the default, but the name of the only split says nothing); by default, known data sets and
+    files with different splits in their names have splits.
     `dataset` names the layout (`none`: a plain table). `label_type=category` reads numbers as text. `titles` names the columns
     of a file without a header, with commas between them. `quote=""`: quotation marks are plain text; by default, the whole file
     decides.
@@ -134,7 +134,7 @@ def read(
     check(Layout(SYNONYMS, ()), None, delimiter, '"' if quote is None else quote)
     if dataset not in (None, NONE, *BY_NAME):
         raise bad_option("dataset", f"{NONE}, {', '.join(BY_NAME)}", dataset)
-    named_columns = {"text": text, "text_pair": text_pair, "label": label, "id": id}
+    named_columns = {"text": text, "text_pair": text_pair, "label": label or None, "id": id}
     if split not in (None, NONE, FILE, SHARES):
         named_columns["split"] = split
     columns = {ours: theirs for ours, theirs in named_columns.items() if theirs is not None}
@@ -142,9 +142,10 @@ def read(
     labels = LabelColumn(label or "label", label_type)
     files = _files(paths, counts)
     sources = [
-        _source(path, name, dataset, columns, titles.split(",") if titles else (), delimiter, quote) for path, name in files
+        _source(path, name, dataset, columns, titles.split(",") if titles else (), delimiter, quote, label == "")
+        for path, name in files
     ]
-    _give_splits(sources, split, counts)
+    _give_splits(sources, split)
     for source in sources:
         if source.layout and source.reads_labels and labels.type == "auto":
             survey(labels, _only(source, source.layout, "label"), source.path, source.unit)
@@ -160,7 +161,7 @@ def read(
             )
             rows[name, part_of(source.path, named(str(part)) if part else None)] += count
             counts.datasets[name] += count
-            yield _placed(tree, source.split)
+            yield _placed(tree, source.split, divided=split == SHARES)
     _compare(rows, counts)
 
 
@@ -182,6 +183,8 @@ class _Source:
     quote: str = '"'
     # Whether the labels are those of a named or guessed column, rather than classes of a known data set.
     reads_labels: bool = False
+    # Whether a column of labels is left unread, and need not be there.
+    unlabelled: bool = False
     # The split that the name of the file or of its folder names.
     split_in_name: str | None = None
     # The split of all trees of the file.
@@ -271,6 +274,7 @@ def _source(
     titles: Sequence[str],
     delimiter: str | None,
     quote: str | None,
+    unlabelled: bool,
 ) -> _Source:
     if labelled_records.line_aligned(path):
         return _Source(path, name, "squad-lines")
@@ -313,6 +317,7 @@ def _source(
         # The rows of Parquet are counted, and the lines of JSON.
         quote = MARK if head.startswith(PARQUET) else ""
     source = _Source(path, name, "table", known, None, columns, titles, delimiter, quote, split_in_name=split_of(path))
+    source.unlabelled = unlabelled
     return _known_table(source, known, names) if known else _plain_table(source, names)
 
 
@@ -325,7 +330,9 @@ def _known_table(source: _Source, dataset: Dataset, names: Sequence[str]) -> _So
     optional = {"label": dataset.label, "split": dataset.split, "id": dataset.id if dataset.id in names else "idx"}
     # A column may have no name.
     columns |= {ours: theirs for ours, theirs in optional.items() if theirs and theirs in names}
-    if "label" not in {**columns, **chosen} and source.split_in_name != "test" and dataset.rows.keys() != {"test"}:
+    if source.unlabelled:
+        columns.pop("label", None)
+    elif "label" not in {**columns, **chosen} and source.split_in_name != "test" and dataset.rows.keys() != {"test"}:
         raise RamifyError(
             f"{source.path} has no column {dataset.label!r}, which holds the labels of {dataset.name}. Its columns are "
             f"{', '.join(names)}. Name the column with --label NAME, or read the file as another table with --option "
@@ -343,9 +350,8 @@ def _plain_table(source: _Source, names: Sequence[str]) -> _Source:
     required = ["text", "label"]
     if "text" in chosen and "text_pair" not in chosen:
         del synonyms["text_pair"]
-    if source.split_in_name == "test" and (
-        chosen["label"] not in names if "label" in chosen else Layout(SYNONYMS, ("label",)).lacking(names)
-    ):
+    lacks_label = chosen["label"] not in names if "label" in chosen else Layout(SYNONYMS, ("label",)).lacking(names)
+    if source.unlabelled or (source.split_in_name == "test" and lacks_label):
         # The labels of test sets are often secret.
         chosen.pop("label", None)
         del synonyms["label"]
@@ -354,15 +360,13 @@ def _plain_table(source: _Source, names: Sequence[str]) -> _Source:
     return replace(source, layout=layout, columns=chosen, reads_labels="label" in required)
 
 
-def _give_splits(sources: Sequence[_Source], split: str | None, counts: ReadCounts) -> None:
+def _give_splits(sources: Sequence[_Source], split: str | None) -> None:
     """Set the splits of the files by their names.
 
     A lone training file is left to the build, which divides it by its shares. So are tables of unknown data sets, unless their
-    names hold several splits, and with `SHARES` training files beside those of test only.
+    names hold several splits.
     """
     named_splits = {source.split_in_name for source in sources if source.split_in_name}
-    if split in (None, SHARES):
-        counts.file_splits = named_splits
     for source in sources:
         if split in (NONE, FILE) and source.layout:
             synonyms = {ours: names for ours, names in source.layout.synonyms.items() if ours != "split"}
@@ -373,9 +377,7 @@ def _give_splits(sources: Sequence[_Source], split: str | None, counts: ReadCoun
                 f"split=file: the name of {source.path} names no split. Rename it so that it holds the word train, dev, val or "
                 "test, or leave the option out."
             )
-        if split == SHARES and (
-            len(named_splits) == 1 or (named_splits == {"train", "test"} and source.split_in_name == "train")
-        ):
+        if split == SHARES and len(named_splits) == 1:
             continue
         is_known = source.dataset is not None or source.shape != "table"
         if split == FILE or (split in (None, SHARES) and (len(named_splits) > 1 or (is_known and named_splits != {"train"}))):
@@ -513,13 +515,13 @@ def _labels(source: _Source, values: Columns, lines: pa.Array, labels: LabelColu
 # --- trees ------------------------------------------------------------------------------------------------------------
 
 
-def _placed(tree: Tree, split: str | None) -> Tree:
-    """The tree with its split or, if the data give none, with a group: texts that begin alike stay in one split."""
-    if SPLIT in tree.meta:
-        return tree
-    if split is not None:
-        return replace(tree, meta={SPLIT: split, **tree.meta})
-    if GROUP in tree.meta:
+def _placed(tree: Tree, split: str | None, *, divided: bool) -> Tree:
+    """The tree with its split or, if the data give none, with a group: texts that begin alike stay in one split. `divided`: so
+    do those of train, which shares may divide."""
+    if split is not None and SPLIT not in tree.meta:
+        tree = replace(tree, meta={SPLIT: split, **tree.meta})
+    given = tree.meta.get(SPLIT)
+    if GROUP in tree.meta or (given is not None and not (divided and named(str(given)) == "train")):
         return tree
     digest = hashlib.blake2b(tree.nodes[0].text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return replace(tree, meta={GROUP: digest, **tree.meta})

@@ -61,7 +61,8 @@ def _bad(counts: ReadCounts, where: str, reason: str, count: int = 1) -> None:
 
 
 def squad(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
-    """A paragraph is a root, and its questions are children. The group of a tree is the title of the article."""
+    """A paragraph is a root, and its questions are children. The group of a tree is the title of the article,
+    which files share."""
     seen: set[str] = set()
     numbers: Counter[str] = Counter()
     for where, value in records(path, counts, "squad"):
@@ -70,7 +71,8 @@ def squad(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
             raise RamifyError(f'{where}: no SQuAD data, which is an object with a list "data" of articles. Name another file.')
         dataset = "squad2" if "2.0" in str(value.get("version")) or _has_impossible(articles) else "squad"
         for article, entry in enumerate(articles, 1):
-            title = string(fields(entry).get("title")) or f"article {article}"
+            given = string(fields(entry).get("title"))
+            title = given or f"article {article}"
             for paragraph in objects(fields(entry).get("paragraphs")):
                 numbers[title] += 1
                 number = numbers[title]
@@ -94,7 +96,9 @@ def squad(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
                         label = _answers(question, context, f"{here}, question {question_id}", counts)
                         nodes.append(Node(text, (0,), id=question_id, kind="question", label=label))
                 counts.read += len(nodes)
-                yield Found(dataset, Tree(tuple(nodes), tree_id, {"title": title, GROUP: title}), len(nodes) - 1)
+                yield Found(
+                    dataset, Tree(tuple(nodes), tree_id, {"title": title, GROUP: given or f"{name}/{title}"}), len(nodes) - 1
+                )
 
 
 def _has_impossible(articles: list[Any]) -> bool:

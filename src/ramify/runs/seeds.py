@@ -99,7 +99,7 @@ def _no_display() -> Iterator[Callable[[dict[str, Any]], None]]:
 
 
 def execute_seeds(
-    run: Run,
+    run: Any,
     out: Path,
     count: int,
     *,
@@ -118,10 +118,10 @@ def execute_seeds(
     if count < 2:
         raise RamifyError(f"--seeds {count} is no number of seeds to compare. Choose at least 2, or leave it out.")
     option = f"--seeds {count}"
-    if not run.stages:
+    if not run.stages and run.view.examples is None:
         raise RamifyError(
-            f"{option} has no effect on a model that is fitted in closed form, because all seeds give the same. "
-            "Leave --seeds out."
+            f"{option} has no effect on a model that is fitted in closed form on all examples, because all seeds give the "
+            "same. Leave --seeds out, or let each seed draw some of the examples (--set view.examples=N)."
         )
     seeds = range(run.seed, run.seed + count)
     runs = {f"seed-{seed}": replace(run, seed=seed) for seed in seeds}
@@ -188,11 +188,6 @@ def execute_curve(
     option = f"--examples {','.join(map(str, numbers))}"
     if len(numbers) < 2:
         raise RamifyError(f"{option} makes no curve. Give at least two numbers, or set one with --set view.examples=N.")
-    if not run.stages:
-        raise RamifyError(
-            f"{option} needs a model that is trained step by step, but this one is fitted in closed form. Fit it on each "
-            "number alone with --set view.examples=N."
-        )
     if run.view.examples is not None:
         raise RamifyError(f"{option} sets view.examples={run.view.examples}, which is given, too. Leave out one of the two.")
     runs = {f"examples-{number}": replace(run, view=replace(run.view, examples=number)) for number in numbers}
@@ -250,13 +245,18 @@ def _execute_all(
             prepared, progress = execute(run, out / name, resume=resume, begin=begin, report=report, cpu=cpu)
         if not (out / name / hub.CONFIG).exists():
             return None
-        if progress.best is None or progress.best_step is None:
+        # Of the last stage, or of a fit in closed form, which makes no steps.
+        value, step = progress.best, progress.best_step
+        if prepared.fitted is None:
+            metric = prepared.stage(len(prepared.run.stages) - 1).metric
+        else:
+            metric, value, step = prepared.fitted.metric, prepared.fitted.score, 0
+        if value is None or step is None:
             raise RamifyError(
                 f"{option} chooses the best {'seed' if file == SEEDS else 'number of examples'} on dev, but {run.data} has no "
                 "dev split to score. Build the data with a share for dev (--split), or train single runs."
             )
-        metric = prepared.stage(len(prepared.run.stages) - 1).metric
-        best[name] = (progress.best, progress.best_step)
+        best[name] = (value, step)
     assert prepared is not None
     return _Done(prepared, metric, best)
 
