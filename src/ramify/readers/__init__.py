@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from importlib import import_module
 from inspect import signature
 from os.path import isfile, islink, splitext
@@ -78,12 +77,7 @@ class Format:
 
             options["policy"] = policy or Policy()
         records = self.reads(paths, counts, **options)
-        if self.yields == "posts":
-            return records
-        from ramify.readers.values import sound_tree
-
-        trees = (log.tree() for log in records) if self.yields == "logs" else records
-        return (sound_tree(tree, counts) for tree in trees)
+        return (log.tree() for log in records) if self.yields == "logs" else records
 
     @property
     def options(self) -> list[str]:
@@ -221,11 +215,8 @@ class Inputs:
 
     def logs(self) -> Iterator[Any]:
         """The logs of a format of logs, whose messages stream."""
-        from ramify.readers.values import sound_node
-
         for log in _told(self.format.reads(self.paths, self.counts, **self.options), self.counts):
-            messages = map(partial(sound_node, where=log.name, counts=self.counts), log.messages)
-            yield replace(log, messages=_told(messages, self.counts))
+            yield replace(log, messages=_told(log.messages, self.counts))
 
     def left_out(self) -> dict[str, list[str]]:
         """Folder or archive -> the files in it that are not read."""

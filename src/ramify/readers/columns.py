@@ -36,7 +36,7 @@ from ramify.readers.dates import DateOrder, moment
 from ramify.readers.encodings import as_windows, decoded_bytewise
 from ramify.readers.records import first_record, is_json, objects_of, records
 from ramify.readers.row_blocks import RowTooLongError, one_ahead, row_blocks
-from ramify.readers.values import seconds
+from ramify.readers.values import is_deep, seconds
 
 CSV_BLOCK_BYTES = 16 << 20
 PARQUET = b"PAR1"
@@ -316,10 +316,10 @@ def _structures(values: list[Any], path: Path, lines: Sequence[int], name: str, 
         return _values(values, path, lines, name, counts)
     texts: list[str | None] = [None] * len(values)
     for place in places:
-        try:
-            texts[place] = json.dumps(values[place])
-        except RecursionError:
+        if is_deep(values[place]):
             counts.repair("odd_json", f"{path}, line {lines[place]}: {name!r} is nested too deeply")
+        else:
+            texts[place] = json.dumps(values[place])
     column = pa.array(texts, pa.large_string())
     return pa.StructArray.from_arrays([column], fields=list(JSON), mask=column.is_null())
 

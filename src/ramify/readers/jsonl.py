@@ -11,7 +11,7 @@ from typing import Any
 from ramify.errors import RamifyError
 from ramify.readers import list_files
 from ramify.readers.base import A_FOLDER, Policy, ReadCounts, free_id, guarded, lines, open_bytes
-from ramify.readers.values import seconds
+from ramify.readers.values import seconds, sound_tree
 from ramify.tree import GROUP, PLACEHOLDER, Node, Tree, node_fields, parse_json, tree_fields
 
 
@@ -105,9 +105,10 @@ def trees_of(record: Any, name: str, where: str, policy: Policy, counts: ReadCou
     else:
         if len(tree.roots) < 2 or policy.two_roots == "forest" or _is_chat(entries):
             counts.read += sum(not node.is_placeholder for node in tree.nodes)
-            return [replace(tree, id=tree_id or name)]
+            return [sound_tree(replace(tree, id=tree_id or name), counts)]
     draft = _Draft(entries, tree_id, where, policy, counts)
-    return draft.chat(meta, tree_id or name) if _is_chat(entries) else draft.trees(meta, tree_id or name)
+    trees = draft.chat(meta, tree_id or name) if _is_chat(entries) else draft.trees(meta, tree_id or name)
+    return [sound_tree(tree, counts) for tree in trees]
 
 
 def _is_chat(entries: list[Any]) -> bool:

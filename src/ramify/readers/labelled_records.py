@@ -15,7 +15,7 @@ from ramify.readers.base import Held, ReadCounts, guarded, lines, open_bytes
 from ramify.readers.labelled_rows import records
 from ramify.readers.labelled_sets import BY_NAME, GRADES
 from ramify.readers.split_names import named
-from ramify.readers.values import fields, identifier, objects, string
+from ramify.readers.values import fields, identifier, objects, sound_tree, string
 from ramify.tree import GROUP, Node, Tree
 
 DOWNLOAD = "Download it again."
@@ -256,7 +256,8 @@ def wsc(entry: Any, number: int, where: str, name: str, counts: ReadCounts) -> I
     tree_id = f"{name}/{_number(entry, number)}"
     label = None if entry.get("label") is None else bool(entry["label"])
     counts.read += 1
-    yield Found("wsc", Tree((Node(entry["text"], id=tree_id, label=label),), tree_id, {"target": target}), 1)
+    tree = Tree((Node(entry["text"], id=tree_id, label=label),), tree_id, {"target": target})
+    yield Found("wsc", sound_tree(tree, counts), 1)
 
 
 # --- RACE ----------------------------------------------------------------------------------------------------------------

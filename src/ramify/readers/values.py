@@ -6,7 +6,7 @@ from typing import Any
 
 from ramify.errors import shown
 from ramify.readers.base import ReadCounts
-from ramify.tree import FIRST_TIME, LAST_TIME, Node, Tree
+from ramify.tree import FIRST_TIME, LAST_TIME, Tree
 
 
 def parse_time(value: Any, counts: ReadCounts, where: str, *, unit: float = 1.0) -> float | None:
@@ -57,22 +57,18 @@ def is_deep(value: Any) -> bool:
     return True
 
 
-def sound_node(node: Node, where: str, counts: ReadCounts) -> Node:
-    """The node, without a label that is nested too deeply, which is counted."""
-    if not isinstance(node.label, dict | list) or not is_deep(node.label):
-        return node
-    counts.repair("odd_json", f"{where}, node {node.id!r}: its label is nested too deeply")
-    return replace(node, label=None)
-
-
 def sound_tree(tree: Tree, counts: ReadCounts) -> Tree:
     """The tree, without labels and metadata that are nested too deeply, which are counted."""
-    deep = [name for name, value in tree.meta.items() if isinstance(value, dict | list) and is_deep(value)]
-    if not deep and not any(isinstance(node.label, dict | list) and is_deep(node.label) for node in tree.nodes):
+    deep = [name for name, value in tree.meta.items() if is_deep(value)]
+    places = [place for place, node in enumerate(tree.nodes) if isinstance(node.label, dict | list) and is_deep(node.label)]
+    if not deep and not places:
         return tree
+    nodes = list(tree.nodes)
+    for place in places:
+        nodes[place] = replace(nodes[place], label=None)
+        counts.repair("odd_json", f"tree {tree.id!r}, node {nodes[place].id!r}: its label is nested too deeply")
     counts.repair("odd_json", f"tree {tree.id!r}: its metadata is nested too deeply", len(deep))
-    nodes = tuple(sound_node(node, f"tree {tree.id!r}", counts) for node in tree.nodes)
-    return replace(tree, nodes=nodes, meta={name: value for name, value in tree.meta.items() if name not in deep})
+    return replace(tree, nodes=tuple(nodes), meta={name: value for name, value in tree.meta.items() if name not in deep})
 
 
 def identifier(value: Any) -> str | None:
