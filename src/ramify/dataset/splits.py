@@ -261,8 +261,8 @@ class Splitter:
         """The effect of shares on data that give train and test only."""
         if self._takes_dev and not self.shares[DEV]:
             yield (
-                f"the data give train and test but no dev, and {self._option} gives dev no share. To take dev out of train, give "
-                "it one, such as --split 0.9,0.1,0; the test split stays as it is."
+                f"the data give train and test but no dev, and {self._option} gives dev no share. To take dev out of train, "
+                "give it one, such as --split 0.9,0.1,0; the test split stays as it is."
             )
         elif self._takes_dev:
             num_dev = counted(int(self._trees[DEV]), "tree")

@@ -260,7 +260,8 @@ def _execute_all(
             metric = prepared.stage(len(prepared.run.stages) - 1).metric
         else:
             metric, value, step = prepared.fitted.metric, prepared.fitted.score, 0
-        assert value is not None and step is not None, "the dev split holds examples"
+        assert value is not None, "the dev split holds examples"
+        assert step is not None
         best[name] = (value, step)
     assert prepared is not None
     return _Done(prepared, metric, best)
