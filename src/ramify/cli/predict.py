@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -123,6 +123,6 @@ def _answers(model: "Predicts", part: "LabelPart", advance: Callable[[int], None
     if isinstance(part.items, Store):
         return model.predict_store(part.items, progress=advance)
     ids = part.ids or [str(place) for place in range(len(part.items))]
-    answers: Sequence[Any] = model.predict_items(part.items, ids, advance)
+    answers = cast("Sequence[Any]", model.predict_items(part.items, ids, advance))
     # The ids of rows are those of the file, also where a row is a tree.
     return answers if part.rows is None else [replace(answer, id=name) for answer, name in zip(answers, ids, strict=True)]

@@ -53,8 +53,8 @@ class Chooser(Predicts):
         sets = choice_sets(store, np.arange(store.num_nodes))
         trees_of = store.tree_of(sets.questions)
         if lacking := sorted(set(range(len(trees))) - set(trees_of.tolist())):
-            name = trees[lacking[0]].id or ids[lacking[0]]
-            raise RamifyError(f"tree {name!r} has no question, which is a node with two or more choices below it. {EXAMPLE}.")
+            name = repr(trees[lacking[0]].id) if trees[lacking[0]].id else str(lacking[0])
+            raise RamifyError(f"tree {name} has no question, which is a node with two or more choices below it. {EXAMPLE}.")
         named = [
             question if isinstance(items[int(tree)], Tree) else ids[int(tree)]
             for question, tree in zip(distinct_ids(store, sets.questions), trees_of, strict=True)
