@@ -138,7 +138,7 @@ def test_frames_of_texts_have_vectors_of_a_level(frame_of):
 
 @pytest.fixture(scope="module")
 def classifier():
-    made, _ = labels(["bad", "good"])
+    made, _ = labels(["bad", "good", "bad"], classes=("bad", "good"))
     return Classifier(made)
 
 

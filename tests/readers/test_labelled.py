@@ -952,5 +952,5 @@ def test_labels_can_be_left_unread(tmp_path):
         assert [(tree.nodes[0].text, tree.nodes[0].label) for tree in trees] == [("a", None), ("b", None)]
     with pytest.raises(RamifyError, match="label='label' names the column of labels, but labels=none reads none"):
         read(table, labels="none", label="label")
-    with pytest.raises(RamifyError, match="the option labels='no' is invalid. Expected read or none"):
+    with pytest.raises(RamifyError, match=r"the option labels='no' is invalid\. Expected read or none"):
         read(table, labels="no")
