@@ -138,12 +138,13 @@ def test_frames_of_texts_have_vectors_of_a_level(frame_of):
 
 @pytest.fixture(scope="module")
 def classifier():
-    made, _ = labels(["bad", "good", "bad"], classes=("bad", "good"))
+    made, _ = labels(["bad", "good", "bad", "good"], classes=("bad", "good"))
     return Classifier(made)
 
 
 @pytest.mark.parametrize(
-    "several", [np.array, pandas.Series, lambda texts: polars.Series("body", texts), lambda texts: pa.array(texts), deque]
+    "several",
+    [np.array, pandas.Series, lambda texts: polars.Series("body", texts), lambda texts: pa.chunked_array([texts]), deque],
 )
 def test_labels_of_lists_arrays_and_columns(classifier, several):
     texts = ["aa ab", "be", "co aa"]
@@ -165,7 +166,7 @@ def test_labels_of_whole_frames_are_refused(classifier, frame_of):
         ({"aa", "be"}, "a set"),
         (b"aa", "a bytes"),
         (bytearray(b"aa"), "a bytearray"),
-        (np.array([["aa"]]), "an ndarray"),
+        (np.array([["aa"]]), "a ndarray"),
         (iter(["aa"]), "a list_iterator"),
         (None, "a NoneType"),
     ],
