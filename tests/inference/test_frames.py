@@ -159,6 +159,7 @@ def test_labels_of_whole_frames_are_refused(classifier, frame_of):
         classifier.predict(frame_of({"text": TEXTS, "body": TEXTS}))
 
 
+@pytest.mark.ill_typed
 @pytest.mark.parametrize(
     ("data", "kind"),
     [
