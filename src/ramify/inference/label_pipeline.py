@@ -103,8 +103,9 @@ def _several(data: Any) -> list[Any]:
     arrow = as_arrow(data)
     kind = type(data).__name__
     if isinstance(arrow, pa.Table):
-        name = "text" if "text" in arrow.column_names else "NAME"
-        raise RamifyError(f'predict got a {kind} with the columns {named_columns(arrow)}. Pass frame["{name}"].')
+        columns = named_columns(arrow)
+        name = "text" if "text" in columns.split(", ") else "NAME"
+        raise RamifyError(f'predict got a {kind} with the columns {columns}. Pass frame["{name}"].')
     if arrow is not None:
         return arrow.to_pylist()
     if isinstance(data, np.ndarray) and data.ndim == 1:
