@@ -386,11 +386,10 @@ def cost(arguments: argparse.Namespace) -> None:
     for model in WAYS:
         item = known[f"A-sst2-10000-{model}-0"]
         with tempfile.TemporaryDirectory() as folder:
-            command = train_command(item, arguments.data, arguments.out, best_rate(arguments.out, model)).rpartition(" --out ")[
-                0
-            ]
+            rate = best_rate(arguments.out, model)
+            command = train_command(item, arguments.data, arguments.out, rate, Path(folder) / "run")
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run([*shlex.split(command), "--out", f"{folder}/run"], check=True)
+            subprocess.run(shlex.split(command), check=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         print(item.name, f"{seconds:.0f} s", flush=True)

@@ -16,13 +16,10 @@ from ramify.dataset.choices import ChoiceSets, LabelledChoices, choice_sets, lab
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.inference.answers import Choice, Prediction
-from ramify.inference.label_pipeline import Pairs, Predicts, distinct_ids, label_batches
+from ramify.inference.label_pipeline import Pairs, Predicts, Question, distinct_ids, label_batches
 from ramify.tasks.base import Readings
 from ramify.tasks.multiple_choice import MultipleChoice, rows_of
 from ramify.tree import Indices, Node, Tree
-
-Question = tuple[str, Sequence[str]] | Tree
-"""A text and its choices, or a tree of a question and its choices, perhaps below a passage."""
 
 EXAMPLE = 'Pass (text, ["a choice", "another"]), or a tree whose question has its choices below it'
 
@@ -56,9 +53,8 @@ class Chooser(Predicts):
         sets = choice_sets(store, np.arange(store.num_nodes))
         trees_of = store.tree_of(sets.questions)
         if lacking := sorted(set(range(len(trees))) - set(trees_of.tolist())):
-            raise RamifyError(
-                f"tree {lacking[0]} has no question, which is a node with two or more choices below it. {EXAMPLE}."
-            )
+            name = repr(trees[lacking[0]].id) if trees[lacking[0]].id else str(lacking[0])
+            raise RamifyError(f"tree {name} has no question, which is a node with two or more choices below it. {EXAMPLE}.")
         named = [
             question if isinstance(items[int(tree)], Tree) else ids[int(tree)]
             for question, tree in zip(distinct_ids(store, sets.questions), trees_of, strict=True)

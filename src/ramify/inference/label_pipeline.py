@@ -6,24 +6,32 @@ have labels in training: with `input.text=parent` or `input.pair=parent`, the te
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
+import pyarrow as pa
 from torch import nn
 
 from ramify.batching.labelled_batch import LabelledBatch
 from ramify.batching.samplers import TokenBudget
 from ramify.batching.views.base import View
 from ramify.batching.views.labelled import LabelInput
+from ramify.dataset.frames import ArrowStream, as_arrow, named_columns
 from ramify.dataset.store import Store
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, with_article
 from ramify.inference.answers import Prediction
 from ramify.inference.base import TOKENS, Pipeline, verb
 from ramify.tree import Indices, Node, Tree
 
 Item = str | tuple[str, str] | Tree
 """A text, a pair of texts, or a tree whose nodes are asked about."""
+
+Question = tuple[str, Sequence[str]] | Tree
+"""A text and its choices, or a tree of a question and its choices, perhaps below a passage."""
+
+Items = Item | Question | Sequence[Item | Question] | np.ndarray | ArrowStream
+"""An item, or several: a list, an array, or a column of a data frame."""
 
 ExampleT = TypeVar("ExampleT")
 
@@ -58,19 +66,20 @@ class Predicts(Pipeline, ABC):
         """Whether an item may be a pair of texts."""
 
     @verb
-    def predict(self, texts: Any, *, progress: Callable[[int], None] | None = None) -> Prediction | list[Prediction]:
+    def predict(self, texts: Items, *, progress: Callable[[int], None] | None = None) -> Prediction | list[Prediction]:
         """The prediction for a text, for a pair of texts if the model reads pairs, or for a text and a list of its choices if
         the model chooses; of a list of them, a list.
 
         A tree gives a list: the prediction for each node that has the texts above it which the model reads, or for each
-        question. An empty text is read as its special tokens alone. Raises `RamifyError` for items of another form, and for
-        texts without a node above them if the model was trained with a context.
+        question. An empty text is read as its special tokens alone. Raises `RamifyError` for items of another form, for whole
+        data frames, and for texts without a node above them if the model was trained with a context.
         """
         if isinstance(texts, Tree):
             return self.predict_items([texts], [texts.id or "0"], progress)
-        if isinstance(texts, str | tuple) or not isinstance(texts, Collection):
+        if isinstance(texts, str | tuple):
             return self.predict_items([texts], ["0"], progress)[0]
-        return self.predict_items([*texts], [str(place) for place in range(len(texts))], progress)
+        items = _several(texts)
+        return self.predict_items(items, [str(place) for place in range(len(items))], progress)
 
     @abstractmethod
     def predict_items(
@@ -87,6 +96,26 @@ class Predicts(Pipeline, ABC):
         progress: Callable[[int], None] | None = None,
     ) -> list[Prediction]:
         """The predictions for some nodes of a store, or for all that the model reads."""
+
+
+def _several(data: Any) -> list[Any]:
+    """The items of a list, an array or a column. Raises `RamifyError` for a whole frame, and for data without an order."""
+    arrow = as_arrow(data)
+    kind = type(data).__name__
+    if isinstance(arrow, pa.Table):
+        columns = named_columns(arrow)
+        name = "text" if "text" in columns.split(", ") else "NAME"
+        raise RamifyError(f'predict got a {kind} with the columns {columns}. Pass frame["{name}"].')
+    if arrow is not None:
+        return arrow.to_pylist()
+    if isinstance(data, np.ndarray) and data.ndim == 1:
+        return data.tolist()
+    if isinstance(data, Sequence) and not isinstance(data, bytes | bytearray | memoryview):
+        return [*data]
+    raise RamifyError(
+        f"predict takes an item (a text, a tuple or a tree) or a list of items, not {with_article(kind)}. Pass a list, such as "
+        '["a text", "another"].'
+    )
 
 
 READS_PAIRS: dict[str, Pairs] = {"parent": "always", "none": "never", "auto": "either"}

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
@@ -19,7 +19,19 @@ from ramify.errors import RamifyError, counted, shown
 from ramify.readers import labelled_records, labelled_rows, list_files
 from ramify.readers.archives import ZIP
 from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option, file_name, open_bytes, read_before
-from ramify.readers.columns import LINE, PARQUET, Columns, Layout, batches, check, decoded, delimiter_of, header, strings
+from ramify.readers.columns import (
+    LINE,
+    PARQUET,
+    Columns,
+    Layout,
+    batches,
+    check,
+    decoded,
+    delimiter_of,
+    header,
+    names_of,
+    strings,
+)
 from ramify.readers.labelled_sets import BY_NAME, Dataset, lacks_header, of_table, part_of, split_of
 from ramify.readers.labels import LabelColumn, LabelType, number, renamed, survey
 from ramify.readers.quoting import MARK, detect_quote
@@ -45,6 +57,9 @@ only one. `NONE` is also a value of `dataset`: no known layout."""
 
 SUFFIXES = ("tsv", "csv", "txt", "json", "jsonl", "ndjson", "parquet", "zip")
 PACKED = ("gz", "zst", "bz2", "xz")
+
+Reads = Literal["read", "none"]
+"""Whether labels are read. none: a column of labels is left unread, and need not be there."""
 
 LABEL = ("label",)
 """The columns that may hold lists and objects."""
@@ -96,6 +111,20 @@ def _refuses_folder(path: Path) -> str:
     return ""
 
 
+def without_layout(path: Path) -> Path | None:
+    """The first file, of those that are read of a file or folder, that has the layout of no published data set."""
+    files = [path] if not path.is_dir() else [file for file in list_files([path]) if _is_data_file(file)]
+    return next((file for file in files if not labelled_records.line_aligned(file) and not _has_layout(file)), None)
+
+
+def _has_layout(path: Path) -> bool:
+    with open_bytes(path) as stream:
+        head = stream.read(1 << 16)
+    return _shape(path, head) is not None or (
+        not head.startswith(ZIP) and of_table(path, names_of(path), _first_row(head)) is not None
+    )
+
+
 def _is_data_file(path: Path) -> bool:
     """Whether a file in a folder may be part of a data set."""
     if labelled_records.line_aligned(path):
@@ -117,6 +146,7 @@ def read(
     split: str | None = None,
     dataset: str | None = None,
     label_type: LabelType = "auto",
+    labels: Reads = "read",
     titles: str | None = None,
     delimiter: str | None = None,
     quote: str | None = None,
@@ -124,9 +154,9 @@ def read(
     """Read labelled texts.
 
     `text`, `text_pair`, `label` and `id` name columns. Labels in a named column stay as they are; otherwise, the classes of a
-    known data set have their names. `label=""` reads no labels, so no column has to hold them. `split` names a column, or is
-    `file`, `none` or `shares` (as the default, but the name of the only split says nothing); by default, known data sets and
-    files with different splits in their names have splits.
+    known data set have their names. `labels=none` reads no labels of tables, so no column has to hold them. `split` names a
+    column, or is `file`, `none` or `shares` (as the default, but the name of the only split says nothing); by default, known
+    data sets and files with different splits in their names have splits.
     `dataset` names the layout (`none`: a plain table). `label_type=category` reads numbers as text. `titles` names the columns
     of a file without a header, with commas between them. `quote=""`: quotation marks are plain text; by default, the whole file
     decides.
@@ -134,25 +164,31 @@ def read(
     check(Layout(SYNONYMS, ()), None, delimiter, '"' if quote is None else quote)
     if dataset not in (None, NONE, *BY_NAME):
         raise bad_option("dataset", f"{NONE}, {', '.join(BY_NAME)}", dataset)
-    named_columns = {"text": text, "text_pair": text_pair, "label": label or None, "id": id}
+    if labels not in get_args(Reads):
+        raise bad_option("labels", " or ".join(get_args(Reads)), labels)
+    if labels == "none" and label is not None:
+        raise RamifyError(f"label={label!r} names the column of labels, but labels=none reads none. Leave one of them out.")
+    named_columns = {"text": text, "text_pair": text_pair, "label": label, "id": id}
     if split not in (None, NONE, FILE, SHARES):
         named_columns["split"] = split
     columns = {ours: theirs for ours, theirs in named_columns.items() if theirs is not None}
     # The type of the labels is decided over all tables, except those of known data sets.
-    labels = LabelColumn(label or "label", label_type)
+    column = LabelColumn("label" if label is None else label, label_type)
     files = _files(paths, counts)
     sources = [
-        _source(path, name, dataset, columns, titles.split(",") if titles else (), delimiter, quote, label == "")
+        _source(
+            path, name, dataset, columns, titles.split(",") if titles else (), delimiter, quote, unlabelled=labels == "none"
+        )
         for path, name in files
     ]
     _give_splits(sources, split)
     for source in sources:
-        if source.layout and source.reads_labels and labels.type == "auto":
-            survey(labels, _only(source, source.layout, "label"), source.path, source.unit)
+        if source.layout and source.reads_labels and column.type == "auto":
+            survey(column, _only(source, source.layout, "label"), source.path, source.unit)
     rows: Counter[tuple[str, str]] = Counter()
     for source in sources:
         if source.layout:
-            trees = _table(source, source.layout, labels, policy, counts)
+            trees = _table(source, source.layout, column, policy, counts)
         else:
             trees = labelled_records.READERS[source.shape](source.path, source.name, counts)
         for name, tree, count in trees:
@@ -274,6 +310,7 @@ def _source(
     titles: Sequence[str],
     delimiter: str | None,
     quote: str | None,
+    *,
     unlabelled: bool,
 ) -> _Source:
     if labelled_records.line_aligned(path):
@@ -316,8 +353,10 @@ def _source(
     elif quote is None:
         # The rows of Parquet are counted, and the lines of JSON.
         quote = MARK if head.startswith(PARQUET) else ""
-    source = _Source(path, name, "table", known, None, columns, titles, delimiter, quote, split_in_name=split_of(path))
-    source.unlabelled = unlabelled
+    split = split_of(path)
+    source = _Source(
+        path, name, "table", known, None, columns, titles, delimiter, quote, unlabelled=unlabelled, split_in_name=split
+    )
     return _known_table(source, known, names) if known else _plain_table(source, names)
 
 
