@@ -32,8 +32,9 @@ class Item:
     """The run that holds the trained model, if it is another item's."""
 
 
-def train_command(item: Item, data: Path, out: Path, rate: str) -> str:
-    return f"ramify train {_filled(item.train, data, out, rate)} --out {out / item.name}"
+def train_command(item: Item, data: Path, out: Path, rate: str, folder: Path | None = None) -> str:
+    """`folder` takes the run; None: the folder of the item's name in `out`, which holds the runs."""
+    return f"ramify train {_filled(item.train, data, out, rate)} --out {folder or out / item.name}"
 
 
 def score_command(item: Item, label: str, data: Path, out: Path, rate: str = "RATE") -> str:

@@ -38,6 +38,14 @@ def test_runs_have_names_of_their_own_and_stay_below_the_limit():
     assert all("test" not in label for item in items if item.name.startswith("R-") for label in item.scores)
 
 
+def test_the_folder_of_a_timed_run_is_its_own():
+    item = downstream.items()[0]
+    plain = downstream.train_command(item, Path("d"), Path("o"), "1")
+    assert plain.endswith(f" --out o/{item.name}")
+    other = downstream.train_command(item, Path("d"), Path("o"), "1", Path("t/run"))
+    assert other == plain.replace(f" --out o/{item.name}", " --out t/run")
+
+
 def test_rates_are_chosen_on_dev_and_rows_are_means(tmp_path, capsys):
     for rate, value in zip(downstream.RATES["cnn"], (0.5, 0.7, 0.6), strict=True):
         folder = tmp_path / f"R-cnn-{rate}"

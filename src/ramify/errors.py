@@ -1,8 +1,10 @@
 """Exceptions for mistakes that the user can correct, which the command line prints without a traceback; and the wording of
 counts, durations and texts in messages."""
 
+import reprlib
 import unicodedata
 from math import floor, log10
+from typing import Any
 
 
 class RamifyError(Exception):
@@ -36,6 +38,26 @@ def in_words(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+_REPR = reprlib.Repr()
+_REPR.maxlevel = 4
+_REPR.maxdict = _REPR.maxlist = _REPR.maxtuple = _REPR.maxset = _REPR.maxfrozenset = _REPR.maxdeque = _REPR.maxarray = 8
+_REPR.maxstring = _REPR.maxlong = _REPR.maxother = 400
+
+
+def shown(value: Any, most: int = 80) -> str:
+    """The beginning of a foreign value, of any type, size and depth, as Python spells it."""
+    try:
+        return _REPR.repr(value)[:most]
+    except ValueError:
+        # Python does not spell integers of thousands of digits.
+        return f"a value of the type {type(value).__name__}"
+
+
+def shortened(text: str, most: int = 1000) -> str:
+    """The text, without its middle if it is longer than `most` characters."""
+    return text if len(text) <= most else f"{text[: most - most // 4]} … {text[-(most // 4) :]}"
 
 
 def printable(text: str) -> str:

@@ -200,7 +200,7 @@ def test_a_table_without_rows_is_refused(tmp_path, text):
     file = tmp_path / ("empty.csv" if "," in text else "empty.tsv")
     file.write_text(text)
     with pytest.raises(RamifyError, match=r"empty\.[ct]sv has no rows, so there is nothing to predict"):
-        next(read_label_file(file, {}, pairs="never").parts)
+        next(read_label_file(file, {}, pairs="never", asked="texts").parts)
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet", "txt"])
@@ -279,7 +279,7 @@ def test_a_failure_in_a_later_part_replaces_nothing(run, tmp_path, monkeypatch):
 def test_compressed_tables_of_tokens_are_known_by_their_endings_in_any_case(tmp_path):
     file = tmp_path / "WORDS.CONLL.GZ"
     file.write_bytes(gzip.compress(b"aa\nab\n\nac\n"))
-    (part,) = read_label_file(file, {}, pairs="never").parts
+    (part,) = read_label_file(file, {}, pairs="never", asked="texts").parts
     assert [each.nodes[0].text for each in part.items] == ["aa ab", "ac"]
 
 
@@ -288,10 +288,10 @@ def test_rows_without_one_of_their_two_texts_are_noted(tmp_path):
     file.write_text(
         "".join(json.dumps(row) + "\n" for row in ({"text": "aa", "text_pair": "ab"}, {"text": "ac"}, {"text": "ad"}))
     )
-    found = read_label_file(file, {}, pairs="always")
+    found = read_label_file(file, {}, pairs="always", asked="texts")
     (part,) = found.parts
     assert part.items == [("aa", "ab"), ("ac", ""), ("ad", "")]
     assert found.notes == ("2 rows without a text in 'text_pair', read as empty; the first is row 2",)
-    found = read_label_file(file, {}, pairs="never")
+    found = read_label_file(file, {}, pairs="never", asked="texts")
     assert [len(part.items) for part in found.parts] == [3]
     assert found.notes == ()

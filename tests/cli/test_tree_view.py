@@ -1,5 +1,5 @@
 from ramify import Node, Tree
-from ramify.cli.tree_view import draw
+from ramify.cli.tree_view import draw, outline
 
 TREE = Tree(
     (
@@ -34,3 +34,17 @@ def test_deep_trees_stay_on_the_page():
     assert len(lines) == 5_000
     assert max(map(len, lines)) <= 100
     assert lines[-1].strip() == "… 4999: (unknown): x"
+
+
+def test_front_matter_is_named():
+    nodes = [
+        Node(kind="document", label="The Kiln"),
+        Node(kind="chapter", parents=(0,)),
+        Node("For Bo.", (1,), kind="paragraph"),
+    ]
+    nodes += [Node(kind="chapter", parents=(0,), label="I"), Node("Clay.", (3,), kind="paragraph")]
+    assert list(outline(Tree(tuple(nodes)))) == [
+        "2 chapters, 2 paragraphs", "(front matter, a chapter without a title)  1 paragraph", "I  1 paragraph",
+    ]  # fmt: skip
+    untitled = Tree(tuple(nodes[:3]))
+    assert list(outline(untitled))[1] == "(chapter)  1 paragraph"

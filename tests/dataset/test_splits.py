@@ -54,6 +54,30 @@ def test_metadata_gives_splits_before_the_hash(tmp_path):
     assert note.endswith("To divide the trees by shares, leave out --split-by none.")
 
 
+def test_dev_is_taken_out_of_the_train_trees_of_metadata(tmp_path):
+    """Whatever the format: here, trees in JSON lines. Those without a split follow the same shares."""
+    parts = {"train": texts(40, split="training"), "test": texts(4, split="test"), "free": texts(40)}
+    trees = [Tree(tree.nodes, f"{name}/{tree.id}", tree.meta) for name, part in parts.items() for tree in part]
+    path, told = write(tmp_path / "a.jsonl", trees), []
+    store = build([path], "jsonl", tmp_path / "a", split=(0.6, 0.2, 0.2), tell=told.append)
+    found = split_of(store)
+    assert {name for name, split in found.items() if split == "test"} == {f"test/t{n}" for n in range(4)}
+    assert all({found[f"{name}/t{n}"] for n in range(40)} == {"train", "dev"} for name in ("train", "free"))
+    num_dev = len(store.split("dev"))
+    assert any(f"takes dev out of train: {num_dev} trees of 80, by a share of 0.25." in line for line in told)
+    with pytest.raises(RamifyError, match="remove `split` from the metadata of the trees, which mixes"):
+        build([path], "jsonl", tmp_path / "b", fold="1/5")
+    posts = tmp_path / "posts.csv"
+    rows = []
+    for number in range(44):
+        split = "test" if number < 4 else "train"
+        rows += [f"t{number},{number},,a post,{split}", f"t{number},{number}r,{number},a reply,"]
+    posts.write_text("\n".join(["tree,id,parent,text,split", *rows]) + "\n")
+    store = build([posts], "table", tmp_path / "posts", split=(0.6, 0.2, 0.2))
+    assert {*store.tree_ids(store.split("test"))} == {"t0", "t1", "t2", "t3"}
+    assert 0 < len(store.split("dev")) < 20
+
+
 def test_shares_are_silent_unless_they_were_given(tmp_path):
     told = []
     build([write(tmp_path / "a.jsonl", texts(3, split="train"))], "jsonl", tmp_path / "a", tell=told.append)

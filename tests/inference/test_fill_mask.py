@@ -242,6 +242,11 @@ def test_invalid_requests_are_refused(model, tree, node, options, message):
         model.fill_mask(tree, node, **options)
 
 
+def test_a_text_without_a_mask_is_named(model):
+    with pytest.raises(RamifyError, match=r"the text 'aa be' holds no \[MASK\]"):
+        model.fill_mask("aa be")
+
+
 def test_texts_too_long_are_refused(model):
     tree = Tree((Node("aa " * 40 + "[MASK]", id="a"),), id="t")
     with pytest.raises(RamifyError, match="41 tokens; this model reads 30"):

@@ -1,15 +1,19 @@
 """Data frames: a vector for every row, in their order; and never vectors of the names of columns."""
 
+from collections import deque
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from fixtures import discussions, tree_task
+from fixtures.label_tasks import labels
 from fixtures.letters import pipeline
 from ramify import Node, RamifyError, Tree
 from ramify.dataset.frames import trees_of_rows
 from ramify.dataset.store import Store
 from ramify.disentangle.inference.result import to_log
+from ramify.inference.classify import Classifier
 from ramify.inference.fill_mask import MaskFiller
 
 pandas = pytest.importorskip("pandas")
@@ -127,3 +131,47 @@ def test_frames_of_texts_have_vectors_of_a_level(frame_of):
         assert np.array_equal(
             model.embed(frame, level=level, text="body"), model.embed(["Ann.", "It rains. Ann."], level=level)
         )
+
+
+# --- labels of texts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    made, _ = labels(["bad", "good", "bad", "good"], classes=("bad", "good"))
+    return Classifier(made)
+
+
+@pytest.mark.parametrize(
+    "several",
+    [np.array, pandas.Series, lambda texts: polars.Series("body", texts), lambda texts: pa.chunked_array([texts]), deque],
+)
+def test_labels_of_lists_arrays_and_columns(classifier, several):
+    texts = ["aa ab", "be", "co aa"]
+    assert classifier.predict(several(texts)) == classifier.predict(texts)
+    assert [answer.id for answer in classifier.predict(several(texts))] == ["0", "1", "2"]
+
+
+def test_labels_of_whole_frames_are_refused(classifier, frame_of):
+    with pytest.raises(RamifyError, match=r'predict got a \w+ with the columns number, body\. Pass frame\["NAME"\]\.'):
+        classifier.predict(frame_of({"number": [4, 3, 2, 1], "body": TEXTS}))
+    with pytest.raises(RamifyError, match=r'Pass frame\["text"\]\.'):
+        classifier.predict(frame_of({"text": TEXTS, "body": TEXTS}))
+
+
+@pytest.mark.ill_typed
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        ({"text": "aa"}, "a dict"),
+        ({"aa", "be"}, "a set"),
+        (b"aa", "a bytes"),
+        (bytearray(b"aa"), "a bytearray"),
+        (np.array([["aa"]]), "a ndarray"),
+        (iter(["aa"]), "a list_iterator"),
+        (None, "a NoneType"),
+    ],
+)
+def test_labels_of_things_without_an_order_are_refused(classifier, data, kind):
+    with pytest.raises(RamifyError, match=rf"predict takes an item .* or a list of items, not {kind}\. Pass a list"):
+        classifier.predict(data)

@@ -365,6 +365,58 @@ def test_gutenberg(tmp_path):
     assert "Terms" not in "".join(node.text for node in tree.nodes)
 
 
+@pytest.mark.parametrize(
+    "note",
+    [
+        "Produced by Bo Elm and the Online Distributed\nProofreading Team",
+        "E-text prepared by Bo Elm",
+        "This etext was typed by Bo Elm",
+        "This eBook was produced by Bo Elm <bo@elm.example>",
+        "HTML version by Bo Elm.",
+        "Scanned and proofed by Bo Elm",
+        "This file was made from images of a library.",
+        "Transcribed from the 1901 edition by Bo Elm",
+        "[This file was produced from images\ngenerously made available by a library.]",
+        "Note: Project Gutenberg also has an HTML version of this\nfile which includes the pictures.",
+        "Note: Images of the original pages are available",
+        "[Transcriber's Note: Spelling is kept.\n\nSo are the commas.]",
+        "Transcriber’s Notes:\n\nSpelling is kept.\n\nSo are the commas.\n\n",
+        "[Redactor's note: Spelling is kept.]",
+    ],
+)
+@pytest.mark.parametrize("place", ["Produced by Bo Elm", "Grey.\n"])
+def test_notes_of_the_makers(tmp_path, note, place):
+    """Notes that are named so are left out anywhere; the names of the makers, before the first heading."""
+    if place != "Produced by Bo Elm" and not any(word in note for word in ("Transcriber", "Redactor")):
+        return
+    path = tmp_path / "kiln.txt"
+    path.write_text(GUTENBERG.replace(place, f"{note}\n\n" if place != "Grey.\n" else f"Grey.\n\n\n\n{note}\n"), "utf-8")
+    (tree,), counts = read(path, levels="chapter,paragraph")
+    assert [node.text for node in tree.nodes if node.text] == [
+        "It was wet clay--the best. He dug.", "The kiln is cold,\nThe clay waits.", "“Dig!” she said.", "It burned.", "Grey.",
+    ]  # fmt: skip
+    assert counts.skipped["credits"] == 1 + (place == "Grey.\n")
+
+
+def test_prose_that_speaks_of_makers_stays(tmp_path):
+    path = tmp_path / "kiln.txt"
+    said = "The pots were produced by Bo Elm.\n\nThis book was given to me.\n\nA transcriber noted it."
+    path.write_text(GUTENBERG.replace("Grey.", said), "utf-8")
+    (tree,), counts = read(path, levels="chapter,paragraph")
+    assert [node.text for node in tree.nodes][-3:] == said.split("\n\n")
+    assert counts.skipped["credits"] == 1
+
+
+def test_a_chapter_outside_of_the_folder_of_its_book(tmp_path):
+    book_folder = folder(tmp_path / "kiln", PLAIN)
+    chapter = next(book_folder.rglob("2.xhtml"))
+    (tmp_path / "secret.xhtml").write_text(page("<p>Secret.</p>"))
+    chapter.unlink()
+    chapter.symlink_to(tmp_path / "secret.xhtml")
+    with pytest.raises(RamifyError, match=r"2\.xhtml is a link to .*secret\.xhtml, outside of the book's folder"):
+        read(book_folder)
+
+
 def test_notes_that_begin_with_their_mark(tmp_path):
     """A block is a note only if an earlier block has its mark."""
     path = tmp_path / "kiln.txt"

@@ -103,12 +103,33 @@ def chat_table(path, messages):
     path.write_text("".join(f"{json.dumps(each)}\n" for each in rows))
 
 
+def chat_json(path, messages):
+    records = [
+        {"id": place, "sender_full_name": each.nick, "timestamp": each.time, "subject": "x", "content": each.text}
+        for place, each in enumerate(messages)
+    ]
+    path.write_text(json.dumps({"messages": records}))
+
+
+def slackdump(path, messages):
+    records = [
+        {"type": "message", "user": each.nick, "ts": f"{each.time}.{place:06}", "text": each.text}
+        for place, each in enumerate(messages)
+    ]
+    path.write_text(json.dumps({"channel_id": "C1", "messages": records}))
+
+
 WRITERS = {
     "irc": (irc, mixed), "slack": (slack,), "slack-xml": (slack_xml,), "discord": (discord,), "matrix": (matrix,),
-    "telegram": (telegram,), "chat-table": (chat_table,),
+    "telegram": (telegram,), "chat-table": (chat_table,), "chat-json": (chat_json,), "slackdump": (slackdump,),
 }  # fmt: skip
-BY_TIME = ("slack", "discord", "telegram")
-PLACES = {"slack": lambda own: own[11:], "slack-xml": lambda own: int(own) - 1, "matrix": lambda own: own[1:]}
+BY_TIME = ("slack", "slackdump", "discord", "telegram", "chat-json")
+PLACES = {
+    "slack": lambda own: own[11:],
+    "slackdump": lambda own: own[11:],
+    "slack-xml": lambda own: int(own) - 1,
+    "matrix": lambda own: own[1:],
+}
 """The place of each message in the files above, by its id."""
 
 

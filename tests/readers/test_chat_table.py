@@ -107,7 +107,18 @@ def test_orders(tmp_path):
         (["02/01/2024", "13/02/2024"], {}, [(1, 2, 0), (2, 13, 0)], {}),
         (["02/01/2024", "02/01/2024"], {}, [(2, 1, 0), (2, 1, 0)], {"open_date": 1}),
         (["02/01/2024", "02/01/2024"], {"dates": "day"}, [(1, 2, 0), (1, 2, 0)], {}),
-        (["02/13/2024", "13/02/2024", "30.02.2024", "1.1.24"], {}, [(2, 13, 0), None, None, None], {"bad_time": 3}),
+        (
+            ["02/13/2024", "13/02/2024", "30.02.2024", "1.1.24"],
+            {},
+            [(2, 13, 0), None, None, (1, 1, 0)],
+            {"bad_time": 2, "clock_back": 1},
+        ),
+        (
+            ["05-Jan-24 01:00 PM", "5. Januar 2024, 14:00", "2024年1月6日 上午9:00"],
+            {},
+            [(1, 5, 46_800), (1, 5, 50_400), (1, 6, 32_400)],
+            {},
+        ),
     ],
 )
 def test_dates(tmp_path, written, options, expected, kept):
@@ -136,10 +147,10 @@ def test_bad_rows_are_counted(tmp_path):
     path.write_bytes(b"id,author,time,text\n1,ann,noon,x\n2,ann\n1,ann,5,x\n1,bob,5,y\n3,bob,nan,\xff\n")
     (tree,), counts = read(chat_table, path)
     assert [(node.id, node.text, node.time) for node in tree.nodes] == [
-        ("1", "x", None), ("1/2", "y", 5.0), ("3", "\ufffd", None),
+        ("1", "x", None), ("1/2", "y", 5.0), ("3", "ÿ", None),
     ]  # fmt: skip
     assert counts.skipped == {"bad_row": 1, "duplicate_id": 1}
-    assert counts.kept["bad_utf8"] == counts.kept["shared_id"] == 1
+    assert counts.kept["encoding"] == counts.kept["shared_id"] == 1
     assert counts.kept["bad_time"] >= 1
 
 

@@ -166,8 +166,8 @@ def test_newest_first(tmp_path):
 
 def test_reply_earlier_than_its_parent(tmp_path):
     (tree,), counts = read(discord, write(tmp_path / "a.json", [reply(1, 2, "b"), reply(2, 2, "a")]))
-    assert [node.parents for node in tree.nodes] == [None, None]
-    assert counts.kept == {"late_parent": 2}
+    assert [node.parents for node in tree.nodes] == [None, ()]
+    assert counts.kept == {"late_parent": 1, "own_parent": 1}
 
 
 def test_messages_without_content(tmp_path):

@@ -14,8 +14,8 @@ from ramify import readers
 from ramify.errors import RamifyError
 from ramify.readers import annotation, base, irc
 from ramify.readers.base import ReadCounts
+from ramify.readers.dates import month
 from ramify.readers.encodings import with_line_ends
-from ramify.readers.irc import clock
 
 
 def log_of(path, content, **options):
@@ -336,28 +336,28 @@ def test_day_changes_of_irssi(tmp_path):
         *[at(2009, 3, 17, 1)] * 2,
         *[at(2009, 3, 1, 2)] * 2,
     ]
-    assert counts.kept == {"unknown_month": 1, "clock_back": 1}
+    assert counts.kept == {"bad_time": 1, "clock_back": 1}
 
 
 @pytest.mark.parametrize(
-    ("word", "month"), [("Mar", 3), ("march", 3), ("Sept", 9), ("Sep", 9), ("marras", 0), ("Ma", 0), ("Mai", 0)]
+    ("word", "number"), [("Mar", 3), ("march", 3), ("Sept", 9), ("Sep", 9), ("marras", 0), ("Ma", 0), ("Mai", 5), ("août", 8)]
 )
-def test_months_are_english(word, month):
-    assert clock._month(word) == month
+def test_months_have_names_of_many_languages(word, number):
+    assert month(word) == number
 
 
 def test_unknown_months_count_where_the_clock_stands_still(tmp_path):
-    found, counts = times(tmp_path, "May 02 09:00 <a>\tx\nMai 02 09:00 <a>\tx\n")
-    assert found == [at(1972, 5, 2, 9)] * 2
-    assert counts.kept == {"unknown_month": 1}
+    found, counts = times(tmp_path, "May 02 09:00 <a>\tx\nXyz 02 09:00 <a>\tx\n")
+    assert found == [at(1970, 1, 1, 9)] * 2
+    assert counts.kept == {"unknown_month": 1, "no_year": 1}
 
 
 def test_months_without_a_year(tmp_path):
     found, counts = times(
         tmp_path, "Dec 31 23:59:59 <a>\tx\nJan 01 00:00:01 <a>\tx\nXyz 01 00:00:02 <a>\tx\nFeb 30 00:00:00 <a>\tx\n"
     )
-    assert found == [at(1972, 12, 31, 23, 59, 59), at(1973, 1, 1, 0, 0, 1), *[at(1973, 1, 1, 0, 0, 2)] * 2]
-    assert counts.kept == {"unknown_month": 1, "bad_time": 1}
+    assert found == [at(1970, 1, 1, 23, 59, 59), at(1970, 1, 2, 0, 0, 1), *[at(1970, 1, 2, 0, 0, 2)] * 2]
+    assert counts.kept == {"unknown_month": 1, "bad_time": 1, "no_year": 1}
     assert counts.examples["unknown_month"] == [f"{tmp_path / 'a.log'}, line 3"]
     found, _ = times(tmp_path, "**** BEGIN LOGGING AT Mon Feb 29 09:00:00 2016\n\nFeb 29 09:00:01 <a>\tx\n")
     assert found == [*[at(2016, 2, 29, 9)] * 2, at(2016, 2, 29, 9, 0, 1)]
@@ -397,19 +397,20 @@ def test_dates_with_dots(tmp_path, form):
 
 
 SLASHED = "03/04/2009 09:05 PM\ta\tx\n03/05/2009 09:05 PM\ta\tx\n"
+"""A day apart if the month comes first, else a month."""
 
 
 @pytest.mark.parametrize(
     ("rest", "options", "days", "kept"),
     [
-        ("", {}, [(3, 4), (3, 5)], {"open_date": 1}),
+        ("", {}, [(3, 4), (3, 5)], {}),
         ("", {"dates": "month"}, [(3, 4), (3, 5)], {}),
         ("", {"dates": "day"}, [(4, 3), (5, 3)], {}),
         ("03/13/2009 09:05 PM\ta\tx\n", {}, [(3, 4), (3, 5), (3, 13)], {}),
         ("13/05/2009 09:05 PM\ta\tx\n", {}, [(4, 3), (5, 3), (5, 13)], {}),
         # An impossible time leaves the clock where it was.
         ("13/05/2009 09:05 PM\ta\tx\n", {"dates": "month"}, [(3, 4), (3, 5), (3, 5)], {"bad_time": 1}),
-        ("13/13/2009 09:05 PM\ta\tx\n", {}, [(3, 4), (3, 5), (3, 5)], {"open_date": 1, "bad_time": 1}),
+        ("13/13/2009 09:05 PM\ta\tx\n", {}, [(3, 4), (3, 5), (3, 5)], {"bad_time": 1}),
     ],
 )
 def test_dates_with_slashes(tmp_path, monkeypatch, rest, options, days, kept):

@@ -215,6 +215,11 @@ def test_read_jsonl_needs_a_tree(tmp_path):
     path.write_text("\n\n")
     with pytest.raises(RamifyError, match="holds no tree"):
         list(jsonl.read_jsonl(path))
+    path.write_text("id,parent,text\n1,,x\n")
+    with pytest.raises(
+        RamifyError, match=r"neither a data set nor JSON lines of trees\. .*: ramify data build .*trees\.jsonl --out"
+    ):
+        list(jsonl.read_jsonl(path))
 
 
 def test_half_surrogate_pair_does_not_stop_a_build(tmp_path):

@@ -535,7 +535,7 @@ def test_dev_is_taken_out_of_train(tmp_path):
     whole = build([folder], "labelled", tmp_path / "a", tell=told.append)
     assert [len(whole.split(name)) for name in SPLITS] == [60, 0, 2]
     (note,) = (line for line in told if "split" in line)
-    assert note.startswith("note: there is no dev split, because the names of the files give train and test only.")
+    assert note.startswith("note: there is no dev split, because the data give train and test only.")
     assert "give --split, such as --split 0.9,0.1,0; the test split stays" in note
     told.clear()
     divided = build([folder], "labelled", tmp_path / "b", split=(0.6, 0.2, 0.2), tell=told.append)
@@ -551,8 +551,11 @@ def test_dev_is_taken_out_of_train(tmp_path):
     # The share of test says nothing.
     again = build([folder], "labelled", tmp_path / "c", split=(0.75, 0.25, 0))
     assert again.split_hash == divided.split_hash
-    whole = build([folder], "labelled", tmp_path / "d", split=(0.8, 0, 0.2))
+    told.clear()
+    whole = build([folder], "labelled", tmp_path / "d", split=(0.8, 0, 0.2), tell=told.append)
     assert [len(whole.split(name)) for name in SPLITS] == [60, 0, 2]
+    (note,) = (line for line in told if "split" in line)
+    assert "and --split 0.8,0,0.2 gives dev no share. To take dev out of train, give it one" in note
 
 
 def test_dev_is_taken_out_of_the_training_files_of_a_known_set(tmp_path):
@@ -578,6 +581,32 @@ def test_shares_that_train_and_test_files_refuse(tmp_path):
     assert any("leave out --split-by file, which mixes the given test split into train." in line for line in told)
 
 
+def test_dev_is_taken_out_of_the_train_rows_of_a_column(tmp_path):
+    """As with the names of files: rows that begin alike stay together, and test stays as it is."""
+    folder = published(tmp_path / "set")
+    rows = {name: (folder / f"{name}.csv").read_text().splitlines() for name in ("train", "test")}
+    table = "\n".join([f"{rows['train'][0]},split", *(f"{row},{name}" for name, part in rows.items() for row in part[1:])])
+    path = written(tmp_path / "all" / "rows.csv", table + "\n")
+    told: list[str] = []
+    whole = build([path], None, tmp_path / "a", tell=told.append)
+    assert [len(whole.split(name)) for name in SPLITS] == [60, 0, 2]
+    assert any("there is no dev split, because the data give train and test only" in line for line in told)
+    store = build([path], None, tmp_path / "b", split=(0.6, 0.2, 0.2))
+    roots = {name: store.texts(store.offsets[store.split(name)]) for name in SPLITS}
+    assert 0 < len(roots["dev"]) < 30
+    assert not {*roots["train"]} & {*roots["dev"]}
+    assert sorted(roots["test"]) == ["text 0", "text t"]
+    named = build([folder], None, tmp_path / "c", split=(0.6, 0.2, 0.2))
+    assert sorted(named.texts(named.offsets[named.split("dev")])) == sorted(roots["dev"])
+    # Whatever names the source of the splits.
+    other = written(tmp_path / "part" / "rows.csv", table.replace("label,split", "label,part") + "\n")
+    for place, (inputs, source) in enumerate((([other], "part"), ([folder], "file"))):
+        again = build(inputs, "labelled", tmp_path / f"e{place}", split=(0.6, 0.2, 0.2), options={"split": source})
+        assert sorted(again.texts(again.offsets[again.split("dev")])) == sorted(roots["dev"])
+    with_dev = build([written(path, table + "\nlast,other,x,dev\n")], None, tmp_path / "d", split=(0.6, 0.2, 0.2))
+    assert [len(with_dev.split(name)) for name in SPLITS] == [60, 1, 2]
+
+
 def test_shares_have_no_effect_on_a_set_with_a_dev_split(tmp_path):
     folder = published(tmp_path / "set")
     written(folder / "dev.csv", "text,text_pair,label\na,b,x\n")
@@ -587,6 +616,27 @@ def test_shares_have_no_effect_on_a_set_with_a_dev_split(tmp_path):
     (note,) = (line for line in told if "split" in line)
     assert note.startswith("note: --split 0.6,0.2,0.2 has no effect")
     assert note.endswith("give --option split=none, which mixes the given test split into train.")
+
+
+def test_articles_that_files_divide_are_counted(tmp_path):
+    """Train of one version and dev of the other hold passages of two articles."""
+    folder = squad_files(tmp_path / "squad")
+    (folder / "dev-v1.1.json").rename(folder / "train-v1.1.json")
+    untitled = {"version": "1.1", "data": [{key: value for key, value in article().items() if key != "title"}]}
+    for name in ("train-more.json", "dev-more.json"):
+        (folder / name).write_text(json.dumps(untitled))
+    told: list[str] = []
+    store = build([folder], "labelled", tmp_path / "a", tell=told.append)
+    assert (len(store.split("train")), len(store.split("dev"))) == (4, 3)
+    assert store.info["kept"]["divided_group"] == 2
+    assert {*store.info["examples"]["divided_group"]} == {"Two", "Three"}
+    (note,) = (line for line in told if "groups" in line)
+    assert re.match(r"note: 2 groups of trees, such as '(Two|Three)', lie in several splits, because the data give them", note)
+    assert note.endswith("To keep groups whole, give --option split=none.")
+    whole = build([folder], "labelled", tmp_path / "b", options={"split": "none"}, split=(0.4, 0.3, 0.3))
+    titles = [{meta["title"] for meta in whole.metas(whole.split(name)) if meta["title"] != "article 1"} for name in SPLITS]
+    assert sum(map(len, titles)) == len(set.union(*titles)) == 3
+    assert "divided_group" not in whole.info["kept"]
 
 
 def test_titles_give_splits(tmp_path):
@@ -901,3 +951,14 @@ def test_lists_beside_single_labels_are_refused(tmp_path):
         read(*files)
     with pytest.raises(RamifyError, match=r"is a list or an object, not a number"):
         read(files[0], label_type="number")
+
+
+def test_labels_can_be_left_unread(tmp_path):
+    table = written(tmp_path / "t.csv", "text,label\na,1\nb,x y\n")
+    for path in (table, written(tmp_path / "bare.csv", "text\na\nb\n")):
+        trees, _ = read(path, labels="none")
+        assert [(tree.nodes[0].text, tree.nodes[0].label) for tree in trees] == [("a", None), ("b", None)]
+    with pytest.raises(RamifyError, match="label='label' names the column of labels, but labels=none reads none"):
+        read(table, labels="none", label="label")
+    with pytest.raises(RamifyError, match=r"the option labels='no' is invalid\. Expected read or none"):
+        read(table, labels="no")

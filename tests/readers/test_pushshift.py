@@ -104,7 +104,7 @@ def test_invalid_posts_are_counted(tmp_path):
         b'{"id":"c3","link_id":"t3_s1","body":"bytes \xff and \\ud83d half a pair"}\n',
         b"\x00" * 50,
     )
-    assert [row["text"] for row in rows] == ["hello", "bytes \ufffd and \ufffd half a pair"]
+    assert [row["text"] for row in rows] == ["hello", "bytes ÿ and \ufffd half a pair"]
     assert counts.skipped == {"bad_json": 3, "not_a_post": 2}
     assert counts.kept["odd_json"] == 1
     assert [example.split(":")[0].rsplit(", ", 1)[1] for example in counts.examples["bad_json"]] == [

@@ -296,3 +296,15 @@ def test_options_that_name_columns_fit_every_kind_of_table(tmp_path):
         open_inputs([tmp_path / "a.csv"], "table", {"columns": {"text": "tree"}, "text": "body"})
     with pytest.raises(RamifyError, match="has no option 'text'"):
         open_inputs([tmp_path / "a.csv"], "irc", {"text": "body"})
+
+
+def test_links_to_folders_are_named(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "a.csv").write_text("id,parent,tree,text\n1,,t,a\n")
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "here").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RamifyError, match=r"links holds only here/, which are not read from a folder"):
+        check_paths([tmp_path / "links"])
+    (tmp_path / "links" / "b.csv").symlink_to(tmp_path / "elsewhere" / "a.csv")
+    assert detect_format([tmp_path / "links"]) == "table"
+    assert left_out([tmp_path / "links"]) == {tmp_path / "links": ["here/"]}

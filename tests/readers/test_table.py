@@ -12,7 +12,7 @@ import pytest
 
 from ramify.dataset import build
 from ramify.errors import RamifyError
-from ramify.readers import columns, table
+from ramify.readers import FORMATS, columns, detect_format, table
 from ramify.readers.base import ReadCounts, open_bytes
 
 ROWS = [
@@ -175,9 +175,9 @@ def test_bad_rows_are_counted(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_bytes(b"id,parent,tree,text\n1,,t,x\n2,1,t\n,1,t,nameless\n4,1,,homeless\n5,1,t,\xff\n")
     rows, counts = read(path)
-    assert [row["text"] for row in rows] == ["x", "\ufffd"]
+    assert [row["text"] for row in rows] == ["x", "ÿ"]
     assert counts.skipped == {"bad_row": 1, "not_a_post": 2}
-    assert counts.kept == {"bad_utf8": 1}
+    assert counts.kept == {"encoding": 1}
     assert "post 2" in counts.examples["not_a_post"][0]
 
 
@@ -271,8 +271,8 @@ def test_invalid_utf8_in_parquet(tmp_path):
     texts = pa.array([b"r\xff", b"caf\xc3\xa9", None], pa.binary())
     posts = pa.Table.from_pylist(ROWS).set_column(5, "text", texts)
     rows, counts = read(write_parquet(tmp_path / "posts.parquet", posts))
-    assert [row["text"] for row in rows] == ["r\ufffd", "café", ""]
-    assert counts.kept["bad_utf8"] == 1
+    assert [row["text"] for row in rows] == ["rÿ", "café", ""]
+    assert counts.kept["encoding"] == 1
 
 
 def test_spaces_around_column_names(tmp_path):
@@ -368,8 +368,8 @@ def test_places_of_repaired_rows(tmp_path):
     path.write_bytes(b"id,parent,tree,time,text,author\n1,,t,5,a,ann\n2,1,t,noon,\xff,[deleted]\n")
     rows, counts = read(path)
     assert [row["author"] for row in rows] == ["ann", None]
-    assert counts.kept == {"bad_utf8": 1, "bad_time": 1}
-    assert counts.examples == {"bad_utf8": [f"{path}, post 2"], "bad_time": [f"{path}, post 2: 'noon'"]}
+    assert counts.kept == {"encoding": 1, "bad_time": 1}
+    assert counts.examples == {"encoding": [f"{path}, post 2"], "bad_time": [f"{path}, post 2: 'noon'"]}
 
 
 def test_very_wide_tables(tmp_path):
@@ -452,9 +452,8 @@ def test_one_id_with_a_point_keeps_float_parents(tmp_path):
 def test_table_in_utf_16(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_text("id,parent,tree,text\n1,,7,a\n", encoding="utf-16")
-    assert not table.refuses(path, path.read_bytes())
-    with pytest.raises(RamifyError, match=r"posts\.csv is UTF-16, but tables are read as UTF-8\. Convert it with iconv"):
-        build([path], "table", tmp_path / "store")
+    store = build([path], None, tmp_path / "store")
+    assert (store.info["format"], list(store.texts([0]))) == ("table", ["a"])
 
 
 def test_decimal_ids_stay_decimal_in_the_whole_file(tmp_path):
@@ -474,8 +473,8 @@ def test_bad_row_with_invalid_utf8_is_counted_once(tmp_path, capfd):
     path.write_bytes(b"id,parent,tree,text\n1,,7,a\n2,1,7,caf\xe9,extra\n3,1,7,b\xe9\n")
     store = build([path], "table", tmp_path / "store")
     assert store.info["skipped"] == {"bad_row": 1}
-    assert store.info["kept"]["bad_utf8"] == 1
-    assert sorted(store.texts(range(2))) == ["a", "b\ufffd"]
+    assert store.info["kept"]["encoding"] == 1
+    assert sorted(store.texts(range(2))) == ["a", "bé"]
     assert capfd.readouterr().err == ""
 
 
@@ -711,3 +710,139 @@ def test_unread_columns_are_named(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_text("Unnamed: 0,id,parent,tree,text,votes\n0,1,,t,a,3\n")
     assert read(path)[1].unread_columns == {str(path): ["votes"]}
+
+
+# --- tables without some of the columns, and in other containers ------------------------------------------------------
+
+
+TREELESS = [
+    {"id": 1, "parent": None, "title": "Oars", "text": "who has oars?"},
+    {"id": 2, "parent": 1, "text": "Ben"},
+    {"id": 3, "parent": 2, "text": "no, Cleo"},
+    {"id": 4, "parent": 4, "text": "its own parent"},
+    {"id": 6, "parent": 9, "text": "answers a post that is missing"},
+    {"id": 7, "parent": 9, "text": "so does this"},
+]
+
+
+def links(store):
+    return {
+        tree.id: {node.id: tree.nodes[node.parents[0]].id if node.parents else None for node in tree.nodes}
+        for tree in store.trees()
+    }
+
+
+@pytest.mark.parametrize("format", [None, "table"])
+def test_trees_from_parents(tmp_path, format):
+    """Files are joined, so that posts may answer posts of another file."""
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    first.write_text("".join(json.dumps(row) + "\n" for row in TREELESS[1:]))
+    second.write_text(json.dumps(TREELESS[0]) + "\n")
+    store = build([first, second], format, tmp_path / "store")
+    assert links(store) == {"1": {"1": None, "2": "1", "3": "2"}, "4": {"4": None}, "9": {"9": None, "6": "9", "7": "9"}}
+    assert store.info["kept"]["own_parent"] == 1
+
+
+def test_trees_from_parents_in_a_cycle(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("id,parent,text\na,b,x\nb,a,y\nc,a,z\nd,,w\n")
+    store = build([path], None, tmp_path / "store")
+    assert links(store) == {"d": {"d": None}}
+    assert store.info["skipped"] == {"cycle": 3}
+
+
+def test_replies_in_most_rows_are_trees_and_few_are_a_chat(tmp_path):
+    path = tmp_path / "p.csv"
+    row = "{0},{1},ann,5,words {0}\n"
+    for parents, format in ((["", 1, 1, 2], "table"), (["", "", "", 2], "chat-table")):
+        path.write_text("id,parent,author,time,text\n" + "".join(map(row.format, range(1, 5), parents)))
+        assert detect_format([path]) == format
+
+
+@pytest.mark.parametrize("wrap", ["{}", '{{"data": {}}}', '{{"error": null, "data": {}, "more": {{}}}}', "\ufeff {}"])
+def test_lists_of_posts(tmp_path, wrap):
+    path = tmp_path / "posts.json"
+    path.write_text(wrap.format(json.dumps(ROWS, indent=1)))
+    rows, counts = read(path)
+    assert [row["text"] for row in rows] == [row["text"] for row in ROWS]
+    assert counts.read == len(ROWS)
+    assert build([path], None, tmp_path / "store").info["format"] == "table"
+
+
+def test_faults_in_lists_of_posts(tmp_path):
+    path = tmp_path / "posts.json"
+    path.write_text(json.dumps([ROWS[0], 5, ROWS[1] | {"text": ["no text"]}]))
+    rows, counts = read(path)
+    assert [row["text"] for row in rows] == [ROWS[0]["text"], ""]
+    assert counts.skipped == {"bad_json": 1}
+    assert counts.examples["bad_json"][0].startswith(f"{path}, record 2: expected a JSON object")
+
+
+def test_prefixes_of_reddit_are_left_out_unless_ids_have_them(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("id,parent,tree,text\ns,,t3_s,a\nc,t3_s,t3_s,b\nd,t1_c,t3_s,c\n")
+    assert links(build([path], None, tmp_path / "a")) == {"s": {"s": None, "c": "s", "d": "c"}}
+    path.write_text("id,parent,tree,text\nt3_s,,x,a\nt1_c,t3_s,x,b\n")
+    assert links(build([path], None, tmp_path / "b")) == {"x": {"t3_s": None, "t1_c": "t3_s"}}
+
+
+def test_named_columns_reach_the_guess(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("nr,above,circle,words,who,when\n1,,t,a,ann,5\n2,1,t,b,bob,6\n")
+    columns = {"id": "nr", "parent": "above", "tree": "circle", "text": "words"}
+    assert detect_format([path], columns=columns) == "table"
+    assert detect_format([path], columns={"text": "words", "author": "who", "time": "when"}) == "chat-table"
+    assert detect_format([path], columns={"text": "words", "label": "circle"}) == "labelled"
+    store = build([path], None, tmp_path / "store", options={"columns": columns})
+    assert links(store) == {"t": {"1": None, "2": "1"}}
+    with pytest.raises(RamifyError, match=r"table +line 1: no column 'wrods'"):
+        detect_format([path], columns={"text": "wrods"}, verbose=True)
+
+
+@pytest.mark.parametrize("key", ["comments", "replies", "children"])
+def test_a_flat_format_does_not_leave_posts_unread(tmp_path, key):
+    post = {"id": "s", "title": "Oars", "selftext": "who?", "subreddit": "boats", "parent": None, "tree": "s", "text": "x"}
+    inside = {"id": "c", "author": {"name": "ann"}, "body": "me"}
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps(post | {key: [inside]}))
+    with pytest.raises(RamifyError, match=rf'table +a list of posts in "{key}", which it would leave unread') as error:
+        raise RamifyError(describe_all(path))
+    assert 'pushshift      a list of posts in "' in str(error.value)
+    told = []
+    build([path], "pushshift", tmp_path / "store", tell=told.append)
+    assert told[0] == f'note: {path} holds a list of posts in "{key}", which the format pushshift does not read'
+    for harmless in ([], [2, 4], [{"id": "x"}]):
+        path.write_text(json.dumps(post | {key: harmless}))
+        # A submission with comments inside is one of bdfr, also if it has none yet.
+        assert detect_format([path]) == ("nested" if key == "comments" else "pushshift")
+
+
+def describe_all(path):
+    """The reasons of all formats against a file."""
+    head = path.read_bytes()
+    return "\n".join(f"{name:<14} {format.refuses(path, head, {})}" for name, format in FORMATS.items())
+
+
+def test_links_that_name_threads_are_not_one_channel(tmp_path):
+    path = tmp_path / "c.csv"
+    row = "u/{0},5,2023-11-14 22:1{0},https://www.reddit.com/r/boats/comments/{1}/oars/{0}/,words {0}\n"
+    path.write_text("author,score,created,link,body\n" + "".join(row.format(number, "ab"[number % 2]) for number in range(6)))
+    with pytest.raises(RamifyError, match=r"links such as /r/boats/comments/a name the threads of the posts"):
+        detect_format([path])
+    path.write_text("author,created,body,thread_id\nann,5,x,a\nbob,6,y,b\nann,7,z,a\n")
+    store = build([path], None, tmp_path / "store")
+    assert {tree.id: store_texts(tree) for tree in store.trees()} == {"a": ["x", "z"], "b": ["y"]}
+
+
+def store_texts(tree):
+    return [node.text for node in tree.nodes]
+
+
+def test_windows_1252_in_one_row_leaves_the_others(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_bytes("id,parent,tree,t\u00e4xt\n1,,t,\u65e5\u672c\n2,1,t,\u00fc ".encode() + b"Gl\xe4ser\x80\n")
+    rows, counts = read(path, columns={"text": "täxt"})
+    assert [row["text"] for row in rows] == ["日本", "ü Gläser€"]
+    assert (counts.kept, counts.examples) == ({"encoding": 1}, {"encoding": [f"{path}, post 2"]})
+    path.write_bytes(b"id,parent,tree,t\xe4xt\n1,,t,a\n")
+    assert [row["text"] for row in read(path, columns={"text": "täxt"})[0]] == ["a"]

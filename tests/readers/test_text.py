@@ -233,7 +233,8 @@ def test_control_characters(write):
         (b"%PDF-1.7 ...", "a PDF file"),
         (b"PK\x03\x04 ...", "a ZIP archive"),
         (bytes(range(256)) * 9, "control characters"),
-        ("Hello there.\n".encode("utf-16-le"), r"--option encoding=utf-16-le"),
+        (b"7z\xbc\xaf\x27\x1c\x00\x04", r"a 7z archive, .* Unpack it \(7z x FILE\)"),
+        ("\u65e5\u672c\n".encode("iso2022_jp"), r"escapes of iso2022_jp, .*--option encoding=iso2022_jp"),
         (b"", r"is empty\. Check"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "pointer of Git LFS"),
     ],
@@ -241,6 +242,15 @@ def test_control_characters(write):
 def test_other_files_are_refused(write, content, message):
     with pytest.raises(RamifyError, match=message):
         read(write(content))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_a_mark(write, encoding):
+    assert texts(write("Hello there.\n".encode(encoding))) == ["Hello there."]
+
+
+def test_iso_2022_by_its_name(write):
+    assert texts(write("\u65e5\u672c\n".encode("iso2022_jp")), encoding="iso2022_jp") == ["\u65e5\u672c"]
 
 
 def test_blank_files(write, tmp_path):

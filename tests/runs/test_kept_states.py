@@ -7,14 +7,10 @@ import pytest
 import torch
 
 import ramify
-from fixtures import bert_task
-from fixtures.label_runs import label_run, label_stores
-from ramify import hub
+from fixtures.label_runs import encoded_rows, label_run, label_stores, saved_encoder
 from ramify.dataset.build import build
 from ramify.errors import RamifyError
-from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.label_pipeline import example_batches
-from ramify.models.bert import Bert
 from ramify.runs import execute
 from ramify.tree import Node, Tree
 
@@ -28,23 +24,13 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("start")
-    hub.save(MaskFiller(bert_task(dtype=torch.float32)), folder)
-    return str(folder)
+    return saved_encoder(tmp_path_factory.mktemp("start"))
 
 
 @pytest.fixture
 def encoded(monkeypatch):
     """The numbers of rows of all calls of the frozen encoder."""
-    counts = []
-    plain = Bert.encode_rows
-
-    def encode_rows(self, rows, **options):
-        counts.append(len(rows.rows))
-        return plain(self, rows, **options)
-
-    monkeypatch.setattr(Bert, "encode_rows", encode_rows)
-    return counts
+    return encoded_rows(monkeypatch)
 
 
 def run_of(data, task, start, **options):

@@ -6,12 +6,12 @@ import torch
 
 import ramify
 from fixtures import bert_task
+from fixtures.label_runs import encoded_rows, saved_encoder
 from fixtures.labelled import labelled_store, sentences
 from ramify import hub
 from ramify.batching.labelled_batch import LabelledCollator
 from ramify.errors import RamifyError
 from ramify.inference.fill_mask import MaskFiller
-from ramify.models.bert import Bert
 from ramify.recipes import RECIPES
 from ramify.runs import execute
 
@@ -23,23 +23,13 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("start")
-    hub.save(MaskFiller(bert_task(dtype=torch.float32)), folder)
-    return str(folder)
+    return saved_encoder(tmp_path_factory.mktemp("start"))
 
 
 @pytest.fixture
 def encoded(monkeypatch):
     """The numbers of rows of all calls of the frozen encoder."""
-    counts = []
-    plain = Bert.encode_rows
-
-    def encode_rows(self, rows, **options):
-        counts.append(len(rows.rows))
-        return plain(self, rows, **options)
-
-    monkeypatch.setattr(Bert, "encode_rows", encode_rows)
-    return counts
+    return encoded_rows(monkeypatch)
 
 
 def run_of(store, start, **settings):

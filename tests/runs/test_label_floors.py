@@ -19,7 +19,7 @@ from ramify.recipes import RECIPES
 from ramify.report import write_report
 from ramify.runs import RUNS, execute, read_run
 from ramify.runs.labelled.floors import FloorRun, term_matrix, text_rows
-from ramify.runs.seeds import execute_seeds
+from ramify.runs.seeds import execute_seeds, read_seeds
 
 classify = RECIPES["classify"]
 ONE = {"fit.strengths": "[2]", "fit.ngrams": "[1]"}
@@ -66,7 +66,7 @@ def test_tfidf_learns_and_is_saved(store, tmp_path):
     assert isinstance(run, FloorRun)
     assert (record["kind"], model.kind, record["fit"]["metric"]) == ("floor", "floor", "accuracy")
     assert record["text"]["classes"].keys() == {"bad", "good"}
-    assert prepared.fitted == f"fitted, dev accuracy {record['fit']['dev']:.4f}"
+    assert prepared.fitted.line() == f"fitted, dev accuracy {record['fit']['dev']:.4f}"
     files = {path.name for path in (tmp_path / "run").rglob("*") if path.is_file()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "run.json"} <= files
     assert not any(name.endswith((".pkl", ".pickle", ".joblib", ".pt", ".bin")) for name in files)
@@ -122,7 +122,7 @@ def test_nothing_of_the_test_split_is_read(tmp_path):
 def test_without_a_dev_split(tmp_path):
     rows = [row for row in sentences(60) if row["split"] == "train"]
     prepared, _ = fitted(labelled_store(rows, tmp_path), tmp_path / "run")
-    assert prepared.fitted == "fitted, no dev score: the dev split holds nothing to score"
+    assert prepared.fitted.line() == "fitted, no dev score: the dev split holds nothing to score"
     assert (prepared.fit["ngrams"], prepared.fit["strength"]) == (2, 4.0)
 
 
@@ -259,6 +259,11 @@ def test_seeds_are_refused(store, tmp_path):
     run = classify(str(store.path), model="majority")
     with pytest.raises(RamifyError, match=r"--seeds 3 has no effect on a model that is fitted in closed form"):
         execute_seeds(run, tmp_path / "run", 3, cpu=True)
+    _, found = execute_seeds(run.changed({"view.examples": "20"}), tmp_path / "some", 2, cpu=True)
+    assert read_seeds(tmp_path / "some") == found
+    read = [json.loads((tmp_path / "some" / f"seed-{seed}" / "run.json").read_text())["text"] for seed in range(2)]
+    assert [each["texts"] for each in read] == [20, 20]
+    assert read[0] != read[1]
 
 
 def published(tmp_path, name, rows):

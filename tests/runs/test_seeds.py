@@ -98,6 +98,7 @@ def test_no_dev_split(tmp_path):
     rows = [row | {"split": "train"} for row in sentences(40)]
     with pytest.raises(RamifyError, match=r"--seeds 2 chooses the best seed on dev, but .* has no dev split"):
         execute_seeds(run_of(labelled_store(rows, tmp_path / "data")), tmp_path / "run", 2, cpu=True)
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_command_and_the_report(store, tmp_path):

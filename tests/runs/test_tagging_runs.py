@@ -260,7 +260,7 @@ def test_spans_by_characters(tmp_path):
 def test_the_floor_is_a_model(store, out, tmp_path):
     run = tag(str(store.path), model="majority")
     prepared, _ = execute(run, tmp_path / "run", cpu=True)
-    assert prepared.fitted.startswith("fitted, dev span f1 0.")
+    assert prepared.fitted.line().startswith("fitted, dev span f1 0.")
     found, beside = score(tmp_path / "run", store), score(out, store)
     assert found["value"] == found["majority"] == beside["majority"]
     model = ramify.load(tmp_path / "run")
@@ -302,7 +302,7 @@ def test_texts_without_words(tmp_path):
     store = build([file], "jsonl", tmp_path / "store", policy=Policy(empty="keep"))
     run = run_of(store, {"train__budget": "1", "train__evaluate_every": "0"}, model="bilstm", epochs=1.0)
     prepared, progress = execute(run, tmp_path / "run", cpu=True)
-    assert (len(prepared.view), progress.step, prepared.dev()) == (4, 4, None)
+    assert (len(prepared.train), progress.step, prepared.dev()) == (4, 4, None)
     assert all(np.isfinite(record["loss"]) for record in read_metrics(tmp_path / "run"))
     model = ramify.load(tmp_path / "run")
     assert model.predict("").spans == model.predict(" \n").spans == ()

@@ -76,12 +76,45 @@ def test_no_curve(data, tmp_path):
         execute_curve(run, tmp_path / "a", [6, 6], cpu=True)
     with pytest.raises(RamifyError, match=r"--examples 6,8 sets view\.examples=4, which is given, too"):
         execute_curve(run.changed({"view.examples": "4"}), tmp_path / "a", [6, 8], cpu=True)
-    floor = RECIPES["tag"](str(data["tag"].path), model="majority")
-    with pytest.raises(RamifyError, match="--examples 6,8 needs a model that is trained step by step"):
-        execute_curve(floor, tmp_path / "a", [6, 8], cpu=True)
     store = labelled_store([row | {"split": "train"} for row in sentences(40)], tmp_path / "data")
-    with pytest.raises(RamifyError, match="--examples 6,8 chooses the best number of examples on dev, but"):
-        execute_curve(label_run("classify", store), tmp_path / "b", [6, 8], cpu=True)
+    for number, run in enumerate((label_run("classify", store), RECIPES["classify"](str(store.path), model="majority"))):
+        with pytest.raises(RamifyError, match="--examples 6,8 chooses the best number of examples on dev, but"):
+            execute_curve(run, tmp_path / str(number), [6, 8], cpu=True)
+
+
+@pytest.mark.parametrize(("task", "model"), [("classify", "majority"), ("classify", "tfidf"), ("tag", "tfidf")])
+def test_learning_curves_of_floors(data, tmp_path, task, model):
+    store, out = data[task], tmp_path / "run"
+    words = ["train", task, "--data", store.path, "--model", model, "--out", out]
+    result = call(*words, "--examples", "6,12")
+    assert " on 12 examples; this folder holds the model of " in result.stderr
+    record = json.loads((out / "examples.json").read_text())
+    for score in record["scores"]:
+        alone = tmp_path / f"alone-{score['examples']}"
+        call(*words[:-1], alone, "--set", f"view.examples={score['examples']}")
+        found = json.loads((alone / "run.json").read_text())
+        assert found["fit"]["dev"] == score["value"]
+        assert found["fit"] == json.loads((out / score["folder"] / "run.json").read_text())["fit"]
+    page = write_report(out).read_text()
+    assert "Scores by number of examples" in page
+    assert "<h2>Fit</h2>" in page
+    call(*words, "--examples", "6,12", "--resume")
+    assert json.loads((out / "examples.json").read_text()) == record
+
+
+def test_curves_are_refused_before_anything_is_trained(data, tmp_path):
+    out = tmp_path / "run"
+    words = ["train", "classify", "--data", data["classify"].path, "--model", "tfidf", "--out", out, "--examples", "6,5000"]
+    assert "view.examples=5000 is more than" in refusal(*words)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("model", ["cnn", "bilstm"])
+def test_seeds_of_floors_that_are_trained(data, tmp_path, model):
+    _, found = execute_seeds(label_run("classify", data["classify"], model=model), tmp_path / "run", 2, cpu=True)
+    assert found == read_seeds(tmp_path / "run")
+    weights = [ramify.load(tmp_path / "run" / score.folder).task.output.weight for score in found.scores]
+    assert not weights[0].equal(weights[1])
 
 
 @pytest.mark.parametrize("task", ["tag", "answer", "choose"])

@@ -151,7 +151,7 @@ def test_a_floor_is_a_model(tmp_path, monkeypatch, task, model):
     prepared, loaded = fitted(task, store, tmp_path / "run", model)
     found = score(loaded, tmp_path / "run", store, "dev")
     assert found["value"] == pytest.approx(prepared.fit["dev"])
-    assert prepared.fitted == f"fitted, dev {prepared.metric.label} {prepared.fit['dev']:.4f}"
+    assert prepared.fitted.line() == f"fitted, dev {prepared.metric.label} {prepared.fit['dev']:.4f}"
     page = write_report(tmp_path / "run").read_text()
     assert ("and has no settings." if model == "majority" else "The dev split chose the best of these settings.") in page
     weights = loaded.task.state_dict()

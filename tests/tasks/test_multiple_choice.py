@@ -1,23 +1,26 @@
 """Questions with choices: what a row of each published set holds, the softmax over a question's choices, and runs."""
 
+import csv
 import json
 import math
 from dataclasses import replace
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 import ramify
 from fixtures import WORDS, tokenizer
-from fixtures.choices import built, copa, race, swag
-from fixtures.commands import call
+from fixtures.choices import COPA, RACE, built, copa, race, swag
+from fixtures.commands import call, refusal
 from ramify import hub
 from ramify.batching.choice_batch import ChoiceCollator
 from ramify.batching.views.choices import ChoiceExample, ChoiceInput, row_texts
 from ramify.dataset.choices import ChoiceSets, choice_sets, labelled_choices
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
+from ramify.inference import label_files
 from ramify.inference.choose import Chooser, choice_scores, view_of
 from ramify.metrics.choices import ChoicePredictions
 from ramify.models.bert import BertConfig
@@ -245,6 +248,7 @@ def test_predictions_name_the_choices():
         (("a text", ["one", 2]), r"the choices of 'a text' must be a list of texts, but are \['one', 2\]"),
         (("a text", ["one"]), r"the text 'a text' has fewer than two choices"),
         (Tree((Node("a", parents=(), id="t"),)), r"tree 0 has no question, which is a node with two or more choices"),
+        ([Tree((Node("a", parents=()),), id="t9")], r"tree 't9' has no question"),
     ],
 )
 def test_items_without_choices_are_refused(item, message):
@@ -327,6 +331,120 @@ def test_the_commands(tmp_path):
     assert "right one of several choices" in page
     assert "of one place, it is 0.500" in page
     assert ("Most wrong" in page) == (scores_of(tmp_path / "finetune", store) < 1)
+
+
+def test_files_of_questions_need_no_data_set(tmp_path):
+    """Files and folders in the layouts that `data build` reads, with labels or without."""
+    folder = copa(tmp_path / "COPA")
+    store, out = built(folder, tmp_path / "data"), tmp_path / "run"
+    call("train", "choose", "--data", store.path, "--model", "tfidf", "--out", out,
+         "--set", "fit.strengths=[1]", "--set", "fit.ngrams=[1]")  # fmt: skip
+
+    def asked(file):
+        found = call("predict", out, file, "--json")
+        assert "label" not in found.stderr
+        return json.loads(found.stdout)
+
+    def shares(answers):
+        return sorted(tuple(answer["probabilities"].items()) for answer in answers)
+
+    assert shares(asked(folder)) == shares(asked(store.path))
+    answers = asked(folder / "val.jsonl")
+    assert [answer["id"] for answer in answers] == [str(number) for number in range(6)]
+    rows = [json.loads(line) for line in (folder / "val.jsonl").read_text().splitlines()]
+    unlabelled = tmp_path / "new.jsonl"
+    unlabelled.write_text("".join(json.dumps({key: row[key] for key in row if key != "label"}) + "\n" for row in rows))
+    assert asked(unlabelled) == answers
+    endings = asked(swag(tmp_path / "swag") / "train.csv")
+    assert [list(answer["probabilities"]) for answer in endings] == [
+        ["reads, quietly.", "flies.", "sinks.", "burns."],
+        ["sings.", "barks.", "melts.", "votes."],
+    ]
+    read = asked(race(tmp_path / "race") / "train" / "high" / "1.txt")
+    assert [list(answer["probabilities"]) for answer in read] == RACE["options"]
+    assert "is read as a set of questions. Leave it out." in refusal("predict", out, unlabelled, "--column", "text=premise")
+
+
+@pytest.fixture(scope="module")
+def copa_run(tmp_path_factory):
+    """A floor that chooses by words, and the folder and the data set that it learned from."""
+    place = tmp_path_factory.mktemp("copa")
+    store = built(copa(place / "COPA"), place / "data")
+    call("train", "choose", "--data", store.path, "--model", "tfidf", "--out", place / "run",
+         "--set", "fit.strengths=[1]", "--set", "fit.ngrams=[1]")  # fmt: skip
+    return place
+
+
+def answered(run, file, out):
+    """The answers to a file, and the table of them."""
+    return json.loads(call("predict", run, file, "--json", "--out", out).stdout), pq.read_table(out).to_pylist()
+
+
+def test_tables_of_questions_keep_their_columns(copa_run, tmp_path):
+    file = copa_run / "COPA/val.jsonl"
+    answers, table = answered(copa_run / "run", file, tmp_path / "out.parquet")
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [{name: row[name] for name in rows[0]} for row in table] == rows
+    for row, answer in zip(table, answers, strict=True):
+        assert (row["predicted"], row["probability"]) == (answer["label"], answer["probabilities"][answer["label"]])
+        assert row["probabilities"] == [*answer["probabilities"].values()]
+    # What a question asks for reaches the model, as in the data set.
+    kept = {
+        answer["id"]: answer["probabilities"]
+        for answer in json.loads(call("predict", copa_run / "run", copa_run / "data", "--json").stdout)
+    }
+    assert all(answer["probabilities"] == pytest.approx(kept[f"val/{answer['id']}/{answer['id']}"]) for answer in answers)
+    endings = swag(tmp_path / "swag") / "train.csv"
+    answers, table = answered(copa_run / "run", endings, tmp_path / "endings.parquet")
+    assert [answer["id"] for answer in answers] == ["0", "1"]
+    assert [(row["video-id"], row["ending0"]) for row in table] == [("v1", "reads, quietly."), ("v2", "sings.")]
+    call("predict", copa_run / "run", endings, "--out", tmp_path / "endings.csv")
+    with open(tmp_path / "endings.csv", newline="") as stream:
+        again = list(csv.DictReader(stream))
+    assert [row["startphrase"] for row in again] == ["Someone sits, alone. He", "A dog runs. It"]
+    assert [[float(share) for share in row["probabilities"].split(",")] for row in again] == [
+        row["probabilities"] for row in table
+    ]
+
+
+def test_ids_of_rows_are_those_of_the_file_in_every_part(copa_run, tmp_path, monkeypatch):
+    monkeypatch.setattr(label_files, "PART", 2)
+    rows = [COPA[0] | {"idx": number} for number in (7, 7, 8, 7, 9)]
+    (tmp_path / "same.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    answers = json.loads(call("predict", copa_run / "run", tmp_path / "same.jsonl", "--json").stdout)
+    assert [answer["id"] for answer in answers] == ["7", "7", "8", "7", "9"]
+
+
+def test_ids_are_distinct_over_all_files_of_a_folder(copa_run, monkeypatch):
+    found = {}
+    for size in (2, 8192):
+        monkeypatch.setattr(label_files, "PART", size)
+        found[size] = [
+            answer["id"] for answer in json.loads(call("predict", copa_run / "run", copa_run / "COPA", "--json").stdout)
+        ]
+    assert found[2] == found[8192]
+    assert sorted(found[2]) == sorted(set(found[2]))
+    stored = json.loads(call("predict", copa_run / "run", copa_run / "data", "--json").stdout)
+    assert {*found[2]} == {answer["id"] for answer in stored}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("plain.txt", "a line\nanother\n"), ("table.csv", "text,label\na b,good\n"), ("rows.jsonl", '{"text": "a"}\n')],
+)
+def test_files_in_no_layout_of_questions_are_refused(copa_run, tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    for path in (tmp_path / name, tmp_path):
+        message = refusal("predict", copa_run / "run", path)
+        assert f"{tmp_path / name} is no set of questions: it has none of the layouts" in message
+        assert "Name a built data set, trees as JSON lines, or a file or folder in the layout of COPA, SWAG or RACE" in message
+        assert "--text" not in message
+
+
+def test_a_model_that_chooses_reads_no_lone_texts(copa_run, tmp_path):
+    assert "- reads lines of text, but the model chooses" in refusal("predict", copa_run / "run", "-")
+    assert "--text gives a text without choices, but" in refusal("predict", copa_run / "run", "--text", "It rained.")
+    assert "absent.csv" in refusal("predict", copa_run / "run", tmp_path / "absent.csv")
 
 
 def test_rows_without_room_are_refused():

@@ -98,6 +98,11 @@ Divisions = Annotated[
 
 TextColumn = Annotated[str | None, typer.Option(help="Tables: the column with the text.")]
 
+ChildrenKeys = Annotated[
+    str | None,
+    typer.Option(help="Nested posts as JSON: the key of the answers to a post, such as replies. Implies the format."),
+]
+
 PairColumn = Annotated[str | None, typer.Option(help="Labelled tables: the column with the second text of a pair.")]
 
 LabelColumn = Annotated[str | None, typer.Option(help="Tables: the column with the label.")]
@@ -159,6 +164,7 @@ def build(
     divisions: Divisions = None,
     text: TextColumn = None,
     text_pair: PairColumn = None,
+    children: ChildrenKeys = None,
     label: LabelColumn = None,
     clean: Cleanings = None,
     near_duplicates: NearDuplicates = None,
@@ -189,7 +195,15 @@ def build(
     if split_by == str(STANDARD):
         raise RamifyError("--split-by - cannot be read from standard input. Name a file, or a column of the table.")
     policies = pairs(policy, "--policy")
-    named = {"text": text, "label": label, "unit": unit, "levels": levels, "divisions": divisions, "text_pair": text_pair}
+    named = {
+        "text": text,
+        "label": label,
+        "unit": unit,
+        "levels": levels,
+        "divisions": divisions,
+        "text_pair": text_pair,
+        "children": children,
+    }
     options = reader_options(option, pattern, column)
     options |= {name: value for name, value in named.items() if value is not None}
     with _progress() as progress:

@@ -282,7 +282,7 @@ def _check_no_input(out: Path, inputs: "Inputs") -> None:
     """Raise if `out` is one of the files that are read, annotations included."""
     from ramify import readers
 
-    sources = readers.list_files(inputs.paths)
+    sources = [*readers.list_files(inputs.paths), *readers.list_files(inputs.given)]
     if "annotations" in inputs.format.options and inputs.format.yields == "logs":
         sources = [*sources, *inputs.format.load().beside(sources, inputs.options)]
     for source in sources:

@@ -6,8 +6,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -27,7 +28,8 @@ def predict(
         Path | None,
         typer.Argument(
             help="A file with one text per line, a table (CSV, TSV, JSON lines, Parquet), a JSON lines file of trees, or a "
-            "built data set; compressed or not; - reads lines from stdin."
+            "built data set; compressed or not; - reads lines from stdin. A model that chooses reads a file or folder of "
+            "questions in a published layout (COPA, SWAG, RACE), as ramify data build does."
         ),
     ] = None,
     text: Annotated[list[str] | None, typer.Option("--text", help="A text, in place of FILE; - reads it from stdin.")] = None,
@@ -39,8 +41,8 @@ def predict(
         Path | None,
         typer.Option(
             "--out",
-            help="Write a table (.csv, .tsv, .jsonl, .parquet) with the columns of FILE, the predicted labels and their "
-            "probabilities.",
+            help="Write a table (.csv, .tsv, .jsonl, .parquet) with the columns of FILE, or with ids if FILE is no table, the "
+            "predicted labels and their probabilities.",
         ),
     ] = None,
     device: Device = "auto",
@@ -56,9 +58,11 @@ def predict(
     Example: ramify predict runs/nli --text "Two dogs run." --text-pair "Animals move." --json
 
     Example: ramify predict runs/reviews new.csv --column text=review --out labelled.csv
+
+    Example: ramify predict runs/copa COPA/test.jsonl --json
     """
     import ramify
-    from ramify.inference.label_files import KINDS, LabelFile, LabelPart, answer_table, read_label_file
+    from ramify.inference.label_files import KINDS, QUESTIONS, LabelFile, LabelPart, answer_table, read_label_file
 
     one, other = once(text, "--text"), once(text_pair, "--text-pair")
     if (file is None) == (one is None):
@@ -70,11 +74,13 @@ def predict(
     model: Any = ramify.load(run, device=device)
     check_can(model, "predict", run, {})
     if one is not None:
+        if model.asked == "questions":
+            raise RamifyError(f"--text gives a text without choices, but {run} chooses among several. Name {QUESTIONS}.")
         one = sys.stdin.read().strip() if one == "-" else one
         asked = LabelFile(iter([LabelPart([one if other is None else (one, other)], ["0"])]))
     else:
         assert file is not None
-        asked = read_label_file(file, pairs(column, "--column"), pairs=model.reads_pairs)
+        asked = read_label_file(file, pairs(column, "--column"), pairs=model.reads_pairs, asked=model.asked)
     shown, count = as_json or out is None, 0
     # Nothing is shown or replaced before all answers are there.
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as spool, bar("predicting", None) as advance:
@@ -117,4 +123,6 @@ def _answers(model: "Predicts", part: "LabelPart", advance: Callable[[int], None
     if isinstance(part.items, Store):
         return model.predict_store(part.items, progress=advance)
     ids = part.ids or [str(place) for place in range(len(part.items))]
-    return model.predict_items(part.items, ids, advance)
+    answers = cast("Sequence[Any]", model.predict_items(part.items, ids, advance))
+    # The ids of rows are those of the file, also where a row is a tree.
+    return answers if part.rows is None else [replace(answer, id=name) for answer, name in zip(answers, ids, strict=True)]

@@ -248,18 +248,19 @@ def _numbers(text: str) -> list[int]:
 
 def _measured(out: Path, prepared: "Prepared", progress: "Progress") -> str:
     """The length of a finished run, and its dev scores."""
+    from ramify.runs.base import NO_DEV_SCORE
     from ramify.training.metrics_log import AVERAGED, read_average
 
-    if prepared.fitted:
-        return prepared.fitted
-    measured = "no dev score: the dev split holds nothing to score"
+    if prepared.fitted is not None:
+        return prepared.fitted.line()
+    measured = NO_DEV_SCORE
     if progress.best is not None:
         measured = prepared.best_score(progress)
     mean = read_average(out)
     if mean is not None:
         scores = [f", {metric.label} {mean[metric.name]:.4f}" for metric in prepared.task.metrics if metric.name in mean]
         measured += f"; saved: the mean of {counted(len(mean[AVERAGED]), 'checkpoint')}{''.join(scores)}"
-    return prepared.fitted or f"{progress.step} steps, {measured}"
+    return f"{progress.step} steps, {measured}"
 
 
 def _say_what_is_read(prepared: "Prepared") -> None:

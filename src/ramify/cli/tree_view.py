@@ -31,6 +31,13 @@ def outline(tree: Tree, width: int = 100, max_nodes: int | None = None) -> Itera
         counts[parent] += counts[index]
         counts[parent][tree.nodes[index].kind] += 1
     divisions = [index for index, node in enumerate(tree.nodes) if index and node.kind not in TEXT_LEVELS]
+    titled = next((index for index in divisions if tree.nodes[index].label), 0)
+
+    def untitled(index: int) -> str:
+        """The name of a division without a title. What stands before the first title of a book was taken for front matter."""
+        kind = tree.nodes[index].kind
+        return f"(front matter, a {kind} without a title)" if index < titled else f"({kind})"
+
     for drawn, index in enumerate(divisions):
         if drawn == max_nodes:
             yield f"… {len(divisions) - drawn:,} more"
@@ -38,7 +45,7 @@ def outline(tree: Tree, width: int = 100, max_nodes: int | None = None) -> Itera
         node = tree.nodes[index]
         held = ", ".join(_counted(counts[index][kind], kind) for kind in levels if counts[index][kind])
         indent = "  " * min(int(tree.depth[index]) - 1, MAX_INDENT)
-        title = " ".join(str(node.label or node.text or f"({node.kind})").split())
+        title = " ".join(str(node.label or node.text or untitled(index)).split())
         held = f"  {held}" if held else ""
         room = max(width - len(indent) - len(held), 1)
         line = indent + (title if len(title) <= room else title[: room - 1] + "…") + held

@@ -25,7 +25,7 @@ from ramify.dataset.chunk import ADDED, EMPTIED, Chunk
 from ramify.dataset.duplicates import Method, without_near_duplicates
 from ramify.dataset.links import Links
 from ramify.dataset.spill import Spill
-from ramify.dataset.splits import FILE, FILLED, GIVEN, NONE, Fold, Move, Splitter, by_file, is_table
+from ramify.dataset.splits import DIVIDED, FILE, FILLED, GIVEN, NONE, Fold, Move, Splitter, by_file, is_table
 from ramify.dataset.store import INFO_FILE, NODES, OWN_FILES, SPLITS, TREES, TREES_FILE, VERSION, Store, Structure
 from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD, check_folder, new_folder
@@ -79,8 +79,8 @@ def build(
 
     `format`, `options`, `verbose` and `tell` are those of `readers.open_inputs`. `split` gives the shares of train, dev and
     test (None: `splits.DEFAULT_SHARES`); the split of a tree depends on the id of the tree or of its group alone, unless the
-    data give it (metadata `split`) or a split would be empty (`splits.Splitter.fill`). Where the names of labelled files give
-    train and test but no dev, `split` takes dev out of train. `tell` also receives a note on this, one if given shares have no
+    data give it (metadata `split`) or a split would be empty (`splits.Splitter.fill`). Where the data give train and test but
+    no dev, `split` takes dev out of train. `tell` also receives a note on this, one if given shares have no
     effect, and one about empty splits. `split_by` is `none` (all trees in train), `file` (the names of the
     input files), a file with the split of every tree (`splits.read_table`), or the name of a column. `fold` ("2/5") makes the
     test split of one part of the trees, and dev of a tenth of them. `clean` lists keys of
@@ -91,7 +91,7 @@ def build(
     """
     started = time.perf_counter(), time.process_time()
     opened, out = readers.open_inputs(inputs, format, options, verbose=verbose, tell=tell), Path(out)
-    _check_out(out, overwrite, opened.paths)
+    _check_out(out, overwrite, opened.given)
     splitter = Splitter(split, split_by, Fold.named(fold) if fold else None)
     filters.check_cleanings(clean)
     opened = _with_split_column(opened, split_by)
@@ -104,8 +104,8 @@ def build(
     with _written_beside(out, overwrite) as folder:
         scratch, part_bytes, counts = folder / SCRATCH, memory // PARTS, opened.counts
         spill, links = Spill(scratch / "posts", part_bytes), Links()
-        sizes = _read(opened, policy, split_by, clean, spill, progress)
-        splitter.see_files(opened.counts.file_splits)
+        sizes = _read(opened, policy, split_by, clean, spill, splitter, progress)
+        splitter.seen(opened.format.unsplit)
         chunks = _joined(spill, opened, policy, links)
         if drop_bots:
             chunks = (filters.without_bots(chunk, bots, counts) for chunk in chunks)
@@ -119,10 +119,10 @@ def build(
             writer.add(chunk)
             progress("write", writer.nodes, counts.read, counts.read)
         if not opened.format.partial:
-            links.check(opened.paths, policy)
+            links.check(opened.given, policy)
         if not writer.nodes:
             raise RamifyError(_no_trees(opened))
-        source = {"inputs": sizes, "format": opened.format.name, "options": used, "left_out": _left_out(opened.paths)}
+        source = {"inputs": sizes, "format": opened.format.name, "options": used, "left_out": opened.left_out()}
         _write_info(folder, writer.close(counts) | source | _costs(writer.comments, *started))
     for note in splitter.notes(opened.format.unsplit, by_shares=bool(opened.format.by_shares)):
         tell(f"note: {note}")
@@ -130,22 +130,30 @@ def build(
 
 
 def _read(
-    opened: readers.Inputs, policy: Policy, split_by: str | None, clean: Sequence[str], spill: Spill, progress: Progress
+    opened: readers.Inputs,
+    policy: Policy,
+    split_by: str | None,
+    clean: Sequence[str],
+    spill: Spill,
+    splitter: Splitter,
+    progress: Progress,
 ) -> list[dict[str, Any]]:
     """Scatter the records of all inputs by the hashes of their trees. Returns the name and the bytes of each input."""
-    sizes = {str(path): sum(_size(file) for file in readers.list_files([path])) for path in opened.paths}
+    sizes = {str(path): _size(path) for path in opened.given}
+    total = sum(map(_size, opened.paths))
     inputs_of = by_file(opened.paths) if split_by == FILE else {None: opened.paths}
     for given, files in inputs_of.items():
         records = replace(opened, paths=files).records(policy)
         for batch in records if opened.format.yields == "posts" else trees.batches(records):
+            splitter.see(batch.column("meta"))
             hashes = pa.array(tree_hashes(batch.column("group" if "group" in batch.schema.names else "tree")))
             batch = filters.cleaned(batch, clean).append_column("hash", hashes)
             if given is not None:
                 batch = batch.append_column(GIVEN, pa.array(np.full(len(hashes), given, dtype=np.int8)))
             spill.add(batch)
-            progress("read", opened.counts.bytes, sum(sizes.values()), opened.counts.read)
+            progress("read", opened.counts.bytes, total, opened.counts.read)
     if (name := str(STANDARD)) in sizes:
-        sizes[name] = opened.counts.bytes - sum(sizes.values())
+        sizes[name] = opened.counts.bytes - total
     return [{"name": name, "bytes": size} for name, size in sizes.items()]
 
 
@@ -156,19 +164,15 @@ def _joined(spill: Spill, opened: readers.Inputs, policy: Policy, links: Links) 
         yield filters.without_blank(join(part, policy, opened.counts), policy, opened.counts)
 
 
-def _left_out(paths: Sequence[Path]) -> dict[str, list[str]]:
-    return {str(folder): names for folder, names in readers.left_out(paths).items()}
-
-
 def _write_info(folder: Path, info: Mapping[str, Any]) -> None:
     # File names may contain bytes that are not valid text.
     text = encodable(json.dumps(info, indent=1, ensure_ascii=False, default=str))
     (folder / INFO_FILE).write_text(text + "\n", encoding="utf-8")
 
 
-def _size(file: Path) -> int:
-    """The bytes of a file; 0 for standard input, whose size is known only when it has been read."""
-    return 0 if file == STANDARD else file.stat().st_size
+def _size(path: Path) -> int:
+    """The bytes of the files in an input; 0 for standard input, whose size is known only when it has been read."""
+    return sum(0 if file == STANDARD else file.stat().st_size for file in readers.list_files([path]))
 
 
 def tree_hashes(ids: pa.Array) -> NDArray[np.uint64]:
@@ -227,7 +231,7 @@ def _no_trees(opened: readers.Inputs) -> str:
     skipped = ", ".join(f"{reason} {count:,}" for reason, count in counts.skipped.most_common()) or "none"
     example = next((f" For example {where[0].rstrip('.')}." for where in counts.examples.values() if where), "")
     return (
-        f"no tree found in {', '.join(map(str, opened.paths))}: {counted(counts.read, 'record')} read as "
+        f"no tree found in {', '.join(map(str, opened.given))}: {counted(counts.read, 'record')} read as "
         f"{opened.format.name!r}, left out: {skipped}.{example} Check the format (--format)."
     )
 
@@ -235,7 +239,13 @@ def _no_trees(opened: readers.Inputs) -> str:
 def _costs(comments: int, wall: float, cpu: float) -> dict[str, Any]:
     """The version and the time since `wall` (elapsed) and `cpu` (of the processor), in seconds."""
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return {"ramify": __version__, "wall_seconds": wall, "cpu_seconds": cpu, "comments_per_cpu_second": comments / cpu}
+    tick = time.get_clock_info("process_time").resolution
+    return {
+        "ramify": __version__,
+        "wall_seconds": wall,
+        "cpu_seconds": cpu,
+        "comments_per_cpu_second": comments / max(cpu, tick),
+    }
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -302,6 +312,8 @@ class _Writer:
     def close(self, counts: ReadCounts) -> dict[str, Any]:
         """Fill splits that would be empty, and close the files. Returns the part of `dataset.json` about content and input."""
         self._trees.close()
+        for group in self._splitter.divided:
+            counts.repair(DIVIDED, group)
         moves = self._splitter.fill()
         for move in moves:
             old, new = SPLITS[move.old], SPLITS[move.new]

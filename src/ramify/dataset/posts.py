@@ -79,13 +79,15 @@ class _Draft:
         return (self.parent == NO_PARENT) & (self.first_root[self.tree] != np.arange(len(self)))
 
     def link(self, policy: Policy) -> None:
-        """Look up parents by id. Only one of several posts with the same id remains."""
+        """Look up parents by id. A post that is its own parent is a root. Of several posts with the same id, one remains."""
         if policy.duplicate_id == "last":
             representative = len(self) - 1 - _find(self.key, self.key[::-1])
         else:
             representative = _find(self.key, self.key)
         first, *others = self.parent_keys
-        parent = np.where(first == NO_PARENT, NO_PARENT, _find(first, self.key))
+        is_own_parent = first == self.key
+        self._repair("own_parent", np.flatnonzero(is_own_parent))
+        parent = np.where((first == NO_PARENT) | is_own_parent, NO_PARENT, _find(first, self.key))
         for other in others:
             unresolved = (parent == UNKNOWN_PARENT) & (other != NO_PARENT)
             parent[unresolved] = _find(other[unresolved], self.key)

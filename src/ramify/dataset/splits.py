@@ -6,7 +6,7 @@ The hashes of a split are a range. A split that no hash falls into takes the gro
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from ramify.tree import GROUP, SPLIT, Indices
 
 MAX_TABLE_BYTES = 256 << 20
 
-DEV, TEST = SPLITS.index("dev"), SPLITS.index("test")
+TRAIN, DEV, TEST = range(len(SPLITS))
 
 GIVEN = "split"
 """The column of rows that holds the index of the split that their input file names."""
@@ -43,6 +43,9 @@ FOLD_DEV = 0.1
 """The share of dev if a fold is the test split."""
 
 MAX_FOLDS = 100
+
+DIVIDED = "divided_group"
+"""The reason under which a build counts groups whose trees lie in several splits, because the data give these."""
 
 FILLED = "filled_split"
 """The reason under which a build counts groups that were moved into a split, because it would be empty."""
@@ -119,38 +122,43 @@ class Splitter:
         self._option = f"--split {','.join(f'{share:g}' for share in shares)}"
         if fold:
             self._option = f"--fold {fold.number}/{fold.of}"
+        self._given: set[str | None] = set()
         self._takes_dev = False
         self.all_train = split_by == NONE
         self.table = read_table(Path(split_by)) if split_by and is_table(split_by) else None
         self._path = split_by
         self._limits = np.cumsum(shares)
+        self.divided: list[str] = []
+        """The names of the groups whose trees lie in several splits."""
         self._trees = np.zeros(len(SPLITS), dtype=np.int64)
         self._by_hash = 0
         # By split: the number of groups that are there by their hash, and the first two and the last two of them.
         self._num_groups = [0] * len(SPLITS)
         self._outermost: list[list[Group]] = [[] for _ in SPLITS]
 
-    def see_files(self, splits: Set[str]) -> None:
-        """Learn which splits the names of the files give (`ReadCounts.file_splits`), before `split`.
+    def see(self, metas: pa.Array) -> None:
+        """Learn which splits the metadata of trees give, of all trees before any is split."""
+        if self._asked and self._path is None:
+            for meta in metas.filter(_gives_split(metas)).to_pylist():
+                self._given.add(named(str(json.loads(meta).get(SPLIT))))
 
-        If they are train and test, the hashes of the other trees take dev out of train: its share is that among train and dev.
-        Raises `RamifyError` if the shares do not allow this.
+    def seen(self, unsplit: Mapping[str, str]) -> None:
+        """Decide whether dev is taken out of train: the data give train and test, but no dev, and shares are given.
+
+        The hashes of the training trees then decide, by dev's share among train and dev. Raises `RamifyError` if the shares do
+        not allow this. `unsplit`: see `readers.Format`.
         """
-        if splits != {"train", "test"} or self._path is not None:
+        if self._given - {None} != {"train", "test"}:
             return
         remedy = (
-            "To take dev out of train, give --split, such as --split 0.9,0.1,0. To divide all trees, give --option split=none, "
+            f"To take dev out of train, give --split, such as --split 0.9,0.1,0. To divide all trees, {_no_splits(unsplit)}, "
             "which mixes the given test split into train."
         )
         if self._fold is not None:
-            raise RamifyError(
-                f"{self._option} makes another part of the data the test split, but the names of the files give one. {remedy}"
-            )
+            raise RamifyError(f"{self._option} makes another part of the data the test split, but the data give one. {remedy}")
         train, dev, _ = self.shares
         if not train + dev:
-            raise RamifyError(
-                f"{self._option} leaves nothing for train and dev, but the names of the files give train. {remedy}"
-            )
+            raise RamifyError(f"{self._option} leaves nothing for train and dev, but the data give train. {remedy}")
         self._takes_dev = True
         self.shares = train / (train + dev), dev / (train + dev), 0.0
         self._limits = np.cumsum(self.shares)
@@ -161,6 +169,7 @@ class Splitter:
         The chunks of a data set come in the order of their hashes.
         """
         split, by_hash = self._assign(chunk)
+        self._find_divided(chunk, split)
         for number in range(len(SPLITS)):
             trees = np.flatnonzero(by_hash & (split == number))
             hashes = np.unique(chunk.hashes[trees])
@@ -172,6 +181,15 @@ class Splitter:
         self._trees += np.bincount(split, minlength=len(SPLITS))
         self._by_hash += int(by_hash.sum())
         return split
+
+    def _find_divided(self, chunk: Chunk, split: NDArray[np.int8]) -> None:
+        """Note the groups that the data divide. All trees of a group are in one chunk, side by side."""
+        if not len(split):
+            return
+        starts = np.flatnonzero(np.diff(chunk.hashes, prepend=~chunk.hashes[:1]))
+        is_divided = np.minimum.reduceat(split, starts) != np.maximum.reduceat(split, starts)
+        for tree in starts[is_divided].tolist():
+            self.divided.append(json.loads(chunk.metas[tree].as_py() or "{}").get(GROUP) or chunk.tree_ids[tree].as_py())
 
     def fill(self) -> list[Move]:
         """Moves after which no split with a share is empty, if at least as many groups are split by their hashes.
@@ -204,27 +222,32 @@ class Splitter:
         return moves
 
     def notes(self, unsplit: Mapping[str, str], *, by_shares: bool) -> list[str]:
-        """Notes for people: dev is taken out of train, given shares decide on no tree, or a split is empty although it has a
-        share.
+        """Notes for people: dev is taken out of train, the data divide groups, given shares decide on no tree, or a split is
+        empty although it has a share.
 
         `unsplit`: see `readers.Format`. `by_shares`: given shares divide data whose files name a single split. To be called
         last.
         """
-        giver, remedy = "the data give", "remove `split` from the metadata of the trees"
+        giver, remedy = "the data give", _no_splits(unsplit)
         num_held = np.count_nonzero(self._trees)
         if self._path is not None:
             giver, remedy = f"--split-by {self._path} gives", f"leave out --split-by {self._path}"
         elif by_shares and not self._asked and num_held == 1:
             remedy = "give --split, such as --split 0.7,0.15,0.15"
-        elif unsplit:
-            remedy = " ".join(["give", *(f"--option {name}={value}" for name, value in unsplit.items())])
         if num_held > 1 and self._trees[TEST]:
             remedy = f"{remedy}, which mixes the given test split into train"
         given = f"because {giver} the split of every tree. To divide the trees by shares, {remedy}."
         notes = [*self._notes_on_dev()]
         told = {SPLITS[DEV]} if notes and not self._by_hash else set()
+        if self.divided:
+            lie = "lie" if len(self.divided) > 1 else "lies"
+            notes.append(
+                f"{counted(len(self.divided), 'group')} of trees, such as {self.divided[0]!r:.80}, {lie} in several splits, "
+                f"because {giver} them, so held-out scores may be too good. To keep groups whole, {remedy}."
+            )
         if self._asked and not self._by_hash:
             notes.append(f"{self._option} has no effect, {given}")
+            told = {*SPLITS}
         empty = [name for name, share, held in zip(SPLITS, self.shares, self._trees) if share and not held and name not in told]
         if empty:
             listed = f"split {empty[0]} is" if len(empty) == 1 else f"splits {' and '.join(empty)} are"
@@ -235,20 +258,22 @@ class Splitter:
         return notes
 
     def _notes_on_dev(self) -> Iterator[str]:
-        """The effect of shares on files whose names give train and test only."""
-        if not self._takes_dev:
-            return
-        if self._by_hash:
-            taker = f"{self._option} takes" if self._asked else "the default shares take"
+        """The effect of shares on data that give train and test only."""
+        if self._takes_dev and not self.shares[DEV]:
+            yield (
+                f"the data give train and test but no dev, and {self._option} gives dev no share. To take dev out of train, "
+                "give it one, such as --split 0.9,0.1,0; the test split stays as it is."
+            )
+        elif self._takes_dev:
             num_dev = counted(int(self._trees[DEV]), "tree")
             yield (
-                f"the names of the files give train and test but no dev, so {taker} dev out of train: {num_dev} of "
-                f"{self._by_hash:,}, by a share of {self.shares[DEV]:.3g}. The test split stays as the files give it."
+                f"the data give train and test but no dev, so {self._option} takes dev out of train: {num_dev} of "
+                f"{self._by_hash:,}, by a share of {self.shares[DEV]:.3g}. The test split stays as the data give it."
             )
-        elif not self._asked and not self._trees[DEV]:
+        elif not self._asked and self._path is None and not self._by_hash and (self._trees > 0).tolist() == [True, False, True]:
             yield (
-                "there is no dev split, because the names of the files give train and test only. To take dev out of train, "
-                "give --split, such as --split 0.9,0.1,0; the test split stays as it is."
+                "there is no dev split, because the data give train and test only. To take dev out of train, give --split, "
+                "such as --split 0.9,0.1,0; the test split stays as it is."
             )
 
     def _turned(self, share: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -257,7 +282,7 @@ class Splitter:
 
     def _distance(self, group: Group, split: int) -> float:
         """The distance from the hash of a group to the range of a split, as a share of all hashes."""
-        share, stop = float(self._turned(np.array(group.hash / 2.0**64))), self._limits[split]
+        share, stop = float(self._turned(np.array([group.hash / 2.0**64]))[0]), self._limits[split]
         return max(stop - self.shares[split] - share, share - stop)
 
     def _group(self, chunk: Chunk, trees: Indices) -> Group:
@@ -280,12 +305,13 @@ class Splitter:
             return np.maximum.reduceat(of_node, np.cumsum(chunk.lengths) - chunk.lengths).astype(np.int8), given
         share = self._turned(chunk.hashes.astype(np.float64) / 2.0**64)
         split = np.minimum(np.searchsorted(self._limits, share, side="right"), len(SPLITS) - 1).astype(np.int8)
-        has_split = pc.fill_null(pc.match_substring(chunk.metas, f'"{SPLIT}"'), False).to_numpy(zero_copy_only=False)
-        for tree in np.flatnonzero(has_split).tolist():
+        for tree in np.flatnonzero(_gives_split(chunk.metas).to_numpy(zero_copy_only=False)).tolist():
             value = json.loads(chunk.metas[tree].as_py()).get(SPLIT)
-            if value is not None:
-                split[tree] = _index(value, f"tree {chunk.tree_ids[tree]}")
-                given[tree] = True
+            if value is None:
+                continue
+            number = _index(value, f"tree {chunk.tree_ids[tree]}")
+            if not self._takes_dev or number != TRAIN:
+                split[tree], given[tree] = number, True
         return split, ~given
 
     def _listed(self, tree: str, meta: str | None) -> int:
@@ -293,8 +319,7 @@ class Splitter:
         assert self.table is not None
         if tree in self.table:
             return self.table[tree]
-        values = json.loads(meta) if meta else {}
-        names = [values[name] for name in (TITLE, GROUP) if isinstance(values.get(name), str)]
+        names = [*_names(meta)]
         for name in (*names, REST):
             if name in self.table:
                 return self.table[name]
@@ -303,6 +328,23 @@ class Splitter:
             f"--split-by {self._path} names no split for the tree {tree!r}{also}. Add it to the file, or add `{REST}` for all "
             "other trees, or leave --split-by out."
         )
+
+
+def _gives_split(metas: pa.Array) -> pa.Array:
+    """Whether the metadata of each tree may name its split."""
+    return pc.fill_null(pc.match_substring(metas, f'"{SPLIT}"'), False)
+
+
+def _names(meta: str | None) -> Iterator[str]:
+    """The title and the group of a tree, as far as its metadata hold them."""
+    values = json.loads(meta) if meta else {}
+    yield from (values[name] for name in (TITLE, GROUP) if isinstance(values.get(name), str))
+
+
+def _no_splits(unsplit: Mapping[str, str]) -> str:
+    """The advice by which the data give no split."""
+    options = [f"--option {name}={value}" for name, value in unsplit.items()]
+    return " ".join(["give", *options]) if options else "remove `split` from the metadata of the trees"
 
 
 def is_table(split_by: str) -> bool:

@@ -532,7 +532,8 @@ class Choice(Record, Prediction):
     """The probability of each choice."""
 
     def columns(self) -> dict[str, Any]:
-        return {"predicted": self.label, "probability": self.probabilities[self.label]}
+        probabilities = [*self.probabilities.values()]
+        return {"predicted": self.label, "probability": self.probabilities[self.label], "probabilities": probabilities}
 
     def line(self) -> str:
         return f"{self.label} ({self.probabilities[self.label]:.1%})"

@@ -16,14 +16,10 @@ from ramify.dataset.choices import ChoiceSets, LabelledChoices, choice_sets, lab
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.inference.answers import Choice, Prediction
-from ramify.inference.base import verb
-from ramify.inference.label_pipeline import Pairs, Predicts, distinct_ids, label_batches
+from ramify.inference.label_pipeline import Pairs, Predicts, Question, distinct_ids, label_batches
 from ramify.tasks.base import Readings
 from ramify.tasks.multiple_choice import MultipleChoice, rows_of
 from ramify.tree import Indices, Node, Tree
-
-Question = tuple[str, Sequence[str]] | Tree
-"""A text and its choices, or a tree of a question and its choices, perhaps below a passage."""
 
 EXAMPLE = 'Pass (text, ["a choice", "another"]), or a tree whose question has its choices below it'
 
@@ -33,6 +29,7 @@ class Chooser(Predicts):
 
     usage: ClassVar[tuple[str, ...]] = ('model.predict(("It rained.", ["The street is wet.", "The street is dry."]))',)
     task: MultipleChoice
+    asked = "questions"
 
     def __init__(self, task: MultipleChoice) -> None:
         self.task = task
@@ -44,24 +41,11 @@ class Chooser(Predicts):
     def reads_pairs(self) -> Pairs:
         return "never"
 
-    @verb
-    def predict(
-        self, texts: Question | list[Question], *, progress: Callable[[int], None] | None = None
-    ) -> Prediction | list[Prediction]:
-        """The likeliest choice of a question, which is a text and its choices; of a list of them, a list.
-
-        A tree gives a list: the likeliest choice of each question in it. Its metadata may say what is asked for (`question`:
-        cause or effect), and what stands before all choices (`sent2`). Raises `RamifyError` for a text without choices.
-        """
-        if isinstance(texts, Tree):
-            return self.predict_items([texts], [texts.id or "0"], progress)
-        if isinstance(texts, list):
-            return self.predict_items(texts, [str(place) for place in range(len(texts))], progress)
-        return self.predict_items([texts], ["0"], progress)[0]
-
     def predict_items(
         self, items: Sequence[Question], ids: Sequence[str], progress: Callable[[int], None] | None = None
     ) -> list[Prediction]:
+        """The likeliest choice of each question. The metadata of a tree may say what is asked for (`question`: cause or
+        effect), and what stands before all choices (`sent2`). Raises `RamifyError` for an item without choices."""
         trees = [item if isinstance(item, Tree) else _tree(item) for item in items]
         if not trees:
             return []
@@ -69,9 +53,8 @@ class Chooser(Predicts):
         sets = choice_sets(store, np.arange(store.num_nodes))
         trees_of = store.tree_of(sets.questions)
         if lacking := sorted(set(range(len(trees))) - set(trees_of.tolist())):
-            raise RamifyError(
-                f"tree {lacking[0]} has no question, which is a node with two or more choices below it. {EXAMPLE}."
-            )
+            name = repr(trees[lacking[0]].id) if trees[lacking[0]].id else str(lacking[0])
+            raise RamifyError(f"tree {name} has no question, which is a node with two or more choices below it. {EXAMPLE}.")
         named = [
             question if isinstance(items[int(tree)], Tree) else ids[int(tree)]
             for question, tree in zip(distinct_ids(store, sets.questions), trees_of, strict=True)

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ramify.batching.text_input import Context
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, shown
 from ramify.inference.answers import FilledMask, FilledMasks, Filling, PseudoLikelihood, TokenProbability
 from ramify.inference.base import verb
 from ramify.inference.embed import ContextPipeline, TextPipeline
@@ -61,10 +61,9 @@ class FillingPipeline(TextPipeline, ABC):
         masks = [place for place, token in enumerate(ids) if token == tokenizer.mask_id]
         if not masks:
             mask = tokenizer.token(tokenizer.mask_id)
-            raise RamifyError(
-                f"tree {tree.id!r}, node {tree.nodes[query.node].id!r}: its text holds no {mask}. "
-                f"Write {mask} in place of a word."
-            )
+            asked = tree.nodes[query.node]
+            place = f"tree {tree.id!r}, node {asked.id!r}: its text" if tree.id or asked.id else f"the text {shown(asked.text)}"
+            raise RamifyError(f"{place} holds no {mask}. Write {mask} in place of a word.")
         if candidates:
             answers = [_rank_candidates(query, ids, place, candidates) for place in masks]
         else:

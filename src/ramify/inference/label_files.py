@@ -4,9 +4,11 @@ import csv
 import json
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
@@ -14,17 +16,19 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ramify.dataset.store import Store
+from ramify.dataset.store import INFO_FILE, Store
 from ramify.errors import RamifyError, counted
 from ramify.files import STANDARD, replacing
 from ramify.inference.answers import Prediction
-from ramify.inference.label_pipeline import Item, Pairs
-from ramify.readers import conll
+from ramify.inference.label_pipeline import Asked, Item, Pairs
+from ramify.readers import conll, open_inputs
 from ramify.readers.base import ReadCounts, open_bytes
 from ramify.readers.columns import PARQUET, Layout, batches, names_of, strings
 from ramify.readers.jsonl import read_jsonl
-from ramify.readers.labelled import SYNONYMS
+from ramify.readers.labelled import SYNONYMS, without_layout
+from ramify.readers.labelled_sets import of_table
 from ramify.readers.parallel import lines_of
+from ramify.tree import Node, Tree
 
 FileKind = Literal["csv", "tsv", "jsonl", "parquet"]
 
@@ -35,6 +39,12 @@ CONLL = (".conll", ".bio", ".iob")
 """The endings of tables of tokens, which need not have tags."""
 
 PACKED = (".gz", ".zst", ".bz2", ".xz")
+
+OF_LABELS = ("no_label", "missing_rows", "surplus_rows")
+"""Repairs of labels, and differences from published sizes. Neither concerns predictions."""
+
+QUESTIONS = "a built data set, trees as JSON lines, or a file or folder in the layout of COPA, SWAG or RACE"
+"""The files of a model that chooses, for messages."""
 
 NAMED = ("text", "text_pair", "id")
 """The columns of a table that a model is asked about, as `ramify data build` names them."""
@@ -49,9 +59,9 @@ class LabelPart:
     """Some texts of a file, and the rows that their answers are added to."""
 
     items: Sequence[Item] | Store
-    """Texts or pairs, one per row, or trees; a store is read in place."""
+    """Texts, pairs or trees of one question, one per row, or other trees; a store is read in place."""
     ids: Sequence[str]
-    """The id of each text or pair; those of trees come with their nodes."""
+    """The id of each row; those of other trees come with their nodes."""
     rows: Sequence[dict[str, Any]] | None = None
     """The columns of each row; None: the file is no table."""
     table: pa.Table | None = None
@@ -66,6 +76,8 @@ class LabelFile:
     names: Sequence[str] = ()
     """The columns of a table."""
     counts: ReadCounts = field(default_factory=ReadCounts)
+    unsaid: Collection[str] = ()
+    """Reasons of repairs that are no notes."""
     missing: dict[str, tuple[int, int]] = field(default_factory=dict)
     """For columns of texts, the first row without a text and the number of such rows, as far as the file is read."""
 
@@ -76,18 +88,23 @@ class LabelFile:
             f"{counted(count, 'row')} without a text in {name!r}, read as empty; the first is row {first:,}"
             for name, (first, count) in self.missing.items()
         )
-        return (*_repairs(self.counts), *missing)
+        return (*_repairs(self.counts, self.unsaid), *missing)
 
 
-def read_label_file(path: Path, columns: Mapping[str, str], *, pairs: Pairs) -> LabelFile:
+def read_label_file(path: Path, columns: Mapping[str, str], *, pairs: Pairs, asked: Asked) -> LabelFile:
     """Read a file with one text per line, a table (CSV, TSV, JSON lines, Parquet), a table of tokens (conll), a JSON lines file
     of trees, or a data set.
 
-    `columns` names those of `NAMED` as the table has them; `pairs` says whether the model reads a second text. Raises
-    `RamifyError` for a table without the columns that are needed.
+    `columns` names those of `NAMED` as the table has them; `pairs` says whether the model reads a second text. A model that is
+    asked about questions reads files and folders in published layouts, as `ramify data build --format labelled` does. Raises
+    `RamifyError` for a table without the columns that are needed, and for questions in no known layout.
     """
     if other := [name for name in columns if name not in NAMED]:
         raise RamifyError(f"--column {other[0]}={columns[other[0]]} fills no column. The columns are {', '.join(NAMED)}.")
+    holds_trees = not path.is_dir() and path != STANDARD and _kind(path) == "jsonl" and _holds_trees(path)
+    if asked == "questions" and not holds_trees and not (path / INFO_FILE).is_file():
+        _no_columns(columns, path, "read as a set of questions")
+        return _questions(path)
     if path.is_dir():
         _no_columns(columns, path, "a data set")
         return LabelFile(iter([LabelPart(Store.open(path), ())]))
@@ -99,16 +116,52 @@ def read_label_file(path: Path, columns: Mapping[str, str], *, pairs: Pairs) -> 
     if kind is None:
         _no_columns(columns, path, "a file with one text per line")
         return LabelFile(_lines(path, counts), counts=counts)
-    if kind == "jsonl" and _holds_trees(path):
+    if holds_trees:
         _no_columns(columns, path, "a file of trees")
         return LabelFile(iter([LabelPart(list(read_jsonl(path)), ())]))
     names = _names(path, kind)
     if not names:
         raise RamifyError(f"{path} has no rows, so there is nothing to predict. Name another file.")
     known = _known(path, names, columns, ("text", "text_pair") if pairs == "always" else ("text",))
+    read = [known["text"]] + ([known["text_pair"]] if pairs != "never" and "text_pair" in known else [])
     file = LabelFile(iter(()), names, counts)
-    file.parts = _table_parts(path, kind, file, known, pairs)
+    file.parts = _table_parts(path, kind, file, read, known.get("id"), _texts)
     return file
+
+
+def _questions(path: Path) -> LabelFile:
+    """Questions in the layout of a published data set: rows of a table, or trees of a file or folder."""
+    if path == STANDARD:
+        raise RamifyError(f"- reads lines of text, but the model chooses among the choices of questions. Name {QUESTIONS}.")
+    if unknown := without_layout(path):
+        raise RamifyError(
+            f"{unknown} is no set of questions: it has none of the layouts of published sets of questions. Name {QUESTIONS}."
+        )
+    kind = None if path.is_dir() else _kind(path)
+    found = of_table(path, names_of(path), ()) if kind else None
+    if kind and found and len(found.pair) > 1:
+        file = LabelFile(iter(()), names := _names(path, kind))
+        row_id = Layout({"id": SYNONYMS["id"]}, ()).known(names).get("id")
+        trees = partial(_question_trees, kept=[name for name in found.kept if name in names])
+        file.parts = _table_parts(path, kind, file, [found.text, *found.pair], row_id, trees)
+        return file
+    # Labels say nothing here, and need not be there.
+    opened = open_inputs([path], "labelled", {"labels": "none"})
+    return LabelFile(_tree_parts(opened.records(), several=path.is_dir()), counts=opened.counts, unsaid=OF_LABELS)
+
+
+def _texts(columns: Sequence[list[str]], rows: Sequence[dict[str, Any]]) -> Sequence[Item]:
+    """The text or the texts of each row."""
+    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+
+def _question_trees(columns: Sequence[list[str]], rows: Sequence[dict[str, Any]], kept: Sequence[str]) -> Sequence[Item]:
+    """A question with its choices for each row, with some columns as metadata."""
+    trees: list[Tree] = []
+    for (text, *choices), row in zip(zip(*columns, strict=True), rows, strict=True):
+        meta = {name: row[name] for name in kept if row.get(name)}
+        trees.append(Tree((Node(text), *(Node(choice, (0,)) for choice in choices)), meta=meta))
+    return trees
 
 
 def _lines(path: Path, counts: ReadCounts) -> Iterator[LabelPart]:
@@ -119,14 +172,33 @@ def _lines(path: Path, counts: ReadCounts) -> Iterator[LabelPart]:
         start += len(texts)
 
 
-def _table_parts(path: Path, kind: FileKind, file: LabelFile, known: Mapping[str, str], pairs: Pairs) -> Iterator[LabelPart]:
-    """The rows of a table. Raises `RamifyError` if it has none."""
-    read = [known["text"]] + ([known["text_pair"]] if pairs != "never" and "text_pair" in known else [])
+def _tree_parts(trees: Iterator[Tree], *, several: bool) -> Iterator[LabelPart]:
+    """Trees of a file. In those of `several` files, the ids of nodes begin with those of their trees, because ids may occur in
+    each file."""
+    while some := list(islice(trees, PART)):
+        yield LabelPart([_within(tree) for tree in some] if several else some, ())
+
+
+def _within(tree: Tree) -> Tree:
+    nodes = (
+        node if (node.id or "").startswith(f"{tree.id}/") else replace(node, id=f"{tree.id}/{node.id}") for node in tree.nodes
+    )
+    return replace(tree, nodes=tuple(nodes))
+
+
+def _table_parts(
+    path: Path,
+    kind: FileKind,
+    file: LabelFile,
+    read: Sequence[str],
+    row_id: str | None,
+    items: Callable[[Sequence[list[str]], Sequence[dict[str, Any]]], Sequence[Item]],
+) -> Iterator[LabelPart]:
+    """The rows of a table: `items` of the columns that are `read`. Raises `RamifyError` if it has none."""
     start = 0
     for rows, table in _chunks(path, kind, file.counts):
-        columns_of_texts = [_column(rows, name) for name in read]
-        texts: Sequence[Item] = columns_of_texts[0] if len(read) == 1 else list(zip(*columns_of_texts, strict=True))
-        ids = _column(rows, known["id"]) if "id" in known else [str(place) for place in range(start, start + len(rows))]
+        texts = items([_column(rows, name) for name in read], rows)
+        ids = [str(place) for place in range(start, start + len(rows))] if row_id is None else _column(rows, row_id)
         for name in read:
             lacking = [number for number, row in enumerate(rows, start + 1) if row.get(name) is None]
             if lacking:
@@ -252,8 +324,8 @@ def _no_columns(columns: Mapping[str, str], path: Path, what: str) -> None:
         raise RamifyError(f"--column {name}={theirs} names a column of a table, but {path} is {what}. Leave it out.")
 
 
-def _repairs(counts: ReadCounts) -> tuple[str, ...]:
-    found = counts.skipped + counts.kept
+def _repairs(counts: ReadCounts, unsaid: Collection[str]) -> tuple[str, ...]:
+    found = counts.skipped + Counter({reason: count for reason, count in counts.kept.items() if reason not in unsaid})
     return tuple(
         f"{counted(count, 'row')} {reason.replace('_', ' ')}; the first is {counts.examples[reason][0]}"
         for reason, count in found.items()

@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
+import pyarrow as pa
 from torch import nn
 
 from ramify.batching.labelled_batch import LabelledBatch
 from ramify.batching.samplers import TokenBudget
 from ramify.batching.views.base import View
 from ramify.batching.views.labelled import LabelInput
+from ramify.dataset.frames import ArrowStream, as_arrow, named_columns
 from ramify.dataset.store import Store
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, with_article
 from ramify.inference.answers import Prediction
 from ramify.inference.base import TOKENS, Pipeline, verb
 from ramify.tree import Indices, Node, Tree
@@ -25,11 +27,21 @@ from ramify.tree import Indices, Node, Tree
 Item = str | tuple[str, str] | Tree
 """A text, a pair of texts, or a tree whose nodes are asked about."""
 
+Question = tuple[str, Sequence[str]] | Tree
+"""A text and its choices, or a tree of a question and its choices, perhaps below a passage."""
+
+Items = Item | Question | Sequence[Item | Question] | np.ndarray | ArrowStream
+"""An item, or several: a list, an array, or a column of a data frame."""
+
 ExampleT = TypeVar("ExampleT")
 
 
 Pairs = Literal["always", "never", "either"]
 """Whether a model reads pairs of texts. The model of another library reads either, because it does not say."""
+
+
+Asked = Literal["texts", "questions"]
+"""The items of a file that a model is asked about. questions: trees of a question and its choices."""
 
 
 class Predicts(Pipeline, ABC):
@@ -39,6 +51,7 @@ class Predicts(Pipeline, ABC):
     task: Any
     """A `DownstreamTask`; each pipeline narrows the type."""
     input: Any
+    asked: ClassVar[Asked] = "texts"
 
     @property
     def module(self) -> nn.Module:
@@ -51,6 +64,22 @@ class Predicts(Pipeline, ABC):
     @abstractmethod
     def reads_pairs(self) -> Pairs:
         """Whether an item may be a pair of texts."""
+
+    @verb
+    def predict(self, texts: Items, *, progress: Callable[[int], None] | None = None) -> Prediction | list[Prediction]:
+        """The prediction for a text, for a pair of texts if the model reads pairs, or for a text and a list of its choices if
+        the model chooses; of a list of them, a list.
+
+        A tree gives a list: the prediction for each node that has the texts above it which the model reads, or for each
+        question. An empty text is read as its special tokens alone. Raises `RamifyError` for items of another form, for whole
+        data frames, and for texts without a node above them if the model was trained with a context.
+        """
+        if isinstance(texts, Tree):
+            return self.predict_items([texts], [texts.id or "0"], progress)
+        if isinstance(texts, str | tuple):
+            return self.predict_items([texts], ["0"], progress)[0]
+        items = _several(texts)
+        return self.predict_items(items, [str(place) for place in range(len(items))], progress)
 
     @abstractmethod
     def predict_items(
@@ -67,6 +96,26 @@ class Predicts(Pipeline, ABC):
         progress: Callable[[int], None] | None = None,
     ) -> list[Prediction]:
         """The predictions for some nodes of a store, or for all that the model reads."""
+
+
+def _several(data: Any) -> list[Any]:
+    """The items of a list, an array or a column. Raises `RamifyError` for a whole frame, and for data without an order."""
+    arrow = as_arrow(data)
+    kind = type(data).__name__
+    if isinstance(arrow, pa.Table):
+        columns = named_columns(arrow)
+        name = "text" if "text" in columns.split(", ") else "NAME"
+        raise RamifyError(f'predict got a {kind} with the columns {columns}. Pass frame["{name}"].')
+    if arrow is not None:
+        return arrow.to_pylist()
+    if isinstance(data, np.ndarray) and data.ndim == 1:
+        return data.tolist()
+    if isinstance(data, Sequence) and not isinstance(data, bytes | bytearray | memoryview):
+        return [*data]
+    raise RamifyError(
+        f"predict takes an item (a text, a tuple or a tree) or a list of items, not {with_article(kind)}. Pass a list, such as "
+        '["a text", "another"].'
+    )
 
 
 READS_PAIRS: dict[str, Pairs] = {"parent": "always", "none": "never", "auto": "either"}
@@ -88,22 +137,6 @@ class LabelPipeline(Predicts, ABC):
     ) -> list[Prediction]:
         """The prediction for each node of a store, in their order, under these ids. All have the texts above them that the
         model reads (`readable`)."""
-
-    @verb
-    def predict(
-        self, texts: Item | list[Item], *, progress: Callable[[int], None] | None = None
-    ) -> Prediction | list[Prediction]:
-        """The label of a text, or of a pair of texts if the model reads pairs; of a list of them, a list of labels.
-
-        A tree gives a list: the label of each node that has the texts above it which the model reads. An empty text is read
-        as its special tokens alone. Raises `RamifyError` for a single text if the model reads pairs, for pairs if it does not,
-        and for texts without a node above them if the model was trained with a context.
-        """
-        if isinstance(texts, str | tuple):
-            return self.predict_items([texts], ["0"], progress)[0]
-        if isinstance(texts, Tree):
-            return self.predict_items([texts], [texts.id or "0"], progress)
-        return self.predict_items(texts, [str(place) for place in range(len(texts))], progress)
 
     def predict_items(
         self, items: Sequence[Item], ids: Sequence[str], progress: Callable[[int], None] | None = None

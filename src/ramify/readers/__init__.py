@@ -7,8 +7,8 @@ import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from inspect import signature
 from os.path import isfile, islink, splitext
@@ -16,11 +16,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, shortened
 from ramify.files import STANDARD
 
 if TYPE_CHECKING:
     from ramify.readers.base import Policy, ReadCounts
+    from ramify.readers.containers import Unpacked
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,12 @@ class Format:
     unsplit: Mapping[str, str] = field(default_factory=dict)
     """The options that leave the splits of all trees to their shares, although the files or their names give splits."""
 
+    archives: Literal["none", "some", "all"] = "none"
+    """The ZIP or tar archives that the reader opens itself. Others are unpacked for it."""
+    flat: bool = False
+    """Whether each record is one post, so that posts inside a record would be lost."""
     by_shares: Mapping[str, str] = field(default_factory=dict)
-    """The options that leave the splits to shares that the user gives, where the names of the files give a single split, or
-    train and test but no dev."""
+    """The options that leave the splits to shares that the user gives, where the names of the files give a single split."""
 
     @property
     def name(self) -> str:
@@ -87,6 +91,20 @@ class Format:
             available = f"its options are {', '.join(known)}" if known else "it has no options"
             raise RamifyError(f"the format {self.name!r} has no option {unknown!r}; {available}.")
 
+    def refuses(self, path: Path, head: bytes, columns: Mapping[str, str]) -> str:
+        """The reason why a file is not in this format, from its first bytes; "" if it is. `columns`: see `open_inputs`."""
+        from ramify.readers.base import archive_kind
+        from ramify.readers.refusals import nested_posts
+
+        if self.archives == "none" and (kind := archive_kind(head)):
+            return f"{kind} in a folder. Name it as an input of its own, or unpack it"
+        if columns and "columns" not in self.options and not columns.keys() <= {*self.options}:
+            return f"it has no column {next(iter(columns))!r} to fill"
+        if self.flat and (key := nested_posts(head)):
+            return f'a list of posts in "{key}", which it would leave unread'
+        refuses = self.load().refuses
+        return refuses(path, head, columns) if "columns" in signature(refuses).parameters else refuses(path, head)
+
     @property
     def takes_policy(self) -> bool:
         """Whether the reader applies the policy itself."""
@@ -96,23 +114,41 @@ class Format:
 FORMATS: dict[str, Format] = {
     # First, because `guess` takes the first match, and the metadata of Ramify's trees may look like another format.
     "jsonl": Format("trees", "ramify.readers.jsonl", "Ramify's own JSON lines, one tree per line", numbered=True),
+    # Before Reddit's formats, whose files have some of the same keys.
+    "nested": Format(
+        "posts", "ramify.readers.nested", "nested posts as JSON: Hacker News, Discourse, Lemmy, GitHub, …", partial=True
+    ),
     "pushshift": Format(
-        "posts", "ramify.readers.pushshift", "Reddit dumps, submissions and comments, as JSON lines", partial=True
+        "posts", "ramify.readers.pushshift", "Reddit dumps, submissions and comments, as JSON lines", partial=True, flat=True
     ),
     "reddit-api": Format("posts", "ramify.readers.reddit_api", "Reddit API responses, JSON with nested replies", partial=True),
     "stackexchange": Format("posts", "ramify.readers.stackexchange", "Stack Exchange dumps, one folder per site"),
     "convokit": Format("posts", "ramify.readers.convokit", "ConvoKit corpora, one folder per corpus"),
     "cmv-modes": Format("trees", "ramify.readers.cmv_modes", "change-my-view-modes, XML with claims and premises"),
     "cmv-chains": Format(
-        "posts", "ramify.readers.cmv_chains", "chains of change-my-view comments, ad hominem or not", partial=True
+        "posts",
+        "ramify.readers.cmv_chains",
+        "chains of change-my-view comments, ad hominem or not",
+        partial=True,
+        archives="all",
     ),
     "oasst": Format("posts", "ramify.readers.oasst", "OpenAssistant's conversation trees"),
     "molweni": Format(
         "trees", "ramify.readers.molweni", "Molweni's dialogues with discourse relations", unannotated={"annotations": "none"}
     ),
+    "mail": Format("posts", "ramify.readers.mail", "mail: mbox, Maildir, .eml; threads by References", partial=True),
+    "chat-json": Format(
+        "logs",
+        "ramify.readers.chat_json",
+        "chats as JSON: Messenger, Instagram, Google Chat, Zulip, Mattermost, Discord's package",
+    ),
+    "play": Format("trees", "ramify.readers.play", "plays as XML (Shakespeare's): act, scene, speech, line"),
     # Before Slack, which takes every damaged ZIP archive for one of its own.
-    "book": Format("trees", "ramify.readers.book", "books: Standard Ebooks, EPUB, Gutenberg, Markdown, HTML, TEI"),
-    "slack": Format("logs", "ramify.readers.slack", "Slack exports: ZIP, folder, or days of one channel"),
+    "book": Format(
+        "trees", "ramify.readers.book", "books: Standard Ebooks, EPUB, Gutenberg, Markdown, HTML, TEI", archives="some"
+    ),
+    "slack": Format("logs", "ramify.readers.slack", "Slack exports: ZIP, folder, or days of one channel", archives="some"),
+    "slackdump": Format("logs", "ramify.readers.slackdump", "Slack channels from slackdump: dumps and chunks"),
     "slack-xml": Format("logs", "ramify.readers.slack_xml", "Slack channels with annotated conversations, XML"),
     "discord": Format("logs", "ramify.readers.discord", "DiscordChatExporter's JSON"),
     "matrix": Format("logs", "ramify.readers.matrix", "Matrix rooms: Element's JSON, or events as JSON lines"),
@@ -120,13 +156,15 @@ FORMATS: dict[str, Format] = {
     "nodes": Format(
         "trees", "ramify.readers.nodes", "Ramify's own tables of nodes, as `data export` writes them", numbered=True
     ),
-    "table": Format("posts", "ramify.readers.table", "one post per row: CSV, TSV, Parquet or JSON lines"),
+    "table": Format("posts", "ramify.readers.table", "one post per row: CSV, TSV, Parquet or JSON lines", flat=True),
     "labelled": Format(
         "trees",
         "ramify.readers.labelled",
         "labelled texts and pairs: tables, GLUE, SuperGLUE, SQuAD, SNLI …",
         unsplit={"split": "none"},
         by_shares={"split": "shares"},
+        archives="some",
+        flat=True,
     ),
     "parallel": Format(
         "trees",
@@ -137,7 +175,7 @@ FORMATS: dict[str, Format] = {
     "conll": Format(
         "trees", "ramify.readers.conll", "CoNLL's tables of tokens with tags: a token per line", unsplit={"split": "none"}
     ),
-    "chat-table": Format("logs", "ramify.readers.chat_table", "one message per row, in the order of the channel"),
+    "chat-table": Format("logs", "ramify.readers.chat_table", "one message per row, in the order of the channel", flat=True),
     # It leaves to `irc` all logs that `irc` reads as well.
     "chat-log": Format(
         "logs",
@@ -166,14 +204,53 @@ class Inputs:
     format: Format
     options: Mapping[str, Any]
     counts: "ReadCounts"
+    given: list[Path]
+    """The inputs as the user named them: archives are in `paths` as folders or files into which they were unpacked."""
+    unpacked: "Sequence[Unpacked]" = ()
 
     def records(self, policy: "Policy | None" = None) -> Iterator[Any]:
         """Record batches of posts, or trees (see `Format.records`)."""
-        return self.format.records(self.paths, self.counts, policy, **self.options)
+        # A generator, so that unpacked files remain while it is read.
+        yield from _told(self.format.records(self.paths, self.counts, policy, **self.options), self.counts)
 
     def logs(self) -> Iterator[Any]:
         """The logs of a format of logs, whose messages stream."""
-        return self.format.reads(self.paths, self.counts, **self.options)
+        for log in _told(self.format.reads(self.paths, self.counts, **self.options), self.counts):
+            yield replace(log, messages=_told(log.messages, self.counts))
+
+    def left_out(self) -> dict[str, list[str]]:
+        """Folder or archive -> the files in it that are not read."""
+        media = {str(archive.archive): archive.left_out for archive in self.unpacked if archive.left_out}
+        return media | {self.counts.spelled(str(folder)): names for folder, names in left_out(self.paths).items()}
+
+
+def _told(items: Iterator[Any], counts: "ReadCounts") -> Iterator[Any]:
+    with _spelled(counts):
+        yield from items
+
+
+@contextmanager
+def _spelled(counts: "ReadCounts") -> Iterator[None]:
+    """Errors name archives in place of the folders into which they were unpacked. Whatever a reader raises beyond a record,
+    which `base.guarded` counts, becomes a `RamifyError`."""
+    try:
+        yield
+    except RamifyError as error:
+        if (text := counts.spelled(f"{error}")) == f"{error}":
+            raise
+        raise RamifyError(text) from None
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
+        last = next((f" The last fault was {where[-1]}." for where in reversed(counts.examples.values())), "")
+        raise RamifyError(
+            f"the input cannot be read any further ({type(error).__name__}: {shortened(str(error))}).{last} Check that it is "
+            "complete, or remove the damaged part."
+        ) from error
+
+
+_IMPLIED = {"pattern": "chat-log", "children": "nested"}
+"""Option -> the only format that has it."""
 
 
 def _ignore(line: str) -> None:
@@ -191,27 +268,82 @@ def open_inputs(
 ) -> Inputs:
     """The way from files and folders to their records: leave out empty files, find the format, and check its options.
 
-    Without a `format`, inputs with an option `pattern` are chat logs; otherwise the format is guessed. The options `text` and
-    `label` name columns of every kind of table. `unannotated` leaves out what people annotated afterwards, unless an option
-    asks for it. `verbose`: see `detect_format`. `tell` receives lines for the user: files that are left out of folders, and
-    the guessed format. Raises `RamifyError` if an input is missing, or if the format or an option is unknown.
+    Without a `format`, inputs with an option `pattern` are chat logs, and those with `children` are nested posts; otherwise
+    the format is guessed. The options `text` and `label` name columns of every kind of table. `unannotated` leaves out what
+    people annotated afterwards, unless an option asks for it. `verbose`: see `detect_format`. `tell` receives lines for the
+    user: files that are left out of folders, and the guessed format. ZIP and tar archives that the reader does not open itself
+    are unpacked first. Raises `RamifyError` if an input is missing, or if the format or an option is unknown.
     """
     from ramify.readers.base import ReadCounts
 
-    files, options, counts = [Path(path) for path in paths], dict(options or {}), ReadCounts()
-    check_paths(files)
-    files = _without_empty(files, counts)
-    for folder, names in left_out(files).items():
-        tell(f"left out of {folder}: {_shortened(names)}")
-    if format is None and "pattern" in options:
-        format = "chat-log"
-    elif format is None:
-        format = detect_format(files, verbose=verbose)
-        tell(f"format: {format} ({FORMATS[format].summary}), guessed; --format overrides it")
-    reader = find_format(format)
-    options = _with_columns(reader, options)
-    reader.check(options)
-    return Inputs(files, reader, {**reader.unannotated, **options} if unannotated else options, counts)
+    given, options, counts = [Path(path) for path in paths], dict(options or {}), ReadCounts()
+    check_paths(given)
+    format = format or next((_IMPLIED[name] for name in options if name in _IMPLIED), None)
+    files = _without_empty(given, counts)
+    files, unpacked = _unpack(files, format, counts)
+    with _spelled(counts):
+        check_paths(files)
+        guessed = format or detect_format(files, verbose=verbose, columns=_columns_in(options))
+        reader = find_format(guessed)
+        options = _with_columns(reader, options)
+        reader.check(options)
+        inputs = Inputs(files, reader, {**reader.unannotated, **options} if unannotated else options, counts, given, unpacked)
+        for folder, names in inputs.left_out().items():
+            tell(f"left out of {folder}: {_shortened(names)}")
+        if format is None:
+            tell(f"format: {guessed} ({reader.summary}), guessed; --format overrides it")
+        elif reader.flat:
+            _warn_of_nested(files, reader, counts, tell)
+    return inputs
+
+
+def _unpack(paths: list[Path], format: str | None, counts: "ReadCounts") -> tuple[list[Path], list["Unpacked"]]:
+    """The paths, with the content of archives that no reader opens itself in place of them."""
+    from ramify.readers.base import open_bytes
+    from ramify.readers.containers import Unpacked, kind_of
+
+    readers = [find_format(format)] if format else [reader for reader in FORMATS.values() if reader.archives != "none"]
+    if format and readers[0].archives == "all":
+        return paths, []
+    files, unpacked = [], []
+    for path in paths:
+        if path != STANDARD and (kind := kind_of(path)):
+            with open_bytes(path, archives=True) as stream:
+                head = stream.read(1 << 16)
+            if all(reader.archives == "none" or reader.refuses(path, head, {}) for reader in readers):
+                unpacked.append(archive := Unpacked(path, kind))
+                counts.spellings[str(archive.root)] = str(path)
+                for name, times in (+archive.doubled).items():
+                    counts.read += times
+                    counts.skip("doubled_file", f"{path}/{name}: only the last file of this name is read", times)
+                path = archive.path
+        files.append(path)
+    return files, unpacked
+
+
+def _warn_of_nested(paths: Sequence[Path], reader: Format, counts: "ReadCounts", tell: Callable[[str], None]) -> None:
+    """Tell the user of lists of posts that the named format leaves unread."""
+    from ramify.readers.base import open_bytes
+    from ramify.readers.refusals import nested_posts
+
+    for path in list_files(paths):
+        if path != STANDARD and path.is_file() and path.stat().st_size:
+            with open_bytes(path, archives=True) as stream:
+                key = nested_posts(stream.read(1 << 16))
+            if key:
+                place = counts.spelled(f"{path}")
+                tell(f'note: {place} holds a list of posts in "{key}", which the format {reader.name} does not read')
+
+
+_NAMED = ("text", "label")
+"""Columns that an option of their own names, in every kind of table."""
+
+
+def _columns_in(options: Mapping[str, Any]) -> dict[str, str]:
+    """The names of columns among the options."""
+    columns = options.get("columns", {})
+    named = {name: options[name] for name in _NAMED if name in options}
+    return {**columns, **named} if isinstance(columns, Mapping) else named
 
 
 def _without_empty(paths: list[Path], counts: "ReadCounts") -> list[Path]:
@@ -227,7 +359,7 @@ def _without_empty(paths: list[Path], counts: "ReadCounts") -> list[Path]:
 
 def _with_columns(reader: Format, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a reader of tables of posts, which has one option for all `columns`. Other readers' options stay."""
-    named = {ours: options[ours] for ours in ("text", "label") if ours in options}
+    named = {ours: options[ours] for ours in _NAMED if ours in options}
     if not named or "columns" not in reader.options:
         return dict(options)
     columns = options.get("columns", {})
@@ -245,10 +377,11 @@ def find_format(name: str) -> Format:
     return FORMATS[name]
 
 
-def detect_format(paths: Sequence[Path], *, verbose: bool = False) -> str:
+def detect_format(paths: Sequence[Path], *, verbose: bool = False, columns: Mapping[str, str] | None = None) -> str:
     """Return the first format that accepts all inputs, or all files in them, by their names and first bytes.
 
-    Raises `RamifyError` with the reasons of the nearest formats if none does, or with `verbose`, of all formats.
+    `columns`: canonical name of a column -> its name in a table, as the user gives it. Raises `RamifyError` with the reasons of
+    the nearest formats if none does, or with `verbose`, of all formats.
     """
     from ramify.readers.base import A_FOLDER, open_bytes, read_twice
     from ramify.readers.refusals import describe
@@ -270,13 +403,13 @@ def detect_format(paths: Sequence[Path], *, verbose: bool = False) -> str:
                 if path != STANDARD and (inputs is not paths or len(paths) > 1) and path.is_file() and not path.stat().st_size:
                     del heads[path]  # a day without messages
                     continue
-                with open_bytes(path) as stream:
+                with open_bytes(path, archives=True) as stream:
                     heads[path] = stream.read(1 << 16)
         if not heads:
             raise RamifyError(f"all files in {', '.join(map(str, paths))} are empty. Check that they were written completely.")
         for name, format in FORMATS.items():
-            refuses = format.load().refuses
-            refused = next(((path, reason) for path, head in heads.items() if (reason := refuses(path, head))), None)
+            refusals = ((path, format.refuses(path, head, columns or {})) for path, head in heads.items())
+            refused = next(((path, reason) for path, reason in refusals if reason), None)
             if refused is None:
                 return name
             path, reason = refused
@@ -353,22 +486,26 @@ def _is_about(name: str) -> bool:
     return (ending in _DOCUMENTS and _ABOUT(stem) is not None) or _ABOUT(name.casefold()) is not None
 
 
-def _is_foreign(part: str) -> bool:
+def is_foreign(part: str) -> bool:
     """Whether a part of a path belongs to a file system, a desktop or a version control system."""
     return part.startswith(".") or part.casefold() in _OF_DESKTOP
 
 
 def _inside(folder: Path) -> list[tuple[str, bool]]:
-    """The files in a folder, relative to it, and whether each can be data. A foreign folder counts as a file: `.git/`."""
+    """The files in a folder, relative to it, and whether each can be data. A foreign folder counts as a file: `.git/`.
+
+    So does a link to a folder.
+    """
     inside: list[tuple[str, bool]] = []
     markdown: list[str] = []
     start = _snapshot(folder)
     for root, folders, files in os.walk(start):
         prefix = "" if root == str(folder) else f"{Path(root).relative_to(folder).as_posix()}/"
-        inside += ((f"{prefix}{name}/", False) for name in folders if _is_foreign(name))
-        folders[:] = (name for name in folders if not _is_foreign(name))
+        # Links to folders are not followed, because they may lead anywhere.
+        inside += ((f"{prefix}{name}/", False) for name in folders if is_foreign(name) or islink(f"{root}/{name}"))
+        folders[:] = (name for name in folders if not is_foreign(name))
         for name in files:
-            if _is_foreign(name) or _is_about(name):
+            if is_foreign(name) or _is_about(name):
                 inside.append((prefix + name, False))
             elif name.casefold().endswith(_MARKDOWN):
                 markdown.append(prefix + name)

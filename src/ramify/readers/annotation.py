@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, shown
 from ramify.files import STANDARD, replacing
 from ramify.readers.base import Held, file_name, open_bytes
 from ramify.readers.names import unpacked
@@ -63,7 +63,7 @@ def read_links(paths: Sequence[Path]) -> dict[str, Links]:
             if (link := _LINE.fullmatch(line)) is None:
                 raise RamifyError(
                     f"{path}, line {number}: expected 'PARENT CHILD -' or 'LOG:PARENT CHILD -' with line numbers from 0, "
-                    f"found {line.strip()!r:.80}."
+                    f"found {shown(line.strip())}."
                 )
             has_unnamed = has_unnamed or link["log"] is None
             name = file_log if link["log"] is None else log_name(link["log"])

@@ -1,6 +1,7 @@
 """Files in ZIP archives and folders, read in place: nothing is unpacked to disk."""
 
 import io
+import lzma
 import zipfile
 import zlib
 from collections import Counter
@@ -19,7 +20,7 @@ MAX_RATIO = 200
 """The largest ratio of unpacked to packed size of a file above FREE_BYTES. JSON reaches about 50 if its records are alike."""
 FREE_BYTES = 64 << 20
 
-_FAULTS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError)
+_FAULTS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, NotImplementedError, RuntimeError)
 
 
 def is_zip(path: Path) -> bool:
@@ -27,6 +28,12 @@ def is_zip(path: Path) -> bool:
     read_twice(path, INTO_A_FILE)
     with path.open("rb") as file:
         return file.read(len(ZIP)) == ZIP
+
+
+def leads_out(name: str) -> bool:
+    """Whether the name of a file in an archive leads out of the folder into which the archive would be unpacked."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    return path.is_absolute() or ".." in path.parts or any(":" in part for part in path.parts[:1])
 
 
 @dataclass(frozen=True)
@@ -83,15 +90,14 @@ class Archive:
         read_twice(path, INTO_A_FILE)
         try:
             self._zip = zipfile.ZipFile(open_packed(path, counts))
-        except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
+        except (zipfile.BadZipFile, OSError, NotImplementedError, UnicodeDecodeError) as error:
             raise RamifyError(f"{path} is not a complete ZIP file ({error}). {remedy}") from None
-        self.times = Counter(info.filename for info in self._zip.infolist() if not info.is_dir())
+        self.times = Counter(info.filename for info in self._zip.infolist() if info.filename and not info.is_dir())
 
     @property
     def escaping(self) -> str | None:
         """The first name that leads out of the folder into which the archive would be unpacked."""
-        paths = ((name, PurePosixPath(name.replace("\\", "/"))) for name in self.times)
-        return next((name for name, path in paths if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]), None)
+        return next((name for name in self.times if leads_out(name)), None)
 
     def size(self, name: str) -> int:
         """The packed size of a file."""

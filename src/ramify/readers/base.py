@@ -4,13 +4,14 @@ A reader is a module with two functions, `refuses` and one of the others:
 
     refuses(path, head) -> str                the reason why a file is not in this format; "" if it is. `head` holds the
                                               first 64 KiB, decompressed (b"" for a folder)
+                                              A reader of tables may take a third argument, the columns that the user names
     read(paths, counts, **options)            "posts" formats yield record batches of `POSTS`, in any order;
                                               "trees" formats yield `Tree`s. A parameter `policy` receives the policy
     logs(paths, counts, **options)            "logs" formats yield `chat.Log`s, whose messages stream, so that a long log
                                               is never held as a whole
 
-Readers stream and never import torch. They skip a bad record, count it and continue. They raise `RamifyError` for faults
-that the user has to correct: an unreadable file, an unknown option.
+Readers stream and never import torch. They skip a bad record, count it and continue (`guarded`). They raise `RamifyError` for
+faults that the user has to correct: an unreadable file, an unknown option.
 """
 
 import bz2
@@ -23,12 +24,12 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 import pyarrow as pa
 import pyarrow.compute
 
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, shortened, shown
 from ramify.files import STANDARD, StandardInput
 from ramify.tree import FIRST_TIME, LAST_TIME
 
@@ -80,8 +81,7 @@ class ReadCounts:
     `read` counts the posts of the input, including lines that are skipped because they hold no post. `kept` counts posts that
     were repaired, and placeholder nodes. `bytes` counts the bytes read from the input files, before decompression.
     `unread_columns` names, by file, the columns that the reader does not use. `datasets` counts the labelled texts by data set;
-    "" stands for texts of unknown data sets. `file_splits` holds the splits that the names of the files give, if shares may
-    divide one of them.
+    "" stands for texts of unknown data sets.
     """
 
     read: int = 0
@@ -91,12 +91,19 @@ class ReadCounts:
     bytes: int = 0
     unread_columns: dict[str, list[str]] = field(default_factory=dict)
     datasets: Counter[str] = field(default_factory=Counter)
-    file_splits: set[str] = field(default_factory=set)
+    spellings: dict[str, str] = field(default_factory=dict)
+    """Folder into which an archive was unpacked -> the archive, which messages name instead."""
+
+    def spelled(self, text: str) -> str:
+        """The text with archives named in place of the folders into which they were unpacked."""
+        for folder, archive in self.spellings.items():
+            text = text.replace(folder, archive)
+        return text
 
     def unread(self, path: Path, columns: Iterable[str]) -> None:
         """Record the columns of a file that the reader does not use."""
         if names := list(dict.fromkeys(columns)):
-            self.unread_columns[str(path)] = names
+            self.unread_columns[self.spelled(str(path))] = names
 
     def skip(self, reason: str, where: str = "", count: int = 1) -> None:
         """Count posts that are left out. `where` names file and line, or tree and post."""
@@ -110,7 +117,7 @@ class ReadCounts:
         """Record the place of one of the first cases."""
         examples = self.examples.setdefault(reason, [])
         if len(examples) < EXAMPLES:
-            examples.append(where)
+            examples.append(shortened(self.spelled(where)))
 
     def _count(self, counter: Counter[str], reason: str, where: str, count: int) -> None:
         if count:
@@ -158,7 +165,7 @@ class Policy:
 
 def bad_option(name: str, takes: str, value: object) -> RamifyError:
     """The error for an invalid value of a reader's option."""
-    return RamifyError(f"the option {name}={value!r:.80} is invalid. Expected {takes}.")
+    return RamifyError(f"the option {name}={shown(value)} is invalid. Expected {takes}.")
 
 
 def lacks(path: Path, head: bytes, *marks: bytes) -> str:
@@ -176,6 +183,23 @@ def in_seconds(times: pa.Array) -> pa.Array:
 def on_calendar(times: pa.Array) -> pa.Array:
     """Replace times outside the years 1 to 9999, infinities and NaN with null."""
     return pc.if_else(pc.and_(pc.greater_equal(times, FIRST_TIME), pc.less_equal(times, LAST_TIME)), times, None)
+
+
+Part = TypeVar("Part")
+
+
+def guarded(read: Callable[..., Iterable[Part]], where: str, counts: ReadCounts, *arguments: Any) -> Iterator[Part]:
+    """Yield what a function makes of one record. Whatever it raises ends the record, which is counted as `bad_row`.
+
+    A `RamifyError` passes, and so do errors of the system, because neither is about a single record.
+    """
+    try:
+        yield from read(*arguments)
+    except (RamifyError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        counts.read += 1
+        counts.skip("bad_row", f"{where}: {type(error).__name__}: {error}")
 
 
 def free_id(name: str, taken: Container[str]) -> str:
@@ -255,13 +279,16 @@ def open_packed(path: Path, counts: ReadCounts | None = None) -> io.BufferedRead
     return io.BufferedReader(source, buffer_size=1 << 18)
 
 
-def open_bytes(path: Path, counts: ReadCounts | None = None) -> io.BufferedReader:
+def open_bytes(path: Path, counts: ReadCounts | None = None, *, archives: bool = False) -> io.BufferedReader:
     """Open a file, or standard input (`-`), for reading, and decompress it: zstd (windows up to 2 GiB, many frames), bzip2,
-    gzip, xz or plain.
+    gzip, xz or plain. UTF-16 and UTF-32 become UTF-8.
 
-    The compression is detected from the content. `counts.bytes` counts along. Raises `RamifyError` for an empty file, for a
-    pointer of Git LFS and, while reading, for a damaged or truncated archive.
+    The compression and the encoding are detected from the content. `counts.bytes` counts along. Raises `RamifyError` for an
+    empty file, for a pointer of Git LFS, for an archive of files (with `archives`, ZIP and tar pass) and, while reading, for
+    damaged or truncated compressed data.
     """
+    from ramify.readers.encodings import Recoded
+
     raw: io.BufferedReader = open_packed(path, counts)
     magic = raw.peek(6)
     if magic.startswith(_LFS_POINTER):
@@ -278,9 +305,36 @@ def open_bytes(path: Path, counts: ReadCounts | None = None) -> io.BufferedReade
         inner = raw
     stream: io.BufferedReader = io.BufferedReader(_Checked(inner, path), buffer_size=1 << 20)
     if not stream.peek(1):
-        shown = "standard input" if path == STANDARD else path
-        raise RamifyError(f"{shown} is empty. Check that it was written or downloaded completely.")
+        called = "standard input" if path == STANDARD else path
+        raise RamifyError(f"{called} is empty. Check that it was written or downloaded completely.")
+    head = stream.peek()
+    kind = archive_kind(head)
+    if kind in UNREAD_ARCHIVES or (kind and not archives):
+        remedy = UNREAD_ARCHIVES.get(kind, "Name it as an input of its own, or unpack it.")
+        raise RamifyError(f"{path} is {kind}, whose bytes are not text. {remedy}")
+    if wide := wide_encoding(head):
+        stream = io.BufferedReader(Recoded(stream, wide, "utf-8", by_returns=False), buffer_size=1 << 20)
     return stream
+
+
+ZIP, TAR = "a ZIP archive", "a tar archive"
+ARCHIVE_MARKS = {
+    b"PK\x03\x04": ZIP,
+    b"PK\x05\x06": ZIP,
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive",
+    b"Rar!\x1a\x07": "a RAR archive",
+}
+UNREAD_ARCHIVES = {
+    "a 7z archive": "Unpack it (7z x FILE) and name the folder.",
+    "a RAR archive": "Unpack it (unrar x FILE) and name the folder.",
+}
+_TAR_MARK = slice(257, 262), b"ustar"
+
+
+def archive_kind(head: bytes) -> str:
+    """The kind of archive of files, from its first bytes, decompressed; "" for other files."""
+    place, mark = _TAR_MARK
+    return TAR if head[place] == mark else next((kind for mark, kind in ARCHIVE_MARKS.items() if head.startswith(mark)), "")
 
 
 _WIDE = {
@@ -289,11 +343,22 @@ _WIDE = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
+_MOST_WIDE = 0.6
 
 
 def wide_encoding(head: bytes) -> str | None:
-    """UTF-16 or UTF-32 if the first bytes are the byte order mark of one of them, else None."""
-    return next((name for mark, name in _WIDE.items() if head.startswith(mark)), None)
+    """UTF-16 or UTF-32 if the first bytes are the byte order mark of one of them, else None.
+
+    Without a mark, it is UTF-16 if most of its odd bytes are 0 and no even one is, or the other way round.
+    """
+    if name := next((name for mark, name in _WIDE.items() if head.startswith(mark)), None):
+        return name
+    halves = head[: len(head) & ~1]
+    even, odd = halves[::2].count(0), halves[1::2].count(0)
+    for zeros, others, name in ((odd, even, "utf-16-le"), (even, odd, "utf-16-be")):
+        if not others and zeros > _MOST_WIDE * (len(halves) // 2):
+            return name
+    return None
 
 
 def blocks(

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path, PurePath
+from types import MappingProxyType
 from typing import Literal, get_args
 
 import pyarrow as pa
@@ -23,7 +24,10 @@ from ramify.readers.names import unpacked
 SYNONYMS = {
     "id": table.SYNONYMS["id"],
     "parent": table.SYNONYMS["parent"],
-    "channel": ("channel", "channel_name", "channel_id", "room", "room_name", "room_id", "chat", "chat_name", "chat_id"),
+    "channel": (
+        *("channel", "channel_name", "channel_id", "room", "room_name", "room_id", "chat", "chat_name", "chat_id"),
+        *table.SYNONYMS["tree"],
+    ),
     "author": (*table.SYNONYMS["author"], "sender", "sender_name", "sender_id", "nick", "nickname", "from"),
     "time": (*table.SYNONYMS["time"], "ts", "sent", "sent_at"),
     "kind": table.SYNONYMS["kind"],
@@ -35,10 +39,11 @@ FOREIGN = ("nodes", "replies", "subreddit", "link_id")
 
 Order = Literal["file", "time"]
 _LOOSE_QUOTE = re.compile(rb'\t"[^"\t\n]*"[^"\t\r\n]')
+_THREAD = re.compile(rb"/r/\w+/comments/\w+")
 _RULED = re.compile(rb"[^\n]*\n[ \t|+:;,=-]*[-=]{3}[ \t|+:;,=-]*\r?\n")
 
 
-def refuses(path: Path, head: bytes) -> str:
+def refuses(path: Path, head: bytes, columns: Mapping[str, str] = MappingProxyType({})) -> str:
     if path.is_dir():
         return A_FOLDER
     try:
@@ -49,10 +54,17 @@ def refuses(path: Path, head: bytes) -> str:
         return "line 2: a rule, as in a table that is laid out as text"
     if _LOOSE_QUOTE.search(head):
         return 'a field with "…" at its beginning and more behind; read it with --option quote='
-    if missing := LAYOUT.lacking(names, ("author", "time", "text")):
+    if unknown := LAYOUT.unknown(names, columns):
+        return unknown
+    if missing := [name for name in LAYOUT.lacking(names, ("author", "time", "text")) if name not in columns]:
         return f"line 1: no column for {', '.join(missing)}"
-    if not table.LAYOUT.lacking(names):
+    if all(name in columns for name in table.LAYOUT.lacking(names)):
         return "line 1: the columns of a table of posts"
+    if (thread := _THREAD.search(head)) and "channel" not in columns:
+        return (
+            f"links such as {thread[0].decode()} name the threads of the posts, so they are not one channel. A table of posts "
+            "needs the parents of the posts; without them, a column with the threads makes each a log (--column channel=NAME)"
+        )
     return next((f"line 1: a column {name}, of another format" for name in names if name in FOREIGN), "")
 
 

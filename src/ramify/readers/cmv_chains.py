@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ramify.errors import RamifyError
 from ramify.readers import list_files
-from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option, lacks, open_bytes
+from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option, guarded, lacks, open_bytes
 from ramify.readers.documents import loads
 from ramify.readers.reddit import author, bare_id, resolve_parent, submission_text
 from ramify.readers.rows import LABELLED, LABELLED_GROUPS, Post, batches
@@ -52,7 +52,7 @@ def read(paths: Sequence[Path], counts: ReadCounts, *, policy: Policy, chains: C
 
 def _posts(paths: Sequence[Path], counts: ReadCounts, policy: Policy, chains: Chains) -> Iterator[Post]:
     for path in list_files(paths):
-        with open_bytes(path, counts) as stream:
+        with open_bytes(path, counts, archives=True) as stream:
             try:
                 with tarfile.open(fileobj=stream, mode="r|") as archive:
                     for member in archive:
@@ -67,9 +67,9 @@ def _posts(paths: Sequence[Path], counts: ReadCounts, policy: Policy, chains: Ch
                             name = PurePosixPath(member.name).stem
                             comments = _comments(content.read(), where, counts)
                             if chains == "pairs":
-                                yield from _pair(comments, name, where, counts)
+                                yield from guarded(_pair, where, counts, comments, name, where, counts)
                             else:
-                                yield from _thread(comments, name, where, counts, policy)
+                                yield from guarded(_thread, where, counts, comments, name, where, counts, policy)
             except tarfile.TarError as error:
                 raise RamifyError(f"{path} is not a readable tar archive ({error}). Download it again.") from None
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from ramify.errors import RamifyError, counted
+from ramify.errors import RamifyError, counted, shown
 from ramify.readers.base import (
     INTO_A_FILE,
     MAX_LINE_BYTES,
@@ -31,12 +31,12 @@ from ramify.readers.base import (
     open_bytes,
     pc,
     read_twice,
-    wide_encoding,
 )
 from ramify.readers.dates import DateOrder, moment
-from ramify.readers.records import records
+from ramify.readers.encodings import as_windows, decoded_bytewise
+from ramify.readers.records import first_record, is_json, objects_of, records
 from ramify.readers.row_blocks import RowTooLongError, one_ahead, row_blocks
-from ramify.readers.values import seconds
+from ramify.readers.values import is_deep, seconds
 
 CSV_BLOCK_BYTES = 16 << 20
 PARQUET = b"PAR1"
@@ -92,6 +92,14 @@ class Layout:
         """The layout of one column."""
         return replace(self, synonyms={name: self.synonyms.get(name, ())}, required=(), added=(), numbered=True)
 
+    def unknown(self, names: Sequence[str], columns: Mapping[str, str]) -> str:
+        """For `refuses`: the reason why columns that the user names cannot be read from a table; "" if they can."""
+        foreign = next((ours for ours in columns if ours not in self.synonyms), None)
+        if foreign is not None:
+            return f"it has no column {foreign!r} to fill"
+        missing = next((theirs for theirs in columns.values() if theirs not in names), None)
+        return "" if missing is None else f"line 1: no column {missing!r}"
+
     def lacking(self, names: Sequence[str], required: Sequence[str] = ()) -> list[str]:
         """The required columns (by default the layout's own) that the table lacks."""
         known = self.known(names)
@@ -102,16 +110,14 @@ def header(path: Path, head: bytes) -> list[str]:
     """The column names of a table, from its first bytes. Raises `pa.ArrowInvalid` for a damaged Parquet file."""
     if head.startswith(PARQUET):
         return _open_parquet(path).schema_arrow.names
-    if wide := wide_encoding(head):
-        # `batches` raises an error with the remedy.
-        head = head[: len(head) // 4 * 4].decode(wide, "replace").encode("utf-8", "replace")
-    line = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode("utf-8", "replace")
-    if line.startswith("{"):
-        try:
-            return list(json.loads(line))
-        except (ValueError, RecursionError):
-            return []
+    if is_json(head):
+        return list(first_record(head))
+    line = _first_line(head)
     return _split_header(line, _delimiter(line))
+
+
+def _first_line(head: bytes) -> str:
+    return decoded_bytewise(head.removeprefix(codecs.BOM_UTF8).partition(b"\n")[0])
 
 
 def names_of(path: Path) -> list[str]:
@@ -123,12 +129,12 @@ def names_of(path: Path) -> list[str]:
         names = header(path, head)
     except (pa.ArrowException, OSError):
         return []
-    return list(dict.fromkeys(key for line in _first_lines(path) for key in line)) if head.startswith(b"{") else names
+    return list(dict.fromkeys(key for line in _first_lines(path) for key in line)) if is_json(head) else names
 
 
 def delimiter_of(head: bytes) -> str:
     """The most frequent delimiter in the first line of a table."""
-    return _delimiter(head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode("utf-8", "replace"))
+    return _delimiter(_first_line(head))
 
 
 def check(layout: Layout, columns: Mapping[str, str] | None, delimiter: object, quote: object) -> None:
@@ -166,12 +172,9 @@ def batches(
     read_twice(path, INTO_A_FILE)
     with open_bytes(path) as stream:
         head = stream.read(1 << 16)
-    if wide := wide_encoding(head):
-        wide = wide.upper()
-        raise RamifyError(f"{path} is {wide}, but tables are read as UTF-8. Convert it with iconv -f {wide} -t UTF-8 FILE.")
     if head.startswith(PARQUET):
         return _parquet(path, counts, layout, columns)
-    if head.lstrip(b"\xef\xbb\xbf \n").startswith(b"{"):
+    if is_json(head):
         return _json_lines(path, counts, layout, columns)
     return _delimited(path, counts, layout, columns, head, delimiter, quote, titles)
 
@@ -194,7 +197,7 @@ def _parquet(path: Path, counts: ReadCounts, layout: Layout, columns: Mapping[st
         row = 1
         for batch in file.iter_batches(batch_size=1 << 14, columns=list(dict.fromkeys(names.values()))):
             counts.read += batch.num_rows
-            values = {ours: batch.column(theirs) for ours, theirs in names.items()}
+            values = {ours: _sound(batch.column(theirs)) for ours, theirs in names.items()}
             yield values | {LINE: pa.array(np.arange(row, row + batch.num_rows))} if layout.numbered else values
             row += batch.num_rows
     except (pa.ArrowException, OSError) as error:
@@ -206,6 +209,7 @@ def parquet_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[t
     row = 1
     try:
         for batch in _open_parquet(path).iter_batches(batch_size=1 << 10, columns=columns and list(columns)):
+            batch = pa.RecordBatch.from_arrays([_sound(column) for column in batch.columns], names=batch.schema.names)
             for values in batch.to_pylist():
                 yield f"{path}, row {row}", values
                 row += 1
@@ -216,14 +220,28 @@ def parquet_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[t
 def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
     """Open a Parquet file. Its end is read first, so a file that is compressed as a whole is unpacked to disk."""
     check_not_standard(path, "Parquet", "its end is read first")
-    with open(path, "rb") as file:
-        if file.read(len(PARQUET)) == PARQUET:
-            return pyarrow.parquet.ParquetFile(path)
-    # Opened by name, so that Arrow's threads read a file instead of a Python object. The open file outlives its name.
-    with tempfile.NamedTemporaryFile() as unpacked, open_bytes(path) as stream:
-        shutil.copyfileobj(stream, unpacked)
-        unpacked.flush()
-        return pyarrow.parquet.ParquetFile(unpacked.name)
+    try:
+        with open(path, "rb") as file:
+            if file.read(len(PARQUET)) == PARQUET:
+                return pyarrow.parquet.ParquetFile(path)
+        # Opened by name, so that Arrow's threads read a file instead of a Python object. The open file outlives its name.
+        with tempfile.NamedTemporaryFile() as unpacked, open_bytes(path) as stream:
+            shutil.copyfileobj(stream, unpacked)
+            unpacked.flush()
+            return pyarrow.parquet.ParquetFile(unpacked.name)
+    except UnicodeDecodeError as error:
+        raise pa.ArrowInvalid(f"a name of a column is not UTF-8: {error}") from None
+
+
+def _sound(values: pa.Array) -> pa.Array:
+    """The values. Texts that are not valid UTF-8, which Arrow does not check, become bytes, which `decoded` reads."""
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        return values
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        return values.cast(pa.large_binary())
+    return values
 
 
 def _json_lines(path: Path, counts: ReadCounts, layout: Layout, columns: Mapping[str, str]) -> Iterator[Columns]:
@@ -260,7 +278,10 @@ def _json_lines(path: Path, counts: ReadCounts, layout: Layout, columns: Mapping
 
 
 def _first_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects in the first lines. Each may lack fields that others have."""
+    """Yield the JSON objects in the first lines, or of a single value. Each may lack fields that others have."""
+    if (whole := objects_of(path)) is not None:
+        yield from whole
+        return
     with open_bytes(path) as stream:
         head = stream.read(1 << 20)
         if b"\n" not in head:
@@ -295,10 +316,10 @@ def _structures(values: list[Any], path: Path, lines: Sequence[int], name: str, 
         return _values(values, path, lines, name, counts)
     texts: list[str | None] = [None] * len(values)
     for place in places:
-        try:
-            texts[place] = json.dumps(values[place])
-        except RecursionError:
+        if is_deep(values[place]):
             counts.repair("odd_json", f"{path}, line {lines[place]}: {name!r} is nested too deeply")
+        else:
+            texts[place] = json.dumps(values[place])
     column = pa.array(texts, pa.large_string())
     return pa.StructArray.from_arrays([column], fields=list(JSON), mask=column.is_null())
 
@@ -317,7 +338,7 @@ def _places(values: Sequence[Any], kinds: tuple[type, ...], path: Path, lines: S
     if places and single is not None:
         kind = "a list" if isinstance(values[places[0]], list) else "an object"
         raise RamifyError(
-            f"{path}, line {lines[places[0]]}: {name!r} holds {kind}, but {values[single]!r:.80} in line {lines[single]} is "
+            f"{path}, line {lines[places[0]]}: {name!r} holds {kind}, but {shown(values[single])} in line {lines[single]} is "
             f"not. Write {'lists' if kind == 'a list' else 'objects'} in all lines, or in none."
         )
     return places
@@ -347,7 +368,7 @@ def _delimited(
     quote: str,
     titles: Sequence[str],
 ) -> Iterator[Columns]:
-    line = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode("utf-8", "replace")
+    line = _first_line(head)
     delimiter = delimiter or _delimiter(line)
     if quote == delimiter:
         raise bad_option("quote", f"a character other than the delimiter of {path}", quote)
@@ -377,7 +398,11 @@ def _delimited(
         blocks = opened.enter_context(closing(one_ahead((block, marks.replaced) for block in rows)))
         try:
             first = next(blocks, (b"", False))
-            parsed_header = header if spaced or titles else _parsed(bytes(first[0]) + b"\n", parsing).column_names
+            parsed_header = (
+                header
+                if spaced or titles
+                else _parsed(bytes(first[0]).replace(FOREIGN.encode(), b"") + b"\n", parsing).column_names
+            )
             for block, replaced in chain([first] if titles else [], blocks):
                 batch = _parsed(block, parsing, conversion, parsed_header)
                 num_rows = batch.num_rows + len(bad_rows)
@@ -387,7 +412,7 @@ def _delimited(
                 counts.read += batch.num_rows
                 values = {ours: batch[theirs].chunk(0).cast(pa.large_string()) for ours, theirs in names.items()}
                 if replaced:
-                    _report_replaced(values, path, row, counts)
+                    values = _without_marks(values, path, row, counts)
                 swallowed |= _swallowed(values, delimiter, len(header), places, row) if quote else {}
                 yield values | {LINE: pa.array(numbers)} if layout.numbered else values
                 row += batch.num_rows
@@ -440,8 +465,23 @@ def _parsed(
     return pyarrow.csv.read_csv(pa.BufferReader(held), reading, parsing, conversion)
 
 
+FOREIGN = "\ufdd0"
+"""A noncharacter that marks a character which was read from Windows-1252, until its row is known."""
+
+
+def _as_marked_windows(error: UnicodeError) -> tuple[str, int]:
+    text, end = as_windows(error)
+    return FOREIGN + text, end
+
+
+codecs.register_error("ramify.marked", _as_marked_windows)
+
+
 class _Marks:
-    """A stream that counts quotation marks and replaces invalid UTF-8 with U+FFFD. `replaced`: whether it replaced any."""
+    """A stream that counts quotation marks and reads bytes that are not UTF-8 as Windows-1252, each behind `FOREIGN`.
+
+    `replaced`: whether there were any.
+    """
 
     def __init__(self, stream: io.BufferedReader, quote: str) -> None:
         self._stream, self._quote = stream, quote.encode()
@@ -461,21 +501,23 @@ class _Marks:
         return data
 
     def _whole_characters(self, data: bytes, *, is_last: bool) -> bytes:
-        """Replace invalid UTF-8. A character that is cut off at the end is held back until more bytes arrive."""
+        """Read invalid UTF-8 as Windows-1252. A character that is cut off at the end is held back until more bytes arrive."""
         try:
             _, size = codecs.utf_8_decode(data, "strict", is_last)
             whole = data[:size]
         except UnicodeDecodeError:
-            text, size = codecs.utf_8_decode(data, "replace", is_last)
+            text, size = codecs.utf_8_decode(data, "ramify.marked", is_last)
             whole, self.replaced = text.encode(), True
         self._cut = data[size:]
         return whole
 
 
-def _report_replaced(columns: Columns, path: Path, first_row: int, counts: ReadCounts) -> None:
-    rows = {row for values in columns.values() for row in pc.indices_nonzero(_holds(values, "\ufffd")).to_pylist()}
+def _without_marks(columns: Columns, path: Path, first_row: int, counts: ReadCounts) -> Columns:
+    """The columns without `FOREIGN`. Rows that had it are counted."""
+    rows = {row for values in columns.values() for row in pc.indices_nonzero(_holds(values, FOREIGN)).to_pylist()}
     for row in sorted(rows):
-        counts.repair("bad_utf8", f"{path}, post {first_row + row}")
+        counts.repair("encoding", f"{path}, post {first_row + row}")
+    return {name: pc.replace_substring(values, FOREIGN, "") for name, values in columns.items()}
 
 
 def _holds(values: pa.Array, part: str) -> pa.Array:
@@ -554,10 +596,10 @@ def _decoded(values: pa.Array, path: Path, first_row: int, counts: ReadCounts) -
     try:
         return values.cast(pa.large_string())
     except pa.ArrowInvalid:
-        texts = [None if value is None else value.decode("utf-8", "replace") for value in values.to_pylist()]
-        for row, text in enumerate(texts, first_row):
-            if text is not None and "\ufffd" in text:
-                counts.repair("bad_utf8", f"{path}, post {row}")
+        texts = [None if value is None else decoded_bytewise(value) for value in values.to_pylist()]
+        for row, (text, value) in enumerate(zip(texts, values, strict=True), first_row):
+            if text is not None and text.encode() != value.as_py():
+                counts.repair("encoding", f"{path}, post {row}")
         return pa.array(texts, pa.large_string())
 
 
@@ -582,19 +624,27 @@ _WHOLE = r"^(-?[0-9]+)\.0$"
 
 
 class ParentSpelling:
-    """Spells the parents of a file as its ids are spelled.
+    """Spells the parents, and the trees, of a file as its ids are spelled.
 
-    pandas writes a column of whole numbers with gaps as 1.0, 2.0, … These become 1, 2, …, until an id ends in ".0" itself, as
-    the numbers of chapters may.
+    Reddit's prefixes t1_ and t3_ are left out, until an id has one itself. pandas writes a column of whole numbers with gaps as
+    1.0, 2.0, … These become 1, 2, …, until an id ends in ".0" itself, as the numbers of chapters may.
     """
 
     def __init__(self) -> None:
-        self._ids_have_decimals = False
+        self._ids_have_decimals = self._ids_have_prefixes = False
 
     def like_ids(self, parents: pa.Array, ids: pa.Array) -> pa.Array:
         """Respell the next parents of the file."""
         self._ids_have_decimals = self._ids_have_decimals or bool(pc.any(pc.match_substring_regex(ids, _WHOLE)).as_py())
+        self._ids_have_prefixes = self._ids_have_prefixes or _have_prefixes(ids)
+        if not self._ids_have_prefixes and _have_prefixes(parents):
+            parents = pc.replace_substring_regex(parents, "^t[13]_", "")
         return parents if self._ids_have_decimals else pc.replace_substring_regex(parents, _WHOLE, r"\1")
+
+
+def _have_prefixes(names: pa.Array) -> bool:
+    """Whether some names have a prefix of Reddit's."""
+    return any(pc.any(pc.starts_with(names, prefix)).as_py() for prefix in ("t1_", "t3_"))
 
 
 def _moment(value: Any, order: DateOrder) -> float | None:
@@ -609,7 +659,10 @@ def times(values: pa.Array, path: Path, first_row: int, counts: ReadCounts, orde
     slashes settle `order`.
     """
     if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
-        return on_calendar(pc.divide(values.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).cast(pa.float64()), 1e6))
+        microseconds = values.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).cast(pa.float64(), safe=False)
+        result = on_calendar(pc.divide(microseconds, 1e6))
+        counts.repair("bad_time", f"{path}, post {first_row} and later", result.null_count - values.null_count)
+        return result
     if pa.types.is_temporal(values.type):
         # A time of day or a duration.
         counts.repair("bad_time", f"{path}: {values.type} is not a point in time", count=len(values) - values.null_count)
@@ -623,5 +676,5 @@ def times(values: pa.Array, path: Path, first_row: int, counts: ReadCounts, orde
         result = pa.array([_moment(value, order) for value in items], pa.float64())
     bad = pc.and_(pc.is_null(result), pc.is_valid(values))
     for row in np.flatnonzero(bad.to_numpy(zero_copy_only=False)).tolist():
-        counts.repair("bad_time", f"{path}, post {first_row + row}: {values[row].as_py()!r:.80}")
+        counts.repair("bad_time", f"{path}, post {first_row + row}: {shown(values[row].as_py())}")
     return result

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
+from ramify.errors import shown
 from ramify.readers import list_files
 from ramify.readers.base import A_FOLDER, ReadCounts, bad_option, file_name
 from ramify.readers.encodings import AUTO, check_encoding
@@ -53,7 +54,7 @@ def refuses(path: Path, head: bytes) -> str:
         if len(parts) != columns or columns < 2:
             return f"line {number}: not a row of a token and its tags"
         if not _SPAN_TAG.fullmatch(parts[-1]):
-            return f"line {number}: {parts[-1]!r:.40} is no tag of a span, such as B-LOC or O"
+            return f"line {number}: {shown(parts[-1], 40)} is no tag of a span, such as B-LOC or O"
         tags.add(parts[-1])
     return "" if tags - {"O"} else "no tag of a span, such as B-LOC, in the last column"
 

@@ -1,25 +1,20 @@
-"""Reading and writing of ConvoKit corpora: folders with utterances.jsonl (or .json), conversations.json, speakers.json, …, and
-ZIP archives of such folders.
+"""Reading and writing of ConvoKit corpora: folders with utterances.jsonl (or .json), conversations.json, speakers.json, …
 
 A conversation becomes a tree, and its meta the tree's meta. An utterance's speaker becomes the node's author, and its meta
 the node's label.
 """
 
-import io
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, shown
 from ramify.files import new_folder
-from ramify.readers.archives import ZIP, Archive, is_zip
-from ramify.readers.base import ReadCounts, check_not_standard, lacks, open_bytes
-from ramify.readers.documents import documents_in, loads, single_value
+from ramify.readers.base import ReadCounts, check_not_standard, guarded, lacks, open_bytes
+from ramify.readers.documents import documents, loads, single_value
 from ramify.readers.reddit import NOBODY
 from ramify.readers.rows import LABELLED, Post, batches
 from ramify.readers.values import parse_time
@@ -32,33 +27,17 @@ _PARENTS = "parents"
 def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
         return "" if _find(path, "utterances") else "a folder without utterances.jsonl or utterances.json"
-    if head.startswith(ZIP):
-        try:
-            return "" if _roots(Archive(path)) else "a ZIP archive without utterances.jsonl or utterances.json"
-        except RamifyError as error:
-            return str(error)
     if not path.name.startswith("utterances.json"):
         return "not named utterances.jsonl or utterances.json"
     return "" if b'"root"' in head else lacks(path, head, b'"conversation_id"')
 
 
 def read(paths: Sequence[Path], counts: ReadCounts) -> Iterator[pa.RecordBatch]:
-    """Read corpora. A path is a corpus folder, its `utterances.jsonl`, or a ZIP archive of the folder or of its content.
+    """Read corpora. A path is a corpus folder or its `utterances.jsonl`.
 
-    Utterances may be in any order. Pickled metadata is not loaded. An archive is read in place.
+    Utterances may be in any order. Pickled metadata is not loaded.
     """
     return batches((post for path in paths for post in _posts(path, counts)), counts, LABELLED)
-
-
-_Open = Callable[[], io.BufferedReader]
-
-
-@dataclass(frozen=True)
-class _Corpus:
-    """The files of a corpus: their paths, and functions that open them."""
-
-    utterances: tuple[Path, _Open]
-    conversations: tuple[Path, _Open] | None
 
 
 def _find(folder: Path, name: str) -> Path | None:
@@ -66,71 +45,32 @@ def _find(folder: Path, name: str) -> Path | None:
     return matches[-1] if matches else None
 
 
-def _corpus(path: Path, counts: ReadCounts) -> _Corpus:
+def _posts(path: Path, counts: ReadCounts) -> Iterator[Post]:
     check_not_standard(path, "a ConvoKit corpus", "it holds several files")
-    if path.is_file() and is_zip(path):
-        return _in_archive(path, counts)
-    folder = path if path.is_dir() else path.parent
-    utterances = _find(folder, "utterances") if path.is_dir() else path
+    utterances = _find(path, "utterances") if path.is_dir() else path
     if utterances is None:
         raise RamifyError(f"{path} holds no utterances.jsonl or utterances.json. Name the folder of a ConvoKit corpus.")
-    conversations = _find(folder, "conversations")
-    return _Corpus(
-        (utterances, lambda: open_bytes(utterances, counts)),
-        None if conversations is None else (conversations, lambda: open_bytes(conversations, counts)),
-    )
-
-
-def _in_archive(path: Path, counts: ReadCounts) -> _Corpus:
-    archive = Archive(path, counts)
-    if escaping := archive.escaping:
-        raise RamifyError(f"{path} holds {escaping!r}, a path that leaves the archive. Download the corpus again.")
-    roots = _roots(archive)
-    if len(roots) != 1:
-        contents = (
-            f"{len(roots)} corpora, in {', '.join(root or 'at the top' for root in roots)}" if roots else "no utterances.jsonl"
-        )
-        raise RamifyError(f"{path} holds {contents}; expected one, at the top or in one folder. Unpack it and name a folder.")
-
-    def member(name: str) -> tuple[Path, _Open] | None:
-        matches = sorted(file for file in archive.times if file.startswith(f"{roots[0]}{name}.json"))
-        return (path / matches[-1], lambda: archive.open(matches[-1])) if matches else None
-
-    utterances = member("utterances")
-    assert utterances is not None
-    return _Corpus(utterances, member("conversations"))
-
-
-def _roots(archive: Archive) -> list[str]:
-    """The folders with utterances ("": the top), at most one level deep."""
-    folders = {name[: match.start(1)] for name in archive.times if (match := _UTTERANCES(name))}
-    return sorted(root for root in folders if root != "__MACOSX/")
-
-
-_UTTERANCES = re.compile(r"(?:[^/]+/)?(utterances\.jsonl?)").fullmatch
-
-
-def _posts(path: Path, counts: ReadCounts) -> Iterator[Post]:
-    corpus = _corpus(path, counts)
-    conversations = _conversations(corpus)
-    utterances, opened = corpus.utterances
-    for where, document in documents_in(opened(), utterances, counts):
+    conversations = _conversations(_find(utterances.parent, "conversations"), counts)
+    for where, document in documents(utterances, counts):
         for record in document if isinstance(document, list) else [document]:
-            post = _post(record, conversations, where, counts) if isinstance(record, dict) else None
-            if post is not None and post.kind == PLACEHOLDER and post.parent is None and not post.text:
-                continue  # A root that `write_convokit` had to write; the join adds it again.
-            counts.read += 1
-            if post is None:
-                counts.skip("not_a_post", f"{where}: not an utterance with an id and a conversation: {record!r:.80}")
-            else:
-                yield post
+            yield from guarded(_utterances, where, counts, record, conversations, where, counts)
 
 
-def _conversations(corpus: _Corpus) -> dict[str, Any]:
-    if corpus.conversations is None:
+def _utterances(record: Any, conversations: dict[str, Any], where: str, counts: ReadCounts) -> Iterator[Post]:
+    post = _post(record, conversations, where, counts) if isinstance(record, dict) else None
+    if post is not None and post.kind == PLACEHOLDER and post.parent is None and not post.text:
+        return  # A root that `write_convokit` had to write; the join adds it again.
+    counts.read += 1
+    if post is None:
+        counts.skip("not_a_post", f"{where}: not an utterance with an id and a conversation: {shown(record)}")
+    else:
+        yield post
+
+
+def _conversations(path: Path | None, counts: ReadCounts) -> dict[str, Any]:
+    if path is None:
         return {}
-    path, opened = corpus.conversations
-    with opened() as stream:
+    with open_bytes(path, counts) as stream:
         data = single_value("Remove it to read the corpus without metadata of conversations.").read(stream, path)
         try:
             conversations = loads(data)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ramify.readers import chat
-from ramify.readers.base import Held, ReadCounts, file_name, lacks
+from ramify.readers.base import Held, ReadCounts, file_name, guarded, lacks
 from ramify.readers.documents import documents
 from ramify.readers.messages import Accounts, LogNames, Message, Names, first_refusal, head_of, json_files, nodes, said
 from ramify.readers.values import fields, identifier, objects, parse_time, seconds, string
@@ -87,13 +87,16 @@ class _Log:
             self.channel = self.channel or fields(document.get("channel"))
             self.guild = self.guild or fields(document.get("guild"))
             for number, message in enumerate(document["messages"], 1):
-                self._counts.read += 1
                 where = f"{place}, message {number}"
-                message_id = identifier(message.get("id")) if isinstance(message, dict) else None
-                if message_id is None:
-                    self._counts.skip("not_a_post", f"{where}: not an object with an id")
-                else:
-                    self._records.append(self._record(message, message_id, where))
+                self._records += guarded(self._read, where, self._counts, message, where)
+
+    def _read(self, message: Any, where: str) -> list[Message]:
+        message_id = identifier(message.get("id")) if isinstance(message, dict) else None
+        records = [] if message_id is None else [self._record(message, message_id, where)]
+        self._counts.read += 1
+        if not records:
+            self._counts.skip("not_a_post", f"{where}: not an object with an id")
+        return records
 
     def _record(self, message: dict[str, Any], message_id: str, where: str) -> Message:
         kind = identifier(message.get("type")) or "Default"

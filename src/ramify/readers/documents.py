@@ -1,5 +1,6 @@
 """JSON values from files with one value per line or a single value, nested to any depth."""
 
+import codecs
 import io
 import json
 import re
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ramify.readers.base import Held, ReadCounts, lines, open_bytes
+from ramify.readers.encodings import decoded_bytewise
+from ramify.tree import encodable
 
 MAX_NESTING = 1_000_000
 
@@ -39,7 +42,7 @@ def documents_in(
                     continue
                 where = f"{path}, line {number}"
                 try:
-                    value = loads(line)
+                    value = loads(_text(line, where, counts))
                 except ValueError as error:
                     if first and _is_unfinished(error):
                         rest = _counted(blocks, path, single_value("Write it as JSON lines, one value per line."))
@@ -51,13 +54,40 @@ def documents_in(
                 first = False
 
 
-def loads(data: bytes) -> Any:
-    """Parse JSON, without recursion if it is deeply nested. Raises `ValueError`."""
-    text = data.decode("utf-8-sig")
+def loads(data: bytes | str) -> Any:
+    """Parse JSON, without recursion if it is deeply nested. Lone surrogates become U+FFFD. Raises `ValueError`."""
+    text = data if isinstance(data, str) else data.decode("utf-8-sig")
     try:
-        return json.loads(text, strict=False)
+        value = json.loads(text, strict=False)
     except RecursionError:
-        return _loads_nested(text)
+        value = _loads_nested(text)
+    return _encodable([value])[0] if "\\ud" in text or "\\uD" in text else value
+
+
+def _encodable(whole: list[Any]) -> list[Any]:
+    """A list of JSON values, changed in place: its strings and keys are `encodable`."""
+    todo: list[Any] = [whole]
+    while todo:
+        container = todo.pop()
+        if isinstance(container, dict):
+            pairs = [(encodable(key), value) for key, value in container.items()]
+            container.clear()
+        else:
+            pairs = list(enumerate(container))
+        for key, value in pairs:
+            container[key] = encodable(value) if isinstance(value, str) else value
+            if isinstance(value, dict | list):
+                todo.append(value)
+    return whole
+
+
+def _text(data: bytes, where: str, counts: ReadCounts) -> str:
+    """The text of a line of JSON, in which bytes that are not UTF-8 are read as Windows-1252, and counted."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        counts.repair("encoding", where)
+        return decoded_bytewise(data.removeprefix(codecs.BOM_UTF8))
 
 
 def single_value(remedy: str) -> Held:
@@ -78,7 +108,7 @@ def _as_one(rest: list[bytes], number: int, path: Path, counts: ReadCounts) -> I
     """
     whole = b"\n".join(rest)
     try:
-        value = loads(whole)
+        value = loads(_text(whole, f"{path}", counts))
     except ValueError as error:
         if not any(map(_is_container, rest)):
             where = f"{path}, line {number + _place(whole, error)}"
@@ -88,7 +118,7 @@ def _as_one(rest: list[bytes], number: int, path: Path, counts: ReadCounts) -> I
             if line.strip():
                 where = f"{path}, line {line_number}"
                 try:
-                    yield where, loads(line)
+                    yield where, loads(_text(line, where, counts))
                 except ValueError as error:
                     _bad(counts, where, error)
     else:

@@ -2,9 +2,11 @@
 
 import codecs
 import io
+import re
 from pathlib import Path
 from typing import Any
 
+from ramify.errors import RamifyError
 from ramify.readers.base import ReadCounts, bad_option, wide_encoding
 from ramify.tree import encodable
 
@@ -29,17 +31,43 @@ def with_line_ends(stream: io.BufferedReader, encoding: str) -> tuple[io.Buffere
     UTF-16 and similar encodings are re-encoded, and so are streams whose lines end with b"\\r" alone.
     """
     head = stream.peek()
-    if encoding == AUTO:
+    wide = None
+    if isinstance(stream.raw, Recoded):
+        encoding = AUTO
+    elif encoding == AUTO:
         wide = wide_encoding(head)
-    else:
-        wide = None if "\n".encode(encoding) == b"\n" else encoding
+    elif "\n".encode(encoding) != b"\n":
+        wide = encoding
+    if encoding == AUTO and (name := _escaping(head)):
+        raise RamifyError(
+            f"the text holds escapes of {name}, so it is not UTF-8. Name its encoding (--option encoding={name}), or convert "
+            f"it (iconv -f {name} -t UTF-8 FILE)."
+        )
     text = head.decode(wide or "latin-1", "replace")
     # A "\r" at the end of the head may be half of "\r\n".
     by_returns = "\r" in text[:-1] and "\n" not in text
     if wide is None and not by_returns:
         return stream, encoding
-    recoded = _Recoded(stream, wide, "utf-8", by_returns) if wide else _Recoded(stream, "latin-1", "latin-1", by_returns)
+    recoded = Recoded(stream, wide, "utf-8", by_returns) if wide else Recoded(stream, "latin-1", "latin-1", by_returns)
     return io.BufferedReader(recoded, buffer_size=1 << 20), "utf-8" if wide else encoding
+
+
+_ESCAPES = {
+    "iso2022_jp": re.compile(rb"\x1b\$[@B]|\x1b\([IJ]"),
+    "iso2022_kr": re.compile(rb"\x1b\$\)C"),
+    "iso2022_cn": re.compile(rb"\x1b\$\)[AG]"),
+}
+_MOST_ESCAPED = 0.01
+
+
+def _escaping(head: bytes) -> str:
+    """The ISO-2022 encoding whose escapes are in more than some of the lines; "" if there is none."""
+    if b"\x1b" not in head:
+        return ""
+    lines = head.split(b"\n")
+    return next(
+        (name for name, mark in _ESCAPES.items() if sum(map(bool, map(mark.search, lines))) > _MOST_ESCAPED * len(lines)), ""
+    )
 
 
 def decoded(block: bytes, encoding: str, first: int, path: Path, counts: ReadCounts) -> str:
@@ -67,12 +95,13 @@ def decoded(block: bytes, encoding: str, first: int, path: Path, counts: ReadCou
     return "\n".join(lines)
 
 
-def _as_windows(error: UnicodeError) -> tuple[str, int]:
+def as_windows(error: UnicodeError) -> tuple[str, int]:
+    """The undecodable bytes as Windows-1252, and where they end: a handler of errors for `codecs`."""
     assert isinstance(error, UnicodeDecodeError)
     return error.object[error.start : error.end].decode("cp1252", "replace"), error.end
 
 
-codecs.register_error("ramify.cp1252", _as_windows)
+codecs.register_error("ramify.cp1252", as_windows)
 
 
 def decoded_bytewise(data: bytes) -> str:
@@ -80,7 +109,7 @@ def decoded_bytewise(data: bytes) -> str:
     return data.decode("utf-8", "ramify.cp1252")
 
 
-class _Recoded(io.RawIOBase):
+class Recoded(io.RawIOBase):
     """A re-encoded stream. Undecodable bytes become U+FFFD. `by_returns`: any line end becomes "\\n"."""
 
     def __init__(self, inner: io.BufferedReader, encoding: str, written: str, by_returns: bool) -> None:

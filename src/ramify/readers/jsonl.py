@@ -1,5 +1,6 @@
 """Ramify's own JSON lines: one tree per line, as `Tree.to_json` writes it."""
 
+import codecs
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -9,8 +10,8 @@ from typing import Any
 
 from ramify.errors import RamifyError
 from ramify.readers import list_files
-from ramify.readers.base import A_FOLDER, Policy, ReadCounts, free_id, lines, open_bytes
-from ramify.readers.values import seconds
+from ramify.readers.base import A_FOLDER, Policy, ReadCounts, free_id, guarded, lines, open_bytes
+from ramify.readers.values import seconds, sound_tree
 from ramify.tree import GROUP, PLACEHOLDER, Node, Tree, node_fields, parse_json, tree_fields
 
 
@@ -35,6 +36,12 @@ def numbered_trees(path: str | Path) -> Iterator[tuple[int, Tree]]:
     """Yield the trees of `read_jsonl` with the numbers of their lines."""
     empty = True
     with open_bytes(Path(path)) as stream:
+        beginning = stream.peek().removeprefix(codecs.BOM_UTF8).lstrip()
+        if beginning and not beginning.startswith(b"{"):
+            raise RamifyError(
+                f"{path} is neither a data set nor JSON lines of trees. Build a data set of it first: "
+                f"ramify data build {path} --out FOLDER"
+            )
         for number, line in enumerate(stream, 1):
             if line.strip():
                 empty = False
@@ -56,20 +63,22 @@ def read(paths: Sequence[Path], counts: ReadCounts, *, policy: Policy) -> Iterat
                 for line in block:
                     number += 1
                     if line.strip():
-                        trees = _trees(line, str(count), f"{path}, line {number}", policy, counts)
-                        count += trees is not None
-                        yield from trees or ()
+                        where = f"{path}, line {number}"
+                        for trees in guarded(_trees, where, counts, line, str(count), where, policy, counts):
+                            count += 1
+                            yield from trees
 
 
-def _trees(line: bytes, name: str, where: str, policy: Policy, counts: ReadCounts) -> list[Tree] | None:
-    """The trees made from a line; None if it holds no tree."""
+def _trees(line: bytes, name: str, where: str, policy: Policy, counts: ReadCounts) -> Iterator[list[Tree]]:
+    """Yield the trees made from a line, if it holds any."""
     try:
         record = parse_json(line, where)
     except RamifyError as error:
         counts.read += 1
         counts.skip("bad_json", str(error))
-        return None
-    return trees_of(record, name, where, policy, counts)
+        return
+    if (trees := trees_of(record, name, where, policy, counts)) is not None:
+        yield trees
 
 
 def trees_of(record: Any, name: str, where: str, policy: Policy, counts: ReadCounts) -> list[Tree] | None:
@@ -96,9 +105,10 @@ def trees_of(record: Any, name: str, where: str, policy: Policy, counts: ReadCou
     else:
         if len(tree.roots) < 2 or policy.two_roots == "forest" or _is_chat(entries):
             counts.read += sum(not node.is_placeholder for node in tree.nodes)
-            return [replace(tree, id=tree_id or name)]
+            return [sound_tree(replace(tree, id=tree_id or name), counts)]
     draft = _Draft(entries, tree_id, where, policy, counts)
-    return draft.chat(meta, tree_id or name) if _is_chat(entries) else draft.trees(meta, tree_id or name)
+    trees = draft.chat(meta, tree_id or name) if _is_chat(entries) else draft.trees(meta, tree_id or name)
+    return [sound_tree(tree, counts) for tree in trees]
 
 
 def _is_chat(entries: list[Any]) -> bool:
@@ -197,6 +207,9 @@ class _Draft:
             self.counts.skip("not_a_post", str(error))
             return
         node = Node(**fields)
+        if named == (node.id,):
+            self.counts.repair("own_parent", f"{prefix}{node.id!r}")
+            named = ()
         self.counts.read += not (node.is_placeholder and not named)
         earlier = self._place_of.get(node.id)
         if earlier is not None:

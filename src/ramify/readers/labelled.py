@@ -10,15 +10,28 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from ramify.errors import RamifyError, counted
+from ramify.errors import RamifyError, counted, shown
 from ramify.readers import labelled_records, labelled_rows, list_files
 from ramify.readers.archives import ZIP
 from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option, file_name, open_bytes, read_before
-from ramify.readers.columns import LINE, PARQUET, Columns, Layout, batches, check, decoded, delimiter_of, header, strings
+from ramify.readers.columns import (
+    LINE,
+    PARQUET,
+    Columns,
+    Layout,
+    batches,
+    check,
+    decoded,
+    delimiter_of,
+    header,
+    names_of,
+    strings,
+)
 from ramify.readers.labelled_sets import BY_NAME, Dataset, lacks_header, of_table, part_of, split_of
 from ramify.readers.labels import LabelColumn, LabelType, number, renamed, survey
 from ramify.readers.quoting import MARK, detect_quote
@@ -40,10 +53,13 @@ CHAT = ("author", "user", "username", "speaker", "time", "timestamp", "date", "c
 
 NONE, FILE, SHARES = "none", "file", "shares"
 """Values of `split`: no split from the data; the split in the name of the file; no split from the names of files if they give
-only one, and of train and test only the test split. `NONE` is also a value of `dataset`: no known layout."""
+only one. `NONE` is also a value of `dataset`: no known layout."""
 
 SUFFIXES = ("tsv", "csv", "txt", "json", "jsonl", "ndjson", "parquet", "zip")
 PACKED = ("gz", "zst", "bz2", "xz")
+
+Reads = Literal["read", "none"]
+"""Whether labels are read. none: a column of labels is left unread, and need not be there."""
 
 LABEL = ("label",)
 """The columns that may hold lists and objects."""
@@ -52,7 +68,7 @@ KEPT = "meta "
 """Begins the canonical names of columns that become metadata."""
 
 
-def refuses(path: Path, head: bytes) -> str:
+def refuses(path: Path, head: bytes, columns: Mapping[str, str] = MappingProxyType({})) -> str:
     if path.is_dir():
         return _refuses_folder(path)
     shape = _shape(path, head)
@@ -66,11 +82,15 @@ def refuses(path: Path, head: bytes) -> str:
         names = header(path, head)
     except (pa.ArrowException, OSError):
         return "a damaged Parquet file"
+    layout = Layout(SYNONYMS, ("text", "label"))
+    if unknown := layout.unknown(names, columns):
+        return unknown
     if of_table(path, names, _first_row(head)):
         return ""
-    layout = Layout(SYNONYMS, ("text", "label"))
-    if missing := layout.lacking(names):
+    if missing := [name for name in layout.lacking(names) if name not in columns]:
         return f"line 1: no column for {', '.join(missing)}"
+    if "label" in columns:
+        return ""
     return next((f"line 1: a column {name}, as in chats" for name in names if name.casefold() in CHAT), "")
 
 
@@ -81,7 +101,7 @@ def _refuses_folder(path: Path) -> str:
     if not data or len(data) == len(files):
         return A_FOLDER
     for file in data:
-        with open_bytes(file) as stream:
+        with open_bytes(file, archives=True) as stream:
             head = stream.read(1 << 16)
         names = [] if _shape(file, head) else header(file, head)
         if reason := refuses(file, head):
@@ -89,6 +109,20 @@ def _refuses_folder(path: Path) -> str:
         if names and not of_table(file, names, _first_row(head)):
             return f"{file}: no table of a known data set, in a folder with other files"
     return ""
+
+
+def without_layout(path: Path) -> Path | None:
+    """The first file, of those that are read of a file or folder, that has the layout of no published data set."""
+    files = [path] if not path.is_dir() else [file for file in list_files([path]) if _is_data_file(file)]
+    return next((file for file in files if not labelled_records.line_aligned(file) and not _has_layout(file)), None)
+
+
+def _has_layout(path: Path) -> bool:
+    with open_bytes(path) as stream:
+        head = stream.read(1 << 16)
+    return _shape(path, head) is not None or (
+        not head.startswith(ZIP) and of_table(path, names_of(path), _first_row(head)) is not None
+    )
 
 
 def _is_data_file(path: Path) -> bool:
@@ -112,6 +146,7 @@ def read(
     split: str | None = None,
     dataset: str | None = None,
     label_type: LabelType = "auto",
+    labels: Reads = "read",
     titles: str | None = None,
     delimiter: str | None = None,
     quote: str | None = None,
@@ -119,9 +154,9 @@ def read(
     """Read labelled texts.
 
     `text`, `text_pair`, `label` and `id` name columns. Labels in a named column stay as they are; otherwise, the classes of a
-    known data set have their names. `split` names a column, or is `file`, `none` or `shares` (as the default, but the name of
-    the only split says nothing, nor does the name train if the others say test); by default, known data sets and files with
-    different splits in their names have splits.
+    known data set have their names. `labels=none` reads no labels of tables, so no column has to hold them. `split` names a
+    column, or is `file`, `none` or `shares` (as the default, but the name of the only split says nothing); by default, known
+    data sets and files with different splits in their names have splits.
     `dataset` names the layout (`none`: a plain table). `label_type=category` reads numbers as text. `titles` names the columns
     of a file without a header, with commas between them. `quote=""`: quotation marks are plain text; by default, the whole file
     decides.
@@ -129,24 +164,31 @@ def read(
     check(Layout(SYNONYMS, ()), None, delimiter, '"' if quote is None else quote)
     if dataset not in (None, NONE, *BY_NAME):
         raise bad_option("dataset", f"{NONE}, {', '.join(BY_NAME)}", dataset)
+    if labels not in get_args(Reads):
+        raise bad_option("labels", " or ".join(get_args(Reads)), labels)
+    if labels == "none" and label is not None:
+        raise RamifyError(f"label={label!r} names the column of labels, but labels=none reads none. Leave one of them out.")
     named_columns = {"text": text, "text_pair": text_pair, "label": label, "id": id}
     if split not in (None, NONE, FILE, SHARES):
         named_columns["split"] = split
     columns = {ours: theirs for ours, theirs in named_columns.items() if theirs is not None}
     # The type of the labels is decided over all tables, except those of known data sets.
-    labels = LabelColumn(label or "label", label_type)
+    column = LabelColumn("label" if label is None else label, label_type)
     files = _files(paths, counts)
     sources = [
-        _source(path, name, dataset, columns, titles.split(",") if titles else (), delimiter, quote) for path, name in files
+        _source(
+            path, name, dataset, columns, titles.split(",") if titles else (), delimiter, quote, unlabelled=labels == "none"
+        )
+        for path, name in files
     ]
-    _give_splits(sources, split, counts)
+    _give_splits(sources, split)
     for source in sources:
-        if source.layout and source.reads_labels and labels.type == "auto":
-            survey(labels, _only(source, source.layout, "label"), source.path, source.unit)
+        if source.layout and source.reads_labels and column.type == "auto":
+            survey(column, _only(source, source.layout, "label"), source.path, source.unit)
     rows: Counter[tuple[str, str]] = Counter()
     for source in sources:
         if source.layout:
-            trees = _table(source, source.layout, labels, policy, counts)
+            trees = _table(source, source.layout, column, policy, counts)
         else:
             trees = labelled_records.READERS[source.shape](source.path, source.name, counts)
         for name, tree, count in trees:
@@ -177,6 +219,8 @@ class _Source:
     quote: str = '"'
     # Whether the labels are those of a named or guessed column, rather than classes of a known data set.
     reads_labels: bool = False
+    # Whether a column of labels is left unread, and need not be there.
+    unlabelled: bool = False
     # The split that the name of the file or of its folder names.
     split_in_name: str | None = None
     # The split of all trees of the file.
@@ -266,10 +310,12 @@ def _source(
     titles: Sequence[str],
     delimiter: str | None,
     quote: str | None,
+    *,
+    unlabelled: bool,
 ) -> _Source:
     if labelled_records.line_aligned(path):
         return _Source(path, name, "squad-lines")
-    with open_bytes(path) as stream:
+    with open_bytes(path, archives=True) as stream:
         head = stream.read(1 << 16)
     shape = None if head.startswith(PARQUET) and (columns or choice == NONE) else _shape(path, head)
     if shape == labelled_records.PLAYS:
@@ -307,7 +353,10 @@ def _source(
     elif quote is None:
         # The rows of Parquet are counted, and the lines of JSON.
         quote = MARK if head.startswith(PARQUET) else ""
-    source = _Source(path, name, "table", known, None, columns, titles, delimiter, quote, split_in_name=split_of(path))
+    split = split_of(path)
+    source = _Source(
+        path, name, "table", known, None, columns, titles, delimiter, quote, unlabelled=unlabelled, split_in_name=split
+    )
     return _known_table(source, known, names) if known else _plain_table(source, names)
 
 
@@ -320,7 +369,9 @@ def _known_table(source: _Source, dataset: Dataset, names: Sequence[str]) -> _So
     optional = {"label": dataset.label, "split": dataset.split, "id": dataset.id if dataset.id in names else "idx"}
     # A column may have no name.
     columns |= {ours: theirs for ours, theirs in optional.items() if theirs and theirs in names}
-    if "label" not in {**columns, **chosen} and source.split_in_name != "test" and dataset.rows.keys() != {"test"}:
+    if source.unlabelled:
+        columns.pop("label", None)
+    elif "label" not in {**columns, **chosen} and source.split_in_name != "test" and dataset.rows.keys() != {"test"}:
         raise RamifyError(
             f"{source.path} has no column {dataset.label!r}, which holds the labels of {dataset.name}. Its columns are "
             f"{', '.join(names)}. Name the column with --label NAME, or read the file as another table with --option "
@@ -338,9 +389,8 @@ def _plain_table(source: _Source, names: Sequence[str]) -> _Source:
     required = ["text", "label"]
     if "text" in chosen and "text_pair" not in chosen:
         del synonyms["text_pair"]
-    if source.split_in_name == "test" and (
-        chosen["label"] not in names if "label" in chosen else Layout(SYNONYMS, ("label",)).lacking(names)
-    ):
+    lacks_label = chosen["label"] not in names if "label" in chosen else Layout(SYNONYMS, ("label",)).lacking(names)
+    if source.unlabelled or (source.split_in_name == "test" and lacks_label):
         # The labels of test sets are often secret.
         chosen.pop("label", None)
         del synonyms["label"]
@@ -349,15 +399,13 @@ def _plain_table(source: _Source, names: Sequence[str]) -> _Source:
     return replace(source, layout=layout, columns=chosen, reads_labels="label" in required)
 
 
-def _give_splits(sources: Sequence[_Source], split: str | None, counts: ReadCounts) -> None:
+def _give_splits(sources: Sequence[_Source], split: str | None) -> None:
     """Set the splits of the files by their names.
 
     A lone training file is left to the build, which divides it by its shares. So are tables of unknown data sets, unless their
-    names hold several splits, and with `SHARES` training files beside those of test only.
+    names hold several splits.
     """
     named_splits = {source.split_in_name for source in sources if source.split_in_name}
-    if split in (None, SHARES):
-        counts.file_splits = named_splits
     for source in sources:
         if split in (NONE, FILE) and source.layout:
             synonyms = {ours: names for ours, names in source.layout.synonyms.items() if ours != "split"}
@@ -368,9 +416,7 @@ def _give_splits(sources: Sequence[_Source], split: str | None, counts: ReadCoun
                 f"split=file: the name of {source.path} names no split. Rename it so that it holds the word train, dev, val or "
                 "test, or leave the option out."
             )
-        if split == SHARES and (
-            len(named_splits) == 1 or (named_splits == {"train", "test"} and source.split_in_name == "train")
-        ):
+        if split == SHARES and len(named_splits) == 1:
             continue
         is_known = source.dataset is not None or source.shape != "table"
         if split == FILE or (split in (None, SHARES) and (len(named_splits) > 1 or (is_known and named_splits != {"train"}))):
@@ -495,7 +541,7 @@ def _labels(source: _Source, values: Columns, lines: pa.Array, labels: LabelColu
         return labels.json(values["label"], lines, source.unit)
     class_names, odd = renamed(values["label"], dataset.classes, dataset.unlabelled)
     for row in odd:
-        counts.repair("unknown_label", f"{source.unit} {lines[row].as_py()}: {class_names[row]!r:.80}")
+        counts.repair("unknown_label", f"{source.unit} {lines[row].as_py()}: {shown(class_names[row])}")
     if not dataset.is_number:
         return class_names
     numbers = LabelColumn(dataset.label, "number")
@@ -509,12 +555,12 @@ def _labels(source: _Source, values: Columns, lines: pa.Array, labels: LabelColu
 
 
 def _placed(tree: Tree, split: str | None) -> Tree:
-    """The tree with its split or, if the data give none, with a group: texts that begin alike stay in one split."""
-    if SPLIT in tree.meta:
-        return tree
-    if split is not None:
-        return replace(tree, meta={SPLIT: split, **tree.meta})
-    if GROUP in tree.meta:
+    """The tree with its split and, unless it is held out, with a group: texts that begin alike stay in one split, also where
+    shares divide train."""
+    if split is not None and SPLIT not in tree.meta:
+        tree = replace(tree, meta={SPLIT: split, **tree.meta})
+    given = tree.meta.get(SPLIT)
+    if GROUP in tree.meta or (given is not None and named(str(given)) != "train"):
         return tree
     digest = hashlib.blake2b(tree.nodes[0].text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return replace(tree, meta={GROUP: digest, **tree.meta})

@@ -4,17 +4,18 @@ sentences as trees."""
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, shown
 from ramify.readers.archives import Source, is_zip, source_of
-from ramify.readers.base import Held, ReadCounts, lines, open_bytes
+from ramify.readers.base import Held, ReadCounts, guarded, lines, open_bytes
 from ramify.readers.labelled_rows import records
 from ramify.readers.labelled_sets import BY_NAME, GRADES
 from ramify.readers.split_names import named
-from ramify.readers.values import fields, identifier, objects, string
+from ramify.readers.values import fields, identifier, objects, sound_tree, string
 from ramify.tree import GROUP, Node, Tree
 
 DOWNLOAD = "Download it again."
@@ -60,7 +61,8 @@ def _bad(counts: ReadCounts, where: str, reason: str, count: int = 1) -> None:
 
 
 def squad(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
-    """A paragraph is a root, and its questions are children. The group of a tree is the title of the article."""
+    """A paragraph is a root, and its questions are children. The group of a tree is the title of the article,
+    which files share."""
     seen: set[str] = set()
     numbers: Counter[str] = Counter()
     for where, value in records(path, counts, "squad"):
@@ -69,7 +71,8 @@ def squad(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
             raise RamifyError(f'{where}: no SQuAD data, which is an object with a list "data" of articles. Name another file.')
         dataset = "squad2" if "2.0" in str(value.get("version")) or _has_impossible(articles) else "squad"
         for article, entry in enumerate(articles, 1):
-            title = string(fields(entry).get("title")) or f"article {article}"
+            given = string(fields(entry).get("title"))
+            title = given or f"article {article}"
             for paragraph in objects(fields(entry).get("paragraphs")):
                 numbers[title] += 1
                 number = numbers[title]
@@ -93,7 +96,9 @@ def squad(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
                         label = _answers(question, context, f"{here}, question {question_id}", counts)
                         nodes.append(Node(text, (0,), id=question_id, kind="question", label=label))
                 counts.read += len(nodes)
-                yield Found(dataset, Tree(tuple(nodes), tree_id, {"title": title, GROUP: title}), len(nodes) - 1)
+                yield Found(
+                    dataset, Tree(tuple(nodes), tree_id, {"title": title, GROUP: given or f"{name}/{title}"}), len(nodes) - 1
+                )
 
 
 def _has_impossible(articles: list[Any]) -> bool:
@@ -128,7 +133,7 @@ def _spans(
             counts.repair("bad_answer", f"{where}: an answer without text or start, which is left out")
             continue
         if context[start : start + len(text)] != text:
-            counts.repair("moved_answer", f"{where}: {text!r:.80} is not at {start}")
+            counts.repair("moved_answer", f"{where}: {shown(text)} is not at {start}")
         texts.append(text)
         starts.append(start)
     return {f"{prefix}texts": texts, f"{prefix}starts": starts}
@@ -162,11 +167,11 @@ def squad_lines(base: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
         places = [int(word) if word.isascii() and word.isdigit() else -1 for word in span.split()]
         tokens = context.split(" ")
         if len(places) != 2 or min(places) < 0 or max(places) >= len(tokens):
-            _bad(counts, where, f"{span!r:.40} is not the first and the last token of an answer")
+            _bad(counts, where, f"{shown(span, 40)} is not the first and the last token of an answer")
             continue
         start = len(" ".join(tokens[: places[0]])) + (places[0] > 0)
         if " ".join(tokens[places[0] : places[1] + 1]) != answer:
-            counts.repair("moved_answer", f"{where}: {answer!r:.80} is not at the tokens {span}")
+            counts.repair("moved_answer", f"{where}: {shown(answer)} is not at the tokens {span}")
         nodes = trees.setdefault(context, [Node(context, id=f"{name}/{len(trees) + 1:06d}", kind="paragraph")])
         label = {"texts": [answer], "starts": [start], "token_spans": [places], "is_impossible": False}
         nodes.append(Node(question, (0,), id=f"{name}/{number}", kind="question", label=label))
@@ -182,107 +187,112 @@ def _texts(path: Path, counts: ReadCounts, held: Held) -> Iterator[str]:
             yield from (line.decode("utf-8", "replace") for line in block)
 
 
+def _of_records(
+    shape: str, read: Callable[[Any, int, str, str, ReadCounts], Iterator[Found]], path: Path, name: str, counts: ReadCounts
+) -> Iterator[Found]:
+    """What a function makes of each record of a file, given its running number and its place."""
+    for number, (where, entry) in enumerate(records(path, counts, shape), 1):
+        yield from guarded(read, where, counts, entry, number, where, name, counts)
+
+
 # --- SuperGLUE --------------------------------------------------------------------------------------------------------
 
 
-def multirc(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
+def multirc(entry: Any, number: int, where: str, name: str, counts: ReadCounts) -> Iterator[Found]:
     """A passage is a root, its questions are children, and their answers grandchildren, labelled true or false."""
-    for number, (where, record) in enumerate(records(path, counts, "multirc"), 1):
-        passage = fields(fields(record).get("passage"))
-        if not isinstance(passage.get("text"), str):
-            _bad(counts, where, 'no "passage" with a "text"')
+    passage = fields(fields(entry).get("passage"))
+    if not isinstance(passage.get("text"), str):
+        _bad(counts, where, 'no "passage" with a "text"')
+        return
+    tree_id = f"{name}/{_number(entry, number)}"
+    nodes = [Node(passage["text"], id=tree_id, kind="passage")]
+    rows = 0
+    for place, question in enumerate(objects(passage.get("questions"))):
+        answers = objects(question.get("answers"))
+        if not isinstance(question.get("question"), str):
+            _bad(counts, where, 'a question without "question"', 1 + len(answers))
             continue
-        tree_id = f"{name}/{_number(record, number)}"
-        nodes = [Node(passage["text"], id=tree_id, kind="passage")]
-        rows = 0
-        for place, question in enumerate(objects(passage.get("questions"))):
-            answers = objects(question.get("answers"))
-            if not isinstance(question.get("question"), str):
-                _bad(counts, where, 'a question without "question"', 1 + len(answers))
+        at = len(nodes)
+        nodes.append(Node(question["question"], (0,), id=f"{tree_id}/{_number(question, place)}", kind="question"))
+        for choice, answer in enumerate(answers):
+            if not isinstance(answer.get("text"), str):
+                _bad(counts, where, 'an answer without "text"')
                 continue
-            at = len(nodes)
-            nodes.append(Node(question["question"], (0,), id=f"{tree_id}/{_number(question, place)}", kind="question"))
-            for choice, answer in enumerate(answers):
-                if not isinstance(answer.get("text"), str):
-                    _bad(counts, where, 'an answer without "text"')
-                    continue
-                label = None if answer.get("label") is None else bool(answer["label"])
-                answer_id = f"{nodes[at].id}/{_number(answer, choice)}"
-                nodes.append(Node(answer["text"], (at,), id=answer_id, kind="answer", label=label))
-                rows += 1
-        counts.read += len(nodes)
-        yield Found("multirc", Tree(tuple(nodes), tree_id), rows)
+            label = None if answer.get("label") is None else bool(answer["label"])
+            answer_id = f"{nodes[at].id}/{_number(answer, choice)}"
+            nodes.append(Node(answer["text"], (at,), id=answer_id, kind="answer", label=label))
+            rows += 1
+    counts.read += len(nodes)
+    yield Found("multirc", Tree(tuple(nodes), tree_id), rows)
 
 
-def record(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
+def record(entry: Any, number: int, where: str, name: str, counts: ReadCounts) -> Iterator[Found]:
     """A passage is a root, with the places of its entities in the metadata. Queries are children; `@placeholder` is the gap."""
-    for number, (where, entry) in enumerate(records(path, counts, "record"), 1):
-        passage, queries = fields(fields(entry).get("passage")), objects(fields(entry).get("qas"))
-        if not isinstance(passage.get("text"), str):
-            _bad(counts, where, 'no "passage" with a "text"', 1 + len(queries))
+    passage, queries = fields(fields(entry).get("passage")), objects(fields(entry).get("qas"))
+    if not isinstance(passage.get("text"), str):
+        _bad(counts, where, 'no "passage" with a "text"', 1 + len(queries))
+        return
+    tree_id = f"{name}/{_number(entry, number)}"
+    nodes = [Node(passage["text"], id=tree_id, kind="passage")]
+    for place, query in enumerate(queries):
+        if not isinstance(query.get("query"), str):
+            _bad(counts, where, 'a query without "query"')
             continue
-        tree_id = f"{name}/{_number(entry, number)}"
-        nodes = [Node(passage["text"], id=tree_id, kind="passage")]
-        for place, query in enumerate(queries):
-            if not isinstance(query.get("query"), str):
-                _bad(counts, where, 'a query without "query"')
-                continue
-            label = None
-            if "answers" in query:
-                label = _spans(query, "answers", "", passage["text"], where, counts, start_name="start")
-            nodes.append(Node(query["query"], (0,), id=f"{tree_id}/{_number(query, place)}", kind="query", label=label))
-        spans = [[entity.get("start"), entity.get("end")] for entity in objects(passage.get("entities"))]
-        counts.read += len(nodes)
-        yield Found("record", Tree(tuple(nodes), tree_id, {"entities": spans}), len(nodes) - 1)
+        label = None
+        if "answers" in query:
+            label = _spans(query, "answers", "", passage["text"], where, counts, start_name="start")
+        nodes.append(Node(query["query"], (0,), id=f"{tree_id}/{_number(query, place)}", kind="query", label=label))
+    spans = [[entity.get("start"), entity.get("end")] for entity in objects(passage.get("entities"))]
+    counts.read += len(nodes)
+    yield Found("record", Tree(tuple(nodes), tree_id, {"entities": spans}), len(nodes) - 1)
 
 
-def wsc(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
+def wsc(entry: Any, number: int, where: str, name: str, counts: ReadCounts) -> Iterator[Found]:
     """A sentence, labelled true if the two spans in its metadata mean the same."""
-    for number, (where, entry) in enumerate(records(path, counts, "wsc"), 1):
-        target = fields(fields(entry).get("target"))
-        if not isinstance(fields(entry).get("text"), str) or not target:
-            _bad(counts, where, 'no "text" or no "target"')
-            continue
-        tree_id = f"{name}/{_number(entry, number)}"
-        label = None if entry.get("label") is None else bool(entry["label"])
-        counts.read += 1
-        yield Found("wsc", Tree((Node(entry["text"], id=tree_id, label=label),), tree_id, {"target": target}), 1)
+    target = fields(fields(entry).get("target"))
+    if not isinstance(fields(entry).get("text"), str) or not target:
+        _bad(counts, where, 'no "text" or no "target"')
+        return
+    tree_id = f"{name}/{_number(entry, number)}"
+    label = None if entry.get("label") is None else bool(entry["label"])
+    counts.read += 1
+    tree = Tree((Node(entry["text"], id=tree_id, label=label),), tree_id, {"target": target})
+    yield Found("wsc", sound_tree(tree, counts), 1)
 
 
 # --- RACE ----------------------------------------------------------------------------------------------------------------
 
 
-def race(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
+def race(entry: Any, number: int, where: str, name: str, counts: ReadCounts) -> Iterator[Found]:
     """An article is a root, its questions are children, and their options grandchildren, labelled true or false.
 
     Answers are letters. A gap `_` in a question is the place of the option.
     """
-    for number, (where, entry) in enumerate(records(path, counts, "race"), 1):
-        record = fields(entry)
-        questions, options, answers = (record.get(part) for part in ("questions", "options", "answers"))
-        if not isinstance(record.get("article"), str) or not isinstance(questions, list) or not isinstance(options, list):
-            _bad(counts, where, 'no text "article", or no lists "questions" and "options"')
+    record = fields(entry)
+    questions, options, answers = (record.get(part) for part in ("questions", "options", "answers"))
+    if not isinstance(record.get("article"), str) or not isinstance(questions, list) or not isinstance(options, list):
+        _bad(counts, where, 'no text "article", or no lists "questions" and "options"')
+        return
+    tree_id = f"{name}/{number}"
+    nodes = [Node(record["article"], id=tree_id, kind="article")]
+    rows = 0
+    letters = answers if isinstance(answers, list) else [None] * len(questions)
+    for place, (question, choices, letter) in enumerate(zip_longest(questions, options, letters)):
+        is_whole = isinstance(choices, list) and len(choices) > 1 and all(isinstance(choice, str) for choice in choices)
+        right = ord(letter) - ord("A") if isinstance(letter, str) and len(letter) == 1 else None
+        if not isinstance(question, str) or not is_whole or (right is not None and not 0 <= right < len(choices)):
+            _bad(counts, where, f"question {place}: no text, no options, or no answer among them")
             continue
-        tree_id = f"{name}/{number}"
-        nodes = [Node(record["article"], id=tree_id, kind="article")]
-        rows = 0
-        letters = answers if isinstance(answers, list) else [None] * len(questions)
-        for place, (question, choices, letter) in enumerate(zip_longest(questions, options, letters)):
-            is_whole = isinstance(choices, list) and len(choices) > 1 and all(isinstance(choice, str) for choice in choices)
-            right = ord(letter) - ord("A") if isinstance(letter, str) and len(letter) == 1 else None
-            if not isinstance(question, str) or not is_whole or (right is not None and not 0 <= right < len(choices)):
-                _bad(counts, where, f"question {place}: no text, no options, or no answer among them")
-                continue
-            at = len(nodes)
-            nodes.append(Node(question, (0,), id=f"{tree_id}/{place}", kind="question"))
-            if right is None:
-                counts.repair("no_label", f"{where}, question {place}")
-            for choice, text in enumerate(choices):
-                label = None if right is None else choice == right
-                nodes.append(Node(text, (at,), id=f"{tree_id}/{place}/{chr(ord('A') + choice)}", kind="choice", label=label))
-            rows += 1
-        counts.read += len(nodes)
-        yield Found("race", Tree(tuple(nodes), tree_id), rows)
+        at = len(nodes)
+        nodes.append(Node(question, (0,), id=f"{tree_id}/{place}", kind="question"))
+        if right is None:
+            counts.repair("no_label", f"{where}, question {place}")
+        for choice, text in enumerate(choices):
+            label = None if right is None else choice == right
+            nodes.append(Node(text, (at,), id=f"{tree_id}/{place}/{chr(ord('A') + choice)}", kind="choice", label=label))
+        rows += 1
+    counts.read += len(nodes)
+    yield Found("race", Tree(tuple(nodes), tree_id), rows)
 
 
 def _number(entry: dict[str, Any], otherwise: int) -> str:
@@ -345,7 +355,11 @@ def sentence_trees(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]
             start = SENTENCE_TREE.match(text)
             words: list[str] = _WORD.findall(text)
             if start is None or not words or text.count("(") != text.count(")"):
-                _bad(counts, f"{path}, line {number}", f"{text!r:.40} is not a sentence as a tree, such as (3 (2 Good) (2 .))")
+                _bad(
+                    counts,
+                    f"{path}, line {number}",
+                    f"{shown(text, 40)} is not a sentence as a tree, such as (3 (2 Good) (2 .))",
+                )
                 continue
             counts.read += 1
             sentence = " ".join(_BRACKETS.get(word, word.replace("\\", "")) for word in words)
@@ -410,10 +424,10 @@ def _decoded(source: Source, name: str, counts: ReadCounts) -> str:
 READERS: dict[str, Callable[[Path, str, ReadCounts], Iterator[Found]]] = {
     "squad": squad,
     "squad-lines": squad_lines,
-    "multirc": multirc,
-    "race": race,
-    "record": record,
-    "wsc": wsc,
+    "multirc": partial(_of_records, "multirc", multirc),
+    "race": partial(_of_records, "race", race),
+    "record": partial(_of_records, "record", record),
+    "wsc": partial(_of_records, "wsc", wsc),
     "documents": reviews,
     "sentences": sentences,
     "sentence-trees": sentence_trees,

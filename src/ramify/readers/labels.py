@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pyarrow as pa
 
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, shown
 from ramify.readers.base import ReadCounts, bad_option, pc, read_before
 from ramify.readers.columns import LINE, Columns, decoded, strings, structured
 
@@ -77,8 +77,8 @@ class LabelColumn:
         if self._number and self._category:
             (numeric, its_place), (text, place) = self._number, self._category
             raise RamifyError(
-                f"{place}: the label {text!r:.80} of the column {self._name!r} is not a number, but {numeric!r} in {its_place} "
-                "is. Correct one of them, or read all labels as text with --option label_type=category."
+                f"{place}: the label {shown(text)} of the column {self._name!r} is not a number, but {numeric!r} in "
+                f"{its_place} is. Correct one of them, or read all labels as text with --option label_type=category."
             )
 
     def _see_structure(self, values: pa.Array, lines: pa.Array, where: str) -> None:
@@ -117,7 +117,7 @@ class LabelColumn:
             label = None if value is None else _as_number(value)
             if label is None and value is not None:
                 raise RamifyError(
-                    f"{where} {lines[place].as_py()}: the label {value!r:.80} of the column {self._name!r} is not a number. "
+                    f"{where} {lines[place].as_py()}: the label {shown(value)} of the column {self._name!r} is not a number. "
                     "Correct it, or read all labels as text with --option label_type=category."
                 )
             converted.append(float(label) if self._fraction and label is not None else label)

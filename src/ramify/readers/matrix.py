@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ramify.readers import chat
-from ramify.readers.base import Held, ReadCounts, file_name, lacks
+from ramify.readers.base import Held, ReadCounts, file_name, guarded, lacks
 from ramify.readers.documents import documents
 from ramify.readers.messages import (
     GONE,
@@ -67,15 +67,15 @@ def logs(paths: Sequence[Path], counts: ReadCounts, *, names: Names = "name") ->
             whole = _room_of(events, path) if "room_name" in about else None
             for number, event in enumerate(events, 1):
                 where = place if event is document else f"{place}, event {number}"
-                counts.read += 1
                 if not isinstance(event, dict) or string(event.get("type")) is None:
+                    counts.read += 1
                     counts.skip("not_a_post", f'{where}: not an event with a "type"')
                     continue
                 # An export is of one room. A file without a room id is not joined with any other.
                 room = whole or string(event.get("room_id")) or path
                 if room not in rooms:
                     rooms[room] = _Room(Accounts(names), counts)
-                rooms[room].add(event, path, about, where)
+                rooms[room].records += guarded(rooms[room].read, where, counts, event, path, about, where)
     for room_id, room in rooms.items():
         name = room_id if isinstance(room_id, str) and not room.exported else None
         path = room.paths[0]
@@ -104,11 +104,21 @@ class _Room:
         self.exported: str | None = None
         self.topic: str | None = None
         self.paths: list[Path] = []
-        self._records: list[Message] = []
+        self.records: list[Message] = []
         self._senders: dict[str, str] = {}
 
-    def add(self, event: dict[str, Any], path: Path, about: dict[str, Any], where: str) -> None:
-        """Add an event. `about` is the file's description of the room."""
+    def read(self, event: dict[str, Any], path: Path, about: dict[str, Any], where: str) -> list[Message]:
+        """The record of an event, or none. `about` is the file's description of the room."""
+        record = self._read(event, path, about, where)
+        self._counts.read += 1
+        if isinstance(record, Message):
+            return [record]
+        reason, place = record
+        self._counts.skip(reason, place)
+        return []
+
+    def _read(self, event: dict[str, Any], path: Path, about: dict[str, Any], where: str) -> Message | tuple[str, str]:
+        """The record of an event, or the reason why it has none, and its place."""
         if path not in self.paths[-1:]:
             self.paths.append(path)
         self.exported = self.exported or string(about.get("room_name"))
@@ -121,24 +131,21 @@ class _Room:
         if kind == "m.room.redaction":
             target = string(event.get("redacts")) or string(content.get("redacts"))
             if target is None:
-                self._counts.skip("deletion", where)
-                return
+                return "deletion", where
             record = Message(target, GONE, event="deletion", where=where)
         elif "state_key" in event or kind.startswith("m.call.") or (kind.startswith("m.room.") and kind not in MESSAGES):
             self._fill_state(record, event, content)
         elif kind not in MESSAGES:
             reason = next((reason for mark, reason in _REASONS.items() if mark in kind), "not_a_post")
-            self._counts.skip(reason, f"{where}: {kind}")
-            return
+            return reason, f"{where}: {kind}"
         elif not record.id:
-            self._counts.skip("not_a_post", f"{where}: the message has no id")
-            return
+            return "not_a_post", f"{where}: the message has no id"
         elif target is not None:
             record.id, record.event, record.edited = target, "edit", time or 0.0
             record.text = self._text(kind, fields(content.get("m.new_content")) or content, where)
         else:
             self._fill_message(record, event, content)
-        self._records.append(record)
+        return record
 
     def _fill_message(self, record: Message, event: dict[str, Any], content: dict[str, Any]) -> None:
         about = fields(event.get("unsigned"))
@@ -156,7 +163,7 @@ class _Room:
 
     def _fill_state(self, record: Message, event: dict[str, Any], content: dict[str, Any]) -> None:
         kind, record.kind = event["type"], chat.SYSTEM
-        record.id = record.id or f"state {len(self._records)}"
+        record.id = record.id or f"state {len(self.records)}"
         if kind == "m.room.name":
             self.name = string(content.get("name")) or self.name
         if kind == "m.room.member":
@@ -192,9 +199,9 @@ class _Room:
 
         An account without a name is named by the first part of its id, if this name is free.
         """
-        authors = {record.id: record.author for record in self._records if not record.event}
+        authors = {record.id: record.author for record in self.records if not record.event}
         accepted = []
-        for record in self._records:
+        for record in self.records:
             if record.event == "edit" and authors.get(record.id, record.author) != record.author:
                 self._counts.skip("bad_edit", record.where)
                 continue

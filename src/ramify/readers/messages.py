@@ -150,7 +150,10 @@ def in_order(
     latest = -math.inf
     for place, message in enumerate(messages):
         parents = () if message.starts else None
-        if message.answers is not None:
+        if message.answers is not None and encodable(message.answers) == message.id:
+            counts.repair("own_parent", message.where)
+            parents = ()
+        elif message.answers is not None:
             parent = places.get(encodable(message.answers))
             if parent is None:
                 counts.repair(missing, message.where)
@@ -233,7 +236,7 @@ def _parents_come_first(messages: list[Message]) -> bool:
     ids = {message.id for message in messages}
     seen = set()
     for message in messages:
-        if message.answers in ids and message.answers not in seen:
+        if message.answers in ids and message.answers not in seen and message.answers != message.id:
             return False
         seen.add(message.id)
     return True

@@ -10,9 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from ramify.errors import shown
 from ramify.readers import list_files
-from ramify.readers.base import Held, ReadCounts, bad_option, lacks
+from ramify.readers.base import Held, ReadCounts, bad_option, guarded, lacks
 from ramify.readers.documents import documents
+from ramify.readers.values import spelled
 from ramify.tree import Node, Tree, encodable
 
 
@@ -42,11 +44,7 @@ def read(
     for path in list_files(paths):
         for where, document in documents(path, counts, held):
             for record in document if isinstance(document, list) else [document]:
-                if isinstance(record, dict) and isinstance(record.get("edus"), list):
-                    dialogues.append((where, record))
-                else:
-                    counts.read += 1
-                    counts.skip("not_a_post", f'{where}: not an object with a list "edus"')
+                dialogues += guarded(_dialogue, where, counts, record, where, counts)
     groups = _groups([record["edus"] for _, record in dialogues])
     seen: set[Any] = set()
     for number, (where, record) in enumerate(dialogues):
@@ -60,6 +58,14 @@ def read(
         yield tree
 
 
+def _dialogue(record: Any, where: str, counts: ReadCounts) -> list[tuple[str, dict[str, Any]]]:
+    if not isinstance(record, dict) or not isinstance(record.get("edus"), list):
+        counts.read += 1
+        counts.skip("not_a_post", f'{where}: not an object with a list "edus"')
+        return []
+    return [(where, record)]
+
+
 def _tree(record: dict[str, Any], name: str, meta: dict[str, Any], where: str, counts: ReadCounts) -> Tree:
     utterances = record["edus"]
     counts.read += len(utterances)
@@ -68,9 +74,9 @@ def _tree(record: dict[str, Any], name: str, meta: dict[str, Any], where: str, c
     for relation in listed if isinstance(listed, list) else [listed]:
         source, target = (relation.get("x"), relation.get("y")) if isinstance(relation, dict) else (None, None)
         if not (type(source) is int and type(target) is int and 0 <= source < target < len(utterances)):
-            counts.repair("bad_relation", f"{where}, dialogue {name}: {relation!r:.80}")
+            counts.repair("bad_relation", f"{where}, dialogue {name}: {shown(relation)}")
             continue
-        relations[target].append({"parent": str(source), "type": encodable(str(relation.get("type", "")))})
+        relations[target].append({"parent": str(source), "type": encodable(spelled(relation.get("type", "")))})
     nodes = []
     for place, (utterance, incoming) in enumerate(zip(utterances, relations, strict=True)):
         text, speaker = _content(utterance)
@@ -107,14 +113,14 @@ def _without_repeated(tree: Tree, seen: set[Any], where: str, counts: ReadCounts
 
 
 def _name(record: dict[str, Any], number: int) -> str:
-    return encodable(str(record.get("id", number)))
+    return encodable(spelled(record.get("id", number)))
 
 
 def _content(utterance: Any) -> tuple[str, str | None]:
     if not isinstance(utterance, dict):
         return "", None
     text, speaker = utterance.get("text"), utterance.get("speaker")
-    return encodable(text) if isinstance(text, str) else "", None if speaker is None else encodable(str(speaker))
+    return encodable(text) if isinstance(text, str) else "", None if speaker is None else encodable(spelled(speaker))
 
 
 def _groups(dialogues: list[list[Any]]) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, shown
 from ramify.readers import list_files
 from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option
 from ramify.readers.columns import Layout, batches, decoded, header
@@ -94,7 +94,7 @@ def _entry(row: dict[str, Any], is_log: bool, where: str) -> dict[str, Any]:
 def _parents(value: Any, where: str) -> list[str] | None:
     parents = _json(value, value) if isinstance(value, str) else value
     if parents is not None and not isinstance(parents, list):
-        raise RamifyError(f'{where}: parents={value!r:.80} is not a JSON list of ids, such as ["m1", "m2"]. Repair the row.')
+        raise RamifyError(f'{where}: parents={shown(value)} is not a JSON list of ids, such as ["m1", "m2"]. Repair the row.')
     return parents
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from ramify.readers import list_files
-from ramify.readers.base import ReadCounts, lacks
+from ramify.readers.base import ReadCounts, guarded, lacks
 from ramify.readers.documents import documents
 from ramify.readers.rows import LABELLED, Post, batches
 from ramify.readers.values import parse_time
@@ -33,7 +33,7 @@ def _posts(paths: Sequence[Path], counts: ReadCounts) -> Iterator[Post]:
             for record in document if isinstance(document, list) else [document]:
                 prompt = record.get("prompt") if isinstance(record, dict) else None
                 if isinstance(prompt, dict):
-                    yield from _messages(record, prompt, where, counts)
+                    yield from guarded(_messages, where, counts, record, prompt, where, counts)
                 else:
                     counts.read += 1
                     counts.skip("not_a_post", f'{where}: not an object with an object "prompt"')

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from ramify.errors import counted
+from ramify.errors import counted, shown
 
 FEW_LETTERS = 500
 
@@ -57,10 +57,10 @@ def _columns(lines: Sequence[str]) -> str:
 def _records(lines: Sequence[str]) -> str:
     alike = [line for line in lines if _RECORD.match(line)]
     if len(alike) > 0.1 * len(lines):
-        return f"{len(alike)} of its {len(lines)} lines begin like messages or records, such as {alike[0].strip()!r:.40}"
+        return f"{len(alike)} of its {len(lines)} lines begin like messages or records, such as {shown(alike[0].strip(), 40)}"
     clocks = [line for line in lines if len(line) < 100 and _CLOCK.search(line)]
     if len(clocks) > max(2, 0.03 * len(lines)):
-        return f"{len(clocks)} of its {len(lines)} lines hold a time, as a log does, such as {clocks[0].strip()!r:.40}"
+        return f"{len(clocks)} of its {len(lines)} lines hold a time, as a log does, such as {shown(clocks[0].strip(), 40)}"
     return ""
 
 

@@ -3,6 +3,7 @@
 A tree is a submission with its comments. Submissions and comments may be in any file and in any order.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,18 +11,19 @@ import pyarrow as pa
 
 from ramify.readers import list_files
 from ramify.readers.base import Policy, ReadCounts
-from ramify.readers.records import records
+from ramify.readers.records import first_record, is_json, records
 from ramify.readers.reddit import Post, batches
+
+_KEY = re.compile(rb'"(\w+)"\s*:')
 
 
 def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
         named = any(file.name.startswith(("RC_", "RS_")) for file in list_files([path]))
         return "" if named else "a folder without a file called RC_… or RS_…"
-    line = head.partition(b"\n")[0]
-    is_comment = b'"link_id"' in line and b'"body"' in line
-    is_submission = b'"subreddit"' in line and b'"title"' in line
-    if line.startswith(b"{") and b'"Listing"' not in line and (is_comment or is_submission):
+    # A record may be longer than the first bytes.
+    keys = first_record(head).keys() or {key.decode() for key in _KEY.findall(head.partition(b"\n")[0])}
+    if is_json(head) and (keys >= {"link_id", "body"} or keys >= {"subreddit", "title"}):
         return ""
     return 'line 1: no JSON object with "link_id" and "body", or with "subreddit" and "title"'
 

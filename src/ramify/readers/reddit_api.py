@@ -13,8 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from ramify.errors import shown
 from ramify.readers import list_files
-from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option
+from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option, guarded
 from ramify.readers.documents import documents
 from ramify.readers.reddit import author, bare_id, resolve_parent, submission_text
 from ramify.readers.rows import Post, batches
@@ -22,13 +23,14 @@ from ramify.readers.values import parse_time
 
 _LISTING = re.compile(rb'"kind"\s*:\s*"(?:Listing|t1|t3|more)"')
 _NESTED = re.compile(rb'"(?:replies|comments)"\s*:\s*[\[{]')
+_OF_REDDIT = re.compile(rb'"(?:parent_id|link_id|subreddit|created_utc|permalink)"\s*:')
 _CONTAINERS = ("json", "data", "things", "children")
 
 
 def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
         return A_FOLDER
-    nested = _NESTED.search(head) and (b'"selftext"' in head or b'"body"' in head)
+    nested = _NESTED.search(head) and (b'"selftext"' in head or (b'"body"' in head and _OF_REDDIT.search(head)))
     if _LISTING.search(head) or nested:
         return ""
     return 'no "kind" that is Listing, t1, t3 or more, and no "replies" or "comments" of a post with a text'
@@ -48,7 +50,7 @@ def read(paths: Sequence[Path], counts: ReadCounts, *, policy: Policy, unescape:
 def _posts(paths: Sequence[Path], counts: ReadCounts, policy: Policy, clean: Callable[[str], str]) -> Iterator[Post]:
     for path in list_files(paths):
         for where, document in documents(path, counts):
-            yield from _walk(document, where, counts, policy, clean)
+            yield from guarded(_walk, where, counts, document, where, counts, policy, clean)
 
 
 def _walk(document: Any, where: str, counts: ReadCounts, policy: Policy, clean: Callable[[str], str]) -> Iterator[Post]:
@@ -105,7 +107,7 @@ def _walk(document: Any, where: str, counts: ReadCounts, policy: Policy, clean: 
 
 def _refuse(thing: Any, where: str, counts: ReadCounts) -> None:
     counts.read += 1
-    counts.skip("not_a_post", f"{where}: neither a comment nor a submission with an id: {thing!r:.80}")
+    counts.skip("not_a_post", f"{where}: neither a comment nor a submission with an id: {shown(thing)}")
 
 
 def _submission(data: dict[str, Any], post_id: str, clean: Callable[[str], str], where: str, counts: ReadCounts) -> Post:

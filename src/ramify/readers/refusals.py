@@ -6,6 +6,7 @@ from pathlib import Path
 
 SHAPES: dict[str, tuple[str, ...]] = {
     "jsonl": ("json",),
+    "nested": ("json",),
     "pushshift": ("json",),
     "reddit-api": ("json",),
     "stackexchange": ("xml",),
@@ -15,7 +16,11 @@ SHAPES: dict[str, tuple[str, ...]] = {
     "oasst": ("json",),
     "molweni": ("json",),
     "book": ("xml", "zip", "text"),
+    "mail": ("text",),
+    "play": ("xml",),
+    "chat-json": ("json",),
     "slack": ("json", "zip"),
+    "slackdump": ("json",),
     "slack-xml": ("xml",),
     "discord": ("json",),
     "matrix": ("json",),
@@ -32,6 +37,31 @@ SHAPES: dict[str, tuple[str, ...]] = {
 """Format -> the shapes of its files. A format without an entry ranks between those of the right and of a wrong shape."""
 
 NEAREST = 3
+
+_NESTED = re.compile(rb'"(comments|replies|children)"\s*:\s*\[\s*\{')
+_TEXT = re.compile(rb'"(?:text|body|content|content_html|message|selftext|comment|cooked)"\s*:\s*"')
+_NEAR = 4096
+_ABSENCE = re.compile(r"(?:^|: )(?:no|not) ")
+
+_ADVICE: tuple[tuple[re.Pattern[bytes], str], ...] = (
+    (
+        re.compile(rb'class="message (?:default|service) clearfix'),
+        "It is Telegram Desktop's export as HTML. Export the chat as machine-readable JSON, and name its result.json.",
+    ),
+    (
+        re.compile(rb"DiscordChatExporter|chatlog__message"),
+        "It is DiscordChatExporter's export as HTML. Export the channel as JSON (--format Json).",
+    ),
+    (re.compile(rb"\ASQLite format 3\0"), "It is an SQLite database. Export its tables as CSV (sqlite3 -csv -header)."),
+)
+"""First bytes of files that people have in place of one that is read -> the file to name instead."""
+
+
+def nested_posts(head: bytes) -> str:
+    """The key of a list of posts inside a record of JSON: of objects of which the first has a text. "" if there is none."""
+    lists = (match for match in _NESTED.finditer(head) if _TEXT.search(head, match.end(), match.end() + _NEAR))
+    return next((match[1].decode() for match in lists), "")
+
 
 _SHAPE_NAMES = {
     "json": "JSON",
@@ -83,18 +113,21 @@ def describe(
     near = {_SIMILAR[shape] for shape in shapes & _SIMILAR.keys()}
     content = b"\n".join(heads.values())
 
-    def rank(name: str) -> tuple[int, float]:
+    def rank(name: str) -> tuple[int, float, bool]:
         fits = 1 if name not in SHAPES or near & {*SHAPES[name]} else 2
         fits = 0 if shapes & {*SHAPES.get(name, ())} else fits
         marks = {mark for reason in reasons[name] for mark in _MARKED.findall(reason)}
         present = sum(f'"{mark}"'.encode() in content for mark in marks)
-        return fits, -present / max(len(marks), 1)
+        is_absence = all(_ABSENCE.search(reason) for reason in reasons[name])
+        return fits, -present / max(len(marks), 1), is_absence
 
     shown = list(reasons) if verbose else sorted(reasons, key=rank)[:NEAREST]
     width = max(map(len, shown), default=0) + 2
     lines = "\n".join(f"  {name:<{width}}{'; '.join(reasons[name])}" for name in shown)
     looks = f" It looks like {_SHAPE_NAMES[next(iter(shapes))]}." if len(shapes) == 1 else ""
     text = "If it is plain text, --format text reads it. " if shapes == {"text"} else ""
+    if advice := next((advice for mark, advice in _ADVICE if mark.search(content)), ""):
+        return f"cannot detect the format of {', '.join(map(str, paths))}. {advice}"
     others = len(reasons) - len(shown)
     more = f" --verbose lists the other {others}." if others > 0 else ""
     return (

@@ -5,7 +5,7 @@ a message at the top level is unknown. Markup in texts becomes visible text: nam
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from ramify.errors import RamifyError
 from ramify.readers import chat
 from ramify.readers.archives import ZIP, Source, from_folder, is_zip, source_of
-from ramify.readers.base import Held, ReadCounts, check_not_standard
+from ramify.readers.base import Held, ReadCounts, check_not_standard, guarded
 from ramify.readers.documents import loads
 from ramify.readers.messages import GONE, Accounts, LogNames, Message, Names, nodes, said
 from ramify.readers.values import fields, identifier, objects, seconds, string
@@ -68,10 +68,11 @@ def logs(paths: Sequence[Path], counts: ReadCounts, *, names: Names = "name") ->
         for folder, days in channels.items():
             name = PurePosixPath(folder).name or export.path.resolve().stem
             about = described.get(name, {})
-            reader = _Channel(export, accounts, users, counts)
+            reader = Channel(accounts, users, counts)
+            _read_days(export, days, reader, counts)
             yield chat.Log(
                 given.give(string(about.get("name")) or name, f"{export.path.stem}/{name}"),
-                nodes(reader.records(days), counts, called=accounts.name, missing="missing_thread"),
+                nodes(reader.finished(), counts, called=accounts.name, missing="missing_thread"),
                 said(**{name: fields(about.get(name)).get("value") for name in ("topic", "purpose")}),
                 f"{export.path}",
             )
@@ -154,8 +155,13 @@ def _layout(names: list[str]) -> dict[tuple[str, bool], dict[str, list[str]]]:
 
 def _users(export: _Export, accounts: Accounts) -> dict[str, str]:
     """Account -> its name, used for authors and for mentions in texts."""
+    return named_users(objects(export.document(USERS)), accounts)
+
+
+def named_users(described: Iterable[dict[str, Any]], accounts: Accounts) -> dict[str, str]:
+    """Account -> its name, from descriptions of users."""
     users = {}
-    for user in objects(export.document(USERS)):
+    for user in described:
         account = identifier(user.get("id"))
         if account is not None:
             accounts.add(account, *_display_names(user))
@@ -190,48 +196,60 @@ def _descriptions(export: _Export) -> dict[str, dict[str, Any]]:
 # --- messages -----------------------------------------------------------------------------------------------------------
 
 
-class _Channel:
-    """Reads the messages of one channel."""
+def _read_days(export: _Export, days: list[str], channel: "Channel", counts: ReadCounts) -> None:
+    held = Held("holds for one channel", "Export a shorter period.")
+    for day in days:
+        place = export.source.where(day)
+        if hidden := export.source.hidden.get(day, 0):
+            counts.read += hidden
+            counts.skip("doubled_file", f"{place}: only the last file of this name is read", hidden)
+        try:
+            document = loads(export.source.read(day, held, counts))
+        except ValueError as error:
+            counts.read += 1
+            counts.skip("bad_json", f"{place}: {error}")
+            continue
+        # The API returns an object around the list.
+        document = fields(document).get("messages", document)
+        channel.add(document if isinstance(document, list) else [document], place)
 
-    def __init__(self, export: _Export, accounts: Accounts, users: dict[str, str], counts: ReadCounts) -> None:
-        self._export, self._accounts, self._users, self._counts = export, accounts, users, counts
-        self._held = Held("holds for one channel", "Export a shorter period.")
 
-    def records(self, days: list[str]) -> list[Message]:
-        """Read all messages at once, because an edit or the start of a thread may be on another day."""
-        records = []
-        threads: dict[str, str] = {}
-        for day in days:
-            place = self._export.source.where(day)
-            if hidden := self._export.source.hidden.get(day, 0):
-                self._counts.read += hidden
-                self._counts.skip("doubled_file", f"{place}: only the last file of this name is read", hidden)
-            try:
-                document = loads(self._export.source.read(day, self._held, self._counts))
-            except ValueError as error:
-                self._counts.read += 1
-                self._counts.skip("bad_json", f"{place}: {error}")
-                continue
-            # The API returns an object around the list.
-            document = fields(document).get("messages", document)
-            for number, message in enumerate(document if isinstance(document, list) else [document], 1):
-                self._counts.read += 1
-                where = f"{place}, message {number}"
-                record = self._record(message, where) if isinstance(message, dict) else None
-                if record is None:
-                    self._counts.skip("not_a_post", f'{where}: not an object with a time "ts"')
-                    continue
-                records.append(record)
-                for reply in objects(message.get("replies")):
-                    stamp = identifier(reply.get("ts"))
-                    if stamp is not None:
-                        threads[stamp] = record.id
-        for record in records:
+class Channel:
+    """Collects the messages of one channel, because an edit or the start of a thread may be in another file.
+
+    `accounts` receives the names of authors; `users` are those that mentions in texts show.
+    """
+
+    def __init__(self, accounts: Accounts, users: Mapping[str, str], counts: ReadCounts) -> None:
+        self._accounts, self._users, self._counts = accounts, users, counts
+        self._records: list[Message] = []
+        self._threads: dict[str, str] = {}
+
+    def add(self, messages: Iterable[Any], place: str) -> None:
+        for number, message in enumerate(messages, 1):
+            where = f"{place}, message {number}"
+            self._records += guarded(self._read, where, self._counts, message, where, self._threads)
+
+    def finished(self) -> list[Message]:
+        for record in self._records:
             # Some exporters name a reply only in the first message of its thread.
-            thread = threads.get(record.id)
+            thread = self._threads.get(record.id)
             if record.answers is None and thread != record.id and record.kind != chat.SYSTEM:
                 record.answers = thread
-        return records
+        return self._records
+
+    def _read(self, message: Any, where: str, threads: dict[str, str]) -> list[Message]:
+        """The record of a message, or none. `threads` receives the replies that it names."""
+        record = self._record(message, where) if isinstance(message, dict) else None
+        self._counts.read += 1
+        if record is None:
+            self._counts.skip("not_a_post", f'{where}: not an object with a time "ts"')
+            return []
+        for reply in objects(message.get("replies")):
+            stamp = identifier(reply.get("ts"))
+            if stamp is not None:
+                threads[stamp] = record.id
+        return [record]
 
     def _record(self, message: dict[str, Any], where: str) -> Message | None:
         subtype = string(message.get("subtype")) or ""
@@ -300,14 +318,14 @@ def _files(message: dict[str, Any]) -> list[dict[str, Any]]:
     return objects(message.get("files")) or objects([message.get("file")])
 
 
-def _attached(attachment: dict[str, Any], users: dict[str, str]) -> str:
+def _attached(attachment: dict[str, Any], users: Mapping[str, str]) -> str:
     parts = [string(attachment.get(name)) for name in ("pretext", "title", "text")]
     if not any(parts):
         parts = [_words(attachment.get("blocks"), users) or string(attachment.get("fallback"))]
     return "\n".join(plain(part, users) for part in parts if part)
 
 
-def _words(blocks: Any, users: dict[str, str]) -> str:
+def _words(blocks: Any, users: Mapping[str, str]) -> str:
     """The text of blocks, nested to any depth: one line per innermost block."""
     parts: list[str] = []
     todo: list[Any] = [blocks]
@@ -327,7 +345,7 @@ def _words(blocks: Any, users: dict[str, str]) -> str:
     return re.sub("\n+", "\n", "".join(parts)).strip()
 
 
-_WORDS: dict[str | None, Callable[[dict[str, Any], dict[str, str]], str]] = {
+_WORDS: dict[str | None, Callable[[dict[str, Any], Mapping[str, str]], str]] = {
     "text": lambda block, users: string(block.get("text")) or "",
     "plain_text": lambda block, users: string(block.get("text")) or "",
     "mrkdwn": lambda block, users: plain(string(block.get("text")) or "", users),
@@ -345,14 +363,14 @@ _ENTITY = re.compile("&(amp|lt|gt);")
 _MARK = re.compile(r"<(?:([@#!])|(?=[A-Za-z][\w+.-]*:))([^<>|]+)(?:\|([^<>]*))?>")
 
 
-def plain(text: str, users: dict[str, str]) -> str:
+def plain(text: str, users: Mapping[str, str]) -> str:
     """A text without Slack's markup: `<@U1>`, `<#C1|name>`, `<!here>`, `<https://example.com|label>`, `&amp;`."""
     if "<" in text:
         text = _MARK.sub(lambda mark: _visible(mark, users), text)
     return _ENTITY.sub(lambda entity: _ENTITIES[entity[1]], text) if "&" in text else text
 
 
-def _visible(mark: re.Match[str], users: dict[str, str]) -> str:
+def _visible(mark: re.Match[str], users: Mapping[str, str]) -> str:
     sign, name, label = mark.groups()
     if sign is None:
         return label or name

@@ -8,16 +8,21 @@ Tables of Reddit's posts, with `link_id` and `parent_id` or with `selftext`, are
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
+from ramify.files import STANDARD
 from ramify.readers import list_files, reddit
-from ramify.readers.base import A_FOLDER, EITHER, Policy, ReadCounts, bad_option, pc
+from ramify.readers.base import A_FOLDER, EITHER, Policy, ReadCounts, bad_option, pc, read_before
 from ramify.readers.columns import (
     LINE,
     Columns,
@@ -40,17 +45,24 @@ from ramify.tree import SPLIT
 SYNONYMS = {
     "id": ("id", "post_id", "comment_id", "message_id", "node_id"),
     "parent": ("parent", "parent_id", "reply_to", "in_reply_to", "in_reply_to_id", "parent_post_id"),
-    "tree": ("tree", "tree_id", "thread", "thread_id", "discussion", "discussion_id", "conversation", "conversation_id"),
-    "author": ("author", "user", "username", "author_id", "user_id", "author_name", "speaker", "poster"),
-    "time": ("time", "timestamp", "created_utc", "created_at", "created", "date", "datetime"),
+    "tree": (
+        *("tree", "tree_id", "thread", "thread_id", "discussion", "discussion_id", "conversation", "conversation_id"),
+        "topic_id",
+    ),
+    "author": ("author", "user", "username", "author_id", "user_id", "author_name", "speaker", "poster", "by", "post_username"),
+    "time": ("time", "timestamp", "created_utc", "created_at", "created", "date", "datetime", "post_time"),
     "kind": ("kind",),
-    "text": ("text", "body", "content", "message", "comment"),
+    "text": ("text", "body", "content", "message", "comment", "post_text"),
     "label": ("label",),
     "split": ("split",),
 }
+LOG = {"author", "time"}
+"""Columns of a chat log, beside the text. A table with them and parents, but no trees, may be a channel with some replies."""
 TITLES = ("title", "subject")
 TREE_COLUMNS = (*TITLES, "topic", "subreddit", "forum", "section", "category", "url")
 LAYOUT = Layout(SYNONYMS, required=("id", "parent", "tree", "text"), added=TREE_COLUMNS, numbered=True)
+TREELESS = replace(LAYOUT, required=("id", "parent", "text"))
+PAIRS = Layout({name: SYNONYMS[name] for name in ("id", "parent")}, required=("id", "parent"))
 REDDIT = Layout(
     {
         **{name: SYNONYMS[name] for name in ("author", "time", "label", "split")},
@@ -71,14 +83,18 @@ WINDOWS_1252 = {code: bytes([code]).decode("cp1252", "replace") for code in rang
 """C1 control characters -> the characters of the same bytes in Windows-1252. Texts never intend C1 control characters."""
 
 
-def refuses(path: Path, head: bytes) -> str:
+def refuses(path: Path, head: bytes, columns: Mapping[str, str] = MappingProxyType({})) -> str:
     if path.is_dir():
         return A_FOLDER
     try:
         names = header(path, head)
     except (pa.ArrowException, OSError):
         return ""  # `read` reports the fault.
-    missing = [] if _is_reddit(names, {}) else LAYOUT.lacking(names)
+    if unknown := LAYOUT.unknown(names, columns):
+        return unknown
+    missing = [] if _is_reddit(names, columns) else [name for name in LAYOUT.lacking(names) if name not in columns]
+    if missing == ["tree"] and (not LAYOUT.known(names).keys() | columns.keys() >= LOG or _are_replies(path, names, columns)):
+        return ""  # The parents say which posts are one tree.
     return f"line 1: no column for {', '.join(missing)}" if missing else ""
 
 
@@ -115,6 +131,16 @@ def read(
         if label_type == "auto" and (chosen or "label" in layout.known(names[path])):
             label_batches = batches(path, ReadCounts(), layout.only("label"), chosen, delimiter, quotes[path])
             survey(labels, label_batches, path, f"{path}, row")
+    treeless = [
+        path
+        for path, layout in layouts.items()
+        if layout is LAYOUT and "tree" not in columns and LAYOUT.lacking(names[path], ("tree",))
+    ]
+    layouts |= dict.fromkeys(treeless, TREELESS)
+    trees = None
+    if treeless:
+        named = {ours: theirs for ours, theirs in columns.items() if ours in PAIRS.synonyms}
+        trees = TreesOfParents(pair for path in treeless for pair in _pairs(path, named, delimiter, quotes[path]))
     for path, layout in layouts.items():
         row, order, spelling = 1, DateOrder(dates), ParentSpelling()
         for batch in batches(path, counts, layout, columns, delimiter, quotes[path]):
@@ -125,8 +151,23 @@ def read(
             if layout is REDDIT:
                 yield from _reddit_posts(batch, label, lines, path, row, policy, counts, order)
             else:
-                yield _posts(batch, label, path, row, entities, counts, order, spelling)
+                yield _posts(batch, label, path, row, entities, counts, order, spelling, trees)
             row += len(lines)
+
+
+_SAMPLE = 1000
+_PARENTS = ("parent", "parent_id", "parent_post_id")
+"""Names of columns with parents that chats do not use."""
+
+
+def _are_replies(path: Path, names: Sequence[str], columns: Mapping[str, str]) -> bool:
+    """Whether most of the first rows name a parent, in a column that does not look like that of a chat."""
+    theirs = columns.get("parent") or LAYOUT.known(names)["parent"]
+    if theirs.casefold() not in _PARENTS or path == STANDARD:
+        return False
+    batch = next(iter(batches(path, ReadCounts(), LAYOUT.only("parent"), {"parent": theirs}, None, MARK)), {})
+    parents = strings(decoded(batch["parent"], path, 1, ReadCounts()))[:_SAMPLE] if batch else ()
+    return sum(parent.as_py() not in (None, *ROOT_MARKS) for parent in parents) * 2 > len(parents)
 
 
 def _is_reddit(names: Sequence[str], columns: Mapping[str, str]) -> bool:
@@ -142,6 +183,45 @@ def _as_json(values: list[Any]) -> pa.Array:
     return pa.array([None if value is None else json.dumps(value, ensure_ascii=False) for value in values], pa.string())
 
 
+def _pairs(path: Path, columns: Mapping[str, str], delimiter: str | None, quote: str) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """Yield the ids and the parents of a table, before it is read."""
+    read_before(path)
+    spelling = ParentSpelling()
+    for batch in batches(path, ReadCounts(), PAIRS, columns, delimiter, quote):
+        ids, parents = (strings(decoded(batch[name], path, 1, ReadCounts())) for name in ("id", "parent"))
+        is_root = pc.is_in(parents, pa.array(ROOT_MARKS, pa.large_string()))
+        yield ids, pc.if_else(is_root, pa.scalar(None, pa.large_string()), spelling.like_ids(parents, ids))
+
+
+class TreesOfParents:
+    """The trees of posts that name no tree: posts connected by parents are one, named by its root.
+
+    A parent that is not among the posts is the root of those that name it. The ids are held in memory.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[pa.Array, pa.Array]]) -> None:
+        names = pa.chunked_array([part for column in zip(*pairs, strict=True) for part in column], pa.large_string())
+        encoded = names.combine_chunks().dictionary_encode()
+        self._names = encoded.dictionary
+        child, parent = np.split(encoded.indices.fill_null(-1).to_numpy().astype(np.int64), 2)
+        is_link = (child >= 0) & (parent >= 0) & (child != parent)
+        child, parent = child[is_link], parent[is_link]
+        size = len(self._names)
+        # SciPy refuses a matrix without rows.
+        links = coo_array((np.ones(len(child), np.int8), (child, parent)), (size + 1, size + 1))
+        _, tree = connected_components(links, directed=False)
+        # A cycle has no root, and is named by its first post.
+        by_rank = np.lexsort((np.arange(size), np.isin(np.arange(size), child)))[::-1]
+        root = np.zeros(size + 1, np.int64)
+        root[tree[by_rank]] = by_rank
+        self._tree = root[tree[:size]]
+
+    def of(self, ids: pa.Array) -> pa.Array:
+        """The trees of posts; null for a post without an id."""
+        places = pc.index_in(ids, value_set=self._names)
+        return self._names.take(pa.array(self._tree)).take(places)
+
+
 # --- columns to posts -------------------------------------------------------------------------------------------------
 
 
@@ -154,9 +234,14 @@ def _posts(
     counts: ReadCounts,
     order: DateOrder,
     spelling: ParentSpelling,
+    trees: TreesOfParents | None,
 ) -> pa.RecordBatch:
     values = {name: strings(decoded(column, path, first_row, counts)) for name, column in columns.items() if name != "time"}
     values["parent"] = spelling.like_ids(values["parent"], values["id"])
+    if "tree" in values:
+        values["tree"] = spelling.like_ids(values["tree"], values["id"])
+    elif trees is not None:
+        values["tree"] = trees.of(values["id"])
     count = len(values["id"])
     absent = pa.nulls(count, pa.large_string())
     authors = values.get("author", absent)

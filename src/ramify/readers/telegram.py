@@ -9,7 +9,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from ramify.readers import chat
-from ramify.readers.base import Held, ReadCounts
+from ramify.readers.base import Held, ReadCounts, guarded
 from ramify.readers.documents import documents
 from ramify.readers.messages import Accounts, LogNames, Message, Names, head_of, nodes, said
 from ramify.readers.values import fields, identifier, parse_time, seconds, string
@@ -103,37 +103,42 @@ def _chats(document: Any) -> list[Any]:
 def _records(messages: list[Any], accounts: Accounts, place: str, counts: ReadCounts) -> Iterator[tuple[Message, str | None]]:
     """Yield each message with the title of the topic that it opens, if any."""
     for number, message in enumerate(messages, 1):
-        counts.read += 1
         where = f"{place}, message {number}"
-        message_id = identifier(message.get("id")) if isinstance(message, dict) else None
-        if message_id is None:
-            counts.skip("not_a_post", f"{where}: not an object with an id")
-            continue
-        service = message.get("type") == "service"
-        side = "actor" if service else "from"
-        account, name = identifier(message.get(f"{side}_id")), string(message.get(side))
-        if account is not None:
-            accounts.add(account, name)
-        forwarded = string(message.get("forwarded_from"))
-        parent = identifier(message.get("reply_to_message_id"))
-        if parent is not None and message.get("reply_to_peer_id") is not None:
-            counts.repair("missing_parent", where)
-            parent = None
-        if message.get("type") == "unsupported":
-            counts.repair("unsupported", where)
-        record = Message(
-            message_id,
-            _service(message) if service else _text(message),
-            author=account or name,
-            time=parse_time(_stamp(message, "date"), counts, where),
-            kind=chat.SYSTEM if service else "",
-            label={"forwarded_from": forwarded} if forwarded else None,
-            answers=parent,
-            edited=seconds(_stamp(message, "edited")),
-            where=where,
-        )
-        opens = message.get("action") == "topic_created" and service
-        yield record, (string(message.get("title")) or message_id) if opens else None
+        yield from guarded(_record, where, counts, message, accounts, where, counts)
+
+
+def _record(message: Any, accounts: Accounts, where: str, counts: ReadCounts) -> Iterator[tuple[Message, str | None]]:
+    message_id = identifier(message.get("id")) if isinstance(message, dict) else None
+    if message_id is None:
+        counts.read += 1
+        counts.skip("not_a_post", f"{where}: not an object with an id")
+        return
+    service = message.get("type") == "service"
+    side = "actor" if service else "from"
+    account, name = identifier(message.get(f"{side}_id")), string(message.get(side))
+    if account is not None:
+        accounts.add(account, name)
+    forwarded = string(message.get("forwarded_from"))
+    parent = identifier(message.get("reply_to_message_id"))
+    if parent is not None and message.get("reply_to_peer_id") is not None:
+        counts.repair("missing_parent", where)
+        parent = None
+    if message.get("type") == "unsupported":
+        counts.repair("unsupported", where)
+    record = Message(
+        message_id,
+        _service(message) if service else _text(message),
+        author=account or name,
+        time=parse_time(_stamp(message, "date"), counts, where),
+        kind=chat.SYSTEM if service else "",
+        label={"forwarded_from": forwarded} if forwarded else None,
+        answers=parent,
+        edited=seconds(_stamp(message, "edited")),
+        where=where,
+    )
+    opens = message.get("action") == "topic_created" and service
+    counts.read += 1
+    yield record, (string(message.get("title")) or message_id) if opens else None
 
 
 def _stamp(message: dict[str, Any], name: str) -> Any:

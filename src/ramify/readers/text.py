@@ -79,7 +79,7 @@ def read(
     block_bytes = None if unit == "document" else _block_bytes(list(files))
     rows = _Rows(block_bytes)
     for path, name in files.items():
-        with open_bytes(path, counts) as packed:
+        with open_bytes(path, counts, archives=True) as packed:
             if reason := _no_text(packed.peek()[:_HEAD_BYTES], encoding):
                 if path in given:
                     raise RamifyError(f"{path} is not plain text: {reason}.")
@@ -140,7 +140,7 @@ def _block_bytes(paths: Sequence[Path]) -> int:
     for path in paths:
         if not path.is_file():
             return BLOCK_OF_PIPE
-        with open_bytes(path) as stream:
+        with open_bytes(path, archives=True) as stream:
             while total < BLOCKS * LARGEST_BLOCK and (data := stream.read(_READ_BYTES)):
                 total += len(data)
     return min(max(total // BLOCKS, SMALLEST_BLOCK), LARGEST_BLOCK)

@@ -123,7 +123,7 @@ def choose(
 ) -> "Run":
     """Find the right one of several choices, such as those of COPA, SWAG and RACE.
 
-    Example: ramify train choose --data data/copa --init all-minilm-l6-v2 --out runs/copa
+    Example: ramify train choose --data data/copa --init sentence-transformers/all-MiniLM-L6-v2 --out runs/copa
 
     Example: ramify train choose --data data/copa --model tfidf --out runs/copa-floor
     """
@@ -224,7 +224,7 @@ def tag(
 
     Example: ramify train tag --data data/conll --model bilstm --decoder crf --out runs/names
 
-    Example: ramify train tag --data data/cmv-modes --init all-minilm-l6-v2 --decoder crf --out runs/claims
+    Example: ramify train tag --data data/cmv-modes --init sentence-transformers/all-MiniLM-L6-v2 --decoder crf --out runs/cmv
 
     Example: ramify train tag --data data/conll --model tfidf --out runs/names-floor
     """

@@ -14,6 +14,8 @@ from ramify.config import check_fields, check_seed, from_record
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, with_article
 from ramify.inference.base import Pipeline
+from ramify.metrics.metric import Metric
+from ramify.nn.precision import autocast
 from ramify.registry import MODELS, TASKS, model_name, task_name
 from ramify.runs.sections import Section, Spans
 from ramify.runs.settings import set_fields
@@ -25,11 +27,27 @@ from ramify.training.stage import Stage
 
 Kind = TypeVar("Kind", bound=Pipeline)
 
+NO_DEV_SCORE = "no dev score: the dev split holds nothing to score"
+
 RUN_FILE = "run.json"
 """The file that marks a folder as a run."""
 
 SAMPLES = "samples"
 """The folder of texts that a run generates while it trains, one file per evaluation."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The result of a fit in closed form."""
+
+    metric: Metric
+    score: float | None
+    """The best dev score; None: the dev split holds nothing to score."""
+
+    def line(self) -> str:
+        if self.score is None:
+            return f"fitted, {NO_DEV_SCORE}"
+        return f"fitted, dev {self.metric.label} {self.score:.4f}"
 
 
 @dataclass(frozen=True)
@@ -39,8 +57,8 @@ class Prepared(ABC):
     run: "Run"
     store: Store
     task: Task[Any]
-    fitted: str = field(default="", kw_only=True)
-    """The result of a fit in closed form, for the terminal; empty for models that are trained in stages."""
+    fitted: Fitted | None = field(default=None, kw_only=True)
+    """The result of a fit in closed form; None: the model is trained in stages."""
 
     @abstractmethod
     def stage(self, number: int) -> Stage[Any]:
@@ -286,6 +304,15 @@ def of_kind(pipeline: Pipeline, kind: type[Kind], source: str, what: str) -> Kin
 def no_progress(total: int) -> Iterator[Callable[[int], None]]:
     """A silent progress bar. Yields a function that takes the number of examples done."""
     yield lambda count: None
+
+
+@contextmanager
+def scoring(pipeline: Pipeline, total: int, options: Mapping[str, Any]) -> Iterator[Callable[[int], None]]:
+    """Compute with the precision and the progress bar over `total` examples that the options of an evaluation give. Yields what
+    `no_progress` does."""
+    bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
+    with bar(total) as advance, autocast(pipeline.device, precision):
+        yield advance
 
 
 def check_options(options: Mapping[str, Any], known: Sequence[str], source: str, what: str) -> None:

@@ -99,7 +99,7 @@ def _no_display() -> Iterator[Callable[[dict[str, Any]], None]]:
 
 
 def execute_seeds(
-    run: Run,
+    run: Any,
     out: Path,
     count: int,
     *,
@@ -118,10 +118,10 @@ def execute_seeds(
     if count < 2:
         raise RamifyError(f"--seeds {count} is no number of seeds to compare. Choose at least 2, or leave it out.")
     option = f"--seeds {count}"
-    if not run.stages:
+    if not run.stages and run.view.examples is None:
         raise RamifyError(
-            f"{option} has no effect on a model that is fitted in closed form, because all seeds give the same. "
-            "Leave --seeds out."
+            f"{option} has no effect on a model that is fitted in closed form on all examples, because all seeds give the "
+            "same. Leave --seeds out, or let each seed draw some of the examples (--set view.examples=N)."
         )
     seeds = range(run.seed, run.seed + count)
     runs = {f"seed-{seed}": replace(run, seed=seed) for seed in seeds}
@@ -188,11 +188,6 @@ def execute_curve(
     option = f"--examples {','.join(map(str, numbers))}"
     if len(numbers) < 2:
         raise RamifyError(f"{option} makes no curve. Give at least two numbers, or set one with --set view.examples=N.")
-    if not run.stages:
-        raise RamifyError(
-            f"{option} needs a model that is trained step by step, but this one is fitted in closed form. Fit it on each "
-            "number alone with --set view.examples=N."
-        )
     if run.view.examples is not None:
         raise RamifyError(f"{option} sets view.examples={run.view.examples}, which is given, too. Leave out one of the two.")
     runs = {f"examples-{number}": replace(run, view=replace(run.view, examples=number)) for number in numbers}
@@ -230,7 +225,7 @@ def _execute_all(
     """Train runs in folders of `out`, which `file` marks. None: training was interrupted."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise RamifyError(
-            f"{option} trains in one process, but torchrun started {os.environ['WORLD_SIZE']}. Train each run by itself "
+            f"{option} trains in one process, but torchrun started {os.environ['WORLD_SIZE']}. Train each run alone "
             "(--seed K, --set view.examples=N), or start one process."
         )
     if (out / file).exists() and not resume:
@@ -240,8 +235,17 @@ def _execute_all(
         for other in HELD.keys() - {file}:
             if (out / other).exists():
                 raise RamifyError(f"--out {out} holds {HELD[other]}. Choose another --out.")
-    make_folder(out)
     if not (out / file).exists():
+        # The last one reads the most examples: if its data are refused, nothing is trained before.
+        name, run = [*runs.items()][-1]
+        prepared = run.prepare(out / name)
+        held_out = prepared.stage(0).dev if prepared.fitted is None else prepared.fitted.score
+        if held_out is None:
+            raise RamifyError(
+                f"{option} chooses the best {'seed' if file == SEEDS else 'number of examples'} on dev, but {run.data} has no "
+                "dev split to score. Build the data with a share for dev (--split), or train single runs."
+            )
+        make_folder(out)
         write_text(out / file, json.dumps({"format": FORMAT}) + "\n")
     best: dict[str, tuple[float, int]] = {}
     prepared, metric = None, Metric("", True)
@@ -250,13 +254,15 @@ def _execute_all(
             prepared, progress = execute(run, out / name, resume=resume, begin=begin, report=report, cpu=cpu)
         if not (out / name / hub.CONFIG).exists():
             return None
-        if progress.best is None or progress.best_step is None:
-            raise RamifyError(
-                f"{option} chooses the best {'seed' if file == SEEDS else 'number of examples'} on dev, but {run.data} has no "
-                "dev split to score. Build the data with a share for dev (--split), or train single runs."
-            )
-        metric = prepared.stage(len(prepared.run.stages) - 1).metric
-        best[name] = (progress.best, progress.best_step)
+        # Of the last stage, or of a fit in closed form, which makes no steps.
+        value, step = progress.best, progress.best_step
+        if prepared.fitted is None:
+            metric = prepared.stage(len(prepared.run.stages) - 1).metric
+        else:
+            metric, value, step = prepared.fitted.metric, prepared.fitted.score, 0
+        assert value is not None, "the dev split holds examples"
+        assert step is not None
+        best[name] = (value, step)
     assert prepared is not None
     return _Done(prepared, metric, best)
 

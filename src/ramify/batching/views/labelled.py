@@ -133,7 +133,6 @@ class RowTexts:
         """The node of the first text of each pair; None: rows have one text."""
         self.top = self.text if self.first is None else self.first
         """The highest node of each row, above which its context begins."""
-        self.depth = np.asarray(store.depth, dtype=np.int64)[nodes[kept]]
         if self.two_texts and self.layout.between is None:
             tokenizer.require(("sep",), f"rows of two texts in the layout {input.layout}")
         self.others = None

@@ -163,7 +163,7 @@ def _input(path: Path, counts: ReadCounts, plain: bool) -> _Input:
     suffix = _suffix(path)
     if suffix == ".epub":
         return _Input(path, epub.read)
-    with open_bytes(path) as stream:
+    with open_bytes(path, archives=True) as stream:
         head = stream.read(HEAD_BYTES)
     if epub.is_epub(path, head):
         return _Input(path, epub.read)
@@ -185,7 +185,7 @@ def _is_unmistakable(source: _Input) -> bool:
     if source.read in (standard_ebooks.read, epub.read):
         return True
     try:
-        with open_bytes(source.path) as stream:
+        with open_bytes(source.path, archives=True) as stream:
             return not refuses(source.path, stream.read(HEAD_BYTES))
     except RamifyError:
         return False

@@ -39,6 +39,8 @@ class Folder(Container):
 
     def read(self, name: str) -> bytes:
         path = self.path / name
+        if not path.resolve().is_relative_to(self.path.resolve()):
+            raise RamifyError(f"{path} is a link to {path.resolve()}, outside of the book's folder. Copy the file into it.")
         data = read_whole(path, self._counts)
         self._bytes += len(data)
         if self._bytes > MAX_BOOK_BYTES:

@@ -27,9 +27,26 @@ _FIELD = re.compile(r"^(Title|Author|Language):[ \t]*(.+(?:\n[ \t]+\S.*)*)", re.
 _NUMBER = re.compile(r"\[(?:eBook|Etext|E-text) #(\d+)\]", re.IGNORECASE)
 _LANGUAGES = {"english": "en", "german": "de", "french": "fr", "italian": "it", "spanish": "es", "dutch": "nl"}
 
-_CREDITS = re.compile(
-    r"(?:produced|prepared|transcribed|e-?text prepared|this e-?text was|scanned) ?(?:by|for)?\b", re.IGNORECASE
+_DONE = (
+    r"produced|prepared|transcribed|typed|keyed|scanned|digiti[sz]ed|proof-?read|proofed|converted|created|submitted|contributed|"
+    r"provided|compiled|encoded|html(?: version)?|text file|updated"
 )
+_CREDITS = re.compile(
+    r"\W*(?:(?:this|the|an?|revised|original|electronic|illustrated) +)*"
+    r"(?:(?:e-?(?:text|book)|file|text|html|edition|version)s? +)*"
+    rf"(?:(?:was|were|is|has been|have been) +)?(?:{_DONE})\b[^.]{{0,40}}?\b(?:by|from|for)\b"
+    r"|\W*(?:this|the) (?:e-?(?:text|book)|file) (?:was|is|has been)\b"
+    r"|\W*(?:images? of the original|project gutenberg (?:also )?has|note: +(?:project gutenberg|images? of))\b"
+    r"|.*\b(?:online )?distributed proofread",
+    re.IGNORECASE,
+)
+"""Begins a note of those who made the file, before the first heading."""
+_MAKERS_NOTE = re.compile(
+    r"\W*(?:transcriber|proofreader|redactor|typist|e-?text (?:producer|editor|transcriber)|(?:pg|gutenberg) editor)"
+    r"(?:'|’)?s?(?:'|’)? +(?:end)?notes?\b",
+    re.IGNORECASE,
+)
+"""Begins a note of those who made the file, anywhere."""
 _CONTENTS = re.compile(r"(?:table of )?contents[.:]?", re.IGNORECASE)
 _PICTURE = re.compile(r"\[(?:Illustration|Frontispiece)\b[^\]]*\]", re.IGNORECASE)
 _FOOTNOTE = re.compile(r"\[Footnote\b", re.IGNORECASE)
@@ -122,14 +139,40 @@ def _blocks(lines: Sequence[str], first: int) -> list[_Block]:
 
 
 def _without_credits(blocks: list[_Block], outline: Outline) -> list[_Block]:
-    """Leave out the names of those who made the file, which are among the first blocks."""
-    kept = []
-    for place, block in enumerate(blocks):
-        if place < 3 and _CREDITS.match(block.text):
-            outline.skip("credits", f"line {block.number}")
-        else:
+    """Leave out what those who made the file say of it: their names before the first heading, and their notes anywhere.
+
+    A note in square brackets ends with its bracket, and one below a title with the next wider gap between blocks.
+    """
+    kept: list[_Block] = []
+    first_heading = next((place for place, block in enumerate(blocks) if _is_heading(block.text)), len(blocks))
+    place = 0
+    while place < len(blocks):
+        block = blocks[place]
+        end = place
+        if note := _MAKERS_NOTE.match(block.text):
+            if block.text.startswith("["):
+                end = next((later for later in range(place, len(blocks)) if blocks[later].text.endswith("]")), place)
+            elif not block.text[note.end() :].strip(" .:_*"):
+                gap = _gap(blocks, place)
+                end = next((later for later in range(place + 1, len(blocks)) if _gap(blocks, later) > gap), len(blocks) - 1)
+                end = min(end, next((later - 1 for later in range(place + 1, end + 1) if _is_heading(blocks[later].text)), end))
+        elif not (place < min(first_heading, _OPENING) and _CREDITS.match(block.text)):
             kept.append(block)
+            place += 1
+            continue
+        outline.skip("credits", f"line {block.number}")
+        place = end + 1
     return kept
+
+
+_OPENING = 12
+"""The number of blocks at the beginning of a file that may name its makers."""
+
+
+def _gap(blocks: Sequence[_Block], place: int) -> int:
+    """The number of blank lines below a block."""
+    block = blocks[place]
+    return blocks[place + 1].number - block.number - len(block.lines) if place + 1 < len(blocks) else 0
 
 
 def _without_contents(blocks: list[_Block], outline: Outline) -> list[_Block]:

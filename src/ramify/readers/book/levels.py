@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ramify.errors import shown
 from ramify.readers.base import ReadCounts, bad_option
 from ramify.readers.book.outline import ABOVE, BELOW, CHAPTER, Division, Paragraph, Work
 from ramify.readers.sentences import sentences
@@ -130,7 +131,7 @@ def _drop_empty(root: Division, work: Work, counts: ReadCounts) -> None:
         if is_contents or not item.content:
             path[-1].content = [child for child in path[-1].content if child is not item]
             counts.read += 1
-            where = f"{work.where}: {item.kind or 'division'} {item.title!r:.80}"
+            where = f"{work.where}: {item.kind or 'division'} {shown(item.title)}"
             if is_contents:
                 counts.skip("contents", where)
             else:

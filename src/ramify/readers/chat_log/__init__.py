@@ -1,4 +1,4 @@
-"""Chat logs as text, in any layout: given by a pattern, or inferred from the first lines.
+"""Chat logs as text, in any layout: given by a pattern, or guessed from the first lines.
 
 A line that fits the pattern begins a message. Any other line belongs to the message above it, unless it begins with the date
 and time that come before authors, or tells of the channel (`*** bob joined`, `--- Day changed`): it is then a message of the
@@ -11,6 +11,7 @@ messages.
 
 import io
 import re
+import shlex
 import textwrap
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,17 +24,16 @@ from ramify.files import STANDARD
 from ramify.readers import chat, irc
 from ramify.readers.base import ReadCounts, bad_option, open_bytes
 from ramify.readers.chat import Log
-from ramify.readers.chat_log.inference import MARGIN_BITS, SAMPLE_LINES, first_lines, infer
-from ramify.readers.chat_log.layout import Layout, Line, dated
+from ramify.readers.chat_log.guess import SAMPLE_LINES, Guess, first_lines, guess, reads_better
+from ramify.readers.chat_log.layout import Layout, Line
 from ramify.readers.chat_log.pattern import Pattern
-from ramify.readers.chat_log.scoring import Hypothesis, description_bits, differ
-from ramify.readers.chat_log.stamps import Day, DayOrder, Given, find_stamps, is_open, read_date, read_time
 from ramify.readers.chat_log.system_lines import SystemLines, first_of, learn
-from ramify.readers.dates import DAY, DateOrder, ordinal
+from ramify.readers.clock import NO_YEAR, Clock, date_in, runs_twice
+from ramify.readers.dates import DateOrder, Given, find_stamps, is_open
 from ramify.readers.encodings import AUTO, check_encoding, with_line_ends
+from ramify.readers.events import dated, system_author
 from ramify.readers.irc import log_lines
-from ramify.readers.irc.clock import Clock, Fault, date_in, runs_twice
-from ramify.readers.irc.dialects import DIALECTS, STAMP, Dialect, fit, system_author
+from ramify.readers.irc.dialects import DIALECTS, STAMP, Dialect, fit
 from ramify.readers.irc.text import text_lines
 from ramify.readers.log_files import LINKS, Answers, answers, log_names, logs_of, refuse_line, short
 from ramify.readers.messages import HEAD_BYTES, head_of
@@ -65,10 +65,11 @@ def refuses(path: Path, head: bytes) -> str:
     lines = _head_lines(head)
     if _has_frames(lines):
         return ""
-    inferred = infer(lines)
-    if inferred.best is None:
-        return f"{inferred.reason}. If it is a chat log, give its --pattern"
-    if not irc.refuses(path, head) and _reads_as_well(lines, inferred.best):
+    guessed = guess(lines)
+    if guessed.reason:
+        shown = "; --format chat-log shows what this one reads" if guessed.source else ""
+        return f"{guessed.reason}. If it is a chat log, give its --pattern{shown}"
+    if not irc.refuses(path, head) and _reads_as_well(lines, guessed):
         return "an IRC log"
     return ""
 
@@ -86,16 +87,16 @@ def logs(
     """Yield one log per file. In a folder, files that do not look like logs are skipped.
 
     `pattern`: the form of lines (see `chat_log.pattern`); several forms are separated by line ends. Without it, the pattern is
-    inferred from each file's first lines, and is in the log's metadata. `encoding`, `annotations`, `dates`, `hours`: as for IRC
+    guessed from each file's first lines, and is in the log's metadata. `encoding`, `annotations`, `dates`, `hours`: as for IRC
     logs; `dates` may be `year`, too. Raises `RamifyError` for a pattern that matches no line of a file, and for a file whose
-    pattern cannot be inferred or whose dates of three short numbers do not show where the year stands.
+    pattern cannot be guessed or whose dates of three short numbers do not show where the year stands.
     """
     check_encoding(encoding)
     if annotations not in ("beside", "none"):
         raise bad_option("annotations", "beside or none", annotations)
     if hours not in (AUTO, "12", "24"):
         raise bad_option("hours", "auto, 12 or 24", hours)
-    DayOrder(dates)
+    DateOrder(dates, years=True)
     given = Pattern(pattern) if pattern else None
     inputs = [file for path in paths for file in (_in_folder(path, given, counts) if path.is_dir() else [path])]
     for path, name in zip(inputs, log_names(inputs)):
@@ -112,7 +113,8 @@ def logs(
             yield Log(name, iter(()), where=str(path))
             continue
         system = learn(list(first_of(first, SAMPLE_LINES)), layout)
-        reader = _Reader(path, layout, system, counts, _clock(path, layout, first, encoding, dates, hours, counts))
+        clock = _clock(path, layout, first, encoding, dates, hours, counts)
+        reader = _Reader(path, layout, system, counts, clock, is_guessed=given is None)
         messages = reader.messages(chain(first, blocks), stream)
         meta = {} if given else {"pattern": layout.pattern.source}
         yield Log(name, messages if links is None else reader.linked(messages, links), meta, str(path), links is not None)
@@ -140,25 +142,31 @@ def _without_marks(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
         yield [_MARKS.sub("", line) for line in lines] if has_marks else lines
 
 
-def _reads_as_well(lines: Sequence[str], hypothesis: Hypothesis) -> bool:
+def _reads_as_well(lines: Sequence[str], guessed: Guess) -> bool:
     """Whether the reader of IRC logs finds the same messages in these lines, or describes them as briefly."""
     sample = first_lines(lines)
+    layout = guessed.layout
     fits = {name: fit(sample, dialect) for name, dialect in DIALECTS.items() if dialect.guessed}
     dialect = DIALECTS[max(fits, key=lambda name: fits[name].share)]
-    if hypothesis.layout.has_stamp and not dialect.stamped:
+    if layout.has_stamp and not dialect.stamped:
         return False
-    read = [_read_as_irc(line, dialect) for line in sample]
-    further = sum(a is None and b is None for a, b in zip(read, hypothesis.read, strict=True))
+    ours, irc_s = [layout.read(line) for line in sample], [_read_as_irc(line, dialect) for line in sample]
+    further = sum(a is None and b is None for a, b in zip(irc_s, ours, strict=True))
     if dialect.stamped and further > 1 and further * 50 > len(sample):
         # Each line is a message in IRC, and these messages have further lines.
         return False
-    if not differ(read, hypothesis.read, with_times=False):
+    differences = sum(_said(a) != _said(b) for a, b in zip(irc_s, ours, strict=True))
+    if differences * 10 <= len(sample):
         return True
-    kinds = [line.kind for line in read if line is not None and line.kind != chat.SYSTEM]
+    kinds = [line.kind for line in irc_s if line is not None and line.kind != chat.SYSTEM]
     if sum(map(bool, kinds)) * 2 > len(kinds):
         # Actions and notices are rare.
         return False
-    return description_bits(read, sample) < hypothesis.bits + MARGIN_BITS * len(sample)
+    return not reads_better(map(_said, ours), map(_said, irc_s), sample, len(guessed.source))
+
+
+def _said(line: Line | None) -> tuple[str, str, str] | None:
+    return None if line is None or line.kind == chat.SYSTEM else (line.author or "", line.text.strip(), line.kind)
 
 
 def _read_as_irc(line: str, dialect: Dialect) -> Line | None:
@@ -184,14 +192,12 @@ def _begin(blocks: Iterator[list[str]], given: Pattern | None, path: Path) -> tu
             layout = Layout(given)
             if is_pipe or any((parsed := layout.read(line)) and parsed.author is not None for line in filled):
                 return first, layout
-        elif len(filled) >= SAMPLE_LINES or (is_pipe and len(filled) >= FEW_LINES):
-            inferred = infer(filled)
-            if inferred.best is not None or len(filled) >= SAMPLE_LINES:
-                return first, _inferred(first, path)
+        elif len(filled) >= SAMPLE_LINES or (is_pipe and len(filled) >= FEW_LINES and not guess(filled).reason):
+            return first, _guessed(first, path)
     if not any(line and not line.isspace() for line in chain.from_iterable(first)):
         return first, None
     if given is None:
-        return first, _inferred(first, path)
+        return first, _guessed(first, path)
     raise _no_match(given, first, path)
 
 
@@ -209,22 +215,27 @@ def _no_match(given: Pattern, blocks: Iterable[list[str]], path: Path) -> Ramify
     )
 
 
-def _inferred(blocks: Sequence[list[str]], path: Path) -> Layout:
-    inferred = infer([line for _, line in _numbered(blocks, SAMPLE_LINES)])
-    if inferred.best is not None:
-        return Layout(Pattern(inferred.best.source))
-    shown = "\n".join(f"  line {number}: {line.replace(chr(9), ' ')[:100]}" for number, line in _numbered(blocks, 3))
-    raise RamifyError(
-        f"the layout of {path} cannot be inferred: {inferred.reason}. Its first lines:\n{shown}\n"
-        "If it is a chat log, give its pattern, such as --pattern '[{date} {time}] <{author}> {text}'."
-    )
+def _guessed(blocks: Sequence[list[str]], path: Path) -> Layout:
+    numbered = _numbered(blocks, SAMPLE_LINES)
+    guessed = guess(line for _, line in numbered)
+    if not guessed.reason:
+        return guessed.layout
+    shown = "\n".join(f"  line {number}: {line.replace(chr(9), ' ')[:100]}" for number, line in numbered[:3])
+    remedy = "If it is a chat log, give its pattern, such as --pattern '[{date} {time}] <{author}> {text}'."
+    if guessed.source:
+        layout = guessed.layout
+        read = ((number, line) for number, text in numbered if (line := layout.read(text)) and line.author)
+        messages = "\n".join(f"  line {number}: {line.author}: {line.text[:80]}" for number, line in islice(read, 3))
+        pattern = " ".join(f"--pattern {shlex.quote(form)}" for form in guessed.source.split("\n"))
+        remedy = f"If it is a chat log, give its pattern. With {pattern} the messages would begin:\n{messages}"
+    raise RamifyError(f"the layout of {path} cannot be guessed: {guessed.reason}. Its first lines:\n{shown}\n{remedy}")
 
 
 def _in_folder(folder: Path, given: Pattern | None, counts: ReadCounts) -> list[Path]:
     files = []
     for path in logs_of(folder):
         lines = _head_lines(head_of(path))
-        reason = infer(lines).reason
+        reason = guess(lines).reason
         if given is not None:
             layout = Layout(given)
             reason = "" if any(layout.read(line) for line in lines) else "the pattern matches none of its first lines"
@@ -241,71 +252,26 @@ def _in_folder(folder: Path, given: Pattern | None, counts: ReadCounts) -> list[
 # --- the clock ------------------------------------------------------------------------------------------------------------
 
 
-class _LogClock:
-    """Times of messages, from the dates and times of their lines."""
-
-    def __init__(self, clock: Clock, order: DayOrder) -> None:
-        self._clock, self._order = clock, order
-
-    @property
-    def time(self) -> float | None:
-        return self._clock.time
-
-    def set(self, date: str | None, time: str | None) -> Fault:
-        """Advance to the date and time of a line. An unreadable one is ignored."""
-        day = read_date(date, self._order.order) if date else None
-        moment = read_time(time) if time else None
-        if (date and day is None) or (time and moment is None):
-            return "bad_time"
-        if day is not None and day.second is not None:
-            place = _ordinal(day) + int(day.second // DAY)
-            return self._clock.move(day.second % DAY, place, day.year, half=False, exact=True, zone=0)
-        if moment is None:
-            if day is None:
-                return ""
-            return self._clock.begin(_ordinal(day), None)
-        second, exact, half, zone = moment
-        if day is None:
-            return self._clock.move(second, half=half, exact=exact, zone=zone)
-        if day.year is None:
-            return self._clock.move(second, yearless=(day.month, day.day), half=half, exact=exact, zone=zone)
-        return self._clock.move(second, _ordinal(day), day.year, half=half, exact=exact, zone=zone)
-
-    def begin(self, date: str, time: str | None) -> Fault:
-        """Advance to a day that a line of its own names."""
-        day = read_date(date, self._order.order)
-        moment = read_time(time) if time else None
-        if day is None:
-            return "bad_time"
-        second = day.second if day.second is not None else moment and moment.second
-        return self._clock.begin(_ordinal(day), second)
-
-
-def _ordinal(day: Day) -> int:
-    return ordinal(1972 if day.year is None else day.year, day.month, day.day)
-
-
 def _clock(
     path: Path, layout: Layout, first: Sequence[list[str]], encoding: str, dates: Given, hours: str, counts: ReadCounts
-) -> _LogClock:
+) -> Clock:
     """The clock of a log. The whole file decides what its stamps leave open, and only the first lines of a pipe."""
-    order = DayOrder(dates)
-    slashed = DateOrder("auto" if dates == "year" else dates)
+    order = DateOrder(dates, years=True)
     if layout.has_date or not layout.has_time:
         known = next((line.date for text in chain.from_iterable(first) if (line := layout.read(text)) and line.date), None)
         again = _read_again(path, layout, first, encoding) if known and is_open(known) else iter(())
-        if ambiguous := order.settle(line.date for line in again if line.date):
+        if ambiguous := order.settle_log(line.date for line in again if line.date):
             counts.repair("open_date", f"{path}: {ambiguous} and all other dates are ambiguous, read as month/day")
         if order.open_year:
             raise RamifyError(
                 f"{path}: the date {order.open_year} and all others may begin or end with the year. Give their order with "
                 "--option dates=year, dates=month or dates=day."
             )
-        return _LogClock(Clock(None, slashed), order)
+        return Clock(None, order)
     twelve = hours == "12"
     if hours == AUTO:
         twelve = runs_twice(line.time for line in _read_again(path, layout, first, encoding) if line.time)
-    return _LogClock(Clock(date_in(path), slashed, twelve=twelve), order)
+    return Clock(date_in(path), order, twelve=twelve)
 
 
 def _read_again(path: Path, layout: Layout, first: Sequence[list[str]], encoding: str) -> Iterator[Line]:
@@ -323,7 +289,10 @@ def _read_again(path: Path, layout: Layout, first: Sequence[list[str]], encoding
 class _Reader:
     """Reads the messages of one log."""
 
-    def __init__(self, path: Path, layout: Layout, system: SystemLines, counts: ReadCounts, clock: _LogClock) -> None:
+    def __init__(
+        self, path: Path, layout: Layout, system: SystemLines, counts: ReadCounts, clock: Clock, *, is_guessed: bool
+    ) -> None:
+        self._is_guessed = is_guessed
         self._path, self._layout, self._system, self._counts, self._clock = path, layout, system, counts, clock
         self._current: Line | None = None
         self._start = 0
@@ -362,6 +331,8 @@ class _Reader:
                 if self._current is not None:
                     yield self._finish()
                 counts.read += 1
+                if self._is_guessed and parsed.kind == chat.SYSTEM and parsed.author is None and (parsed.date or parsed.time):
+                    counts.repair("no_author", f"{self._path}, line {number + 1}")
                 if (stamp := (parsed.date, parsed.time)) != self._last_stamp and stamp != (None, None):
                     self._last_stamp = stamp
                     if fault := self._clock.set(*stamp):
@@ -379,6 +350,8 @@ class _Reader:
                 else:
                     self._skip("blank_line", number)
         self._drop_blank()
+        if self._clock.lacks_year:
+            counts.repair("no_year", f"{self._path}: {NO_YEAR}")
         if not self._found:
             raise _no_match(self._layout.pattern, shown, self._path)
 
@@ -434,7 +407,7 @@ class _Reader:
             self._counts.read += 1
             if date is not None and not self._layout.has_date:
                 self._last_stamp = (None, None)
-                if fault := self._clock.begin(date, time):
+                if fault := self._clock.name_day(date, time):
                     self._counts.repair(fault, f"{self._path}, line {number + 1}")
             elif opens:
                 self._counts.repair("unparsed", f"{self._path}, line {number + 1}")

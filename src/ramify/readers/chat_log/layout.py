@@ -8,9 +8,21 @@ from typing import NamedTuple
 
 from ramify.readers import chat
 from ramify.readers.chat_log.pattern import SPACES, Pattern, Template
-from ramify.readers.chat_log.stamps import find_stamps, is_weekday, read_date
+from ramify.readers.dates import read_date
+from ramify.readers.events import (
+    FORMAL,
+    MARKED,
+    OF_SERVER,
+    PRONOUNS,
+    dated,
+    event_author,
+    is_event,
+    is_event_line,
+    plain_event,
+    system_author,
+)
 from ramify.readers.irc import dialects
-from ramify.readers.irc.dialects import DIALECTS, system_author
+from ramify.readers.irc.dialects import DIALECTS
 
 NOTICE = "notice"
 
@@ -18,56 +30,10 @@ _KINDS = {dialects.ACTION: chat.ACTION, dialects.NOTICE: NOTICE}
 _WITHOUT_TIME = DIALECTS["plain"].line
 """A line as IRC clients write it, after its time."""
 
-_MARK = r"(?:={3,}|\*{1,3}|-!-|-{1,2}>|<-{1,2}|-{2,3}|=!=|⚡|•)"
-_PLACE = r"(?:(?:the |this |our )?(?:room|channel|chat|group|server|meeting|conversation|call|team|party)|[#&]\S+|IRC|Discord)"
-_HAPPENED = (
-    r"(?:(?:has |have |was |were )?(?:joined|left|quit|parted|entered|disconnected|connected|kicked|banned|timed out"
-    r"|(?:logged|signed) (?:in|out|on|off)|gone (?:away|offline)|come (?:back|online))"
-    r"|(?:is|are) (?:now known as|now called|away|back|online|offline)|(?:has )?changed (?:the |his |her |their )?"
-    r"(?:nick|name|topic|subject|title|icon|description)|(?:has )?set(?:s)? (?:the |channel )?(?:mode|topic|subject)"
-    r"|(?:has )?(?:created|renamed|pinned|added|removed|invited))"
-)
-_EVENT = re.compile(
-    rf"(?:{_MARK}\s*)?(?P<who>[^\s:]{{1,64}}(?: [^\s:]{{1,64}}){{0,3}}?)(?: ?\([^()]{{0,128}}\)| ?\[[^\[\]]{{0,128}}\])?"
-    rf" {_HAPPENED}(?P<rest>\b.*)"
-)
-_ENDS_AN_EVENT = re.compile(rf"(?: {_PLACE})?(?: \(.{{0,200}}\)| \[.{{0,200}}\])?[.!]?\s*")
-_ASIAN_EVENT = re.compile(
-    r"\S.{0,80}(?:님이 (?:들어왔습니다|나갔습니다|퇴장했습니다|입장했습니다)|が(?:参加|入室|退出|退室|退会)しました"
-    r"|已?(?:加入|退出)了?(?:群聊|群组|本群|聊天室))[.。]?"
-)
-_OF_SERVER = re.compile(
-    r"Nick change: \S+ -> \S+\s*$|Topic changed on [#&]|[#&]\S+: mode change |(?:The )?[Tt]opic for [#&]\S+ is\b"
-    r"|(?:The )?(?:[Rr]ecording|[Tt]ranscription) (?:has )?(?:started|stopped|ended)[.!]?\s*$"
-)
-_CERTAIN = re.compile(r"(?:\*{3}|-!-|-->|<--)[ \t]+\+?[^\W_]")
-"""Marks that clients of IRC put before lines of the channel, and that are rare elsewhere."""
-_MARKED = re.compile(rf"{_MARK}(?:\s+.*)?")
 _ACTED = re.compile(r"\*{2,3}(?=\w)(\S{1,64}) (.+)")
-_ONLY_MARKS = re.compile(r"[^\w]{1,8}")
-_EVENT_WORDS = re.compile(
-    r"\b(?:joined|left|quit|changed|created|added|removed|kicked|banned|renamed|pinned|invited|started|ended|sets?|topic|mode"
-    r"|hat|haben|wurde|a (?:créé|modifié|ajouté|quitté|changé)|ha|cambió|creó|añadió|criou|mudou|adicionou|heeft|создал|изменил"
-    r"|добавил)\b"
-)
-_SENTENCE = re.compile(r"\w{5}[.!?] ")
+_ONLY_MARKS = re.compile("[^\\w\U0001f000-\U0001faff\u2764]{1,8}")
+"""Names of emoji are names."""
 _SYSTEM_AUTHORS = frozenset({"system", "server"})
-_MAX_NAME_WORDS = 6
-_MAX_NAME = 64
-
-_ABOUT_A_DAY = re.compile(
-    r"(?:[\W_]|\b(?:day|date|changed|to|log|opened|closed|started|session|start|time|close|begin|beginning|ending|logging|at|on|new"
-    r"|chat|history|today|now|is|for|of|the|wednesday|monday|tuesday|thursday|friday|saturday|sunday)\b)*",
-    re.IGNORECASE,
-)
-
-
-_ABOUT_SESSION = re.compile(
-    r"[\W_]*(?:(?:session|log|logging|chat|conversation|transcript|recording|history)\b.{0,40}?\b(?:start|begin|began|open|stop|end"
-    r"|clos|conclud|finish|ident|time)|(?:start|begin|open|stop|end|clos|finish)\w{0,4} (?:of )?(?:the )?(?:session|log|logging"
-    r"|chat|conversation|transcript|recording)\b)",
-    re.IGNORECASE,
-)
 
 
 class Line(NamedTuple):
@@ -158,7 +124,7 @@ class Layout:
             if self.words_before is not None and len(line[: match.start("author")].split()) > self.words_before:
                 # Quotation marks or brackets in a line of the channel.
                 name = None
-            if name is not None and not (form.is_open and read_event(f"{author} {text}")):
+            if name is not None and not (form.is_open and is_event_line(f"{author} {text}")):
                 if self.known is not None and len(self.known) < _MAX_KNOWN:
                     self.known.add(name)
                 return Line(text, name, "", date, time)
@@ -190,10 +156,10 @@ class Layout:
         if self._prefix and line.startswith(self._prefix):
             # Each message begins with it, and no further line of one does.
             rest = line[len(self._prefix) :]
-            if self._is_prefix_spelled or _MARKED.fullmatch(rest) or event_author(rest):
+            if self._is_prefix_spelled or MARKED.fullmatch(rest) or event_author(rest):
                 return Line(rest, event_author(rest), chat.SYSTEM, None, None) if rest.strip(SPACES) else None
-        if (event := read_event(line)) and (self.known is None or self._is_of_channel(line, self.known)):
-            return event
+        if is_event_line(line) and (self.known is None or self._is_of_channel(line, self.known)):
+            return Line(line, event_author(line), chat.SYSTEM, None, None)
         return None
 
     def learn_words(self, lines: Iterable[str]) -> None:
@@ -218,7 +184,7 @@ class Layout:
             return True
         who, rest = told
         return who in known or (
-            " " not in who and who.lower() not in _PRONOUNS and (rest in self.told or _FORMAL.match(rest) is not None)
+            " " not in who and who.lower() not in PRONOUNS and (rest in self.told or FORMAL.match(rest) is not None)
         )
 
 
@@ -236,8 +202,6 @@ def _prefix(source: str) -> str:
 
 
 _PREFIX = re.compile(r"[^{}\\\n]*[ \t](?=[^{}\\ \t]*\{)")
-_PRONOUNS = frozenset(["i", "you", "we", "he", "she", "they", "it", "who", "someone", "somebody", "nobody"])
-_FORMAL = re.compile(r"(?:has )?(?:set|changed) the (?:topic|subject)\b")
 _SPELLED = re.compile(r"\w\w")
 _FIRST_WORD = re.compile(r"(\S+)[ \t]+(\S.*)")
 _HEXADECIMAL = re.compile(r"\W?[\da-f]{6,40}\W?")
@@ -247,7 +211,7 @@ _MAX_KNOWN = 1 << 16
 
 def _is_told(text: str) -> bool:
     """Whether text after a time tells of the channel: after marks, or by what a user did."""
-    return not text[:1].isalnum() or event_author(text) is not None or _OF_SERVER.match(text) is not None
+    return not text[:1].isalnum() or event_author(text) is not None or OF_SERVER.match(text) is not None
 
 
 def _without_author(rest: str, date: str | None, time: str | None) -> Line:
@@ -261,83 +225,12 @@ def _without_author(rest: str, date: str | None, time: str | None) -> Line:
     return Line(rest, event_author(rest), chat.SYSTEM, date, time)
 
 
-def read_event(line: str) -> Line | None:
-    """A line without a time that tells of the channel (`*** bob joined`); None if the line may be part of a message."""
-    if _CERTAIN.match(line):
-        if dated(line)[0]:
-            return None
-        return Line(line, event_author(line), chat.SYSTEM, None, None)
-    if len(line) < 400 and (_ASIAN_EVENT.fullmatch(line) or _OF_SERVER.match(line)):
-        return Line(line, None, chat.SYSTEM, None, None)
-    if len(line) > 500 or not (match := _EVENT.match(line)):
-        return None
-    is_formal = _FORMAL.match(line[match.end("who") :].strip()) and match["who"].lower() not in _PRONOUNS
-    if not _MARKED.fullmatch(line) and not _ENDS_AN_EVENT.fullmatch(match["rest"]) and not is_formal:
-        return None
-    return Line(line, event_author(line), chat.SYSTEM, None, None)
-
-
-def plain_event(line: str) -> tuple[str, str] | None:
-    """The user and what happened, of a line of the channel without marks; None for any other line."""
-    if _CERTAIN.match(line) or _MARKED.fullmatch(line) or not (match := _EVENT.match(line)):
-        return None
-    if _HOSTED.match(line, match.end("who")):
-        # Users of IRC have an account and a host.
-        return None
-    return match["who"].strip(), line[match.end("who") :].strip()
-
-
-def tells_in_brackets(line: str, names: Iterable[str]) -> bool:
-    """Whether a line in brackets tells of the channel, of a user or by one: `[bob was removed by ann]`."""
-    match = _BRACKETED.fullmatch(line)
-    event = _EVENT.match(match[1]) if match else None
-    return event is not None and bool(_ENDS_AN_EVENT.fullmatch(event["rest"]) or any(name in line for name in names))
-
-
-_BRACKETED = re.compile(r"[\[(]([^\[\]()]+)[\])]")
-_HOSTED = re.compile(r" ?[(\[]~?[^\s@()\[\]]+@[^\s()\[\]]+[)\]] ")
-
-
-def event_author(text: str) -> str | None:
-    """The user that a line of the channel tells of."""
-    if author := system_author(text):
-        return author
-    match = _EVENT.match(text)
-    return match["who"].strip() if match and _ENDS_AN_EVENT.fullmatch(match["rest"]) else None
-
-
-def dated(line: str) -> tuple[str | None, str | None]:
-    """The date, and time of day if there is one, of a line that only tells the day (`--- Wed Jan 31 2024 ---`)."""
-    stamps = find_stamps(line) if len(line) < 200 else []
-    if not stamps or stamps[0].kind != "date" or len(stamps) > 2:
-        return None, None
-    rest = line
-    for stamp in reversed(stamps):
-        rest = rest[: stamp.start] + rest[stamp.end :]
-    if not _ABOUT_A_DAY.fullmatch(_without_weekdays(rest)):
-        return None, None
-    texts = [line[stamp.start : stamp.end] for stamp in stamps]
-    return texts[0], texts[1] if len(texts) > 1 else None
-
-
-def is_about_session(line: str) -> bool:
-    """Whether a line tells when a session, a log or a chat began or ended."""
-    return len(line) < 200 and _ABOUT_SESSION.match(line) is not None and bool(find_stamps(line))
-
-
 _TAGGED = re.compile(r"\[[^\W\d_]{3,}\] ")
 _QUOTES = ("“”", "«»", "「」", "『』")
 _MASK = re.compile(r"([^\s!@]+)!~?[^\s!@]+(?:@\S+)?")
 """A user of IRC with account and host."""
 _ACCOUNT = re.compile(r"~?[^\s@]+@[^\s@]+")
 _PHONE = re.compile(r"\+\d[\d\u2011 ()-]{6,}")
-
-
-def _without_weekdays(text: str) -> str:
-    return _WORDS.sub(lambda match: "" if is_weekday(match[0]) or is_weekday(f"{match[0]}.") else match[0], text)
-
-
-_WORDS = re.compile(r"[^\W\d_]{1,15}")
 
 
 def is_account(name: str) -> bool:
@@ -366,14 +259,3 @@ def _name(author: str, has_modes: bool) -> str | None:
     if " " in name and (is_event(name) or ": " in name or name.endswith((" -", " --"))):
         return None
     return name
-
-
-def is_event(name: str) -> bool:
-    """Whether text of several words that stands where names stand tells of an event instead."""
-    return (
-        name.count(" ") >= _MAX_NAME_WORDS
-        or len(name) > _MAX_NAME
-        or _EVENT_WORDS.search(name) is not None
-        or _SENTENCE.search(name) is not None
-        or _MARKED.fullmatch(name) is not None
-    )

@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from ramify.errors import RamifyError
-from ramify.readers.chat_log.stamps import ANY_TIME, DATE, DATE_WITHOUT_WEEKDAY
+from ramify.readers.dates import ANY_TIME, DATE
 
 FIELDS = ("date", "time", "author", "text", "system", "skip")
 STAMP = ("date", "time")
@@ -23,7 +23,7 @@ MAX_FREE = 256
 """Most characters of an author and of a part left out."""
 
 _SPELLED = re.compile(r"\w\w")
-SPACES = " \t\u00a0\u202f\u2009"
+SPACES = " \t\u00a0\u202f\u2009\u3000"
 _SPACE = f"[{SPACES}]"
 _ONE_OF = re.compile(r"\\(.)|\{(\?)|\{([^{}]*)\}|(\})|([^\\{}]+|.)", re.DOTALL)
 
@@ -60,19 +60,15 @@ def _compiled(regex: str) -> re.Pattern[str]:
 
 
 class Template:
-    """A parsed pattern of one line. Raises `RamifyError` for a pattern that cannot be used.
+    """A parsed pattern of one line. Raises `RamifyError` for a pattern that cannot be used."""
 
-    Without `weekdays`, it is for lines without a weekday before a date, and compiles in less than half of the time.
-    """
-
-    def __init__(self, source: str, *, weekdays: bool = True) -> None:
+    def __init__(self, source: str) -> None:
         self.source = source
-        self._weekdays = weekdays
         self.parts = _parse(source)
         names = list(_names(self.parts))
         _check(source, self.parts, names)
         self.names = frozenset(names)
-        self.line = self._compiled(_regex(self.parts, source) + f"{_SPACE}*")
+        self.line = _compiled(_regex(self.parts, source) + f"{_SPACE}*")
 
     @property
     def is_heading(self) -> bool:
@@ -95,7 +91,7 @@ class Template:
             stamped = _regex(self.parts[stamps[0] : stamps[-1] + 1], self.source)
             begin = _characters(opening[0].strip(SPACES) if opening else "")
             end = re.escape(closing[0] if closing else "")
-            return [self._compiled(rf"[^\w\[({{<|]{{0,8}}{begin}{stamped}{end}[:,]?(?:{_SPACE}+(?P<rest>.*)|$)")]
+            return [_compiled(rf"[^\w\[({{<|]{{0,8}}{begin}{stamped}{end}[:,]?(?:{_SPACE}+(?P<rest>.*)|$)")]
         before = list(self.parts[:author])
         while before and isinstance(before[-1], Optional):
             # Signs of rights.
@@ -114,9 +110,8 @@ class Template:
         closings = [re.match(form, text) for form in (r"(?:\s*[^\w\s]+(?=\s))*", r"[^\w\s]*(?=\s)|[^\w\s\[({<«-]*")]
         for kept in dict.fromkeys([*(match[0] for match in closings if match), text[:1].strip(SPACES)]):
             gap = f"{_SPACE}*" if kept and not kept[-1].isalnum() else f"{_SPACE}+"
-            heads.append(
-                self._compiled(_regex(self.parts[: last + 1], self.source) + rf"{_characters(kept)}(?:{gap}(?P<rest>.*)|$)")
-            )
+            stamped = _regex(self.parts[: last + 1], self.source)
+            heads.append(_compiled(rf"{stamped}{_characters(kept)}{'' if kept else ':?'}(?:{gap}(?P<rest>.*)|$)"))
         return list(dict.fromkeys(heads))
 
     def _head(self, before: Sequence[Part]) -> re.Pattern[str]:
@@ -129,10 +124,7 @@ class Template:
             gap = f"{_SPACE}+" if spaces else f"{_SPACE}*"
         else:
             gap = f"{_SPACE}+"
-        return self._compiled(_regex(kept, self.source) + rf"(?:{gap}(?P<rest>.*)|$)")
-
-    def _compiled(self, regex: str) -> re.Pattern[str]:
-        return _compiled(regex if self._weekdays else regex.replace(DATE, DATE_WITHOUT_WEEKDAY))
+        return _compiled(_regex(kept, self.source) + rf"(?:{gap}(?P<rest>.*)|$)")
 
     def broken_at(self, line: str) -> tuple[int, str]:
         """The place at which a line stops to fit, and what is expected there."""
@@ -289,9 +281,10 @@ def _free(name: str, after: Part | None, is_before_a_stamp: bool) -> str:
 
 
 def _characters(text: str) -> str:
+    """The expression of literal text. A run of spaces is taken as a whole, so that matching is linear in the line."""
     pieces = re.split(f"({_SPACE}+)", text)
     return "".join(
-        (r"\t" if set(piece) == {"\t"} else f"{_SPACE}+") if place % 2 else re.escape(piece)
+        (r"\t" if set(piece) == {"\t"} else f"{_SPACE}++") if place % 2 else re.escape(piece)
         for place, piece in enumerate(pieces)
     )
 
@@ -302,9 +295,9 @@ def _characters(text: str) -> str:
 class Pattern:
     """The forms of a log's lines: that of messages and others, in order. `source` has one form per line."""
 
-    def __init__(self, source: str, *, weekdays: bool = True) -> None:
+    def __init__(self, source: str) -> None:
         self.source = source
-        self.templates = [Template(line, weekdays=weekdays) for line in source.split("\n") if line.strip()]
+        self.templates = [Template(line) for line in source.split("\n") if line.strip()]
         if not self.templates:
             raise _bad(source, "is empty")
         if not any("author" in template.names for template in self.templates):
@@ -324,3 +317,9 @@ class Pattern:
             line = line.replace("\t", " ")[start : start + 100]
             shown.append(f"  line {number}: {line}\n{'':{len(f'  line {number}: ') + place - start}}^ expected {expected}")
         return "\n".join(shown)
+
+
+def masked(source: str) -> re.Pattern[str]:
+    """The expression of a form for lines in which `\\1` stands for the date and `\\2` for the time."""
+    regex = _regex(_parse(source), source)
+    return re.compile(regex.replace(DATE, "\1").replace(ANY_TIME, "\2") + f"{_SPACE}*")

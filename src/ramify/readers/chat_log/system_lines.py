@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ramify.readers import chat
-from ramify.readers.chat_log.layout import Layout, event_author, is_about_session, is_account, plain_event, tells_in_brackets
-from ramify.readers.chat_log.stamps import find_stamps
+from ramify.readers.chat_log.layout import Layout, is_account
+from ramify.readers.dates import find_stamps
+from ramify.readers.events import LEAVES, TOPIC, event_author, is_about_session, plain_event, tells_in_brackets
 
 MAX_LINE = 400
 _MAX_NAME_WORDS = 5
@@ -27,11 +28,6 @@ _SINGLE_QUOTES = frozenset("@/&$%")
 """Marks with which text begins if they stand alone."""
 _BAR = re.compile(r"[ \t]+[|│┃¦][ \t]")
 _SEPARATOR = re.compile(r"[^\w\s]{6,}")
-_LEAVES = re.compile(
-    r"(?:[(\[][^()\[\]]*[)\]] )?(?:(?:has|was) )?(?:joined|left|quit|kicked|parted|banned)\b"
-    r".*(?:[#&]\w|\b[Ii][Rr][Cc]\b|\bby\b|\()|(?:has )?(?:set|changed) the (?:topic|subject|title|name)\b"
-)
-_TOPIC = re.compile(r"(?:[Cc]hannel )?[Tt]opic(?: for \S+| is| set)?: |\d+ users\b")
 _DIGITS = re.compile(r"\d+")
 
 
@@ -84,7 +80,7 @@ class SystemLines:
         if not parts.lead:
             if any(_ASIAN.match(tail) and line.endswith(tail) for tail in self.tails):
                 return True
-            return bool(parts.who) and (_masked(parts.rest, self.names) in self.tails or _LEAVES.match(parts.rest) is not None)
+            return bool(parts.who) and (_masked(parts.rest, self.names) in self.tails or LEAVES.match(parts.rest) is not None)
         if parts.framed:
             return _tells(parts)
         return self.spaced and after_blank and _tells(parts)
@@ -211,7 +207,7 @@ def _tells(parts: _Parts) -> bool:
     """Whether an author and what happened follow the marks."""
     if parts.who:
         return bool(re.match(r"\w|\(", parts.rest))
-    return event_author(parts.rest) is not None or _TOPIC.match(parts.rest) is not None
+    return event_author(parts.rest) is not None or TOPIC.match(parts.rest) is not None
 
 
 def _is_framed(line: str, lead: str) -> bool:

@@ -18,11 +18,12 @@ from ramify.files import STANDARD
 from ramify.readers import chat
 from ramify.readers.base import ReadCounts, bad_option, blocks, open_bytes
 from ramify.readers.chat import Log
-from ramify.readers.dates import DateOrder, First, is_slashed
+from ramify.readers.clock import NO_YEAR, Clock, date_in, date_of, runs_twice
+from ramify.readers.dates import DateOrder, First, is_open
 from ramify.readers.encodings import AUTO, check_encoding, with_line_ends
+from ramify.readers.events import LEVELS, system_author
 from ramify.readers.irc import dialects
-from ramify.readers.irc.clock import Clock, date_in, runs_twice
-from ramify.readers.irc.dialects import DIALECTS, MESSAGE, STAMP, STAMPED_TEXT, Dialect, Fit, fit, system_author
+from ramify.readers.irc.dialects import DIALECTS, MESSAGE, STAMP, STAMPED_TEXT, Dialect, Fit, fit
 from ramify.readers.irc.text import text_lines
 from ramify.readers.log_files import LINKS, TOKENS, answers, log_names, logs_of, refuse_line, short
 from ramify.readers.messages import HEAD_BYTES, head_of
@@ -138,7 +139,7 @@ def _messages(
                 has_times = has_times or bool(match[STAMP])
                 if match[STAMP] and match[STAMP] != last_stamp:
                     last_stamp = match[STAMP]
-                    if fault := clock.set(last_stamp):
+                    if fault := clock.set_stamp(last_stamp):
                         counts.repair(fault, f"{path}, line {number + 1}")
                         last_stamp = None
                 group = match.lastindex or 0
@@ -162,6 +163,8 @@ def _messages(
                 time = clock.time if has_times or kind == chat.SYSTEM else None
                 yield Node(text, parents, starts, str(number), author, time, kind)
             before += len(lines)
+    if clock.lacks_year:
+        counts.repair("no_year", f"{path}: {NO_YEAR}")
     if annotated is not None and links and max(links) >= before:
         refuse_line(annotated, path, before)
 
@@ -183,9 +186,10 @@ def _runs_twice(
         blocks = iter([lines])
         if path != STANDARD and path.is_file():
             blocks = log_lines(files.enter_context(open_bytes(path)), path, encoding, ReadCounts())
-        if not is_slashed(first):
-            return hours == "12" or (hours == AUTO and runs_twice(_stamps(blocks, patterns)))
-        if ambiguous := order.settle(_stamps(blocks, patterns)):
+        dates = (date for stamp in _stamps(blocks, patterns) if (date := date_of(stamp)))
+        if not (date := date_of(first)) or not is_open(date):
+            return hours == "12" or (hours == AUTO and date is None and runs_twice(_stamps(blocks, patterns)))
+        if ambiguous := order.settle_log(dates):
             counts.repair("open_date", f"{path}: {ambiguous} and all other dates are ambiguous, read as month/day")
     return False
 
@@ -280,8 +284,8 @@ def _no_log(head: bytes, dialect: str, encoding: str, share: float, *, from_firs
         return f"line {number}: {line!r:.40} is not in {nearest}"
     unlike = "no line at its beginning names both an author and a time"
     if DIALECTS[best].stamped:
-        if from_first_line and _are_numbers(sample, DIALECTS[best]):
-            return f"the dialect {best} would take numbers for names"
+        if from_first_line and (what := _no_names(sample, DIALECTS[best])):
+            return f"the dialect {best} would take {what} for names"
         return "" if telling else unlike
     if sum(STAMPED_TEXT.match(line) is not None for line in sample) * 2 > len(sample):
         return f"the dialect {best} would leave times in the texts"
@@ -290,10 +294,12 @@ def _no_log(head: bytes, dialect: str, encoding: str, share: float, *, from_firs
     return "" if telling * 2 >= len(sample) and closing * 10 <= len(sample) else unlike
 
 
-def _are_numbers(lines: Sequence[str], dialect: Dialect) -> bool:
-    """Whether most names have no letter."""
+def _no_names(lines: Sequence[str], dialect: Dialect) -> str:
+    """What stands where most names would be, if that is no name: numbers, or levels as in the log of a machine."""
     names = [match[MESSAGE - 1] for line in lines if (match := dialect.line.fullmatch(line)) and match.lastindex == MESSAGE]
-    return sum(not any(map(str.isalpha, name)) for name in names) * 2 > len(names)
+    if sum(not any(map(str.isalpha, name)) for name in names) * 2 > len(names):
+        return "numbers"
+    return "levels" if sum(LEVELS.fullmatch(name) is not None for name in names) * 2 > len(names) else ""
 
 
 def _is_blank(line: str) -> bool:

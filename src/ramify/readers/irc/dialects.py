@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ramify.readers.events import MODE
+
 STAMP, NICK, MESSAGE, ACTOR, ACTION, NOTICER, NOTICE, SYSTEM, UNSTAMPED = range(1, 10)
 """Groups. SYSTEM and UNSTAMPED (without a time) are lines of the channel or the client."""
 
@@ -15,7 +17,6 @@ _TIME = r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?: ?[AaPp]\.?[Mm]\.?)?"
 _DATE = r"(?:\d{4}[-/.]\d\d[-/.]\d\d|\d{1,2}(?:\.\d{1,2}\.|/\d{1,2}/)\d{4})"
 _DATED = rf"{_DATE}[T ,_]{{1,2}}{_TIME}(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?"
 _MONTH_DAY = rf"[^\W\d]{{3,5}}\.? {{1,2}}\d{{1,2}} {_TIME}"
-_MODE = "[@+%&~]{0,8}"
 _SAID = r"<(?!-+>|=+>)(?:(?!\+\d[\d ()-]{6,64}>)[ @+%&~]){0,8}([^<>\t]{0,127}[^<>\s]) {0,32}>"
 _NOTICED = r"-([^\s:/()<>!-][^\s:/()]{0,127}?)(?:[:/(]\S{0,127})?-[ \t](.*)"
 
@@ -35,7 +36,7 @@ _PRESENT = r"\[Users [#&+!]\S*\]|\[[ @+%&~]\S+ {0,32}\](?: \[[ @+%&~]\S+ {0,32}\
 _HAPPENED = rf"(?:={{3,}}|\*{{2,}}|-!-|<-{{1,2}}>?|-{{2,3}}>?|=!=)(?:[ \t].*)?|\*[ \t]+(?={_HAPPENS}).*|{_PRESENT}"
 _CLIENT = r"(?:={3}|--- (?:Log|Day)|\*{4} (?:BEGIN|ENDING)) .*|={3,}|Session (?:Start|Ident|Time|Close):.*"
 # A star with an extra space before it marks an action only.
-_ACTED = rf"(?: \*[ \t]+|\*[ \t]+(?!{_HAPPENS})){_MODE}(\S+)[ \t]?(.*)"
+_ACTED = rf"(?: \*[ \t]+|\*[ \t]+(?!{_HAPPENS})){MODE}(\S+)[ \t]?(.*)"
 
 
 STAMPED_TEXT = re.compile(
@@ -66,7 +67,7 @@ DIALECTS = {
     "irssi": Dialect(_stamped(rf" ?{_TIME}[ \t]"), "02:56 <@ann> hi  (irssi, meetbot)"),
     "weechat": Dialect(
         re.compile(
-            rf"({_DATED}\t)(?:(?!{_WEECHAT_MARK}) *{_MODE}(\S+)\t(.*)| *\*\t{_MODE}(\S+) ?(.*)"
+            rf"({_DATED}\t)(?:(?!{_WEECHAT_MARK}) *{MODE}(\S+)\t(.*)| *\*\t{MODE}(\S+) ?(.*)"
             rf"|--\tNotice\(([^()\s]+)\)[^:]{{0,200}}: ?(.*)|( *(?:-->|<--|--|=!=|)\t.*))|({_CLIENT})"
         ),
         "2004-11-15 02:56:01<tab>ann<tab>hi  (WeeChat)",
@@ -80,7 +81,7 @@ DIALECTS = {
     "colon": Dialect(
         re.compile(
             rf"((?:[\[(]?(?:{_DATED}|{_MONTH_DAY}|{_TIME})[\])]?[ \t]{{1,2}})?)"
-            rf"(?:{_MODE}([^\s:<>*]{{1,128}}):(?:(?=[ \t])|$)[ \t]?(.*)|{_ACTED}|{_NOTICED}|({_HAPPENED}))|({_CLIENT})"
+            rf"(?:{MODE}([^\s:<>*]{{1,128}}):(?:(?=[ \t])|$)[ \t]?(.*)|{_ACTED}|{_NOTICED}|({_HAPPENED}))|({_CLIENT})"
         ),
         "ann: hi  (with any of these times or none)",
         stamped=False,
@@ -107,27 +108,3 @@ def fit(lines: Sequence[str], dialect: Dialect) -> Fit:
     read = sum(match is not None for match in matches)
     telling = sum(1 for match in matches if match and (match[STAMP] or match.lastindex == MESSAGE))
     return Fit(read / max(len(lines), 1), telling, next((place for place, match in enumerate(matches) if match is None), None))
-
-
-# --- authors of system lines ----------------------------------------------------------------------------------------------
-
-_MARK = r"(?:={3}|\*{1,3}|-!-|-->|<--|-{2,3})[ \t]+"
-_RENAMED = re.compile(rf"{_MARK}\S+ +(?:(?:is|are) now known as|changed nick to) (\S+)\s*$")
-_DOES = re.compile(
-    rf"{_MARK}(?:(?:Joins|Parts|Quits):? +{_MODE}(\S+)"
-    rf"|{_MODE}(\S+)(?: +(?:\[\S*\]|\(\S*\)|<\S*>))? +"
-    r"(?:(?:has )?(?:joined|left|parted|[Qq]uit|kicked|changed)|was kicked|sets|changes|gives|removes)\b)"
-)
-_SECOND = re.compile(rf"={{3}}[ \t]+{_MODE}(\S+)")
-
-
-def system_author(text: str) -> str | None:
-    """The user who joined, left, set a mode, …; for a change of names, the new name.
-
-    After `===` this is always the second word, because old logs of the Ubuntu channels also write actions in this way.
-    """
-    if match := _RENAMED.match(text):
-        return match[1]
-    if match := _SECOND.match(text):
-        return match[1]
-    return (match[1] or match[2]) if (match := _DOES.match(text)) else None

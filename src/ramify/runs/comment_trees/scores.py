@@ -19,8 +19,7 @@ from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import ancestor_words, cache_losses, chosen_trees, discussions, readable
 from ramify.metrics import Interval
 from ramify.metrics.intervals import SMALLEST_P
-from ramify.nn.precision import autocast
-from ramify.runs.base import Evaluation, check_options, no_progress
+from ramify.runs.base import Evaluation, check_options, scoring
 
 DRAWS = 8
 """Masks drawn per comment in an evaluation."""
@@ -170,10 +169,9 @@ def evaluate(pipeline: MaskFiller, source: str, store: Store, split: Split, opti
     total = sum(int(view.sizes.sum()) for view, _ in views.values())
     if cache:
         total += int(discussions(task, forest, dev)[0].sizes.sum())
-    bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
     weight = 0.0
     tallied: dict[str, list[Scores]] = {}
-    with bar(total) as advance, autocast(pipeline.device, precision):
+    with scoring(pipeline, total, options) as advance:
         if cache:
             losses = cache_losses(task, forest, dev, words=words, mask_rate=rate, progress=advance)
             weight = min(losses, key=losses.__getitem__)

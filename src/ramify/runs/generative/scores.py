@@ -23,8 +23,7 @@ from ramify.inference.next_token_evaluation import (
 from ramify.inference.row_evaluation import Tallied
 from ramify.inference.search import Beam
 from ramify.inference.translate import NextTokenPipeline, Translator
-from ramify.nn.precision import autocast
-from ramify.runs.base import Evaluation, check_options, no_progress
+from ramify.runs.base import Evaluation, check_options, scoring
 from ramify.tasks.next_token import NextTokenLM
 
 Unit = Literal["pair", "row"]
@@ -107,10 +106,9 @@ def evaluate(
     paired = unit == "pair"
     check_options(options, OPTIONS[unit], source, "a model of pairs" if paired else "a model of running text")
     view = held_out(model.task, store, split)
-    bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
     numbers = spread_examples(view, options.get(LIMITS[unit], len(view)))
     metric = bleu_metric() if paired else None
-    with bar(len(numbers) * (1 if metric is None else 2)) as advance, autocast(model.device, precision):
+    with scoring(model, len(numbers) * (1 if metric is None else 2), options) as advance:
         scores = evaluate_next_tokens(model.task, view, numbers, progress=advance)
         bleu = footing = None
         if not model.task.backbone.reads_source:

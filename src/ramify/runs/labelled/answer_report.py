@@ -54,6 +54,7 @@ def _details(model: Answerer, store: Store, scored: ScoredAnswers, metric: Metri
     yield slices(answers, scores)
     lengths = report.bins_of(answers.view.passage_tokens, PASSAGES)
     yield report.slices("Scores by length", scored, metric, "tokens of the passage", lengths)
+    yield from report.depth_slices(store, scored, metric)
     certainty = np.array([answer_shares(found, threshold).max() for found in answers.found])
     lead = "The probability of an answer is its share among the best spans, and no answer where there may be none."
     measured = reliability_of(certainty, scores.exact == 1)

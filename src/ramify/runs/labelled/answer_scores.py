@@ -12,8 +12,7 @@ from ramify.dataset.questions import read_questions
 from ramify.dataset.store import Split, Store
 from ramify.inference.answer import Answerer, FoundSpans, best_texts, decided, find_spans
 from ramify.metrics.answers import NO_ANSWER, AnswerScores, Rules, Thresholds, null_thresholds, score_answers
-from ramify.nn.precision import autocast
-from ramify.runs.base import no_progress
+from ramify.runs.base import scoring
 from ramify.runs.labelled.scores import Scored
 from ramify.tasks.base import Readings
 from ramify.tasks.span_qa import SpanQA
@@ -100,9 +99,8 @@ class ScoredAnswers(Scored):
 def score_questions(model: Answerer, store: Store, split: Split, options: Mapping[str, Any]) -> ScoredAnswers:
     """Answer the questions of a split. Options: those of `Scored`."""
     task = model.task
-    bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
     view = held_out(task, store, split)
-    with bar(len(view)) as advance, autocast(model.device, precision):
+    with scoring(model, len(view), options) as advance:
         answers = answers_of(task, view, progress=advance)
     nodes = view.questions.nodes
     return ScoredAnswers(

@@ -1,6 +1,6 @@
 """Runs on questions about passages, whose answers are spans: SQuAD 1.1 and 2.0."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -30,20 +30,9 @@ class PreparedAnswers(PreparedLabels):
     task: SpanQA
     train: QuestionView
     held_out: QuestionView | None
-    """The dev split; None: it has no labels."""
 
-    @property
-    def view(self) -> QuestionView:
-        return self.train
-
-    @property
-    def collator(self) -> QuestionCollator:
+    def collator_of(self, view: QuestionView) -> QuestionCollator:
         return self.task.collator
-
-    @property
-    def views(self) -> Sequence[tuple[QuestionView, QuestionCollator]]:
-        views = [self.train] if self.held_out is None else [self.train, self.held_out]
-        return [(view, self.collator) for view in views]
 
     def facts(self) -> dict[str, Any]:
         read = {
@@ -73,22 +62,13 @@ class PreparedAnswers(PreparedLabels):
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
 
-    def dev(self) -> Callable[[], dict[str, float]] | None:
-        task, view = self.task, self.held_out
-        if view is None:
-            return None
-
-        def measure() -> dict[str, float]:
-            sums = MeterSums(task)
-            answers = answer_scores.answers_of(task, view, read=sums.add)
-            thresholds = answers.thresholds()
-            if thresholds is not None:
-                # The best weights are saved with the threshold that was chosen for them.
-                task.threshold.fill_(float(thresholds.values[thresholds.best]))
-            loss = sum(sums.losses[name] / sums.counts[name] for name in sums.losses)
-            return answers.scores(float(task.threshold)).scores() | {"dev_loss": loss} | sums.meters()
-
-        return measure
+    def measured(self, view: QuestionView, sums: MeterSums) -> dict[str, float]:
+        answers = answer_scores.answers_of(self.task, view, read=sums.add)
+        thresholds = answers.thresholds()
+        if thresholds is not None:
+            # The best weights are saved with the threshold that was chosen for them.
+            self.task.threshold.fill_(float(thresholds.values[thresholds.best]))
+        return answers.scores(float(self.task.threshold)).scores()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 
 from ramify import hub
-from ramify.batching.batch import AnyBatch
 from ramify.batching.characters import vocabulary_spellings
 from ramify.batching.forest import Ints
 from ramify.batching.labelled_batch import LabelCollator
@@ -34,7 +33,7 @@ from ramify.inference.kept_features import GIB, keep_features, kept_bytes
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models.base import ModelConfig, ReadsCharacters
 from ramify.progress import activity
-from ramify.runs.base import Evaluation, Prepared, Run, check_options, evaluation_command, of_kind
+from ramify.runs.base import Evaluation, Fitted, Prepared, Run, check_options, evaluation_command, of_kind
 from ramify.runs.execute import own_run
 from ramify.runs.labelled.scores import OPTIONS, LabelEvaluation, Scored
 from ramify.runs.language_models import training_store, with_vocabulary
@@ -44,6 +43,7 @@ from ramify.runs.tokenizers import TRAINED, TokenizerConfig, tokenizer_of
 from ramify.tasks.downstream import DownstreamConfig, DownstreamTask
 from ramify.tokenizer import Tokenizer
 from ramify.training.checkpoints import Progress
+from ramify.training.meters import MeterSums
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage
 
@@ -61,6 +61,11 @@ KEPT = "kept"
 TOO_LARGE = "more than task.keep_gib, so computed anew in every epoch"
 DRAWN = "computed anew in every epoch, because their contexts are drawn anew"
 """The treatment of the vectors of a frozen model."""
+
+
+def said(facts: Mapping[str, int], *parts: tuple[str, str]) -> str:
+    """The counts among facts that are not zero, for people, behind the amount of training data."""
+    return "".join(f"; {facts[key]:,} {text}" for key, text in parts if facts[key])
 
 
 def shared_folder(out: Path) -> Path:
@@ -133,21 +138,33 @@ class PreparedLabels(Prepared, ABC):
     task: DownstreamTask
     folder: Path
     """The folder of the run, or that of all its seeds, which share the vectors of a frozen model."""
+    train: Any
+    """The training examples, a `FrozenView`; each kind of run narrows the type."""
+    held_out: Any
+    """Those of the dev split; None: it has no labels."""
     fit: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
     """Facts about a fit in closed form; none for models that are trained."""
 
-    @property
     @abstractmethod
-    def view(self) -> View[Any]:
-        """The training examples."""
-
-    @property
-    @abstractmethod
-    def collator(self) -> Callable[[Sequence[Any]], AnyBatch]: ...
+    def collator_of(self, view: Any) -> LabelCollator: ...
 
     @abstractmethod
+    def measured(self, view: Any, sums: MeterSums) -> dict[str, float]:
+        """The task's metrics on the dev split, whose readings are added to `sums`. It may fit what dev decides on, so that the
+        best weights are saved with it."""
+
     def dev(self) -> Callable[[], dict[str, float]] | None:
         """The measure on the dev split: the task's metrics, `dev_loss` and meters. None: the split has no labels."""
+        if self.held_out is None:
+            return None
+
+        def measure() -> dict[str, float]:
+            sums = MeterSums(self.task)
+            scores = self.measured(self.held_out, sums)
+            loss = sum(sums.losses[name] / sums.counts[name] for name in sums.losses)
+            return scores | {"dev_loss": loss} | sums.meters()
+
+        return measure
 
     @property
     def metric(self) -> Metric:
@@ -155,9 +172,13 @@ class PreparedLabels(Prepared, ABC):
         return self.run.dev.chosen(self.task)
 
     @property
-    @abstractmethod
+    def collator(self) -> LabelCollator:
+        return self.collator_of(self.train)
+
+    @property
     def views(self) -> Sequence[tuple[FrozenView[Any], LabelCollator]]:
         """The views of train and dev, each with its collator."""
+        return [(view, self.collator_of(view)) for view in (self.train, self.held_out) if view is not None]
 
     def begin(self) -> None:
         """Compute what depends on the device of the model, before the first step: the vectors of a frozen model."""
@@ -181,7 +202,7 @@ class PreparedLabels(Prepared, ABC):
         return f"; vectors of the frozen model, {found['gib']:.3g} GiB: {found['how']}" if found else ""
 
     def stage(self, number: int) -> Stage[View[Any]]:
-        return Stage(self.run.stages[number], self.view, self.collator, self.dev(), self.metric, begin=self.begin)
+        return Stage(self.run.stages[number], self.train, self.collator, self.dev(), self.metric, begin=self.begin)
 
     def best_of(self, candidates: Iterable[Candidate]) -> Self:
         """The run with the fitted task that is best on dev; without a dev score, with the first one."""
@@ -196,11 +217,7 @@ class PreparedLabels(Prepared, ABC):
                 if best is None or (score is not None and metric.improves(score, best.fit["dev"])):
                     best = replace(fitted, fit=tried[-1] | {"metric": metric.name, "tried": tried})
         assert best is not None
-        score = best.fit["dev"]
-        said = "no dev score: the dev split holds nothing to score"
-        if score is not None:
-            said = f"dev {best.metric.label} {score:.4f}"
-        return replace(best, fitted=f"fitted, {said}")
+        return replace(best, fitted=Fitted(best.metric, best.fit["dev"]))
 
     @property
     def fit_facts(self) -> dict[str, Any]:

@@ -37,6 +37,7 @@ def _details(model: Chooser, store: Store, scored: ScoredChoices, metric: Metric
         yield report.slices("Scores by number of choices", scored, metric, "choices", bins)
     lengths = report.bins_of(scored.view.prompt_tokens, report.LENGTHS)
     yield report.slices("Scores by length", scored, metric, "tokens of the first text", lengths)
+    yield from report.depth_slices(store, scored, metric)
     measured = reliability_of(np.array([row.max() for row in shares]), predicted.right == predicted.predicted)
     yield report.calibration({"choices": measured}, "", "question", legend={"choices": "likeliest choices"})
     yield from _most_wrong(store, scored)

@@ -14,8 +14,7 @@ from ramify.dataset.store import Split, Store
 from ramify.inference.choose import Chooser, choice_scores, held_out
 from ramify.metrics.choices import ChoicePredictions
 from ramify.models.base import reads_characters
-from ramify.nn.precision import autocast
-from ramify.runs.base import no_progress
+from ramify.runs.base import scoring
 from ramify.runs.labelled.scores import Scored
 
 ONE_PLACE = "of one place"
@@ -57,8 +56,7 @@ def score_questions(model: Chooser, store: Store, split: Split, options: Mapping
     """Score the choices of a split."""
     task = model.task
     view, _ = held_out(task, store, split)
-    bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
-    with bar(len(view)) as advance, autocast(model.device, precision):
+    with scoring(model, len(view), options) as advance:
         scores = choice_scores(task, view, progress=advance)
     predictions = compared(view, scores)
     majority = replace(predictions, predicted=task.majority(view.sizes)) if task.config.choices else None

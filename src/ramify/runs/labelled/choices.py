@@ -1,6 +1,6 @@
 """Runs on questions with choices."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -13,11 +13,11 @@ from ramify.dataset.store import Split, Store
 from ramify.errors import counted
 from ramify.inference.choose import Chooser, choice_scores, held_out, view_of
 from ramify.runs.base import ReportParts, ReportRequest
-from ramify.runs.labelled.base import LabelRun, PreparedLabels, shared_folder
+from ramify.runs.labelled.base import LabelRun, PreparedLabels, said, shared_folder
 from ramify.runs.labelled.choice_report import parts
 from ramify.runs.labelled.choice_scores import ScoredChoices, compared, score_questions
 from ramify.runs.labelled.floors import FitConfig, choice_candidates
-from ramify.tasks.multiple_choice import CHOICE, MultipleChoice, MultipleChoiceConfig
+from ramify.tasks.multiple_choice import MultipleChoice, MultipleChoiceConfig
 from ramify.training.meters import MeterSums
 
 
@@ -28,17 +28,11 @@ class PreparedChoices(PreparedLabels):
     run: "ChoiceRun"
     task: MultipleChoice
     train: ChoiceView
-    labelled: LabelledChoices
     held_out: ChoiceView | None
-    """The dev split; None: it is empty."""
+    labelled: LabelledChoices
 
-    @property
-    def view(self) -> ChoiceView:
-        return self.train
-
-    @property
-    def collator(self) -> ChoiceCollator:
-        return ChoiceCollator.of(self.train)
+    def collator_of(self, view: ChoiceView) -> ChoiceCollator:
+        return ChoiceCollator.of(view)
 
     def facts(self) -> dict[str, Any]:
         left_out = {"unlabelled": self.labelled.unlabelled, "unclear": self.labelled.unclear}
@@ -50,35 +44,19 @@ class PreparedChoices(PreparedLabels):
             f"{counted(facts['questions'], 'question')} with {counted(facts['choices'], 'choice')}, in rows of up to "
             f"{counted(self.task.input.max_tokens, 'token')}"
         )
-        for key, said in (
+        what += said(
+            facts,
             ("cut", "rows longer and cut"),
             ("unlabelled", "questions without a label and left out"),
             ("unclear", "questions with several right choices, or none, and left out"),
-        ):
-            if facts[key]:
-                what += f"; {facts[key]:,} {said}"
+        )
         return what + self.kept_note()
 
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
 
-    @property
-    def views(self) -> Sequence[tuple[ChoiceView, ChoiceCollator]]:
-        views = [self.train] if self.held_out is None else [self.train, self.held_out]
-        return [(view, ChoiceCollator.of(view)) for view in views]
-
-    def dev(self) -> Callable[[], dict[str, float]] | None:
-        task, view = self.task, self.held_out
-        if view is None:
-            return None
-
-        def measure() -> dict[str, float]:
-            sums = MeterSums(task)
-            found = choice_scores(task, view, read=sums.add)
-            loss = sums.losses[CHOICE] / sums.counts[CHOICE]
-            return compared(view, found).scores() | {"dev_loss": loss} | sums.meters()
-
-        return measure
+    def measured(self, view: ChoiceView, sums: MeterSums) -> dict[str, float]:
+        return compared(view, choice_scores(self.task, view, read=sums.add)).scores()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +89,7 @@ class ChoiceRun(LabelRun):
         task.fit(labelled.right)
         dev = held_out(task, store, "dev")[0] if has_labels(store, "dev") else None
         train = view_of(task, store, labelled.sets, labelled.right)
-        prepared = PreparedChoices(run, store, task, shared_folder(out), train, labelled, dev)
+        prepared = PreparedChoices(run, store, task, shared_folder(out), train, dev, labelled)
         return prepared if self.stages else prepared.best_of(choice_candidates(task, train, run.fit))
 
     @classmethod

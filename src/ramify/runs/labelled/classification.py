@@ -1,7 +1,7 @@
 """Runs on labels of whole texts: classes, several classes, or numbers."""
 
 from abc import ABC
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -17,8 +17,8 @@ from ramify.inference.classify import Classifier, held_out, label_scores, rows_o
 from ramify.metrics.published import published_metrics
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.labelled import report, scores
-from ramify.runs.labelled.base import LabelRun, PreparedLabels, shared_folder
-from ramify.tasks.classification import LABEL, Classification, ClassificationConfig
+from ramify.runs.labelled.base import LabelRun, PreparedLabels, said, shared_folder
+from ramify.tasks.classification import Classification, ClassificationConfig
 from ramify.training.meters import MeterSums
 
 
@@ -29,17 +29,11 @@ class PreparedClassification(PreparedLabels):
     run: "TextLabelRun"
     task: Classification
     train: LabelledView
-    labels: NodeLabels
     held_out: LabelledView | None
-    """The dev split; None: it has no labels."""
+    labels: NodeLabels
 
-    @property
-    def view(self) -> LabelledView:
-        return self.train
-
-    @property
-    def collator(self) -> LabelledCollator:
-        return LabelledCollator.of(self.train.rows)
+    def collator_of(self, view: LabelledView) -> LabelledCollator:
+        return LabelledCollator.of(view.rows)
 
     def facts(self) -> dict[str, Any]:
         counts = self.train.rows.counts(len(self.labels.nodes))
@@ -62,40 +56,25 @@ class PreparedClassification(PreparedLabels):
         if "classes" in facts:
             shown = [f"{name} {count:,}" for name, count in list(facts["classes"].items())[:6]]
             what += f"; {', '.join(shown)}{' …' if len(facts['classes']) > 6 else ''}"
-        for key, said in (
+        what += said(
+            facts,
             ("cut", "longer and cut"),
             ("empty", "without a token, read as special tokens alone"),
             ("unlabelled", "without a label and left out"),
             ("left_out", "without the text above that a row needs, and left out"),
             ("alone", "without a text above, read alone"),
-        ):
-            if facts[key]:
-                what += f"; {facts[key]:,} {said}"
+        )
         return what + self.kept_note()
 
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
 
-    @property
-    def views(self) -> Sequence[tuple[LabelledView, LabelledCollator]]:
-        views = [self.train] if self.held_out is None else [self.train, self.held_out]
-        return [(view, LabelledCollator.of(view.rows)) for view in views]
-
-    def dev(self) -> Callable[[], dict[str, float]] | None:
-        task, view = self.task, self.held_out
-        if view is None:
-            return None
-
-        def measure() -> dict[str, float]:
-            sums = MeterSums(task)
-            found = label_scores(task, view, read=sums.add)
-            assert view.targets is not None
-            # The best weights are saved with the temperature that was fitted to them.
-            task.fit_temperature(found, view.targets)
-            loss = sums.losses[LABEL] / sums.counts[LABEL]
-            return task.predictions(found, view.targets, view.group).scores() | {"dev_loss": loss} | sums.meters()
-
-        return measure
+    def measured(self, view: LabelledView, sums: MeterSums) -> dict[str, float]:
+        found = label_scores(self.task, view, read=sums.add)
+        assert view.targets is not None
+        # The best weights are saved with the temperature that was fitted to them.
+        self.task.fit_temperature(found, view.targets)
+        return self.task.predictions(found, view.targets, view.group).scores()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,4 +145,4 @@ def with_texts(run: TextLabelRun, store: Store, task: Classification, out: Path)
     targets = task.targets_of([labels.values[place] for place in rows.kept])
     task.fit(targets)
     dev = held_out(task, store, "dev")[0] if has_labels(store, "dev") else None
-    return PreparedClassification(run, store, task, shared_folder(out), LabelledView(rows, targets), labels, dev)
+    return PreparedClassification(run, store, task, shared_folder(out), LabelledView(rows, targets), dev, labels)

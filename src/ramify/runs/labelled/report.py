@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,9 +19,11 @@ from ramify.inference.classify import Classifier
 from ramify.metrics.classification import (
     ClassPredictions,
     ClassScores,
+    NumberPredictions,
     Reliability,
     SeveralPredictions,
     reliability,
+    reliability_of,
 )
 from ramify.metrics.depths import DEPTH_BINS
 from ramify.metrics.metric import Metric
@@ -31,8 +34,10 @@ from ramify.runs.sections import (
     Cell,
     Chart,
     Charts,
+    Cloud,
     Line,
     Notice,
+    ScatterChart,
     Section,
     Spans,
     Strong,
@@ -52,6 +57,9 @@ RESAMPLES = 500
 
 EXAMPLES = 20
 """Wrong predictions that a report shows."""
+
+POINTS = 2_000
+"""Numbers that a report draws."""
 
 SHOWN_CHARS = 300
 """Characters shown of a text."""
@@ -238,11 +246,11 @@ def _details(model: Classifier, store: Store, scored: ScoredTexts, metric: Metri
         yield _calibration(model, scored)
     elif isinstance(predicted, SeveralPredictions):
         yield _per_class(predicted.per_class, classes)
-    view = scored.view
-    lengths, depths = view.costs, view.rows.depth
-    yield slices("Scores by length", scored, metric, "tokens of the row", bins_of(lengths, LENGTHS))
-    if len(np.unique(depths)) > 1:
-        yield slices("Scores by depth", scored, metric, "depth", _depth_bins(depths))
+        yield _calibration_of_several(model, scored)
+    elif isinstance(predicted, NumberPredictions):
+        yield _numbers(predicted)
+    yield slices("Scores by length", scored, metric, "tokens of the row", bins_of(scored.view.costs, LENGTHS))
+    yield from depth_slices(store, scored, metric)
     yield from _most_wrong(model, store, scored)
 
 
@@ -271,25 +279,55 @@ def _confusions(predicted: ClassPredictions, classes: Sequence[str]) -> Section:
     return Section("Confusions", (shown,), (lead,))
 
 
+TEMPERATURES = {"before": "before the temperature", "after": "after it"}
+
+
 def _calibration(model: Classifier, scored: ScoredTexts) -> Section:
     """The accuracy of predictions by their probability, before and after the temperature."""
-    task, temperature = model.task, float(model.task.temperature)
-    scores = torch.from_numpy(scored.scores)
-    before = reliability(scores.softmax(-1).numpy(), scored.targets)
-    after = reliability(task.probabilities(scores.to(model.device)).cpu().numpy(), scored.targets)
-    lead = f"The temperature that fits the dev split best is {temperature:.3g}."
-    return calibration(
-        {"before": before, "after": after}, lead, "text", legend={"before": "before the temperature", "after": "after it"}
+    measured = {name: reliability(shares, scored.targets) for name, shares in _shares(model, scored).items()}
+    return calibration(measured, _temperature(model), "text", legend=TEMPERATURES)
+
+
+def _calibration_of_several(model: Classifier, scored: ScoredTexts) -> Section:
+    """The share of texts that have a class by its probability, over all classes, and the errors of each class."""
+    shares, given = _shares(model, scored), scored.targets > 0
+    measured = {name: reliability_of(found.ravel(), given.ravel()) for name, found in shares.items()}
+    lead = f"{_temperature(model)} Each class of each text is a prediction."
+    axes = ("probability of a class", "share that has the class")
+    section = calibration(measured, lead, "prediction", legend=TEMPERATURES, axes=axes)
+    rows = tuple(
+        (Cell(name), *(Cell(f"{reliability_of(found[:, place], given[:, place]).error:.3f}") for found in shares.values()))
+        for place, name in enumerate(model.task.config.classes)
     )
+    columns = ("class", *(f"calibration error {TEMPERATURES[name]}" for name in shares))
+    return replace(section, blocks=(*section.blocks, Table(columns, rows, "scores")))
+
+
+def _shares(model: Classifier, scored: ScoredTexts) -> dict[str, Float[NDArray, "row output"]]:
+    """The probabilities of the classes, before and after the temperature."""
+    scores = torch.from_numpy(scored.scores).to(model.device)
+    found = {"before": scores * model.task.temperature, "after": scores}
+    return {name: model.task.probabilities(values).cpu().numpy() for name, values in found.items()}
+
+
+def _temperature(model: Classifier) -> str:
+    return f"The temperature that fits the dev split best is {float(model.task.temperature):.3g}."
 
 
 CHART_KINDS = ("none", "dev")
 """The looks of the lines of a calibration, in their order; the last one is that of the probabilities that users get."""
 
 
-def calibration(measured: Mapping[str, Reliability], lead: str, unit: str, *, legend: Mapping[str, str]) -> Section:
-    """The share of right predictions by their probability. `measured` has one or two names, which `legend` explains; `unit`
-    names what is predicted."""
+def calibration(
+    measured: Mapping[str, Reliability],
+    lead: str,
+    unit: str,
+    *,
+    legend: Mapping[str, str],
+    axes: tuple[str, str] = ("probability of the prediction", "share that is right"),
+) -> Section:
+    """The share of right predictions by their probability, as the two `axes` say. `measured` has one or two names, which
+    `legend` explains; `unit` names what is predicted."""
     diagonal = np.array([0.0, 1.0])
     kinds = dict(zip(measured, CHART_KINDS[-len(measured) :], strict=True))
     lines = (
@@ -303,18 +341,41 @@ def calibration(measured: Mapping[str, Reliability], lead: str, unit: str, *, le
         "equal width."
     ).strip()
     names = (("constant", "perfectly calibrated"), *((kinds[name], legend[name]) for name in measured))
-    certainty = "probability of the prediction"
     counts = tuple(
         Line(name, kinds[name], (found.edges[1:] + found.edges[:-1]) / 2, found.count.astype(np.float64), marks=True)
         for name, found in measured.items()
     )
-    charts = Charts((Chart(lines, certainty, "share that is right"), Chart(counts, certainty, f"{unit}s")), names)
+    charts = Charts((Chart(lines, *axes), Chart(counts, axes[0], f"{unit}s")), names)
     return Section("Calibration", (charts, Table(("probabilities", "calibration error"), rows, "scores")), (lead,))
 
 
 def _reliability_line(name: str, kind: str, measured: Reliability) -> Line:
     filled = measured.count > 0
     return Line(name, kind, measured.confidence[filled], measured.accuracy[filled], marks=True)
+
+
+def _numbers(predicted: NumberPredictions) -> Section:
+    """Predicted numbers beside the right ones, and the errors."""
+    right, found = predicted.gold, predicted.predicted
+    errors = found - right
+    shown = np.linspace(0, len(right) - 1, min(len(right), POINTS)).astype(np.int64)
+    clouds = (
+        Cloud("right", "constant", right[shown], right[shown]),
+        Cloud("predicted", "dev", right[shown], found[shown]),
+    )
+    spread = (
+        ("mean error", errors.mean()),
+        ("mean absolute error", np.abs(errors).mean()),
+        ("root of the mean squared error", np.sqrt((errors**2).mean())),
+        ("standard deviation of the right numbers", right.std()),
+    )
+    rows = tuple((Cell(name), Cell(number(float(value), ".4g"))) for name, value in spread)
+    lead = "An error is the predicted number less the right one."
+    if len(shown) < len(right):
+        lead += f" The chart shows {len(shown):,} of {len(right):,} texts, evenly spaced."
+    names = (("constant", "right"), ("dev", "predicted"))
+    charts = Charts((ScatterChart(clouds, "right number", "predicted number"),), names)
+    return Section("Predicted numbers", (charts, Table(("errors", "value"), rows, "scores")), (lead,))
 
 
 # --- slices -----------------------------------------------------------------------------------------------------------
@@ -343,9 +404,12 @@ def bins_of(lengths: NDArray[np.int64], firsts: Sequence[int]) -> Bins:
     ]
 
 
-def _depth_bins(depths: NDArray[np.int64]) -> list[tuple[str, Bool[NDArray, " row"]]]:
-    bins = [(name, (depths >= first) & (depths <= last)) for name, (first, last) in DEPTH_BINS.items()]
-    return [("0", depths == 0), *bins]
+def depth_slices(store: Store, scored: Scored, metric: Metric) -> Iterator[Section]:
+    """Parts by the depth of the examples in their trees; nothing if all have one depth."""
+    depths = store.depth[scored.nodes]
+    if len(np.unique(depths)) > 1:
+        bins = [(name, (depths >= first) & (depths <= last)) for name, (first, last) in DEPTH_BINS.items()]
+        yield slices("Scores by depth", scored, metric, "depth", [("0", depths == 0), *bins])
 
 
 # --- wrong examples -----------------------------------------------------------------------------------------------------

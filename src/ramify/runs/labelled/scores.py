@@ -18,8 +18,7 @@ from ramify.metrics.classification import Predictions
 from ramify.metrics.intervals import Interval
 from ramify.metrics.metric import Metric
 from ramify.models.base import reads_characters
-from ramify.nn.precision import autocast
-from ramify.runs.base import Evaluation, no_progress
+from ramify.runs.base import Evaluation, scoring
 from ramify.tokenizer import UnknownTokens
 
 OPTIONS = ("precision", "progress", "against")
@@ -190,8 +189,7 @@ def score_texts(model: Classifier, store: Store, split: Split, options: Mapping[
     """Compute the scores of a split. Options: `OPTIONS`."""
     task = model.task
     view, labels = held_out(task, store, split)
-    bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
-    with bar(len(view)) as advance, autocast(model.device, precision):
+    with scoring(model, len(view), options) as advance:
         found = label_scores(task, view, progress=advance)
     targets, nodes = np.asarray(view.targets), labels.nodes[view.rows.kept]
     forest = view.rows.forest

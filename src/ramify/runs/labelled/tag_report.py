@@ -39,6 +39,7 @@ def _details(model: Tagger, store: Store, scored: ScoredTags, metric: Metric) ->
     yield _per_type(scored)
     words = report.bins_of(scored.predictions.words, LENGTHS)
     yield report.slices("Scores by length", scored, metric, "words of the text", words)
+    yield from report.depth_slices(store, scored, metric)
     if scored.shares is not None:
         pairs = zip(scored.tagged.tags, scored.found, strict=True)
         right = np.array([one == other for truth, guess in pairs for one, other in zip(truth, guess, strict=True)], dtype=bool)

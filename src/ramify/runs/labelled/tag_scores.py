@@ -13,8 +13,7 @@ from ramify.dataset.token_tags import NodeTags
 from ramify.inference.tag import TaggedBatch, Tagger, held_out, predicted_tags, spellings
 from ramify.metrics.spans import TagPredictions, score_spans, score_tags
 from ramify.models.base import reads_characters
-from ramify.nn.precision import autocast
-from ramify.runs.base import no_progress
+from ramify.runs.base import scoring
 from ramify.runs.labelled.scores import Scored
 from ramify.tasks.tagging import Tagging
 
@@ -50,8 +49,7 @@ def score_texts(
     """Predict the tags of a split, with their probabilities if these are wanted. Options: those of `Scored`."""
     task = model.task
     view, tagged = held_out(task, store, split)
-    bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
-    with bar(len(view)) as advance, autocast(model.device, precision):
+    with scoring(model, len(view), options) as advance:
         shares: dict[int, Float[NDArray, " _word"]] = {}
 
         def add_shares(batch: TaggedBatch) -> None:

@@ -1,6 +1,6 @@
 """Runs on tags of words: spans written as BIO, or tags that stand alone."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -17,11 +17,11 @@ from ramify.dataset.token_tags import NodeTags, node_tags
 from ramify.errors import RamifyError, counted
 from ramify.inference.tag import TaggedBatch, Tagger, held_out, predicted_tags, spellings, view_of
 from ramify.runs.base import ReportParts, ReportRequest
-from ramify.runs.labelled.base import LabelRun, PreparedLabels, shared_folder
+from ramify.runs.labelled.base import LabelRun, PreparedLabels, said, shared_folder
 from ramify.runs.labelled.tag_report import parts
 from ramify.runs.labelled.tag_scores import ScoredTags, compared, score_texts
 from ramify.runs.labelled.word_floors import WindowFit, tag_candidates
-from ramify.tasks.tagging import TAG, Tagging, TaggingConfig, tag_names, word_hashes
+from ramify.tasks.tagging import Tagging, TaggingConfig, tag_names, word_hashes
 from ramify.training.meters import MeterSums
 
 
@@ -32,22 +32,13 @@ class PreparedTagging(PreparedLabels):
     run: "TaggingRun"
     task: Tagging
     train: TaggedView
+    held_out: TaggedView | None
     tagged: NodeTags
-    held_out: tuple[TaggedView, NodeTags] | None
-    """The dev split; None: it has no tagged word."""
+    """The tags of the training texts."""
+    dev_tags: NodeTags | None
 
-    @property
-    def views(self) -> Sequence[tuple[TaggedView, TagCollator]]:
-        views = [self.train] if self.held_out is None else [self.train, self.held_out[0]]
-        return [(view, TagCollator.of(view)) for view in views]
-
-    @property
-    def view(self) -> TaggedView:
-        return self.train
-
-    @property
-    def collator(self) -> TagCollator:
-        return TagCollator.of(self.train)
+    def collator_of(self, view: TaggedView) -> TagCollator:
+        return TagCollator.of(view)
 
     def facts(self) -> dict[str, Any]:
         assert self.train.tags is not None
@@ -61,32 +52,22 @@ class PreparedTagging(PreparedLabels):
         what = f"{counted(facts['words'], 'tagged word')} in {counted(facts['texts'], 'text')}"
         shown = [f"{name} {count:,}" for name, count in list(facts["tags"].items())[:7]]
         what += f"; {', '.join(shown)}{' …' if len(facts['tags']) > 7 else ''}"
-        for key, said in (
+        what += said(
+            facts,
             ("divided", f"longer than {counted(self.task.input.max_tokens, 'token')} and read in several rows"),
             ("unlabelled", "without tags and left out"),
-        ):
-            if facts[key]:
-                what += f"; {facts[key]:,} {said}"
+        )
         return what + self.kept_note()
 
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return list(self.tagged.notes)
 
-    def dev(self) -> Callable[[], dict[str, float]] | None:
-        if self.held_out is None:
-            return None
-        task, (view, tagged) = self.task, self.held_out
+    def measured(self, view: TaggedView, sums: MeterSums) -> dict[str, float]:
+        def add(batch: TaggedBatch) -> None:
+            sums.add(batch.batch, self.task.target_readings(batch.batch, batch.states, batch.scores))
 
-        def measure() -> dict[str, float]:
-            sums = MeterSums(task)
-
-            def add(batch: TaggedBatch) -> None:
-                sums.add(batch.batch, task.target_readings(batch.batch, batch.states, batch.scores))
-
-            found = compared(task, tagged, predicted_tags(task, view, read=add))
-            return found.scores() | {"dev_loss": sums.losses[TAG] / sums.counts[TAG]} | sums.meters()
-
-        return measure
+        assert self.dev_tags is not None
+        return compared(self.task, self.dev_tags, predicted_tags(self.task, view, read=add)).scores()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,9 +117,10 @@ class TaggingRun(LabelRun):
         texts, targets = store.texts(tagged.nodes), task.targets_of(tagged.tags)
         task.word_table.fit(spellings(texts, tagged.words), targets)
         train = view_of(task, texts, tagged.words, targets)
-        dev = held_out(task, store, "dev") if has_labels(store, "dev") else None
-        dev = None if dev is None or not dev[0].target_tokens.sum() else dev
-        prepared = PreparedTagging(run, store, task, shared_folder(out), train, tagged, dev)
+        dev, dev_tags = held_out(task, store, "dev") if has_labels(store, "dev") else (None, None)
+        if dev is not None and not dev.target_tokens.sum():
+            dev = None
+        prepared = PreparedTagging(run, store, task, shared_folder(out), train, dev, tagged, dev_tags)
         return prepared if self.stages else prepared.best_of(tag_candidates(task, train, run.fit))
 
     def check_start(self) -> None:

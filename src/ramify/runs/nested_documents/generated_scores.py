@@ -11,8 +11,7 @@ from ramify.inference.documents.generate import DocumentGenerator
 from ramify.inference.documents.generated_measures import Known, floor_measures
 from ramify.inference.documents.real_vectors import CachedVectors
 from ramify.inference.documents.reconstruction import NO_BLEU, has_bleu
-from ramify.nn.precision import autocast
-from ramify.runs.base import Evaluation, check_options, no_progress
+from ramify.runs.base import Evaluation, check_options, scoring
 
 OPTIONS = ("rows", "precision", "progress")
 
@@ -66,7 +65,6 @@ def evaluate(
     The floors are made of the vectors of the train split. Raises `RamifyError` if a level has too few nodes in either.
     """
     check_options(options, OPTIONS, source, "a model with generators of nested documents")
-    bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
     rows = options.get("rows", ROWS)
     adversary = pipeline.adversary
     known = {}
@@ -76,7 +74,7 @@ def evaluate(
         known[name] = vectors
     training, held_out = known["train"], known[split]
     levels, counts = {}, {}
-    with bar(len(adversary.learning)) as step, autocast(pipeline.device, precision):
+    with scoring(pipeline, len(adversary.learning), options) as step:
         training.open()
         held_out.open()
         banks = training.banks()

@@ -9,8 +9,7 @@ from ramify.errors import counted
 from ramify.inference.documents.evaluation import ROWS, DocumentScores, evaluate_documents, num_steps
 from ramify.inference.documents.measures import Measure
 from ramify.inference.documents.pipeline import DocumentPipeline
-from ramify.nn.precision import autocast
-from ramify.runs.base import Evaluation, check_options, no_progress
+from ramify.runs.base import Evaluation, check_options, scoring
 
 OPTIONS = ("rows", "levels", "precision", "progress")
 
@@ -85,9 +84,8 @@ def evaluate(
     `most_tokens`: only the first documents, up to about so many tokens. `advance` receives the progress in place of a bar.
     """
     check_options(options, OPTIONS, source, "a model of documents")
-    bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
     rows, levels = options.get("rows", ROWS), options.get("levels")
-    with bar(num_steps(pipeline.task)) as step, autocast(pipeline.device, precision):
+    with scoring(pipeline, num_steps(pipeline.task), options) as step:
         scores = evaluate_documents(
             pipeline.task, store, split, rows=rows, most_tokens=most_tokens, levels=levels, advance=advance or step
         )

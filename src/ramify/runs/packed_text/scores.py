@@ -12,8 +12,7 @@ from ramify.errors import counted
 from ramify.inference.common_footing import CommonFooting, FootingScores
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.row_evaluation import RowScores, evaluate_rows, on_common_footing, readable_window
-from ramify.nn.precision import autocast
-from ramify.runs.base import check_options, no_progress
+from ramify.runs.base import check_options, scoring
 from ramify.runs.running_text import RunningTextEvaluation
 from ramify.tasks.masked_lm import NEXT_SENTENCE
 
@@ -58,8 +57,7 @@ def evaluate(
     task, draws, rate = pipeline.task, options.get("draws", DRAWS), options.get("mask_rate")
     window = readable_window(task)
     footing = CommonFooting.of(view.text, task.tokenizer, window=window)
-    bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
-    with bar(len(view)) as advance, autocast(pipeline.device, precision):
+    with scoring(pipeline, len(view), options) as advance:
         rows = np.arange(len(view))
         scores = evaluate_rows(task, view, collator, rows, draws=draws, mask_rate=rate, progress=advance)
         on_footing = on_common_footing(task, footing)

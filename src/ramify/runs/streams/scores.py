@@ -21,8 +21,7 @@ from ramify.inference.stream_evaluation import (
 )
 from ramify.inference.streams import StreamPipeline
 from ramify.models.base import reads_characters
-from ramify.nn.precision import autocast
-from ramify.runs.base import check_options, no_progress
+from ramify.runs.base import check_options, scoring
 from ramify.runs.running_text import RunningTextEvaluation
 
 OPTIONS = ("draws", "rows", "memory", "precision", "progress")
@@ -81,9 +80,8 @@ def evaluate(
     # Marks at the ends of paragraphs would be part of the windows, which all models must share.
     window = min(WINDOW, task.input.longest)
     footing = CommonFooting.of(RunningText.open(store, task.tokenizer, split), task.tokenizer, window=window)
-    bar, precision = options.get("progress", no_progress), options.get("precision", "fp32")
     total = num_places(view, rows) * view.config.num_rows
-    with bar(total * draws) as advance, autocast(pipeline.device, precision):
+    with scoring(pipeline, total * draws, options) as advance:
         scores = evaluate_streams(task, view, rows=rows, draws=draws, memory=memory, progress=advance)
         on_footing = on_common_footing(pipeline, footing)
     ids = text.ids if text.lexicon is None else text.lexicon.in_vocabulary(text.ids.astype(np.int64))

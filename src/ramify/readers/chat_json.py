@@ -1,0 +1,409 @@
+"""Chats as JSON: Messenger, Instagram, Google Chat, Zulip, Mattermost, and Discord's own data package.
+
+`PROGRAMS` has the names of their fields. Channels are logs. Replies that an export records are kept.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ramify.errors import RamifyError
+from ramify.readers import chat, list_files
+from ramify.readers.base import Held, ReadCounts, bad_option, file_name
+from ramify.readers.documents import documents, loads
+from ramify.readers.json_fields import Field, at, author_of, beginnings, first, has, id_of, text_of, time_of
+from ramify.readers.messages import GONE, LogNames, Message, first_refusal, head_of, newest_first, nodes
+from ramify.readers.values import fields, identifier, objects, string
+from ramify.tree import encodable
+
+MAX_BESIDE_BYTES = 64 << 20
+
+
+class Names(NamedTuple):
+    """Names from the files beside the messages: account -> name, channel -> name, and the only author, if there is one."""
+
+    accounts: Mapping[str, str] = {}
+    channels: Mapping[str, str] = {}
+    author: str | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """The names of fields in the messages of one program. Several names of a field are tried in order.
+
+    `marks`: the fields of every message; `document`: those of the document. `within`: the keys that lead to messages.
+    A `channel` or `name` that begins with "/" is looked up in the document. Without a channel, a folder is one.
+    """
+
+    marks: Sequence[str]
+    files: str
+    """A pattern for the names of files with messages. Other files in a folder are left out."""
+    author: Sequence[Field]
+    time: Sequence[Field]
+    text: Sequence[Field]
+    html: Sequence[Field] = ()
+    within: Sequence[str] = ("messages",)
+    document: Sequence[str] = ()
+    id: Sequence[Field] = ()
+    answers: Sequence[Field] = ()
+    channel: Sequence[Field] = ()
+    name: Sequence[Field] = ()
+    topic: Sequence[Field] = ()
+    """Messages of one topic of a channel answer the first of them."""
+    replies: str = ""
+    """The field with the answers to a message, which belong to its channel."""
+    gone: Sequence[Field] = ()
+    media: Sequence[str] = ()
+    kind: Callable[[dict[str, Any]], str] = lambda item: ""
+    is_mojibake: bool = False
+    """Whether each byte of UTF-8 is written as a character of its own."""
+    frame: str = ""
+    """A field of records about the export, which are no messages."""
+    names: Callable[[Path], Names] = lambda path: Names()
+
+
+def _beside(path: Path, *names: str) -> Any:
+    """The value of the first of these files beside another that there is; None if none can be read."""
+    for name in names:
+        file = path.parent / name
+        if file.is_file() and file.stat().st_size <= MAX_BESIDE_BYTES:
+            try:
+                return loads(file.read_bytes())
+            except (OSError, ValueError):
+                return None
+    return None
+
+
+def _google_names(path: Path) -> Names:
+    name = string(fields(_beside(path, "group_info.json")).get("name"))
+    return Names(channels={} if name is None else {"": name})
+
+
+_GOOGLE_DATES = ("%d %B %Y at %H:%M:%S", "%d %B %Y at %I:%M:%S %p", "%B %d, %Y at %I:%M:%S %p", "%B %d, %Y at %H:%M:%S")
+
+
+def _google_time(item: dict[str, Any]) -> Any:
+    """Seconds since 1970 of "Friday, 5 January 2024 at 10:00:00 UTC", or the value as it is."""
+    value = item.get("created_date")
+    if not isinstance(value, str):
+        return value
+    text = " ".join(value.split()).partition(", ")[2].removesuffix(" UTC")
+    for form in _GOOGLE_DATES:
+        try:
+            return datetime.strptime(text, form).replace(tzinfo=UTC).timestamp()
+        except ValueError:
+            continue
+    return value
+
+
+def _discord_names(path: Path) -> Names:
+    about = fields(_beside(path, "channel.json"))
+    parts = [string(fields(about.get("guild")).get("name")), string(about.get("name"))]
+    name = "/".join(part for part in parts if part)
+    user = fields(_beside(path, "../../account/user.json", "../../Account/user.json"))
+    return Names(channels={"": name} if name else {}, author=string(user.get("global_name")) or string(user.get("username")))
+
+
+def _zulip_names(path: Path) -> Names:
+    realm = fields(_beside(path, "realm.json"))
+    people = (*objects(realm.get("zerver_userprofile")), *objects(realm.get("zerver_userprofile_crossrealm")))
+    accounts = {str(user.get("id")): name for user in people if (name := string(first(user, ("full_name", "email"))))}
+    streams = {
+        each.get("id"): string(each.get("name")) for each in objects(realm.get("zerver_stream")) if _is_key(each.get("id"))
+    }
+    channels = {}
+    for each in objects(realm.get("zerver_recipient")):
+        kind, inside = each.get("type"), each.get("type_id")
+        name = streams.get(inside) if kind == 2 and _is_key(inside) else accounts.get(str(inside)) if kind == 1 else None
+        if name is not None:
+            channels[str(each.get("id"))] = name
+    return Names(accounts, channels)
+
+
+def _is_key(value: Any) -> bool:
+    return isinstance(value, int | str)
+
+
+_ZULIP_REPLY = re.compile(r"@_?\*\*[^*\n]{1,200}\*\* \[[^\]\n]{1,40}\]\(\S{1,300}?/near/(\d+)(?:/\S{0,50})?\):\n")
+
+
+def _zulip_answers(item: dict[str, Any]) -> Any:
+    """The message that a message quotes and answers, as Zulip writes it."""
+    text = item.get("content")
+    match = _ZULIP_REPLY.match(text) if isinstance(text, str) else None
+    return match and match[1]
+
+
+def _mattermost_channel(item: dict[str, Any]) -> Any:
+    members = item.get("channel_members")
+    if isinstance(members, list):
+        return ", ".join(member for member in members if isinstance(member, str))
+    return "/".join(part for name in ("team", "channel") if (part := string(item.get(name)))) or None
+
+
+def _mattermost_kind(item: dict[str, Any]) -> str:
+    kind = string(item.get("type")) or ""
+    return chat.ACTION if kind == "me" else chat.SYSTEM if kind.startswith("system_") else ""
+
+
+_MESSENGER = Program(
+    marks=("sender_name", "timestamp_ms"), files=r"message_\d+\.json", document=("messages",), author=("sender_name",),
+    time=("timestamp_ms",), text=("content", "share.share_text", "share.link"), channel=("/thread_path",), name=("/title",),
+    gone=("is_unsent",), media=("photos", "videos", "audio_files", "gifs", "files", "sticker", "call_duration"),
+    kind=lambda item: chat.SYSTEM if item.get("type") in ("Call", "Subscribe", "Unsubscribe") else "", is_mojibake=True,
+)  # fmt: skip
+
+PROGRAMS: dict[str, Program] = {
+    "messenger": _MESSENGER,
+    "messenger-encrypted": replace(
+        _MESSENGER, marks=("senderName", "timestamp"), files=r".+_\d+\.json", author=("senderName",), time=("timestamp",),
+        text=("text",), channel=("/threadName",), name=("/threadName",), gone=("isUnsent",), media=("media",),
+    ),
+    "google-chat": Program(
+        marks=("creator", "created_date"), files=r"messages\.json", id=("message_id",), author=("creator",),
+        time=(_google_time,), text=("text",), topic=("topic_id",),
+        gone=("deletion_metadata", lambda item: item.get("message_state") == "DELETED"), media=("attached_files",),
+        names=_google_names,
+    ),
+    "zulip": Program(
+        marks=("sender", "recipient", "date_sent"), files=r"messages-\d+\.json", within=("zerver_message",), id=("id",),
+        author=("sender",), time=("date_sent",), text=("content",), answers=(_zulip_answers,), channel=("recipient",),
+        name=("subject",), names=_zulip_names,
+    ),
+    "zulip-api": Program(
+        marks=("sender_full_name", "timestamp", "subject"), files=r".+\.json", id=("id",), author=("sender_full_name",),
+        time=("timestamp",), text=(lambda item: None if item.get("content_type") == "text/html" else item.get("content"),),
+        html=("content",), answers=(_zulip_answers,), channel=("display_recipient", "stream_id"), name=("subject",),
+    ),
+    "mattermost": Program(
+        marks=("user", "create_at"), files=r".+\.jsonl", within=("post", "direct_post"), author=("user",),
+        time=("create_at",), text=("message",), channel=(_mattermost_channel,), replies="replies", media=("attachments",),
+        kind=_mattermost_kind, frame="type",
+    ),
+    "mattermost-api": Program(
+        marks=("user_id", "channel_id", "root_id", "create_at"), files=r".+\.json", within=("posts",), document=("order",),
+        id=("id",), author=("user_id",), time=("create_at",), text=("message",), answers=("root_id",),
+        channel=("channel_id",), gone=("delete_at",), kind=_mattermost_kind,
+    ),
+    "discord-package": Program(
+        marks=("ID", "Timestamp", "Contents"), files=r"messages\.json", id=("ID",), author=(), time=("Timestamp",),
+        text=("Contents", "Attachments"), names=_discord_names,
+    ),
+}  # fmt: skip
+
+
+def refuses(path: Path, head: bytes) -> str:
+    if path.is_dir():
+        inside = [file for file in list_files([path]) if _program_of(file) is not None]
+        return first_refusal(path, inside, refuses)
+    return "" if _fitting(head) is not None else "no messages of Messenger, Google Chat, Zulip, Mattermost or Discord's package"
+
+
+def _program_of(file: Path) -> Program | None:
+    """The program whose files have such names. Names that any file may have do not count."""
+    programs = (program for program in PROGRAMS.values() if not program.files.startswith("."))
+    return next((program for program in programs if re.fullmatch(program.files, file.name)), None)
+
+
+def _fitting(head: bytes) -> Program | None:
+    values = beginnings(head)
+    return next((program for program in PROGRAMS.values() if any(_fits(program, value) for value in values)), None)
+
+
+def _fits(program: Program, value: Any) -> bool:
+    if not isinstance(value, dict | list) or not all(has(value, name) for name in program.document):
+        return False
+    return any(all(has(item, mark) for mark in program.marks) for item in _items(program, value))
+
+
+def logs(paths: Sequence[Path], counts: ReadCounts, *, program: str = "auto") -> Iterator[chat.Log]:
+    """Yield one log per channel or topic. Files of one channel are joined in order of time.
+
+    `program`: a name in `PROGRAMS`; by default, the one whose messages the beginning of each file has. Messages without ids
+    are numbered from 0. A reply whose message is missing is counted in `counts.kept` as `missing_parent`.
+    """
+    if program != "auto" and program not in PROGRAMS:
+        raise bad_option("program", f"auto or one of {', '.join(PROGRAMS)}", program)
+    named = None if program == "auto" else PROGRAMS[program]
+    held = Held("and the files before it hold", "Build from fewer files at a time.")
+    channels: dict[tuple[str, ...], _Channel] = {}
+    for path in _files(paths, counts):
+        chosen = named or _fitting(head_of(path))
+        if chosen is None:
+            raise RamifyError(
+                f"{path} holds no messages of a known program at its beginning. Name the program with --option program=NAME "
+                f"({', '.join(PROGRAMS)})."
+            )
+        reader = _File(chosen, path, counts, channels)
+        for where, document in documents(path, counts, held):
+            reader.add(document, where)
+    given = LogNames()
+    for channel in channels.values():
+        yield chat.Log(given.give(channel.name), channel.finished(counts), {}, channel.where)
+
+
+def _files(paths: Sequence[Path], counts: ReadCounts) -> Iterator[Path]:
+    """The files with messages. In a folder, those are the files whose names tell it, if there are any."""
+    for path in paths:
+        inside = list_files([path])
+        named = [file for file in inside if _program_of(file) is not None] if path.is_dir() else []
+        for file in inside:
+            if named and file not in named:
+                counts.read += 1
+                counts.skip("other_file", f"{file}")
+            else:
+                yield file
+
+
+def _items(program: Program, document: Any) -> Iterator[Any]:
+    """Yield the messages of a document, and whatever else stands in their place."""
+    stack: list[Any] = [document]
+    while stack:
+        value = stack.pop()
+        inside = [key for key in program.within if key in value] if isinstance(value, dict) else []
+        if isinstance(value, list):
+            stack += reversed(value)
+        elif inside and not all(has(value, mark) for mark in program.marks):
+            for key in inside:
+                below = value[key]
+                # Mattermost's posts stand under their ids.
+                is_map = isinstance(below, dict) and not any(has(below, mark) for mark in program.marks)
+                stack.append(list(below.values()) if is_map else below)
+        else:
+            yield value
+
+
+@dataclass
+class _Channel:
+    """The messages of one channel or topic."""
+
+    name: str
+    where: str
+    has_ids: bool
+    records: list[Message] = field(default_factory=list)
+
+    def finished(self, counts: ReadCounts) -> Iterator[Any]:
+        """The nodes in order of time. Exports with the newest message first are turned, for messages of the same time."""
+        records = self.records[::-1] if newest_first(self.records) else self.records
+        for place, node in enumerate(nodes(records, counts)):
+            yield node if self.has_ids else replace(node, id=str(place))
+
+
+class _File:
+    """Adds the messages of one file to their channels."""
+
+    def __init__(self, program: Program, path: Path, counts: ReadCounts, channels: dict[tuple[str, ...], _Channel]) -> None:
+        self._program, self._path, self._counts, self._channels = program, path, counts, channels
+        self._names = program.names(path)
+        self._topics: dict[tuple[tuple[str, ...], str], str] = {}
+        self._mended = False
+
+    def add(self, document: Any, where: str) -> None:
+        number = 0
+        # An item, and the record that it answers with its channel.
+        stack: list[tuple[Any, Message | None, _Channel | None]] = []
+        for item in _items(self._program, document):
+            stack.append((item, None, None))
+            while stack:
+                item, above, channel = stack.pop()
+                number += 1
+                place = f"{where}, message {number}"
+                self._counts.read += 1
+                try:
+                    record, channel = self._record(item, document, above, channel, place)
+                except Exception as error:
+                    # Whatever a foreign value raises, only its message is lost.
+                    is_frame = isinstance(item, dict) and self._program.frame in item
+                    reason = "frame" if is_frame and isinstance(error, LookupError) else "bad_row"
+                    self._counts.skip(reason, f"{place}: {type(error).__name__}: {error}"[:300])
+                    continue
+                channel.records.append(record)
+                replies = item.get(self._program.replies) if self._program.replies else None
+                stack += [(reply, record, channel) for reply in reversed(replies if isinstance(replies, list) else [])]
+
+    def _record(
+        self, item: Any, document: Any, above: Message | None, channel: _Channel | None, where: str
+    ) -> tuple[Message, _Channel]:
+        program, names = self._program, self._names
+        if missing := next((mark for mark in program.marks if not has(item, mark)), None):
+            raise LookupError(f"no {missing}")
+        self._mended = False
+        key = self._key(item, document)
+        author = author_of(item, program.author)
+        author = names.author if author is None else names.accounts.get(author, author)
+        record = Message(
+            id_of(item, program.id) or where,
+            GONE if any(at(item, name) for name in program.gone) else self._text(item),
+            author=author and self._mend(author),
+            time=time_of(item, program.time, self._counts, where),
+            kind=program.kind(item),
+            answers=id_of(item, program.answers) if above is None else above.id,
+            where=where,
+        )
+        topic = id_of(item, program.topic)
+        if topic is not None:
+            head = self._topics.setdefault((key, topic), record.id)
+            record.answers = None if head == record.id else head
+        if record.answers == record.id:
+            self._counts.repair("own_parent", where)
+            record.answers = None
+        if channel is None:
+            channel = self._channels.get(key)
+        if channel is None:
+            channel = self._channels[key] = _Channel(self._name(item, document), f"{self._path}", bool(program.id))
+        if self._mended:
+            self._counts.repair("mojibake", where)
+        return record, channel
+
+    def _key(self, item: Any, document: Any) -> tuple[str, ...]:
+        program = self._program
+        found = [identifier(_looked_up(item, document, names)) for names in (program.channel, program.name)]
+        own = [part or "" for part in found] if found[0] else [f"{self._path.parent.resolve()}", found[1] or ""]
+        return (*program.marks, *own)
+
+    def _name(self, item: Any, document: Any) -> str:
+        """The name of a channel, its topic behind it; without both, that of the file's folder."""
+        program = self._program
+        channel, name = (_shown(_looked_up(item, document, names)) for names in (program.channel, program.name))
+        called = self._names.channels.get(
+            channel or "", None if program.name and str(program.name[0]).startswith("/") else channel
+        )
+        shown = "/".join(part for part in (called, name) if part)
+        return self._mend(shown or self._path.resolve().parent.name or file_name(self._path))
+
+    def _text(self, item: dict[str, Any]) -> str:
+        program = self._program
+        text = text_of(item, program.text, program.html)
+        if not text.strip():
+            media = next(((name, value) for name in program.media if (value := item.get(name))), None)
+            if media is not None:
+                name, value = media
+                inside = objects(value)
+                called = string(first(inside[0], ("original_name", "original_file_name", "name", "path"))) if inside else None
+                text = f"[{called or name.replace('_', ' ')}]"
+        return self._mend(text)
+
+    def _mend(self, text: str) -> str:
+        """The text whose bytes of UTF-8 were written as characters; any other text as it is."""
+        if not self._program.is_mojibake or text.isascii():
+            return encodable(text)
+        try:
+            mended = text.encode("latin-1").decode("utf-8")
+        except UnicodeError:
+            return encodable(text)
+        self._mended = True
+        return mended
+
+
+def _looked_up(item: Any, document: Any, names: Sequence[Field]) -> Any:
+    values = (at(document, name[1:]) if isinstance(name, str) and name.startswith("/") else at(item, name) for name in names)
+    return next((value for value in values if value is not None and value != ""), None)
+
+
+def _shown(value: Any) -> str | None:
+    """A name, or those of the people in a list."""
+    people = [string(first(person, ("full_name", "email"))) for person in objects(value)]
+    return ", ".join(person for person in people if person) if people else identifier(value)

@@ -1,0 +1,123 @@
+"""Fields of foreign JSON objects by the names that a table of layouts gives, and the first bytes of a file as a value."""
+
+import re
+from collections.abc import Callable, Sequence
+from html import unescape
+from typing import Any
+
+from ramify.readers.base import ReadCounts
+from ramify.readers.documents import loads
+from ramify.readers.markup import html_to_text
+from ramify.readers.values import identifier, parse_time, string
+
+Field = str | Callable[[dict[str, Any]], Any]
+"""A key, keys joined by points (`user.login`), or a function of the object."""
+
+_NAMES = ("display_name", "displayName", "username", "login", "acct", "name", "full_name", "email")
+_TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},"]', re.DOTALL)
+_CLOSES = {"{": "}", "[": "]"}
+_ABSENT = object()
+
+MAX_LINES = 100
+"""The number of lines whose values tell the layout of JSON lines."""
+
+
+def at(item: Any, field: Field, default: Any = None) -> Any:
+    """The value of a field; the default if it is missing."""
+    if not isinstance(field, str):
+        return field(item)
+    if isinstance(item, dict) and field in item:
+        return item[field]
+    for key in field.split("."):
+        if not isinstance(item, dict) or key not in item:
+            return default
+        item = item[key]
+    return item
+
+
+def has(item: Any, field: Field) -> bool:
+    """Whether an object has a field, be it null."""
+    return at(item, field, _ABSENT) is not _ABSENT
+
+
+def first(item: Any, names: Sequence[Field]) -> Any:
+    """The first value that is neither missing, null, nor an empty text."""
+    return next((value for name in names if (value := at(item, name)) is not None and value != ""), None)
+
+
+def id_of(item: Any, names: Sequence[Field]) -> str | None:
+    """The id in the first field that has one. A whole number may be written as a float."""
+    value = first(item, names)
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else identifier(value)
+
+
+def author_of(item: Any, names: Sequence[Field]) -> str | None:
+    """The name of an author, who may be an object with one of the usual keys."""
+    value = first(item, names)
+    return identifier(first(value, _NAMES) if isinstance(value, dict) else value)
+
+
+def time_of(item: Any, names: Sequence[Field], counts: ReadCounts, where: str) -> float | None:
+    """`parse_time` of the first value. A list or an object is counted as `bad_time`."""
+    value = first(item, names)
+    if isinstance(value, list | dict):
+        counts.repair("bad_time", f"{where}: a list or an object")
+        return None
+    return parse_time(value, counts, where)
+
+
+def text_of(item: Any, plain: Sequence[Field], html: Sequence[Field] = ()) -> str:
+    """The first text that is not blank; those of `html` without their markup. Raises `TypeError` for another value."""
+    blank = ""
+    for names, convert in ((plain, str), (html, html_to_text)):
+        value = first(item, names)
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"its text is of the type {type(value).__name__}")
+        if value and value.strip():
+            return convert(value)
+        blank = value or blank
+    return blank
+
+
+def title_of(item: Any, names: Sequence[Field]) -> str:
+    return unescape(string(first(item, names)) or "")
+
+
+def beginnings(head: bytes) -> list[Any]:
+    """The objects and lists in the first bytes of a file of JSON lines, or the value that they begin.
+
+    A value that goes on beyond the bytes is closed after its last complete member.
+    """
+    text = head.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "ignore").lstrip()
+    if not text.startswith(("{", "[")):
+        return []
+    values = [_loaded(line) for line in text.splitlines()[:MAX_LINES] if line.startswith(("{", "["))]
+    if values and values[0] is not None:
+        return [value for value in values if value is not None]
+    opened: list[str] = []
+    end = 0
+    for match in _TOKENS.finditer(text):
+        sign = match[0]
+        if sign in _CLOSES:
+            opened.append(sign)
+            end = match.end()
+        elif sign == ",":
+            end = match.start()
+        elif sign in ("}", "]"):
+            if opened:
+                opened.pop()
+            end = match.end()
+            if not opened:
+                break
+        elif sign == '"':
+            break  # a text that goes on beyond the bytes
+    # Nothing is opened or closed behind the last place, so what is open at the end is open there, too.
+    value = _loaded(text[:end] + "".join(_CLOSES[sign] for sign in reversed(opened)))
+    return [] if value is None else [value]
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return loads(text.encode())
+    except (ValueError, RecursionError):
+        return None
