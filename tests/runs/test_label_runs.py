@@ -148,8 +148,8 @@ def test_a_killed_run_resumes_to_the_same_bits(store, bert_run, tmp_path, option
     before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("straight", "stopped"))
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    # Of the features, all dev rows are right, which determine no temperature.
-    assert (before["temperature"] == 1) == ("mode" in options)
+    # Of features, all dev rows may be right, which determine no temperature.
+    assert before["temperature"] != 1 or "mode" in options
 
 
 def test_the_test_split_decides_nothing(store, tmp_path):
