@@ -600,7 +600,7 @@ def read_unnamed(path, text):
 
 
 def judged(folder, found):
-    """How many layouts are read rightly, and what is wrong with the others that are read."""
+    """The number of layouts that are read rightly, and the faults of the others that are read."""
     right, wrong = 0, []
     for layout in found:
         if (nodes := read_unnamed(folder / f"{layout.name}.txt", layout.text)) is not None:

@@ -190,7 +190,7 @@ def _texts(path: Path, counts: ReadCounts, held: Held) -> Iterator[str]:
 def _of_records(
     shape: str, read: Callable[[Any, int, str, str, ReadCounts], Iterator[Found]], path: Path, name: str, counts: ReadCounts
 ) -> Iterator[Found]:
-    """What a function makes of each record of a file, given its running number and its place."""
+    """The results of a function for each record of a file, given its running number and its place."""
     for number, (where, entry) in enumerate(records(path, counts, shape), 1):
         yield from guarded(read, where, counts, entry, number, where, name, counts)
 

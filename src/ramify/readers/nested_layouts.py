@@ -54,7 +54,7 @@ class Layout:
     no_parent: Sequence[str] = ()
     """Values of `parent` that stand for none."""
     prefix: re.Pattern[str] | None = None
-    """What is removed from ids."""
+    """The pattern of the parts that are removed from ids."""
     root: Root | None = None
     own_numbers: bool = False
     """Whether comments and posts are numbered apart, so that a comment may have the id of its post."""

@@ -59,7 +59,7 @@ _STAMPED = re.compile(r"\{(?:date|time)\}")
 
 
 class _Row(NamedTuple):
-    """What is left of a line: its number, the text, and what is left out before it."""
+    """The rest of a line: its number, its text, and the part before it that is left out."""
 
     place: int
     rest: str
@@ -170,7 +170,7 @@ def _shapes(lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> Iterator
 
 
 def _prefixes(rows: Sequence[tuple[_Row, str]]) -> Iterator[tuple[str, list[_Row]]]:
-    """What precedes the time in many lines, as a pattern, and these lines."""
+    """The text before the time in many lines, as a pattern, and these lines."""
     shapes = Counter(tuple(_WORD.split(before)) for _, before in rows)
     for shape, count in shapes.most_common(3):
         if (count * 10 < len(rows) * 3 and count < len(rows) * _SHARE) or len(shape) > 1 + _MAX_SKIPPED * 3:
@@ -280,7 +280,7 @@ _END = re.compile(r"[^\w)\]]*\Z")
 
 
 def _without_first(head: str, rows: Sequence[_Row], depth: int, least: float) -> Iterator[tuple[str, list[_Row], int]]:
-    """What follows the next part, if that is a field in brackets, a constant, a level, a code or a room, and no name."""
+    """The lines behind their next part, if that is a field in brackets, a constant, a level, a code or a room, and no name."""
     starts = Counter(match[0] for row in rows if (match := _ADDRESS.match(row.rest)))
     start, count = starts.most_common(1)[0] if starts else ("", 0)
     if count >= max(least, 0.8 * len(rows)):
@@ -314,7 +314,7 @@ def _without_first(head: str, rows: Sequence[_Row], depth: int, least: float) ->
 def _without_brackets(
     head: str, rows: Sequence[_Row], closing: str, depth: int, least: float
 ) -> Iterator[tuple[str, list[_Row], int]]:
-    """What follows a field in brackets of several words: `[Async Chat Thread - #1/INFO]`."""
+    """The lines behind a field in brackets of several words: `[Async Chat Thread - #1/INFO]`."""
     form = re.compile(rf"([^{re.escape(closing)}]+){re.escape(closing)}(\W*)")
     inside = [(row, match) for row in rows if (match := form.match(row.rest))]
     values = Counter(match[1] for _, match in inside)

@@ -295,7 +295,7 @@ def _no_log(head: bytes, dialect: str, encoding: str, share: float, *, from_firs
 
 
 def _no_names(lines: Sequence[str], dialect: Dialect) -> str:
-    """What stands where most names would be, if that is no name: numbers, or levels as in the log of a machine."""
+    """The kind of text where most names would be, if it is no name: numbers, or levels as in the log of a machine."""
     names = [match[MESSAGE - 1] for line in lines if (match := dialect.line.fullmatch(line)) and match.lastindex == MESSAGE]
     if sum(not any(map(str.isalpha, name)) for name in names) * 2 > len(names):
         return "numbers"

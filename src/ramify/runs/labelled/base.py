@@ -141,7 +141,7 @@ class PreparedLabels(Prepared, ABC):
     train: Any
     """The training examples, a `FrozenView`; each kind of run narrows the type."""
     held_out: Any
-    """Those of the dev split; None: it has no labels."""
+    """The examples of the dev split; None: it has no labels."""
     fit: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
     """Facts about a fit in closed form; none for models that are trained."""
 
