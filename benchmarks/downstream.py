@@ -232,7 +232,8 @@ def items() -> list[Item]:
     tags = [
         Item(
             f"E-modes-{decoder}-{fold}",
-            f"tag --data DATA/modes-{fold} --init OUT/minilm --epochs 5 --lr 2e-4 --decoder {decoder} --seed 0",
+            f"tag --data DATA/modes-{fold} --init OUT/minilm --epochs 8 --lr 1e-4 --set train.budget=4"
+            f" --decoder {decoder} --seed 0",
             0.04,
             scores={"test": f"ramify evaluate RUN --data DATA/modes-{fold} --split test --json"},
         )
