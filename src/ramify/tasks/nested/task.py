@@ -131,7 +131,10 @@ class NestedAutoencoder(Task[DocumentBatch]):
         self.decoder = AgentDecoder(sizes)
         form, small = config.head, config.sibling_path
         self.mlm_heads = nn.ModuleList(
-            MaskedChildHead(sizes.dims[level], form if level else "gelu", small=small) for level in range(depth)
+            MaskedChildHead(
+                sizes.dims[level], form if level else "gelu", small=small, names=level == 0 and sizes.names is not None
+            )
+            for level in range(depth)
         )
         self.checkers = nn.ModuleList(
             CoherenceChecker(dim, config.checker_layers, round(config.checker_width * dim)) for dim in sizes.dims[1:]
