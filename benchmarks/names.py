@@ -112,12 +112,13 @@ def prepare(arguments: argparse.Namespace) -> None:
 SEEDS = (0, 1, 2)
 QUERIES = 2_000
 """Hidden words of each class of books."""
-STEPS = 2_400
+STEPS = 1_200
 SIZES = {
     "model.dims": "[48,64]",
     "model.max_children": "[16]",
     "model.encoder_cells": "[1]",
     "model.decoder_cells": "[1]",
+    "model.cells": "transformer",
     "model.num_heads": "2",
     "model.dropout": "0",
     "model.attention_dropout": "0",
@@ -135,7 +136,7 @@ SIZES = {
     "train.budget": "2048",
     "train.lr": "3e-3",
     "train.evaluate_every": "200",
-    "train.checkpoint_every": "400",
+    "train.checkpoint_every": "600",
     "dev.tokens": "10000",
 }
 BOOK_TOKENS = 1_300_000
