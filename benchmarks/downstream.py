@@ -85,8 +85,8 @@ MODELS = {
     "bert": ("--init OUT/bert", "own BERT, fine-tuned", 0.08),
     "xlnet": ("--init OUT/xlnet", "own XLNet, fine-tuned", 0.12),
     "elmo": ("--init OUT/elmo --mode features", "own ELMo, features", 0.05),
-    "minilm-features": ("--init OUT/minilm --mode features", "MiniLM, features", 0.03),
-    "minilm": ("--init OUT/minilm --epochs 2", "MiniLM, fine-tuned", 0.12),
+    "minilm-features": ("--init OUT/minilm --mode features", "MiniLM*, features", 0.03),
+    "minilm": ("--init OUT/minilm --epochs 2", "MiniLM*, fine-tuned", 0.12),
 }
 """The options, the title and the core-hours of a run on each model."""
 
@@ -98,9 +98,9 @@ VECTORS = {
 }
 ABOVE = {
     "tfidf": ("--model tfidf", "TF-IDF, logistic regression", CONTEXTS, 0.002),
-    "minilm": ("--init OUT/minilm --epochs 3", "MiniLM, fine-tuned", CONTEXTS, 0.03),
+    "minilm": ("--init OUT/minilm --epochs 3", "MiniLM*, fine-tuned", CONTEXTS, 0.03),
     "tree-mlm": ("--init tree-mlm-small", "shipped tree model, fine-tuned", VECTORS, 0.02),
-    "minilm-features": ("--init OUT/minilm --mode features", "MiniLM, features", CONTEXTS, 0.02),
+    "minilm-features": ("--init OUT/minilm --mode features", "MiniLM*, features", CONTEXTS, 0.02),
 }
 """Experiment E: the options and the title of each model, its contexts, and the core-hours of a run. Vectors are compared with
 none on the model that reads them."""
