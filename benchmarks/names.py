@@ -112,7 +112,7 @@ def prepare(arguments: argparse.Namespace) -> None:
 SEEDS = (0, 1, 2)
 QUERIES = 2_000
 """Hidden words of each class of books."""
-STEPS = 1_800
+STEPS = 1_200
 SIZES = {
     "model.dims": "[48,64]",
     "model.max_children": "[16]",
@@ -136,7 +136,7 @@ SIZES = {
     "train.budget": "2048",
     "train.lr": "3e-3",
     "train.evaluate_every": "200",
-    "train.checkpoint_every": "900",
+    "train.checkpoint_every": "600",
     "dev.tokens": "10000",
 }
 BOOK_TOKENS = 1_300_000

@@ -178,8 +178,10 @@ class NameMemory(nn.Module):
         self.ignore_gate = GroupGate(dim, config.filters)
         self.update_gate = GroupGate(dim, config.filters)
         nn.init.normal_(self.questions)
-        for keys in (self.write_keys, self.read_keys):
-            nn.init.normal_(keys.weight, std=dim**-0.5)
+        nn.init.normal_(self.write_keys.weight, std=dim**-0.5)
+        # A token asks as a token in its place writes. Two random maps would send the role of a name to different questions.
+        with torch.no_grad():
+            self.read_keys.weight.copy_(self.write_keys.weight)
 
     def write(
         self,

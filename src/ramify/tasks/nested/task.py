@@ -163,6 +163,8 @@ class NestedAutoencoder(Task[DocumentBatch]):
             self.foreign_heads = nn.ModuleList(ForeignHead(dim) for dim in children)
         if sizes.names is not None:
             self.name_memory = NameMemory(sizes.dims[0], sizes.names)
+            # The mark of hidden tokens is the same in all states that ask, and would lead all of them to one question.
+            nn.init.zeros_(table.weight[NUM_MARKS + tokenizer.mask_id])
         self.annealed = tuple(AutoencoderDistance.name(name) for name in self.names[1:])
         if unknown := set(config.without) - set(self._all_names()):
             raise RamifyError(
