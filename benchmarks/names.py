@@ -119,6 +119,8 @@ SIZES = {
     "model.encoder_cells": "[1]",
     "model.decoder_cells": "[1]",
     "model.cells": "transformer",
+    # Small at the start, unlike sinusoids: what all hidden tokens share would lead them to one question.
+    "model.positions": "learned",
     "model.num_heads": "2",
     "model.dropout": "0",
     "model.attention_dropout": "0",
