@@ -25,6 +25,9 @@ from ramify.nn.ragged import Rows
 
 GROUP = 8
 """Filters of a gate that share a softmax."""
+SHARPNESS = 2.5
+"""The standard deviation of the scores of fresh questions for states of unit variance: at 1, all tokens that ask came to share a few
+questions, and learned which names a document has, but not whose."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +181,7 @@ class NameMemory(nn.Module):
         self.ignore_gate = GroupGate(dim, config.filters)
         self.update_gate = GroupGate(dim, config.filters)
         nn.init.normal_(self.questions)
-        nn.init.normal_(self.write_keys.weight, std=dim**-0.5)
+        nn.init.normal_(self.write_keys.weight, std=SHARPNESS * dim**-0.5)
         # A token asks as a token in its place writes. Two random maps would send the role of a name to different questions.
         with torch.no_grad():
             self.read_keys.weight.copy_(self.write_keys.weight)
