@@ -26,8 +26,8 @@ from ramify.nn.ragged import Rows
 GROUP = 8
 """Filters of a gate that share a softmax."""
 SHARPNESS = 2.5
-"""The standard deviation of the scores of fresh questions for states of unit variance: at 1, all tokens that ask came to share a few
-questions, and learned which names a document has, but not whose."""
+"""The standard deviation of the scores of fresh questions for states of unit variance. At 1, all tokens that ask came to share
+a few questions, and learned which names a document has, but not whose."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,15 @@ class NameMemoryConfig:
 
     questions: int = 32
     """The number of questions, far fewer than a document has tokens, so that the bank cannot hold its text."""
-    average: Literal["sentences", "tokens"] = "sentences"
-    """What counts alike in a bank. sentences: each sentence (the paper), whether or not a token of it answers the question.
-    tokens: each token as far as the question attends to it among all tokens of the bank, so that sentences without an answer
-    weigh little."""
     filters: int = 64
     """Filters of each gate, in groups of eight, of which a token chooses one per group."""
     leave_one_out: bool = True
     """Whether a sentence reads the answers of the other sentences alone. Without, the mean also holds those of the sentence
     itself, and so a share of what is masked in it."""
+    average: Literal["sentences", "tokens"] = "sentences"
+    """What counts alike in a bank. sentences: each sentence (the paper), whether or not a token of it answers the question.
+    tokens: each token as far as the question attends to it among all tokens of the bank, so that sentences without an answer
+    weigh little."""
 
     def __post_init__(self) -> None:
         check_fields(self, "model.names.")
