@@ -302,12 +302,13 @@ def add_way(figures: Figures, way: str, found: Mapping[str, Mapping[str, Any]]) 
         if len(known) == len(values):
             spread = float(np.std(known, ddof=1)) if len(known) > 1 else None
             value = float(np.mean(known))
-            figures.add("names-planted", way, column, value, command, unit=unit, seeds=seeds, spread=spread, note=note)
+            table = "names-nats" if unit == "nats" else "names-planted"
+            figures.add(table, way, column, value, command, unit=unit, seeds=seeds, spread=spread, note=note)
 
     for column, (data, bank) in COLUMNS.items():
         for kind, unit in (("accuracy", "of names"), ("nats", "nats")):
             values = [scores[data][f"{kind}_{bank}"] for scores in found.values()]
-            add(column if kind == "accuracy" else f"{column}, nats", values, unit=unit)
+            add(column, values, unit=unit)
     gains = _differences(found, "names", "own")
     left = _differences(found, "names", "other_document")
     if None not in gains:
