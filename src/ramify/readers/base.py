@@ -189,17 +189,28 @@ Part = TypeVar("Part")
 
 
 def guarded(read: Callable[..., Iterable[Part]], where: str, counts: ReadCounts, *arguments: Any) -> Iterator[Part]:
-    """Yield what a function makes of one record. Whatever it raises ends the record, which is counted as `bad_row`.
-
-    A `RamifyError` passes, and so do errors of the system, because neither is about a single record.
-    """
+    """Yield what a function makes of one record. Whatever it raises ends the record (see `skip_record`)."""
     try:
         yield from read(*arguments)
-    except (RamifyError, OSError, MemoryError):
-        raise
     except Exception as error:
-        counts.read += 1
-        counts.skip("bad_row", f"{where}: {type(error).__name__}: {error}")
+        skip_record(error, where, counts)
+
+
+def skip_record(error: Exception, where: str, counts: ReadCounts) -> None:
+    """Count a record that raised an error as `bad_row`, for loops in which `guarded` would take too much time."""
+    fault = fault_of(error)
+    counts.read += 1
+    counts.skip("bad_row", f"{where}: {fault}")
+
+
+def fault_of(error: Exception) -> str:
+    """The description of an error about one record.
+
+    A `RamifyError` is raised again, and so are errors of the system, because neither is about a single record.
+    """
+    if isinstance(error, RamifyError | OSError | MemoryError):
+        raise error
+    return f"{type(error).__name__}: {error}"
 
 
 def free_id(name: str, taken: Container[str]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ramify.errors import RamifyError
 from ramify.readers import chat, list_files
-from ramify.readers.base import Held, ReadCounts, bad_option, file_name
+from ramify.readers.base import Held, ReadCounts, bad_option, file_name, skip_record
 from ramify.readers.documents import documents, loads
 from ramify.readers.json_fields import Field, at, author_of, beginnings, first, has, id_of, text_of, time_of
 from ramify.readers.messages import GONE, LogNames, Message, first_refusal, head_of, newest_first, nodes
@@ -311,15 +311,16 @@ class _File:
                 item, above, channel = stack.pop()
                 number += 1
                 place = f"{where}, message {number}"
-                self._counts.read += 1
                 try:
                     record, channel = self._record(item, document, above, channel, place)
                 except Exception as error:
-                    # Whatever a foreign value raises, only its message is lost.
-                    is_frame = isinstance(item, dict) and self._program.frame in item
-                    reason = "frame" if is_frame and isinstance(error, LookupError) else "bad_row"
-                    self._counts.skip(reason, f"{place}: {type(error).__name__}: {error}"[:300])
+                    if isinstance(error, LookupError) and isinstance(item, dict) and self._program.frame in item:
+                        self._counts.read += 1
+                        self._counts.skip("frame", f"{place}: {error}")
+                    else:
+                        skip_record(error, place, self._counts)
                     continue
+                self._counts.read += 1
                 channel.records.append(record)
                 replies = item.get(self._program.replies) if self._program.replies else None
                 stack += [(reply, record, channel) for reply in reversed(replies if isinstance(replies, list) else [])]

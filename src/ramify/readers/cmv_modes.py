@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ramify.readers import list_files
-from ramify.readers.base import Held, ReadCounts, lacks, open_bytes
+from ramify.readers.base import Held, ReadCounts, lacks, open_bytes, skip_record
 from ramify.readers.markup import MarkupError, XmlParser
 from ramify.readers.reddit import author
 from ramify.tree import Node, Tree, encodable
@@ -47,12 +47,12 @@ def read(paths: Sequence[Path], counts: ReadCounts) -> Iterator[Tree]:
     # Version 2.0 before 1.0.
     for path in sorted((file for file in list_files(paths) if file.suffix == ".xml" or file in paths), reverse=True):
         try:
-            parts = _parse(path, counts, held)
+            _add(trees, _parse(path, counts, held), path, counts)
         except MarkupError as error:
             counts.read += 1
             counts.skip("bad_xml", f"{path}, line {error.line}: {error}")
-        else:
-            _add(trees, parts, path, counts)
+        except Exception as error:
+            skip_record(error, f"{path}", counts)
     for name, draft in sorted(trees.items()):
         yield Tree(tuple(draft.nodes), id=name, meta=draft.meta)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ramify.errors import shown
 from ramify.readers import list_files
-from ramify.readers.base import A_FOLDER, ReadCounts, bad_option, file_name
+from ramify.readers.base import A_FOLDER, ReadCounts, bad_option, file_name, guarded
 from ramify.readers.encodings import AUTO, check_encoding
 from ramify.readers.names import distinct_names, unpacked
 from ramify.readers.parallel import lines_of
@@ -115,12 +115,10 @@ class _File:
                 continue
             if rows or fault:
                 sentence += 1
-                self._counts.read += 1
-                if fault:
-                    self._counts.skip("bad_row", f"{self._path}, {fault}")
-                else:
-                    group = {GROUP: f"{self._name}/{document}"} if document else {}
-                    yield self._tree(rows, columns, f"{self._name}/{sentence:010d}", group)
+                group = {GROUP: f"{self._name}/{document}"} if document else {}
+                name = f"{self._name}/{sentence:010d}"
+                where = f"{self._path}, line {first}"
+                yield from guarded(self._sentence, where, self._counts, rows, fault, columns, name, group)
             document += line.startswith(DOCUMENT)
             rows, fault, first = [], "", number + 1
 
@@ -135,11 +133,18 @@ class _File:
                 raise bad_option(option, f"a column from 1 to {columns}, as {self._path} has", place)
         return columns
 
-    def _tree(self, rows: list[list[str]], columns: int, name: str, group: dict[str, str]) -> Tree:
+    def _sentence(self, rows: list[list[str]], fault: str, columns: int, name: str, group: dict[str, str]) -> list[Tree]:
+        """The tree of a sentence, or nothing."""
+        if fault:
+            self._counts.read += 1
+            self._counts.skip("bad_row", f"{self._path}, {fault}")
+            return []
         token, *tag = self._places(columns)
         tokens = [row[token] for row in rows]
         label = {TOKENS: places(tokens)} | ({TAGS: [row[tag[0]] for row in rows]} if tag else {})
-        return Tree((Node(" ".join(tokens), id="sentence", label=label),), name, self._meta | group)
+        tree = Tree((Node(" ".join(tokens), id="sentence", label=label),), name, self._meta | group)
+        self._counts.read += 1
+        return [tree]
 
 
 def _divided(line: str, by_tabs: bool) -> list[str]:

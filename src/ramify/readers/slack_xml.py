@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ramify.readers import chat, list_files
-from ramify.readers.base import BLOCK_BYTES, ReadCounts, file_name, lacks, open_bytes
+from ramify.readers.base import BLOCK_BYTES, ReadCounts, file_name, guarded, lacks, open_bytes
 from ramify.readers.markup import MarkupError, XmlParser
 from ramify.readers.messages import LogNames, Message, in_order, said
 from ramify.readers.slack import plain
@@ -47,7 +47,8 @@ def _all(first: Message, rest: Iterator[Message]) -> Iterator[Message]:
 
 def _messages(path: Path, about: dict[str, str], counts: ReadCounts) -> Iterator[Message]:
     """Yield messages. `about` receives the description of the channel before the first message."""
-    ready: list[Message] = []
+    ready: list[tuple[str, dict[str, str]]] = []
+    """The places and the fields of messages that the parser has read."""
     fields: dict[str, str] = {}
     path_of_tags: list[str] = []
     count = 0
@@ -57,7 +58,6 @@ def _messages(path: Path, about: dict[str, str], counts: ReadCounts) -> Iterator
             raise MarkupError(f"expected <slack>, found <{tag}>", parser.line, 0)
         path_of_tags.append(tag)
         if tag == "message":
-            fields.clear()
             fields["conversation"] = attributes.get("conversation_id", "")
 
     def text(data: str) -> None:
@@ -67,33 +67,40 @@ def _messages(path: Path, about: dict[str, str], counts: ReadCounts) -> Iterator
             target[tag] = target.get(tag, "") + data
 
     def end(tag: str) -> None:
-        nonlocal count
+        nonlocal fields
         path_of_tags.pop()
         if tag == "message":
+            ready.append((f"{path}, line {parser.line}", fields))
+            fields = {}
+
+    def read() -> Iterator[Message]:
+        nonlocal count
+        for where, message in ready:
             count += 1
-            counts.read += 1
-            where = f"{path}, line {parser.line}"
-            time = parse_time(fields.get("ts"), counts, where)
-            ready.append(
-                Message(
-                    f"{count}",
-                    plain(fields.get("text", ""), {}),
-                    fields.get("user") or None,
-                    time,
-                    label={"conversation": fields["conversation"]} if fields["conversation"] else None,
-                    where=where,
-                )
-            )
+            yield from guarded(_message, where, counts, f"{count}", message, where, counts)
+        ready.clear()
 
     parser = XmlParser(start, end, text)
     with open_bytes(path, counts) as stream:
         try:
             while data := stream.read(BLOCK_BYTES):
                 parser.feed(data)
-                yield from ready
-                ready.clear()
+                yield from read()
             parser.feed(b"", final=True)
         except MarkupError as error:
-            yield from ready
+            yield from read()
             counts.read += 1
             counts.skip("bad_xml", f"{path}, line {error.line}: {error}")
+
+
+def _message(number: str, fields: dict[str, str], where: str, counts: ReadCounts) -> list[Message]:
+    message = Message(
+        number,
+        plain(fields.get("text", ""), {}),
+        fields.get("user") or None,
+        parse_time(fields.get("ts"), counts, where),
+        label={"conversation": fields["conversation"]} if fields["conversation"] else None,
+        where=where,
+    )
+    counts.read += 1
+    return [message]

@@ -22,13 +22,13 @@ from typing import Literal
 from ramify.errors import RamifyError
 from ramify.files import STANDARD
 from ramify.readers import chat, irc
-from ramify.readers.base import ReadCounts, bad_option, open_bytes
+from ramify.readers.base import ReadCounts, bad_option, open_bytes, skip_record
 from ramify.readers.chat import Log
 from ramify.readers.chat_log.guess import SAMPLE_LINES, Guess, first_lines, guess, reads_better
 from ramify.readers.chat_log.layout import Layout, Line
 from ramify.readers.chat_log.pattern import Pattern
 from ramify.readers.chat_log.system_lines import SystemLines, first_of, learn
-from ramify.readers.clock import NO_YEAR, Clock, date_in, runs_twice
+from ramify.readers.clock import NO_YEAR, Clock, Fault, date_in, runs_twice
 from ramify.readers.dates import DateOrder, Given, find_stamps, is_open
 from ramify.readers.encodings import AUTO, check_encoding, with_line_ends
 from ramify.readers.events import dated, system_author
@@ -316,7 +316,7 @@ class _Reader:
             yield from self._messages(blocks)
 
     def _messages(self, blocks: Iterable[list[str]]) -> Iterator[Node]:
-        read, counts = self._layout.read, self._counts
+        counts = self._counts
         shown: list[list[str]] = []
         for lines in blocks:
             if not self._found:
@@ -324,21 +324,13 @@ class _Reader:
             if self.lines == 0:
                 self._has_frames = _has_frames(lines)
             for number, line in enumerate(lines, self.lines):
-                parsed = read(line)
-                if parsed is None or (parsed.kind == chat.SYSTEM and self._awaits_text(parsed)):
-                    yield from self._add(number, line)
-                    continue
-                if self._current is not None:
-                    yield self._finish()
-                counts.read += 1
-                if self._is_guessed and parsed.kind == chat.SYSTEM and parsed.author is None and (parsed.date or parsed.time):
-                    counts.repair("no_author", f"{self._path}, line {number + 1}")
-                if (stamp := (parsed.date, parsed.time)) != self._last_stamp and stamp != (None, None):
-                    self._last_stamp = stamp
-                    if fault := self._clock.set(*stamp):
-                        counts.repair(fault, f"{self._path}, line {number + 1}")
-                        self._last_stamp = (None, None)
-                self._begin(number, parsed)
+                try:
+                    node = self._read(number, line)
+                except Exception as error:
+                    skip_record(error, f"{self._path}, line {number + 1}", counts)
+                else:
+                    if node is not None:
+                        yield node
             self.lines += len(lines)
         if self._current is not None:
             more = self._footer()
@@ -354,6 +346,26 @@ class _Reader:
             counts.repair("no_year", f"{self._path}: {NO_YEAR}")
         if not self._found:
             raise _no_match(self._layout.pattern, shown, self._path)
+
+    def _read(self, number: int, line: str) -> Node | None:
+        """Read the next line. The message above it, if it is now complete."""
+        parsed = self._layout.read(line)
+        if parsed is None or (parsed.kind == chat.SYSTEM and self._awaits_text(parsed)):
+            return self._add(number, line)
+        if (stamp := (parsed.date, parsed.time)) != self._last_stamp and stamp != (None, None):
+            self._last_stamp = (None, None) if self._has_fault(self._clock.set(*stamp), number) else stamp
+        done = self._finish() if self._current is not None else None
+        self._counts.read += 1
+        if self._is_guessed and parsed.kind == chat.SYSTEM and parsed.author is None and (parsed.date or parsed.time):
+            self._counts.repair("no_author", f"{self._path}, line {number + 1}")
+        self._begin(number, parsed)
+        return done
+
+    def _has_fault(self, fault: Fault, number: int) -> bool:
+        """Count the fault of a stamp, if it has one."""
+        if fault:
+            self._counts.repair(fault, f"{self._path}, line {number + 1}")
+        return bool(fault)
 
     def _awaits_text(self, line: Line) -> bool:
         """Whether this is the line below the head of a message, so that its text may look like a line of the channel."""
@@ -377,16 +389,16 @@ class _Reader:
         self._in_frame = False
         self._found = self._found or line.kind != chat.SYSTEM
 
-    def _add(self, number: int, line: str) -> Iterator[Node]:
-        """A line that begins no message."""
+    def _add(self, number: int, line: str) -> Node | None:
+        """Add a line that begins no message of an author. The message above it, if it is now complete."""
         if not line or line.isspace():
             self._blank.append(number)
-            return
+            return None
         if self._has_frames and (self._in_frame or _FRAME.fullmatch(line)):
             self._in_frame = not self._in_frame if _FRAME.fullmatch(line) else True
             self._drop_blank()
             self._skip("frame", number)
-            return
+            return None
         current = self._current
         opens = current is None or not self._found
         date, time = dated(line) if not self._layout.has_date or not line[0].isalnum() else (None, None)
@@ -401,19 +413,18 @@ class _Reader:
             stamps = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(find_stamps(line))}
             date, time = stamps.get("date"), stamps.get("time")
         if date is not None or opens or is_system:
-            if current is not None:
-                yield self._finish()
-            self._drop_blank()
-            self._counts.read += 1
             if date is not None and not self._layout.has_date:
                 self._last_stamp = (None, None)
-                if fault := self._clock.name_day(date, time):
-                    self._counts.repair(fault, f"{self._path}, line {number + 1}")
+                self._has_fault(self._clock.name_day(date, time), number)
             elif opens:
                 self._counts.repair("unparsed", f"{self._path}, line {number + 1}")
+            done = self._finish() if current is not None else None
+            self._drop_blank()
+            self._counts.read += 1
             self._begin(number, Line(line, None, chat.SYSTEM, None, None))
-            return
+            return done
         self._continue(number, line)
+        return None
 
     def _continue(self, number: int, line: str) -> None:
         """A further line of the current message."""
