@@ -31,6 +31,7 @@ import pyarrow.compute
 
 from ramify.errors import RamifyError, shortened, shown
 from ramify.files import STANDARD, StandardInput
+from ramify.readers.recoding import Recoded, wide_encoding
 from ramify.tree import FIRST_TIME, LAST_TIME
 
 pc: Any = pyarrow.compute
@@ -298,8 +299,6 @@ def open_bytes(path: Path, counts: ReadCounts | None = None, *, archives: bool =
     empty file, for a pointer of Git LFS, for an archive of files (with `archives`, ZIP and tar pass) and, while reading, for
     damaged or truncated compressed data.
     """
-    from ramify.readers.encodings import Recoded
-
     raw: io.BufferedReader = open_packed(path, counts)
     magic = raw.peek(6)
     if magic.startswith(_LFS_POINTER):
@@ -346,30 +345,6 @@ def archive_kind(head: bytes) -> str:
     """The kind of archive of files, from its first bytes, decompressed; "" for other files."""
     place, mark = _TAR_MARK
     return TAR if head[place] == mark else next((kind for mark, kind in ARCHIVE_MARKS.items() if head.startswith(mark)), "")
-
-
-_WIDE = {
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
-_MOST_WIDE = 0.6
-
-
-def wide_encoding(head: bytes) -> str | None:
-    """UTF-16 or UTF-32 if the first bytes are the byte order mark of one of them, else None.
-
-    Without a mark, it is UTF-16 if most of its odd bytes are 0 and no even one is, or the other way round.
-    """
-    if name := next((name for mark, name in _WIDE.items() if head.startswith(mark)), None):
-        return name
-    halves = head[: len(head) & ~1]
-    even, odd = halves[::2].count(0), halves[1::2].count(0)
-    for zeros, others, name in ((odd, even, "utf-16-le"), (even, odd, "utf-16-be")):
-        if not others and zeros > _MOST_WIDE * (len(halves) // 2):
-            return name
-    return None
 
 
 def blocks(

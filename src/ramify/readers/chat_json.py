@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ramify.errors import RamifyError
-from ramify.readers import chat, list_files
+from ramify.readers import chat
 from ramify.readers.base import Held, ReadCounts, bad_option, file_name, skip_record
 from ramify.readers.documents import documents, loads
 from ramify.readers.json_fields import Field, at, author_of, beginnings, first, has, id_of, text_of, time_of
+from ramify.readers.listing import list_files
 from ramify.readers.messages import GONE, LogNames, Message, first_refusal, head_of, newest_first, nodes
 from ramify.readers.values import fields, identifier, objects, string
 from ramify.tree import encodable

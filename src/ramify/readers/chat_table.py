@@ -14,10 +14,11 @@ from typing import Literal, get_args
 
 import pyarrow as pa
 
-from ramify.readers import chat, list_files, table
+from ramify.readers import chat, table
 from ramify.readers.base import A_FOLDER, Held, ReadCounts, bad_option, file_name
 from ramify.readers.columns import Columns, Layout, ParentSpelling, batches, check, decoded, header, strings, times
 from ramify.readers.dates import DateOrder, First
+from ramify.readers.listing import list_files
 from ramify.readers.messages import LogNames, Message, in_order, nodes
 from ramify.readers.names import unpacked
 

@@ -15,9 +15,9 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from ramify.errors import RamifyError
-from ramify.readers import list_files
 from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option, guarded, lacks, open_bytes
 from ramify.readers.documents import loads
+from ramify.readers.listing import list_files
 from ramify.readers.reddit import author, bare_id, resolve_parent, submission_text
 from ramify.readers.rows import LABELLED, LABELLED_GROUPS, Post, batches
 from ramify.readers.values import parse_time

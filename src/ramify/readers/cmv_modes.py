@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ramify.readers import list_files
 from ramify.readers.base import Held, ReadCounts, lacks, open_bytes, skip_record
+from ramify.readers.listing import list_files
 from ramify.readers.markup import MarkupError, XmlParser
 from ramify.readers.reddit import author
 from ramify.tree import Node, Tree, encodable

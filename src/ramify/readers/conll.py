@@ -14,9 +14,9 @@ from itertools import chain
 from pathlib import Path
 
 from ramify.errors import shown
-from ramify.readers import list_files
 from ramify.readers.base import A_FOLDER, ReadCounts, bad_option, file_name, guarded
 from ramify.readers.encodings import AUTO, check_encoding
+from ramify.readers.listing import list_files
 from ramify.readers.names import distinct_names, unpacked
 from ramify.readers.parallel import lines_of
 from ramify.readers.split_names import in_name

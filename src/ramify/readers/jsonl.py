@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ramify.errors import RamifyError
-from ramify.readers import list_files
 from ramify.readers.base import A_FOLDER, Policy, ReadCounts, free_id, guarded, lines, open_bytes
+from ramify.readers.listing import list_files
 from ramify.readers.values import seconds, sound_tree
 from ramify.tree import GROUP, PLACEHOLDER, Node, Tree, node_fields, parse_json, tree_fields
 

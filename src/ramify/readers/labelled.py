@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from ramify.errors import RamifyError, counted, shown
-from ramify.readers import labelled_records, labelled_rows, list_files
+from ramify.readers import labelled_records, labelled_rows
 from ramify.readers.archives import ZIP
 from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option, file_name, open_bytes, read_before
 from ramify.readers.columns import (
@@ -34,6 +34,7 @@ from ramify.readers.columns import (
 )
 from ramify.readers.labelled_sets import BY_NAME, Dataset, lacks_header, of_table, part_of, split_of
 from ramify.readers.labels import LabelColumn, LabelType, number, renamed, survey
+from ramify.readers.listing import list_files
 from ramify.readers.quoting import MARK, detect_quote
 from ramify.readers.split_names import named
 from ramify.tree import GROUP, SPLIT, Node, Tree

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from ramify.errors import RamifyError, counted
-from ramify.readers import annotation, list_files
+from ramify.readers import annotation
 from ramify.readers.base import file_name, open_bytes
+from ramify.readers.listing import list_files
 from ramify.readers.messages import LogNames
 from ramify.readers.names import distinct_names, unpacked
 from ramify.tree import encodable

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ramify.readers import list_files
 from ramify.readers.base import Held, ReadCounts, file_name, guarded, lines, open_bytes
 from ramify.readers.encodings import decoded_bytewise
+from ramify.readers.listing import list_files
 from ramify.readers.markup import html_to_text
 from ramify.readers.messages import head_of
 from ramify.readers.nested import tops

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ramify.errors import RamifyError
-from ramify.readers import list_files
 from ramify.readers.base import INTO_A_FILE, ReadCounts, bad_option, open_bytes, read_twice
+from ramify.readers.listing import list_files
 from ramify.tree import Node, encodable, encodable_json
 
 GONE = "[deleted]"

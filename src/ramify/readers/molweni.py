@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ramify.errors import shown
-from ramify.readers import list_files
 from ramify.readers.base import Held, ReadCounts, bad_option, guarded, lacks
 from ramify.readers.documents import documents
+from ramify.readers.listing import list_files
 from ramify.readers.values import spelled
 from ramify.tree import Node, Tree, encodable
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ramify.readers import list_files
 from ramify.readers.base import ReadCounts, guarded, lacks
 from ramify.readers.documents import documents
+from ramify.readers.listing import list_files
 from ramify.readers.rows import LABELLED, Post, batches
 from ramify.readers.values import parse_time
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ramify.errors import RamifyError
-from ramify.readers import list_files
 from ramify.readers.base import ReadCounts, file_name
 from ramify.readers.book.container import read_whole
+from ramify.readers.listing import list_files
 from ramify.readers.markup import MarkupError, XmlParser
 from ramify.readers.messages import LogNames, head_of
 from ramify.readers.names import unpacked

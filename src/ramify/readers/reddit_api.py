@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from ramify.errors import shown
-from ramify.readers import list_files
 from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option, guarded
 from ramify.readers.documents import documents
+from ramify.readers.listing import list_files
 from ramify.readers.reddit import author, bare_id, resolve_parent, submission_text
 from ramify.readers.rows import Post, batches
 from ramify.readers.values import parse_time

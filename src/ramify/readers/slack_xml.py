@@ -6,8 +6,9 @@ A file is a log. Reply links are unknown. A message's label is {"conversation": 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ramify.readers import chat, list_files
+from ramify.readers import chat
 from ramify.readers.base import BLOCK_BYTES, ReadCounts, file_name, guarded, lacks, open_bytes
+from ramify.readers.listing import list_files
 from ramify.readers.markup import MarkupError, XmlParser
 from ramify.readers.messages import LogNames, Message, in_order, said
 from ramify.readers.slack import plain

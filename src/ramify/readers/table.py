@@ -21,7 +21,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from ramify.files import STANDARD
-from ramify.readers import list_files, reddit
+from ramify.readers import reddit
 from ramify.readers.base import A_FOLDER, EITHER, Policy, ReadCounts, bad_option, pc, read_before
 from ramify.readers.columns import (
     LINE,
@@ -38,6 +38,7 @@ from ramify.readers.columns import (
 )
 from ramify.readers.dates import DateOrder, First
 from ramify.readers.labels import LabelColumn, LabelType, survey
+from ramify.readers.listing import list_files
 from ramify.readers.quoting import MARK, quote_of_tabs
 from ramify.readers.rows import LABELLED
 from ramify.tree import SPLIT

@@ -16,11 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from ramify.errors import RamifyError
-from ramify.readers import list_files
-from ramify.readers.base import A_FOLDER, GROUPED, ReadCounts, bad_option, blocks, file_name, open_bytes, wide_encoding
+from ramify.readers.base import A_FOLDER, GROUPED, ReadCounts, bad_option, blocks, file_name, open_bytes
 from ramify.readers.encodings import AUTO, check_encoding, decoded, with_line_ends
+from ramify.readers.listing import list_files
 from ramify.readers.names import distinct_names, unpacked
 from ramify.readers.prose import unlike_prose
+from ramify.readers.recoding import wide_encoding
 from ramify.readers.rows import BATCH_CHARACTERS, BATCH_ROWS
 from ramify.tree import GROUP, Indices, encodable
 

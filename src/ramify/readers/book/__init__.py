@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ramify.errors import RamifyError
-from ramify.readers import list_files
 from ramify.readers.base import INTO_A_FILE, ReadCounts, bad_option, file_name, open_bytes, read_twice
 from ramify.readers.book import epub, gutenberg, html, markdown, standard_ebooks, tei
 from ramify.readers.book.levels import DEFAULT_LEVELS, make_tree, parse_levels
 from ramify.readers.book.outline import Work
+from ramify.readers.listing import list_files
 from ramify.tree import Tree, encodable
 
 HEAD_BYTES = 1 << 16
