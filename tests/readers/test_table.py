@@ -743,6 +743,28 @@ def test_trees_from_parents(tmp_path, format):
     assert store.info["kept"]["own_parent"] == 1
 
 
+class CountedNames:
+    """Names that count how many of them are looked up."""
+
+    def __init__(self, names):
+        self._names, self.looked_up = names, 0
+
+    def take(self, places):
+        self.looked_up += len(places)
+        return self._names.take(places)
+
+
+def test_each_post_of_a_long_chain_looks_up_one_name():
+    posts, size = 100_000, 500
+    ids = pa.array([f"p{number}" for number in range(posts)], pa.large_string())
+    parents = pa.concat_arrays([pa.nulls(1, pa.large_string()), ids[:-1]])
+    trees = table.TreesOfParents((ids[at : at + size], parents[at : at + size]) for at in range(0, posts, size))
+    trees._names = names = CountedNames(trees._names)
+    found = [trees.following(size) for _ in range(0, posts, size)]
+    assert names.looked_up == posts
+    assert pa.chunked_array(found).unique().to_pylist() == ["p0"]
+
+
 def test_trees_from_parents_in_a_cycle(tmp_path):
     path = tmp_path / "p.csv"
     path.write_text("id,parent,text\na,b,x\nb,a,y\nc,a,z\nd,,w\n")
