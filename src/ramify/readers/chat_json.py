@@ -6,7 +6,6 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,23 +82,6 @@ def _google_names(path: Path) -> Names:
     return Names(channels={} if name is None else {"": name})
 
 
-_GOOGLE_DATES = ("%d %B %Y at %H:%M:%S", "%d %B %Y at %I:%M:%S %p", "%B %d, %Y at %I:%M:%S %p", "%B %d, %Y at %H:%M:%S")
-
-
-def _google_time(item: dict[str, Any]) -> Any:
-    """Seconds since 1970 of "Friday, 5 January 2024 at 10:00:00 UTC", or the value as it is."""
-    value = item.get("created_date")
-    if not isinstance(value, str):
-        return value
-    text = " ".join(value.split()).partition(", ")[2].removesuffix(" UTC")
-    for form in _GOOGLE_DATES:
-        try:
-            return datetime.strptime(text, form).replace(tzinfo=UTC).timestamp()
-        except ValueError:
-            continue
-    return value
-
-
 def _discord_names(path: Path) -> Names:
     about = fields(_beside(path, "channel.json"))
     parts = [string(fields(about.get("guild")).get("name")), string(about.get("name"))]
@@ -165,7 +147,7 @@ PROGRAMS: dict[str, Program] = {
     ),
     "google-chat": Program(
         marks=("creator", "created_date"), files=r"messages\.json", id=("message_id",), author=("creator",),
-        time=(_google_time,), text=("text",), topic=("topic_id",),
+        time=("created_date",), text=("text",), topic=("topic_id",),
         gone=("deletion_metadata", lambda item: item.get("message_state") == "DELETED"), media=("attached_files",),
         names=_google_names,
     ),

@@ -379,6 +379,12 @@ def moment(text: str, *, day_first: bool) -> float | None:
     return seconds if FIRST_TIME <= seconds <= LAST_TIME else None
 
 
+def settled_moment(text: str) -> float | None:
+    """`moment` of a date that is the same one with the day first and with the month first; None for any other text."""
+    time = moment(text, day_first=True)
+    return time if time == moment(text, day_first=False) else None
+
+
 # --- the order of day and month -------------------------------------------------------------------------------------------
 
 
