@@ -738,7 +738,7 @@ def test_reader(monkeypatch, tmp_path):
     call("data", "build", poem, "--format", "verses", "--option", "shouted=yes", "--split", "1,0,0", "--out", tmp_path / "d")
     assert Store.open(tmp_path / "d").texts([0, 1]) == ["NO BIRD", "NO WORD"]
     with pytest.raises(RamifyError, match=r"'loud'; its options are shouted"):
-        FORMATS["verses"].check(["loud"])
+        FORMATS["verses"].check({"loud": "yes"})
     others = [name for name in FORMATS if name not in ("verses", "text")]
     monkeypatch.setattr("ramify.readers.FORMATS", {name: FORMATS[name] for name in (*others, "verses")})
     assert detect_format([poem]) == "verses"

@@ -4,14 +4,14 @@ The module of a format is imported when the format is first used.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from types import ModuleType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ramify.errors import RamifyError, shortened
 from ramify.files import STANDARD
@@ -82,12 +82,21 @@ class Format:
         """The reader's options: its parameters other than files, counts and policy."""
         return [name for name in list(signature(self.reads).parameters)[2:] if name != "policy"]
 
-    def check(self, options: Collection[str]) -> None:
-        """Raise `RamifyError` for the first name that is not an option of the reader."""
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Raise `RamifyError` for the first name that is not an option of the reader, and for a value that its type rules out:
+        one that is not among the values of a `Literal`, nor true or false."""
         known = self.options
         if unknown := next((name for name in options if name not in known), None):
             available = f"its options are {', '.join(known)}" if known else "it has no options"
             raise RamifyError(f"the format {self.name!r} has no option {unknown!r}; {available}.")
+        types = get_type_hints(self.reads)
+        for name, value in options.items():
+            choices = _choices(types[name])
+            if choices and value not in choices:
+                from ramify.readers.base import bad_option
+
+                *others, last = (f"{choice}".lower() for choice in choices)
+                raise bad_option(name, f"{', '.join(others)} or {last}", value)
 
     def refuses(self, path: Path, head: bytes, columns: Mapping[str, str]) -> str:
         """The reason why a file is not in this format, from its first bytes; "" if it is. `columns`: see `open_inputs`."""
@@ -107,6 +116,16 @@ class Format:
     def takes_policy(self) -> bool:
         """Whether the reader applies the policy itself."""
         return "policy" in signature(self.reads).parameters
+
+
+def _choices(kind: Any) -> list[Any]:
+    """The values that an option may have by its type; empty if they are not listed there."""
+    choices: list[Any] = []
+    for part in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
+        if part is not bool and get_origin(part) is not Literal:
+            return []
+        choices += (True, False) if part is bool else get_args(part)
+    return choices
 
 
 FORMATS: dict[str, Format] = {
@@ -312,8 +331,7 @@ def _unpack(paths: list[Path], format: str | None, counts: "ReadCounts") -> tupl
                 unpacked.append(archive := Unpacked(path, kind))
                 counts.spellings[str(archive.root)] = str(path)
                 for name, times in (+archive.doubled).items():
-                    counts.read += times
-                    counts.skip("doubled_file", f"{path}/{name}: only the last file of this name is read", times)
+                    counts.leave_out("doubled_file", f"{path}/{name}: only the last file of this name is read", times)
                 path = archive.path
         files.append(path)
     return files, unpacked
@@ -350,8 +368,7 @@ def _without_empty(paths: list[Path], counts: "ReadCounts") -> list[Path]:
     if len(empty) == len(paths):
         return paths
     for path in empty:
-        counts.read += 1
-        counts.skip("empty_file", f"{path}")
+        counts.leave_out("empty_file", f"{path}")
     return [path for path in paths if path not in empty]
 
 

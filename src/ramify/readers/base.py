@@ -11,7 +11,8 @@ A reader is a module with two functions, `refuses` and one of the others:
                                               is never held as a whole
 
 Readers stream and never import torch. They skip a bad record, count it and continue (`guarded`). They raise `RamifyError` for
-faults that the user has to correct: an unreadable file, an unknown option.
+faults that the user has to correct: an unreadable file, an unknown option. An option whose type lists its values is checked
+before the reader is called (`Format.check`).
 """
 
 import bz2
@@ -110,6 +111,11 @@ class ReadCounts:
         """Count posts that are left out. `where` names file and line, or tree and post."""
         self._count(self.skipped, reason, where, count)
 
+    def leave_out(self, reason: str, where: str = "", count: int = 1) -> None:
+        """Count posts that are left out and not in `read` yet."""
+        self.read += count
+        self.skip(reason, where, count)
+
     def repair(self, reason: str, where: str = "", count: int = 1) -> None:
         """Count posts that are kept after a repair."""
         self._count(self.kept, reason, where, count)
@@ -199,9 +205,7 @@ def guarded(read: Callable[..., Iterable[Part]], where: str, counts: ReadCounts,
 
 def skip_record(error: Exception, where: str, counts: ReadCounts) -> None:
     """Count a record that raised an error as `bad_row`, for loops in which `guarded` would take too much time."""
-    fault = fault_of(error)
-    counts.read += 1
-    counts.skip("bad_row", f"{where}: {fault}")
+    counts.leave_out("bad_row", f"{where}: {fault_of(error)}")
 
 
 def fault_of(error: Exception) -> str:
@@ -372,8 +376,7 @@ def blocks(
             _skip_line(stream)
         numbers = range(number, number + block.count(b"\n") + (not block.endswith(b"\n")))
         if too_long:
-            counts.read += 1
-            counts.skip("too_long", f"{path}, line {numbers[-1]}: longer than {max_line_bytes:,} bytes")
+            counts.leave_out("too_long", f"{path}, line {numbers[-1]}: longer than {max_line_bytes:,} bytes")
         yield numbers, block
         number = numbers.stop
 

@@ -235,8 +235,7 @@ def _files(paths: Sequence[Path], counts: ReadCounts) -> Iterator[Path]:
         named = [file for file in inside if _program_of(file) is not None] if path.is_dir() else []
         for file in inside:
             if named and file not in named:
-                counts.read += 1
-                counts.skip("other_file", f"{file}")
+                counts.leave_out("other_file", f"{file}")
             else:
                 yield file
 
@@ -298,8 +297,7 @@ class _File:
                     record, channel = self._record(item, document, above, channel, place)
                 except Exception as error:
                     if isinstance(error, LookupError) and isinstance(item, dict) and self._program.frame in item:
-                        self._counts.read += 1
-                        self._counts.skip("frame", f"{place}: {error}")
+                        self._counts.leave_out("frame", f"{place}: {error}")
                     else:
                         skip_record(error, place, self._counts)
                     continue

@@ -49,8 +49,7 @@ def read(paths: Sequence[Path], counts: ReadCounts) -> Iterator[Tree]:
         try:
             _add(trees, _parse(path, counts, held), path, counts)
         except MarkupError as error:
-            counts.read += 1
-            counts.skip("bad_xml", f"{path}, line {error.line}: {error}")
+            counts.leave_out("bad_xml", f"{path}, line {error.line}: {error}")
         except Exception as error:
             skip_record(error, f"{path}", counts)
     for name, draft in sorted(trees.items()):
@@ -93,8 +92,7 @@ def _add(trees: dict[str, _Draft], parts: list[_Part], path: Path, counts: ReadC
     title, source = by_tag.get("title", _Part("title", "", None)), by_tag.get("source")
     opening, name = by_tag.get("OP"), by_tag["thread"].id
     if opening is None or not name:
-        counts.read += 1
-        counts.skip("not_a_post", f"{path}: no <OP>, or a thread without an ID")
+        counts.leave_out("not_a_post", f"{path}: no <OP>, or a thread without an ID")
         return
     if name not in trees:
         trees[name] = _Draft({"title": title.text, "source": source.text if source else "", "outcomes": {}})

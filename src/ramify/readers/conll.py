@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Literal
 
 from ramify.errors import shown
 from ramify.readers.base import A_FOLDER, ReadCounts, bad_option, file_name, guarded
@@ -60,7 +61,13 @@ def refuses(path: Path, head: bytes) -> str:
 
 
 def read(
-    paths: Sequence[Path], counts: ReadCounts, *, token: str = "1", tags: str = LAST, split: str = "file", encoding: str = AUTO
+    paths: Sequence[Path],
+    counts: ReadCounts,
+    *,
+    token: str = "1",
+    tags: str = LAST,
+    split: Literal["file", "none"] = "file",
+    encoding: str = AUTO,
 ) -> Iterator[Tree]:
     """Read sentences. `token` and `tags` are the numbers of columns, from 1; `tags=last` is the last column of each file.
 
@@ -70,8 +77,6 @@ def read(
     tags.
     """
     place, tag_place = _column("token", token), None if tags == LAST else _column("tags", tags)
-    if split not in ("file", "none"):
-        raise bad_option("split", "file or none", split)
     check_encoding(encoding)
     files = list_files(paths)
     names = distinct_names(files, map(file_name, files))
@@ -136,8 +141,7 @@ class _File:
     def _sentence(self, rows: list[list[str]], fault: str, columns: int, name: str, group: dict[str, str]) -> list[Tree]:
         """The tree of a sentence, or nothing."""
         if fault:
-            self._counts.read += 1
-            self._counts.skip("bad_row", f"{self._path}, {fault}")
+            self._counts.leave_out("bad_row", f"{self._path}, {fault}")
             return []
         token, *tag = self._places(columns)
         tokens = [row[token] for row in rows]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -26,6 +26,7 @@ from ramify.readers.columns import (
     Layout,
     batches,
     check,
+    complete_parquet,
     decoded,
     delimiter_of,
     header,
@@ -165,8 +166,6 @@ def read(
     check(Layout(SYNONYMS, ()), None, delimiter, '"' if quote is None else quote)
     if dataset not in (None, NONE, *BY_NAME):
         raise bad_option("dataset", f"{NONE}, {', '.join(BY_NAME)}", dataset)
-    if labels not in get_args(Reads):
-        raise bad_option("labels", " or ".join(get_args(Reads)), labels)
     if labels == "none" and label is not None:
         raise RamifyError(f"label={label!r} names the column of labels, but labels=none reads none. Leave one of them out.")
     named_columns = {"text": text, "text_pair": text_pair, "label": label, "id": id}
@@ -239,8 +238,7 @@ def _files(paths: Sequence[Path], counts: ReadCounts) -> list[tuple[Path, str]]:
     for path in paths:
         for file in list_files([path]):
             if path.is_dir() and not _is_data_file(file):
-                counts.read += 1
-                counts.skip("other_file", f"{file}")
+                counts.leave_out("other_file", f"{file}")
             else:
                 files[labelled_records.line_aligned(file) or file] = None
     names: dict[str, list[Path]] = {}
@@ -338,10 +336,8 @@ def _source(
         raise RamifyError(f"{path} is a ZIP file, but not one of Pang and Lee's texts. Unpack it and name its tables.")
     is_delimited = not head.startswith(PARQUET) and not head.lstrip(b"\xef\xbb\xbf \n").startswith(b"{")
     titles = titles if is_delimited else ()
-    try:
+    with complete_parquet(path):
         names = list(titles) or header(path, head)
-    except (pa.ArrowException, OSError) as error:
-        raise RamifyError(f"{path} is not a complete Parquet file ({error}). Write or download it again.") from None
     first_row = _first_row(head) if is_delimited and not titles else []
     known = None if choice == NONE else BY_NAME[choice] if choice else of_table(path, names, first_row)
     known = known and (known.fitting(names) or known)

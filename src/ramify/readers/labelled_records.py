@@ -53,8 +53,7 @@ class Found(NamedTuple):
 
 
 def _bad(counts: ReadCounts, where: str, reason: str, count: int = 1) -> None:
-    counts.read += count
-    counts.skip("not_a_post", f"{where}: {reason}", count)
+    counts.leave_out("not_a_post", f"{where}: {reason}", count)
 
 
 # --- SQuAD ------------------------------------------------------------------------------------------------------------
@@ -97,8 +96,7 @@ def _paragraph(
         if question_id is None or not isinstance(text, str):
             _bad(counts, where, 'a question without "id" or "question"')
         elif question_id in seen:
-            counts.read += 1
-            counts.skip("duplicate_id", f"{where}, question {question_id}")
+            counts.leave_out("duplicate_id", f"{where}, question {question_id}")
         else:
             seen.add(question_id)
             label = _answers(question, context, f"{where}, question {question_id}", counts)
@@ -400,8 +398,7 @@ def _members(path: Path, counts: ReadCounts, fits: Callable[[Source, str], bool]
         if fits(source, name):
             yield source, name
         else:
-            counts.read += 1
-            counts.skip("other_file", f"{path}: {name}")
+            counts.leave_out("other_file", f"{path}: {name}")
 
 
 def _folder(source: Source, name: str) -> str:

@@ -125,8 +125,7 @@ def _mails(path: Path, counts: ReadCounts, held: Held) -> Iterator[_Mail]:
         is_maildir = any(_in_maildir(file, path) for file in inside)
         for file in inside:
             if is_maildir and not _in_maildir(file, path):
-                counts.read += 1
-                counts.skip("other_file", f"{file}")
+                counts.leave_out("other_file", f"{file}")
             else:
                 yield from _mails(file, counts, held)
         return
@@ -134,8 +133,7 @@ def _mails(path: Path, counts: ReadCounts, held: Held) -> Iterator[_Mail]:
     for number, data in enumerate(_split(path, counts, held, is_mbox), 1):
         where = f"{path}, mail {number}" if is_mbox else f"{path}"
         if data is None:
-            counts.read += 1
-            counts.skip("too_long", f"{where}: longer than {MAX_MAIL_BYTES:,} bytes")
+            counts.leave_out("too_long", f"{where}: longer than {MAX_MAIL_BYTES:,} bytes")
             continue
         yield from guarded(_read, where, counts, data, where, f"{file_name(path)}/{number}", counts)
 

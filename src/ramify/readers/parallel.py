@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from ramify.errors import RamifyError, counted
-from ramify.readers.base import A_FOLDER, ReadCounts, bad_option, blocks, file_name, guarded, open_bytes
+from ramify.readers.base import A_FOLDER, ReadCounts, blocks, file_name, guarded, open_bytes
 from ramify.readers.encodings import AUTO, check_encoding, decoded, with_line_ends
 from ramify.readers.names import distinct_names
 from ramify.readers.split_names import in_name
@@ -48,9 +48,6 @@ def read(
     numbers of lines.
     """
     splits = {"train": train, "dev": val, "test": test}
-    for name, split in zip(("train", "val", "test"), splits.values(), strict=True):
-        if split not in get_args(Assigned):
-            raise bad_option(name, "train, dev, test or shares", split)
     check_encoding(encoding)
     _check_paths(paths)
     sources, targets = paths[::2], paths[1::2]
@@ -134,8 +131,7 @@ def _pair(
     """The tree of a pair of lines, or nothing."""
     if not all(texts):
         side = 0 if not texts[0] else 1
-        counts.read += 2
-        counts.skip("empty_side", f"{files[side]}, line {line}: no {KINDS[side]}", 2)
+        counts.leave_out("empty_side", f"{files[side]}, line {line}: no {KINDS[side]}", 2)
         return []
     source, target = texts
     nodes = (Node(source, id="source", kind=KINDS[0]), Node(target, (0,), id="target", kind=KINDS[1]))

@@ -42,8 +42,7 @@ def read(paths: Sequence[Path], counts: ReadCounts) -> Iterator[Tree]:
         plays = [file for file in _plays(path) if not refuses(file, head_of(file))] if path.is_dir() else [path]
         for file in list_files([path]):
             if file not in plays:
-                counts.read += 1
-                counts.skip("other_file", f"{file}")
+                counts.leave_out("other_file", f"{file}")
         for file in plays:
             play = _Play(file, counts)
             try:
@@ -90,8 +89,7 @@ class _Play:
         if self._left_out or tag in _LEFT_OUT:
             self._left_out += 1
             if self._left_out == 1:
-                self._counts.read += 1
-                self._counts.skip(_LEFT_OUT[tag], self._where)
+                self._counts.leave_out(_LEFT_OUT[tag], self._where)
         elif level is not None:
             self._open[level:] = [_Part(), *[None] * (2 - level)]
         elif tag in ("TITLE", "SPEAKER", "LINE"):
@@ -119,14 +117,12 @@ class _Play:
         elif (level := self._level(tag)) is not None:
             ended = self._open[level]
             if ended is not None and ended.node is None:
-                self._counts.read += 1
-                self._counts.skip("empty_division", f"{self._where}: <{tag}>")
+                self._counts.leave_out("empty_division", f"{self._where}: <{tag}>")
             self._open[level:] = [None] * (3 - level)
 
     def _line(self, text: str) -> None:
         if not text:
-            self._counts.read += 1
-            self._counts.skip("empty", self._where)
+            self._counts.leave_out("empty", self._where)
             return
         parent = 0
         for level, part in enumerate(self._open):

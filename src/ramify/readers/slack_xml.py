@@ -4,6 +4,7 @@ A file is a log. Reply links are unknown. A message's label is {"conversation": 
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from ramify.readers import chat
@@ -35,15 +36,10 @@ def logs(paths: Sequence[Path], counts: ReadCounts) -> Iterator[chat.Log]:
         name = "/".join(part for part in (team, channel) if part) or Path(file_name(path)).stem
         yield chat.Log(
             given.give(name, f"{name}/{start[:10]}", f"{path}"),
-            in_order(_all(first, messages), counts, {}),
+            in_order(chain([first], messages), counts, {}),
             said(team=team, channel=channel, start=start, end=about.get("end_date")),
             f"{path}",
         )
-
-
-def _all(first: Message, rest: Iterator[Message]) -> Iterator[Message]:
-    yield first
-    yield from rest
 
 
 def _messages(path: Path, about: dict[str, str], counts: ReadCounts) -> Iterator[Message]:
@@ -90,8 +86,7 @@ def _messages(path: Path, about: dict[str, str], counts: ReadCounts) -> Iterator
             parser.feed(b"", final=True)
         except MarkupError as error:
             yield from read()
-            counts.read += 1
-            counts.skip("bad_xml", f"{path}, line {error.line}: {error}")
+            counts.leave_out("bad_xml", f"{path}, line {error.line}: {error}")
 
 
 def _message(number: str, fields: dict[str, str], where: str, counts: ReadCounts) -> list[Message]:

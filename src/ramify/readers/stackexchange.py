@@ -103,8 +103,7 @@ def _comment(row: dict[str, str], site: str, questions: "_Questions", where: str
     comment_id, post = row.get("Id", ""), row.get("PostId", "")
     question = questions.of(post)
     if not comment_id or question is None:
-        counts.read += 1
-        counts.skip("not_a_post" if comment_id else "bad_id", f"{where}: a comment on post {post!r}")
+        counts.leave_out("not_a_post" if comment_id else "bad_id", f"{where}: a comment on post {post!r}")
         return []
     comment = Post(
         id=f"c{comment_id}",
@@ -199,8 +198,7 @@ def _rows(path: Path, counts: ReadCounts) -> Iterator[tuple[str, dict[str, str]]
                 chunk = stream.read(_CHUNK)
                 continue
             around, at = before + chunk, max(1, len(before) + fault.offset - fed)
-            counts.read += 1
-            counts.skip("bad_xml", f"{path}, line {skipped + fault.line}: {fault}")
+            counts.leave_out("bad_xml", f"{path}, line {skipped + fault.line}: {fault}")
             if not chunk:
                 return
             newlines -= before.count(b"\n")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from scipy.sparse.csgraph import connected_components
 
 from ramify.files import STANDARD
 from ramify.readers import reddit
-from ramify.readers.base import A_FOLDER, EITHER, Policy, ReadCounts, bad_option, pc, read_before
+from ramify.readers.base import A_FOLDER, EITHER, Policy, ReadCounts, pc, read_before
 from ramify.readers.columns import (
     LINE,
     Columns,
@@ -119,9 +119,6 @@ def read(
     number comes first in dates with slashes; "auto" infers it from the dates. `label_type=category` reads numbers as text.
     """
     check(LAYOUT, columns, delimiter, MARK if quote is None else quote)
-    if entities not in get_args(Entities):
-        raise bad_option("entities", " or ".join(get_args(Entities)), entities)
-    DateOrder(dates)
     columns = columns or {}
     labels = LabelColumn(columns.get("label", "label"), label_type)
     names = {path: names_of(path) for path in list_files(paths)}

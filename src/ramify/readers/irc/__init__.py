@@ -25,9 +25,10 @@ from ramify.readers.encodings import AUTO, check_encoding, with_line_ends
 from ramify.readers.events import LEVELS, system_author
 from ramify.readers.irc import dialects
 from ramify.readers.irc.dialects import DIALECTS, MESSAGE, STAMP, STAMPED_TEXT, Dialect, Fit, fit
-from ramify.readers.irc.text import text_lines
-from ramify.readers.log_files import LINKS, TOKENS, answers, log_names, logs_of, refuse_line, short
-from ramify.readers.messages import HEAD_BYTES, head_of
+from ramify.readers.irc.text import head_lines, text_lines
+from ramify.readers.log_files import TOKENS, answers, links_of, log_names, logs_in, logs_of, refuse_line, short
+from ramify.readers.log_files import beside as beside
+from ramify.readers.messages import first_refusal, head_of
 from ramify.tree import Node
 
 KINDS = {MESSAGE: "", dialects.ACTION: chat.ACTION, dialects.NOTICE: "notice"}
@@ -40,11 +41,7 @@ BLOCK_BYTES = 1 << 20
 
 def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        inside = logs_of(path)[:10]
-        if not inside:
-            return "a folder without logs"
-        reasons = ((file, refuses(file, head_of(file))) for file in inside)
-        return next((f"{file.relative_to(path)}: {reason}" for file, reason in reasons if reason), "")
+        return first_refusal(path, logs_of(path)[:10], refuses, "a folder without logs")
     return _no_log(head, AUTO, AUTO, share=0.8, from_first_line=True)
 
 
@@ -70,28 +67,13 @@ def logs(
     """
     _names(dialect)
     check_encoding(encoding)
-    if annotations not in ("beside", "none"):
-        raise bad_option("annotations", "beside or none", annotations)
-    if tokens not in ("beside", "none"):
-        raise bad_option("tokens", "beside or none", tokens)
-    if hours not in (AUTO, "12", "24"):
-        raise bad_option("hours", "auto, 12 or 24", hours)
-    DateOrder(dates)
     inputs = [file for path in paths for file in (_in_folder(path, dialect, encoding, counts) if path.is_dir() else [path])]
     for path, name in zip(inputs, log_names(inputs)):
-        beside = path.with_name(short(path) + LINKS)
-        links = beside if annotations == "beside" and path != STANDARD and beside.exists() else None
+        links = links_of(path) if annotations == "beside" else None
         messages = _messages(path, counts, dialect, encoding, links, DateOrder(dates), hours)
         if tokens == "beside":
             messages = _with_tokens(messages, path.with_name(short(path) + TOKENS))
         yield Log(name, messages, where=str(path), names_parents=links is not None)
-
-
-def beside(paths: Sequence[Path], options: Mapping[str, object]) -> list[Path]:
-    """The further files, existing or not, that `logs` would read beside these with the given options."""
-    endings = {"annotations": LINKS, "tokens": TOKENS}
-    read = [ending for option, ending in endings.items() if options.get(option) == "beside"]
-    return [path.with_name(short(path) + ending) for path in paths for ending in read]
 
 
 def _with_tokens(messages: Iterator[Node], path: Path) -> Iterator[Node]:
@@ -289,10 +271,7 @@ def _unknown(path: Path, sample: list[tuple[int, str]], fits: Mapping[str, Fit])
 
 def _no_log(head: bytes, dialect: str, encoding: str, share: float, *, from_first_line: bool = False) -> str:
     """The reason why the first bytes of a file do not look like a log; "" if they do."""
-    stream, encoding = with_line_ends(io.BufferedReader(io.BytesIO(head)), encoding)
-    lines = text_lines(stream.read().removeprefix(b"\xef\xbb\xbf"), encoding, 1, Path(), ReadCounts())
-    if len(head) >= HEAD_BYTES:
-        del lines[-1:]
+    lines = head_lines(head, encoding)
     numbered = list(islice(((number, line) for number, line in enumerate(lines, 1) if not _is_blank(line)), SAMPLE_LINES))
     if not numbered:
         return "only blank lines"
@@ -332,15 +311,7 @@ def _is_blank(line: str) -> bool:
 
 
 def _in_folder(folder: Path, dialect: str, encoding: str, counts: ReadCounts) -> list[Path]:
-    logs = []
-    for path in logs_of(folder):
-        if reason := _no_log(head_of(path), dialect, encoding, share=0.5):
-            counts.read += 1
-            counts.skip("not_a_log", f"{path}: {reason}")
-        else:
-            logs.append(path)
-    if not logs:
-        raise RamifyError(
-            f"no file in the folder {folder} looks like an IRC log. Name one of its files to see which dialects were tried."
-        )
-    return logs
+    def refused(path: Path) -> str:
+        return _no_log(head_of(path), dialect, encoding, share=0.5)
+
+    return logs_in(folder, refused, counts, "an IRC log")
