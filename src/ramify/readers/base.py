@@ -22,7 +22,7 @@ import io
 import lzma
 import zlib
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
@@ -32,6 +32,7 @@ import pyarrow.compute
 
 from ramify.errors import RamifyError, shortened, shown
 from ramify.files import STANDARD, StandardInput
+from ramify.readers.listing import list_files
 from ramify.readers.recoding import Recoded, wide_encoding
 from ramify.tree import FIRST_TIME, LAST_TIME
 
@@ -249,6 +250,16 @@ class Held:
             self.add(path, len(block))
             data += block
         return bytes(data)
+
+
+def fitting_files(paths: Sequence[Path], fits: Callable[[Path], bool], counts: ReadCounts) -> Iterator[Path]:
+    """The named files, and those in the named folders that fit. Other files in a folder are counted as `other_file`."""
+    for path in paths:
+        for file in list_files([path]):
+            if path.is_dir() and not fits(file):
+                counts.leave_out("other_file", f"{file}")
+            else:
+                yield file
 
 
 INTO_A_FILE = "Write its content to a file first."

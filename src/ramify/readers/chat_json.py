@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ramify.errors import RamifyError
 from ramify.readers import chat
-from ramify.readers.base import Held, ReadCounts, bad_option, file_name, skip_record
+from ramify.readers.base import Held, ReadCounts, bad_option, file_name, fitting_files, skip_record
 from ramify.readers.documents import documents, loads
 from ramify.readers.json_fields import Field, at, author_of, beginnings, first, has, id_of, text_of, time_of
 from ramify.readers.listing import list_files
@@ -232,12 +232,8 @@ def _files(paths: Sequence[Path], counts: ReadCounts) -> Iterator[Path]:
     """The files with messages. In a folder, those are the files whose names tell it, if there are any."""
     for path in paths:
         inside = list_files([path])
-        named = [file for file in inside if _program_of(file) is not None] if path.is_dir() else []
-        for file in inside:
-            if named and file not in named:
-                counts.leave_out("other_file", f"{file}")
-            else:
-                yield file
+        named = {file for file in inside if _program_of(file) is not None}
+        yield from fitting_files([path], (named or {*inside}).__contains__, counts)
 
 
 def _items(program: Program, document: Any) -> Iterator[Any]:

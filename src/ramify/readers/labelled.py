@@ -18,7 +18,7 @@ import pyarrow as pa
 from ramify.errors import RamifyError, counted, shown
 from ramify.readers import labelled_records, labelled_rows
 from ramify.readers.archives import ZIP
-from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option, file_name, open_bytes, read_before
+from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option, file_name, fitting_files, open_bytes, read_before
 from ramify.readers.columns import (
     LINE,
     PARQUET,
@@ -235,12 +235,8 @@ class _Source:
 def _files(paths: Sequence[Path], counts: ReadCounts) -> list[tuple[Path, str]]:
     """The files to read, each with a different name for the ids of its trees."""
     files: dict[Path, None] = {}
-    for path in paths:
-        for file in list_files([path]):
-            if path.is_dir() and not _is_data_file(file):
-                counts.leave_out("other_file", f"{file}")
-            else:
-                files[labelled_records.line_aligned(file) or file] = None
+    for file in fitting_files(paths, _is_data_file, counts):
+        files[labelled_records.line_aligned(file) or file] = None
     names: dict[str, list[Path]] = {}
     for file in files:
         names.setdefault(_tree_name(file), []).append(file)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ramify.errors import RamifyError
-from ramify.readers.base import ReadCounts, file_name
+from ramify.readers.base import ReadCounts, file_name, fitting_files
 from ramify.readers.book.container import read_whole
 from ramify.readers.listing import list_files
 from ramify.readers.markup import MarkupError, XmlParser
@@ -27,30 +27,25 @@ _PARTS = re.compile(rb"<(?:ACT|SCENE|SPEECH|PERSONAE|FM|INDUCT|PROLOGUE)[\s>]")
 
 def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        return "" if any(not refuses(file, head_of(file)) for file in _plays(path)) else "a folder without plays"
+        return "" if any(map(_is_play, list_files([path]))) else "a folder without plays"
     return "" if _PLAY.search(head) and _PARTS.search(head) else "no <PLAY> with acts among its first bytes"
 
 
-def _plays(folder: Path) -> list[Path]:
-    return [file for file in list_files([folder]) if unpacked(file.name).lower().endswith(".xml")]
+def _is_play(file: Path) -> bool:
+    return unpacked(file.name).lower().endswith(".xml") and not refuses(file, head_of(file))
 
 
 def read(paths: Sequence[Path], counts: ReadCounts) -> Iterator[Tree]:
     """Yield a document per play. Raises `RamifyError` for XML that is not well-formed."""
     given = LogNames()
-    for path in paths:
-        plays = [file for file in _plays(path) if not refuses(file, head_of(file))] if path.is_dir() else [path]
-        for file in list_files([path]):
-            if file not in plays:
-                counts.leave_out("other_file", f"{file}")
-        for file in plays:
-            play = _Play(file, counts)
-            try:
-                play.parser.feed(read_whole(file, counts), final=True)
-            except MarkupError as error:
-                raise RamifyError(f"{file}, line {error.line}: {error}. Expected well-formed XML. Repair the file.") from None
-            counts.read += len(play.nodes)
-            yield Tree(tuple(play.nodes), id=given.give(Path(unpacked(file_name(file))).stem), meta=play.meta)
+    for file in fitting_files(paths, _is_play, counts):
+        play = _Play(file, counts)
+        try:
+            play.parser.feed(read_whole(file, counts), final=True)
+        except MarkupError as error:
+            raise RamifyError(f"{file}, line {error.line}: {error}. Expected well-formed XML. Repair the file.") from None
+        counts.read += len(play.nodes)
+        yield Tree(tuple(play.nodes), id=given.give(Path(unpacked(file_name(file))).stem), meta=play.meta)
 
 
 @dataclass(eq=False)
