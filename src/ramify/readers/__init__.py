@@ -32,6 +32,7 @@ class Format:
 
     yields: Literal["posts", "trees", "logs"]
     module: str
+    """The reader: `.name` in this package, or any other module."""
     summary: str
     numbered: bool = False
     """Whether annotations refer to messages by ids that are ascending whole numbers (in logs: line numbers, from 0)."""
@@ -57,7 +58,7 @@ class Format:
 
     def load(self) -> ModuleType:
         """Import the reader's module, which defines `refuses` and either `read` or `logs` (see `readers.base`)."""
-        return import_module(self.module)
+        return import_module(self.module, __package__)
 
     @property
     def reads(self) -> Callable[..., Iterator[Any]]:
@@ -130,53 +131,39 @@ def _choices(kind: Any) -> list[Any]:
 
 FORMATS: dict[str, Format] = {
     # First, because `guess` takes the first match, and the metadata of Ramify's trees may look like another format.
-    "jsonl": Format("trees", "ramify.readers.jsonl", "Ramify's own JSON lines, one tree per line", numbered=True),
+    "jsonl": Format("trees", ".jsonl", "Ramify's own JSON lines, one tree per line", numbered=True),
     # Before Reddit's formats, whose files have some of the same keys.
-    "nested": Format(
-        "posts", "ramify.readers.nested", "nested posts as JSON: Hacker News, Discourse, Lemmy, GitHub, …", partial=True
-    ),
+    "nested": Format("posts", ".nested", "nested posts as JSON: Hacker News, Discourse, Lemmy, GitHub, …", partial=True),
     "pushshift": Format(
-        "posts", "ramify.readers.pushshift", "Reddit dumps, submissions and comments, as JSON lines", partial=True, flat=True
+        "posts", ".pushshift", "Reddit dumps, submissions and comments, as JSON lines", partial=True, flat=True
     ),
-    "reddit-api": Format("posts", "ramify.readers.reddit_api", "Reddit API responses, JSON with nested replies", partial=True),
-    "stackexchange": Format("posts", "ramify.readers.stackexchange", "Stack Exchange dumps, one folder per site"),
-    "convokit": Format("posts", "ramify.readers.convokit", "ConvoKit corpora, one folder per corpus"),
-    "cmv-modes": Format("trees", "ramify.readers.cmv_modes", "change-my-view-modes, XML with claims and premises"),
+    "reddit-api": Format("posts", ".reddit_api", "Reddit API responses, JSON with nested replies", partial=True),
+    "stackexchange": Format("posts", ".stackexchange", "Stack Exchange dumps, one folder per site"),
+    "convokit": Format("posts", ".convokit", "ConvoKit corpora, one folder per corpus"),
+    "cmv-modes": Format("trees", ".cmv_modes", "change-my-view-modes, XML with claims and premises"),
     "cmv-chains": Format(
-        "posts",
-        "ramify.readers.cmv_chains",
-        "chains of change-my-view comments, ad hominem or not",
-        partial=True,
-        archives="all",
+        "posts", ".cmv_chains", "chains of change-my-view comments, ad hominem or not", partial=True, archives="all"
     ),
-    "oasst": Format("posts", "ramify.readers.oasst", "OpenAssistant's conversation trees"),
-    "molweni": Format(
-        "trees", "ramify.readers.molweni", "Molweni's dialogues with discourse relations", unannotated={"annotations": "none"}
-    ),
-    "mail": Format("posts", "ramify.readers.mail", "mail: mbox, Maildir, .eml; threads by References", partial=True),
+    "oasst": Format("posts", ".oasst", "OpenAssistant's conversation trees"),
+    "molweni": Format("trees", ".molweni", "Molweni's dialogues with discourse relations", unannotated={"annotations": "none"}),
+    "mail": Format("posts", ".mail", "mail: mbox, Maildir, .eml; threads by References", partial=True),
     "chat-json": Format(
-        "logs",
-        "ramify.readers.chat_json",
-        "chats as JSON: Messenger, Instagram, Google Chat, Zulip, Mattermost, Discord's package",
+        "logs", ".chat_json", "chats as JSON: Messenger, Instagram, Google Chat, Zulip, Mattermost, Discord's package"
     ),
-    "play": Format("trees", "ramify.readers.play", "plays as XML (Shakespeare's): act, scene, speech, line"),
+    "play": Format("trees", ".play", "plays as XML (Shakespeare's): act, scene, speech, line"),
     # Before Slack, which takes every damaged ZIP archive for one of its own.
-    "book": Format(
-        "trees", "ramify.readers.book", "books: Standard Ebooks, EPUB, Gutenberg, Markdown, HTML, TEI", archives="some"
-    ),
-    "slack": Format("logs", "ramify.readers.slack", "Slack exports: ZIP, folder, or days of one channel", archives="some"),
-    "slackdump": Format("logs", "ramify.readers.slackdump", "Slack channels from slackdump: dumps and chunks"),
-    "slack-xml": Format("logs", "ramify.readers.slack_xml", "Slack channels with annotated conversations, XML"),
-    "discord": Format("logs", "ramify.readers.discord", "DiscordChatExporter's JSON"),
-    "matrix": Format("logs", "ramify.readers.matrix", "Matrix rooms: Element's JSON, or events as JSON lines"),
-    "telegram": Format("logs", "ramify.readers.telegram", "Telegram Desktop's result.json"),
-    "nodes": Format(
-        "trees", "ramify.readers.nodes", "Ramify's own tables of nodes, as `data export` writes them", numbered=True
-    ),
-    "table": Format("posts", "ramify.readers.table", "one post per row: CSV, TSV, Parquet or JSON lines", flat=True),
+    "book": Format("trees", ".book", "books: Standard Ebooks, EPUB, Gutenberg, Markdown, HTML, TEI", archives="some"),
+    "slack": Format("logs", ".slack", "Slack exports: ZIP, folder, or days of one channel", archives="some"),
+    "slackdump": Format("logs", ".slackdump", "Slack channels from slackdump: dumps and chunks"),
+    "slack-xml": Format("logs", ".slack_xml", "Slack channels with annotated conversations, XML"),
+    "discord": Format("logs", ".discord", "DiscordChatExporter's JSON"),
+    "matrix": Format("logs", ".matrix", "Matrix rooms: Element's JSON, or events as JSON lines"),
+    "telegram": Format("logs", ".telegram", "Telegram Desktop's result.json"),
+    "nodes": Format("trees", ".nodes", "Ramify's own tables of nodes, as `data export` writes them", numbered=True),
+    "table": Format("posts", ".table", "one post per row: CSV, TSV, Parquet or JSON lines", flat=True),
     "labelled": Format(
         "trees",
-        "ramify.readers.labelled",
+        ".labelled",
         "labelled texts and pairs: tables, GLUE, SuperGLUE, SQuAD, SNLI …",
         unsplit={"split": "none"},
         by_shares={"split": "shares"},
@@ -185,31 +172,21 @@ FORMATS: dict[str, Format] = {
     ),
     "parallel": Format(
         "trees",
-        "ramify.readers.parallel",
+        ".parallel",
         "parallel texts: pairs of files, translated line by line",
         unsplit={"train": "shares", "val": "shares", "test": "shares"},
     ),
-    "conll": Format(
-        "trees", "ramify.readers.conll", "CoNLL's tables of tokens with tags: a token per line", unsplit={"split": "none"}
-    ),
-    "chat-table": Format("logs", "ramify.readers.chat_table", "one message per row, in the order of the channel", flat=True),
+    "conll": Format("trees", ".conll", "CoNLL's tables of tokens with tags: a token per line", unsplit={"split": "none"}),
+    "chat-table": Format("logs", ".chat_table", "one message per row, in the order of the channel", flat=True),
     # It leaves to `irc` all logs that `irc` reads as well.
     "chat-log": Format(
-        "logs",
-        "ramify.readers.chat_log",
-        "chat logs as text in any layout: WhatsApp, …",
-        numbered=True,
-        unannotated={"annotations": "none"},
+        "logs", ".chat_log", "chat logs as text in any layout: WhatsApp, …", numbered=True, unannotated={"annotations": "none"}
     ),
     # Last, because tab-separated values may look like a WeeChat log.
     "irc": Format(
-        "logs",
-        "ramify.readers.irc",
-        "IRC logs, as written by clients and bots",
-        numbered=True,
-        unannotated={"annotations": "none"},
+        "logs", ".irc", "IRC logs, as written by clients and bots", numbered=True, unannotated={"annotations": "none"}
     ),
-    "text": Format("posts", "ramify.readers.text", "plain text: documents, paragraphs or lines"),
+    "text": Format("posts", ".text", "plain text: documents, paragraphs or lines"),
 }
 
 
