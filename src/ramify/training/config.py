@@ -197,7 +197,8 @@ class TrainConfig(OptimizerSettings, ScheduleSettings):
         if self.epochs is not None and self.evaluate_unit == "epochs" and self.evaluate_every > self.epochs:
             raise RamifyError(
                 f"train.evaluate_every={self.evaluate_every} epochs is longer than train.epochs={self.epochs}, so the dev "
-                "score would come only at the end. Set train.evaluate_every=1, or 0 for the end alone."
+                "score would come only at the end. Set train.evaluate_every=0 for the end alone, or train.epochs to "
+                f"{self.evaluate_every} or more."
             )
 
     def _check_average(self) -> None:
