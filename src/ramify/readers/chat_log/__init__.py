@@ -24,6 +24,7 @@ from ramify.files import STANDARD
 from ramify.readers import chat, irc
 from ramify.readers.base import ReadCounts, bad_option, open_bytes
 from ramify.readers.chat import Log
+from ramify.readers.chat_log.fold import Fold, fold_of, folded
 from ramify.readers.chat_log.guess import SAMPLE_LINES, Guess, first_lines, guess, reads_better
 from ramify.readers.chat_log.layout import Layout, Line
 from ramify.readers.chat_log.pattern import Pattern
@@ -47,6 +48,9 @@ FEW_LINES = 20
 _MARKS = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 """Invisible marks of direction, which WhatsApp puts before lines and around names."""
 
+_OWN = re.compile(r"\A(\ufeff?\[[^\]]{8,40}\] )[^\u200e]{1,100}: (?=\u200e)")
+"""The beginning of WhatsApp's own notice, with which exports on iOS begin. Lines of other such texts begin with a mark."""
+
 DISCORD = "[{date} {time}] {author}{? (pinned)}"
 """The pattern of DiscordChatExporter, whose files frame what they say about the channel."""
 
@@ -69,7 +73,7 @@ def refuses(path: Path, head: bytes) -> str:
     if guessed.reason:
         shown = "; --format chat-log shows what this one reads" if guessed.source else ""
         return f"{guessed.reason}. If it is a chat log, give its --pattern{shown}"
-    if not irc.refuses(path, head) and _reads_as_well(lines, guessed):
+    if not guessed.layout.is_folded and not irc.refuses(path, head) and _reads_as_well(lines, guessed):
         return "an IRC log"
     return ""
 
@@ -112,10 +116,13 @@ def logs(
             counts.skip("blank_line", f"{path}", count)
             yield Log(name, iter(()), where=str(path))
             continue
-        system = learn(list(first_of(first, SAMPLE_LINES)), layout)
-        clock = _clock(path, layout, first, encoding, dates, hours, counts)
+        fold: Fold = fold_of(chain.from_iterable(first)) if layout.is_folded else ""
+        begin = list(folded(first, fold))
+        layout.learn_times(first_of(begin, SAMPLE_LINES))
+        system = learn(list(first_of(begin, SAMPLE_LINES)), layout)
+        clock = _clock(path, layout, begin, encoding, dates, hours, counts, fold)
         reader = _Reader(path, layout, system, counts, clock, is_guessed=given is None)
-        messages = reader.messages(chain(first, blocks), stream)
+        messages = reader.messages(folded(chain(first, blocks), fold), stream)
         meta = {} if given else {"pattern": layout.pattern.source}
         yield Log(name, messages if links is None else reader.linked(messages, links), meta, str(path), links is not None)
 
@@ -137,7 +144,9 @@ def _head_lines(head: bytes) -> list[str]:
 
 
 def _without_marks(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
-    for lines in blocks:
+    for place, lines in enumerate(blocks):
+        if not place and lines:
+            lines[0] = _OWN.sub(r"\1", lines[0])
         has_marks = _MARKS.search("\n".join(lines)) is not None
         yield [_MARKS.sub("", line) for line in lines] if has_marks else lines
 
@@ -190,9 +199,13 @@ def _begin(blocks: Iterator[list[str]], given: Pattern | None, path: Path) -> tu
             given = Pattern(DISCORD)
         if given is not None:
             layout = Layout(given)
-            if is_pipe or any((parsed := layout.read(line)) and parsed.author is not None for line in filled):
+            heads = folded(first, fold_of(chain.from_iterable(first)) if layout.is_folded else "")
+            read = (layout.read(line) for line in chain.from_iterable(heads) if line and not line.isspace())
+            if is_pipe or any(line and line.author is not None for line in read):
                 return first, layout
-        elif len(filled) >= SAMPLE_LINES or (is_pipe and len(filled) >= FEW_LINES and not guess(filled).reason):
+        elif len(filled) >= SAMPLE_LINES or (
+            is_pipe and len(filled) >= FEW_LINES and not guess(chain.from_iterable(first)).reason
+        ):
             return first, _guessed(first, path)
     if not any(line and not line.isspace() for line in chain.from_iterable(first)):
         return first, None
@@ -217,7 +230,7 @@ def _no_match(given: Pattern, blocks: Iterable[list[str]], path: Path) -> Ramify
 
 def _guessed(blocks: Sequence[list[str]], path: Path) -> Layout:
     numbered = _numbered(blocks, SAMPLE_LINES)
-    guessed = guess(line for _, line in numbered)
+    guessed = guess(chain.from_iterable(blocks))
     if not guessed.reason:
         return guessed.layout
     shown = "\n".join(f"  line {number}: {line.replace(chr(9), ' ')[:100]}" for number, line in numbered[:3])
@@ -253,13 +266,20 @@ def _in_folder(folder: Path, given: Pattern | None, counts: ReadCounts) -> list[
 
 
 def _clock(
-    path: Path, layout: Layout, first: Sequence[list[str]], encoding: str, dates: Given, hours: str, counts: ReadCounts
+    path: Path,
+    layout: Layout,
+    first: Sequence[list[str]],
+    encoding: str,
+    dates: Given,
+    hours: str,
+    counts: ReadCounts,
+    fold: Fold,
 ) -> Clock:
     """The clock of a log. The whole file decides what its stamps leave open, and only the first lines of a pipe."""
     order = DateOrder(dates, years=True)
     if layout.has_date or not layout.has_time:
         known = next((line.date for text in chain.from_iterable(first) if (line := layout.read(text)) and line.date), None)
-        again = _read_again(path, layout, first, encoding) if known and is_open(known) else iter(())
+        again = _read_again(path, layout, first, encoding, fold) if known and is_open(known) else iter(())
         if ambiguous := order.settle_log(line.date for line in again if line.date):
             counts.repair("open_date", f"{path}: {ambiguous} and all other dates are ambiguous, read as month/day")
         if order.open_year:
@@ -270,16 +290,16 @@ def _clock(
         return Clock(None, order)
     twelve = hours == "12"
     if hours == AUTO:
-        twelve = runs_twice(line.time for line in _read_again(path, layout, first, encoding) if line.time)
+        twelve = runs_twice(line.time for line in _read_again(path, layout, first, encoding, fold) if line.time)
     return Clock(date_in(path), order, twelve=twelve)
 
 
-def _read_again(path: Path, layout: Layout, first: Sequence[list[str]], encoding: str) -> Iterator[Line]:
+def _read_again(path: Path, layout: Layout, first: Sequence[list[str]], encoding: str, fold: Fold) -> Iterator[Line]:
     if path == STANDARD or not path.is_file():
         yield from (line for text in chain.from_iterable(first) if (line := layout.read(text)))
         return
     with open_bytes(path) as stream:
-        for lines in _without_marks(log_lines(stream, path, encoding, ReadCounts())):
+        for lines in folded(_without_marks(log_lines(stream, path, encoding, ReadCounts())), fold):
             yield from (line for text in lines if (line := layout.read(text)))
 
 
@@ -301,6 +321,9 @@ class _Reader:
         """The further lines of the current message, with their places in the file."""
         self._has_more = False
         """Whether any message before the current one has further lines."""
+        self._has_gap = False
+        """Whether any of these has a blank line inside."""
+        self._begun = 0
         self._blank: list[int] = []
         self._size = 0
         self._last_stamp: tuple[str | None, str | None] = (None, None)
@@ -372,6 +395,7 @@ class _Reader:
 
     def _begin(self, number: int, line: Line) -> None:
         self._current, self._start = line, number
+        self._begun += 1
         self._time = self._now()
         self._more, self._size, self._block = [], 0, ""
         self._in_frame = False
@@ -396,7 +420,7 @@ class _Reader:
         awaits_text = self._awaits_text(Line(line, None, chat.SYSTEM, None, None))
         if awaits_text:
             date = None
-        is_system = not awaits_text and self._system.fits(line, after_blank=bool(self._blank))
+        is_system = not awaits_text and (self._layout.is_closed or self._system.fits(line, after_blank=bool(self._blank)))
         if is_system and date is None and not self._layout.has_date:
             stamps = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(find_stamps(line))}
             date, time = stamps.get("date"), stamps.get("time")
@@ -445,12 +469,20 @@ class _Reader:
         self._blank.clear()
 
     def _footer(self) -> list[tuple[int, str]]:
-        """Take off the lines that end the log: below a blank line, where no other message has further or blank lines."""
+        """Take off the lines that end the log: below a blank line, where no other message has further or blank lines.
+
+        Below heads there is one such line, and many messages without a blank line.
+        """
         current = self._current
-        is_message = current is not None and current.kind != chat.SYSTEM and bool(current.text)
-        if self._has_more or self._system.spaced or not is_message or not self._more or self._more[0][1]:
+        first = next((place for place, (_, line) in enumerate(self._more) if not line), -1)
+        if current is None or current.kind == chat.SYSTEM or first < 0 or self._has_gap:
             return []
-        more, self._more = self._more, []
+        if self._layout.is_heading:
+            is_footer = bool(first) and self._begun > FEW_LINES and first == len(self._more) - 2
+        else:
+            is_footer = not (self._has_more or self._system.spaced or first) and bool(current.text)
+        more = self._more[first:] if is_footer else []
+        del self._more[len(self._more) - len(more) :]
         return more
 
     def _finish(self) -> Node:
@@ -465,6 +497,9 @@ class _Reader:
             text = "\n".join([text, *more]) if text.strip() else textwrap.dedent("\n".join(more)).strip("\n")
             for number, _ in self._more:
                 self._counts.repair("continuation", f"{self._path}, line {number + 1}")
+            if self._layout.quotes_more and text[0] == text[-1] == '"':
+                text = text[1:-1]
+            self._has_gap = self._has_gap or "" in more[1:]
             self._more, self._has_more = [], True
         if "\t" in text:
             text = text.replace("\t", " ")

@@ -1,7 +1,8 @@
 r"""Patterns of lines: `[{date} {time}] <{author}> {text}`.
 
 A pattern is text with fields. Fields are `{date}`, `{time}`, `{author}`, `{text}`, `{system}` (the text of a line without an
-author) and `{skip}` (left out). `{?…}` is an optional part, and `\` makes the next character literal (`\t` is a tab).
+author) and `{skip}` (left out). `{?…}` is an optional part, and `\` makes the next character literal (`\t` is a tab, `\n` the end
+of a line: the head of a message then takes several lines).
 
 A space matches one or more spaces of any kind. Before `{text}` it matches a single one, so that the text keeps its indentation.
 A field ends before the first place where the text that follows it in the pattern begins. If the text is empty, spaces before it
@@ -50,7 +51,7 @@ Part = Literal | Field | Optional
 
 def literal(text: str) -> str:
     """Text as it is written in a pattern."""
-    return re.sub(r"([\\{}])", r"\\\1", text).replace("\t", r"\t")
+    return re.sub(r"([\\{}])", r"\\\1", text).replace("\t", r"\t").replace("\n", r"\n")
 
 
 @lru_cache(maxsize=1 << 12)
@@ -184,7 +185,7 @@ def _parse(source: str) -> tuple[Part, ...]:
         else:
             if text in ("{", "\\"):
                 raise _bad(source, f"has a {text!r} that opens nothing. Write \\{text} for the character itself")
-            text = {"t": "\t"}.get(escaped, escaped) if escaped else text
+            text = {"t": "\t", "n": "\n"}.get(escaped, escaped) if escaped else text
             last = open_[-1][-1] if open_[-1] else None
             if isinstance(last, Literal):
                 open_[-1][-1] = Literal(last.text + text)
