@@ -48,7 +48,7 @@ FEW_LINES = 20
 _MARKS = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 """Invisible marks of direction, which WhatsApp puts before lines and around names."""
 
-_OWN = re.compile(r"\A(\ufeff?\[[^\]]{8,40}\] )[^\u200e]{1,100}: (?=\u200e)")
+_OWN = re.compile(r"\A((?!\u200e)\W?\[[^\]]{8,40}\] )[^\u200e]{1,100}: (?=\u200e)")
 """The beginning of WhatsApp's own notice, with which exports on iOS begin. Lines of other such texts begin with a mark."""
 
 DISCORD = "[{date} {time}] {author}{? (pinned)}"

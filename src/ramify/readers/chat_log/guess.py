@@ -224,7 +224,7 @@ class _Judge:
     def stamped(self, reading: Reading) -> int:
         """The number of lines with a date or time in the place where a reading has them; of all lines if it has none."""
         if not reading.has_stamp:
-            return len(self._lines)
+            return len(self._lines) // (1 + reading.is_heading)
         if _FIRST_STAMP.match(reading.source):
             return len({place for place, begins in enumerate(self._begin) if begins} | reading.said.keys())
         # Texts hold times, too.
@@ -246,6 +246,7 @@ class _Judge:
         if sum(count for count in names.values() if count > 1) * 2 < total:
             return f"authors do not repeat: {len(names)} names in {total} messages"
         is_marked = "<{author}>" in reading.source
+        is_of_program = not reading.has_stamp and reading.source in KNOWN.values()
         stamped = self.stamped(reading)
         if total < (LEAST_MARKED if is_marked else LEAST_READ) * stamped:
             return f"it fits only {total} of {stamped} lines with a date or time"
@@ -259,7 +260,7 @@ class _Judge:
             return f"no text follows {unheard[0]!r}"
         for what, test in (("is not a name", _is_no_name), ("is no name but a program or a level", _is_program)):
             bad = [name for name in names if test(name)]
-            if '"{author}"' in reading.source:
+            if is_of_program or '"{author}"' in reading.source:
                 bad = []
             elif is_marked and test is _is_program:
                 bad = [name for name in bad if LEVELS.fullmatch(name)]
@@ -271,7 +272,7 @@ class _Judge:
             return "it leaves a column in the text"
         if reading.is_open and (reason := _cut(reading, names)):
             return reason
-        if not reading.has_stamp and reading.source not in KNOWN.values():
+        if not reading.has_stamp and not is_of_program:
             return _lacks_times(reading, names, self._texts(reading, whole=True), self._lines)
         return "" if is_marked else _is_of_machine(messages)
 
@@ -288,7 +289,7 @@ class _Judge:
     def _disorder(self, reading: Reading) -> str:
         """The fault that more than a tenth of the times go back by less than half a day, or are those of a schedule."""
         times: list[tuple[str | None, float]] = []
-        for place in sorted(reading.said):
+        for place in sorted(reading.said) if reading.has_stamp else ():
             found = self._stamps[place]
             line = self._raw[place]
             parts = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(found[:2])}

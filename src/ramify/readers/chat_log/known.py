@@ -49,6 +49,7 @@ KNOWN: dict[str, str] = {
     "text in quotation marks, signed": '"{text}" ({author}, {date} {time})',
     "text in corner brackets": "{time} {author}「{text}」",
     "MSN Messenger, without times": "{author} says:",
+    "WeChat, copied": "{author}：",
     "TeamSpeak": '<{time}> "{author}": {text}',
     "World of Warcraft": "{date} {time} [{skip}] {author}: {text}"
     + "".join(f"\n{{date}} {{time}} {{author}} {verb}: {{text}}" for verb in ("says", "yells", "whispers")),
@@ -56,7 +57,6 @@ KNOWN: dict[str, str] = {
     "EverQuest": "\n".join(f"[{{date}}] {{author}} {verb}, '{{text}}'" for verb in _TOLD),
     "DikuMUD": "\n".join(f"{{author}} {verb} '{{text}}'" for verb in _TOLD),
     "matrix-commander": "Message received for room {skip} | sender {author} [{skip}] | event received {date} {time} | {text}",
-    "MajorBBS": "From {author}: {text}",
     "write (Unix)": "Message from {author}@{skip} on {skip} at {time} ...",
     "CHAT (CLAN)": "*{author}:\\t{text}\n%{system}\n@{system}",
     "bip": "{date} {time} < {author}: {text}\n{date} {time} > {author}: {text}",

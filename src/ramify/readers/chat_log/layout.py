@@ -88,6 +88,7 @@ class Layout:
         """Whether most times of messages have a colon."""
         self.is_closed = all(map(_CLOSED.search, pattern.source.split("\n")))
         """Whether marks end texts, so that they have no further lines."""
+        self._doubles_quotes = '"{text}"' in pattern.source
         self.quotes_more = pattern.source.endswith("\\t{text}")
         """Whether quotation marks may stand around a text of several lines, as LINE writes it."""
         self.is_folded = any("\\n" in template.source for template in pattern.templates)
@@ -116,6 +117,8 @@ class Layout:
             if author is None:
                 continue
             text = (match["text"] or "") if form.has_text else ""
+            if self._doubles_quotes:
+                text = text.replace('""', '"')
             if not form.ends_with_text:
                 text = text.rstrip(SPACES)
             name = _name(author, form.has_modes)

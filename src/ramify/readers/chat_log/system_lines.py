@@ -27,6 +27,7 @@ _QUOTES = frozenset(">\"'“”„«»‘’([{<¿¡:.,;!?")
 _SINGLE_QUOTES = frozenset("@/&$%")
 """Marks with which text begins if they stand alone."""
 _BAR = re.compile(r"[ \t]+[|│┃¦][ \t]")
+_QUOTED = re.compile("> ")
 _SEPARATOR = re.compile(r"[^\w\s]{6,}")
 _DIGITS = re.compile(r"\d+")
 
@@ -100,7 +101,7 @@ def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
     events: list[str] = []
     messages = after_blank = 0
     before_heads: Counter[str] = Counter()
-    blank = False
+    blank, is_below = False, True
     last = ""
     for line in lines:
         line = line[:MAX_LINE]
@@ -117,6 +118,7 @@ def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
                 names.add(parsed.author)
                 after_blank += blank
                 messages += 1
+                is_below = is_below and not parsed.text
             runs.append([])
             before_heads[last] += 1
         last = line
@@ -130,16 +132,15 @@ def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
         told = [event for line in events if (event := plain_event(line))]
         layout.told = frozenset(rest for who, rest in told if who in names)
     counts = Counter(others) + Counter(top)
-    learnt.separators = {
-        line
-        for line, count in counts.items()
-        if _SEPARATOR.fullmatch(line) and (line in top or (count > 2 and before_heads[line] >= count - 1))
-    }
+    rules = {line for line in counts if _SEPARATOR.fullmatch(line)}
+    closing = {line for line, count in counts.items() if count > 2 and before_heads[line] >= count - 1}
+    learnt.separators = rules & (closing | set(top)) | {line for line in closing if counts[line] * 5 > messages * 4}
     learnt.spaced = messages > 3 and after_blank >= 0.8 * (messages - 1)
     split = [_split(line, learnt.names) for line in [*others, *events]]
     learnt.frames = {parts.lead for parts in split if parts.framed and _tells(parts)}
-    margins = [match[0] for line in others if (match := _BAR.match(line))]
-    if len(margins) > 2 and len(set(margins)) == 1:
+    margins = [match[0] for line in others if (match := _BAR.match(line) or _QUOTED.match(line))]
+    is_one = len(margins) > 2 and len(set(margins)) == 1
+    if is_one and (margins[0] != "> " or (is_below and len(margins) == len(others))):
         learnt.margin = margins[0]
     if layout.is_heading:
         # The texts stand among these lines.
