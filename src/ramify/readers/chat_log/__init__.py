@@ -14,7 +14,8 @@ import re
 import shlex
 import textwrap
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
@@ -120,7 +121,8 @@ def logs(
         begin = list(folded(first, fold))
         layout.learn_times(first_of(begin, SAMPLE_LINES))
         system = learn(list(first_of(begin, SAMPLE_LINES)), layout)
-        clock = _clock(path, layout, begin, encoding, dates, hours, counts, fold)
+        again = partial(_read_again, path, layout, begin, encoding, fold)
+        clock = _clock(path, layout, again, dates, hours, counts)
         reader = _Reader(path, layout, system, counts, clock, is_guessed=given is None)
         messages = reader.messages(folded(chain(first, blocks), fold), stream)
         meta = {} if given else {"pattern": layout.pattern.source}
@@ -266,21 +268,14 @@ def _in_folder(folder: Path, given: Pattern | None, counts: ReadCounts) -> list[
 
 
 def _clock(
-    path: Path,
-    layout: Layout,
-    first: Sequence[list[str]],
-    encoding: str,
-    dates: Given,
-    hours: str,
-    counts: ReadCounts,
-    fold: Fold,
+    path: Path, layout: Layout, again: Callable[[], Iterator[Line]], dates: Given, hours: str, counts: ReadCounts
 ) -> Clock:
     """The clock of a log. The whole file decides what its stamps leave open, and only the first lines of a pipe."""
     order = DateOrder(dates, years=True)
     if layout.has_date or not layout.has_time:
-        known = next((line.date for text in chain.from_iterable(first) if (line := layout.read(text)) and line.date), None)
-        again = _read_again(path, layout, first, encoding, fold) if known and is_open(known) else iter(())
-        if ambiguous := order.settle_log(line.date for line in again if line.date):
+        known = next((line.date for line in again() if line.date), None)
+        dated_lines = again() if known and is_open(known) else iter(())
+        if ambiguous := order.settle_log(line.date for line in dated_lines if line.date):
             counts.repair("open_date", f"{path}: {ambiguous} and all other dates are ambiguous, read as month/day")
         if order.open_year:
             raise RamifyError(
@@ -290,7 +285,7 @@ def _clock(
         return Clock(None, order)
     twelve = hours == "12"
     if hours == AUTO:
-        twelve = runs_twice(line.time for line in _read_again(path, layout, first, encoding, fold) if line.time)
+        twelve = runs_twice(line.time for line in again() if line.time)
     return Clock(date_in(path), order, twelve=twelve)
 
 

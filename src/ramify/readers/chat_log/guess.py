@@ -16,13 +16,7 @@ from functools import cache, lru_cache
 from itertools import chain, islice, pairwise
 
 from ramify.readers.chat_log.fold import fold_of, folded
-from ramify.readers.chat_log.grammar import (
-    Reading,
-    Said,
-    readings,
-    spelled,
-    stamps_of,
-)
+from ramify.readers.chat_log.grammar import Reading, Said, readings, spelled, stamps_of
 from ramify.readers.chat_log.known import KNOWN
 from ramify.readers.chat_log.layout import Layout
 from ramify.readers.chat_log.pattern import Pattern, literal, masked
