@@ -273,7 +273,7 @@ def _clock(
     """The clock of a log. The whole file decides what its stamps leave open, and only the first lines of a pipe."""
     order = DateOrder(dates, years=True)
     if layout.has_date or not layout.has_time:
-        known = next((line.date for line in again() if line.date), None)
+        known = next((line.date for line in again() if line.date), None) if layout.has_date else None
         dated_lines = again() if known and is_open(known) else iter(())
         if ambiguous := order.settle_log(line.date for line in dated_lines if line.date):
             counts.repair("open_date", f"{path}: {ambiguous} and all other dates are ambiguous, read as month/day")

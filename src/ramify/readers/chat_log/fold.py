@@ -6,6 +6,7 @@ A paragraph ends with a blank line or a rule. The number of lines stays the same
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Literal
 
 from ramify.readers.dates import find_stamps
@@ -19,11 +20,15 @@ _REMARK = re.compile(r" \([^()]*\)\Z")
 
 
 def fold_of(lines: Iterable[str]) -> Fold:
-    """The form of the heads in most paragraphs of some lines; "" if each message begins with its only head."""
-    paragraphs = [paragraph for _, paragraph in _paragraphs(list(lines)) if len(paragraph) > 1]
-    forms = Counter(map(_form, paragraphs))
+    """The form of the heads in most paragraphs of some lines; "" if each message begins with its only head.
+
+    Times elsewhere are those of messages whose author is told above.
+    """
+    paragraphs = [paragraph for _, paragraph in _paragraphs(list(lines))]
+    forms = Counter(_form(paragraph) for paragraph in paragraphs if len(paragraph) > 1)
     form, count = forms.most_common(1)[0] if forms else ("", 0)
-    return form if count > 3 and count * 5 >= len(paragraphs) * 3 else ""
+    times = sum(map(_is_time, chain.from_iterable(paragraphs))) if form in ("first", "second", "last") else 0
+    return form if count > 3 and count * 5 >= forms.total() * 3 and times * 10 <= count * 11 else ""
 
 
 def folded(blocks: Iterable[list[str]], fold: Fold) -> Iterator[list[str]]:
