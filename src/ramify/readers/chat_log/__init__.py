@@ -119,8 +119,9 @@ def logs(
             continue
         fold: Fold = fold_of(chain.from_iterable(first)) if layout.is_folded else ""
         begin = list(folded(first, fold))
-        layout.learn_times(first_of(begin, SAMPLE_LINES))
-        system = learn(list(first_of(begin, SAMPLE_LINES)), layout)
+        sample = list(first_of(begin, SAMPLE_LINES))
+        layout.learn_times(sample)
+        system = learn(sample, layout)
         again = partial(_read_again, path, layout, begin, encoding, fold)
         clock = _clock(path, layout, again, dates, hours, counts)
         reader = _Reader(path, layout, system, counts, clock, is_guessed=given is None)
@@ -469,9 +470,10 @@ class _Reader:
         Below heads there is one such line, and many messages without a blank line.
         """
         current = self._current
-        first = next((place for place, (_, line) in enumerate(self._more) if not line), -1)
-        if current is None or current.kind == chat.SYSTEM or first < 0 or self._has_gap:
+        gaps = [place for place, (_, line) in enumerate(self._more) if not line]
+        if current is None or current.kind == chat.SYSTEM or not gaps or self._has_gap:
             return []
+        first = gaps[0]
         if self._layout.is_heading:
             is_footer = bool(first) and self._begun > FEW_LINES and first == len(self._more) - 2
         else:

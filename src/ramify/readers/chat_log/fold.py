@@ -6,13 +6,16 @@ A paragraph ends with a blank line or a rule. The number of lines stays the same
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Literal
 
 from ramify.readers.dates import find_stamps
 
 Fold = Literal["", "first", "second", "last", "labels", "signed"]
 """Where paragraphs have their times: a line of its own, labelled lines, or the end of their last line, behind the name."""
+
+FIRST_LINES = 800
+"""Lines that decide the form."""
 
 _MAX_KEPT = 1000
 _LABEL = re.compile(r"([^\W\d_]\w{1,15}): ")
@@ -24,9 +27,11 @@ def fold_of(lines: Iterable[str]) -> Fold:
 
     Times elsewhere are those of messages whose author is told above.
     """
-    paragraphs = [paragraph for _, paragraph in _paragraphs(list(lines))]
+    paragraphs = [paragraph for _, paragraph in _paragraphs(list(islice(lines, FIRST_LINES)))]
     forms = Counter(_form(paragraph) for paragraph in paragraphs if len(paragraph) > 1)
-    form, count = forms.most_common(1)[0] if forms else ("", 0)
+    if not forms:
+        return ""
+    form, count = forms.most_common(1)[0]
     times = sum(map(_is_time, chain.from_iterable(paragraphs))) if form in ("first", "second", "last") else 0
     return form if count > 3 and count * 5 >= forms.total() * 3 and times * 10 <= count * 11 else ""
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import chain, islice, pairwise
 
-from ramify.readers.chat_log.fold import fold_of, folded
+from ramify.readers.chat_log.fold import FIRST_LINES, fold_of, folded
 from ramify.readers.chat_log.grammar import Reading, Said, readings, spelled, stamps_of
 from ramify.readers.chat_log.known import KNOWN
 from ramify.readers.chat_log.layout import Layout
@@ -62,12 +62,17 @@ def first_lines(lines: Iterable[str]) -> list[str]:
 
 def guess(lines: Iterable[str]) -> Guess:
     """Guess the pattern of a log from its first lines, with its blank lines: they part heads of several lines."""
-    begin = list(islice(lines, 2 * SAMPLE_LINES))
+    begin = list(islice(lines, FIRST_LINES))
     fold = fold_of(begin)
     if fold == "signed":
         return Guess("", "its texts stand above the names of their authors")
-    plain = Guess("", "-") if fold == "labels" else _guess(tuple(first_lines(begin)))
-    return _guess(tuple(first_lines(chain.from_iterable(folded([begin], fold))))) if fold and plain.reason else plain
+    plain, joined = (tuple(first_lines(chain.from_iterable(folded([begin], form)))) for form in ("", fold))
+    # Labels look like names.
+    for sample in (joined, plain) if fold == "labels" else (plain, joined):
+        guessed = _guess(sample)
+        if not guessed.reason and (sample == plain or "\\n" in guessed.source):
+            return guessed
+    return _guess(plain)
 
 
 @lru_cache(maxsize=2)

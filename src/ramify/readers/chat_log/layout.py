@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -169,7 +169,7 @@ class Layout:
             return Line(line, event_author(line), chat.SYSTEM, None, None)
         return None
 
-    def learn_times(self, lines: Iterable[str]) -> None:
+    def learn_times(self, lines: Sequence[str]) -> None:
         """Learn whether times have colons. A year and other numbers are then none."""
         matches = (form.template.line.fullmatch(line) for form in self._forms if form.has_time for line in lines)
         times = Counter(":" in match["time"] for match in matches if match and match["time"])
