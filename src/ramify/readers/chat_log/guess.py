@@ -325,6 +325,7 @@ def _entropy_bits(counts: Counter[str]) -> float:
 _HOST = re.compile(r"!~?\S+@\S+\Z")
 _PROGRAM = re.compile(
     r"[\w./-]+\[\d+\]|\w+(?:\.\w+){2,}|\S+\.(?:py|java|c|cpp|go|js|rs|ts)(?::\d+)?|(?:\d{1,3}\.){3}\d{1,3}\S*|\S+://\S*"
+    r"|\A\S+@\S+ \w+\Z"
 )
 
 
