@@ -110,7 +110,14 @@ TREES = {
 }
 """The title, the models and the contexts of the data sets of experiment E. Chains of change-my-view are long, so MiniLM stays
 as it is there."""
-TAGGERS = {"linear": "linear layer", "crf": "CRF"}
+TAGGED = "--init OUT/minilm --epochs 8 --lr 1e-4 --set train.budget=4 --decoder"
+TAGGERS = {
+    "majority": ("--model majority", "most frequent tag of each word", 0.0),
+    "tfidf": ("--model tfidf", "words, logistic regression", 0.005),
+    "linear": (f"{TAGGED} linear --seed 0", "MiniLM*, linear layer", 0.07),
+    "crf": (f"{TAGGED} crf --seed 0", "MiniLM*, CRF", 0.07),
+}
+"""The options, the title and the core-hours of a run on claims and premises."""
 SCARCE = {
     "tfidf": "--model tfidf",
     "cnn": "--model cnn",
@@ -232,12 +239,11 @@ def items() -> list[Item]:
     tags = [
         Item(
             f"E-modes-{decoder}-{fold}",
-            f"tag --data DATA/modes-{fold} --init OUT/minilm --epochs 8 --lr 1e-4 --set train.budget=4"
-            f" --decoder {decoder} --seed 0",
-            0.04,
+            f"tag --data DATA/modes-{fold} {options}",
+            hours,
             scores={"test": f"ramify evaluate RUN --data DATA/modes-{fold} --split test --json"},
         )
-        for decoder in TAGGERS
+        for decoder, (options, _, hours) in TAGGERS.items()
         for fold in FOLDS
     ]
     return [*pretrained, *rates, *first, whole, answers, *above, *tags, *scarce, *further]
@@ -524,9 +530,10 @@ def _add_above(figures: Figures, out: Path) -> None:
                 names = [f"E-{data}-{model}-{context.replace(' ', '-')}-{fold}" for fold in FOLDS]
                 columns = {"accuracy": "accuracy", "macro-F1": "macro_f1"}
                 _add(figures, out, "label-above", f"{name}, {title}: {context}", names, columns, seeds=(0,))
-    for decoder, title in TAGGERS.items():
+    columns = {"span F1": "span_f1", "precision": "precision", "recall": "recall", "accuracy of words": "accuracy"}
+    for decoder, (_, title, _) in TAGGERS.items():
         names = [f"E-modes-{decoder}-{fold}" for fold in FOLDS]
-        _add(figures, out, "label-tags", title, names, {"span F1": "span_f1", "accuracy": "accuracy"}, seeds=(0,))
+        _add(figures, out, "label-tags", title, names, columns, seeds=(0,))
 
 
 @reads_runs

@@ -735,10 +735,10 @@ def test_reader(monkeypatch, tmp_path):
     monkeypatch.setitem(FORMATS, "verses", Format("trees", "fixtures.verses", "a poem per file"))
     poem = tmp_path / "poem.txt"
     poem.write_text("POEM\nno bird\nno word\n", "utf-8")
-    call("data", "build", poem, "--format", "verses", "--option", "shouted=yes", "--split", "1,0,0", "--out", tmp_path / "d")
+    call("data", "build", poem, "--format", "verses", "--option", "shouted=true", "--split", "1,0,0", "--out", tmp_path / "d")
     assert Store.open(tmp_path / "d").texts([0, 1]) == ["NO BIRD", "NO WORD"]
     with pytest.raises(RamifyError, match=r"'loud'; its options are shouted"):
-        FORMATS["verses"].check(["loud"])
+        FORMATS["verses"].check({"loud": "yes"})
     others = [name for name in FORMATS if name not in ("verses", "text")]
     monkeypatch.setattr("ramify.readers.FORMATS", {name: FORMATS[name] for name in (*others, "verses")})
     assert detect_format([poem]) == "verses"

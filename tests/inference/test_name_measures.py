@@ -139,7 +139,7 @@ def test_hidden_words_are_predicted_with_each_bank(held_and_words, own):
             for which, tree in ((0, int(words.tree[word])), (2, 1 - int(words.tree[word]))):
                 read = (everything.document == tree) & (everything.counts > 0)
                 read &= (everything.node != words.node[word]) | (which == 2)
-                bank = answers[torch.from_numpy(read)].mean(0)
+                bank = answers.means[torch.from_numpy(read)].mean(0)
                 keys = hidden @ memory.read_keys.weight.T
                 asked = torch.softmax(keys @ memory.questions.T / math.sqrt(8), 1) @ bank
                 gate = memory.update_gate(asked)[:, None]

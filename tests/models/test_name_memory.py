@@ -12,17 +12,23 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ramify.batching.document_batch import Banks
 from ramify.errors import RamifyError
-from ramify.models.name_memory import GroupGate, NameMemory, NameMemoryConfig
+from ramify.models.name_memory import Answers, GroupGate, NameMemory, NameMemoryConfig
 from ramify.nn.ragged import Rows
 
 EXACT = {"rtol": 0, "atol": 1e-12}
 DIM = 6
 
 
-def memory(questions: int = 3, *, leave_one_out: bool = True, dtype: torch.dtype = torch.float64) -> NameMemory:
+AVERAGES = ("sentences", "tokens")
+
+
+def memory(
+    questions: int = 3, *, leave_one_out: bool = True, dtype: torch.dtype = torch.float64, average: str = "sentences"
+) -> NameMemory:
     """A memory whose gates are all but constant."""
     torch.manual_seed(0)
-    own = NameMemory(DIM, NameMemoryConfig(questions, filters=16, leave_one_out=leave_one_out)).to(dtype)
+    config = NameMemoryConfig(questions, average=average, filters=16, leave_one_out=leave_one_out)
+    own = NameMemory(DIM, config).to(dtype)
     with torch.no_grad():
         for parameter in own.parameters():
             parameter.add_(torch.randn(parameter.shape, dtype=dtype))
@@ -40,7 +46,7 @@ def gate_of(gate: GroupGate, state: Tensor) -> Tensor:
 
 
 def answers_of(own: NameMemory, states: Tensor) -> Tensor:
-    """A_i = softmax(Q K_iᵀ / √d) V_i of one sentence."""
+    """A_i = softmax(Q K_iᵀ / √d) V_i of one sentence, or of several at once."""
     if not len(states):
         return torch.zeros(len(own.questions), DIM, dtype=states.dtype)
     keys = torch.stack([own.write_keys.weight @ state for state in states])
@@ -60,6 +66,24 @@ def bank_of(answers: Tensor, row: int, sentence: np.ndarray, document: np.ndarra
         if document[other] == document[row] and has_tokens[other] and not (leave and sentence[other] == sentence[row])
     ]
     return torch.stack([answers[other] for other in read]).mean(0) if read else None
+
+
+def bank_of_tokens(own: NameMemory, story: "Story", row: int, *, leave: bool):
+    """The answers of all tokens that a row may read, as if they were one sentence; None if there are none."""
+    read = [
+        story.row(other)[:-1]
+        for other in range(8)
+        if story.document[other] == story.document[row]
+        and not (leave and story.sentence[other] == story.sentence[row])
+        and story.has_tokens[other]
+    ]
+    return answers_of(own, torch.cat(read)) if read else None
+
+
+def as_answers(means: Tensor, has_tokens: np.ndarray) -> Answers:
+    """Answers that weigh 1 where there are tokens."""
+    weight = torch.from_numpy(has_tokens)[:, None].to(means.dtype).expand(-1, means.shape[1])
+    return Answers(torch.cat([means * weight[..., None], weight[..., None]], 2), torch.zeros_like(weight))
 
 
 def state_after(own: NameMemory, state: Tensor, bank: Tensor | None) -> Tensor:
@@ -95,21 +119,24 @@ class Story:
         """The places of a row."""
         return (self.states if states is None else states).split(self.rows.host_lengths.tolist())[number]
 
-    def written(self, own: NameMemory, states: Tensor | None = None) -> Tensor:
+    def written(self, own: NameMemory, states: Tensor | None = None) -> Answers:
         return own.write(self.states if states is None else states, self.rows, self.is_token)
 
 
+@pytest.mark.parametrize("average", AVERAGES)
 @pytest.mark.parametrize("leave", [True, False])
 @pytest.mark.parametrize("questions", [1, 3])
-def test_the_memory_follows_its_formulas(questions, leave):
-    own, story = memory(questions, leave_one_out=leave), Story()
+def test_the_memory_follows_its_formulas(questions, leave, average):
+    own, story = memory(questions, leave_one_out=leave, average=average), Story()
     answers = story.written(own)
     expected = torch.stack([answers_of(own, story.row(row)[:-1]) for row in range(8)])
-    torch.testing.assert_close(answers, expected, **EXACT)
+    torch.testing.assert_close(answers.means, expected, **EXACT)
     banks = own.banks(answers, *story.layout())
     read = own.read(story.states, story.rows, banks)
     for row in range(8):
         bank = bank_of(expected, row, *story.layout(), leave=leave)
+        if average == "tokens":
+            bank = bank_of_tokens(own, story, row, leave=leave)
         assert bool(banks.known[row]) == (bank is not None)
         torch.testing.assert_close(banks.answers[row], torch.zeros(questions, DIM).double() if bank is None else bank, **EXACT)
         after = torch.stack([state_after(own, state, bank) for state in story.row(row)])
@@ -117,8 +144,9 @@ def test_the_memory_follows_its_formulas(questions, leave):
     assert banks.known.tolist() == [True] * 5 + [not leave, True, True]
 
 
-def test_gradients_are_those_of_the_formulas():
-    own, story = memory(), Story()
+@pytest.mark.parametrize("average", AVERAGES)
+def test_gradients_are_those_of_the_formulas(average):
+    own, story = memory(average=average), Story()
     weights = torch.randn(story.states.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 
     def built() -> Tensor:
@@ -130,6 +158,8 @@ def test_gradients_are_those_of_the_formulas():
         rows = []
         for row in range(8):
             bank = bank_of(answers, row, *story.layout(), leave=True)
+            if average == "tokens":
+                bank = bank_of_tokens(own, story, row, leave=True)
             rows += [state_after(own, state, bank) for state in story.row(row)]
         return (torch.stack(rows) * weights).sum()
 
@@ -142,10 +172,11 @@ def test_gradients_are_those_of_the_formulas():
 # --- what a sentence knows of itself ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("average", AVERAGES)
 @pytest.mark.parametrize("row", range(8))
-def test_left_out_sentences_have_no_effect(row):
+def test_left_out_sentences_have_no_effect(row, average):
     """The gradient at a sentence's own states is exactly 0, at those of all its pieces, too; at others' it is not."""
-    own, story = memory(), Story()
+    own, story = memory(average=average), Story()
     states = story.states.clone().requires_grad_()
     banks = own.banks(story.written(own, states), *story.layout())
     (gradient,) = torch.autograd.grad(banks.answers[row].square().sum(), states, allow_unused=True)
@@ -161,16 +192,19 @@ def test_left_out_sentences_have_no_effect(row):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("average", AVERAGES)
 @pytest.mark.parametrize("row", [1, 2, 3, 4, 7])
-def test_not_a_bit_depends_on_the_own_sentence(row, dtype):
-    """Not even by rounding: a sum of all sentences, less the own one, would."""
-    own, story = memory(dtype=dtype), Story()
+def test_not_a_bit_depends_on_the_own_sentence(row, average, dtype):
+    """Not even by rounding: a sum of all sentences, less the own one, would. Nor does a question that attends to the own
+    sentence alone lose the answers of others."""
+    own, story = memory(dtype=dtype, average=average), Story()
     states = story.states.to(dtype)
     changed = states.clone()
     for piece in np.flatnonzero(story.sentence == story.sentence[row]).tolist():
         story.row(piece, changed).mul_(1e3).add_(17)
     one, other = (own.banks(story.written(own, each), *story.layout()) for each in (states, changed))
     assert torch.equal(one.answers[row], other.answers[row])
+    assert one.answers[row].abs().sum() > 0
     elsewhere = [
         each for each in range(8) if story.document[each] == story.document[row] and story.sentence[each] != story.sentence[row]
     ]
@@ -186,8 +220,9 @@ class NoCumulativeSums(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_banks_have_a_deterministic_form_on_gpus():
-    own, story = memory(), Story()
+@pytest.mark.parametrize("average", AVERAGES)
+def test_banks_have_a_deterministic_form_on_gpus(average):
+    own, story = memory(average=average), Story()
     states = story.states.clone().requires_grad_()
     with NoCumulativeSums():
         own.banks(story.written(own, states), *story.layout()).answers.sum().backward()
@@ -202,14 +237,14 @@ def test_a_bank_leaves_one_of_any_number_out(number):
     own, none = memory(), np.zeros(number, dtype=np.int64)
     answers = torch.randn(number, 3, DIM, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     every = np.arange(number)
-    banks = own.banks(answers, every, none, none == 0)
+    banks = own.banks(as_answers(answers, none == 0), every, none, none == 0)
     for row in range(number):
         others = answers[every != row]
         expected = others.mean(0) if len(others) else torch.zeros(3, DIM).double()
         torch.testing.assert_close(banks.answers[row], expected, **EXACT)
         broken = answers.clone()
         broken[row] = torch.nan
-        assert torch.equal(own.banks(broken, every, none, none == 0).answers[row], banks.answers[row])
+        assert torch.equal(own.banks(as_answers(broken, none == 0), every, none, none == 0).answers[row], banks.answers[row])
 
 
 def test_without_leaving_out_a_sentence_knows_itself():
@@ -236,7 +271,7 @@ def test_banks_of_any_layout(layout, random, leave):
     has_tokens = np.array([each[2] for each in layout])
     answers = torch.randn(len(layout), 3, DIM, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     answers[~torch.from_numpy(has_tokens)] = 0
-    banks = own.banks(answers, sentence, document, has_tokens)
+    banks = own.banks(as_answers(answers, has_tokens), sentence, document, has_tokens)
     for row in range(len(layout)):
         bank = bank_of(answers, row, sentence, document, has_tokens, leave=leave)
         assert bool(banks.known[row]) == (bank is not None)
@@ -246,19 +281,21 @@ def test_banks_of_any_layout(layout, random, leave):
             torch.testing.assert_close(banks.answers[row], bank, **EXACT)
     order = list(range(len(layout)))
     random.shuffle(order)
-    moved = own.banks(answers[order], sentence[order], document[order], has_tokens[order])
+    mixed = as_answers(answers[order], has_tokens[order])
+    moved = own.banks(mixed, sentence[order], document[order], has_tokens[order])
     torch.testing.assert_close(moved.answers, banks.answers[order], **EXACT)
     assert torch.equal(moved.known, banks.known[order])
 
 
-def test_no_rows_have_no_banks():
-    own = memory()
+@pytest.mark.parametrize("average", AVERAGES)
+def test_no_rows_have_no_banks(average):
+    own = memory(average=average)
     none = np.zeros(0, dtype=np.int64)
-    banks = own.banks(torch.zeros(0, 3, DIM).double(), none, none, none.astype(bool))
+    banks = own.banks(as_answers(torch.zeros(0, 3, DIM).double(), none == 0), none, none, none == 0)
     assert banks.answers.shape == (0, 3, DIM)
     rows = Rows.build([])
     states = torch.zeros(0, DIM).double()
-    assert own.write(states, rows, torch.zeros(0, dtype=torch.bool)).shape == (0, 3, DIM)
+    assert own.write(states, rows, torch.zeros(0, dtype=torch.bool)).means.shape == (0, 3, DIM)
     assert own.read(states, rows, banks).shape == (0, DIM)
 
 
@@ -332,9 +369,10 @@ def test_recorded_attention_is_that_of_the_formulas():
     assert [tuple(weights.shape) for weights in read] == [(1, length, 3) for length in story.rows.host_lengths]
 
 
+@pytest.mark.parametrize("average", AVERAGES)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_near(dtype):
-    own, story = memory(dtype=torch.float32), Story()
+def test_half_precision_is_near(dtype, average):
+    own, story = memory(dtype=torch.float32, average=average), Story()
     states = story.states.float()
     full = own.read(states, story.rows, own.banks(story.written(own, states), *story.layout()))
     with torch.autocast("cpu", dtype):

@@ -137,11 +137,6 @@ def test_levels_that_cannot_be(levels):
         parse_levels(levels)
 
 
-def test_divisions_option(tmp_path):
-    with pytest.raises(RamifyError, match="divisions='parts' is invalid"):
-        read(folder(tmp_path, PAGES), divisions="parts")
-
-
 def texts(tmp_path, content, **options):
     (tree,), counts = read(folder(tmp_path, {"a.xhtml": page(f'<section epub:type="chapter">{content}</section>')}), **options)
     return [node.text for node in tree.nodes if node.text], counts

@@ -97,7 +97,7 @@ def google(name, topic, date, text=None, **more):
 def test_google_chat(tmp_path):
     space = tmp_path / "Google Chat" / "Groups" / "Space AAA"
     messages = [
-        google("s/t/t", "t", "Monday, 4 March 2024 at 08:00:00 UTC", "Which clay?"),
+        google("s/t/t", "t", "Montag, 4. März 2024 um 08:00:00 UTC", "Which clay?"),
         google("s/t/b", "t", "Monday, March 4, 2024 at 8:01:00\u202fAM UTC", "Red."),
         google("s/u/u", "u", "Monday, March 4, 2024 at 12:02:00 PM UTC", message_state="DELETED"),
         google("s/v/v", "v", "montags", attached_files=[{"original_name": "kiln.png"}]),

@@ -94,8 +94,6 @@ def test_orders(tmp_path):
     assert [(node.text, node.parents) for node in tree.nodes] == [("a", None), ("b", (0,)), ("c", (1,))]
     assert counts.kept == {"sorted_by_time": 1}
     assert counts.examples["sorted_by_time"] == [f"{newest_first}, post 1 and those after it"]
-    with pytest.raises(RamifyError, match=r"the option order=.* is invalid. Expected file or time"):
-        read(chat_table, path, order="id")
 
 
 @pytest.mark.parametrize(
@@ -127,8 +125,6 @@ def test_dates(tmp_path, written, options, expected, kept):
     times = [each and timegm((2024, *each[:2], 0, 0, 0)) + each[2] for each in expected]
     assert [node.time for node in tree.nodes] == times
     assert counts.kept == kept
-    with pytest.raises(RamifyError, match=r"the option dates='year' is invalid. Expected auto or day or month"):
-        read(chat_table, tmp_path / "log.jsonl", dates="year")
 
 
 def test_named_columns(tmp_path):

@@ -90,8 +90,6 @@ def test_pairs_before_the_last_comment(tmp_path):
     assert [len(tree) for tree in store.trees()] == [2, 2, 2]
     assert len({store.metas([tree])[0]["group"] for tree in range(3)}) == 1
     assert set(store.depth.tolist()) == {0, 1}
-    with pytest.raises(RamifyError, match=r"the option chains='pair' is invalid\. Expected pairs or threads"):
-        read(path, "pair")
 
 
 def test_removed_comments_of_pairs(tmp_path):

@@ -99,7 +99,6 @@ def test_bad_rows_are_counted_and_listed(trees):
         ({"token": "9"}, "option token=9 is invalid"),
         ({"tags": "0"}, "the number of a column, from 1, or last"),
         ({"token": "last"}, r"the number of a column, from 1\."),
-        ({"split": "dev"}, "Expected file or none"),
         ({"encoding": "klingon"}, "encoding='klingon'"),
     ],
 )

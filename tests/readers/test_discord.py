@@ -89,8 +89,6 @@ def test_names(tmp_path):
     path = write(tmp_path / "a.json", messages)
     assert [node.author for node in read(discord, path)[0][0].nodes] == ["Ann", "ann_elm", "ghost", None]
     assert [node.author for node in read(discord, path, names="id")[0][0].nodes] == ["11", "13", "ghost", None]
-    with pytest.raises(RamifyError, match=r"the option names=.* is invalid. Expected name or id"):
-        read(discord, path, names=True)
 
 
 def test_unnamed_channel_takes_the_name_of_its_file(tmp_path):

@@ -1,6 +1,7 @@
 """Inputs that were made to break readers: each fault is counted and listed, and the rest is read."""
 
 import json
+import pkgutil
 import zipfile
 
 import numpy as np
@@ -226,3 +227,100 @@ def test_a_reader_that_fails_beyond_a_record(tmp_path, monkeypatch):
     monkeypatch.setattr("ramify.readers.jsonl.read", fail)
     with pytest.raises(RamifyError, match=r"cannot be read any further \(IndexError: no such place\)"):
         read(path, "jsonl")
+
+
+def squad(*contexts):
+    paragraphs = [{"context": text, "qas": [{"id": text, "question": f"{text}?", "answers": []}]} for text in contexts]
+    return json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]})
+
+
+BROKEN = {
+    "stackexchange": (
+        {
+            "Posts.xml": [
+                f'<row Id="{n}" PostTypeId="1" Body="{text}"/>' for n, text in enumerate(("one", "broken", "three"), 1)
+            ]
+        },
+        "ramify.readers.stackexchange.html_to_text",
+        "Posts.xml, line 3",
+    ),
+    "cmv-modes": (
+        {
+            f"{text}.xml": [f'<thread ID="{text}"><title>t</title><OP author="ann">{text}</OP></thread>']
+            for text in ("one", "broken", "three")
+        },
+        "ramify.readers.cmv_modes._attach",
+        "broken.xml",
+    ),
+    "slack-xml": (
+        {
+            "team.xml": [
+                f'<message conversation_id="1"><ts>{n}</ts><user>ann</user><text>{text}</text></message>'
+                for n, text in enumerate(("one", "broken", "three"))
+            ]
+        },
+        "ramify.readers.slack_xml.plain",
+        "team.xml, line 3",
+    ),
+    "labelled": (
+        {"squad.json": [squad("one", "broken", "three")]},
+        "ramify.readers.labelled_records._answers",
+        "squad.json, line 1, 't', paragraph 2",
+    ),
+    "conll": ({"a.conll": ["one B-X", "", "broken O", "", "three O"]}, "ramify.readers.conll.places", "a.conll, line 3"),
+    "parallel": (
+        {"a.en": ["one", "broken", "three"], "b.de": ["eins", "zwei", "drei"]},
+        "ramify.readers.parallel.Node",
+        "a.en, line 2",
+    ),
+    "irc": (
+        {"a.log": ["[10:00] <ann> one", "[10:01] -!- broken has joined #a", "[10:02] <ann> three"]},
+        "ramify.readers.irc.system_author",
+        "a.log, line 2",
+    ),
+    "chat-log": (
+        {"a.txt": ["2024-01-31 10:00 ann: one", "2024-02-31 10:01 ann: broken", "2024-01-31 10:02 ann: three"]},
+        "ramify.readers.clock.Clock.set",
+        "a.txt, line 2",
+    ),
+}
+"""Format -> files with lines, a function that a record of which breaks, and the place of this record."""
+
+AROUND = {"Posts.xml": (["<posts>"], ["</posts>"]), "team.xml": (["<slack><team_domain>t</team_domain>"], ["</slack>"])}
+
+
+@pytest.mark.parametrize("format", BROKEN)
+def test_a_record_that_raises_is_counted_and_listed(tmp_path, monkeypatch, format):
+    files, function, place = BROKEN[format]
+    for name, lines in files.items():
+        begin, end = AROUND.get(name, ((), ()))
+        write(tmp_path, name, *begin, *lines, *end)
+    owner, _, name = function.rpartition(".")
+    owner = pkgutil.resolve_name(owner)
+    works = getattr(owner, name)
+
+    def fail(*arguments, **others):
+        if any(mark in f"{argument}" for argument in arguments for mark in ("broken", "2024-02-31")):
+            raise RecursionError("too deep")
+        return works(*arguments, **others)
+
+    monkeypatch.setattr(owner, name, fail)
+    # Parallel texts are named as files, because their order says which belong together.
+    paths = [tmp_path / name for name in files] if len(files) < 3 else [tmp_path]
+    options = {"pattern": "{date} {time} {author}: {text}"} if format == "chat-log" else {}
+    inputs = open_inputs(paths, format, options)
+    records = list(inputs.records())
+    texts = [text for record in records for text in texts_of(record)]
+    counter = inputs.counts.kept if format == "irc" else inputs.counts.skipped
+    assert counter["bad_row"] == 1
+    (where,) = inputs.counts.examples["bad_row"]
+    assert where.endswith(f"{place}: RecursionError: too deep")
+    assert any("one" in text for text in texts)
+    assert any("three" in text for text in texts)
+    # Lines of IRC are numbered, so that none is left out.
+    assert [text for text in texts if "broken" in text] == (["[10:01] -!- broken has joined #a"] if format == "irc" else [])
+    assert inputs.counts.read == len(texts) + inputs.counts.skipped.total()
+
+
+def texts_of(record):
+    return record["text"].to_pylist() if isinstance(record, pa.RecordBatch) else [node.text for node in record.nodes]

@@ -542,13 +542,6 @@ def test_unknown_dialect_lists_the_dialects_tried(tmp_path):
         ({"encoding": "utf-9"}, r"encoding='utf-9' is invalid\. Expected auto or the name of a Python encoding"),
         ({"encoding": "hex"}, "encoding='hex' is invalid"),
         ({"encoding": "idna"}, "encoding='idna' is invalid"),
-        pytest.param(
-            {"dates": "year"}, r"dates='year' is invalid\. Expected auto or day or month", marks=pytest.mark.ill_typed
-        ),
-        pytest.param({"hours": "13"}, r"hours='13' is invalid\. Expected auto, 12 or 24", marks=pytest.mark.ill_typed),
-        pytest.param(
-            {"annotations": "yes"}, r"annotations='yes' is invalid\. Expected beside or none", marks=pytest.mark.ill_typed
-        ),
     ],
 )
 def test_bad_options(tmp_path, options, message):

@@ -125,8 +125,6 @@ def test_names(tmp_path):
     assert [node.author for node in tree.nodes[2:]] == ["Ann", "ann", "Ann", "Ann", "Ann", "bob", "@bob:example.com", None]
     assert [node.text for node in tree.nodes[4:7]] == ["goes by Annie", "left", "m.room.name: Barn"]
     assert [node.author for node in one(tmp_path, *events, names="id")[0].nodes[2:4]] == [ANN, "@ann:example.com"]
-    with pytest.raises(RamifyError, match=r"the option names=.* is invalid. Expected name or id"):
-        one(tmp_path, *events, names="x")
 
 
 def test_threads(tmp_path):

@@ -57,8 +57,6 @@ def test_repeated_relations_are_dropped(tmp_path):
     assert [node.label for node in trees[1].nodes] == [None] * 3
     assert trees[1].nodes[2].parents == (0, 1)
     assert counts.kept == {"repeated_relation": 4}
-    with pytest.raises(RamifyError, match=r"the option repeated='yes' is invalid\. Expected keep or drop"):
-        read(tmp_path / "dev.json", DIALOGUES, repeated="yes")
 
 
 def test_store_keeps_several_parents(tmp_path):

@@ -308,3 +308,37 @@ def test_links_to_folders_are_named(tmp_path):
     (tmp_path / "links" / "b.csv").symlink_to(tmp_path / "elsewhere" / "a.csv")
     assert detect_format([tmp_path / "links"]) == "table"
     assert left_out([tmp_path / "links"]) == {tmp_path / "links": ["here/"]}
+
+
+@pytest.mark.parametrize(
+    ("format", "option", "value", "takes"),
+    [
+        ("molweni", "repeated", "yes", "keep or drop"),
+        ("slack", "names", "nick", "name or id"),
+        ("matrix", "names", 3, "name or id"),
+        ("reddit-api", "unescape", "no", "true or false"),
+        ("nested", "html", "no", "auto, true or false"),
+        ("cmv-chains", "chains", "pair", "pairs or threads"),
+        ("book", "divisions", "parts", "flatten or level"),
+        ("chat-table", "order", "id", "file or time"),
+        ("chat-table", "dates", "year", "auto, day or month"),
+        ("chat-log", "dates", "first", "auto, month, day or year"),
+        ("irc", "hours", "13", "auto, 12 or 24"),
+        ("irc", "annotations", "yes", "beside or none"),
+        ("parallel", "val", "held", "train, dev, test or shares"),
+        ("conll", "split", "dev", "file or none"),
+        ("table", "entities", False, "numeric, all or none"),
+        ("labelled", "label_type", "guess", "auto, category or number"),
+        ("text", "unit", "word", "document, paragraph or line"),
+    ],
+)
+def test_values_of_options_are_checked_by_their_types(tmp_path, format, option, value, takes):
+    path = tmp_path / "a.txt"
+    path.write_text("x")
+    with pytest.raises(RamifyError, match=rf"the option {option}={value!r} is invalid\. Expected {takes}\."):
+        open_inputs([path], format, {option: value})
+
+
+def test_values_of_each_type_pass():
+    FORMATS["nested"].check({"html": True, "layout": "any name", "columns": {"text": "body"}})
+    FORMATS["irc"].check({"hours": "12", "dialect": "irssi"})

@@ -122,8 +122,6 @@ def test_authors(tmp_path, names, authors):
     tree, _ = one_day(tmp_path, *messages, names=names)
     assert [node.author for node in tree.nodes] == authors
     assert [node.text for node in tree.nodes] == [f"@{author}" for author in authors]
-    with pytest.raises(RamifyError, match=r"the option names=.* is invalid. Expected name or id"):
-        read(slack, tmp_path / "export", names="nick")
 
 
 def test_messages_without_a_user(tmp_path):

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from junk import JUNK, altered
 
-from ramify.errors import RamifyError
 from ramify.readers import chat, telegram
 
 
@@ -111,8 +110,6 @@ def test_authors(tmp_path):
     path = write(tmp_path / "result.json", [*messages, message(4, "d", "Ann", from_id="user7")])
     assert [node.author for node in read(telegram, path)[0][0].nodes] == ["user5", None, "Ann", "user7"]
     assert [node.author for node in read(telegram, path, names="id")[0][0].nodes] == ["user5", None, "user6", "user7"]
-    with pytest.raises(RamifyError, match=r"the option names=.* is invalid. Expected name or id"):
-        read(telegram, path, names=3)
 
 
 @pytest.mark.parametrize(

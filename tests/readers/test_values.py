@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from ramify.readers.values import fields, identifier, objects, seconds, string
+from ramify.readers.base import ReadCounts
+from ramify.readers.values import fields, identifier, objects, parse_time, seconds, string
 
 
 @pytest.mark.parametrize(
@@ -41,3 +42,21 @@ def test_unexpected_values():
 def test_seconds_of_milliseconds():
     assert seconds("1600000000500", unit=1000) == 1_600_000_000.5
     assert seconds("1970-01-01T00:01:00Z", unit=1000) == 60.0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Friday, 5 January 2024 at 10:00:00 UTC", 1_704_448_800.0),
+        ("January 5, 2024 at 10:00:00\u202fAM UTC", 1_704_448_800.0),
+        ("Freitag, 5. Januar 2024 um 11:00:00 +01:00", 1_704_448_800.0),
+        ("05-Jan-24 10:00 AM", 1_704_448_800.0),
+        ("13/01/2024 10:00", None),
+        ("05/01/2024 10:00", None),
+        ("January", None),
+    ],
+)
+def test_dates_of_records_in_words(text, expected):
+    counts = ReadCounts()
+    assert parse_time(text, counts, "a.json, message 1") == expected
+    assert counts.kept == ({} if expected else {"bad_time": 1})

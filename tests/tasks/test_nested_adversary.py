@@ -296,7 +296,7 @@ def test_real_sentences_read_the_names_of_their_documents():
     banks = task.real_names(batch)
     for number, document in enumerate(rows.document.tolist()):
         own = [row for row in range(len(rows.rows)) if rows.document[row] == document and rows.counts[row] > 0]
-        assert torch.allclose(banks.answers[number], answers[own].mean(0))
+        assert torch.allclose(banks.answers[number], answers.means[own].mean(0))
     assert bool(banks.known.all())
 
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from ramify.dataset.chunk import ADDED, Chunk, Mask
 from ramify.dataset.store import SPLITS
 from ramify.errors import RamifyError, counted
-from ramify.readers import list_files
 from ramify.readers.base import pc
+from ramify.readers.listing import list_files
 from ramify.readers.split_names import SPELLINGS, in_name, named
 from ramify.tree import GROUP, SPLIT, Indices
 

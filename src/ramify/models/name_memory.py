@@ -4,7 +4,9 @@ Sentences write answers from the states of their tokens, and the mean of a docum
 sentence ask the bank. So a name need not pass through the vectors of sentences. `dim` is that of tokens.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,16 +15,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ramify.batching.document_batch import Banks
-from ramify.batching.forest import Ints
+from ramify.batching.forest import Ints, ranges
 from ramify.config import check_fields
 from ramify.errors import RamifyError
 from ramify.nn.attention import Weights, attend
 from ramify.nn.linear import Linear
-from ramify.nn.pooling import on_tokens
+from ramify.nn.pooling import on_tokens, row_sums
 from ramify.nn.ragged import Rows
 
 GROUP = 8
 """Filters of a gate that share a softmax."""
+SHARPNESS = 2.5
+"""The standard deviation of the scores of fresh questions for states of unit variance. At 1, all tokens that ask came to share
+a few questions, and learned which names a document has, but not whose."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,10 @@ class NameMemoryConfig:
     leave_one_out: bool = True
     """Whether a sentence reads the answers of the other sentences alone. Without, the mean also holds those of the sentence
     itself, and so a share of what is masked in it."""
+    average: Literal["sentences", "tokens"] = "sentences"
+    """What counts alike in a bank. sentences: each sentence (the paper), whether or not a token of it answers the question.
+    tokens: each token as far as the question attends to it among all tokens of the bank, so that sentences without an answer
+    weigh little."""
 
     def __post_init__(self) -> None:
         check_fields(self, "model.names.")
@@ -69,12 +78,100 @@ class GroupGate(nn.Module):
         return torch.sigmoid(self.out(self.choices(x).flatten(1)))[:, 0]
 
 
+@dataclass(frozen=True)
+class Answers:
+    """What rows answer to the questions. Answers of several rows are added, and then divided by their weight."""
+
+    sums: Float[Tensor, "row question more"]
+    """The answer times its weight, and the weight in the last column: all that is to be multiplied by the power of `shift`."""
+    shift: Float[Tensor, "row question"]
+    """Without gradient, because it is the same in an answer and in its weight."""
+
+    @classmethod
+    def nothing(cls, rows: int, questions: int, dim: int, like: Tensor) -> "Answers":
+        """Rows that weigh nothing."""
+        shift = like.new_full((rows, questions), torch.finfo(like.dtype).min)
+        return cls(like.new_zeros(rows, questions, dim + 1), shift)
+
+    @classmethod
+    def cat(cls, parts: "Sequence[Answers]") -> "Answers":
+        return cls(torch.cat([part.sums for part in parts]), torch.cat([part.shift for part in parts]))
+
+    def __len__(self) -> int:
+        return len(self.sums)
+
+    def at(self, rows: Int[Tensor, " chosen"] | slice) -> "Answers":
+        """The answers of these rows."""
+        return Answers(self.sums[rows], self.shift[rows])
+
+    def cpu(self) -> "Answers":
+        return Answers(self.sums.cpu(), self.shift.cpu())
+
+    @property
+    def means(self) -> Float[Tensor, "row question dim"]:
+        """The answers themselves; zeros where none has any weight."""
+        weight = self.sums[..., -1:]
+        return self.sums[..., :-1] / torch.where(weight > 0, weight, 1.0)
+
+    def added(self, other: "Answers") -> "Answers":
+        """The sum of each row and the same row of others."""
+        shift = torch.maximum(self.shift, other.shift)
+        one, two = ((part.shift - shift).exp()[..., None] * part.sums for part in (self, other))
+        return Answers(one + two, shift)
+
+    def summed(self, lengths: Int[Tensor, " unit"]) -> "Answers":
+        """The sums of so many rows each, one behind the other."""
+        if not len(self):
+            return self._nothing(len(lengths))
+        none = torch.finfo(self.shift.dtype).min
+        shift = torch.segment_reduce(self.shift, "max", lengths=lengths, axis=0, unsafe=True).clamp(min=none)
+        own = torch.repeat_interleave(shift, lengths, dim=0, output_size=len(self))
+        scaled = (self.shift - own).exp()[..., None] * self.sums
+        sums = torch.segment_reduce(scaled.flatten(1), "sum", lengths=lengths, axis=0, unsafe=True)
+        return Answers(sums.view(len(lengths), *self.sums.shape[1:]), shift)
+
+    def others(self, counts: Ints) -> "Answers":
+        """The sum of all rows but one, for each of so many rows in turn. Not even the rounding depends on the row that is left
+        out.
+
+        Sums of two rows, of four, and so on form a tree. From its root downwards, the others of a node are those of its parent
+        and its sibling. The paper's sums from both ends take more work, and `cumsum` has no deterministic form on GPUs.
+        """
+        levels: list[tuple[Answers, Ints]] = []
+        rows = self
+        while counts.max(initial=0) > 1:
+            pairs = (counts + 1) // 2
+            # A row without a sibling has one that weighs nothing.
+            place = ranges(2 * (np.cumsum(pairs) - pairs), 2 * (np.cumsum(pairs) - pairs) + counts)
+            own = np.full(2 * int(pairs.sum()), len(rows))
+            own[place] = np.arange(len(rows))
+            padded = Answers.cat([rows, rows._nothing(1)]).at(torch.from_numpy(own).to(rows.sums.device))
+            levels.append((padded, place))
+            rows = padded.at(slice(0, None, 2)).added(padded.at(slice(1, None, 2)))
+            counts = pairs
+        others = rows._nothing(len(rows))
+        for padded, place in reversed(levels):
+            above = Answers(others.sums.repeat_interleave(2, 0), others.shift.repeat_interleave(2, 0))
+            others = above.added(padded._swapped()).at(torch.from_numpy(place).to(rows.sums.device))
+        return others
+
+    def _nothing(self, rows: int) -> "Answers":
+        return Answers.nothing(rows, self.shift.shape[1], self.sums.shape[2] - 1, self.sums)
+
+    def _swapped(self) -> "Answers":
+        """Each row in the place of the other one of its pair."""
+        return Answers(
+            self.sums.unflatten(0, (-1, 2)).flip(1).flatten(0, 1), self.shift.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)
+        )
+
+
 class NameMemory(nn.Module):
     """Writes the answers of sentences, averages them over documents, and lets tokens read them (section 8)."""
 
     def __init__(self, dim: int, config: NameMemoryConfig) -> None:
         super().__init__()
         self.leave_one_out = config.leave_one_out
+        self.average = config.average
         self.questions = nn.Parameter(torch.empty(config.questions, dim))
         """Q."""
         self.write_keys = Linear(dim, dim, bias=False)
@@ -84,8 +181,10 @@ class NameMemory(nn.Module):
         self.ignore_gate = GroupGate(dim, config.filters)
         self.update_gate = GroupGate(dim, config.filters)
         nn.init.normal_(self.questions)
-        for keys in (self.write_keys, self.read_keys):
-            nn.init.normal_(keys.weight, std=dim**-0.5)
+        nn.init.normal_(self.write_keys.weight, std=SHARPNESS * dim**-0.5)
+        # A token asks as a token in its place writes. Two random maps would send the role of a name to different questions.
+        with torch.no_grad():
+            self.read_keys.weight.copy_(self.write_keys.weight)
 
     def write(
         self,
@@ -93,41 +192,53 @@ class NameMemory(nn.Module):
         rows: Rows,
         is_token: Bool[Tensor, " slot"],
         record: Weights | None = None,
-    ) -> Float[Tensor, "row question dim"]:
+    ) -> Answers:
         """The answers of each row: softmax(Q Kᵀ / √d) V over its tokens, where K = E W_K and V is E behind the ignore gate.
 
-        A row without tokens has zeros. The weights of each row are appended to `record`.
+        A row without tokens weighs nothing. The weights of the tokens of each row are appended to `record`.
         """
-        count = len(self.questions)
+        count, dim = self.questions.shape
         questions = self.questions.expand(len(rows), -1, -1).flatten(0, 1)
-        values = states * self.ignore_gate(states)[:, None]
+        keys, values = self.write_keys(states), states * self.ignore_gate(states)[:, None]
         held = (is_token.index_select(0, rows.padded) & rows.filled).split([group.size * group.length for group in rows.groups])
         allowed = [each.view(group.size, 1, group.length) for each, group in zip(held, rows.groups, strict=True)]
         answers = attend(
             questions[:, None].to(values.dtype),
-            torch.stack([self.write_keys(states).to(values.dtype), values], 1)[:, :, None],
+            torch.stack([keys.to(values.dtype), values], 1)[:, :, None],
             self._asked(rows),
             rows,
             allowed=allowed,
             record=record,
-        )
-        return answers.view(len(rows), count, states.shape[1])
+        ).view(len(rows), count, dim)
+        # Half precision loses a thousand small summands.
+        answers = answers.to(torch.promote_types(answers.dtype, torch.float32))
+        weight, shift = self._weights(keys.to(answers.dtype), rows, is_token)
+        return Answers(torch.cat([answers * weight[..., None], weight[..., None]], 2), shift)
+
+    def _weights(
+        self, keys: Float[Tensor, "slot dim"], rows: Rows, is_token: Bool[Tensor, " slot"]
+    ) -> tuple[Float[Tensor, "row question"], Float[Tensor, "row question"]]:
+        """The weight of each row's answers, divided by the power of its shift, and the shift."""
+        has_tokens = row_sums(is_token[:, None].to(keys.dtype), rows) > 0
+        none, count = torch.finfo(keys.dtype).min, len(self.questions)
+        if self.average == "sentences" or not len(keys):
+            weight = has_tokens.to(keys.dtype).expand(-1, count)
+            return weight, torch.zeros_like(weight).masked_fill(~has_tokens, none)
+        with torch.autocast(keys.device.type, enabled=False):
+            scores = keys @ self.questions.to(keys.dtype).T * keys.shape[1] ** -0.5
+        scores = scores.masked_fill(~is_token[:, None], none)
+        most = torch.segment_reduce(scores.detach(), "max", lengths=rows.lengths, axis=0, unsafe=True).clamp(min=none)
+        weights = (scores - on_tokens(most, rows)).exp() * is_token[:, None]
+        return row_sums(weights, rows), most
 
     def banks(
-        self,
-        answers: Float[Tensor, "row question dim"],
-        sentence: Ints,
-        document: Ints,
-        has_tokens: NDArray[np.bool_],
-        *,
-        whole: bool = False,
+        self, answers: Answers, sentence: Ints, document: Ints, has_tokens: NDArray[np.bool_], *, whole: bool = False
     ) -> Banks:
         """The bank that each row reads: the mean answers of its document's rows, or of those that belong to other sentences.
         With `whole`, it is that of all rows in any case, which readers of generated sentences have.
 
         `sentence` numbers the sentences, of which rows are pieces: rows with one number are left out together. Sentences that
-        are packed into one row share a number. Rows without tokens write nothing. The mean of the others is a sum of two, of
-        the rows before and behind the sentence, so that not even its rounding depends on the sentence itself.
+        are packed into one row share a number. Rows without tokens write nothing.
         """
         leaves_out = self.leave_one_out and not whole
         units = np.stack([document, sentence if leaves_out else document], 1)
@@ -137,22 +248,16 @@ class NameMemory(nn.Module):
         # Rows in the order of units, so that the sums are those of segments.
         order = np.flatnonzero(has_tokens)
         order = order[np.argsort(unit[order], kind="stable")]
-        lengths = torch.from_numpy(written).to(answers.device)
-        # Half precision loses a thousand small summands.
-        flat = answers.flatten(1).to(torch.promote_types(answers.dtype, torch.float32))
-        flat = flat.index_select(0, torch.from_numpy(order).to(answers.device))
-        sums = torch.segment_reduce(flat, "sum", lengths=lengths, axis=0, unsafe=True) if len(order) else None
-        sums = flat.new_zeros(len(known), flat.shape[1]) if sums is None else sums
+        device = answers.sums.device
+        sums = answers.at(torch.from_numpy(order).to(device)).summed(torch.from_numpy(written).to(device))
         counts = written
         if leaves_out and len(known):
             _, per_document = np.unique(known[:, 0], return_counts=True)
-            sums = torch.cat([_others(part) for part in sums.split(per_document.tolist())])
+            sums = sums.others(per_document)
             total = np.add.reduceat(written, np.cumsum(per_document) - per_document)
             counts = np.repeat(total, per_document) - written
-        divisors = torch.from_numpy(np.maximum(counts, 1)).to(answers.device)
-        means = (sums / divisors[:, None]).view(len(known), *answers.shape[1:]).to(answers.dtype)
-        banks = Banks(means, torch.from_numpy(counts > 0).to(answers.device))
-        return banks.at(torch.from_numpy(unit).to(answers.device))
+        banks = Banks(sums.means, torch.from_numpy(counts > 0).to(device))
+        return banks.at(torch.from_numpy(unit).to(device))
 
     def read(
         self,
@@ -203,24 +308,6 @@ class NameMemory(nn.Module):
     def _asked(self, rows: Rows) -> Rows:
         """One place per question in each row, with the groups of `rows`."""
         return Rows.build(np.full(len(rows), len(self.questions)), keys=rows.keys).to(rows.lengths.device)
-
-
-def _others(sums: Float[Tensor, "unit feature"]) -> Float[Tensor, "unit feature"]:
-    """The sum of all rows but one, for each: exclusive sums from the start and from the end."""
-    none = torch.zeros_like(sums[:1])
-    before = _running(torch.cat([none, sums[:-1]]))
-    behind = _running(torch.cat([sums[1:], none]).flip(0)).flip(0)
-    return before + behind
-
-
-def _running(rows: Float[Tensor, "unit feature"]) -> Float[Tensor, "unit feature"]:
-    """The sum of each row and of all rows before it. `cumsum` has no deterministic form on GPUs, so sums of 1, 2, 4, … rows are
-    added (Hillis and Steele 1986)."""
-    width = 1
-    while width < len(rows):
-        rows = torch.cat([rows[:width], rows[width:] + rows[:-width]])
-        width *= 2
-    return rows
 
 
 @dataclass(frozen=True)

@@ -4,20 +4,18 @@ The module of a format is imported when the format is first used.
 """
 
 import json
-import os
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from inspect import signature
-from os.path import isfile, islink, splitext
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from types import ModuleType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ramify.errors import RamifyError, shortened
 from ramify.files import STANDARD
+from ramify.readers.listing import left_out, list_files
 
 if TYPE_CHECKING:
     from ramify.readers.base import Policy, ReadCounts
@@ -34,6 +32,7 @@ class Format:
 
     yields: Literal["posts", "trees", "logs"]
     module: str
+    """The reader: `.name` in this package, or any other module."""
     summary: str
     numbered: bool = False
     """Whether annotations refer to messages by ids that are ascending whole numbers (in logs: line numbers, from 0)."""
@@ -59,7 +58,7 @@ class Format:
 
     def load(self) -> ModuleType:
         """Import the reader's module, which defines `refuses` and either `read` or `logs` (see `readers.base`)."""
-        return import_module(self.module)
+        return import_module(self.module, __package__)
 
     @property
     def reads(self) -> Callable[..., Iterator[Any]]:
@@ -84,12 +83,21 @@ class Format:
         """The reader's options: its parameters other than files, counts and policy."""
         return [name for name in list(signature(self.reads).parameters)[2:] if name != "policy"]
 
-    def check(self, options: Collection[str]) -> None:
-        """Raise `RamifyError` for the first name that is not an option of the reader."""
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Raise `RamifyError` for the first name that is not an option of the reader, and for a value that its type rules out:
+        one that is not among the values of a `Literal`, nor true or false."""
         known = self.options
         if unknown := next((name for name in options if name not in known), None):
             available = f"its options are {', '.join(known)}" if known else "it has no options"
             raise RamifyError(f"the format {self.name!r} has no option {unknown!r}; {available}.")
+        types = get_type_hints(self.reads)
+        for name, value in options.items():
+            choices = _choices(types[name])
+            if choices and value not in choices:
+                from ramify.readers.base import bad_option
+
+                *others, last = (f"{choice}".lower() for choice in choices)
+                raise bad_option(name, f"{', '.join(others)} or {last}", value)
 
     def refuses(self, path: Path, head: bytes, columns: Mapping[str, str]) -> str:
         """The reason why a file is not in this format, from its first bytes; "" if it is. `columns`: see `open_inputs`."""
@@ -111,55 +119,51 @@ class Format:
         return "policy" in signature(self.reads).parameters
 
 
+def _choices(kind: Any) -> list[Any]:
+    """The values that an option may have by its type; empty if they are not listed there."""
+    choices: list[Any] = []
+    for part in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
+        if part is not bool and get_origin(part) is not Literal:
+            return []
+        choices += (True, False) if part is bool else get_args(part)
+    return choices
+
+
 FORMATS: dict[str, Format] = {
     # First, because `guess` takes the first match, and the metadata of Ramify's trees may look like another format.
-    "jsonl": Format("trees", "ramify.readers.jsonl", "Ramify's own JSON lines, one tree per line", numbered=True),
+    "jsonl": Format("trees", ".jsonl", "Ramify's own JSON lines, one tree per line", numbered=True),
     # Before Reddit's formats, whose files have some of the same keys.
-    "nested": Format(
-        "posts", "ramify.readers.nested", "nested posts as JSON: Hacker News, Discourse, Lemmy, GitHub, …", partial=True
-    ),
+    "nested": Format("posts", ".nested", "nested posts as JSON: Hacker News, Discourse, Lemmy, GitHub, …", partial=True),
     "pushshift": Format(
-        "posts", "ramify.readers.pushshift", "Reddit dumps, submissions and comments, as JSON lines", partial=True, flat=True
+        "posts", ".pushshift", "Reddit dumps, submissions and comments, as JSON lines", partial=True, flat=True
     ),
-    "reddit-api": Format("posts", "ramify.readers.reddit_api", "Reddit API responses, JSON with nested replies", partial=True),
-    "stackexchange": Format("posts", "ramify.readers.stackexchange", "Stack Exchange dumps, one folder per site"),
-    "convokit": Format("posts", "ramify.readers.convokit", "ConvoKit corpora, one folder per corpus"),
-    "cmv-modes": Format("trees", "ramify.readers.cmv_modes", "change-my-view-modes, XML with claims and premises"),
+    "reddit-api": Format("posts", ".reddit_api", "Reddit API responses, JSON with nested replies", partial=True),
+    "stackexchange": Format("posts", ".stackexchange", "Stack Exchange dumps, one folder per site"),
+    "convokit": Format("posts", ".convokit", "ConvoKit corpora, one folder per corpus"),
+    "cmv-modes": Format("trees", ".cmv_modes", "change-my-view-modes, XML with claims and premises"),
     "cmv-chains": Format(
-        "posts",
-        "ramify.readers.cmv_chains",
-        "chains of change-my-view comments, ad hominem or not",
-        partial=True,
-        archives="all",
+        "posts", ".cmv_chains", "chains of change-my-view comments, ad hominem or not", partial=True, archives="all"
     ),
-    "oasst": Format("posts", "ramify.readers.oasst", "OpenAssistant's conversation trees"),
-    "molweni": Format(
-        "trees", "ramify.readers.molweni", "Molweni's dialogues with discourse relations", unannotated={"annotations": "none"}
-    ),
-    "mail": Format("posts", "ramify.readers.mail", "mail: mbox, Maildir, .eml; threads by References", partial=True),
+    "oasst": Format("posts", ".oasst", "OpenAssistant's conversation trees"),
+    "molweni": Format("trees", ".molweni", "Molweni's dialogues with discourse relations", unannotated={"annotations": "none"}),
+    "mail": Format("posts", ".mail", "mail: mbox, Maildir, .eml; threads by References", partial=True),
     "chat-json": Format(
-        "logs",
-        "ramify.readers.chat_json",
-        "chats as JSON: Messenger, Instagram, Google Chat, Zulip, Mattermost, Discord's package",
+        "logs", ".chat_json", "chats as JSON: Messenger, Instagram, Google Chat, Zulip, Mattermost, Discord's package"
     ),
-    "play": Format("trees", "ramify.readers.play", "plays as XML (Shakespeare's): act, scene, speech, line"),
+    "play": Format("trees", ".play", "plays as XML (Shakespeare's): act, scene, speech, line"),
     # Before Slack, which takes every damaged ZIP archive for one of its own.
-    "book": Format(
-        "trees", "ramify.readers.book", "books: Standard Ebooks, EPUB, Gutenberg, Markdown, HTML, TEI", archives="some"
-    ),
-    "slack": Format("logs", "ramify.readers.slack", "Slack exports: ZIP, folder, or days of one channel", archives="some"),
-    "slackdump": Format("logs", "ramify.readers.slackdump", "Slack channels from slackdump: dumps and chunks"),
-    "slack-xml": Format("logs", "ramify.readers.slack_xml", "Slack channels with annotated conversations, XML"),
-    "discord": Format("logs", "ramify.readers.discord", "DiscordChatExporter's JSON"),
-    "matrix": Format("logs", "ramify.readers.matrix", "Matrix rooms: Element's JSON, or events as JSON lines"),
-    "telegram": Format("logs", "ramify.readers.telegram", "Telegram Desktop's result.json"),
-    "nodes": Format(
-        "trees", "ramify.readers.nodes", "Ramify's own tables of nodes, as `data export` writes them", numbered=True
-    ),
-    "table": Format("posts", "ramify.readers.table", "one post per row: CSV, TSV, Parquet or JSON lines", flat=True),
+    "book": Format("trees", ".book", "books: Standard Ebooks, EPUB, Gutenberg, Markdown, HTML, TEI", archives="some"),
+    "slack": Format("logs", ".slack", "Slack exports: ZIP, folder, or days of one channel", archives="some"),
+    "slackdump": Format("logs", ".slackdump", "Slack channels from slackdump: dumps and chunks"),
+    "slack-xml": Format("logs", ".slack_xml", "Slack channels with annotated conversations, XML"),
+    "discord": Format("logs", ".discord", "DiscordChatExporter's JSON"),
+    "matrix": Format("logs", ".matrix", "Matrix rooms: Element's JSON, or events as JSON lines"),
+    "telegram": Format("logs", ".telegram", "Telegram Desktop's result.json"),
+    "nodes": Format("trees", ".nodes", "Ramify's own tables of nodes, as `data export` writes them", numbered=True),
+    "table": Format("posts", ".table", "one post per row: CSV, TSV, Parquet or JSON lines", flat=True),
     "labelled": Format(
         "trees",
-        "ramify.readers.labelled",
+        ".labelled",
         "labelled texts and pairs: tables, GLUE, SuperGLUE, SQuAD, SNLI …",
         unsplit={"split": "none"},
         by_shares={"split": "shares"},
@@ -168,31 +172,21 @@ FORMATS: dict[str, Format] = {
     ),
     "parallel": Format(
         "trees",
-        "ramify.readers.parallel",
+        ".parallel",
         "parallel texts: pairs of files, translated line by line",
         unsplit={"train": "shares", "val": "shares", "test": "shares"},
     ),
-    "conll": Format(
-        "trees", "ramify.readers.conll", "CoNLL's tables of tokens with tags: a token per line", unsplit={"split": "none"}
-    ),
-    "chat-table": Format("logs", "ramify.readers.chat_table", "one message per row, in the order of the channel", flat=True),
+    "conll": Format("trees", ".conll", "CoNLL's tables of tokens with tags: a token per line", unsplit={"split": "none"}),
+    "chat-table": Format("logs", ".chat_table", "one message per row, in the order of the channel", flat=True),
     # It leaves to `irc` all logs that `irc` reads as well.
     "chat-log": Format(
-        "logs",
-        "ramify.readers.chat_log",
-        "chat logs as text in any layout: WhatsApp, …",
-        numbered=True,
-        unannotated={"annotations": "none"},
+        "logs", ".chat_log", "chat logs as text in any layout: WhatsApp, …", numbered=True, unannotated={"annotations": "none"}
     ),
     # Last, because tab-separated values may look like a WeeChat log.
     "irc": Format(
-        "logs",
-        "ramify.readers.irc",
-        "IRC logs, as written by clients and bots",
-        numbered=True,
-        unannotated={"annotations": "none"},
+        "logs", ".irc", "IRC logs, as written by clients and bots", numbered=True, unannotated={"annotations": "none"}
     ),
-    "text": Format("posts", "ramify.readers.text", "plain text: documents, paragraphs or lines"),
+    "text": Format("posts", ".text", "plain text: documents, paragraphs or lines"),
 }
 
 
@@ -314,8 +308,7 @@ def _unpack(paths: list[Path], format: str | None, counts: "ReadCounts") -> tupl
                 unpacked.append(archive := Unpacked(path, kind))
                 counts.spellings[str(archive.root)] = str(path)
                 for name, times in (+archive.doubled).items():
-                    counts.read += times
-                    counts.skip("doubled_file", f"{path}/{name}: only the last file of this name is read", times)
+                    counts.leave_out("doubled_file", f"{path}/{name}: only the last file of this name is read", times)
                 path = archive.path
         files.append(path)
     return files, unpacked
@@ -352,8 +345,7 @@ def _without_empty(paths: list[Path], counts: "ReadCounts") -> list[Path]:
     if len(empty) == len(paths):
         return paths
     for path in empty:
-        counts.read += 1
-        counts.skip("empty_file", f"{path}")
+        counts.leave_out("empty_file", f"{path}")
     return [path for path in paths if path not in empty]
 
 
@@ -444,96 +436,8 @@ def check_paths(paths: Sequence[Path]) -> None:
             raise RamifyError(f"the folder {path} holds {holds}. Check the spelling of the input, or name the file itself.")
 
 
-def list_files(paths: Sequence[Path]) -> list[Path]:
-    """The given files, and the files in the given folders that can be data, sorted (see `left_out`).
-
-    In a cache of the Hugging Face hub (`datasets--OWNER--NAME`), these are the files of its latest snapshot. Raises
-    `RamifyError` for a link in a folder to a missing file.
-    """
-    result = []
-    for path in paths:
-        result += sorted(path / name for name, kept in _inside(path) if kept) if path.is_dir() else [path]
-    return result
-
-
-def left_out(paths: Sequence[Path]) -> dict[Path, list[str]]:
-    """Folder -> the files and folders in it that `list_files` leaves out, relative to the folder.
-
-    Left out are hidden files, files of the desktop (Thumbs.db, __MACOSX), LICENSE, README and similar files, and Markdown,
-    unless the folder holds nothing else but pictures. A file that is named as an input is always read.
-    """
-    without = {path: sorted(name for name, kept in _inside(path) if not kept) for path in paths if path.is_dir()}
-    return {path: names for path, names in without.items() if names}
-
-
 def _shortened(names: Sequence[str], most: int = 10) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
-
-
-_MARKDOWN = (".md", ".markdown")
-_ACCOMPANYING = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".css")
-_DOCUMENTS = ("", ".txt", ".rst", ".html", ".htm", ".pdf", ".rtf", ".cff", *_MARKDOWN)
-_ABOUT = re.compile(
-    r"(?:read[-_ ]?me|licen[cs]e|unlicense|copying|notice|change[-_ ]?log|contributing|citation|code_of_conduct)"
-    r"(?:[-_][\w-]+(?:\.\d+)*)?"
-).fullmatch
-_OF_DESKTOP = {"thumbs.db", "desktop.ini", "icon\r", "__macosx"}
-
-
-def _is_about(name: str) -> bool:
-    """Whether a file describes data rather than holding it, by its name: LICENSE, README.txt."""
-    stem, ending = splitext(name.casefold())
-    return (ending in _DOCUMENTS and _ABOUT(stem) is not None) or _ABOUT(name.casefold()) is not None
-
-
-def is_foreign(part: str) -> bool:
-    """Whether a part of a path belongs to a file system, a desktop or a version control system."""
-    return part.startswith(".") or part.casefold() in _OF_DESKTOP
-
-
-def _inside(folder: Path) -> list[tuple[str, bool]]:
-    """The files in a folder, relative to it, and whether each can be data. A foreign folder counts as a file: `.git/`.
-
-    So does a link to a folder.
-    """
-    inside: list[tuple[str, bool]] = []
-    markdown: list[str] = []
-    start = _snapshot(folder)
-    for root, folders, files in os.walk(start):
-        prefix = "" if root == str(folder) else f"{Path(root).relative_to(folder).as_posix()}/"
-        # Links to folders are not followed, because they may lead anywhere.
-        inside += ((f"{prefix}{name}/", False) for name in folders if is_foreign(name) or islink(f"{root}/{name}"))
-        folders[:] = (name for name in folders if not is_foreign(name))
-        for name in files:
-            if is_foreign(name) or _is_about(name):
-                inside.append((prefix + name, False))
-            elif name.casefold().endswith(_MARKDOWN):
-                markdown.append(prefix + name)
-            elif isfile(f"{root}/{name}"):
-                inside.append((prefix + name, True))
-            elif islink(f"{root}/{name}"):
-                raise RamifyError(
-                    f"{root}/{name} is a link to {os.readlink(f'{root}/{name}')}, which does not exist. Download the folder "
-                    "again, or remove the link."
-                )
-    is_text = not any(kept and not name.casefold().endswith(_ACCOMPANYING) for name, kept in inside)
-    return inside + [(name, is_text) for name in markdown]
-
-
-def _snapshot(folder: Path) -> Path:
-    """The latest snapshot in a cache of the Hugging Face hub, which holds the content of each file twice; else the folder."""
-    snapshots = folder / "snapshots"
-    if not (snapshots.is_dir() and (folder / "blobs").is_dir()):
-        return folder
-    revisions = sorted(path for path in snapshots.iterdir() if path.is_dir())
-    with suppress(OSError, UnicodeDecodeError):
-        revision = snapshots / (folder / "refs" / "main").read_text("utf-8").strip()
-        if revision in revisions:
-            return revision
-    if len(revisions) == 1:
-        return revisions[0]
-    held = f"{len(revisions)} snapshots, and refs/main names none of them" if revisions else "no snapshot"
-    raise RamifyError(f"{folder} is a cache of the Hugging Face hub with {held}. Name a folder in {snapshots}.")
 
 
 def read_logs(*paths: str | Path, format: str | None = None, **options: Any) -> Iterator[Any]:

@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ramify.errors import RamifyError
-from ramify.readers import list_files
 from ramify.readers.base import INTO_A_FILE, Held, ReadCounts, check_not_standard, open_bytes, open_packed, read_twice
+from ramify.readers.listing import list_files
 
 ZIP = b"PK\x03\x04"
 

@@ -11,7 +11,8 @@ A reader is a module with two functions, `refuses` and one of the others:
                                               is never held as a whole
 
 Readers stream and never import torch. They skip a bad record, count it and continue (`guarded`). They raise `RamifyError` for
-faults that the user has to correct: an unreadable file, an unknown option.
+faults that the user has to correct: an unreadable file, an unknown option. An option whose type lists its values is checked
+before the reader is called (`Format.check`).
 """
 
 import bz2
@@ -21,7 +22,7 @@ import io
 import lzma
 import zlib
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
@@ -31,6 +32,8 @@ import pyarrow.compute
 
 from ramify.errors import RamifyError, shortened, shown
 from ramify.files import STANDARD, StandardInput
+from ramify.readers.listing import list_files
+from ramify.readers.recoding import Recoded, wide_encoding
 from ramify.tree import FIRST_TIME, LAST_TIME
 
 pc: Any = pyarrow.compute
@@ -108,6 +111,11 @@ class ReadCounts:
     def skip(self, reason: str, where: str = "", count: int = 1) -> None:
         """Count posts that are left out. `where` names file and line, or tree and post."""
         self._count(self.skipped, reason, where, count)
+
+    def leave_out(self, reason: str, where: str = "", count: int = 1) -> None:
+        """Count posts that are left out and not in `read` yet."""
+        self.read += count
+        self.skip(reason, where, count)
 
     def repair(self, reason: str, where: str = "", count: int = 1) -> None:
         """Count posts that are kept after a repair."""
@@ -189,17 +197,26 @@ Part = TypeVar("Part")
 
 
 def guarded(read: Callable[..., Iterable[Part]], where: str, counts: ReadCounts, *arguments: Any) -> Iterator[Part]:
-    """Yield what a function makes of one record. Whatever it raises ends the record, which is counted as `bad_row`.
-
-    A `RamifyError` passes, and so do errors of the system, because neither is about a single record.
-    """
+    """Yield what a function makes of one record. Whatever it raises ends the record (see `skip_record`)."""
     try:
         yield from read(*arguments)
-    except (RamifyError, OSError, MemoryError):
-        raise
     except Exception as error:
-        counts.read += 1
-        counts.skip("bad_row", f"{where}: {type(error).__name__}: {error}")
+        skip_record(error, where, counts)
+
+
+def skip_record(error: Exception, where: str, counts: ReadCounts) -> None:
+    """Count a record that raised an error as `bad_row`, for loops in which `guarded` would take too much time."""
+    counts.leave_out("bad_row", f"{where}: {fault_of(error)}")
+
+
+def fault_of(error: Exception) -> str:
+    """The description of an error about one record.
+
+    A `RamifyError` is raised again, and so are errors of the system, because neither is about a single record.
+    """
+    if isinstance(error, RamifyError | OSError | MemoryError):
+        raise error
+    return f"{type(error).__name__}: {error}"
 
 
 def free_id(name: str, taken: Container[str]) -> str:
@@ -233,6 +250,16 @@ class Held:
             self.add(path, len(block))
             data += block
         return bytes(data)
+
+
+def fitting_files(paths: Sequence[Path], fits: Callable[[Path], bool], counts: ReadCounts) -> Iterator[Path]:
+    """The named files, and those in the named folders that fit. Other files in a folder are counted as `other_file`."""
+    for path in paths:
+        for file in list_files([path]):
+            if path.is_dir() and not fits(file):
+                counts.leave_out("other_file", f"{file}")
+            else:
+                yield file
 
 
 INTO_A_FILE = "Write its content to a file first."
@@ -287,8 +314,6 @@ def open_bytes(path: Path, counts: ReadCounts | None = None, *, archives: bool =
     empty file, for a pointer of Git LFS, for an archive of files (with `archives`, ZIP and tar pass) and, while reading, for
     damaged or truncated compressed data.
     """
-    from ramify.readers.encodings import Recoded
-
     raw: io.BufferedReader = open_packed(path, counts)
     magic = raw.peek(6)
     if magic.startswith(_LFS_POINTER):
@@ -337,30 +362,6 @@ def archive_kind(head: bytes) -> str:
     return TAR if head[place] == mark else next((kind for mark, kind in ARCHIVE_MARKS.items() if head.startswith(mark)), "")
 
 
-_WIDE = {
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
-_MOST_WIDE = 0.6
-
-
-def wide_encoding(head: bytes) -> str | None:
-    """UTF-16 or UTF-32 if the first bytes are the byte order mark of one of them, else None.
-
-    Without a mark, it is UTF-16 if most of its odd bytes are 0 and no even one is, or the other way round.
-    """
-    if name := next((name for mark, name in _WIDE.items() if head.startswith(mark)), None):
-        return name
-    halves = head[: len(head) & ~1]
-    even, odd = halves[::2].count(0), halves[1::2].count(0)
-    for zeros, others, name in ((odd, even, "utf-16-le"), (even, odd, "utf-16-be")):
-        if not others and zeros > _MOST_WIDE * (len(halves) // 2):
-            return name
-    return None
-
-
 def blocks(
     stream: io.BufferedReader,
     counts: ReadCounts,
@@ -386,8 +387,7 @@ def blocks(
             _skip_line(stream)
         numbers = range(number, number + block.count(b"\n") + (not block.endswith(b"\n")))
         if too_long:
-            counts.read += 1
-            counts.skip("too_long", f"{path}, line {numbers[-1]}: longer than {max_line_bytes:,} bytes")
+            counts.leave_out("too_long", f"{path}, line {numbers[-1]}: longer than {max_line_bytes:,} bytes")
         yield numbers, block
         number = numbers.stop
 

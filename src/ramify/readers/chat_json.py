@@ -6,15 +6,15 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ramify.errors import RamifyError
-from ramify.readers import chat, list_files
-from ramify.readers.base import Held, ReadCounts, bad_option, file_name
+from ramify.readers import chat
+from ramify.readers.base import Held, ReadCounts, bad_option, file_name, fitting_files, skip_record
 from ramify.readers.documents import documents, loads
 from ramify.readers.json_fields import Field, at, author_of, beginnings, first, has, id_of, text_of, time_of
+from ramify.readers.listing import list_files
 from ramify.readers.messages import GONE, LogNames, Message, first_refusal, head_of, newest_first, nodes
 from ramify.readers.values import fields, identifier, objects, string
 from ramify.tree import encodable
@@ -82,23 +82,6 @@ def _google_names(path: Path) -> Names:
     return Names(channels={} if name is None else {"": name})
 
 
-_GOOGLE_DATES = ("%d %B %Y at %H:%M:%S", "%d %B %Y at %I:%M:%S %p", "%B %d, %Y at %I:%M:%S %p", "%B %d, %Y at %H:%M:%S")
-
-
-def _google_time(item: dict[str, Any]) -> Any:
-    """Seconds since 1970 of "Friday, 5 January 2024 at 10:00:00 UTC", or the value as it is."""
-    value = item.get("created_date")
-    if not isinstance(value, str):
-        return value
-    text = " ".join(value.split()).partition(", ")[2].removesuffix(" UTC")
-    for form in _GOOGLE_DATES:
-        try:
-            return datetime.strptime(text, form).replace(tzinfo=UTC).timestamp()
-        except ValueError:
-            continue
-    return value
-
-
 def _discord_names(path: Path) -> Names:
     about = fields(_beside(path, "channel.json"))
     parts = [string(fields(about.get("guild")).get("name")), string(about.get("name"))]
@@ -164,7 +147,7 @@ PROGRAMS: dict[str, Program] = {
     ),
     "google-chat": Program(
         marks=("creator", "created_date"), files=r"messages\.json", id=("message_id",), author=("creator",),
-        time=(_google_time,), text=("text",), topic=("topic_id",),
+        time=("created_date",), text=("text",), topic=("topic_id",),
         gone=("deletion_metadata", lambda item: item.get("message_state") == "DELETED"), media=("attached_files",),
         names=_google_names,
     ),
@@ -249,13 +232,8 @@ def _files(paths: Sequence[Path], counts: ReadCounts) -> Iterator[Path]:
     """The files with messages. In a folder, those are the files whose names tell it, if there are any."""
     for path in paths:
         inside = list_files([path])
-        named = [file for file in inside if _program_of(file) is not None] if path.is_dir() else []
-        for file in inside:
-            if named and file not in named:
-                counts.read += 1
-                counts.skip("other_file", f"{file}")
-            else:
-                yield file
+        named = {file for file in inside if _program_of(file) is not None}
+        yield from fitting_files([path], (named or {*inside}).__contains__, counts)
 
 
 def _items(program: Program, document: Any) -> Iterator[Any]:
@@ -311,15 +289,15 @@ class _File:
                 item, above, channel = stack.pop()
                 number += 1
                 place = f"{where}, message {number}"
-                self._counts.read += 1
                 try:
                     record, channel = self._record(item, document, above, channel, place)
                 except Exception as error:
-                    # Whatever a foreign value raises, only its message is lost.
-                    is_frame = isinstance(item, dict) and self._program.frame in item
-                    reason = "frame" if is_frame and isinstance(error, LookupError) else "bad_row"
-                    self._counts.skip(reason, f"{place}: {type(error).__name__}: {error}"[:300])
+                    if isinstance(error, LookupError) and isinstance(item, dict) and self._program.frame in item:
+                        self._counts.leave_out("frame", f"{place}: {error}")
+                    else:
+                        skip_record(error, place, self._counts)
                     continue
+                self._counts.read += 1
                 channel.records.append(record)
                 replies = item.get(self._program.replies) if self._program.replies else None
                 stack += [(reply, record, channel) for reply in reversed(replies if isinstance(replies, list) else [])]

@@ -10,14 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path, PurePath
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Literal
 
 import pyarrow as pa
 
-from ramify.readers import chat, list_files, table
-from ramify.readers.base import A_FOLDER, Held, ReadCounts, bad_option, file_name
+from ramify.readers import chat, table
+from ramify.readers.base import A_FOLDER, Held, ReadCounts, file_name
 from ramify.readers.columns import Columns, Layout, ParentSpelling, batches, check, decoded, header, strings, times
 from ramify.readers.dates import DateOrder, First
+from ramify.readers.listing import list_files
 from ramify.readers.messages import LogNames, Message, in_order, nodes
 from ramify.readers.names import unpacked
 
@@ -85,9 +86,6 @@ def logs(
     unless they are sorted; other rows are held in memory.
     """
     check(LAYOUT, columns, delimiter, quote)
-    if order not in get_args(Order):
-        raise bad_option("order", " or ".join(get_args(Order)), order)
-    DateOrder(dates)
     given = LogNames()
     for path in list_files(paths):
         stem = PurePath(unpacked(file_name(path))).stem

@@ -6,7 +6,7 @@ from datetime import date
 from pathlib import Path
 from typing import Literal
 
-from ramify.readers.dates import DAY, EPOCH, SOME_YEAR, TIME, DateOrder, Day, find_stamps, month, ordinal, read_date, read_time
+from ramify.readers.dates import DAY, EPOCH, SOME_YEAR, TIME, DateOrder, Day, first_stamps, month, ordinal, read_date, read_time
 from ramify.tree import FIRST_TIME, LAST_TIME
 
 HALF_DAY = DAY // 2
@@ -143,11 +143,11 @@ class Clock:
         """Advance to the time in a line that opens or closes the log or names a new day. Other lines change nothing."""
         if not _SAYS_THE_DAY.match(line):
             return ""
-        stamps = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(find_stamps(line))}
-        day = read_date(stamps["date"], self._order.order) if "date" in stamps else None
-        if day is None or day.year is None:
+        date, time = first_stamps(line)
+        day = read_date(date, self._order.order) if date else None
+        if date is None or day is None or day.year is None:
             return "" if not _SPELLED.search(line) else "bad_time" if _has_known_month(line) else "unknown_month"
-        return self.name_day(stamps["date"], stamps.get("time"))
+        return self.name_day(date, time)
 
     def move(
         self,

@@ -10,14 +10,14 @@ import tarfile
 from collections.abc import Iterator, Sequence
 from html import unescape
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from ramify.errors import RamifyError
-from ramify.readers import list_files
-from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option, guarded, lacks, open_bytes
+from ramify.readers.base import A_FOLDER, Policy, ReadCounts, guarded, lacks, open_bytes
 from ramify.readers.documents import loads
+from ramify.readers.listing import list_files
 from ramify.readers.reddit import author, bare_id, resolve_parent, submission_text
 from ramify.readers.rows import LABELLED, LABELLED_GROUPS, Post, batches
 from ramify.readers.values import parse_time
@@ -44,8 +44,6 @@ def read(paths: Sequence[Path], counts: ReadCounts, *, policy: Policy, chains: C
     (`shows_submission`). `chains=threads`: the chains about one submission are one tree with all comments, for other purposes
     than predicting the label, which belongs to the last comment.
     """
-    if chains not in get_args(Chains):
-        raise bad_option("chains", " or ".join(get_args(Chains)), chains)
     schema = LABELLED_GROUPS if chains == "pairs" else LABELLED
     return batches(_posts(paths, counts, policy, chains), counts, schema)
 
@@ -61,8 +59,7 @@ def _posts(paths: Sequence[Path], counts: ReadCounts, policy: Policy, chains: Ch
                             continue
                         where = f"{path}, {member.name}"
                         if member.size > MAX_FILE_BYTES:
-                            counts.read += 1
-                            counts.skip("too_long", f"{where}: longer than {MAX_FILE_BYTES:,} bytes")
+                            counts.leave_out("too_long", f"{where}: longer than {MAX_FILE_BYTES:,} bytes")
                         else:
                             name = PurePosixPath(member.name).stem
                             comments = _comments(content.read(), where, counts)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ramify.readers import list_files
-from ramify.readers.base import Held, ReadCounts, lacks, open_bytes
+from ramify.readers.base import Held, ReadCounts, lacks, open_bytes, skip_record
+from ramify.readers.listing import list_files
 from ramify.readers.markup import MarkupError, XmlParser
 from ramify.readers.reddit import author
 from ramify.tree import Node, Tree, encodable
@@ -47,12 +47,11 @@ def read(paths: Sequence[Path], counts: ReadCounts) -> Iterator[Tree]:
     # Version 2.0 before 1.0.
     for path in sorted((file for file in list_files(paths) if file.suffix == ".xml" or file in paths), reverse=True):
         try:
-            parts = _parse(path, counts, held)
+            _add(trees, _parse(path, counts, held), path, counts)
         except MarkupError as error:
-            counts.read += 1
-            counts.skip("bad_xml", f"{path}, line {error.line}: {error}")
-        else:
-            _add(trees, parts, path, counts)
+            counts.leave_out("bad_xml", f"{path}, line {error.line}: {error}")
+        except Exception as error:
+            skip_record(error, f"{path}", counts)
     for name, draft in sorted(trees.items()):
         yield Tree(tuple(draft.nodes), id=name, meta=draft.meta)
 
@@ -93,8 +92,7 @@ def _add(trees: dict[str, _Draft], parts: list[_Part], path: Path, counts: ReadC
     title, source = by_tag.get("title", _Part("title", "", None)), by_tag.get("source")
     opening, name = by_tag.get("OP"), by_tag["thread"].id
     if opening is None or not name:
-        counts.read += 1
-        counts.skip("not_a_post", f"{path}: no <OP>, or a thread without an ID")
+        counts.leave_out("not_a_post", f"{path}: no <OP>, or a thread without an ID")
         return
     if name not in trees:
         trees[name] = _Draft({"title": title.text, "source": source.text if source else "", "outcomes": {}})

@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -182,8 +182,17 @@ def batches(
 # --- the three kinds of files -----------------------------------------------------------------------------------------
 
 
-def _parquet(path: Path, counts: ReadCounts, layout: Layout, columns: Mapping[str, str]) -> Iterator[Columns]:
+@contextmanager
+def complete_parquet(path: Path) -> Iterator[None]:
+    """Raise `RamifyError` if Parquet cannot be read."""
     try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise RamifyError(f"{path} is not a complete Parquet file ({error}). Write or download it again.") from None
+
+
+def _parquet(path: Path, counts: ReadCounts, layout: Layout, columns: Mapping[str, str]) -> Iterator[Columns]:
+    with complete_parquet(path):
         file = _open_parquet(path)
         names = _names(file.schema_arrow.names, layout, columns, path)
         for ours, theirs in names.items():
@@ -200,21 +209,17 @@ def _parquet(path: Path, counts: ReadCounts, layout: Layout, columns: Mapping[st
             values = {ours: _sound(batch.column(theirs)) for ours, theirs in names.items()}
             yield values | {LINE: pa.array(np.arange(row, row + batch.num_rows))} if layout.numbered else values
             row += batch.num_rows
-    except (pa.ArrowException, OSError) as error:
-        raise RamifyError(f"{path} is not a complete Parquet file ({error}). Write or download it again.") from None
 
 
 def parquet_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (file and row, row) of Parquet, for columns that hold lists or objects. Raises `RamifyError` if it is damaged."""
     row = 1
-    try:
+    with complete_parquet(path):
         for batch in _open_parquet(path).iter_batches(batch_size=1 << 10, columns=columns and list(columns)):
             batch = pa.RecordBatch.from_arrays([_sound(column) for column in batch.columns], names=batch.schema.names)
             for values in batch.to_pylist():
                 yield f"{path}, row {row}", values
                 row += 1
-    except (pa.ArrowException, OSError) as error:
-        raise RamifyError(f"{path} is not a complete Parquet file ({error}). Write or download it again.") from None
 
 
 def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:

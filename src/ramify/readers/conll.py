@@ -12,11 +12,12 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Literal
 
 from ramify.errors import shown
-from ramify.readers import list_files
-from ramify.readers.base import A_FOLDER, ReadCounts, bad_option, file_name
+from ramify.readers.base import A_FOLDER, ReadCounts, bad_option, file_name, guarded
 from ramify.readers.encodings import AUTO, check_encoding
+from ramify.readers.listing import list_files
 from ramify.readers.names import distinct_names, unpacked
 from ramify.readers.parallel import lines_of
 from ramify.readers.split_names import in_name
@@ -60,7 +61,13 @@ def refuses(path: Path, head: bytes) -> str:
 
 
 def read(
-    paths: Sequence[Path], counts: ReadCounts, *, token: str = "1", tags: str = LAST, split: str = "file", encoding: str = AUTO
+    paths: Sequence[Path],
+    counts: ReadCounts,
+    *,
+    token: str = "1",
+    tags: str = LAST,
+    split: Literal["file", "none"] = "file",
+    encoding: str = AUTO,
 ) -> Iterator[Tree]:
     """Read sentences. `token` and `tags` are the numbers of columns, from 1; `tags=last` is the last column of each file.
 
@@ -70,8 +77,6 @@ def read(
     tags.
     """
     place, tag_place = _column("token", token), None if tags == LAST else _column("tags", tags)
-    if split not in ("file", "none"):
-        raise bad_option("split", "file or none", split)
     check_encoding(encoding)
     files = list_files(paths)
     names = distinct_names(files, map(file_name, files))
@@ -115,12 +120,10 @@ class _File:
                 continue
             if rows or fault:
                 sentence += 1
-                self._counts.read += 1
-                if fault:
-                    self._counts.skip("bad_row", f"{self._path}, {fault}")
-                else:
-                    group = {GROUP: f"{self._name}/{document}"} if document else {}
-                    yield self._tree(rows, columns, f"{self._name}/{sentence:010d}", group)
+                group = {GROUP: f"{self._name}/{document}"} if document else {}
+                name = f"{self._name}/{sentence:010d}"
+                where = f"{self._path}, line {first}"
+                yield from guarded(self._sentence, where, self._counts, rows, fault, columns, name, group)
             document += line.startswith(DOCUMENT)
             rows, fault, first = [], "", number + 1
 
@@ -135,11 +138,17 @@ class _File:
                 raise bad_option(option, f"a column from 1 to {columns}, as {self._path} has", place)
         return columns
 
-    def _tree(self, rows: list[list[str]], columns: int, name: str, group: dict[str, str]) -> Tree:
+    def _sentence(self, rows: list[list[str]], fault: str, columns: int, name: str, group: dict[str, str]) -> list[Tree]:
+        """The tree of a sentence, or nothing."""
+        if fault:
+            self._counts.leave_out("bad_row", f"{self._path}, {fault}")
+            return []
         token, *tag = self._places(columns)
         tokens = [row[token] for row in rows]
         label = {TOKENS: places(tokens)} | ({TAGS: [row[tag[0]] for row in rows]} if tag else {})
-        return Tree((Node(" ".join(tokens), id="sentence", label=label),), name, self._meta | group)
+        tree = Tree((Node(" ".join(tokens), id="sentence", label=label),), name, self._meta | group)
+        self._counts.read += 1
+        return [tree]
 
 
 def _divided(line: str, by_tabs: bool) -> list[str]:

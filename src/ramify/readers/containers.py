@@ -13,6 +13,7 @@ from typing import IO
 from ramify.errors import RamifyError, counted
 from ramify.readers.archives import FREE_BYTES, MAX_RATIO, Archive, leads_out
 from ramify.readers.base import TAR, ZIP, archive_kind, check_not_standard, open_bytes, read_twice
+from ramify.readers.listing import is_foreign
 from ramify.readers.names import unpacked as without_compression
 
 _PICTURES = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".heic", ".bmp", ".svg")
@@ -56,8 +57,6 @@ class Unpacked:
                 break
 
     def _write(self, members: _Members) -> None:
-        from ramify.readers import is_foreign
-
         free = max(FREE_BYTES, MAX_RATIO * self.archive.stat().st_size)
         media: list[str] = []
         with ExitStack() as opened:

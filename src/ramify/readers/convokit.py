@@ -14,7 +14,7 @@ import pyarrow as pa
 from ramify.errors import RamifyError, shown
 from ramify.files import new_folder
 from ramify.readers.base import ReadCounts, check_not_standard, guarded, lacks, open_bytes
-from ramify.readers.documents import documents, loads, single_value
+from ramify.readers.documents import listed, loads, single_value
 from ramify.readers.reddit import NOBODY
 from ramify.readers.rows import LABELLED, Post, batches
 from ramify.readers.values import parse_time
@@ -51,9 +51,8 @@ def _posts(path: Path, counts: ReadCounts) -> Iterator[Post]:
     if utterances is None:
         raise RamifyError(f"{path} holds no utterances.jsonl or utterances.json. Name the folder of a ConvoKit corpus.")
     conversations = _conversations(_find(utterances.parent, "conversations"), counts)
-    for where, document in documents(utterances, counts):
-        for record in document if isinstance(document, list) else [document]:
-            yield from guarded(_utterances, where, counts, record, conversations, where, counts)
+    for where, record in listed(utterances, counts):
+        yield from guarded(_utterances, where, counts, record, conversations, where, counts)
 
 
 def _utterances(record: Any, conversations: dict[str, Any], where: str, counts: ReadCounts) -> Iterator[Post]:

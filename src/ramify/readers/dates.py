@@ -7,7 +7,6 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple, get_args
 
-from ramify.readers.base import bad_option
 from ramify.tree import FIRST_TIME, LAST_TIME
 
 DAY = 86_400
@@ -206,6 +205,12 @@ def find_stamps(line: str) -> list[Stamp]:
     return stamps
 
 
+def first_stamps(line: str) -> tuple[str | None, str | None]:
+    """The first date and the first time of day in a line."""
+    texts = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(find_stamps(line))}
+    return texts.get("date"), texts.get("time")
+
+
 def _any_date(text: str) -> Day | None:
     return read_date(text, "day") or read_date(text, "month")
 
@@ -382,6 +387,12 @@ def moment(text: str, *, day_first: bool) -> float | None:
     return seconds if FIRST_TIME <= seconds <= LAST_TIME else None
 
 
+def settled_moment(text: str) -> float | None:
+    """`moment` of a date that is the same one with the day first and with the month first; None for any other text."""
+    time = moment(text, day_first=True)
+    return time if time == moment(text, day_first=False) else None
+
+
 # --- the order of day and month -------------------------------------------------------------------------------------------
 
 
@@ -393,11 +404,7 @@ def is_open(date: str) -> bool:
 class DateOrder:
     """The number with which dates of three numbers begin: given, or worked out. The month comes first if nothing is known."""
 
-    def __init__(self, dates: Given, *, years: bool = False) -> None:
-        """`years`: the year may come first, too."""
-        choices = get_args(Given if years else First)
-        if dates not in choices:
-            raise bad_option("dates", " or ".join(choices), dates)
+    def __init__(self, dates: Given) -> None:
         self.order: Order = "month" if dates == "auto" else dates
         self.given = dates != "auto"
         self.open_year: str | None = None

@@ -81,8 +81,7 @@ class _Log:
     def add(self, path: Path) -> None:
         for place, document in documents(path, self._counts, self._held):
             if not isinstance(document, dict) or not isinstance(document.get("messages"), list):
-                self._counts.read += 1
-                self._counts.skip("not_a_post", f'{place}: not an object with a list "messages"')
+                self._counts.leave_out("not_a_post", f'{place}: not an object with a list "messages"')
                 continue
             self.channel = self.channel or fields(document.get("channel"))
             self.guild = self.guild or fields(document.get("guild"))

@@ -25,6 +25,13 @@ def documents(path: Path, counts: ReadCounts, held: Held | None = None) -> Itera
     return documents_in(open_bytes(path, counts), path, counts, held)
 
 
+def listed(path: Path, counts: ReadCounts, held: Held | None = None) -> Iterator[tuple[str, Any]]:
+    """Yield (place, record) for the values of `documents`, or for the items of those that are lists."""
+    for where, document in documents(path, counts, held):
+        for record in document if isinstance(document, list) else [document]:
+            yield where, record
+
+
 def documents_in(
     opened: io.BufferedReader, path: Path, counts: ReadCounts, held: Held | None = None
 ) -> Iterator[tuple[str, Any]]:
@@ -48,7 +55,7 @@ def documents_in(
                         rest = _counted(blocks, path, single_value("Write it as JSON lines, one value per line."))
                         yield from _as_one([*block[place:], *chain.from_iterable(rest)], number, path, counts)
                         return
-                    _bad(counts, where, error)
+                    counts.leave_out("bad_json", f"{where}: {error}")
                 else:
                     yield where, value
                 first = False
@@ -112,7 +119,7 @@ def _as_one(rest: list[bytes], number: int, path: Path, counts: ReadCounts) -> I
     except ValueError as error:
         if not any(map(_is_container, rest)):
             where = f"{path}, line {number + _place(whole, error)}"
-            _bad(counts, f"{where}, where the file's single value is truncated or damaged", error)
+            counts.leave_out("bad_json", f"{where}, where the file's single value is truncated or damaged: {error}")
             return
         for line_number, line in enumerate(rest, number):
             if line.strip():
@@ -120,7 +127,7 @@ def _as_one(rest: list[bytes], number: int, path: Path, counts: ReadCounts) -> I
                 try:
                     yield where, loads(_text(line, where, counts))
                 except ValueError as error:
-                    _bad(counts, where, error)
+                    counts.leave_out("bad_json", f"{where}: {error}")
     else:
         yield f"{path}", value
 
@@ -137,11 +144,6 @@ def _place(data: bytes, error: ValueError) -> int:
     if isinstance(error, json.JSONDecodeError):
         return error.lineno - 1
     return data.count(b"\n", 0, error.start) if isinstance(error, UnicodeDecodeError) else 0
-
-
-def _bad(counts: ReadCounts, where: str, error: ValueError) -> None:
-    counts.read += 1
-    counts.skip("bad_json", f"{where}: {error}")
 
 
 def _is_unfinished(error: ValueError) -> bool:

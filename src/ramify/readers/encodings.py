@@ -4,15 +4,13 @@ import codecs
 import io
 import re
 from pathlib import Path
-from typing import Any
 
 from ramify.errors import RamifyError
-from ramify.readers.base import ReadCounts, bad_option, wide_encoding
+from ramify.readers.base import ReadCounts, bad_option
+from ramify.readers.recoding import Recoded, wide_encoding
 from ramify.tree import encodable
 
 AUTO = "auto"
-
-_SLICE = 1 << 18
 
 
 def check_encoding(encoding: str) -> None:
@@ -107,29 +105,3 @@ codecs.register_error("ramify.cp1252", as_windows)
 def decoded_bytewise(data: bytes) -> str:
     """The text of UTF-8 in which other bytes are read as cp1252, one by one, because markup may stand on a single line."""
     return data.decode("utf-8", "ramify.cp1252")
-
-
-class Recoded(io.RawIOBase):
-    """A re-encoded stream. Undecodable bytes become U+FFFD. `by_returns`: any line end becomes "\\n"."""
-
-    def __init__(self, inner: io.BufferedReader, encoding: str, written: str, by_returns: bool) -> None:
-        self._inner = inner
-        self._decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)("replace"), translate=by_returns)
-        self._written = written
-        self._ready = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int | None:
-        while not self._ready:
-            # `read1` does not wait for a full slice. A pipe may stay open for days.
-            data = self._inner.read1(_SLICE)
-            text = self._decoder.decode(data, final=not data)
-            self._ready = memoryview(encodable(text).encode(self._written))
-            if not data:
-                break
-        target = memoryview(buffer).cast("B")
-        size = min(len(target), len(self._ready))
-        target[:size], self._ready = self._ready[:size], self._ready[size:]
-        return size

@@ -15,10 +15,13 @@ LEVELS = re.compile(
 )
 """Words that programs write before lines of their logs, and people before the titles of commits."""
 
+_CAME_OR_WENT = "joined|left|parted"
+_PUT_OUT = "kicked|banned"
+
 _MARK = r"(?:={3,}|\*{1,3}|-!-|-{1,2}>|<-{1,2}|-{2,3}|=!=|⚡|•)"
 _PLACE = r"(?:(?:the |this |our )?(?:room|channel|chat|group|server|meeting|conversation|call|team|party)|[#&]\S+|IRC|Discord)"
 _HAPPENED = (
-    r"(?:(?:has |have |was |were )?(?:joined|left|quit|parted|entered|disconnected|connected|kicked|banned|timed out"
+    rf"(?:(?:has |have |was |were )?(?:{_CAME_OR_WENT}|quit|entered|disconnected|connected|{_PUT_OUT}|timed out"
     r"|(?:logged|signed) (?:in|out|on|off)|(?:gone|went) (?:away|offline)|c[ao]me (?:back|online))"
     r"|(?:is|are) (?:now known as|now called|away|back|online|offline)|(?:has )?changed (?:the |his |her |their )?"
     r"(?:nick|name|topic|subject|title|icon|description)|(?:has )?set(?:s)? (?:the |channel )?(?:mode|topic|subject)"
@@ -41,7 +44,7 @@ _CERTAIN = re.compile(r"(?:\*{3}|-!-|-->|<--)[ \t]+\+?[^\W_]")
 """Marks that clients of IRC put before lines of the channel, and that are rare elsewhere."""
 MARKED = re.compile(rf"{_MARK}(?:\s+.*)?")
 _EVENT_WORDS = re.compile(
-    r"\b(?:joined|left|quit|changed|created|added|removed|kicked|banned|renamed|pinned|invited|started|ended|sets?|topic|mode"
+    rf"\b(?:joined|left|quit|changed|created|added|removed|{_PUT_OUT}|renamed|pinned|invited|started|ended|sets?|topic|mode"
     r"|hat|haben|wurde|a (?:créé|modifié|ajouté|quitté|changé)|ha|cambió|creó|añadió|criou|mudou|adicionou|heeft|создал|изменил"
     r"|добавил)\b"
 )
@@ -52,7 +55,7 @@ _MAX_NAME = 64
 PRONOUNS = frozenset(["i", "you", "we", "he", "she", "they", "it", "who", "someone", "somebody", "nobody"])
 FORMAL = re.compile(r"(?:has )?(?:set|changed) the (?:topic|subject)\b")
 LEAVES = re.compile(
-    r"(?:[(\[][^()\[\]]*[)\]] )?(?:(?:has|was) )?(?:joined|left|quit|kicked|parted|banned)\b"
+    rf"(?:[(\[][^()\[\]]*[)\]] )?(?:(?:has|was) )?(?:{_CAME_OR_WENT}|quit|{_PUT_OUT})\b"
     r".*(?:[#&]\w|\b[Ii][Rr][Cc]\b|\bby\b|\()|(?:has )?(?:set|changed) the (?:topic|subject|title|name)\b"
 )
 TOPIC = re.compile(r"(?:[Cc]hannel )?[Tt]opic(?: for \S+| is| set)?: |\d+ users\b")
@@ -149,14 +152,33 @@ def is_event(name: str) -> bool:
     )
 
 
-# --- authors of lines that clients of IRC write ------------------------------------------------------------------------------
+# --- lines that clients of IRC write -----------------------------------------------------------------------------------------
+
+STARRED_EVENT = (
+    r"(?:Joins|Parts|Quits|Disconnected|Connected|Rejoined)\b|Now talking (?:in|on) |Topic (?:is|for) |Set by |Retrieving [#&]"
+    r"|You (?:are|were|have) |Attempting to |"
+    r"\S+ (?:\[\S*\] |\(\S*\) )?"
+    rf"(?:(?:has )?(?:{_CAME_OR_WENT})(?: [#&+!]| \()|has (?:{_CAME_OR_WENT}) *$|(?:has )?[Qq]uit (?:IRC|\(|\[)"
+    r"|\((?:Quit|Part)\b|is now known as \S+ *$|sets modes?:? |was kicked (?:by|from) |has kicked |has offered "
+    r"|(?:changes|changed|has changed) (?:the )?topic |(?:sets|removes) (?:ban|exempt|invite|channel|user limit)"
+    r"|(?:gives|removes) (?:channel (?:half-)?operator status|voice) )"
+    r"|Channel [#&]\S+ (?:modes|created)|Connecting to |Looking up |Cannot join "
+)
+"""Follows the single star that mIRC, HexChat and others put before actions and before lines of the channel."""
+
+# The list of users, as irssi writes it.
+_PRESENT = r"\[Users [#&+!]\S*\]|\[[ @+%&~]\S+ {0,32}\](?: \[[ @+%&~]\S+ {0,32}\])* ?"
+MARKED_EVENT = rf"(?:={{3,}}|\*{{2,}}|-!-|<-{{1,2}}>?|-{{2,3}}>?|=!=)(?:[ \t].*)?|\*[ \t]+(?={STARRED_EVENT}).*|{_PRESENT}"
+"""A line of the channel, after its time."""
+OF_CLIENT = r"(?:={3}|--- (?:Log|Day)|\*{4} (?:BEGIN|ENDING)) .*|={3,}|Session (?:Start|Ident|Time|Close):.*"
+"""A line of the client, which has no time."""
 
 _IRC_MARK = r"(?:={3}|\*{1,3}|-!-|-->|<--|-{2,3})[ \t]+"
 _RENAMED = re.compile(rf"{_IRC_MARK}\S+ +(?:(?:is|are) now known as|changed nick to) (\S+)\s*$")
 _DOES = re.compile(
     rf"{_IRC_MARK}(?:(?:Joins|Parts|Quits):? +{MODE}(\S+)"
     rf"|{MODE}(\S+)(?: +(?:\[\S*\]|\(\S*\)|<\S*>))? +"
-    r"(?:(?:has )?(?:joined|left|parted|[Qq]uit|kicked|changed)|was kicked|sets|changes|gives|removes)\b)"
+    rf"(?:(?:has )?(?:{_CAME_OR_WENT}|[Qq]uit|kicked|changed)|was kicked|sets|changes|gives|removes)\b)"
 )
 _SECOND = re.compile(rf"={{3}}[ \t]+{MODE}(\S+)")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ramify.errors import RamifyError
-from ramify.readers import list_files
 from ramify.readers.base import A_FOLDER, Policy, ReadCounts, free_id, guarded, lines, open_bytes
+from ramify.readers.listing import list_files
 from ramify.readers.values import seconds, sound_tree
 from ramify.tree import GROUP, PLACEHOLDER, Node, Tree, node_fields, parse_json, tree_fields
 
@@ -74,8 +74,7 @@ def _trees(line: bytes, name: str, where: str, policy: Policy, counts: ReadCount
     try:
         record = parse_json(line, where)
     except RamifyError as error:
-        counts.read += 1
-        counts.skip("bad_json", str(error))
+        counts.leave_out("bad_json", str(error))
         return
     if (trees := trees_of(record, name, where, policy, counts)) is not None:
         yield trees
@@ -92,8 +91,7 @@ def trees_of(record: Any, name: str, where: str, policy: Policy, counts: ReadCou
             record["meta"] = {}
         entries, tree_id, meta = tree_fields(record, where)
     except RamifyError as error:
-        counts.read += 1
-        counts.skip("bad_tree", str(error))
+        counts.leave_out("bad_tree", str(error))
         return None
     if not entries:
         counts.repair("empty_tree", f"{where}: tree {tree_id!r} has no nodes")
@@ -203,8 +201,7 @@ class _Draft:
                 if time is None:
                     self.counts.repair("bad_time", f"{prefix}{fields['id']!r}")
         except RamifyError as error:
-            self.counts.read += 1
-            self.counts.skip("not_a_post", str(error))
+            self.counts.leave_out("not_a_post", str(error))
             return
         node = Node(**fields)
         if named == (node.id,):

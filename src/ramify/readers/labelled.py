@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from ramify.errors import RamifyError, counted, shown
-from ramify.readers import labelled_records, labelled_rows, list_files
+from ramify.readers import labelled_records, labelled_rows
 from ramify.readers.archives import ZIP
-from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option, file_name, open_bytes, read_before
+from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option, file_name, fitting_files, open_bytes, read_before
 from ramify.readers.columns import (
     LINE,
     PARQUET,
@@ -26,6 +26,7 @@ from ramify.readers.columns import (
     Layout,
     batches,
     check,
+    complete_parquet,
     decoded,
     delimiter_of,
     header,
@@ -34,6 +35,7 @@ from ramify.readers.columns import (
 )
 from ramify.readers.labelled_sets import BY_NAME, Dataset, lacks_header, of_table, part_of, split_of
 from ramify.readers.labels import LabelColumn, LabelType, number, renamed, survey
+from ramify.readers.listing import list_files
 from ramify.readers.quoting import MARK, detect_quote
 from ramify.readers.split_names import named
 from ramify.tree import GROUP, SPLIT, Node, Tree
@@ -164,8 +166,6 @@ def read(
     check(Layout(SYNONYMS, ()), None, delimiter, '"' if quote is None else quote)
     if dataset not in (None, NONE, *BY_NAME):
         raise bad_option("dataset", f"{NONE}, {', '.join(BY_NAME)}", dataset)
-    if labels not in get_args(Reads):
-        raise bad_option("labels", " or ".join(get_args(Reads)), labels)
     if labels == "none" and label is not None:
         raise RamifyError(f"label={label!r} names the column of labels, but labels=none reads none. Leave one of them out.")
     named_columns = {"text": text, "text_pair": text_pair, "label": label, "id": id}
@@ -235,13 +235,8 @@ class _Source:
 def _files(paths: Sequence[Path], counts: ReadCounts) -> list[tuple[Path, str]]:
     """The files to read, each with a different name for the ids of its trees."""
     files: dict[Path, None] = {}
-    for path in paths:
-        for file in list_files([path]):
-            if path.is_dir() and not _is_data_file(file):
-                counts.read += 1
-                counts.skip("other_file", f"{file}")
-            else:
-                files[labelled_records.line_aligned(file) or file] = None
+    for file in fitting_files(paths, _is_data_file, counts):
+        files[labelled_records.line_aligned(file) or file] = None
     names: dict[str, list[Path]] = {}
     for file in files:
         names.setdefault(_tree_name(file), []).append(file)
@@ -337,10 +332,8 @@ def _source(
         raise RamifyError(f"{path} is a ZIP file, but not one of Pang and Lee's texts. Unpack it and name its tables.")
     is_delimited = not head.startswith(PARQUET) and not head.lstrip(b"\xef\xbb\xbf \n").startswith(b"{")
     titles = titles if is_delimited else ()
-    try:
+    with complete_parquet(path):
         names = list(titles) or header(path, head)
-    except (pa.ArrowException, OSError) as error:
-        raise RamifyError(f"{path} is not a complete Parquet file ({error}). Write or download it again.") from None
     first_row = _first_row(head) if is_delimited and not titles else []
     known = None if choice == NONE else BY_NAME[choice] if choice else of_table(path, names, first_row)
     known = known and (known.fitting(names) or known)

@@ -53,8 +53,7 @@ class Found(NamedTuple):
 
 
 def _bad(counts: ReadCounts, where: str, reason: str, count: int = 1) -> None:
-    counts.read += count
-    counts.skip("not_a_post", f"{where}: {reason}", count)
+    counts.leave_out("not_a_post", f"{where}: {reason}", count)
 
 
 # --- SQuAD ------------------------------------------------------------------------------------------------------------
@@ -73,32 +72,37 @@ def squad(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
         for article, entry in enumerate(articles, 1):
             given = string(fields(entry).get("title"))
             title = given or f"article {article}"
+            meta = {"title": title, GROUP: given or f"{name}/{title}"}
             for paragraph in objects(fields(entry).get("paragraphs")):
                 numbers[title] += 1
-                number = numbers[title]
-                here = f"{where}, {title!r}, paragraph {number}"
-                questions = objects(paragraph.get("qas"))
-                context = paragraph.get("context")
-                if not isinstance(context, str):
-                    _bad(counts, here, 'no text "context"', 1 + len(questions))
-                    continue
-                tree_id = f"{name}/{title}/{number:04d}"
-                nodes = [Node(context, id=tree_id, kind="paragraph")]
-                for question in questions:
-                    question_id, text = identifier(question.get("id")), question.get("question")
-                    if question_id is None or not isinstance(text, str):
-                        _bad(counts, here, 'a question without "id" or "question"')
-                    elif question_id in seen:
-                        counts.read += 1
-                        counts.skip("duplicate_id", f"{here}, question {question_id}")
-                    else:
-                        seen.add(question_id)
-                        label = _answers(question, context, f"{here}, question {question_id}", counts)
-                        nodes.append(Node(text, (0,), id=question_id, kind="question", label=label))
-                counts.read += len(nodes)
-                yield Found(
-                    dataset, Tree(tuple(nodes), tree_id, {"title": title, GROUP: given or f"{name}/{title}"}), len(nodes) - 1
-                )
+                here = f"{where}, {title!r}, paragraph {numbers[title]}"
+                tree_id = f"{name}/{title}/{numbers[title]:04d}"
+                for nodes in guarded(_paragraph, here, counts, paragraph, tree_id, seen, here, counts):
+                    yield Found(dataset, Tree(nodes, tree_id, meta), len(nodes) - 1)
+
+
+def _paragraph(
+    paragraph: dict[str, Any], name: str, seen: set[str], where: str, counts: ReadCounts
+) -> Iterator[tuple[Node, ...]]:
+    """Yield the nodes of a paragraph and its questions, unless it has no text. `seen`: the ids of earlier questions."""
+    questions = objects(paragraph.get("qas"))
+    context = paragraph.get("context")
+    if not isinstance(context, str):
+        _bad(counts, where, 'no text "context"', 1 + len(questions))
+        return
+    nodes = [Node(context, id=name, kind="paragraph")]
+    for question in questions:
+        question_id, text = identifier(question.get("id")), question.get("question")
+        if question_id is None or not isinstance(text, str):
+            _bad(counts, where, 'a question without "id" or "question"')
+        elif question_id in seen:
+            counts.leave_out("duplicate_id", f"{where}, question {question_id}")
+        else:
+            seen.add(question_id)
+            label = _answers(question, context, f"{where}, question {question_id}", counts)
+            nodes.append(Node(text, (0,), id=question_id, kind="question", label=label))
+    counts.read += len(nodes)
+    yield tuple(nodes)
 
 
 def _has_impossible(articles: list[Any]) -> bool:
@@ -394,8 +398,7 @@ def _members(path: Path, counts: ReadCounts, fits: Callable[[Source, str], bool]
         if fits(source, name):
             yield source, name
         else:
-            counts.read += 1
-            counts.skip("other_file", f"{path}: {name}")
+            counts.leave_out("other_file", f"{path}: {name}")
 
 
 def _folder(source: Source, name: str) -> str:

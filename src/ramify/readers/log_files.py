@@ -2,13 +2,15 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from ramify.errors import RamifyError, counted
-from ramify.readers import annotation, list_files
-from ramify.readers.base import file_name, open_bytes
+from ramify.files import STANDARD
+from ramify.readers import annotation
+from ramify.readers.base import ReadCounts, file_name, open_bytes
+from ramify.readers.listing import list_files
 from ramify.readers.messages import LogNames
 from ramify.readers.names import distinct_names, unpacked
 from ramify.tree import encodable
@@ -31,6 +33,32 @@ def logs_of(folder: Path) -> list[Path]:
         if not (name := unpacked(path.name)).endswith((LINKS, TOKENS))
         and not (name.endswith(RAW) and path.with_name(name.removesuffix(RAW) + ASCII) in present)
     ]
+
+
+def logs_in(folder: Path, refused: Callable[[Path], str], counts: ReadCounts, kind: str) -> list[Path]:
+    """The files of a folder that are logs of a kind. The others are counted, with the reason that `refused` gives."""
+    logs = []
+    for path in logs_of(folder):
+        if reason := refused(path):
+            counts.leave_out("not_a_log", f"{path}: {reason}")
+        else:
+            logs.append(path)
+    if not logs:
+        raise RamifyError(f"no file in the folder {folder} looks like {kind}. Name one of its files to see the reason.")
+    return logs
+
+
+def links_of(path: Path) -> Path | None:
+    """The annotation file beside a log, if there is one."""
+    beside = path.with_name(short(path) + LINKS)
+    return beside if path != STANDARD and beside.exists() else None
+
+
+def beside(paths: Sequence[Path], options: Mapping[str, object]) -> list[Path]:
+    """The further files, existing or not, that a reader of logs would read beside these with the given options."""
+    endings = {"annotations": LINKS, "tokens": TOKENS}
+    read = [ending for option, ending in endings.items() if options.get(option) == "beside"]
+    return [path.with_name(short(path) + ending) for path in paths for ending in read]
 
 
 def short(path: Path) -> str:

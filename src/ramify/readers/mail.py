@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ramify.readers import list_files
-from ramify.readers.base import Held, ReadCounts, file_name, guarded, lines, open_bytes
+from ramify.readers.base import Held, ReadCounts, file_name, fitting_files, guarded, lines, open_bytes
 from ramify.readers.encodings import decoded_bytewise
+from ramify.readers.listing import list_files
 from ramify.readers.markup import html_to_text
 from ramify.readers.messages import head_of
 from ramify.readers.nested import tops
@@ -121,21 +121,15 @@ def _posts(paths: Sequence[Path], counts: ReadCounts) -> Iterator[Post]:
 
 def _mails(path: Path, counts: ReadCounts, held: Held) -> Iterator[_Mail]:
     if path.is_dir():
-        inside = list_files([path])
-        is_maildir = any(_in_maildir(file, path) for file in inside)
-        for file in inside:
-            if is_maildir and not _in_maildir(file, path):
-                counts.read += 1
-                counts.skip("other_file", f"{file}")
-            else:
-                yield from _mails(file, counts, held)
+        is_maildir = any(_in_maildir(file, path) for file in list_files([path]))
+        for file in fitting_files([path], lambda file: not is_maildir or _in_maildir(file, path), counts):
+            yield from _mails(file, counts, held)
         return
     is_mbox = bool(_FROM.match(head_of(path).lstrip(b"\xef\xbb\xbf\r\n")))
     for number, data in enumerate(_split(path, counts, held, is_mbox), 1):
         where = f"{path}, mail {number}" if is_mbox else f"{path}"
         if data is None:
-            counts.read += 1
-            counts.skip("too_long", f"{where}: longer than {MAX_MAIL_BYTES:,} bytes")
+            counts.leave_out("too_long", f"{where}: longer than {MAX_MAIL_BYTES:,} bytes")
             continue
         yield from guarded(_read, where, counts, data, where, f"{file_name(path)}/{number}", counts)
 

@@ -68,8 +68,7 @@ def logs(paths: Sequence[Path], counts: ReadCounts, *, names: Names = "name") ->
             for number, event in enumerate(events, 1):
                 where = place if event is document else f"{place}, event {number}"
                 if not isinstance(event, dict) or string(event.get("type")) is None:
-                    counts.read += 1
-                    counts.skip("not_a_post", f'{where}: not an event with a "type"')
+                    counts.leave_out("not_a_post", f'{where}: not an event with a "type"')
                     continue
                 # An export is of one room. A file without a room id is not joined with any other.
                 room = whole or string(event.get("room_id")) or path

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from ramify.errors import RamifyError
-from ramify.readers import list_files
-from ramify.readers.base import INTO_A_FILE, ReadCounts, bad_option, open_bytes, read_twice
+from ramify.readers.base import INTO_A_FILE, ReadCounts, open_bytes, read_twice
+from ramify.readers.listing import list_files
 from ramify.tree import Node, encodable, encodable_json
 
 GONE = "[deleted]"
@@ -48,8 +48,6 @@ class Accounts:
     """Names of accounts: for each account the first of its names that no other account has, or its id."""
 
     def __init__(self, names: Names) -> None:
-        if names not in get_args(Names):
-            raise bad_option("names", " or ".join(get_args(Names)), names)
         self.by_id = names == "id"
         self._names: dict[str, str] = {}
         self._takers: dict[str, str] = {}
@@ -84,11 +82,16 @@ def head_of(path: Path) -> bytes:
         return b""
 
 
-def first_refusal(folder: Path, inside: Sequence[Path], refuses: Callable[[Path, bytes], str]) -> str:
-    """For `refuses`: the reason for a folder in which every JSON file must be in the format."""
+def first_refusal(
+    folder: Path,
+    inside: Sequence[Path],
+    refuses: Callable[[Path, bytes], str],
+    without: str = "a folder without JSON files",
+) -> str:
+    """For `refuses`: the reason for a folder in which some files must be in the format; `without`, if there are none."""
     reasons = ((file, refuses(file, head_of(file))) for file in inside)
     reason = next((f"{file.relative_to(folder)}: {reason}" for file, reason in reasons if reason), "")
-    return reason if inside else "a folder without JSON files"
+    return reason if inside else without
 
 
 class LogNames:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ramify.errors import shown
-from ramify.readers import list_files
-from ramify.readers.base import Held, ReadCounts, bad_option, guarded, lacks
-from ramify.readers.documents import documents
+from ramify.readers.base import Held, ReadCounts, guarded, lacks
+from ramify.readers.documents import listed
+from ramify.readers.listing import list_files
 from ramify.readers.values import spelled
 from ramify.tree import Node, Tree, encodable
 
@@ -35,16 +35,11 @@ def read(
     overlap, so that many relations are in several dialogues. `repeated=drop` keeps the first one between two utterances in the
     labels. Its repetitions are counted (`repeated_relation`); they remain links to parents.
     """
-    if repeated not in ("keep", "drop"):
-        raise bad_option("repeated", "keep or drop", repeated)
-    if annotations not in ("relations", "none"):
-        raise bad_option("annotations", "relations or none", annotations)
     dialogues = []
     held = Held("and the files before it have", "Build from fewer or smaller files.")
     for path in list_files(paths):
-        for where, document in documents(path, counts, held):
-            for record in document if isinstance(document, list) else [document]:
-                dialogues += guarded(_dialogue, where, counts, record, where, counts)
+        for where, record in listed(path, counts, held):
+            dialogues += guarded(_dialogue, where, counts, record, where, counts)
     groups = _groups([record["edus"] for _, record in dialogues])
     seen: set[Any] = set()
     for number, (where, record) in enumerate(dialogues):
@@ -60,8 +55,7 @@ def read(
 
 def _dialogue(record: Any, where: str, counts: ReadCounts) -> list[tuple[str, dict[str, Any]]]:
     if not isinstance(record, dict) or not isinstance(record.get("edus"), list):
-        counts.read += 1
-        counts.skip("not_a_post", f'{where}: not an object with a list "edus"')
+        counts.leave_out("not_a_post", f'{where}: not an object with a list "edus"')
         return []
     return [(where, record)]
 

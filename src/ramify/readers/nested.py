@@ -56,8 +56,6 @@ def read(
     """
     if layout != "auto" and layout not in LAYOUTS:
         raise bad_option("layout", f"auto or one of {', '.join(LAYOUTS)}", layout)
-    if html not in ("auto", True, False):
-        raise bad_option("html", "auto, true or false", html)
     named = None if layout == "auto" else LAYOUTS[layout]
 
     def chosen(path: Path) -> Layout | None:
@@ -221,8 +219,7 @@ class _Walk:
             self._counts.repair("more_comments", count=missing[0])
 
     def _bad(self, what: str, where: str) -> None:
-        self._counts.read += 1
-        self._counts.skip("bad_row", f"{where}: {what}"[:300])
+        self._counts.leave_out("bad_row", f"{where}: {what}"[:300])
 
     def _root(self, item: Any, where: str) -> Iterator[Post]:
         """The post that a comment repeats, the first time that it is seen."""

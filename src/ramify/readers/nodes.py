@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 
 from ramify.errors import RamifyError, shown
-from ramify.readers import list_files
 from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option
 from ramify.readers.columns import Layout, batches, decoded, header
 from ramify.readers.jsonl import trees_of
+from ramify.readers.listing import list_files
 from ramify.readers.rows import LOG_COLUMNS, NODE_COLUMNS
 from ramify.tree import SPLIT, Tree
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ramify.readers import list_files
 from ramify.readers.base import ReadCounts, guarded, lacks
-from ramify.readers.documents import documents
+from ramify.readers.documents import listed
+from ramify.readers.listing import list_files
 from ramify.readers.rows import LABELLED, Post, batches
 from ramify.readers.values import parse_time
 
@@ -29,14 +29,12 @@ def read(paths: Sequence[Path], counts: ReadCounts) -> Iterator[pa.RecordBatch]:
 
 def _posts(paths: Sequence[Path], counts: ReadCounts) -> Iterator[Post]:
     for path in list_files(paths):
-        for where, document in documents(path, counts):
-            for record in document if isinstance(document, list) else [document]:
-                prompt = record.get("prompt") if isinstance(record, dict) else None
-                if isinstance(prompt, dict):
-                    yield from guarded(_messages, where, counts, record, prompt, where, counts)
-                else:
-                    counts.read += 1
-                    counts.skip("not_a_post", f'{where}: not an object with an object "prompt"')
+        for where, record in listed(path, counts):
+            prompt = record.get("prompt") if isinstance(record, dict) else None
+            if isinstance(prompt, dict):
+                yield from guarded(_messages, where, counts, record, prompt, where, counts)
+            else:
+                counts.leave_out("not_a_post", f'{where}: not an object with an object "prompt"')
 
 
 def _messages(record: dict[str, Any], prompt: dict[str, Any], where: str, counts: ReadCounts) -> Iterator[Post]:

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from ramify.errors import RamifyError, counted
-from ramify.readers.base import A_FOLDER, ReadCounts, bad_option, blocks, file_name, open_bytes
+from ramify.readers.base import A_FOLDER, ReadCounts, blocks, file_name, guarded, open_bytes
 from ramify.readers.encodings import AUTO, check_encoding, decoded, with_line_ends
 from ramify.readers.names import distinct_names
 from ramify.readers.split_names import in_name
@@ -48,9 +48,6 @@ def read(
     numbers of lines.
     """
     splits = {"train": train, "dev": val, "test": test}
-    for name, split in zip(("train", "val", "test"), splits.values(), strict=True):
-        if split not in get_args(Assigned):
-            raise bad_option(name, "train, dev, test or shares", split)
     check_encoding(encoding)
     _check_paths(paths)
     sources, targets = paths[::2], paths[1::2]
@@ -119,16 +116,25 @@ def _trees(source: Path, target: Path, name: str, meta: dict[str, str], encoding
             number[side] += text is not None
         if number[0] != number[1]:
             continue
-        counts.read += 2
-        if not all(texts):
-            side = KINDS[0 if not texts[0] else 1]
-            counts.skip("empty_side", f"{(source, target)[side == KINDS[1]]}, line {number[0]}: no {side}", 2)
-            continue
-        one, other = texts
-        nodes = (Node(one, id="source", kind=KINDS[0]), Node(other, (0,), id="target", kind=KINDS[1]))
-        yield Tree(nodes, f"{encodable(name)}/{number[0]:010d}", meta)
+        where = f"{source}, line {number[0]}"
+        yield from guarded(_pair, where, counts, texts, (source, target), number[0], name, meta, counts)
     if number[0] != number[1]:
         raise RamifyError(
             f"{source} has {counted(number[0], 'line')}, but {target} has {number[1]:,}. Line by line, each file must "
             "translate the other. Check that both belong together and are complete."
         )
+
+
+def _pair(
+    texts: Sequence[str], files: tuple[Path, Path], line: int, name: str, meta: dict[str, str], counts: ReadCounts
+) -> list[Tree]:
+    """The tree of a pair of lines, or nothing."""
+    if not all(texts):
+        side = 0 if not texts[0] else 1
+        counts.leave_out("empty_side", f"{files[side]}, line {line}: no {KINDS[side]}", 2)
+        return []
+    source, target = texts
+    nodes = (Node(source, id="source", kind=KINDS[0]), Node(target, (0,), id="target", kind=KINDS[1]))
+    tree = Tree(nodes, f"{encodable(name)}/{line:010d}", meta)
+    counts.read += 2
+    return [tree]

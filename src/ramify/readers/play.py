@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ramify.errors import RamifyError
-from ramify.readers import list_files
-from ramify.readers.base import ReadCounts, file_name
+from ramify.readers.base import ReadCounts, file_name, fitting_files
 from ramify.readers.book.container import read_whole
+from ramify.readers.listing import list_files
 from ramify.readers.markup import MarkupError, XmlParser
 from ramify.readers.messages import LogNames, head_of
 from ramify.readers.names import unpacked
@@ -27,31 +27,25 @@ _PARTS = re.compile(rb"<(?:ACT|SCENE|SPEECH|PERSONAE|FM|INDUCT|PROLOGUE)[\s>]")
 
 def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        return "" if any(not refuses(file, head_of(file)) for file in _plays(path)) else "a folder without plays"
+        return "" if any(map(_is_play, list_files([path]))) else "a folder without plays"
     return "" if _PLAY.search(head) and _PARTS.search(head) else "no <PLAY> with acts among its first bytes"
 
 
-def _plays(folder: Path) -> list[Path]:
-    return [file for file in list_files([folder]) if unpacked(file.name).lower().endswith(".xml")]
+def _is_play(file: Path) -> bool:
+    return unpacked(file.name).lower().endswith(".xml") and not refuses(file, head_of(file))
 
 
 def read(paths: Sequence[Path], counts: ReadCounts) -> Iterator[Tree]:
     """Yield a document per play. Raises `RamifyError` for XML that is not well-formed."""
     given = LogNames()
-    for path in paths:
-        plays = [file for file in _plays(path) if not refuses(file, head_of(file))] if path.is_dir() else [path]
-        for file in list_files([path]):
-            if file not in plays:
-                counts.read += 1
-                counts.skip("other_file", f"{file}")
-        for file in plays:
-            play = _Play(file, counts)
-            try:
-                play.parser.feed(read_whole(file, counts), final=True)
-            except MarkupError as error:
-                raise RamifyError(f"{file}, line {error.line}: {error}. Expected well-formed XML. Repair the file.") from None
-            counts.read += len(play.nodes)
-            yield Tree(tuple(play.nodes), id=given.give(Path(unpacked(file_name(file))).stem), meta=play.meta)
+    for file in fitting_files(paths, _is_play, counts):
+        play = _Play(file, counts)
+        try:
+            play.parser.feed(read_whole(file, counts), final=True)
+        except MarkupError as error:
+            raise RamifyError(f"{file}, line {error.line}: {error}. Expected well-formed XML. Repair the file.") from None
+        counts.read += len(play.nodes)
+        yield Tree(tuple(play.nodes), id=given.give(Path(unpacked(file_name(file))).stem), meta=play.meta)
 
 
 @dataclass(eq=False)
@@ -90,8 +84,7 @@ class _Play:
         if self._left_out or tag in _LEFT_OUT:
             self._left_out += 1
             if self._left_out == 1:
-                self._counts.read += 1
-                self._counts.skip(_LEFT_OUT[tag], self._where)
+                self._counts.leave_out(_LEFT_OUT[tag], self._where)
         elif level is not None:
             self._open[level:] = [_Part(), *[None] * (2 - level)]
         elif tag in ("TITLE", "SPEAKER", "LINE"):
@@ -119,14 +112,12 @@ class _Play:
         elif (level := self._level(tag)) is not None:
             ended = self._open[level]
             if ended is not None and ended.node is None:
-                self._counts.read += 1
-                self._counts.skip("empty_division", f"{self._where}: <{tag}>")
+                self._counts.leave_out("empty_division", f"{self._where}: <{tag}>")
             self._open[level:] = [None] * (3 - level)
 
     def _line(self, text: str) -> None:
         if not text:
-            self._counts.read += 1
-            self._counts.skip("empty", self._where)
+            self._counts.leave_out("empty", self._where)
             return
         parent = 0
         for level, part in enumerate(self._open):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ramify.readers import list_files
 from ramify.readers.base import Policy, ReadCounts
+from ramify.readers.listing import list_files
 from ramify.readers.records import first_record, is_json, records
 from ramify.readers.reddit import Post, batches
 

@@ -122,8 +122,7 @@ def _one_by_one(
             try:
                 record = _leniently(decoder.type, line)
             except (ValueError, RecursionError) as error:
-                counts.read += 1
-                counts.skip("bad_json", f"{path}, line {number}: {error}")
+                counts.leave_out("bad_json", f"{path}, line {number}: {error}")
                 continue
             counts.repair("odd_json", f"{path}, line {number}")
         numbers.append(number)

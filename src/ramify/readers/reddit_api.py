@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from ramify.errors import shown
-from ramify.readers import list_files
-from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option, guarded
+from ramify.readers.base import A_FOLDER, Policy, ReadCounts, guarded
 from ramify.readers.documents import documents
+from ramify.readers.listing import list_files
 from ramify.readers.reddit import author, bare_id, resolve_parent, submission_text
 from ramify.readers.rows import Post, batches
 from ramify.readers.values import parse_time
@@ -42,8 +42,6 @@ def read(paths: Sequence[Path], counts: ReadCounts, *, policy: Policy, unescape:
     `unescape`: unescape &amp; &lt; &gt; in texts. Responses contain these unless they were requested with raw_json=1.
     "more" objects, which stand for comments that were not sent, are counted in `counts.kept`.
     """
-    if not isinstance(unescape, bool):
-        raise bad_option("unescape", "true or false", unescape)
     return batches(_posts(paths, counts, policy, unescaped if unescape else str), counts)
 
 
@@ -106,8 +104,7 @@ def _walk(document: Any, where: str, counts: ReadCounts, policy: Policy, clean: 
 
 
 def _refuse(thing: Any, where: str, counts: ReadCounts) -> None:
-    counts.read += 1
-    counts.skip("not_a_post", f"{where}: neither a comment nor a submission with an id: {shown(thing)}")
+    counts.leave_out("not_a_post", f"{where}: neither a comment nor a submission with an id: {shown(thing)}")
 
 
 def _submission(data: dict[str, Any], post_id: str, clean: Callable[[str], str], where: str, counts: ReadCounts) -> Post:

@@ -201,13 +201,11 @@ def _read_days(export: _Export, days: list[str], channel: "Channel", counts: Rea
     for day in days:
         place = export.source.where(day)
         if hidden := export.source.hidden.get(day, 0):
-            counts.read += hidden
-            counts.skip("doubled_file", f"{place}: only the last file of this name is read", hidden)
+            counts.leave_out("doubled_file", f"{place}: only the last file of this name is read", hidden)
         try:
             document = loads(export.source.read(day, held, counts))
         except ValueError as error:
-            counts.read += 1
-            counts.skip("bad_json", f"{place}: {error}")
+            counts.leave_out("bad_json", f"{place}: {error}")
             continue
         # The API returns an object around the list.
         document = fields(document).get("messages", document)

@@ -4,10 +4,12 @@ A file is a log. Reply links are unknown. A message's label is {"conversation": 
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
-from ramify.readers import chat, list_files
-from ramify.readers.base import BLOCK_BYTES, ReadCounts, file_name, lacks, open_bytes
+from ramify.readers import chat
+from ramify.readers.base import BLOCK_BYTES, ReadCounts, file_name, guarded, lacks, open_bytes
+from ramify.readers.listing import list_files
 from ramify.readers.markup import MarkupError, XmlParser
 from ramify.readers.messages import LogNames, Message, in_order, said
 from ramify.readers.slack import plain
@@ -34,20 +36,16 @@ def logs(paths: Sequence[Path], counts: ReadCounts) -> Iterator[chat.Log]:
         name = "/".join(part for part in (team, channel) if part) or Path(file_name(path)).stem
         yield chat.Log(
             given.give(name, f"{name}/{start[:10]}", f"{path}"),
-            in_order(_all(first, messages), counts, {}),
+            in_order(chain([first], messages), counts, {}),
             said(team=team, channel=channel, start=start, end=about.get("end_date")),
             f"{path}",
         )
 
 
-def _all(first: Message, rest: Iterator[Message]) -> Iterator[Message]:
-    yield first
-    yield from rest
-
-
 def _messages(path: Path, about: dict[str, str], counts: ReadCounts) -> Iterator[Message]:
     """Yield messages. `about` receives the description of the channel before the first message."""
-    ready: list[Message] = []
+    ready: list[tuple[str, dict[str, str]]] = []
+    """The places and the fields of messages that the parser has read."""
     fields: dict[str, str] = {}
     path_of_tags: list[str] = []
     count = 0
@@ -57,7 +55,6 @@ def _messages(path: Path, about: dict[str, str], counts: ReadCounts) -> Iterator
             raise MarkupError(f"expected <slack>, found <{tag}>", parser.line, 0)
         path_of_tags.append(tag)
         if tag == "message":
-            fields.clear()
             fields["conversation"] = attributes.get("conversation_id", "")
 
     def text(data: str) -> None:
@@ -67,33 +64,39 @@ def _messages(path: Path, about: dict[str, str], counts: ReadCounts) -> Iterator
             target[tag] = target.get(tag, "") + data
 
     def end(tag: str) -> None:
-        nonlocal count
+        nonlocal fields
         path_of_tags.pop()
         if tag == "message":
+            ready.append((f"{path}, line {parser.line}", fields))
+            fields = {}
+
+    def read() -> Iterator[Message]:
+        nonlocal count
+        for where, message in ready:
             count += 1
-            counts.read += 1
-            where = f"{path}, line {parser.line}"
-            time = parse_time(fields.get("ts"), counts, where)
-            ready.append(
-                Message(
-                    f"{count}",
-                    plain(fields.get("text", ""), {}),
-                    fields.get("user") or None,
-                    time,
-                    label={"conversation": fields["conversation"]} if fields["conversation"] else None,
-                    where=where,
-                )
-            )
+            yield from guarded(_message, where, counts, f"{count}", message, where, counts)
+        ready.clear()
 
     parser = XmlParser(start, end, text)
     with open_bytes(path, counts) as stream:
         try:
             while data := stream.read(BLOCK_BYTES):
                 parser.feed(data)
-                yield from ready
-                ready.clear()
+                yield from read()
             parser.feed(b"", final=True)
         except MarkupError as error:
-            yield from ready
-            counts.read += 1
-            counts.skip("bad_xml", f"{path}, line {error.line}: {error}")
+            yield from read()
+            counts.leave_out("bad_xml", f"{path}, line {error.line}: {error}")
+
+
+def _message(number: str, fields: dict[str, str], where: str, counts: ReadCounts) -> list[Message]:
+    message = Message(
+        number,
+        plain(fields.get("text", ""), {}),
+        fields.get("user") or None,
+        parse_time(fields.get("ts"), counts, where),
+        label={"conversation": fields["conversation"]} if fields["conversation"] else None,
+        where=where,
+    )
+    counts.read += 1
+    return [message]

@@ -61,8 +61,7 @@ def logs(paths: Sequence[Path], counts: ReadCounts, *, names: Names = "name") ->
                 about.setdefault(identifier(channel.get("id")) or stem, channel)
             messages = _messages(value)
             if not messages and not described:
-                counts.read += 1
-                counts.skip("frame" if _is_chunk(value) else "not_a_post", where)
+                counts.leave_out("frame" if _is_chunk(value) else "not_a_post", where)
                 continue
             name = identifier(value.get("channel_id")) or identifier(value.get("id")) or stem
             if "channel_id" in value:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ramify.errors import RamifyError
-from ramify.readers.base import ReadCounts, check_not_standard, lacks, open_bytes
+from ramify.readers.base import ReadCounts, check_not_standard, guarded, lacks, open_bytes
 from ramify.readers.markup import MarkupError, XmlParser, html_to_text
 from ramify.readers.rows import Post, batches
 from ramify.readers.values import parse_time
@@ -66,42 +66,56 @@ def _posts(site: Path, counts: ReadCounts) -> Iterator[Post]:
     if posts is None:
         raise RamifyError(f"{site} holds no Posts.xml.")
     for where, row in _rows(posts, counts):
-        counts.read += 1
-        post_id, kind = row.get("Id", ""), row.get("PostTypeId")
-        question = row.get("ParentId", "") if kind == ANSWER else post_id
-        if kind not in (QUESTION, ANSWER):
-            questions.add(post_id, None)
-            counts.skip("not_a_post", f"{where}: PostTypeId {kind}")
-        elif not questions.add(post_id, question):
-            counts.skip("bad_id", f"{where}: Id {post_id!r}, ParentId {row.get('ParentId')!r}")
-        else:
-            title, body = row.get("Title", ""), html_to_text(row.get("Body", ""))
-            yield Post(
-                id=post_id,
-                parent=None if kind == QUESTION else question,
-                tree=f"{name}/{question}",
-                author=row.get("OwnerUserId") or row.get("OwnerDisplayName"),
-                time=parse_time(row.get("CreationDate"), counts, where),
-                kind="question" if kind == QUESTION else "answer",
-                text="\n\n".join(part for part in (title, body) if part),
-                meta=_meta(name, row) if kind == QUESTION else None,
-            )
+        yield from guarded(_post, where, counts, row, name, questions, where, counts)
     for where, row in _rows(comments, counts) if comments else ():
-        counts.read += 1
-        comment_id, post = row.get("Id", ""), row.get("PostId", "")
-        question = questions.of(post)
-        if not comment_id or question is None:
-            counts.skip("not_a_post" if comment_id else "bad_id", f"{where}: a comment on post {post!r}")
-            continue
-        yield Post(
-            id=f"c{comment_id}",
-            parent=post,
-            tree=f"{name}/{question}",
-            author=row.get("UserId") or row.get("UserDisplayName"),
+        yield from guarded(_comment, where, counts, row, name, questions, where, counts)
+
+
+def _post(row: dict[str, str], site: str, questions: "_Questions", where: str, counts: ReadCounts) -> list[Post]:
+    """A question or an answer, or nothing."""
+    posts = []
+    post_id, kind = row.get("Id", ""), row.get("PostTypeId")
+    question = row.get("ParentId", "") if kind == ANSWER else post_id
+    if kind not in (QUESTION, ANSWER):
+        questions.add(post_id, None)
+        counts.skip("not_a_post", f"{where}: PostTypeId {kind}")
+    elif not questions.add(post_id, question):
+        counts.skip("bad_id", f"{where}: Id {post_id!r}, ParentId {row.get('ParentId')!r}")
+    else:
+        title, body = row.get("Title", ""), html_to_text(row.get("Body", ""))
+        post = Post(
+            id=post_id,
+            parent=None if kind == QUESTION else question,
+            tree=f"{site}/{question}",
+            author=row.get("OwnerUserId") or row.get("OwnerDisplayName"),
             time=parse_time(row.get("CreationDate"), counts, where),
-            kind="comment",
-            text=row.get("Text", "").strip(),
+            kind="question" if kind == QUESTION else "answer",
+            text="\n\n".join(part for part in (title, body) if part),
+            meta=_meta(site, row) if kind == QUESTION else None,
         )
+        posts.append(post)
+    counts.read += 1
+    return posts
+
+
+def _comment(row: dict[str, str], site: str, questions: "_Questions", where: str, counts: ReadCounts) -> list[Post]:
+    """A comment, or nothing."""
+    comment_id, post = row.get("Id", ""), row.get("PostId", "")
+    question = questions.of(post)
+    if not comment_id or question is None:
+        counts.leave_out("not_a_post" if comment_id else "bad_id", f"{where}: a comment on post {post!r}")
+        return []
+    comment = Post(
+        id=f"c{comment_id}",
+        parent=post,
+        tree=f"{site}/{question}",
+        author=row.get("UserId") or row.get("UserDisplayName"),
+        time=parse_time(row.get("CreationDate"), counts, where),
+        kind="comment",
+        text=row.get("Text", "").strip(),
+    )
+    counts.read += 1
+    return [comment]
 
 
 def _meta(site: str, row: dict[str, str]) -> dict[str, str | list[str]]:
@@ -184,8 +198,7 @@ def _rows(path: Path, counts: ReadCounts) -> Iterator[tuple[str, dict[str, str]]
                 chunk = stream.read(_CHUNK)
                 continue
             around, at = before + chunk, max(1, len(before) + fault.offset - fed)
-            counts.read += 1
-            counts.skip("bad_xml", f"{path}, line {skipped + fault.line}: {fault}")
+            counts.leave_out("bad_xml", f"{path}, line {skipped + fault.line}: {fault}")
             if not chunk:
                 return
             newlines -= before.count(b"\n")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +21,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from ramify.files import STANDARD
-from ramify.readers import list_files, reddit
-from ramify.readers.base import A_FOLDER, EITHER, Policy, ReadCounts, bad_option, pc, read_before
+from ramify.readers import reddit
+from ramify.readers.base import A_FOLDER, EITHER, Policy, ReadCounts, pc, read_before
 from ramify.readers.columns import (
     LINE,
     Columns,
@@ -38,6 +38,7 @@ from ramify.readers.columns import (
 )
 from ramify.readers.dates import DateOrder, First
 from ramify.readers.labels import LabelColumn, LabelType, survey
+from ramify.readers.listing import list_files
 from ramify.readers.quoting import MARK, quote_of_tabs
 from ramify.readers.rows import LABELLED
 from ramify.tree import SPLIT
@@ -118,9 +119,6 @@ def read(
     number comes first in dates with slashes; "auto" infers it from the dates. `label_type=category` reads numbers as text.
     """
     check(LAYOUT, columns, delimiter, MARK if quote is None else quote)
-    if entities not in get_args(Entities):
-        raise bad_option("entities", " or ".join(get_args(Entities)), entities)
-    DateOrder(dates)
     columns = columns or {}
     labels = LabelColumn(columns.get("label", "label"), label_type)
     names = {path: names_of(path) for path in list_files(paths)}
@@ -196,16 +194,17 @@ def _pairs(path: Path, columns: Mapping[str, str], delimiter: str | None, quote:
 class TreesOfParents:
     """The trees of posts that name no tree: posts connected by parents are one, named by its root.
 
-    A parent that is not among the posts is the root of those that name it. The ids are held in memory.
+    A parent that is not among the posts is the root of those that name it. The ids are held in memory. `pairs` are batches of
+    ids and parents.
     """
 
     def __init__(self, pairs: Iterable[tuple[pa.Array, pa.Array]]) -> None:
         names = pa.chunked_array([part for column in zip(*pairs, strict=True) for part in column], pa.large_string())
         encoded = names.combine_chunks().dictionary_encode()
         self._names = encoded.dictionary
-        child, parent = np.split(encoded.indices.fill_null(-1).to_numpy().astype(np.int64), 2)
-        is_link = (child >= 0) & (parent >= 0) & (child != parent)
-        child, parent = child[is_link], parent[is_link]
+        ids, parents = np.split(encoded.indices.fill_null(-1).to_numpy().astype(np.int64), 2)
+        is_link = (ids >= 0) & (parents >= 0) & (ids != parents)
+        child, parent = ids[is_link], parents[is_link]
         size = len(self._names)
         # SciPy refuses a matrix without rows.
         links = coo_array((np.ones(len(child), np.int8), (child, parent)), (size + 1, size + 1))
@@ -214,12 +213,13 @@ class TreesOfParents:
         by_rank = np.lexsort((np.arange(size), np.isin(np.arange(size), child)))[::-1]
         root = np.zeros(size + 1, np.int64)
         root[tree[by_rank]] = by_rank
-        self._tree = root[tree[:size]]
+        self._trees = np.where(ids < 0, -1, root[tree[ids]])
+        """[post]: the place of its tree's name, or -1."""
 
-    def of(self, ids: pa.Array) -> pa.Array:
-        """The trees of posts; null for a post without an id."""
-        places = pc.index_in(ids, value_set=self._names)
-        return self._names.take(pa.array(self._tree)).take(places)
+    def following(self, count: int) -> pa.Array:
+        """The trees of the next posts, in the order of the pairs; null for a post without an id."""
+        trees, self._trees = np.split(self._trees, [count])
+        return self._names.take(pa.array(trees, mask=trees < 0))
 
 
 # --- columns to posts -------------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def _posts(
     if "tree" in values:
         values["tree"] = spelling.like_ids(values["tree"], values["id"])
     elif trees is not None:
-        values["tree"] = trees.of(values["id"])
+        values["tree"] = trees.following(len(values["id"]))
     count = len(values["id"])
     absent = pa.nulls(count, pa.large_string())
     authors = values.get("author", absent)

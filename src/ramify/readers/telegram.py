@@ -47,8 +47,7 @@ def logs(paths: Sequence[Path], counts: ReadCounts, *, names: Names = "name") ->
         for place, document in documents(path, counts, held):
             for about in _chats(document):
                 if not isinstance(about, dict) or not isinstance(about.get("messages"), list):
-                    counts.read += 1
-                    counts.skip("not_a_post", f'{place}: not a chat with a list "messages"')
+                    counts.leave_out("not_a_post", f'{place}: not a chat with a list "messages"')
                     continue
                 # A chat without an id is not joined with any other.
                 export = chats.setdefault(_peer(about) or len(chats), _Chat(about, path))
@@ -110,8 +109,7 @@ def _records(messages: list[Any], accounts: Accounts, place: str, counts: ReadCo
 def _record(message: Any, accounts: Accounts, where: str, counts: ReadCounts) -> Iterator[tuple[Message, str | None]]:
     message_id = identifier(message.get("id")) if isinstance(message, dict) else None
     if message_id is None:
-        counts.read += 1
-        counts.skip("not_a_post", f"{where}: not an object with an id")
+        counts.leave_out("not_a_post", f"{where}: not an object with an id")
         return
     service = message.get("type") == "service"
     side = "actor" if service else "from"

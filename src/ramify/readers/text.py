@@ -10,17 +10,18 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from ramify.errors import RamifyError
-from ramify.readers import list_files
-from ramify.readers.base import A_FOLDER, GROUPED, ReadCounts, bad_option, blocks, file_name, open_bytes, wide_encoding
+from ramify.readers.base import A_FOLDER, GROUPED, ReadCounts, blocks, file_name, open_bytes
 from ramify.readers.encodings import AUTO, check_encoding, decoded, with_line_ends
+from ramify.readers.listing import list_files
 from ramify.readers.names import distinct_names, unpacked
 from ramify.readers.prose import unlike_prose
+from ramify.readers.recoding import wide_encoding
 from ramify.readers.rows import BATCH_CHARACTERS, BATCH_ROWS
 from ramify.tree import GROUP, Indices, encodable
 
@@ -69,10 +70,6 @@ def read(
     where a block is a contiguous part of a file: 1/200 of the bytes of all files, but 2 KiB to 1 MiB, or 64 KiB of a pipe.
     Raises `RamifyError` for a named file that holds no text.
     """
-    if unit not in get_args(Unit):
-        raise bad_option("unit", "document, paragraph or line", unit)
-    if headings not in get_args(Headings):
-        raise bad_option("headings", "auto, wikitext or none", headings)
     check_encoding(encoding)
     given = set(paths)
     files = _files(paths, counts)
@@ -112,8 +109,7 @@ def _files(paths: Sequence[Path], counts: ReadCounts) -> dict[Path, str]:
         texts = [file for file in inside if _has_ending(file)] or inside
         for file in texts:
             if path.is_dir() and not file.stat().st_size:
-                counts.read += 1
-                counts.skip("empty_file", f"{file}")
+                counts.leave_out("empty_file", f"{file}")
                 continue
             if file in names:
                 raise RamifyError(f"{file} is named twice, and would be read twice. Name each file or folder once.")
@@ -126,8 +122,7 @@ def _files(paths: Sequence[Path], counts: ReadCounts) -> dict[Path, str]:
 
 
 def _skip(path: Path, reason: str, counts: ReadCounts) -> None:
-    counts.read += 1
-    counts.skip("not_text", f"{path}: {reason}")
+    counts.leave_out("not_text", f"{path}: {reason}")
 
 
 def _has_ending(path: Path) -> bool:

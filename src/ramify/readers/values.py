@@ -6,12 +6,18 @@ from typing import Any
 
 from ramify.errors import shown
 from ramify.readers.base import ReadCounts
+from ramify.readers.dates import settled_moment
 from ramify.tree import FIRST_TIME, LAST_TIME, Tree
 
 
 def parse_time(value: Any, counts: ReadCounts, where: str, *, unit: float = 1.0) -> float | None:
-    """`seconds` of a record's time. A value that is not a time is counted as `bad_time`."""
+    """`seconds` of a record's time, or the moment that it spells in another way (see `dates`), if this is not ambiguous.
+
+    A value that is not a time is counted as `bad_time`.
+    """
     time = seconds(value, unit=unit)
+    if time is None and isinstance(value, str):
+        time = settled_moment(value)
     if time is None and value not in (None, ""):
         counts.repair("bad_time", f"{where}: {shown(value)}")
     return time

@@ -24,7 +24,7 @@ from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models.adversary import Discriminator, Generator, NamesGenerator
 from ramify.models.agent import Agent, CoherenceChecker
 from ramify.models.base import State
-from ramify.models.name_memory import NameMemory
+from ramify.models.name_memory import Answers, NameMemory
 from ramify.nn.modes import evaluating, without_gradients
 from ramify.nn.ragged import Rows
 from ramify.tasks.adversarial import (
@@ -307,12 +307,12 @@ class NestedAdversary(Task[AdversaryBatch]):
         if documents.banks is not None:
             return documents.banks
         lowest = [part.levels[0] for part in documents.parts] or [documents.levels[0]]
-        answers = torch.cat([self._answers(memory, rows) for rows in lowest])
+        answers = Answers.cat([self._answers(memory, rows) for rows in lowest])
         document = np.concatenate([rows.document for rows in lowest])
         has_tokens = np.concatenate([rows.counts > 0 for rows in lowest])
         return memory.banks(answers, document, document, has_tokens, whole=True)
 
-    def _answers(self, memory: NameMemory, rows: LevelBatch) -> Float[Tensor, "row question dim"]:
+    def _answers(self, memory: NameMemory, rows: LevelBatch) -> Answers:
         encoder = self.backbone.encoder(0)
         return memory.write(encoder.states(encoder.items(None), rows.slots, rows.rows), rows.rows, rows.is_child)
 

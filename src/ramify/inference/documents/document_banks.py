@@ -2,14 +2,14 @@
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Int
 from torch import Tensor
 
 from ramify.batching.document_batch import Banks, DocumentCollator
 from ramify.batching.forest import Ints
 from ramify.batching.levels import DocumentRows
 from ramify.inference.base import TOKENS
-from ramify.models.name_memory import NameMemory
+from ramify.models.name_memory import Answers, NameMemory
 from ramify.nn.ragged import runs
 from ramify.tasks.nested.task import NestedAutoencoder
 
@@ -30,7 +30,7 @@ class DocumentBanks:
         self.memory = memory
         self.collator = collator
         self.level = collator.rows.levels[0]
-        self._latest: tuple[int, Float[Tensor, "row question dim"]] | None = None
+        self._latest: tuple[int, Answers] | None = None
 
     def of_rows(self, rows: Ints) -> Banks:
         """The bank of each of some lowest rows."""
@@ -49,7 +49,7 @@ class DocumentBanks:
             # A row without tokens stands for each unit, some of which have no row.
             own = np.concatenate([unit_of_row[first:last], units[chosen]])
             has_tokens = np.append(self.level.children[first:last] > 0, np.zeros(len(chosen), dtype=bool))
-            with_units = torch.cat([written, written.new_zeros(len(chosen), count, dim)])
+            with_units = Answers.cat([written, Answers.nothing(len(chosen), count, dim, written.sums)])
             banks = self.memory.banks(with_units, own, np.zeros_like(own), has_tokens)
             place = torch.from_numpy(chosen)
             answers[place], known[place] = banks.answers[last - first :], banks.known[last - first :]
@@ -60,20 +60,23 @@ class DocumentBanks:
         return self.of_units(self.level.node_of_row, np.full(len(trees), NO_UNIT), trees)
 
     @torch.no_grad()
-    def _answers(self, tree: int, first: int, last: int) -> Float[Tensor, "row question dim"]:
+    def _answers(self, tree: int, first: int, last: int) -> Answers:
         """The answers that the lowest rows of a document write."""
         if self._latest is not None and self._latest[0] == tree:
             return self._latest[1]
         self._latest = None
+        none = np.zeros(0, dtype=np.int64)
         count, dim = self.memory.questions.shape
-        answers, none = torch.zeros(last - first, count, dim), np.zeros(0, dtype=np.int64)
+        parts = [Answers.nothing(0, count, dim, torch.zeros(0))]
+        sources: list[Int[Tensor, " row"]] = []
         encoder = self.task.backbone.encoder(0)
         with self.task.evaluating():
             for start, stop in runs(self.collator.num_slots(0)[first:last], TOKENS):
                 rows = self.collator.level(0, np.arange(first + start, first + stop), none, none).to(self.task.device)
                 states = encoder.states(encoder.items(None), rows.slots, rows.rows)
-                written = self.memory.write(states, rows.rows, rows.is_child)
-                answers[torch.from_numpy(rows.source - first)] = written.float().cpu()
+                parts.append(self.memory.write(states, rows.rows, rows.is_child).cpu())
+                sources.append(torch.from_numpy(rows.source))
+        answers = Answers.cat(parts).at(torch.argsort(torch.cat(sources)))
         self._latest = (tree, answers)
         return answers
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ramify.errors import RamifyError
-from ramify.readers import list_files
-from ramify.readers.base import INTO_A_FILE, ReadCounts, bad_option, file_name, open_bytes, read_twice
+from ramify.readers.base import INTO_A_FILE, ReadCounts, file_name, open_bytes, read_twice
 from ramify.readers.book import epub, gutenberg, html, markdown, standard_ebooks, tei
 from ramify.readers.book.levels import DEFAULT_LEVELS, make_tree, parse_levels
 from ramify.readers.book.outline import Work
+from ramify.readers.listing import list_files
 from ramify.tree import Tree, encodable
 
 HEAD_BYTES = 1 << 16
@@ -64,10 +64,7 @@ def read(
     levels, too; with "flatten", their titles are part of their chapters' titles. A level that a part of a work lacks is filled
     with a node of its own and counted in `counts.kept` as `missing_level`.
     """
-    names = parse_levels(levels)
-    if divisions not in ("flatten", "level"):
-        raise bad_option("divisions", "flatten or level", divisions)
-    return _trees(paths, counts, names, divisions, plain=False)
+    return _trees(paths, counts, parse_levels(levels), divisions, plain=False)
 
 
 def read_text(
@@ -102,8 +99,7 @@ def _works(path: Path, counts: ReadCounts, plain: bool) -> Iterator[tuple[_Input
             "TEI (.xml), Markdown (.md), HTML or plain text (.txt)."
         )
     for file in others:
-        counts.read += 1
-        counts.skip("not_a_book", f"{file}")
+        counts.leave_out("not_a_book", f"{file}")
     for source in inputs:
         yield source, path if source.path != path else path.parent
 

@@ -6,9 +6,11 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 from ramify.errors import RamifyError
-from ramify.readers import archives, list_files
-from ramify.readers.base import ReadCounts, check_not_standard, open_bytes, open_packed, wide_encoding
+from ramify.readers import archives
+from ramify.readers.base import ReadCounts, check_not_standard, open_bytes, open_packed
 from ramify.readers.encodings import AUTO, decoded, with_line_ends
+from ramify.readers.listing import list_files
+from ramify.readers.recoding import wide_encoding
 
 MAX_FILE_BYTES = 64 << 20
 """The largest file of a book, decompressed."""

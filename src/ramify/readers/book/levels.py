@@ -62,8 +62,7 @@ def make_tree(work: Work, levels: Sequence[str], divisions: Literal["flatten", "
     _drop_title_page(root, work, counts)
     _drop_empty(root, work, counts)
     if not root.content:
-        counts.read += 1
-        counts.skip("empty_book", f"{work.where}: no paragraph")
+        counts.leave_out("empty_book", f"{work.where}: no paragraph")
         return None
     _join_titles(root)
     roles = _roles(root)
@@ -152,8 +151,7 @@ def _drop_title_page(root: Division, work: Work, counts: ReadCounts) -> None:
     count = next((count for count, item in enumerate(root.content) if not repeats(item)), 0)
     if count:
         del root.content[:count]
-        counts.read += 1
-        counts.skip("titlepage", f"{work.where}: it repeats the title and the author")
+        counts.leave_out("titlepage", f"{work.where}: it repeats the title and the author")
 
 
 def _words(text: str) -> list[str]:

@@ -120,8 +120,7 @@ class Outline:
 
     def skip(self, reason: str, place: str = "", count: int = 1) -> None:
         """Count content that is left out. `place` follows the name of the file."""
-        self.counts.read += count
-        self.counts.skip(reason, f"{self.where}{place and ', ' + place}", count)
+        self.counts.leave_out(reason, f"{self.where}{place and ', ' + place}", count)
 
     def _append(self, division: Division) -> None:
         self._open[-1].content.append(division)

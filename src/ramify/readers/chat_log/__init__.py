@@ -23,22 +23,23 @@ from typing import Literal
 from ramify.errors import RamifyError
 from ramify.files import STANDARD
 from ramify.readers import chat, irc
-from ramify.readers.base import ReadCounts, bad_option, open_bytes
+from ramify.readers.base import ReadCounts, open_bytes, skip_record
 from ramify.readers.chat import Log
 from ramify.readers.chat_log.fold import Fold, fold_of, folded
 from ramify.readers.chat_log.guess import SAMPLE_LINES, Guess, first_lines, guess, reads_better
 from ramify.readers.chat_log.layout import Layout, Line
 from ramify.readers.chat_log.pattern import Pattern
 from ramify.readers.chat_log.system_lines import SystemLines, first_of, learn
-from ramify.readers.clock import NO_YEAR, Clock, date_in, runs_twice
-from ramify.readers.dates import DateOrder, Given, find_stamps, is_open
-from ramify.readers.encodings import AUTO, check_encoding, with_line_ends
+from ramify.readers.clock import NO_YEAR, Clock, Fault, date_in, runs_twice
+from ramify.readers.dates import DateOrder, Given, first_stamps, is_open
+from ramify.readers.encodings import AUTO, check_encoding
 from ramify.readers.events import dated, system_author
 from ramify.readers.irc import log_lines
 from ramify.readers.irc.dialects import DIALECTS, STAMP, Dialect, fit
-from ramify.readers.irc.text import text_lines
-from ramify.readers.log_files import LINKS, Answers, answers, log_names, logs_of, refuse_line, short
-from ramify.readers.messages import HEAD_BYTES, head_of
+from ramify.readers.irc.text import head_lines
+from ramify.readers.log_files import Answers, answers, links_of, log_names, logs_in, logs_of, refuse_line, short
+from ramify.readers.log_files import beside as beside
+from ramify.readers.messages import first_refusal, head_of
 from ramify.tree import Node
 
 MAX_TEXT = 1 << 24
@@ -62,11 +63,7 @@ _LEFT_OUT = {"Embed": "embed", "Embeds": "embed", "Reactions": "reaction", "Stic
 
 def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        inside = logs_of(path)[:10]
-        if not inside:
-            return "a folder without logs"
-        reasons = ((file, refuses(file, head_of(file))) for file in inside)
-        return next((f"{file.relative_to(path)}: {reason}" for file, reason in reasons if reason), "")
+        return first_refusal(path, logs_of(path)[:10], refuses, "a folder without logs")
     lines = _head_lines(head)
     if _has_frames(lines):
         return ""
@@ -97,24 +94,17 @@ def logs(
     pattern cannot be guessed or whose dates of three short numbers do not show where the year stands.
     """
     check_encoding(encoding)
-    if annotations not in ("beside", "none"):
-        raise bad_option("annotations", "beside or none", annotations)
-    if hours not in (AUTO, "12", "24"):
-        raise bad_option("hours", "auto, 12 or 24", hours)
-    DateOrder(dates, years=True)
     given = Pattern(pattern) if pattern else None
     inputs = [file for path in paths for file in (_in_folder(path, given, counts) if path.is_dir() else [path])]
     for path, name in zip(inputs, log_names(inputs)):
-        beside = path.with_name(short(path) + LINKS)
-        links = beside if annotations == "beside" and path != STANDARD and beside.exists() else None
+        links = links_of(path) if annotations == "beside" else None
         stream = open_bytes(path, counts)
         blocks = _without_marks(log_lines(stream, path, encoding, counts))
         first, layout = _begin(blocks, given, path)
         if layout is None:
             # Blank lines only.
             count = sum(map(len, first))
-            counts.read += count
-            counts.skip("blank_line", f"{path}", count)
+            counts.leave_out("blank_line", f"{path}", count)
             yield Log(name, iter(()), where=str(path))
             continue
         fold: Fold = fold_of(chain.from_iterable(first)) if layout.is_folded else ""
@@ -130,20 +120,11 @@ def logs(
         yield Log(name, messages if links is None else reader.linked(messages, links), meta, str(path), links is not None)
 
 
-def beside(paths: Sequence[Path], options: Mapping[str, object]) -> list[Path]:
-    """The annotation files, existing or not, that `logs` would read beside these with the given options."""
-    return [path.with_name(short(path) + LINKS) for path in paths] if options.get("annotations") == "beside" else []
-
-
 # --- the layout -----------------------------------------------------------------------------------------------------------
 
 
 def _head_lines(head: bytes) -> list[str]:
-    stream, encoding = with_line_ends(io.BufferedReader(io.BytesIO(head)), AUTO)
-    lines = text_lines(stream.read().removeprefix(b"\xef\xbb\xbf"), encoding, 1, Path(), ReadCounts())
-    if len(head) >= HEAD_BYTES:
-        del lines[-1:]
-    return [_MARKS.sub("", line) for line in lines]
+    return [_MARKS.sub("", line) for line in head_lines(head, AUTO)]
 
 
 def _without_marks(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
@@ -248,21 +229,14 @@ def _guessed(blocks: Sequence[list[str]], path: Path) -> Layout:
 
 
 def _in_folder(folder: Path, given: Pattern | None, counts: ReadCounts) -> list[Path]:
-    files = []
-    for path in logs_of(folder):
+    def refused(path: Path) -> str:
         lines = _head_lines(head_of(path))
-        reason = guess(lines).reason
-        if given is not None:
-            layout = Layout(given)
-            reason = "" if any(layout.read(line) for line in lines) else "the pattern matches none of its first lines"
-        if reason:
-            counts.read += 1
-            counts.skip("not_a_log", f"{path}: {reason}")
-        else:
-            files.append(path)
-    if not files:
-        raise RamifyError(f"no file in the folder {folder} looks like a chat log. Name one of its files to see the reason.")
-    return files
+        if given is None:
+            return guess(lines).reason
+        layout = Layout(given)
+        return "" if any(layout.read(line) for line in lines) else "the pattern matches none of its first lines"
+
+    return logs_in(folder, refused, counts, "a chat log")
 
 
 # --- the clock ------------------------------------------------------------------------------------------------------------
@@ -272,7 +246,7 @@ def _clock(
     path: Path, layout: Layout, again: Callable[[], Iterator[Line]], dates: Given, hours: str, counts: ReadCounts
 ) -> Clock:
     """The clock of a log. The whole file decides what its stamps leave open, and only the first lines of a pipe."""
-    order = DateOrder(dates, years=True)
+    order = DateOrder(dates)
     if layout.has_date or not layout.has_time:
         known = next((line.date for line in again() if line.date), None) if layout.has_date else None
         dated_lines = again() if known and is_open(known) else iter(())
@@ -335,7 +309,7 @@ class _Reader:
             yield from self._messages(blocks)
 
     def _messages(self, blocks: Iterable[list[str]]) -> Iterator[Node]:
-        read, counts = self._layout.read, self._counts
+        counts = self._counts
         shown: list[list[str]] = []
         for lines in blocks:
             if not self._found:
@@ -343,21 +317,13 @@ class _Reader:
             if self.lines == 0:
                 self._has_frames = _has_frames(lines)
             for number, line in enumerate(lines, self.lines):
-                parsed = read(line)
-                if parsed is None or (parsed.kind == chat.SYSTEM and self._awaits_text(parsed)):
-                    yield from self._add(number, line)
-                    continue
-                if self._current is not None:
-                    yield self._finish()
-                counts.read += 1
-                if self._is_guessed and parsed.kind == chat.SYSTEM and parsed.author is None and (parsed.date or parsed.time):
-                    counts.repair("no_author", f"{self._path}, line {number + 1}")
-                if (stamp := (parsed.date, parsed.time)) != self._last_stamp and stamp != (None, None):
-                    self._last_stamp = stamp
-                    if fault := self._clock.set(*stamp):
-                        counts.repair(fault, f"{self._path}, line {number + 1}")
-                        self._last_stamp = (None, None)
-                self._begin(number, parsed)
+                try:
+                    node = self._read(number, line)
+                except Exception as error:
+                    skip_record(error, f"{self._path}, line {number + 1}", counts)
+                else:
+                    if node is not None:
+                        yield node
             self.lines += len(lines)
         if self._current is not None:
             more = self._footer()
@@ -373,6 +339,26 @@ class _Reader:
             counts.repair("no_year", f"{self._path}: {NO_YEAR}")
         if not self._found:
             raise _no_match(self._layout.pattern, shown, self._path)
+
+    def _read(self, number: int, line: str) -> Node | None:
+        """Read the next line. The message above it, if it is now complete."""
+        parsed = self._layout.read(line)
+        if parsed is None or (parsed.kind == chat.SYSTEM and self._awaits_text(parsed)):
+            return self._add(number, line)
+        if (stamp := (parsed.date, parsed.time)) != self._last_stamp and stamp != (None, None):
+            self._last_stamp = (None, None) if self._has_fault(self._clock.set(*stamp), number) else stamp
+        done = self._finish() if self._current is not None else None
+        self._counts.read += 1
+        if self._is_guessed and parsed.kind == chat.SYSTEM and parsed.author is None and (parsed.date or parsed.time):
+            self._counts.repair("no_author", f"{self._path}, line {number + 1}")
+        self._begin(number, parsed)
+        return done
+
+    def _has_fault(self, fault: Fault, number: int) -> bool:
+        """Count the fault of a stamp, if it has one."""
+        if fault:
+            self._counts.repair(fault, f"{self._path}, line {number + 1}")
+        return bool(fault)
 
     def _awaits_text(self, line: Line) -> bool:
         """Whether this is the line below the head of a message, so that its text may look like a line of the channel."""
@@ -397,43 +383,40 @@ class _Reader:
         self._in_frame = False
         self._found = self._found or line.kind != chat.SYSTEM
 
-    def _add(self, number: int, line: str) -> Iterator[Node]:
-        """A line that begins no message."""
+    def _add(self, number: int, line: str) -> Node | None:
+        """Add a line that begins no message of an author. The message above it, if it is now complete."""
         if not line or line.isspace():
             self._blank.append(number)
-            return
+            return None
         if self._has_frames and (self._in_frame or _FRAME.fullmatch(line)):
             self._in_frame = not self._in_frame if _FRAME.fullmatch(line) else True
             self._drop_blank()
             self._skip("frame", number)
-            return
+            return None
         current = self._current
         opens = current is None or not self._found
         date, time = dated(line) if not self._layout.has_date or not line[0].isalnum() else (None, None)
         if opens and date is None and not self._layout.has_date:
-            stamps = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(find_stamps(line))}
-            date, time = stamps.get("date"), stamps.get("time")
+            date, time = first_stamps(line)
         awaits_text = self._awaits_text(Line(line, None, chat.SYSTEM, None, None))
         if awaits_text:
             date = None
         is_system = not awaits_text and (self._layout.is_closed or self._system.fits(line, after_blank=bool(self._blank)))
         if is_system and date is None and not self._layout.has_date:
-            stamps = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(find_stamps(line))}
-            date, time = stamps.get("date"), stamps.get("time")
+            date, time = first_stamps(line)
         if date is not None or opens or is_system:
-            if current is not None:
-                yield self._finish()
-            self._drop_blank()
-            self._counts.read += 1
             if date is not None and not self._layout.has_date:
                 self._last_stamp = (None, None)
-                if fault := self._clock.name_day(date, time):
-                    self._counts.repair(fault, f"{self._path}, line {number + 1}")
+                self._has_fault(self._clock.name_day(date, time), number)
             elif opens:
                 self._counts.repair("unparsed", f"{self._path}, line {number + 1}")
+            done = self._finish() if current is not None else None
+            self._drop_blank()
+            self._counts.read += 1
             self._begin(number, Line(line, None, chat.SYSTEM, None, None))
-            return
+            return done
         self._continue(number, line)
+        return None
 
     def _continue(self, number: int, line: str) -> None:
         """A further line of the current message."""
@@ -456,8 +439,7 @@ class _Reader:
         self._more.append((number, line.removeprefix(self._system.margin)))
 
     def _skip(self, reason: str, number: int) -> None:
-        self._counts.read += 1
-        self._counts.skip(reason, f"{self._path}, line {number + 1}")
+        self._counts.leave_out(reason, f"{self._path}, line {number + 1}")
 
     def _drop_blank(self) -> None:
         for number in self._blank:

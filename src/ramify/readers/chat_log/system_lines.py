@@ -7,7 +7,7 @@ message (`Session Start: …`). Further lines of messages have nothing of this, 
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -95,77 +95,118 @@ def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
 
     It also sets whether the layout takes `user@host` for a name.
     """
-    runs: list[list[str]] = [[]]
-    top: list[str] = []
-    names: set[str] = set()
-    events: list[str] = []
-    messages = after_blank = 0
-    before_heads: Counter[str] = Counter()
-    blank, is_below = False, True
-    last = ""
+    seen = _Seen()
     for line in lines:
-        line = line[:MAX_LINE]
-        if not line or line.isspace():
-            blank = True
-            continue
-        parsed = layout.read(line)
-        if parsed is not None and parsed.kind == chat.SYSTEM and not (parsed.date or parsed.time):
-            events.append(line)
-        if parsed is None:
-            (runs[-1] if messages else top).append(line)
-        else:
-            if parsed.author and parsed.kind != chat.SYSTEM:
-                names.add(parsed.author)
-                after_blank += blank
-                messages += 1
-                is_below = is_below and not parsed.text
-            runs.append([])
-            before_heads[last] += 1
-        last = line
-        blank = False
-    layout.without_hosts = sum(map(is_account, names)) * 3 < len(names)
-    layout.learn_words(lines)
-    learnt = SystemLines(frozenset(names))
-    others = [line for run in runs for line in run]
-    if others:
-        layout.known = names
-        told = [event for line in events if (event := plain_event(line))]
-        layout.told = frozenset(rest for who, rest in told if who in names)
-    counts = Counter(others) + Counter(top)
-    rules = {line for line in counts if _SEPARATOR.fullmatch(line)}
-    closing = {line for line, count in counts.items() if count > 2 and before_heads[line] >= count - 1}
-    learnt.separators = rules & (closing | set(top)) | {line for line in closing if counts[line] * 5 > messages * 4}
-    learnt.spaced = messages > 3 and after_blank >= 0.8 * (messages - 1)
-    split = [_split(line, learnt.names) for line in [*others, *events]]
+        seen.add(line[:MAX_LINE], layout)
+    _teach(layout, seen, lines)
+    learnt = SystemLines(frozenset(seen.names))
+    learnt.separators = seen.separators
+    learnt.spaced = seen.messages > 3 and seen.after_blank >= 0.8 * (seen.messages - 1)
+    split = [_split(line, learnt.names) for line in [*seen.further, *seen.events]]
     learnt.frames = {parts.lead for parts in split if parts.framed and _tells(parts)}
-    margins = [match[0] for line in others if (match := _BAR.match(line) or _QUOTED.match(line))]
+    margins = [match[0] for line in seen.further if (match := _BAR.match(line) or _QUOTED.match(line))]
     is_one = len(margins) > 2 and len(set(margins)) == 1
-    if is_one and (margins[0] != "> " or (is_below and len(margins) == len(others))):
+    if is_one and (margins[0] != "> " or (seen.are_below and len(margins) == len(seen.further))):
         learnt.margin = margins[0]
     if layout.is_heading:
-        # The texts stand among these lines.
+        # The texts stand among the further lines.
         return learnt
-    learnt.openings = {_opening(line) for line in top if find_stamps(line)} - {("", "")}
-    learnt.indented = _are_indented(runs)
+    learnt.openings = {_opening(line) for line in seen.top if find_stamps(line)} - {("", "")}
+    learnt.indented = _are_indented(seen.runs)
+    groups = _groups(seen, learnt)
+    learnt.tails = _tails(groups.pop("", []), learnt.names)
+    learnt.leads = _leads(groups, learnt.names)
+    return learnt
+
+
+@dataclass
+class _Seen:
+    """The first lines of a log, by what they may be."""
+
+    runs: list[list[str]] = field(default_factory=lambda: [[]])
+    """The lines behind each message that begin none."""
+    top: list[str] = field(default_factory=list)
+    """Those above the first message."""
+    names: set[str] = field(default_factory=set)
+    events: list[str] = field(default_factory=list)
+    """Lines of the channel of known forms, without a date or a time."""
+    messages: int = 0
+    after_blank: int = 0
+    """The number of messages below a blank line."""
+    before_heads: Counter[str] = field(default_factory=Counter)
+    """A line -> how often it stands above the beginning of a message."""
+    are_below: bool = True
+    """Whether all texts stand below the heads of their messages."""
+    _blank: bool = False
+    _last: str = ""
+
+    @property
+    def further(self) -> list[str]:
+        """The lines below the first message that begin none."""
+        return [line for run in self.runs for line in run]
+
+    @property
+    def separators(self) -> set[str]:
+        """Lines of marks that stand above the first message, or nearly always above a message; any lines that end most messages."""
+        counts = Counter(self.further) + Counter(self.top)
+        marks = {line for line in counts if _SEPARATOR.fullmatch(line)}
+        closing = {line for line, count in counts.items() if count > 2 and self.before_heads[line] >= count - 1}
+        return marks & (closing | set(self.top)) | {line for line in closing if counts[line] * 5 > self.messages * 4}
+
+    def add(self, line: str, layout: Layout) -> None:
+        if not line or line.isspace():
+            self._blank = True
+            return
+        parsed = layout.read(line)
+        if parsed is not None and parsed.kind == chat.SYSTEM and not (parsed.date or parsed.time):
+            self.events.append(line)
+        if parsed is None:
+            (self.runs[-1] if self.messages else self.top).append(line)
+        else:
+            if parsed.author and parsed.kind != chat.SYSTEM:
+                self.names.add(parsed.author)
+                self.after_blank += self._blank
+                self.messages += 1
+                self.are_below = self.are_below and not parsed.text
+            self.runs.append([])
+            self.before_heads[self._last] += 1
+        self._last, self._blank = line, False
+
+
+def _teach(layout: Layout, seen: _Seen, lines: Sequence[str]) -> None:
+    """Tell the layout what it needs to know of a log's names and of its lines of the channel."""
+    layout.without_hosts = sum(map(is_account, seen.names)) * 3 < len(seen.names)
+    layout.learn_words(lines)
+    if seen.further:
+        layout.known = seen.names
+        told = [event for line in seen.events if (event := plain_event(line))]
+        layout.told = frozenset(rest for who, rest in told if who in seen.names)
+
+
+def _groups(seen: _Seen, learnt: SystemLines) -> dict[str, list[_Parts]]:
+    """Marks or a tag -> the parts of the lines that begin with them."""
     groups: dict[str, list[_Parts]] = defaultdict(list)
-    for line in others:
+    for line in seen.further:
         if not line[0].isspace() and line not in learnt.separators:
             groups[(parts := _split(line, learnt.names)).lead].append(parts)
-    for line in events:
+    for line in seen.events:
         parts = _split(line, learnt.names)
         if parts.lead:
             # Lines of known forms show the marks of others.
             groups[parts.lead].append(parts._replace(who=parts.who or parts.rest.split(" ")[0], rest="is told of"))
-    learnt.tails = _tails(groups.pop("", []), learnt.names)
-    learnt.leads = {
+    return groups
+
+
+def _leads(groups: Mapping[str, Sequence[_Parts]], names: frozenset[str]) -> dict[str, bool]:
+    """The marks and tags before lines of the channel, and whether the marks must also end them."""
+    leads = {
         lead: all(parts.framed for parts in group if _tells(parts))
         for lead, group in groups.items()
-        if _is_of_channel(lead, group, learnt.names)
+        if _is_of_channel(lead, group, names)
     }
     tags = [lead for lead in groups if _TAG.fullmatch(lead)]
-    if any(tag in learnt.leads for tag in tags):
-        learnt.leads.update(dict.fromkeys(tags, False))
-    return learnt
+    # One tag that tells of the channel shows what all tags are for.
+    return leads | dict.fromkeys(tags, False) if any(tag in leads for tag in tags) else leads
 
 
 def _split(line: str, names: frozenset[str]) -> _Parts:

@@ -6,7 +6,8 @@ no dialect have the kind "system". Actions ("* ann waves"; the text is "waves") 
 """
 
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain, islice, zip_longest
@@ -16,17 +17,18 @@ from typing import Literal
 from ramify.errors import RamifyError
 from ramify.files import STANDARD
 from ramify.readers import chat
-from ramify.readers.base import ReadCounts, bad_option, blocks, open_bytes
+from ramify.readers.base import ReadCounts, bad_option, blocks, fault_of, open_bytes
 from ramify.readers.chat import Log
-from ramify.readers.clock import NO_YEAR, Clock, date_in, date_of, runs_twice
+from ramify.readers.clock import NO_YEAR, Clock, Fault, date_in, date_of, runs_twice
 from ramify.readers.dates import DateOrder, First, is_open
 from ramify.readers.encodings import AUTO, check_encoding, with_line_ends
 from ramify.readers.events import LEVELS, system_author
 from ramify.readers.irc import dialects
 from ramify.readers.irc.dialects import DIALECTS, MESSAGE, STAMP, STAMPED_TEXT, Dialect, Fit, fit
-from ramify.readers.irc.text import text_lines
-from ramify.readers.log_files import LINKS, TOKENS, answers, log_names, logs_of, refuse_line, short
-from ramify.readers.messages import HEAD_BYTES, head_of
+from ramify.readers.irc.text import head_lines, text_lines
+from ramify.readers.log_files import TOKENS, answers, links_of, log_names, logs_in, logs_of, refuse_line, short
+from ramify.readers.log_files import beside as beside
+from ramify.readers.messages import first_refusal, head_of
 from ramify.tree import Node
 
 KINDS = {MESSAGE: "", dialects.ACTION: chat.ACTION, dialects.NOTICE: "notice"}
@@ -39,11 +41,7 @@ BLOCK_BYTES = 1 << 20
 
 def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        inside = logs_of(path)[:10]
-        if not inside:
-            return "a folder without logs"
-        reasons = ((file, refuses(file, head_of(file))) for file in inside)
-        return next((f"{file.relative_to(path)}: {reason}" for file, reason in reasons if reason), "")
+        return first_refusal(path, logs_of(path)[:10], refuses, "a folder without logs")
     return _no_log(head, AUTO, AUTO, share=0.8, from_first_line=True)
 
 
@@ -69,28 +67,13 @@ def logs(
     """
     _names(dialect)
     check_encoding(encoding)
-    if annotations not in ("beside", "none"):
-        raise bad_option("annotations", "beside or none", annotations)
-    if tokens not in ("beside", "none"):
-        raise bad_option("tokens", "beside or none", tokens)
-    if hours not in (AUTO, "12", "24"):
-        raise bad_option("hours", "auto, 12 or 24", hours)
-    DateOrder(dates)
     inputs = [file for path in paths for file in (_in_folder(path, dialect, encoding, counts) if path.is_dir() else [path])]
     for path, name in zip(inputs, log_names(inputs)):
-        beside = path.with_name(short(path) + LINKS)
-        links = beside if annotations == "beside" and path != STANDARD and beside.exists() else None
+        links = links_of(path) if annotations == "beside" else None
         messages = _messages(path, counts, dialect, encoding, links, DateOrder(dates), hours)
         if tokens == "beside":
             messages = _with_tokens(messages, path.with_name(short(path) + TOKENS))
         yield Log(name, messages, where=str(path), names_parents=links is not None)
-
-
-def beside(paths: Sequence[Path], options: Mapping[str, object]) -> list[Path]:
-    """The further files, existing or not, that `logs` would read beside these with the given options."""
-    endings = {"annotations": LINKS, "tokens": TOKENS}
-    read = [ending for option, ending in endings.items() if options.get(option) == "beside"]
-    return [path.with_name(short(path) + ending) for path in paths for ending in read]
 
 
 def _with_tokens(messages: Iterator[Node], path: Path) -> Iterator[Node]:
@@ -110,63 +93,84 @@ def _with_tokens(messages: Iterator[Node], path: Path) -> Iterator[Node]:
 def _messages(
     path: Path, counts: ReadCounts, dialect: str, encoding: str, annotated: Path | None, order: DateOrder, hours: str
 ) -> Iterator[Node]:
-    links = None if annotated is None else answers(annotated, short(path))
-    clock = Clock(date_in(path), order)
+    links = {} if annotated is None else answers(annotated, short(path))
+    reader = _Reader(path, counts, Clock(date_in(path), order))
     patterns: list[dialects.Dialect] = []
-    last_stamp = None
-    has_times = False
-    parents, starts = None, False
     before = 0
     with open_bytes(path, counts) as stream:
         for lines in log_lines(stream, path, encoding, counts):
             if not patterns and (patterns := _chosen(lines, dialect, path, before + 1)):
                 twelve = _runs_twice(path, lines, encoding, patterns, order, hours, counts)
-                clock = Clock(date_in(path), order, twelve=twelve)
+                reader.clock = Clock(date_in(path), order, twelve=twelve)
             # Before the first message no dialect can be chosen. System lines are alike in all dialects.
-            main, *others = [pattern.line.fullmatch for pattern in patterns or map(DIALECTS.__getitem__, _names(dialect))]
+            reader.forms = [pattern.line.fullmatch for pattern in patterns or map(DIALECTS.__getitem__, _names(dialect))]
             counts.read += len(lines)
             for number, line in enumerate(lines, start=before):
-                if links is not None:
-                    parents, starts = links.get(number, (None, False))
-                match = main(line)
-                if match is None:
-                    match = next((match for other in others if (match := other(line))), None)
-                if match is None:
-                    if not _is_blank(line):
-                        counts.repair("unparsed", f"{path}, line {number + 1}")
-                    yield Node(line.replace("\t", " "), parents, starts, str(number), None, clock.time, chat.SYSTEM)
-                    continue
-                has_times = has_times or bool(match[STAMP])
-                if match[STAMP] and match[STAMP] != last_stamp:
-                    last_stamp = match[STAMP]
-                    if fault := clock.set_stamp(last_stamp):
-                        counts.repair(fault, f"{path}, line {number + 1}")
-                        last_stamp = None
-                group = match.lastindex or 0
-                text = match[group]
-                if group in KINDS:
-                    author, kind = match[group - 1], KINDS[group]
-                else:
-                    author, kind = system_author(text), chat.SYSTEM
-                    if group == dialects.SYSTEM and text.startswith("--- "):
-                        if fault := clock.set_by_text(text):
-                            counts.repair(fault, f"{path}, line {number + 1}")
-                    elif group == dialects.UNSTAMPED:
-                        # "--- Day changed" and "--- Log opened" have no author.
-                        author = author if text.startswith("===") else None
-                        last_stamp = None
-                        if fault := clock.set_by_text(text):
-                            counts.repair(fault, f"{path}, line {number + 1}")
+                try:
+                    author, kind, text = reader.read(line, number)
+                except Exception as error:
+                    # It keeps its place, because annotations refer to numbers of lines.
+                    counts.repair("bad_row", f"{path}, line {number + 1}: {fault_of(error)}")
+                    author, kind, text = None, chat.SYSTEM, line
                 if "\t" in text:
                     text = text.replace("\t", " ")
                 # The time at which a log was opened is that of no message.
-                time = clock.time if has_times or kind == chat.SYSTEM else None
+                time = reader.clock.time if reader.has_times or kind == chat.SYSTEM else None
+                parents, starts = links.get(number, _UNLINKED)
                 yield Node(text, parents, starts, str(number), author, time, kind)
             before += len(lines)
-    if clock.lacks_year:
+    if reader.clock.lacks_year:
         counts.repair("no_year", f"{path}: {NO_YEAR}")
     if annotated is not None and links and max(links) >= before:
         refuse_line(annotated, path, before)
+
+
+_UNLINKED = None, False
+
+
+class _Reader:
+    """Reads the lines of one log, in order, and advances its clock."""
+
+    def __init__(self, path: Path, counts: ReadCounts, clock: Clock) -> None:
+        self._path, self._counts, self.clock = path, counts, clock
+        self.forms: list[Callable[[str], re.Match[str] | None]] = []
+        """The forms of lines, the most frequent first."""
+        self.has_times = False
+        self._last_stamp: str | None = None
+
+    def read(self, line: str, number: int) -> tuple[str | None, str, str]:
+        """The author, the kind and the text of a line."""
+        match = None
+        for form in self.forms:
+            if match := form(line):
+                break
+        if match is None:
+            if not _is_blank(line):
+                self._counts.repair("unparsed", f"{self._path}, line {number + 1}")
+            return None, chat.SYSTEM, line
+        stamp = match[STAMP]
+        self.has_times = self.has_times or bool(stamp)
+        if stamp and stamp != self._last_stamp:
+            self._last_stamp = None if self._has_fault(self.clock.set_stamp(stamp), number) else stamp
+        group = match.lastindex or 0
+        text = match[group]
+        if group in KINDS:
+            return match[group - 1], KINDS[group], text
+        author = system_author(text)
+        if group == dialects.SYSTEM and text.startswith("--- "):
+            self._has_fault(self.clock.set_by_text(text), number)
+        elif group == dialects.UNSTAMPED:
+            # "--- Day changed" and "--- Log opened" have no author.
+            author = author if text.startswith("===") else None
+            self._last_stamp = None
+            self._has_fault(self.clock.set_by_text(text), number)
+        return author, chat.SYSTEM, text
+
+    def _has_fault(self, fault: Fault, number: int) -> bool:
+        """Count the fault of a stamp, if it has one."""
+        if fault:
+            self._counts.repair(fault, f"{self._path}, line {number + 1}")
+        return bool(fault)
 
 
 def _runs_twice(
@@ -267,10 +271,7 @@ def _unknown(path: Path, sample: list[tuple[int, str]], fits: Mapping[str, Fit])
 
 def _no_log(head: bytes, dialect: str, encoding: str, share: float, *, from_first_line: bool = False) -> str:
     """The reason why the first bytes of a file do not look like a log; "" if they do."""
-    stream, encoding = with_line_ends(io.BufferedReader(io.BytesIO(head)), encoding)
-    lines = text_lines(stream.read().removeprefix(b"\xef\xbb\xbf"), encoding, 1, Path(), ReadCounts())
-    if len(head) >= HEAD_BYTES:
-        del lines[-1:]
+    lines = head_lines(head, encoding)
     numbered = list(islice(((number, line) for number, line in enumerate(lines, 1) if not _is_blank(line)), SAMPLE_LINES))
     if not numbered:
         return "only blank lines"
@@ -310,15 +311,7 @@ def _is_blank(line: str) -> bool:
 
 
 def _in_folder(folder: Path, dialect: str, encoding: str, counts: ReadCounts) -> list[Path]:
-    logs = []
-    for path in logs_of(folder):
-        if reason := _no_log(head_of(path), dialect, encoding, share=0.5):
-            counts.read += 1
-            counts.skip("not_a_log", f"{path}: {reason}")
-        else:
-            logs.append(path)
-    if not logs:
-        raise RamifyError(
-            f"no file in the folder {folder} looks like an IRC log. Name one of its files to see which dialects were tried."
-        )
-    return logs
+    def refused(path: Path) -> str:
+        return _no_log(head_of(path), dialect, encoding, share=0.5)
+
+    return logs_in(folder, refused, counts, "an IRC log")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ramify.readers.events import MODE
+from ramify.readers.events import MARKED_EVENT, MODE, OF_CLIENT, STARRED_EVENT
 
 STAMP, NICK, MESSAGE, ACTOR, ACTION, NOTICER, NOTICE, SYSTEM, UNSTAMPED = range(1, 10)
 """Groups. SYSTEM and UNSTAMPED (without a time) are lines of the channel or the client."""
@@ -20,23 +20,8 @@ _MONTH_DAY = rf"[^\W\d]{{3,5}}\.? {{1,2}}\d{{1,2}} {_TIME}"
 _SAID = rf"<(?!-+>|=+>|{_TIME} *>)" r"(?:(?!\+\d[\d ()-]{6,64}>)[ @+%&~]){0,8}([^<>\t]{0,127}[^<>\s]) {0,32}>"
 _NOTICED = r"-([^\s:/()<>!-][^\s:/()]{0,127}?)(?:[:/(]\S{0,127})?-[ \t](.*)"
 
-# Follows the single star that mIRC, HexChat and others put before actions and before system lines.
-_HAPPENS = (
-    r"(?:Joins|Parts|Quits|Disconnected|Connected|Rejoined)\b|Now talking (?:in|on) |Topic (?:is|for) |Set by |Retrieving [#&]"
-    r"|You (?:are|were|have) |Attempting to |"
-    r"\S+ (?:\[\S*\] |\(\S*\) )?"
-    r"(?:(?:has )?(?:joined|left|parted)(?: [#&+!]| \()|has (?:joined|left|parted) *$|(?:has )?[Qq]uit (?:IRC|\(|\[)"
-    r"|\((?:Quit|Part)\b|is now known as \S+ *$|sets modes?:? |was kicked (?:by|from) |has kicked |has offered "
-    r"|(?:changes|changed|has changed) (?:the )?topic |(?:sets|removes) (?:ban|exempt|invite|channel|user limit)"
-    r"|(?:gives|removes) (?:channel (?:half-)?operator status|voice) )"
-    r"|Channel [#&]\S+ (?:modes|created)|Connecting to |Looking up |Cannot join "
-)
-# The list of users, as irssi writes it.
-_PRESENT = r"\[Users [#&+!]\S*\]|\[[ @+%&~]\S+ {0,32}\](?: \[[ @+%&~]\S+ {0,32}\])* ?"
-_HAPPENED = rf"(?:={{3,}}|\*{{2,}}|-!-|<-{{1,2}}>?|-{{2,3}}>?|=!=)(?:[ \t].*)?|\*[ \t]+(?={_HAPPENS}).*|{_PRESENT}"
-_CLIENT = r"(?:={3}|--- (?:Log|Day)|\*{4} (?:BEGIN|ENDING)) .*|={3,}|Session (?:Start|Ident|Time|Close):.*"
 # A star with an extra space before it marks an action only.
-_ACTED = rf"(?: \*[ \t]+|\*[ \t]+(?!{_HAPPENS})){MODE}(\S+)[ \t]?(.*)"
+_ACTED = rf"(?: \*[ \t]+|\*[ \t]+(?!{STARRED_EVENT})){MODE}(\S+)[ \t]?(.*)"
 
 
 STAMPED_TEXT = re.compile(
@@ -56,11 +41,11 @@ class Dialect(NamedTuple):
 
 
 def _stamped(stamp: str) -> re.Pattern[str]:
-    return re.compile(rf"({stamp})(?:[ \t]?{_SAID}[ \t]?(.*)|{_ACTED}|{_NOTICED}|[ \t]?({_HAPPENED}))|({_CLIENT})")
+    return re.compile(rf"({stamp})(?:[ \t]?{_SAID}[ \t]?(.*)|{_ACTED}|{_NOTICED}|[ \t]?({MARKED_EVENT}))|({OF_CLIENT})")
 
 
 _WEECHAT_MARK = r" *(?:-->|<--|--|=!=|\*|)\t"
-_NO_STAMP = rf"()(?:{_SAID}(?:(?=[ \t])|$)[ \t]?(.*)|{_ACTED}|{_NOTICED}|({_HAPPENED}))|({_CLIENT})"
+_NO_STAMP = rf"()(?:{_SAID}(?:(?=[ \t])|$)[ \t]?(.*)|{_ACTED}|{_NOTICED}|({MARKED_EVENT}))|({OF_CLIENT})"
 
 DIALECTS = {
     "brackets": Dialect(_stamped(rf"\[{_TIME}\][ \t]?"), "[02:56] <ann> hi  (Ubuntu's archive, ZNC, mIRC, energymech)"),
@@ -68,7 +53,7 @@ DIALECTS = {
     "weechat": Dialect(
         re.compile(
             rf"({_DATED}\t)(?:(?!{_WEECHAT_MARK}) *{MODE}(\S+)\t(.*)| *\*\t{MODE}(\S+) ?(.*)"
-            rf"|--\tNotice\(([^()\s]+)\)[^:]{{0,200}}: ?(.*)|( *(?:-->|<--|--|=!=|)\t.*))|({_CLIENT})"
+            rf"|--\tNotice\(([^()\s]+)\)[^:]{{0,200}}: ?(.*)|( *(?:-->|<--|--|=!=|)\t.*))|({OF_CLIENT})"
         ),
         "2004-11-15 02:56:01<tab>ann<tab>hi  (WeeChat)",
     ),
@@ -81,7 +66,7 @@ DIALECTS = {
     "colon": Dialect(
         re.compile(
             rf"((?:[\[(]?(?:{_DATED}|{_MONTH_DAY}|{_TIME})[\])]?[ \t]{{1,2}})?)"
-            rf"(?:{MODE}([^\s:<>*]{{1,128}}):(?:(?=[ \t])|$)[ \t]?(.*)|{_ACTED}|{_NOTICED}|({_HAPPENED}))|({_CLIENT})"
+            rf"(?:{MODE}([^\s:<>*]{{1,128}}):(?:(?=[ \t])|$)[ \t]?(.*)|{_ACTED}|{_NOTICED}|({MARKED_EVENT}))|({OF_CLIENT})"
         ),
         "ann: hi  (with any of these times or none)",
         stamped=False,

@@ -1,10 +1,13 @@
 """Text of log lines: mixed encodings and colour codes."""
 
+import codecs
+import io
 import re
 from pathlib import Path
 
 from ramify.readers.base import ReadCounts
-from ramify.readers.encodings import decoded
+from ramify.readers.encodings import decoded, with_line_ends
+from ramify.readers.messages import HEAD_BYTES
 
 _CODES = re.compile(
     "[\x02\x0f\x11\x16\x1d\x1e\x1f]|\x03(?:[0-9]{1,2}(?:,[0-9]{1,2})?)?"
@@ -25,3 +28,10 @@ def text_lines(block: bytes, encoding: str, first: int, path: Path, counts: Read
     if _CONTROLS.search(text):
         text = _CONTROLS.sub(" ", _CODES.sub("", text))
     return text.split("\n")
+
+
+def head_lines(head: bytes, encoding: str) -> list[str]:
+    """The whole lines of the first bytes of a file."""
+    stream, encoding = with_line_ends(io.BufferedReader(io.BytesIO(head)), encoding)
+    lines = text_lines(stream.read().removeprefix(codecs.BOM_UTF8), encoding, 1, Path(), ReadCounts())
+    return lines[:-1] if len(head) >= HEAD_BYTES else lines

@@ -57,11 +57,15 @@ class MaskSettings(LossWeights):
 class MaskedChildHead(nn.Module):
     """A dense layer with GELU before the comparison with the level's vectors, and more layers in other forms."""
 
-    def __init__(self, dim: int, form: HeadForm = "gelu", *, small: bool = False) -> None:
-        """`small`: the last layer of a deep head starts with small weights."""
+    def __init__(self, dim: int, form: HeadForm = "gelu", *, small: bool = False, names: bool = False) -> None:
+        """`small`: the last layer of a deep head starts with small weights. `names`: states hold answers of a memory of names,
+        which are states of tokens: the dense layer starts as the identity, so that they resemble those tokens from the start.
+        """
         super().__init__()
         width = 2 * dim if form == "deep" else dim
         self.dense = Linear(dim, width)
+        if names:
+            nn.init.eye_(self.dense.weight)
         self.norm = None if form == "gelu" else nn.LayerNorm(width)
         self.out = Linear(width, dim) if form == "deep" else None
         if self.out is not None and small:

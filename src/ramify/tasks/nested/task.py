@@ -131,7 +131,10 @@ class NestedAutoencoder(Task[DocumentBatch]):
         self.decoder = AgentDecoder(sizes)
         form, small = config.head, config.sibling_path
         self.mlm_heads = nn.ModuleList(
-            MaskedChildHead(sizes.dims[level], form if level else "gelu", small=small) for level in range(depth)
+            MaskedChildHead(
+                sizes.dims[level], form if level else "gelu", small=small, names=level == 0 and sizes.names is not None
+            )
+            for level in range(depth)
         )
         self.checkers = nn.ModuleList(
             CoherenceChecker(dim, config.checker_layers, round(config.checker_width * dim)) for dim in sizes.dims[1:]
@@ -160,6 +163,8 @@ class NestedAutoencoder(Task[DocumentBatch]):
             self.foreign_heads = nn.ModuleList(ForeignHead(dim) for dim in children)
         if sizes.names is not None:
             self.name_memory = NameMemory(sizes.dims[0], sizes.names)
+            # The mark of hidden tokens is the same in all states that ask, and would lead all of them to one question.
+            nn.init.zeros_(table.weight[NUM_MARKS + tokenizer.mask_id])
         self.annealed = tuple(AutoencoderDistance.name(name) for name in self.names[1:])
         if unknown := set(config.without) - set(self._all_names()):
             raise RamifyError(
