@@ -28,7 +28,7 @@ def fold_of(lines: Iterable[str]) -> Fold:
     Times elsewhere are those of messages whose author is told above.
     """
     paragraphs = [paragraph for _, paragraph in _paragraphs(list(islice(lines, FIRST_LINES)))]
-    forms = Counter(_form(paragraph) for paragraph in paragraphs if len(paragraph) > 1)
+    forms: Counter[Fold] = Counter(_form(paragraph) for paragraph in paragraphs if len(paragraph) > 1)
     if not forms:
         return ""
     form, count = forms.most_common(1)[0]

@@ -51,8 +51,13 @@ KNOWN: dict[str, str] = {
     "MSN Messenger, without times": "{author} says:",
     "WeChat, copied": "{author}：",
     "TeamSpeak": '<{time}> "{author}": {text}',
-    "World of Warcraft": "{date} {time} [{skip}] {author}: {text}"
-    + "".join(f"\n{{date}} {{time}} {{author}} {verb}: {{text}}" for verb in ("says", "yells", "whispers")),
+    "World of Warcraft": "\n".join(
+        f"{{date}} {{time}} {said}: {{text}}"
+        for said in (
+            *(f"[{channel}] {{author}}" for channel in ("Party", "Guild", "Raid", "Officer", "{skip}. {skip}")),
+            *(f"{{author}} {verb}" for verb in ("says", "yells", "whispers")),
+        )
+    ),
     "MUSH": "\n".join(f'{{author}} {verb}, "{{text}}"' for verb in ("says", "asks", "exclaims", "whispers")),
     "EverQuest": "\n".join(f"[{{date}}] {{author}} {verb}, '{{text}}'" for verb in _TOLD),
     "DikuMUD": "\n".join(f"{{author}} {verb} '{{text}}'" for verb in _TOLD),

@@ -147,7 +147,7 @@ class _Seen:
 
     @property
     def separators(self) -> set[str]:
-        """Lines of marks that stand above the first message, or nearly always above a message; any lines that end most messages."""
+        """Lines of marks above the first message, or nearly always above a message; any lines that end most messages."""
         counts = Counter(self.further) + Counter(self.top)
         marks = {line for line in counts if _SEPARATOR.fullmatch(line)}
         closing = {line for line, count in counts.items() if count > 2 and self.before_heads[line] >= count - 1}
