@@ -785,6 +785,123 @@ def test_layouts_that_people_reported(tmp_path, name):
     assert not counts.kept
 
 
+HEADS = {
+    "time below the name": "{who}\n1{n}:05\n{text}\n\n",
+    "date and time below the name": "{who}\n05.03.2024 1{n}:05\n{text}\n\n",
+    "time below the text": "{who}\n{text}\n1{n}:05\n\n",
+    "time above the name": "Mar 5, 2024 1{n}:05:10\n{who}\n{text}\n\n",
+    "captions": "00:1{n}:05.000 --> 00:1{n}:09.000\n{who}: {text}\n\n",
+    "numbered captions": "{n}\n00:1{n}:05.000 --> 00:1{n}:09.000\n{who}: {text}\n\n",
+    "captions with voices": "00:1{n}:05.000 --> 00:1{n}:09.000\n<v {who}>{text}</v>\n\n",
+    "comma between times": "00:1{n}:05.000,00:1{n}:09.000\n{who}: {text}\n\n",
+    "labels": "From: {who}\nTo: zoe\nDate: 05/03/2024 1{n}:05:00\nText: {text}\n--------\n",
+    "labels above a text": "From: {who} (+49123)\nType: in\nSent: Tue, 5 Mar 2024 1{n}:05:00\nReceived: now\n\n{text}\n\n",
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_heads_of_several_lines(tmp_path, name):
+    content = "".join(HEADS[name].format(n=n, who=who, text=text) for n, (who, text) in enumerate(PLATES))
+    nodes, _ = log_of(tmp_path / "a.txt", content)
+    assert readers.detect_format([tmp_path / "a.txt"]) == "chat-log"
+    assert [(node.author, node.text) for node in nodes if not node.kind] == list(PLATES)
+    lines = content.split("\n")
+    assert all(node.author in "\n".join(lines[int(node.id) : int(node.id) + 3]) for node in nodes if not node.kind)
+    assert all(node.time is not None and node.time % 60 in (0, 5, 10) for node in nodes if not node.kind)
+    pattern = guess(lines).source
+    given, _ = log_of(tmp_path / "b.txt", content, pattern=pattern)
+    assert contents(given) == contents(nodes)
+
+
+def test_texts_above_their_names_are_refused(tmp_path):
+    content = "".join(f"{text}\n  -- {who}, 5 March 2024, 1{n}:05\n\n" for n, (who, text) in enumerate(PLATES))
+    with pytest.raises(RamifyError, match="its texts stand above the names of their authors"):
+        log_of(tmp_path / "a.txt", content)
+
+
+SPOKEN = {
+    "Zoom in German": "1{n}:05:10 Von {who} an Alle:\n\t{text}\n",
+    "says": "{who} says:\n {text}\n",
+    "WeChat": "{who}：\n{text}\n\n",
+    "a name with a bar": '<1{n}:05:10> "{who} | {who}": {text}\n',
+    "last name first": "[3/5/24 1{n}:05] {who}, Kim\n{text}\n\n",
+    "a game": '{who} asks, "{text}"\n',
+    "another game": "{who} tells you '{text}'\n",
+    "tiers": "*{who}:\t{text}\n",
+    "text first": '"{text}" ({who}, 05.03.2024 1{n}:05)\n',
+    "corner brackets": "1{n}時05分　{who}「{text}」\n",
+    "values": 'ts=2024-03-05T1{n}:05:10 user={who} msg="{text}"\n',
+    "an address": "Message from {who}@hut on tty{n} at 1{n}:05 ...\n{text}\nEOF\n\n",
+    "quoted below": "On 5 March 2024 at 1{n}:05, {who} wrote:\n> {text}\n\n",
+}
+
+
+@pytest.mark.parametrize("name", SPOKEN)
+def test_layouts_of_programs(tmp_path, name):
+    content = "".join(SPOKEN[name].format(n=n, who=who, text=text) for n, (who, text) in enumerate(PLATES))
+    content += "%com:\tnods\n" if name == "tiers" else ""
+    nodes, _ = log_of(tmp_path / "a.txt", content)
+    assert readers.detect_format([tmp_path / "a.txt"]) == "chat-log"
+    form = {"a name with a bar": "{0} | {0}", "last name first": "{0}, Kim"}.get(name, "{0}")
+    assert [(node.author, node.text) for node in nodes if not node.kind] == [(form.format(who), text) for who, text in PLATES]
+
+
+def test_whatsapp_on_ios_begins_with_a_notice_of_its_own(tmp_path):
+    said = "".join(f"[05.03.24, 1{n}:05:10] {who}: {text}\n" for n, (who, text) in enumerate(PLATES))
+    nodes, _ = log_of(tmp_path / "a.txt", "[05.03.24, 10:00:00] Hut: \u200eNobody else reads this.\n" + said)
+    assert (nodes[0].kind, nodes[0].author, nodes[0].text) == ("system", None, "Nobody else reads this.")
+    assert [(node.author, node.text) for node in nodes[1:]] == list(PLATES)
+
+
+@pytest.mark.parametrize(
+    ("form", "title"),
+    [
+        ("{who} 10:1{n}\n{text}\n", "Notes of 5 March 2024\n\n"),
+        ("{who}, 10:1{n} AM\n{text}\n\n", "Friday, July 5, 2024\n\n"),
+        ("10:1{n}, {who}: „{text}”\n", "wtorek, 5 marca 2024 r.\n\n"),
+        ("下午01:1{n}\t{who}\t{text}\n", "2024/03/05（週二）\n\n"),
+    ],
+)
+def test_titles_and_days_are_no_messages(tmp_path, form, title):
+    said = [form.format(n=n, who=who, text=text) for n, (who, text) in enumerate(PLATES)]
+    nodes, _ = log_of(tmp_path / "a.txt", title + "".join(said[:4]) + title * ("Notes" not in title) + "".join(said[4:]))
+    assert [(node.author, node.text.strip("„”")) for node in nodes if not node.kind] == list(PLATES)
+
+
+def test_quotation_marks_around_several_lines_belong_to_the_layout(tmp_path):
+    said = "".join(f"1{n}:05\t{who}\t{text}\n" for n, (who, text) in enumerate(PLATES))
+    nodes, _ = log_of(tmp_path / "a.txt", f'{said}18:00\tolu\t"one\ntwo"\n18:01\tolu\t"three"\n')
+    assert [node.text for node in nodes[-2:]] == ["one\ntwo", '"three"']
+
+
+def test_a_line_below_a_long_transcript_is_a_footer(tmp_path):
+    said = "".join(f"{NAMES[n % 3]}  0:{n:02}\n{text}\n\n" for n, text in enumerate(SAID))
+    nodes, _ = log_of(tmp_path / "a.txt", said + "Written by a machine\n")
+    assert [(node.kind, node.text) for node in nodes[-2:]] == [("", SAID[-1]), ("system", "Written by a machine")]
+
+
+def test_words_for_the_halves_of_a_day(tmp_path):
+    said = "".join(
+        f"5.3.24, {n % 3 + 1}:05 e {half} - {who}: {text}\n"
+        for n, ((who, text), half) in enumerate(zip(PLATES, ["paradites"] * 3 + ["pasdites"] * 5, strict=True))
+    )
+    nodes, _ = log_of(tmp_path / "a.txt", said)
+    assert [(node.author, node.text) for node in nodes] == list(PLATES)
+    assert [node.time // 3600 % 24 for node in nodes[2:4]] == [3, 13]
+
+
+@pytest.mark.parametrize(
+    "form", ["2024-03-0{n} {code:07x} {word}: {text} ({who})", "2024-03-05 10:0{n}:00 CET [76{n}5] {who}@db {word}:  {text}"]
+)
+def test_logs_of_commits_and_databases_are_no_chats(form):
+    words = ("feat", "fix", "feat") if "code" in form else ("LOG", "ERROR", "LOG")
+    lines = [
+        form.format(n=n % 9, code=n * 7919 + 2**24, who=who, text=text, word=words[n % 3])
+        for n, (who, text) in enumerate(PLATES * 4)
+    ]
+    assert guess(lines).reason
+
+
 def test_line_export(tmp_path):
     content = (
         "[LINE] 山のトーク履歴\n保存日時：2021/10/20 09:00\n\n2021/10/14(木)\n"

@@ -920,4 +920,4 @@ def test_token_files_beside_a_log(tmp_path):
     with pytest.raises(RamifyError, match="different numbers of lines"):
         nodes_of([log], tokens="beside")
     with pytest.raises(RamifyError, match="beside or none"):
-        nodes_of([log], tokens="official")
+        readers.open_inputs([log], "irc", {"tokens": "official"})

@@ -25,20 +25,21 @@ DENSER = 5
 """The days of a log under one order must lie so many times closer together to rule out the other order."""
 
 _MONTHS = (
-    "january januar janvier enero gennaio janeiro januari января",
-    "february februar février fevrier febrero febbraio fevereiro februari февраля",
-    "march märz maerz mars marzo março marco maart mrt marts марта",
-    "april avril abril aprile апреля",
-    "may mai mayo maggio maio mei maj мая май",
-    "june juni juin junio giugno junho июня",
-    "july juli juillet julio luglio julho июля",
-    "august août aout agosto augustus augusti августа",
-    "september septembre septiembre setiembre settembre setembro сентября",
-    "october oktober octobre octubre ottobre outubro октября",
-    "november novembre noviembre novembro ноября",
-    "december dezember décembre decembre diciembre dicembre dezembro декабря",
+    "january januar janvier enero gennaio janeiro januari января stycznia ledna ocak",
+    "february februar février fevrier febrero febbraio fevereiro februari февраля lutego února şubat",
+    "march märz maerz mars marzo março marco maart mrt marts марта marca března mart",
+    "april avril abril aprile апреля kwietnia dubna nisan",
+    "may mai mayo maggio maio mei maj мая май maja května mayıs",
+    "june juni juin junio giugno junho июня czerwca června haziran",
+    "july juli juillet julio luglio julho июля lipca července temmuz",
+    "august août aout agosto augustus augusti августа sierpnia srpna ağustos",
+    "september septembre septiembre setiembre settembre setembro сентября września září eylül",
+    "october oktober octobre octubre ottobre outubro октября października října ekim",
+    "november novembre noviembre novembro ноября listopada listopadu kasım",
+    "december dezember décembre decembre diciembre dicembre dezembro desember декабря grudnia prosince aralık",
 )
-"""Names of the months in English, German, French, Spanish, Italian, Portuguese, Dutch, Russian, and partly in Swedish."""
+"""Names of the months in English, German, French, Spanish, Italian, Portuguese, Dutch, Russian, Polish, Czech,
+Turkish, and partly in Swedish."""
 
 _GAP = "[ \u00a0\u202f\u2009]"
 _WORD = r"[^\W\d_]{3,12}"
@@ -51,7 +52,8 @@ _WEEKDAY_NAMES = """
     понедельник вторник среда четверг пятница суббота воскресенье пн вт ср чт пт сб вс 日 月 火 水 木 金 土
     日曜日 月曜日 火曜日 水曜日 木曜日 金曜日 土曜日 월 화 수 목 금 토 일
     월요일 화요일 수요일 목요일 금요일 토요일 일요일 星期一 星期二 星期三 星期四
-    星期五 星期六 星期日
+    星期五 星期六 星期日 週一 週二 週三 週四 週五 週六 週日 周一 周二 周三 周四 周五 周六 周日
+    pondělí úterý středa čtvrtek pátek neděle mandag tirsdag lørdag søndag
 """
 _WEEKDAYS = frozenset(_WEEKDAY_NAMES.split())
 _SHORT_WEEKDAYS = frozenset(["mon", "tue", "tues", "wed", "thu", "thur", "thurs", "fri", "sat", "sun"])
@@ -70,14 +72,15 @@ _SHORTENED = {day[:length] for day in _WEEKDAYS for length in (2, 3, 4)}
 _WEEKDAY = rf"(?:(?=[^\W\d_])(?i:{_any_of(_WEEKDAYS | _SHORT_WEEKDAYS)}[.,]{{0,2}}|{_any_of(_SHORTENED)}[.,]{{1,2}}){_GAP})?"
 _YEAR = r"(?:\d{4}(?!\d)|\d\d(?![\d:h]|\.\d))"
 _HALVES = {
-    "a": "上午 午前 凌晨 早上 오전 ص ق.ظ. ق.ظ π.μ. πμ ÖÖ पूर्वाह्न de. SA PG p.d. пр.об.",
-    "p": "下午 午後 中午 晚上 오후 م ب.ظ. ب.ظ μ.μ. μμ ÖS अपराह्न du. CH PTG m.d. сл.об.",
+    "a": "上午 午前 凌晨 早上 오전 ص ق.ظ. ق.ظ π.μ. πμ ÖÖ पूर्वाह्न de. SA PG p.d. пр.об. e_paradites vm.",
+    "p": "下午 午後 中午 晚上 오후 م ب.ظ. ب.ظ μ.μ. μμ ÖS अपराह्न du. CH PTG m.d. сл.об. e_pasdites nm.",
 }
-"""Words for the halves of a day: Chinese, Japanese, Korean, Arabic, Persian, Greek, Turkish, Hindi, Hungarian and others."""
-_HALF_OF = {word: half for half, words in _HALVES.items() for word in words.split()}
+"""Words for the halves of a day: Chinese, Japanese, Korean, Arabic, Persian, Greek, Turkish, Hindi, Hungarian and others.
+A line stands for a space."""
+_HALF_OF = {word.replace("_", " "): half for half, words in _HALVES.items() for word in words.split()}
 _HALF_WORD = "|".join(sorted(map(re.escape, _HALF_OF), key=len, reverse=True))
 _HALF = rf"(?:{_GAP}?(?:{_HALF_WORD}|[AaPp]\.?{_GAP}?[Mm]\b\.?)(?![^\W_]))?"
-_CLOCK = rf"\d{{1,2}}:\d\d(?::\d\d(?:[.,:]\d{{1,9}})?)?{_HALF}"
+_CLOCK = rf"(?:\d{{1,2}}:\d\d(?::\d\d(?:[.,:]\d{{1,9}})?)?|\d{{1,2}}[時시]{_GAP}?\d\d[分분]){_HALF}"
 _ZONE = r"(?: ?(?:Z|(?:UTC|GMT)?[+-]\d\d:?\d\d|UTC|GMT)\b)?"
 _HALF_FIRST = f"(?:(?:{_HALF_WORD}){_GAP}?)?"
 
@@ -265,7 +268,7 @@ _DAY_MONTH = re.compile(
 _MONTH_DAY = re.compile(rf"{_ANY_WEEKDAY}({_WORD})\.? {{1,2}}(\d{{1,2}})(?:st|nd|rd|th)?(?:,? (\d{{4}}))?")
 _NAMED_ZONE = r"(?: ?(?P<zone>Z|UTC|GMT|(?:UTC|GMT)?[+-]\d\d:?\d\d))?"
 _CLOCK_PARTS = re.compile(
-    rf"(?:(?=\D)(?:(?P<before>{_HALF_WORD})?{_GAP}?))?(?P<hour>\d{{1,2}})[:.h-](?P<minute>\d\d)"
+    rf"(?:(?=\D)(?:(?P<before>{_HALF_WORD})?{_GAP}?))?(?P<hour>\d{{1,2}})[:.h時시-]{_GAP}?(?P<minute>\d\d)[分분]?"
     rf"(?:[:.m-](?P<second>\d\d(?:[.,:]\d{{1,9}})?))?(?:(?!$){_GAP}?(?P<half>{_HALF_WORD}|[AaPp]\.?{_GAP}?[Mm]\.?))?{_NAMED_ZONE}"
 )
 _DIGITS = re.compile(rf"(\d\d)(\d\d)(\d\d)?{_NAMED_ZONE}")

@@ -9,9 +9,11 @@ MODE = "[@+%&~]{0,8}"
 """Signs of the rights of a user of IRC."""
 
 LEVELS = re.compile(
-    r"TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRIT(?:ICAL)?|SEVERE|FINE|TODO|DONE|FIXME|NOTE", re.IGNORECASE
+    r"TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRIT(?:ICAL)?|SEVERE|FINE|TODO|DONE|FIXME|NOTE|FEAT|FIX|CHORE|DOCS"
+    "|REFACTOR",
+    re.IGNORECASE,
 )
-"""Words that programs write before lines of their logs."""
+"""Words that programs write before lines of their logs, and people before the titles of commits."""
 
 _CAME_OR_WENT = "joined|left|parted"
 _PUT_OUT = "kicked|banned"
@@ -59,7 +61,7 @@ LEAVES = re.compile(
 TOPIC = re.compile(r"(?:[Cc]hannel )?[Tt]opic(?: for \S+| is| set)?: |\d+ users\b")
 _ABOUT_A_DAY = re.compile(
     r"(?:[\W_]|\b(?:day|date|changed|to|log|opened|closed|started|session|start|time|close|begin|beginning|ending|logging|at|on|new"
-    r"|chat|history|today|now|is|for|of|the|wednesday|monday|tuesday|thursday|friday|saturday|sunday)\b)*",
+    r"|chat|history|today|now|is|for|of|the|r|г|wednesday|monday|tuesday|thursday|friday|saturday|sunday)\b)*",
     re.IGNORECASE,
 )
 

@@ -14,7 +14,8 @@ import re
 import shlex
 import textwrap
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
@@ -24,6 +25,7 @@ from ramify.files import STANDARD
 from ramify.readers import chat, irc
 from ramify.readers.base import ReadCounts, open_bytes, skip_record
 from ramify.readers.chat import Log
+from ramify.readers.chat_log.fold import Fold, fold_of, folded
 from ramify.readers.chat_log.guess import SAMPLE_LINES, Guess, first_lines, guess, reads_better
 from ramify.readers.chat_log.layout import Layout, Line
 from ramify.readers.chat_log.pattern import Pattern
@@ -48,6 +50,9 @@ FEW_LINES = 20
 _MARKS = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 """Invisible marks of direction, which WhatsApp puts before lines and around names."""
 
+_OWN = re.compile(r"\A((?!\u200e)\W?\[[^\]]{8,40}\] )[^\u200e]{1,100}: (?=\u200e)")
+"""The beginning of WhatsApp's own notice, with which exports on iOS begin. Lines of other such texts begin with a mark."""
+
 DISCORD = "[{date} {time}] {author}{? (pinned)}"
 """The pattern of DiscordChatExporter, whose files frame what they say about the channel."""
 
@@ -66,7 +71,7 @@ def refuses(path: Path, head: bytes) -> str:
     if guessed.reason:
         shown = "; --format chat-log shows what this one reads" if guessed.source else ""
         return f"{guessed.reason}. If it is a chat log, give its --pattern{shown}"
-    if not irc.refuses(path, head) and _reads_as_well(lines, guessed):
+    if not guessed.layout.is_folded and not irc.refuses(path, head) and _reads_as_well(lines, guessed):
         return "an IRC log"
     return ""
 
@@ -102,10 +107,15 @@ def logs(
             counts.leave_out("blank_line", f"{path}", count)
             yield Log(name, iter(()), where=str(path))
             continue
-        system = learn(list(first_of(first, SAMPLE_LINES)), layout)
-        clock = _clock(path, layout, first, encoding, dates, hours, counts)
+        fold: Fold = fold_of(chain.from_iterable(first)) if layout.is_folded else ""
+        begin = list(folded(first, fold))
+        sample = list(first_of(begin, SAMPLE_LINES))
+        layout.learn_times(sample)
+        system = learn(sample, layout)
+        again = partial(_read_again, path, layout, begin, encoding, fold)
+        clock = _clock(path, layout, again, dates, hours, counts)
         reader = _Reader(path, layout, system, counts, clock, is_guessed=given is None)
-        messages = reader.messages(chain(first, blocks), stream)
+        messages = reader.messages(folded(chain(first, blocks), fold), stream)
         meta = {} if given else {"pattern": layout.pattern.source}
         yield Log(name, messages if links is None else reader.linked(messages, links), meta, str(path), links is not None)
 
@@ -118,7 +128,9 @@ def _head_lines(head: bytes) -> list[str]:
 
 
 def _without_marks(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
-    for lines in blocks:
+    for place, lines in enumerate(blocks):
+        if not place and lines:
+            lines[0] = _OWN.sub(r"\1", lines[0])
         has_marks = _MARKS.search("\n".join(lines)) is not None
         yield [_MARKS.sub("", line) for line in lines] if has_marks else lines
 
@@ -171,9 +183,13 @@ def _begin(blocks: Iterator[list[str]], given: Pattern | None, path: Path) -> tu
             given = Pattern(DISCORD)
         if given is not None:
             layout = Layout(given)
-            if is_pipe or any((parsed := layout.read(line)) and parsed.author is not None for line in filled):
+            heads = folded(first, fold_of(chain.from_iterable(first)) if layout.is_folded else "")
+            read = (layout.read(line) for line in chain.from_iterable(heads) if line and not line.isspace())
+            if is_pipe or any(line and line.author is not None for line in read):
                 return first, layout
-        elif len(filled) >= SAMPLE_LINES or (is_pipe and len(filled) >= FEW_LINES and not guess(filled).reason):
+        elif len(filled) >= SAMPLE_LINES or (
+            is_pipe and len(filled) >= FEW_LINES and not guess(chain.from_iterable(first)).reason
+        ):
             return first, _guessed(first, path)
     if not any(line and not line.isspace() for line in chain.from_iterable(first)):
         return first, None
@@ -198,7 +214,7 @@ def _no_match(given: Pattern, blocks: Iterable[list[str]], path: Path) -> Ramify
 
 def _guessed(blocks: Sequence[list[str]], path: Path) -> Layout:
     numbered = _numbered(blocks, SAMPLE_LINES)
-    guessed = guess(line for _, line in numbered)
+    guessed = guess(chain.from_iterable(blocks))
     if not guessed.reason:
         return guessed.layout
     shown = "\n".join(f"  line {number}: {line.replace(chr(9), ' ')[:100]}" for number, line in numbered[:3])
@@ -227,14 +243,14 @@ def _in_folder(folder: Path, given: Pattern | None, counts: ReadCounts) -> list[
 
 
 def _clock(
-    path: Path, layout: Layout, first: Sequence[list[str]], encoding: str, dates: Given, hours: str, counts: ReadCounts
+    path: Path, layout: Layout, again: Callable[[], Iterator[Line]], dates: Given, hours: str, counts: ReadCounts
 ) -> Clock:
     """The clock of a log. The whole file decides what its stamps leave open, and only the first lines of a pipe."""
     order = DateOrder(dates)
     if layout.has_date or not layout.has_time:
-        known = next((line.date for text in chain.from_iterable(first) if (line := layout.read(text)) and line.date), None)
-        again = _read_again(path, layout, first, encoding) if known and is_open(known) else iter(())
-        if ambiguous := order.settle_log(line.date for line in again if line.date):
+        known = next((line.date for line in again() if line.date), None) if layout.has_date else None
+        dated_lines = again() if known and is_open(known) else iter(())
+        if ambiguous := order.settle_log(line.date for line in dated_lines if line.date):
             counts.repair("open_date", f"{path}: {ambiguous} and all other dates are ambiguous, read as month/day")
         if order.open_year:
             raise RamifyError(
@@ -244,16 +260,16 @@ def _clock(
         return Clock(None, order)
     twelve = hours == "12"
     if hours == AUTO:
-        twelve = runs_twice(line.time for line in _read_again(path, layout, first, encoding) if line.time)
+        twelve = runs_twice(line.time for line in again() if line.time)
     return Clock(date_in(path), order, twelve=twelve)
 
 
-def _read_again(path: Path, layout: Layout, first: Sequence[list[str]], encoding: str) -> Iterator[Line]:
+def _read_again(path: Path, layout: Layout, first: Sequence[list[str]], encoding: str, fold: Fold) -> Iterator[Line]:
     if path == STANDARD or not path.is_file():
         yield from (line for text in chain.from_iterable(first) if (line := layout.read(text)))
         return
     with open_bytes(path) as stream:
-        for lines in _without_marks(log_lines(stream, path, encoding, ReadCounts())):
+        for lines in folded(_without_marks(log_lines(stream, path, encoding, ReadCounts())), fold):
             yield from (line for text in lines if (line := layout.read(text)))
 
 
@@ -275,6 +291,9 @@ class _Reader:
         """The further lines of the current message, with their places in the file."""
         self._has_more = False
         """Whether any message before the current one has further lines."""
+        self._has_gap = False
+        """Whether any of these has a blank line inside."""
+        self._begun = 0
         self._blank: list[int] = []
         self._size = 0
         self._last_stamp: tuple[str | None, str | None] = (None, None)
@@ -358,6 +377,7 @@ class _Reader:
 
     def _begin(self, number: int, line: Line) -> None:
         self._current, self._start = line, number
+        self._begun += 1
         self._time = self._now()
         self._more, self._size, self._block = [], 0, ""
         self._in_frame = False
@@ -381,7 +401,7 @@ class _Reader:
         awaits_text = self._awaits_text(Line(line, None, chat.SYSTEM, None, None))
         if awaits_text:
             date = None
-        is_system = not awaits_text and self._system.fits(line, after_blank=bool(self._blank))
+        is_system = not awaits_text and (self._layout.is_closed or self._system.fits(line, after_blank=bool(self._blank)))
         if is_system and date is None and not self._layout.has_date:
             date, time = first_stamps(line)
         if date is not None or opens or is_system:
@@ -427,12 +447,21 @@ class _Reader:
         self._blank.clear()
 
     def _footer(self) -> list[tuple[int, str]]:
-        """Take off the lines that end the log: below a blank line, where no other message has further or blank lines."""
+        """Take off the lines that end the log: below a blank line, where no other message has further or blank lines.
+
+        Below heads there is one such line, and many messages without a blank line.
+        """
         current = self._current
-        is_message = current is not None and current.kind != chat.SYSTEM and bool(current.text)
-        if self._has_more or self._system.spaced or not is_message or not self._more or self._more[0][1]:
+        gaps = [place for place, (_, line) in enumerate(self._more) if not line]
+        if current is None or current.kind == chat.SYSTEM or not gaps or self._has_gap:
             return []
-        more, self._more = self._more, []
+        first = gaps[0]
+        if self._layout.is_heading:
+            is_footer = bool(first) and self._begun > FEW_LINES and first == len(self._more) - 2
+        else:
+            is_footer = not (self._has_more or self._system.spaced or first) and bool(current.text)
+        more = self._more[first:] if is_footer else []
+        del self._more[len(self._more) - len(more) :]
         return more
 
     def _finish(self) -> Node:
@@ -447,6 +476,9 @@ class _Reader:
             text = "\n".join([text, *more]) if text.strip() else textwrap.dedent("\n".join(more)).strip("\n")
             for number, _ in self._more:
                 self._counts.repair("continuation", f"{self._path}, line {number + 1}")
+            if self._layout.quotes_more and text[0] == text[-1] == '"':
+                text = text[1:-1]
+            self._has_gap = self._has_gap or "" in more[1:]
             self._more, self._has_more = [], True
         if "\t" in text:
             text = text.replace("\t", " ")

@@ -306,7 +306,7 @@ def _without_first(head: str, rows: Sequence[_Row], depth: int, least: float) ->
             kept = [row._replace(rest=row.rest[match.end() :]) for row, match in same if match[1] == word]
             if len(kept) >= least:
                 yield head + literal(word + gap), kept, depth + 1
-        if len(words) > 1 and (are_codes or (gap.strip() and len(words) * 3 <= len(split))):
+        if len(words) > 1 and (are_codes or (gap.strip(" ,") and len(words) * 3 <= len(split))):
             kept = [row._replace(rest=row.rest[m.end() :], skipped=(*row.skipped, m[1])) for row, m in same]
             yield f"{head}{{skip}}{literal(gap)}", kept, depth + 1
 
@@ -380,6 +380,7 @@ _PAIRS = {")": "(", "]": "[", "}": "{", "»": "«", "›": "‹", "】": "【", 
 _AROUND = frozenset("*-~=\"'`/")
 _CLOSING = {opening: closing for closing, opening in _PAIRS.items()} | {"<": ">"}
 _GAPS = re.compile(r"[^\w]+")
+_LABEL = re.compile(r"[,;]? [a-z]+=[\"']?(?=\S)")
 _TAIL = re.compile(r"(?: \([\w -]{1,20}\)|[@/][\w.-]{1,20})[\])>]?:?[ \t]+(?=\S|\Z)")
 
 
@@ -390,7 +391,7 @@ def _delimiters(texts: Sequence[str], lead: str) -> list[str]:
         runs: set[str] = set()
         for match in _GAPS.finditer(text, 1, 80):
             runs |= _parts_of(match[0], match.end() == len(text))
-        runs |= {match[0] for form in (_TAIL, _SPOKEN) if (match := form.search(text, 1, 100))}
+        runs |= {match[0] for form in (_TAIL, _SPOKEN, _LABEL) if (match := form.search(text, 1, 100))}
         counts.update(runs)
     kept = [run for run, count in counts.most_common(24) if count * 10 >= len(texts) * 4 and _may_delimit(run, lead)]
     return kept[:_MAX_DELIMITERS]
@@ -417,7 +418,7 @@ def _may_delimit(run: str, lead: str) -> bool:
         return False
     if lead[-1:] in _AROUND and lead[-1:] != run[0]:
         return False
-    if not marks or _SPOKEN.fullmatch(run) or _TAIL.fullmatch(run):
+    if not marks or _SPOKEN.fullmatch(run) or _TAIL.fullmatch(run) or run[:-1].endswith("="):
         return True
     if marks == ";" and run[0] == ";" and run[-1] == " ":
         return True

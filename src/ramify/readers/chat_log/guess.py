@@ -13,15 +13,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 
-from ramify.readers.chat_log.grammar import (
-    Reading,
-    Said,
-    readings,
-    spelled,
-    stamps_of,
-)
+from ramify.readers.chat_log.fold import FIRST_LINES, fold_of, folded
+from ramify.readers.chat_log.grammar import Reading, Said, readings, spelled, stamps_of
 from ramify.readers.chat_log.known import KNOWN
 from ramify.readers.chat_log.layout import Layout
 from ramify.readers.chat_log.pattern import Pattern, literal, masked
@@ -66,8 +61,18 @@ def first_lines(lines: Iterable[str]) -> list[str]:
 
 
 def guess(lines: Iterable[str]) -> Guess:
-    """Guess the pattern of a log from its first lines."""
-    return _guess(tuple(first_lines(lines)))
+    """Guess the pattern of a log from its first lines, with its blank lines: they part heads of several lines."""
+    begin = list(islice(lines, FIRST_LINES))
+    fold = fold_of(begin)
+    if fold == "signed":
+        return Guess("", "its texts stand above the names of their authors")
+    plain, joined = (tuple(first_lines(chain.from_iterable(folded([begin], form)))) for form in ("", fold))
+    # Labels look like names.
+    for sample in (joined, plain) if fold == "labels" else (plain, joined):
+        guessed = _guess(sample)
+        if not guessed.reason and (sample == plain or "\\n" in guessed.source):
+            return guessed
+    return _guess(plain)
 
 
 @lru_cache(maxsize=2)
@@ -174,7 +179,8 @@ def _known(lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> Iterator[
             if match := next((match for form in forms if (match := form.fullmatch(line))), None):
                 groups = match.groupdict()
                 text = (groups.get("text") or "").replace("\1", date).replace("\2", time)
-                said[place] = Said((groups["author"] or "").strip(), text)
+                if author := groups.get("author"):
+                    said[place] = Said(author.strip(), text)
         if len(said) >= MIN_MESSAGES:
             yield Reading(source, said)
 
@@ -217,7 +223,7 @@ class _Judge:
     def stamped(self, reading: Reading) -> int:
         """The number of lines with a date or time in the place where a reading has them; of all lines if it has none."""
         if not reading.has_stamp:
-            return len(self._lines)
+            return len(self._lines) // (1 + reading.is_heading)
         if _FIRST_STAMP.match(reading.source):
             return len({place for place, begins in enumerate(self._begin) if begins} | reading.said.keys())
         # Texts hold times, too.
@@ -239,6 +245,7 @@ class _Judge:
         if sum(count for count in names.values() if count > 1) * 2 < total:
             return f"authors do not repeat: {len(names)} names in {total} messages"
         is_marked = "<{author}>" in reading.source
+        is_of_program = not reading.has_stamp and reading.source in KNOWN.values()
         stamped = self.stamped(reading)
         if total < (LEAST_MARKED if is_marked else LEAST_READ) * stamped:
             return f"it fits only {total} of {stamped} lines with a date or time"
@@ -246,9 +253,15 @@ class _Judge:
             return "there is no text below most names"
         if not reading.is_heading and total * (8 if reading.has_stamp else 2) < len(self._lines):
             return f"it fits only {total} of the first {len(self._lines)} lines"
+        messages = self._texts(reading, whole=False)
+        heard = {name.lower() for name, text in messages if text}
+        if unheard := [name for name, count in names.items() if reading.is_heading and count > 3 and name not in heard]:
+            return f"no text follows {unheard[0]!r}"
         for what, test in (("is not a name", _is_no_name), ("is no name but a program or a level", _is_program)):
             bad = [name for name in names if test(name)]
-            if is_marked and test is _is_program:
+            if is_of_program or '"{author}"' in reading.source:
+                bad = []
+            elif is_marked and test is _is_program:
                 bad = [name for name in bad if LEVELS.fullmatch(name)]
             if bad and sum(names[name] for name in bad) * 5 > total:
                 return f"{bad[0]!r} {what}"
@@ -258,9 +271,9 @@ class _Judge:
             return "it leaves a column in the text"
         if reading.is_open and (reason := _cut(reading, names)):
             return reason
-        if not reading.has_stamp:
+        if not reading.has_stamp and not is_of_program:
             return _lacks_times(reading, names, self._texts(reading, whole=True), self._lines)
-        return "" if is_marked else _is_of_machine(self._texts(reading, whole=False))
+        return "" if is_marked else _is_of_machine(messages)
 
     def _texts(self, reading: Reading, *, whole: bool) -> list[tuple[str, str]]:
         """The name and the text of each message; with the lines below if it is `whole`, or if no text follows the name."""
@@ -275,7 +288,7 @@ class _Judge:
     def _disorder(self, reading: Reading) -> str:
         """The fault that more than a tenth of the times go back by less than half a day, or are those of a schedule."""
         times: list[tuple[str | None, float]] = []
-        for place in sorted(reading.said):
+        for place in sorted(reading.said) if reading.has_stamp else ():
             found = self._stamps[place]
             line = self._raw[place]
             parts = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(found[:2])}
@@ -312,6 +325,7 @@ def _entropy_bits(counts: Counter[str]) -> float:
 _HOST = re.compile(r"!~?\S+@\S+\Z")
 _PROGRAM = re.compile(
     r"[\w./-]+\[\d+\]|\w+(?:\.\w+){2,}|\S+\.(?:py|java|c|cpp|go|js|rs|ts)(?::\d+)?|(?:\d{1,3}\.){3}\d{1,3}\S*|\S+://\S*"
+    r"|\A\S+@\S+ \w+\Z"
 )
 
 
@@ -409,6 +423,8 @@ def _is_of_machine(messages: Sequence[tuple[str, str]]) -> str:
     authors = Counter(name for name, _ in messages)
     if sum(_PAIR.search(text) is not None for text in texts) * 5 > total * 2:
         return "the texts list values, as in the log of a machine"
+    if sum(_LABELLED.match(text) is not None for text in texts) * 2 > total:
+        return "most texts begin with a level, as in the log of a machine"
     if sum(len(_LETTERS.findall(text)) == 0 for text in texts) * 5 > total * 3:
         return "the texts are numbers, as in the log of a machine"
     groups: dict[str, Counter[str]] = defaultdict(Counter)
@@ -434,6 +450,7 @@ def _is_of_machine(messages: Sequence[tuple[str, str]]) -> str:
 
 
 _VARIABLE = re.compile(r"(?:0x)?[\da-fA-F]*\d[\w.:-]*|\"[^\"]*\"|'[^']*'")
+_LABELLED = re.compile(r"[A-Z]{3,}: ")
 _PAIR = re.compile(r"\b\w+=[^\s=]")
 _LETTERS = re.compile(r"[^\W\d_]{2,}|[\u0900-\uffff]")
 

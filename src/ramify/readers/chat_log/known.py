@@ -1,5 +1,7 @@
 """Layouts of known programs, one pattern each."""
 
+_TOLD = ("says", "shouts", "yells", "gossips", "auctions", "tells you", "tells the guild", "tells the group")
+
 KNOWN: dict[str, str] = {
     "WhatsApp (Android)": "{date}, {time} - {author}: {text}",
     "WhatsApp (Android), without a comma": "{date} {time} - {author}: {text}",
@@ -33,5 +35,35 @@ KNOWN: dict[str, str] = {
     "IRC, messages of the protocol (IRCv3)": "@time={date}T{time}{?;{skip}} :{author}!{skip} PRIVMSG {skip} :{text}",
     "IRC, messages of the protocol": "{date}T{time} :{author}!{skip} PRIVMSG {skip} :{text}",
     "IRC, messages of the protocol, after a time": "[{date} {time}] :{author}!{skip} PRIVMSG {skip} :{text}",
+    "Zoom, in German": "{time} Von {author} an {skip}:",
+    "Zoom, in French": "{time} De {author} à {skip}:",
+    "Zoom, captions (WebVTT)": "{?{skip}\\n}{time} --> {skip}\\n{author}: {text}",
+    "Teams, captions (WebVTT)": "{?{skip}\\n}{time} --> {skip}\\n<v {author}>{text}</v>",
+    "Meet, captions (SBV)": "{time},{skip}\\n{author}: {text}",
+    "iMessage (imessage-exporter)": "{date} {time}{? ({skip})}\\n{author}",
+    "Signal (sigtop)": "From: {author} ({skip})\\nType: {skip}\\nSent: {date} {time}\\nReceived: {skip}",
+    "SMS, printed": "From: {author}\\nTo: {skip}\\nDate: {date} {time}\\nText: {text}",
+    "Viber": '{date},{time},{author},{skip},"{text}"',
+    "a table with semicolons": '{date};{time};"{text}";{author}',
+    "Tinder": "{author} → {skip} ({date} {time}): {text}",
+    "text in quotation marks, signed": '"{text}" ({author}, {date} {time})',
+    "text in corner brackets": "{time} {author}「{text}」",
+    "MSN Messenger, without times": "{author} says:",
+    "WeChat, copied": "{author}：",
+    "TeamSpeak": '<{time}> "{author}": {text}',
+    "World of Warcraft": "\n".join(
+        f"{{date}} {{time}} {said}: {{text}}"
+        for said in (
+            *(f"[{channel}] {{author}}" for channel in ("Party", "Guild", "Raid", "Officer", "{skip}. {skip}")),
+            *(f"{{author}} {verb}" for verb in ("says", "yells", "whispers")),
+        )
+    ),
+    "MUSH": "\n".join(f'{{author}} {verb}, "{{text}}"' for verb in ("says", "asks", "exclaims", "whispers")),
+    "EverQuest": "\n".join(f"[{{date}}] {{author}} {verb}, '{{text}}'" for verb in _TOLD),
+    "DikuMUD": "\n".join(f"{{author}} {verb} '{{text}}'" for verb in _TOLD),
+    "matrix-commander": "Message received for room {skip} | sender {author} [{skip}] | event received {date} {time} | {text}",
+    "write (Unix)": "Message from {author}@{skip} on {skip} at {time} ...",
+    "CHAT (CLAN)": "*{author}:\\t{text}\n%{system}\n@{system}",
+    "bip": "{date} {time} < {author}: {text}\n{date} {time} > {author}: {text}",
 }
 """Program -> the pattern of its lines."""

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -84,8 +84,15 @@ class Layout:
         """The form of the number or code with which each message begins, with zeros for its digits."""
         self._prefix = _prefix(pattern.source)
         self._is_prefix_spelled = _SPELLED.search(self._prefix) is not None
-        self._has_colons: bool | None = None
-        """Whether the first time of a message has a colon."""
+        self._has_colons = False
+        """Whether most times of messages have a colon."""
+        self.is_closed = all(map(_CLOSED.search, pattern.source.split("\n")))
+        """Whether marks end texts, so that they have no further lines."""
+        self._doubles_quotes = '"{text}"' in pattern.source
+        self.quotes_more = pattern.source.endswith("\\t{text}")
+        """Whether quotation marks may stand around a text of several lines, as LINE writes it."""
+        self.is_folded = any("\\n" in template.source for template in pattern.templates)
+        """Whether a head takes several lines."""
         self._has_marks = re.match(r"\{time\} *[^\w\s{\\]", pattern.source) is not None
         """Whether lines begin with a time and marks that no text would have after a time."""
         self._heads = [head for template in pattern.templates for head in template.heads]
@@ -101,8 +108,6 @@ class Layout:
             if time and time[0] in SPACES:
                 # Hours with one digit are padded.
                 time = time[1:]
-            if self._has_colons is None and time:
-                self._has_colons = ":" in time
             if self._has_colons and time and ":" not in time:
                 # A number is no time if times have colons.
                 continue
@@ -112,6 +117,8 @@ class Layout:
             if author is None:
                 continue
             text = (match["text"] or "") if form.has_text else ""
+            if self._doubles_quotes:
+                text = text.replace('""', '"')
             if not form.ends_with_text:
                 text = text.rstrip(SPACES)
             name = _name(author, form.has_modes)
@@ -162,6 +169,12 @@ class Layout:
             return Line(line, event_author(line), chat.SYSTEM, None, None)
         return None
 
+    def learn_times(self, lines: Sequence[str]) -> None:
+        """Learn whether times have colons. A year and other numbers are then none."""
+        matches = (form.template.line.fullmatch(line) for form in self._forms if form.has_time for line in lines)
+        times = Counter(":" in match["time"] for match in matches if match and match["time"])
+        self._has_colons = times[True] > times[False]
+
     def learn_words(self, lines: Iterable[str]) -> None:
         """Learn how many words precede authors, if some of them are left out."""
         if len(self._forms) != 1 or "{skip}" not in self._forms[0].template.source.partition("{author}")[0]:
@@ -203,6 +216,7 @@ def _prefix(source: str) -> str:
 
 _PREFIX = re.compile(r"[^{}\\\n]*[ \t](?=[^{}\\ \t]*\{)")
 _SPELLED = re.compile(r"\w\w")
+_CLOSED = re.compile(r"\{text\}[\"'”»」』]|\{system\}\Z")
 _FIRST_WORD = re.compile(r"(\S+)[ \t]+(\S.*)")
 _HEXADECIMAL = re.compile(r"\W?[\da-f]{6,40}\W?")
 _SKIPS_FIRST = re.compile(r"[^\w\s{}\\]?\{skip\}[^\w\s{}\\]? ")
@@ -218,7 +232,7 @@ def _without_author(rest: str, date: str | None, time: str | None) -> Line:
     """The text after a time that no author follows."""
     if match := _WITHOUT_TIME.fullmatch(rest):
         group = match.lastindex or 0
-        if group in _KINDS:
+        if group in _KINDS and any(map(str.isalnum, match[group - 1])):
             return Line(match[group], match[group - 1], _KINDS[group], date, time)
     elif match := _ACTED.fullmatch(rest):
         return Line(match[2], match[1], chat.ACTION, date, time)

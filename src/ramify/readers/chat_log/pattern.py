@@ -1,7 +1,8 @@
 r"""Patterns of lines: `[{date} {time}] <{author}> {text}`.
 
 A pattern is text with fields. Fields are `{date}`, `{time}`, `{author}`, `{text}`, `{system}` (the text of a line without an
-author) and `{skip}` (left out). `{?…}` is an optional part, and `\` makes the next character literal (`\t` is a tab).
+author) and `{skip}` (left out). `{?…}` is an optional part, and `\` makes the next character literal (`\t` is a tab, and `\n`
+the end of a line: the head of a message then takes several lines).
 
 A space matches one or more spaces of any kind. Before `{text}` it matches a single one, so that the text keeps its indentation.
 A field ends before the first place where the text that follows it in the pattern begins. If the text is empty, spaces before it
@@ -50,7 +51,7 @@ Part = Literal | Field | Optional
 
 def literal(text: str) -> str:
     """Text as it is written in a pattern."""
-    return re.sub(r"([\\{}])", r"\\\1", text).replace("\t", r"\t")
+    return re.sub(r"([\\{}])", r"\\\1", text).replace("\t", r"\t").replace("\n", r"\n")
 
 
 @lru_cache(maxsize=1 << 12)
@@ -128,33 +129,25 @@ class Template:
 
     def broken_at(self, line: str) -> tuple[int, str]:
         """The place at which a line stops to fit, and what is expected there."""
-        best, expected = 0, describe(self.parts[0])
+        best = 0
         for place, part in enumerate(self.parts):
-            before = self.parts[:place]
-            match = re.match(_regex([*before, *([part] if not isinstance(part, Literal) else ())], self.source), line)
-            if isinstance(part, Literal):
-                free = bool(before) and isinstance(before[-1], Field) and before[-1].name in ("author", "skip", "system")
-                match = re.match(_regex(before[:-1] if free else before, self.source), line)
-                if match is None:
-                    break
-                best, expected = match.end(), describe(part)
-                if free:
-                    expected = f"{describe(before[-1])}, followed by {expected}"
-                    if re.match(_regex([*before, part], self.source), line):
-                        continue
-                    break
-                for end in range(1, len(part.text) + 1):
-                    match = re.match(_regex([*before, Literal(part.text[:end])], self.source), line)
-                    if match is None:
-                        return best, f"{part.text[end - 1 :]!r}"
-                    best = match.end()
+            if _is_free(part):
                 continue
-            if match is None:
-                break
-            best, expected = match.end(), "the end of the line"
-            if place + 1 < len(self.parts):
-                expected = describe(self.parts[place + 1])
-        return min(best, len(line)), expected
+            before = self.parts[:place]
+            follows = f"{describe(before[-1])}, followed by " if before and _is_free(before[-1]) else ""
+            size = len(part.text) if isinstance(part, Literal) else 1
+            for end in range(size if follows else 1, size + 1):
+                cut = Literal(part.text[:end]) if isinstance(part, Literal) else part
+                match = re.match(_regex([*before, cut], self.source), line)
+                if match is None:
+                    rest = Literal(part.text[end - 1 :]) if isinstance(part, Literal) and not follows else part
+                    return best, follows + describe(rest)
+                best = match.end()
+        return best, "the end of the line"
+
+
+def _is_free(part: Part) -> bool:
+    return isinstance(part, Field) and part.name not in STAMP
 
 
 def describe(part: Part) -> str:
@@ -184,7 +177,7 @@ def _parse(source: str) -> tuple[Part, ...]:
         else:
             if text in ("{", "\\"):
                 raise _bad(source, f"has a {text!r} that opens nothing. Write \\{text} for the character itself")
-            text = {"t": "\t"}.get(escaped, escaped) if escaped else text
+            text = {"t": "\t", "n": "\n"}.get(escaped, escaped) if escaped else text
             last = open_[-1][-1] if open_[-1] else None
             if isinstance(last, Literal):
                 open_[-1][-1] = Literal(last.text + text)

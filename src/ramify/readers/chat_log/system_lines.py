@@ -27,6 +27,7 @@ _QUOTES = frozenset(">\"'“”„«»‘’([{<¿¡:.,;!?")
 _SINGLE_QUOTES = frozenset("@/&$%")
 """Marks with which text begins if they stand alone."""
 _BAR = re.compile(r"[ \t]+[|│┃¦][ \t]")
+_QUOTED = re.compile("> ")
 _SEPARATOR = re.compile(r"[^\w\s]{6,}")
 _DIGITS = re.compile(r"\d+")
 
@@ -103,8 +104,9 @@ def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
     learnt.spaced = seen.messages > 3 and seen.after_blank >= 0.8 * (seen.messages - 1)
     split = [_split(line, learnt.names) for line in [*seen.further, *seen.events]]
     learnt.frames = {parts.lead for parts in split if parts.framed and _tells(parts)}
-    margins = [match[0] for line in seen.further if (match := _BAR.match(line))]
-    if len(margins) > 2 and len(set(margins)) == 1:
+    margins = [match[0] for line in seen.further if (match := _BAR.match(line) or _QUOTED.match(line))]
+    is_one = len(margins) > 2 and len(set(margins)) == 1
+    if is_one and (margins[0] != "> " or (seen.are_below and len(margins) == len(seen.further))):
         learnt.margin = margins[0]
     if layout.is_heading:
         # The texts stand among the further lines.
@@ -133,6 +135,8 @@ class _Seen:
     """The number of messages below a blank line."""
     before_heads: Counter[str] = field(default_factory=Counter)
     """A line -> how often it stands above the beginning of a message."""
+    are_below: bool = True
+    """Whether all texts stand below the heads of their messages."""
     _blank: bool = False
     _last: str = ""
 
@@ -143,12 +147,11 @@ class _Seen:
 
     @property
     def separators(self) -> set[str]:
-        """Lines of marks that stand above the first message, or nearly always above a message."""
-        return {
-            line
-            for line, count in (Counter(self.further) + Counter(self.top)).items()
-            if _SEPARATOR.fullmatch(line) and (line in self.top or (count > 2 and self.before_heads[line] >= count - 1))
-        }
+        """Lines of marks above the first message, or nearly always above a message; any lines that end most messages."""
+        counts = Counter(self.further) + Counter(self.top)
+        marks = {line for line in counts if _SEPARATOR.fullmatch(line)}
+        closing = {line for line, count in counts.items() if count > 2 and self.before_heads[line] >= count - 1}
+        return marks & (closing | set(self.top)) | {line for line in closing if counts[line] * 5 > self.messages * 4}
 
     def add(self, line: str, layout: Layout) -> None:
         if not line or line.isspace():
@@ -164,6 +167,7 @@ class _Seen:
                 self.names.add(parsed.author)
                 self.after_blank += self._blank
                 self.messages += 1
+                self.are_below = self.are_below and not parsed.text
             self.runs.append([])
             self.before_heads[self._last] += 1
         self._last, self._blank = line, False

@@ -1,0 +1,105 @@
+"""Heads of messages that take several lines, joined to one line: a time above or below the name or the text, and labels.
+
+A paragraph ends with a blank line or a rule. The number of lines stays the same, because blank lines take the place of others.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Literal
+
+from ramify.readers.dates import find_stamps
+
+Fold = Literal["", "first", "second", "last", "labels", "signed"]
+"""Where paragraphs have their times: a line of its own, labelled lines, or the end of their last line, behind the name."""
+
+FIRST_LINES = 800
+"""Lines that decide the form."""
+
+_MAX_KEPT = 1000
+_LABEL = re.compile(r"([^\W\d_]\w{1,15}): ")
+_REMARK = re.compile(r" \([^()]*\)\Z")
+
+
+def fold_of(lines: Iterable[str]) -> Fold:
+    """The form of the heads in most paragraphs of some lines; "" if each message begins with its only head.
+
+    Times elsewhere are those of messages whose author is told above.
+    """
+    paragraphs = [paragraph for _, paragraph in _paragraphs(list(islice(lines, FIRST_LINES)))]
+    forms: Counter[Fold] = Counter(_form(paragraph) for paragraph in paragraphs if len(paragraph) > 1)
+    if not forms:
+        return ""
+    form, count = forms.most_common(1)[0]
+    times = sum(map(_is_time, chain.from_iterable(paragraphs))) if form in ("first", "second", "last") else 0
+    return form if count > 3 and count * 5 >= forms.total() * 3 and times * 10 <= count * 11 else ""
+
+
+def folded(blocks: Iterable[list[str]], fold: Fold) -> Iterator[list[str]]:
+    """Blocks of lines with one line per head. The last paragraph of a block is held back."""
+    kept: list[str] = []
+    if not fold:
+        yield from blocks
+        return
+    for block in blocks:
+        lines = kept + block
+        end = next((place for place in range(len(lines), 0, -1) if _ends(lines[place - 1])), 0)
+        end = end if len(lines) - end < _MAX_KEPT else len(lines)
+        kept = lines[end:]
+        if end:
+            yield _folded(lines[:end], fold)
+    if kept:
+        yield _folded(kept, fold)
+
+
+def _folded(lines: list[str], fold: Fold) -> list[str]:
+    for start, paragraph in _paragraphs(lines):
+        if _form(paragraph) != fold:
+            continue
+        rest = len(paragraph)
+        if fold == "last":
+            paragraph = [paragraph[0], paragraph[-1], *paragraph[1:-1]]
+        count = _labels(paragraph) if fold == "labels" else 2 + (fold == "second" and paragraph[0].isdecimal())
+        lines[start : start + rest] = ["\n".join(paragraph[:count]), *paragraph[count:], *[""] * (count - 1)]
+    return lines
+
+
+def _paragraphs(lines: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    start = 0
+    for place in range(len(lines) + 1):
+        if place == len(lines) or _ends(lines[place]):
+            if place > start:
+                yield start, [line.rstrip() for line in lines[start:place]]
+            start = place + 1
+
+
+def _ends(line: str) -> bool:
+    return not line.strip() or (len(line) > 5 and not line.strip("-=_*~ "))
+
+
+def _labels(paragraph: Sequence[str]) -> int:
+    return next((place for place, line in enumerate(paragraph) if not _LABEL.match(line)), len(paragraph))
+
+
+def _form(paragraph: Sequence[str]) -> Fold:
+    if len(paragraph) > 2 and _labels(paragraph[:3]) == 3:
+        return "labels"
+    if _is_time(paragraph[0]):
+        return "first" if len(paragraph) > 1 else ""
+    if len(paragraph) > 2 and _is_time(paragraph[1]):
+        return "second"
+    if len(paragraph) > 2 and _is_time(paragraph[-1]):
+        return "last"
+    first, last = find_stamps(paragraph[0]), find_stamps(paragraph[-1])
+    is_signed = bool(last) and not first and last[-1].end == len(paragraph[-1]) and last[-1].kind == "time"
+    return "signed" if is_signed and paragraph[-1].strip()[0] in "-—–~" else ""
+
+
+def _is_time(line: str) -> bool:
+    """Whether only a time stands in a line, with or without a date, and perhaps a remark in brackets."""
+    line = _REMARK.sub("", line)
+    stamps = find_stamps(line) if len(line) < 80 else []
+    for stamp in reversed(stamps):
+        line = line[: stamp.start] + line[stamp.end :]
+    return any(stamp.kind == "time" for stamp in stamps) and line.isascii() and not any(map(str.isalnum, line))
