@@ -43,6 +43,15 @@ def write_books(folder: Path) -> None:
         (folder / "books" / f"book-{number}.md").write_text(f"# Book {number}\n\n{text}\n", "utf-8")
 
 
+def write_reviews(folder: Path) -> None:
+    """Sixty labelled reviews, and two without a label."""
+    words = {"positive": ("moving", "bright", "tender"), "negative": ("dull", "endless", "flat")}
+    rows = [f"a {word} film my number {number},{label}" for number in range(10) for label in words for word in words[label]]
+    (folder / "reviews.csv").write_text("\n".join(["review,stars", *rows]) + "\n")
+    (folder / "new.csv").write_text("id,review\n1,a bright film\n2,a dull film\n")
+
+
 if __name__ == "__main__":
     write_dump(Path())
+    write_reviews(Path())
     write_books(Path())
