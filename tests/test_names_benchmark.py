@@ -54,8 +54,8 @@ def test_the_plan(capsys):
     shown = capsys.readouterr().out
     assert "--seed 2" in shown
     planted = [item for item in names.items() if not item.name.startswith("books")]
-    assert len(planted) == 9
-    assert len(names.items()) == 11
+    assert len(planted) == 12
+    assert len(names.items()) == 14
     for item in planted:
         assert item.hours * 60 <= 8
         words = shlex.split(item.train)

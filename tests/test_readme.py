@@ -43,5 +43,6 @@ def test_printed_output_of_python(monkeypatch):
 def test_every_command_is_recognised():
     assert [line.split()[1] for line in commands()] == [
         *("data", "data", "train", "evaluate", "evaluate", "embed", "fill-mask"),
+        *("data", "train", "predict"),
         *("data", "train", "score", "generate", "train", "embed", "nearest", "disentangle"),
     ]
