@@ -63,7 +63,8 @@ def test_the_plan(capsys):
         run = RECIPES["agent-sentence"]("somewhere", names="--names" in words).changed(settings)
         assert (run.model.names is None) == item.name.startswith("no-memory")
         if run.model.names is not None:
-            assert run.model.names.leave_one_out == item.name.startswith("leave")
+            assert run.model.names.leave_one_out != item.name.startswith("with-the-own")
+            assert (run.model.names.average == "sentences") == item.name.startswith("mean")
 
 
 @pytest.fixture(scope="module")
