@@ -172,7 +172,7 @@ def items() -> list[Item]:
             0.45,
             scores={"books": "python benchmarks/names.py books --run RUN --data DATA/books --items RUN/items.npz --threads 1"},
         )
-        for name, options in (("with-names", "--names"), ("no-memory", ""))
+        for name, options in (("with-names", "--names --set model.names.average=tokens"), ("no-memory", ""))
     ]
 
 
