@@ -42,9 +42,9 @@ class NameMemoryConfig:
     """Whether a sentence reads the answers of the other sentences alone. Without, the mean also holds those of the sentence
     itself, and so a share of what is masked in it."""
     average: Literal["sentences", "tokens"] = "sentences"
-    """What counts alike in a bank. sentences: each sentence (the paper), whether or not a token of it answers the question.
-    tokens: each token as far as the question attends to it among all tokens of the bank, so that sentences without an answer
-    weigh little."""
+    """The weights in a bank. sentences: all sentences weigh the same (the paper), whether or not a token of theirs answers the
+    question. tokens: the question attends to all tokens of the bank at once, so that sentences without an answer weigh
+    little."""
 
     def __post_init__(self) -> None:
         check_fields(self, "model.names.")
@@ -80,12 +80,12 @@ class GroupGate(nn.Module):
 
 @dataclass(frozen=True)
 class Answers:
-    """What rows answer to the questions. Answers of several rows are added, and then divided by their weight."""
+    """The answers of rows to the questions. Those of several rows are added, and then divided by their weight."""
 
     sums: Float[Tensor, "row question more"]
-    """The answer times its weight, and the weight in the last column: all that is to be multiplied by the power of `shift`."""
+    """The answer times its weight, and the weight in the last column, both divided by e to the power of `shift`."""
     shift: Float[Tensor, "row question"]
-    """Without gradient, because it is the same in an answer and in its weight."""
+    """It has no gradient: it cancels when a sum is divided by its weight."""
 
     @classmethod
     def nothing(cls, rows: int, questions: int, dim: int, like: Tensor) -> "Answers":
@@ -218,7 +218,7 @@ class NameMemory(nn.Module):
     def _weights(
         self, keys: Float[Tensor, "slot dim"], rows: Rows, is_token: Bool[Tensor, " slot"]
     ) -> tuple[Float[Tensor, "row question"], Float[Tensor, "row question"]]:
-        """The weight of each row's answers, divided by the power of its shift, and the shift."""
+        """The weight of each row's answers, divided by e to the power of the row's shift, and the shift."""
         has_tokens = row_sums(is_token[:, None].to(keys.dtype), rows) > 0
         none, count = torch.finfo(keys.dtype).min, len(self.questions)
         if self.average == "sentences" or not len(keys):

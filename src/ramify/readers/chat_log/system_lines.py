@@ -126,7 +126,7 @@ class _Seen:
     runs: list[list[str]] = field(default_factory=lambda: [[]])
     """The lines behind each message that begin none."""
     top: list[str] = field(default_factory=list)
-    """Those above the first message."""
+    """The lines above the first message that begin none."""
     names: set[str] = field(default_factory=set)
     events: list[str] = field(default_factory=list)
     """Lines of the channel of known forms, without a date or a time."""
