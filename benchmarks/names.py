@@ -11,7 +11,8 @@ sentences, at least five apart, mention the role with its name. So a hidden name
 read another of these sentences: without, one of 2,000 names is right by chance, and with all names of the document but not
 their roles, one of 16. DATA/once is for the leak: there, each sentence has a name that no other sentence of its document has.
 
-The runs on books need DATA/books and DATA/tokenizer.json, which `nested_runs.py prepare` makes.
+The runs on books need DATA/books, which `nested_runs.py prepare` makes, and OUT/A-sentences of `nested_learning.py`: a trained
+model goes on with a memory, and without one.
 """
 
 import argparse
@@ -21,15 +22,20 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from experiments import Figures, Item, carry_out, found_in, print_plan, score_command
-from nested_runs import BOOKS, NO_DROPOUT, add_table, keep_items
+from nested_runs import NO_DROPOUT, add_table, keep_items
 from raw_scores import add_keep, reads_runs
 from rows import current_commit, replace_rows
+
+if TYPE_CHECKING:
+    from ramify.inference.documents.measures import HeldOut
+    from ramify.inference.documents.name_measures import Gated
+    from ramify.inference.documents.words import Words
 
 ROLES = (
     *("captain", "baker", "doctor", "teacher", "judge", "sailor", "painter", "farmer"),
@@ -112,6 +118,8 @@ def prepare(arguments: argparse.Namespace) -> None:
 SEEDS = (0, 1, 2)
 QUERIES = 2_000
 """Hidden words of each class of books."""
+GATED = 2_000
+"""Sentences of books whose gates are opened."""
 STEPS = 1_200
 SIZES = {
     "model.dims": "[48,64]",
@@ -141,7 +149,7 @@ SIZES = {
     "train.checkpoint_every": "600",
     "dev.tokens": "10000",
 }
-BOOK_TOKENS = 1_300_000
+BOOK_TOKENS = 400_000
 TOKENS = "--names --set model.names.average=tokens --set model.names.questions=128"
 WAYS = {
     "leave-one-out": TOKENS,
@@ -168,11 +176,12 @@ def items() -> list[Item]:
     ] + [
         Item(
             f"books-{name}",
-            f"agent-sentence {BOOKS} --target-tokens {BOOK_TOKENS} {NO_DROPOUT} --set train.budget=2048 {options}",
-            0.45,
+            f"agent-sentence --data DATA/books --init OUT/A-sentences --target-tokens {BOOK_TOKENS} {NO_DROPOUT} "
+            f"--set view.neighbours=512 --set train.budget=2048 --set train.evaluate_every=100 {options}",
+            0.2,
             scores={"books": "python benchmarks/names.py books --run RUN --data DATA/books --items RUN/items.npz --threads 1"},
         )
-        for name, options in (("with-names", "--names --set model.names.average=tokens"), ("no-memory", ""))
+        for name, options in (("with-names", TOKENS), ("no-memory", ""))
     ]
 
 
@@ -224,6 +233,7 @@ def measure(arguments: argparse.Namespace) -> None:
         if data == "names" and task.name_memory is not None:
             gated = gated_tokens(held, task.name_memory, np.unique(words.row))
             found["gate_auroc"] = gate_measures(words, is_name, gated)["name_gate_auroc"].value
+            found["filters"] = best_filters(held, words, is_name, gated)
     np.savez(arguments.items, **arrays)
     print(json.dumps(found))
 
@@ -235,7 +245,7 @@ def books(arguments: argparse.Namespace) -> None:
     import ramify
     from ramify.dataset.store import Store
     from ramify.inference.documents.measures import HeldOut, spread
-    from ramify.inference.documents.name_measures import hidden_words, word_measures
+    from ramify.inference.documents.name_measures import gate_measures, gated_tokens, hidden_words, word_measures
     from ramify.inference.documents.vectors import encode_documents, read_documents
     from ramify.inference.documents.words import CLASSES, words_of
     from ramify.tasks.nested.task import NestedAutoencoder
@@ -252,7 +262,65 @@ def books(arguments: argparse.Namespace) -> None:
     measures = word_measures(words, hidden_words(held, words, chosen))
     arrays: dict[str, Any] = {f"{name}/{key}": value for name, each in measures.items() for key, value in each.items.items()}
     np.savez(arguments.items, **arrays)
-    print(json.dumps({name: each.to_json() for name, each in measures.items()}))
+    found: dict[str, Any] = {"measures": {name: each.to_json() for name, each in measures.items()}}
+    if task.name_memory is not None:
+        rows = np.unique(words.row)
+        gated = gated_tokens(held, task.name_memory, rows[spread(len(rows), GATED)])
+        found["gate_auroc"] = gate_measures(words, words.is_name, gated)["name_gate_auroc"].value
+        found["filters"] = best_filters(held, words, words.is_name, gated)
+        found["alice"] = alice(task)
+    print(json.dumps(found))
+
+
+def best_filters(held: "HeldOut", words: "Words", is_name: NDArray[np.bool_], gated: "Gated") -> list[dict[str, Any]]:
+    """The filter of each group of the ignore gate that tells names from other words best, and its likeliest tokens."""
+    from ramify.inference.documents.name_measures import filters_of
+    from ramify.metrics.ranking import auroc
+
+    choices, filters = np.concatenate(gated.choices), filters_of(held, gated).groups
+    name, other = (np.isin(gated.tokens, words.tokens(chosen)) for chosen in (is_name, ~is_name))
+    found = []
+    for group, each in enumerate(filters if name.any() else ()):
+        areas = [auroc(choices[name, group, place], choices[other, group, place]) for place in range(len(each))]
+        best = int(np.argmax(areas))
+        found.append({"filter": best, "auroc": float(areas[best]), "tokens": [token for token, _ in each[best]]})
+    return found
+
+
+ALICE = (
+    "{} sat by the river with her sister.",
+    "The day was hot, and there was nothing to do.",
+    "At last {} got up and went down to the water.",
+    "A white rabbit ran past her and looked at its watch.",
+    "\u201cWait for me!\u201d cried {}, but the rabbit did not stop.",
+    "When it came back, it bowed and gave {} the watch.",
+)
+"""A little document. The name in its last sentence is hidden."""
+PEOPLE = ("Alice", "Harriet")
+
+
+def alice(task: Any) -> dict[str, Any]:
+    """The hidden name's loss with the bank of its document, with that of the same sentences about someone else, and without."""
+    from ramify.dataset.store import Store
+    from ramify.inference.documents.measures import HeldOut
+    from ramify.inference.documents.name_measures import BANKS, hidden_words
+    from ramify.inference.documents.vectors import encode_documents, read_documents
+    from ramify.inference.documents.words import words_of
+    from ramify.tree import DOCUMENT, Node, Tree
+
+    trees = [
+        Tree(
+            (Node(kind=DOCUMENT, id="0"), *(Node(text.format(name), parents=(0,), kind="sentence") for text in ALICE)), id=name
+        )
+        for name in PEOPLE
+    ]
+    store = Store.from_trees(trees)
+    view, collator = read_documents(task.backbone, task.tokenizer, task.input, store, np.arange(len(trees)))
+    held = HeldOut(task, collator, encode_documents(task.backbone, view, collator))
+    words = words_of(store, task.tokenizer, view.rows)
+    spelled = np.array([spelling == PEOPLE[0].casefold() for spelling in words.spellings], dtype=bool)[words.type]
+    hidden = hidden_words(held, words, np.concatenate([np.flatnonzero(spelled)[-1:], np.flatnonzero(words.tree == 1)[-1:]]))
+    return {bank: float(hidden.nats[place, 0]) for place, bank in enumerate(BANKS)}
 
 
 def mean(values: NDArray[Any]) -> float | None:
@@ -282,9 +350,16 @@ def table(arguments: argparse.Namespace) -> None:
         found = {name: scores for name in names if (scores := found_in(arguments.out / name, "names")) is not None}
         if found:
             add_way(figures, way, found)
+    known = {item.name: item for item in items()}
+    first = found_in(arguments.out / "leave-one-out-0", "names")
+    if first is not None:
+        add_reading(
+            figures, "planted names", score_command(known["leave-one-out-0"], "names", Path("DATA"), Path("OUT")), first
+        )
     for name in ("with-names", "no-memory"):
         if scores := found_in(arguments.out / f"books-{name}", "books"):
             add_books(figures, f"books-{name}", scores)
+            add_reading(figures, "books", score_command(known[f"books-{name}"], "books", Path("DATA"), Path("OUT")), scores)
     for row in figures.rows:
         print(f"{row.row:<16} {row.column:<40} {row.value} {row.unit} {row.note}")
     if arguments.rows is not None:
@@ -324,7 +399,7 @@ def add_way(figures: Figures, way: str, found: Mapping[str, Mapping[str, Any]]) 
 def add_books(figures: Figures, name: str, found: Mapping[str, Mapping[str, Any]]) -> None:
     """The measures of one model of books, class by class."""
     command = score_command({item.name: item for item in items()}[name], "books", Path("DATA"), Path("OUT"))
-    for measure_name, values in found.items():
+    for measure_name, values in found["measures"].items():
         kind, _, of = measure_name.removeprefix("hidden_word_").partition(".")
         columns = {
             "bank of the other sentences": values["value"],
@@ -339,6 +414,17 @@ def add_books(figures: Figures, name: str, found: Mapping[str, Mapping[str, Any]
                     ("nats" if kind == "loss" else "of words"),
                 )
                 figures.add("names-books", row, f"{column}, {kind}", value, command, unit=unit, p=p)
+
+
+def add_reading(figures: Figures, data: str, command: str, found: Mapping[str, Any]) -> None:
+    """The filters of each group that tell names best, the gate of books, and the hidden name of the little document."""
+    for group, each in enumerate(found.get("filters", ())):
+        tokens = ", ".join(each["tokens"])
+        figures.add("names-filters", f"{data}, group {group + 1}", "AUROC", each["auroc"], command, unit="", note=tokens)
+    for bank, nats in found.get("alice", {}).items():
+        figures.add("names-alice", bank.replace("_", " "), "loss of the name", nats, command)
+    if data == "books" and found.get("filters"):
+        figures.add("names-filters", "books, the gate itself", "AUROC", found["gate_auroc"], command, unit="")
 
 
 def _differences(found: Mapping[str, Mapping[str, Any]], data: str, bank: str) -> list[float | None]:

@@ -85,7 +85,26 @@ def out(tmp_path_factory):
         command = ["measure", "--run", folder / f"{way}-0", "--data", folder, "--items", folder / f"{way}-0" / "items.npz"]
         done = subprocess.run([sys.executable, BENCHMARKS / "names.py", *command], capture_output=True, text=True, check=True)
         (folder / f"{way}-0" / "names.json").write_text(done.stdout)
+        books = folder / f"books-{'with-names' if way != 'no-memory' else way}"
+        books.mkdir()
+        command = ["books", "--run", folder / f"{way}-0", "--data", folder / "names", "--items", books / "items.npz"]
+        done = subprocess.run([sys.executable, BENCHMARKS / "names.py", *command], capture_output=True, text=True, check=True)
+        (books / "books.json").write_text(done.stdout)
     return folder
+
+
+def test_what_a_memory_reads(out):
+    """The filter of each group that tells names best, and a name that the document has, or another one."""
+    filters = json.loads((out / "leave-one-out-0" / "names.json").read_text())["filters"]
+    assert [each["auroc"] > 0.5 and len(each["tokens"]) == 5 for each in filters] == [True] * 8
+    found = json.loads((out / "books-with-names" / "books.json").read_text())
+    assert found["filters"] == []  # no name is that frequent
+    own, nothing, other = found["alice"].values()
+    assert own != nothing != other != own
+    assert found["measures"]["hidden_word_loss.function_words"]["value"] > 0
+    plain = json.loads((out / "books-no-memory" / "books.json").read_text())
+    assert plain["measures"]["hidden_word_loss.function_words"]["value"] is None
+    assert set(plain) == {"measures"}
 
 
 def test_names_are_hidden_one_by_one(out):
@@ -110,4 +129,6 @@ def test_the_table_says_which_goals_are_reached(out, tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "goal: at least 0.3: missed" in shown
     assert "goal: at most 0.02: reached" in shown
-    assert {json.loads(line)["row"] for line in rows.read_text().splitlines()} == {"leave-one-out", "no memory"}
+    found = [json.loads(line) for line in rows.read_text().splitlines()]
+    assert {each["row"] for each in found if each["table"] == "names-planted"} == {"leave-one-out", "no memory"}
+    assert {each["table"] for each in found} == {f"names-{name}" for name in ("planted", "nats", "books", "filters", "alice")}
