@@ -11,9 +11,11 @@ already there; the same command continues an interrupted run.
 """
 
 import argparse
+import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,10 @@ HOURS = 0.25
 """Core-hours of one run of generators and its scores."""
 
 MIXTURE = "mixture"
+
+TEXTS = 10
+TEXT = f"ramify generate RUN --level paragraph --count {TEXTS} --seed 0 --data DATA/books --json"
+"""Paragraphs of the first run with the default number of layers, by a seed: nobody chose among them."""
 
 COLUMNS = {
     "classifier_accuracy": "accuracy of a fresh classifier",
@@ -69,7 +75,8 @@ def items() -> list[Item]:
         for seed in SEEDS if layers == SEVERAL else SEEDS[:1]:
             train = f"agent-gan --data DATA/books --init {AGENT} --levels {','.join(LEVELS)} --steps {STEPS}"
             train += f" --set task.layers={layers} --seed {seed}"
-            plan_.append(Item(f"G-{layers}-{seed}", train, HOURS, scores=scores))
+            texts = {"text": TEXT} if (layers, seed) == (SEVERAL, 0) else {}
+            plan_.append(Item(f"G-{layers}-{seed}", train, HOURS, scores=scores | texts))
     train = f"agent-gan --data DATA/books --init {AGENT} --levels {','.join(LEVELS)} --steps {STEPS} --set task.loss=minimax"
     plan_.append(Item("G-minimax", train, HOURS, scores=scores))
     return plan_
@@ -90,12 +97,23 @@ def keep(arguments: argparse.Namespace) -> None:
             source, target = arguments.out / item.name, to / item.name
             copy_curve(source, target, ("step", "loss", "energy_distance"))
             for label in item.scores:
-                if (source / f"{label}.json").exists():
+                found: Any = found_in(source, label)
+                if found is not None:
                     target.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(source / f"{label}.json", target / f"{label}.json")
+                    kept = [beside_nearest(each) for each in found] if label == "text" else found
+                    (target / f"{label}.json").write_text(json.dumps(kept))
             samples = sorted((source / "samples").glob("*.jsonl"))
             if samples and target.is_dir():
                 shutil.copyfile(samples[-1], target / "samples.jsonl")
+
+
+def beside_nearest(text: Mapping[str, Any]) -> dict[str, Any]:
+    """A generated text with the share of its pairs of words that the nearest one of training has, in place of the latter."""
+    if "nearest_text" not in text:
+        return dict(text)
+    own, nearest = (list(pairwise(text[name].split())) for name in ("text", "nearest_text"))
+    shared = sum(pair in set(nearest) for pair in own) / max(1, len(own))
+    return {name: value for name, value in text.items() if name != "nearest_text"} | {"shared_pairs": shared}
 
 
 @reads_runs
@@ -106,6 +124,7 @@ def table(arguments: argparse.Namespace) -> None:
     add_mixture(figures, arguments.out)
     for level in LEVELS:
         add_level(figures, arguments.out, level)
+    add_texts(figures, arguments.out)
     if arguments.rows is None:
         for row in figures.rows:
             print(f"{row.name}: {row.value} {row.unit}")
@@ -166,6 +185,22 @@ def _add_row(figures: Figures, level: str, title: str, measured: list[Mapping[st
             seeds=range(len(values)),
             spread=spread,
         )
+
+
+def add_texts(figures: Figures, out: Path) -> None:
+    """Generated paragraphs, each with its coherence and the paragraph of the training novels that is nearest to it."""
+    item = next(item for item in items() if "text" in item.scores)
+    command = score_command(item, "text", Path("DATA"), Path("OUT"))
+    texts: Any = found_in(out / item.name, "text")
+    for number, each in enumerate(map(beside_nearest, texts or ()), 1):
+        note = f"{' '.join(each['text'].split())} (nearest: {each['nearest_training_id']})"
+        row = f"paragraph {number}"
+        for name, column in {
+            "shared_pairs": "pairs of words that the nearest has",
+            "coherence": "coherence, by probing",
+        }.items():
+            if each[name] is not None:
+                figures.add("adversary-text", row, column, each[name], command, unit="share", note=note)
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -29,6 +29,8 @@ def runs(tmp_path):
         sources["resampled"] = measures(0.5) | {"self_bleu": None}
         (tmp_path / name).mkdir()
         (tmp_path / name / "test.json").write_text(json.dumps({"levels": {"sentence": sources}}))
+    texts = [{"text": "a b c", "coherence": 0.25, "nearest_training_id": "emma 7", "nearest_text": "not a b"}]
+    (tmp_path / "G-2-0" / "text.json").write_text(json.dumps([*texts, texts[0] | {"coherence": None}]))
     (tmp_path / adversary.MIXTURE).mkdir()
     found = [{"loss": "minimax", "seed": seed, "near": 0.9 - seed / 100, "least_mode": 0.1} for seed in (0, 1)]
     (tmp_path / adversary.MIXTURE / "mixture.json").write_text(json.dumps(found))
@@ -69,6 +71,17 @@ def test_rows_of_the_mixture_are_the_least_of_its_seeds(runs):
         "points near a mode": (pytest.approx(0.89), (0, 1)),
         "points of the rarest mode": (pytest.approx(0.1), (0, 1)),
     }
+
+
+def test_texts_are_kept_without_the_novels(runs, tmp_path):
+    adversary.main(["keep", "--out", str(runs), "--to", str(tmp_path / "kept.parquet")])
+    rows = tmp_path / "rows.jsonl"
+    adversary.main(["table", "--out", str(tmp_path / "kept.parquet"), "--rows", str(rows), "--commit", "0" * 8])
+    found = [json.loads(line) for line in rows.read_text().splitlines()]
+    texts = [(each["row"], float(each["value"]), each["note"]) for each in found if each["table"] == "adversary-text"]
+    note = "a b c (nearest: emma 7)"
+    assert texts == [("paragraph 1", 0.5, note), ("paragraph 1", 0.25, note), ("paragraph 2", 0.5, note)]
+    assert b"not a b" not in (tmp_path / "kept.parquet").read_bytes()
 
 
 def test_the_table_is_printed(runs, capsys):
