@@ -29,6 +29,27 @@ def test_noise_is_normal_and_repeats_with_a_generator():
     assert torch.allclose(one.T.cov(), torch.eye(4), atol=0.05)
 
 
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_generated_vectors_start_with_the_moments_of_real_ones(layers):
+    """In no more dimensions than the real ones have, and as near as noise allows."""
+    torch.manual_seed(0)
+    own = Generator(6, layers, 24)
+    real = torch.randn(500, 3) @ torch.randn(3, 6) + torch.arange(6)
+    own.start_at_moments(real, torch.Generator().manual_seed(1))
+    made = own(own.noise(50_000)).detach()
+    assert torch.allclose(made.mean(0), real.mean(0), atol=0.05)
+    assert torch.allclose(made.T.cov(), real.T.cov(), atol=0.15)
+    assert torch.linalg.matrix_rank(made - made.mean(0), rtol=1e-4) == 3
+
+
+def test_components_beyond_a_narrow_layer_stay_at_their_mean():
+    torch.manual_seed(0)
+    own = Generator(6, 2, 2)
+    own.start_at_moments(torch.randn(500, 6) * torch.arange(1, 7), torch.Generator().manual_seed(1))
+    assert torch.linalg.matrix_rank(own.last.weight) == 2
+    assert torch.isfinite(own(own.noise(5))).all()
+
+
 def plain(own, children):
     """Kim's network without dropout, one window after the other."""
     logits = []

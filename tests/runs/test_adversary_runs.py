@@ -106,6 +106,14 @@ def test_stopped_and_resumed_runs_are_equal_to_the_bit(store, agent, tmp_path, s
         assert file.read_text() == (tmp_path / "straight" / SAMPLES / file.name).read_text()
 
 
+def test_generators_start_at_the_moments_of_real_vectors_or_anywhere(store, agent, tmp_path):
+    tiny = {"train__steps": "1", "train__lr": "1e-12"}
+    for start in ("moments", "random"):
+        execute(small(store, agent, task__start=start, **tiny), tmp_path / start, cpu=True)
+    near, far = (read_metrics(tmp_path / start)[-1]["energy_distance"] for start in ("moments", "random"))
+    assert near < far / 2
+
+
 def test_levels_and_real_documents_are_settings(store, agent, tmp_path):
     run = small(store, agent, task__levels='["paragraph","document"]', task__alone="[]", task__loss="minimax")
     prepared, _ = execute(run, tmp_path / "run", cpu=True)

@@ -21,6 +21,17 @@ def normal(like: Tensor, shape: tuple[int, ...], generator: torch.Generator | No
     return torch.randn(shape, generator=generator).to(like)
 
 
+MOMENT_ROWS = 16_384
+"""Noise from which the moments of a generator's states are estimated."""
+
+
+def _principal(rows: Float[Tensor, "row dim"]) -> tuple[Float[Tensor, " dim"], Float[Tensor, "dim dim"], Float[Tensor, " dim"]]:
+    """The mean of rows, their principal components as columns, and the standard deviation along each, the greatest first."""
+    mean = rows.mean(0)
+    values, components = torch.linalg.eigh((rows - mean).T.cov())
+    return mean, components.flip(1), values.clamp(min=0).sqrt().flip(0)
+
+
 class Generator(nn.Module):
     """A vector from noise: dense layers, with tanh after all but the last."""
 
@@ -32,10 +43,36 @@ class Generator(nn.Module):
         self.layers = nn.ModuleList(Linear(one, other) for one, other in pairwise(sizes))
 
     def forward(self, z: Float[Tensor, "row in"]) -> Float[Tensor, "row dim"]:
+        return self.last(self._states(z))
+
+    @property
+    def last(self) -> Linear:
+        last = self.layers[-1]
+        assert isinstance(last, Linear)
+        return last
+
+    def _states(self, z: Float[Tensor, "row in"]) -> Float[Tensor, "row width"]:
+        """The input of the last layer."""
         x = z
-        for number, layer in enumerate(self.layers):
-            x = layer(torch.tanh(x) if number else x)
+        for layer in list(self.layers)[:-1]:
+            x = torch.tanh(layer(x))
         return x
+
+    @torch.no_grad()
+    def start_at_moments(self, real: Float[Tensor, "row dim"], generator: torch.Generator) -> None:
+        """Set the last layer so that generated vectors have the mean and the covariance of real ones.
+
+        Principal components of the layer's input become those of the real vectors, in their order. If it is narrower than a
+        vector, the last components stay at their mean.
+        """
+        states = self._states(self.noise(MOMENT_ROWS, generator)).double()
+        (mean, components, deviations), (target, wanted, sizes) = map(_principal, (states, real.double()))
+        number = min(len(deviations), len(sizes))
+        known = deviations[:number] > deviations[0] * 1e-6
+        scale = torch.where(known, sizes[:number] / deviations[:number].clamp(min=1e-12), 0.0)
+        weight = (wanted[:, :number] * scale) @ components[:, :number].T
+        self.last.weight.copy_(weight)
+        self.last.bias.copy_(target - weight @ mean)
 
     def noise(self, rows: int, generator: torch.Generator | None = None) -> Float[Tensor, "row in"]:
         """Noise for this many rows."""

@@ -68,6 +68,9 @@ class NestedAdversaryConfig:
     """Number of dense layers of a generator. A single one is a linear map of the noise."""
     width: float = 4.0
     """Width of the layers of a generator below the last, as a multiple of the vector's length."""
+    start: Literal["moments", "random"] = "moments"
+    """moments: at the start, generated vectors have the mean and the covariance of the real ones. random: they have nothing of
+    them."""
     vectors: int = 64
     """The most real vectors of a level in a batch, and as many generated ones."""
     maps: int = 100

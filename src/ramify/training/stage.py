@@ -64,6 +64,8 @@ class Stage(Generic[ViewT]):
     begin: Callable[[], None] | None = None
     """Prepares what depends on the weights with which the stage starts. Every process calls it, the first one before all
     others, and also when the stage is resumed."""
+    initialize: Callable[[], None] | None = None
+    """Changes the weights with which the stage starts, after `begin`. It is not called when the stage is resumed."""
     comparable: bool = True
     """Whether the measure means the same as in the stage before. If not, the best weights are chosen anew."""
 

@@ -150,6 +150,8 @@ class Trainer:
             with self.accelerator.main_process_first():
                 stage.begin()
         if start is None:
+            if stage.initialize is not None:
+                stage.initialize()
             progress.begin_stage(number, comparable=stage.comparable)
             self.state = None
         else:

@@ -134,7 +134,7 @@ class PreparedAdversary(Prepared):
         if self.nested is not None:
             stage = self.nested.stage(number)
             dev = None if stage.dev is None else partial(self._measure_live, stage.dev)
-            return replace(stage, collator=DocumentsCollator(stage.collator), dev=dev)
+            return replace(stage, collator=DocumentsCollator(stage.collator), dev=dev, initialize=self._start_generators)
         training, held_out = self.training, self.held_out
         assert isinstance(training, CachedVectors)
         assert held_out is None or isinstance(held_out, CachedVectors)
@@ -151,7 +151,18 @@ class PreparedAdversary(Prepared):
             None if held_out is None else partial(self._measure, held_out),
             metric=ENERGY,
             begin=begin,
+            initialize=self._start_generators,
         )
+
+    def _start_generators(self) -> None:
+        if self.run.task.start == "random":
+            return
+        if self.nested is not None:
+            self.training.open()
+        for level in self.task.learning:
+            real = torch.from_numpy(self.training.of_level(level)).to(self.task.device)
+            draws = torch.Generator().manual_seed(step_seed(self.run.seed, level))
+            self.task.generator(level).start_at_moments(real, draws)
 
     def _measure(self, held_out: CachedVectors) -> dict[str, float]:
         """The losses on the dev split, and the watch for collapse."""
