@@ -160,29 +160,56 @@ WAYS = {
 """The models, and the options by which they differ. The mean of sentences is the paper's."""
 
 
+WIDTHS = (96, 192)
+"""Lengths of sentence vectors that are compared with and without a memory."""
+SMALL_STEPS = 600
+
+
+def settings_of(sizes: Mapping[str, str]) -> str:
+    return " ".join(f"--set {shlex.quote(f'{name}={value}')}" for name, value in sizes.items())
+
+
 def items() -> list[Item]:
     """All runs, in the order in which they are to be carried out."""
-    settings = " ".join(f"--set {shlex.quote(f'{name}={value}')}" for name, value in SIZES.items())
+    settings = settings_of(SIZES)
     measure_ = "python benchmarks/names.py measure --run RUN --data DATA --items RUN/items.npz --threads 1"
-    return [
-        Item(
-            f"{way.replace(' ', '-')}-{seed}",
-            f"agent-sentence --data DATA/names --steps {STEPS} --seed {seed} {settings} {options}",
-            0.13,
-            scores={"names": measure_},
-        )
-        for seed in SEEDS
-        for way, options in WAYS.items()
-    ] + [
-        Item(
-            f"books-{name}",
-            f"agent-sentence --data DATA/books --init OUT/A-sentences --target-tokens {BOOK_TOKENS} {NO_DROPOUT} "
-            f"--set view.neighbours=512 --set train.budget=2048 --set train.evaluate_every=100 {options}",
-            0.2,
-            scores={"books": "python benchmarks/names.py books --run RUN --data DATA/books --items RUN/items.npz --threads 1"},
-        )
-        for name, options in (("with-names", TOKENS), ("no-memory", ""))
-    ]
+    return (
+        [
+            Item(
+                f"{way.replace(' ', '-')}-{seed}",
+                f"agent-sentence --data DATA/names --steps {STEPS} --seed {seed} {settings} {options}",
+                0.13,
+                scores={"names": measure_},
+            )
+            for seed in SEEDS
+            for way, options in WAYS.items()
+        ]
+        + [
+            Item(
+                f"books-{name}",
+                f"agent-sentence --data DATA/books --init OUT/A-sentences --target-tokens {BOOK_TOKENS} {NO_DROPOUT} "
+                f"--set view.neighbours=512 --set train.budget=2048 --set train.evaluate_every=100 {options}",
+                0.2,
+                scores={
+                    "books": "python benchmarks/names.py books --run RUN --data DATA/books --items RUN/items.npz --threads 1"
+                },
+            )
+            for name, options in (("with-names", TOKENS), ("no-memory", ""))
+        ]
+        + [
+            Item(
+                f"vectors-{width}-{way}",
+                f"agent-sentence --data DATA/names --steps {SMALL_STEPS} --seed 0 {options} "
+                + settings_of(
+                    SIZES | {"model.dims": f"[64,{width}]", "task.without": '["coherence_sentence","autoencoder_sentence"]'}
+                ),
+                0.1,
+                scores={"decoded": "python benchmarks/names.py decoded --run RUN --data DATA/names --threads 1"},
+            )
+            for width in WIDTHS
+            for way, options in (("with-names", TOKENS), ("no-memory", ""))
+        ]
+    )
 
 
 def plan(arguments: argparse.Namespace) -> None:
@@ -236,6 +263,36 @@ def measure(arguments: argparse.Namespace) -> None:
             found["filters"] = best_filters(held, words, is_name, gated)
     np.savez(arguments.items, **arrays)
     print(json.dumps(found))
+
+
+def decoded(arguments: argparse.Namespace) -> None:
+    """Decode sentences of the test documents from their vectors: the share of right words, and of right names."""
+    import torch
+
+    import ramify
+    from ramify.batching.document_batch import NUM_MARKS
+    from ramify.dataset.store import Store
+    from ramify.inference.documents.measures import HeldOut, spread
+    from ramify.inference.documents.reconstruction import decoded_sentences
+    from ramify.inference.documents.vectors import encode_documents, read_documents
+    from ramify.tasks.nested.task import NestedAutoencoder
+
+    torch.set_num_threads(arguments.threads)
+    task = ramify.load(arguments.run).module
+    assert isinstance(task, NestedAutoencoder)
+    store = Store.open(arguments.data)
+    view, collator = read_documents(task.backbone, task.tokenizer, task.input, store, store.split("test"))
+    held = HeldOut(task, collator, encode_documents(task.backbone, view, collator))
+    spelled = {task.tokenizer.encode(name)[0] for name in all_names()}
+    rows = spread(len(held.level(0)), QUERIES)
+    count, right = {"words": 0, "names": 0}, {"words": 0, "names": 0}
+    for row, slots in zip(rows.tolist(), decoded_sentences(held, rows, lambda number: None), strict=True):
+        written = dict(enumerate((slots - NUM_MARKS).tolist()))
+        for place, token in enumerate(held.rows.ids[held.children_of(0, row)].tolist()):
+            for kind in ("words", "names") if token in spelled else ("words",):
+                count[kind] += 1
+                right[kind] += written.get(place) == token
+    print(json.dumps({kind: right[kind] / max(1, count[kind]) for kind in count} | {"count": count}))
 
 
 def books(arguments: argparse.Namespace) -> None:
@@ -360,6 +417,13 @@ def table(arguments: argparse.Namespace) -> None:
         if scores := found_in(arguments.out / f"books-{name}", "books"):
             add_books(figures, f"books-{name}", scores)
             add_reading(figures, "books", score_command(known[f"books-{name}"], "books", Path("DATA"), Path("OUT")), scores)
+    for width in WIDTHS:
+        for way in ("with-names", "no-memory"):
+            if shares := found_in(arguments.out / f"vectors-{width}-{way}", "decoded"):
+                command = score_command(known[f"vectors-{width}-{way}"], "decoded", Path("DATA"), Path("OUT"))
+                row = f"{width} dimensions, {way.replace('-', ' ')}"
+                for kind in ("words", "names"):
+                    figures.add("names-vectors", row, f"right {kind}", shares[kind], command, unit="share")
     for row in figures.rows:
         print(f"{row.row:<16} {row.column:<40} {row.value} {row.unit} {row.note}")
     if arguments.rows is not None:
@@ -449,11 +513,14 @@ def main(words: Sequence[str] | None = None) -> None:
     measure_.set_defaults(call=measure)
     books_ = commands.add_parser("books", help="hide words of the test books, and predict them with each bank")
     books_.set_defaults(call=books)
-    for command in (measure_, books_):
+    decoded_ = commands.add_parser("decoded", help="decode sentences of the test documents from their vectors")
+    decoded_.set_defaults(call=decoded)
+    for command in (measure_, books_, decoded_):
         command.add_argument("--run", type=Path, required=True)
         command.add_argument("--data", type=Path, required=True)
-        command.add_argument("--items", type=Path, required=True, help="file for the figures of each hidden word")
         command.add_argument("--threads", type=int, default=1)
+    for command in (measure_, books_):
+        command.add_argument("--items", type=Path, required=True, help="file for the figures of each hidden word")
     add_keep(commands, keep)
     add_table(commands, table)
     arguments = parser.parse_args(words)

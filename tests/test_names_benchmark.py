@@ -53,9 +53,9 @@ def test_the_plan(capsys):
     names.plan(None)
     shown = capsys.readouterr().out
     assert "--seed 2" in shown
-    planted = [item for item in names.items() if not item.name.startswith("books")]
+    planted = [item for item in names.items() if not item.name.startswith(("books", "vectors"))]
     assert len(planted) == 12
-    assert len(names.items()) == 14
+    assert len(names.items()) == 18
     for item in planted:
         assert item.hours * 60 <= 8
         words = shlex.split(item.train)
@@ -90,7 +90,21 @@ def out(tmp_path_factory):
         command = ["books", "--run", folder / f"{way}-0", "--data", folder / "names", "--items", books / "items.npz"]
         done = subprocess.run([sys.executable, BENCHMARKS / "names.py", *command], capture_output=True, text=True, check=True)
         (books / "books.json").write_text(done.stdout)
+        command = ["decoded", "--run", folder / f"{way}-0", "--data", folder / "names"]
+        done = subprocess.run([sys.executable, BENCHMARKS / "names.py", *command], capture_output=True, text=True, check=True)
+        vectors = folder / f"vectors-96-{'with-names' if way != 'no-memory' else way}"
+        vectors.mkdir()
+        (vectors / "decoded.json").write_text(done.stdout)
     return folder
+
+
+def test_sentences_are_decoded_from_their_vectors(out):
+    """Documents of 64 sentences, each with one name among its three or four words."""
+    found = json.loads((out / "vectors-96-with-names" / "decoded.json").read_text())
+    documents = len(ramify.Store.open(out / "names").split("test"))
+    assert found["count"]["names"] == 64 * documents
+    assert 3 * 64 * documents <= found["count"]["words"] <= 4 * 64 * documents
+    assert 0 <= found["names"] <= 1 >= found["words"] >= 0
 
 
 def test_what_a_memory_reads(out):
@@ -131,4 +145,6 @@ def test_the_table_says_which_goals_are_reached(out, tmp_path, capsys):
     assert "goal: at most 0.02: reached" in shown
     found = [json.loads(line) for line in rows.read_text().splitlines()]
     assert {each["row"] for each in found if each["table"] == "names-planted"} == {"leave-one-out", "no memory"}
-    assert {each["table"] for each in found} == {f"names-{name}" for name in ("planted", "nats", "books", "filters", "alice")}
+    assert {each["table"] for each in found} == {
+        f"names-{name}" for name in ("planted", "nats", "books", "filters", "alice", "vectors")
+    }
