@@ -31,6 +31,9 @@ SEEDS = (0, 1, 2)
 SEVERAL = 2
 """The number of layers that several seeds have: the default."""
 
+OTHERS = {"G-random": "start=random", "G-minimax": "loss=minimax"}
+"""Runs with the default number of layers that differ from the others in one setting."""
+
 LEVELS = ("sentence", "paragraph")
 """The levels that A-learn-0 has learned."""
 
@@ -77,8 +80,9 @@ def items() -> list[Item]:
             train += f" --set task.layers={layers} --seed {seed}"
             texts = {"text": TEXT} if (layers, seed) == (SEVERAL, 0) else {}
             plan_.append(Item(f"G-{layers}-{seed}", train, HOURS, scores=scores | texts))
-    train = f"agent-gan --data DATA/books --init {AGENT} --levels {','.join(LEVELS)} --steps {STEPS} --set task.loss=minimax"
-    plan_.append(Item("G-minimax", train, HOURS, scores=scores))
+    for name, setting in OTHERS.items():
+        train = f"agent-gan --data DATA/books --init {AGENT} --levels {','.join(LEVELS)} --steps {STEPS} --set task.{setting}"
+        plan_.append(Item(name, train, HOURS, scores=scores))
     return plan_
 
 
@@ -160,7 +164,8 @@ def add_level(figures: Figures, out: Path, level: str, label: str = "test") -> N
     for layers in LAYERS:
         title = f"generator of {layers} layers" if layers > 1 else "generator of 1 layer, a linear map"
         rows[title] = [name for seed in SEEDS if (name := f"G-{layers}-{seed}") in known]
-    rows["generator of 2 layers, minimax"] = [name for name in known if name == "G-minimax"]
+    for name, setting in OTHERS.items():
+        rows[f"generator of 2 layers, {setting}"] = [name] if name in known else []
     for title, names in rows.items():
         _add_row(figures, level, title, [known[name]["generator"] for name in names], [commands[name] for name in names])
     for source, title in FLOORS.items():

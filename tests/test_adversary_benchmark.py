@@ -44,7 +44,7 @@ def test_the_plan(capsys):
     assert "python benchmarks/mixture.py --seeds 0,1,2" in shown
     assert "ramify train  --out" not in shown
     names = [item.name for item in adversary.items()]
-    assert len(names) == len(set(names)) == 1 + len(adversary.LAYERS) + len(adversary.SEEDS) - 1 + 1
+    assert len(names) == len(set(names)) == 1 + len(adversary.LAYERS) + len(adversary.SEEDS) - 1 + len(adversary.OTHERS)
 
 
 def test_rows_are_means_of_seeds_beside_floors(runs):
