@@ -1,15 +1,16 @@
 """Copyediting with controls: does a step towards the prediction from siblings do more than a step towards their mean?
 
     python benchmarks/copyedit.py plan
-    python benchmarks/copyedit.py run --data DATA --out OUT checker judge copyedited
+    python benchmarks/copyedit.py run --data DATA --out OUT checker judge copyedited copyedited-test
     python benchmarks/copyedit.py keep --out OUT --to benchmarks/scores/copyedit.parquet
     python benchmarks/copyedit.py table --out benchmarks/scores/copyedit.parquet [--rows ROWS.jsonl]
 
 DATA is made by `nested_runs.py prepare`. OUT holds two runs of `nested_learning.py`: A-sentences and A-learn-0, the model that
 copyedits. The checker is of another seed, learns from vectors of the same frozen sentences, without marks, and takes no part
-in the training of that model. The judge is a gpt on the same books. A document is a chapter of a held-out novel, or the
-beginning of one. ε is chosen on dev: the one at which the step towards the prediction gains most coherence. The claim holds
-only if this step gains more coherence than that towards the mean of the siblings.
+in the training of that model. The judge is a gpt on the same books. A document is one paragraph of a held-out novel, so that
+only vectors of sentences are edited: the level whose predictions that model has learned. ε is chosen on dev: the one at which
+the step towards the prediction gains most coherence. The claim holds only if this step gains more coherence than that towards
+the mean of the siblings.
 """
 
 import argparse
@@ -36,12 +37,13 @@ if TYPE_CHECKING:
     from ramify.tree import Tree
 
 EDITOR = "A-learn-0"
+DEV, TEST = "copyedited", "copyedited-test"
 TOWARDS = ("masked", "siblings_mean", "random_vector", "noise")
 EPSILONS = (0.1, 0.3, 0.6)
 PASSES = 3
-DOCUMENTS = {"dev": 60, "test": 200}
-WORDS = 600
-"""Words of a document: a chapter ends with the paragraph that reaches them."""
+DOCUMENTS = {"dev": 150, "test": 500}
+SENTENCES = 4
+"""The fewest sentences of a paragraph that is copyedited."""
 TITLES = {
     "masked": "prediction from siblings",
     "siblings_mean": "mean of siblings",
@@ -61,14 +63,19 @@ def items() -> list[Item]:
         "python benchmarks/copyedit.py measure --run RUN --checker OUT/checker --judge OUT/judge --data DATA/books --threads 1"
     )
     scores = {
-        f"{split}-{epsilon:g}": f"{measure_} --split {split} --documents {number} --epsilon {epsilon:g} --passes {PASSES}"
-        for split, number in DOCUMENTS.items()
-        for epsilon in EPSILONS
+        split: f"{measure_} --split {split} --documents {number} --passes {PASSES}" for split, number in DOCUMENTS.items()
     }
     return [
         Item("checker", checker, 0.35),
         Item("judge", "gpt --data DATA/books --tokenizer DATA/tokenizer.json --steps 3000", 0.5),
-        Item("copyedited", "", 0.6, scores=scores, trained=EDITOR),
+        Item(
+            DEV,
+            "",
+            0.3,
+            scores={f"{epsilon:g}": f"{scores['dev']} --epsilon {epsilon:g}" for epsilon in EPSILONS},
+            trained=EDITOR,
+        ),
+        Item(TEST, "", 0.3, rate_of=DEV, scores={"test": f"{scores['test']} --epsilon RATE"}, trained=EDITOR),
     ]
 
 
@@ -77,7 +84,10 @@ def plan(arguments: argparse.Namespace) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    carry_out(items(), arguments.names, arguments.data, arguments.out)
+    def epsilon(name: str) -> str:
+        return f"{chosen_epsilon(arguments.out / name):g}"
+
+    carry_out(items(), arguments.names, arguments.data, arguments.out, epsilon)
 
 
 def keep(arguments: argparse.Namespace) -> None:
@@ -88,44 +98,28 @@ def keep(arguments: argparse.Namespace) -> None:
 # --- measurements ----------------------------------------------------------------------------------------------------------
 
 
-def documents(store: "Store", split: Any, most: int, words: int = WORDS) -> Iterator["Tree"]:
-    """At most so many chapters of a split, evenly spread, as documents: each up to the paragraph that reaches `words`.
-
-    A document without chapters is one itself. Chapters with fewer than two paragraphs are left out.
-    """
+def documents(store: "Store", split: Any, most: int) -> Iterator["Tree"]:
+    """At most so many paragraphs of a split with `SENTENCES` sentences or more, evenly spread, each as a document of its own.
+    Nodes keep their ids."""
     from ramify.inference.documents.measures import spread
-
-    chapters: list[tuple[int, int]] = []
-    trees = {int(number): store.tree(int(number)) for number in store.split(split)}
-    for number, tree in trees.items():
-        tops = [place for place, node in enumerate(tree.nodes) if node.kind == "chapter"] or [0]
-        chapters += [(number, top) for top in tops if _paragraphs(tree, top) > 1]
-    for place in spread(len(chapters), most).tolist():
-        number, top = chapters[place]
-        yield _beginning(trees[number], top, words)
-
-
-def _paragraphs(tree: "Tree", top: int) -> int:
-    stop = top + int(tree.subtree_sizes[top])
-    return sum(node.kind == "paragraph" for node in tree.nodes[top:stop])
-
-
-def _beginning(tree: "Tree", top: int, words: int) -> "Tree":
-    """A chapter as a document of its own, which keeps the ids of its nodes."""
     from ramify.tree import DOCUMENT, Node, Tree
 
-    nodes, new = [Node(kind=DOCUMENT, id=tree.nodes[0].id)], {}
-    read = 0
-    for number in range(top, top + int(tree.subtree_sizes[top])):
-        node = tree.nodes[number]
-        if read >= words and node.kind == "paragraph":
-            break
-        if node.kind != DOCUMENT:
-            parent = new.get(int(tree.parent[number]), 0)
-            new[number] = len(nodes)
-            nodes.append(replace(node, parents=(parent,)))
-            read += len(node.text.split())
-    return Tree(tuple(nodes), id=f"{tree.id} {tree.nodes[top].id}")
+    found: list[tuple[int, int]] = []
+    trees = {int(number): store.tree(int(number)) for number in store.split(split)}
+    for number, tree in trees.items():
+        # A paragraph's subtree is itself and its sentences.
+        found += [
+            (number, top)
+            for top, node in enumerate(tree.nodes)
+            if node.kind == "paragraph" and tree.subtree_sizes[top] > SENTENCES
+        ]
+    for place in spread(len(found), most).tolist():
+        number, top = found[place]
+        tree = trees[number]
+        paragraph, *sentences = tree.nodes[top : top + int(tree.subtree_sizes[top])]
+        nodes = [Node(kind=DOCUMENT, id=tree.nodes[0].id), replace(paragraph, parents=(0,))]
+        nodes += [replace(sentence, parents=(1,)) for sentence in sentences]
+        yield Tree(tuple(nodes), id=f"{tree.id} {paragraph.id}")
 
 
 def measure(arguments: argparse.Namespace) -> None:
@@ -147,7 +141,7 @@ def measure(arguments: argparse.Namespace) -> None:
     store = Store.open(arguments.data)
     known = editor.known_vectors(store).levels
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in ("before", *TOWARDS)}
-    for document in documents(store, arguments.split, arguments.documents, arguments.words):
+    for document in documents(store, arguments.split, arguments.documents):
         versions: dict[str, tuple[Tree, float]] = {"before": (document, 0.0)}
         for towards in TOWARDS:
             settings = Copyediting(
@@ -188,11 +182,11 @@ def gain(found: dict[str, list[dict[str, Any]]], towards: str) -> float:
     return float(differences.mean()) if len(differences) else -math.inf
 
 
-def chosen_epsilon(out: Path) -> float | None:
-    """The ε at which the step towards the prediction gains most coherence on dev; None if dev is not measured yet."""
-    gains = {epsilon: found_in(out, f"dev-{epsilon:g}") for epsilon in EPSILONS}
+def chosen_epsilon(out: Path) -> float:
+    """The ε at which the step towards the prediction gains most coherence on dev, whose scores are in this folder."""
+    gains = {epsilon: found_in(out, f"{epsilon:g}") for epsilon in EPSILONS}
     known = {epsilon: gain(found, "masked") for epsilon, found in gains.items() if found is not None}
-    return max(known, key=lambda epsilon: known[epsilon]) if known else None
+    return max(known, key=lambda epsilon: known[epsilon])
 
 
 @reads_runs
@@ -200,22 +194,26 @@ def table(arguments: argparse.Namespace) -> None:
     """Compute the figures of all results that are there, print them, and write them to the rows of a page."""
     commit, _ = current_commit()
     figures = Figures(arguments.commit or commit, arguments.measured or commit, arguments.machine, "python")
-    folder = arguments.out / "copyedited"
-    best = chosen_epsilon(folder)
+    known = {item.name: item for item in items()}
     for epsilon in EPSILONS:
-        found = found_in(folder, f"test-{epsilon:g}")
+        found = found_in(arguments.out / DEV, f"{epsilon:g}")
         if found is not None:
-            add_epsilon(figures, epsilon, found, is_chosen=epsilon == best)
+            command = score_command(known[DEV], f"{epsilon:g}", Path("DATA"), Path("OUT"))
+            add_versions(figures, f"dev, ε = {epsilon:g}", found, command)
+    found = found_in(arguments.out / TEST, "test")
+    if found is not None:
+        epsilon = f"{chosen_epsilon(arguments.out / DEV):g}"
+        command = score_command(known[TEST], "test", Path("DATA"), Path("OUT"), epsilon)
+        add_versions(figures, f"test, ε = {epsilon}", found, command)
     for row in figures.rows:
         print(f"{row.table:<12} {row.row:<36} {row.column:<28} {row.value} {row.unit} {row.note}")
     if arguments.rows is not None:
         replace_rows(arguments.rows, figures.rows)
 
 
-def add_epsilon(figures: Figures, epsilon: float, found: dict[str, list[dict[str, Any]]], *, is_chosen: bool) -> None:
-    """The figures of one ε."""
-    command = score_command(items()[-1], f"test-{epsilon:g}", Path("DATA"), Path("OUT"))
-    note = "ε chosen on dev" if is_chosen else ""
+def add_versions(figures: Figures, where: str, found: dict[str, list[dict[str, Any]]], command: str) -> None:
+    """The figures of the versions of documents at one ε. The claim is judged on test."""
+    table_ = f"copyedit-{where.partition(',')[0]}"
 
     def compared(row: str, column: str, one: str, other: str, measure_: str, unit: str, goal: str = "") -> None:
         differences, weights = paired(found, one, other, measure_)
@@ -223,18 +221,21 @@ def add_epsilon(figures: Figures, epsilon: float, found: dict[str, list[dict[str
             return
         found_ = bootstrap_ratio(differences, weights)
         bounds = {"low": found_.low, "high": found_.high, "p": found_.p}
-        notes = "; ".join(filter(None, (note, goal and f"{goal}: {'holds' if found_.low > 0 else 'does not hold'}")))
-        figures.add(
-            "copyedit", f"{row}, ε = {epsilon:g}", column, found_.value, command, unit=unit, interval=bounds, note=notes
-        )
+        note = goal and f"{goal}: {'holds' if found_.low > 0 else 'does not hold'}"
+        figures.add(table_, f"{row}, {where}", column, found_.value, command, unit=unit, interval=bounds, note=note)
 
+    known = [record for record in found["before"] if record["coherence"] is not None]
+    coherence_ = float(np.mean([record["coherence"] for record in known]))
+    figures.add(table_, f"before, {where}", "coherence", coherence_, command, unit="of 1")
+    nats = float(np.mean([record["nats"] / max(1, record["tokens"]) for record in known]))
+    figures.add(table_, f"before, {where}", "surprise", nats, command, unit="nats per token")
     for towards, title in TITLES.items():
         compared(title, "gain of coherence", towards, "before", "coherence", "of 1")
         compared(title, "change of surprise", towards, "before", "nats", "nats per token")
         rate = float(np.mean([record["change_rate"] for record in found[towards]]))
-        figures.add("copyedit", f"{title}, ε = {epsilon:g}", "change rate", rate, command, unit="of tokens", note=note)
+        figures.add(table_, f"{title}, {where}", "change rate", rate, command, unit="of tokens")
     for other in TOWARDS[1:]:
-        goal = "claim" if is_chosen and other == "siblings_mean" else ""
+        goal = "claim" if table_ == "copyedit-test" and other == "siblings_mean" else ""
         row = f"prediction less {TITLES[other]}"
         compared(row, "gain of coherence", "masked", other, "coherence", "of 1", goal)
         compared(row, "change of surprise", "masked", other, "nats", "nats per token")
@@ -257,7 +258,6 @@ def main(words: Sequence[str] | None = None) -> None:
     measure_.add_argument("--data", type=Path, required=True, help="a built data set of documents")
     measure_.add_argument("--split", default="test")
     measure_.add_argument("--documents", type=int, default=DOCUMENTS["test"])
-    measure_.add_argument("--words", type=int, default=WORDS)
     measure_.add_argument("--epsilon", type=float, required=True)
     measure_.add_argument("--passes", type=int, default=PASSES)
     measure_.add_argument("--propagate", choices=("delta", "regenerate"), default="delta")

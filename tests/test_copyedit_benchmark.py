@@ -30,29 +30,27 @@ def test_the_plan(capsys):
     copyedit.plan(None)
     shown = capsys.readouterr().out
     assert "--set task.marks=none" in shown
-    assert "--split test --documents 200 --epsilon 0.3 --passes 3" in shown
+    assert "--split dev --documents 150 --passes 3 --epsilon 0.3" in shown
+    assert "--split test --documents 500 --passes 3 --epsilon RATE" in shown
     assert "OUT/A-learn-0 --checker OUT/checker --judge OUT/judge" in shown
 
 
-def test_documents_are_beginnings_of_chapters(tmp_path):
+def test_documents_are_paragraphs(tmp_path):
     store = built(novels(4, chapters=3), tmp_path, (0.5, 0.25, 0.25))
-    chapters = list(copyedit.documents(store, "all", 100, 10_000))
-    assert len(chapters) == 12
-    assert sum(len(each) - 2 for each in chapters) == sum(
-        node.kind in ("paragraph", "sentence") for tree in store.trees() for node in tree.nodes
-    )
-    for each in chapters:
-        assert [node.kind for node in each.nodes[:3]] == ["document", "chapter", "paragraph"]
-    some = list(copyedit.documents(store, "all", 5, 12))
-    assert len(some) == 5
-    for each in some:
-        words = [len(node.text.split()) for node in each.nodes]
-        last = max(place for place, node in enumerate(each.nodes) if node.kind == "paragraph")
-        assert sum(words[:last]) < 12
+    found = list(copyedit.documents(store, "all", 10_000))
+    sizes = [
+        int(tree.subtree_sizes[place]) - 1
+        for tree in store.trees()
+        for place, node in enumerate(tree.nodes)
+        if node.kind == "paragraph"
+    ]
+    assert [len(each) - 2 for each in found] == [size for size in sizes if size >= copyedit.SENTENCES]
+    assert {tuple(node.kind for node in each.nodes[:3]) for each in found} == {("document", "paragraph", "sentence")}
+    some = list(copyedit.documents(store, "all", 2))
+    assert len(some) == 2
     (whole,) = [tree for tree in store.trees() if some[0].id.startswith(f"{tree.id} ")]
-    texts = [node.text for node in whole.nodes if node.text]
-    own = [node.text for node in some[0].nodes if node.text]
-    assert own == texts[: len(own)]
+    texts = {node.id: node.text for node in whole.nodes}
+    assert all(texts[node.id] == node.text for node in some[0].nodes[1:])
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +67,8 @@ def models(tmp_path_factory):
     return out
 
 
-def test_every_version_is_measured(models, tmp_path, capsys):
+def test_every_version_is_measured(models, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(copyedit, "SENTENCES", 2)
     store = built(letters(), tmp_path, (0.4, 0.3, 0.3))
     words = ["measure", "--data", store.path, "--split", "all", "--documents", 2, "--epsilon", 1, "--passes", 2]
     words += [word for name in ("checker", "judge") for word in (f"--{name}", models / name)]
@@ -104,29 +103,32 @@ GAINS = {"masked": 0.2, "siblings_mean": 0.1, "random_vector": -0.1, "noise": 0.
 
 @pytest.mark.parametrize("holds", [True, False])
 def test_the_claim_is_that_the_prediction_beats_the_mean_of_siblings(tmp_path, capsys, holds):
-    out = tmp_path / "copyedited"
+    out, test = tmp_path / copyedit.DEV, tmp_path / copyedit.TEST
     out.mkdir()
+    test.mkdir()
     gains = GAINS if holds else GAINS | {"siblings_mean": 0.25}
-    for epsilon, factor in zip(copyedit.EPSILONS, (0.5, 1.0, 0.2)):
+    for epsilon, factor in zip(copyedit.EPSILONS, (0.5, 1.0, 0.2), strict=True):
         scaled = {name: gained * factor for name, gained in gains.items()}
-        for split in copyedit.DOCUMENTS:
-            (out / f"{split}-{epsilon:g}.json").write_text(json.dumps(made_up(scaled)))
+        (out / f"{epsilon:g}.json").write_text(json.dumps(made_up(scaled)))
+    (test / "test.json").write_text(json.dumps(made_up(gains, seed=1)))
     assert copyedit.chosen_epsilon(out) == 0.3
     rows = tmp_path / "rows.jsonl"
     copyedit.main(["table", "--out", str(tmp_path), "--rows", str(rows), "--commit", "abcdef0", "--measured", "abcdef0"])
     shown = capsys.readouterr().out
     (claim,) = [line for line in shown.splitlines() if "claim" in line]
     assert f"claim: {'holds' if holds else 'does not hold'}" in claim
-    assert "prediction less mean of siblings, ε = 0.3" in claim
+    assert "prediction less mean of siblings, test, ε = 0.3" in claim
     by_name = {(row["row"], row["column"]): row for row in map(json.loads, rows.read_text().splitlines())}
-    row = by_name["prediction from siblings, ε = 0.3", "gain of coherence"]
+    row = by_name["prediction from siblings, test, ε = 0.3", "gain of coherence"]
     assert row["value"] == pytest.approx(0.2, abs=0.01)
     assert row["interval"][0] < 0.2 < row["interval"][1] + 0.01
-    less = by_name["prediction less noise of equal length, ε = 0.3", "gain of coherence"]
+    assert "--epsilon 0.3" in row["command"]
+    less = by_name["prediction less noise of equal length, test, ε = 0.3", "gain of coherence"]
     assert less["value"] == pytest.approx(0.2, abs=0.01)
-    assert by_name["noise of equal length, ε = 0.1", "change rate"]["value"] == pytest.approx(0.1)
-    surprise = by_name["prediction from siblings, ε = 0.3", "change of surprise"]
+    assert by_name["noise of equal length, dev, ε = 0.1", "change rate"]["value"] == pytest.approx(0.1)
+    surprise = by_name["prediction from siblings, test, ε = 0.3", "change of surprise"]
     assert surprise["value"] == pytest.approx(0.2, abs=1e-6)
+    assert by_name["before, test, ε = 0.3", "surprise"]["value"] == pytest.approx(3)
 
 
 def test_a_document_that_lacks_a_score_is_left_out_of_both(tmp_path):

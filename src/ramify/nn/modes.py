@@ -9,17 +9,16 @@ from torch import Tensor, nn
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode inside this context and restore its mode afterwards."""
-    if not any(child.training for child in module.modules()):
-        # Switching every module takes a tenth of the time that online prediction has per message.
-        yield
-        return
-    training = module.training
-    module.eval()
+    """Put a module into evaluation mode inside this context and restore the modes of all its parts afterwards."""
+    # `eval` and `train` set every part: a tenth of the time that online prediction has per message.
+    training = [child for child in module.modules() if child.training]
+    for child in training:
+        child.training = False
     try:
         yield
     finally:
-        module.train(training)
+        for child in training:
+            child.training = True
 
 
 def generator_state(device: torch.device) -> Tensor:
