@@ -1,8 +1,9 @@
 """The benchmark of planted names: its documents, its plan, a little model that is measured, and the figures of its table."""
 
+import contextlib
+import io
 import json
 import shlex
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -67,6 +68,13 @@ def test_the_plan(capsys):
             assert (run.model.names.average == "sentences") == item.name.startswith("mean")
 
 
+def printed(*words):
+    """The output of a command."""
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        names.main([str(word) for word in words])
+    return shown.getvalue()
+
+
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
     """Little models with and without a memory, measured by the command."""
@@ -80,21 +88,17 @@ def out(tmp_path_factory):
         **{"model.dims": "[8,12]", "tokenizer.vocab_size": "2100", "view.neighbours": "60", "train.budget": "60"},
     }
     for way in ("leave-one-out", "no-memory"):
+        model = folder / f"{way}-0"
         run = RECIPES["agent-sentence"](str(folder / "names"), steps=1, names=way != "no-memory").changed(small)
-        execute(run, folder / f"{way}-0", cpu=True)
-        command = ["measure", "--run", folder / f"{way}-0", "--data", folder, "--items", folder / f"{way}-0" / "items.npz"]
-        done = subprocess.run([sys.executable, BENCHMARKS / "names.py", *command], capture_output=True, text=True, check=True)
-        (folder / f"{way}-0" / "names.json").write_text(done.stdout)
-        books = folder / f"books-{'with-names' if way != 'no-memory' else way}"
-        books.mkdir()
-        command = ["books", "--run", folder / f"{way}-0", "--data", folder / "names", "--items", books / "items.npz"]
-        done = subprocess.run([sys.executable, BENCHMARKS / "names.py", *command], capture_output=True, text=True, check=True)
-        (books / "books.json").write_text(done.stdout)
-        command = ["decoded", "--run", folder / f"{way}-0", "--data", folder / "names"]
-        done = subprocess.run([sys.executable, BENCHMARKS / "names.py", *command], capture_output=True, text=True, check=True)
-        vectors = folder / f"vectors-96-{'with-names' if way != 'no-memory' else way}"
-        vectors.mkdir()
-        (vectors / "decoded.json").write_text(done.stdout)
+        execute(run, model, cpu=True)
+        other = "with-names" if way != "no-memory" else way
+        for command, data, name in (("measure", folder, model.name), ("books", folder / "names", f"books-{other}")):
+            (folder / name).mkdir(exist_ok=True)
+            made = printed(command, "--run", model, "--data", data, "--items", folder / name / "items.npz")
+            (folder / name / ("names.json" if command == "measure" else "books.json")).write_text(made)
+        (folder / f"vectors-96-{other}").mkdir()
+        made = printed("decoded", "--run", model, "--data", folder / "names")
+        (folder / f"vectors-96-{other}" / "decoded.json").write_text(made)
     return folder
 
 
