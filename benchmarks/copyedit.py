@@ -67,7 +67,7 @@ def items() -> list[Item]:
     }
     return [
         Item("checker", checker, 0.35),
-        Item("judge", "gpt --data DATA/books --tokenizer DATA/tokenizer.json --steps 3000", 0.5),
+        Item("judge", "gpt --data DATA/books --tokenizer DATA/tokenizer.json --steps 800", 0.3),
         Item(
             DEV,
             "",
