@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ramify.inference.documents.measures import HeldOut
     from ramify.inference.documents.name_measures import Gated
     from ramify.inference.documents.words import Words
+    from ramify.tree import Tree
 
 ROLES = (
     *("captain", "baker", "doctor", "teacher", "judge", "sailor", "painter", "farmer"),
@@ -118,6 +119,8 @@ def prepare(arguments: argparse.Namespace) -> None:
 SEEDS = (0, 1, 2)
 QUERIES = 2_000
 """Hidden words of each class of books."""
+SENTENCES = 3_000
+"""Sentences of a test novel, from its beginning, that are read."""
 GATED = 2_000
 """Sentences of books whose gates are opened."""
 STEPS = 1_200
@@ -310,8 +313,10 @@ def books(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(arguments.threads)
     task = ramify.load(arguments.run).module
     assert isinstance(task, NestedAutoencoder)
-    store = Store.open(arguments.data)
-    view, collator = read_documents(task.backbone, task.tokenizer, task.input, store, store.split("test"))
+    whole = Store.open(arguments.data)
+    # The answers of a whole novel's sentences take a gigabyte and more.
+    store = Store.from_trees([beginning(whole.tree(int(number)), SENTENCES) for number in whole.split("test")])
+    view, collator = read_documents(task.backbone, task.tokenizer, task.input, store, np.arange(len(store)))
     held = HeldOut(task, collator, encode_documents(task.backbone, view, collator))
     words = words_of(store, task.tokenizer, view.rows)
     places = [np.flatnonzero(words.classes == number) for number in range(len(CLASSES))]
@@ -327,6 +332,14 @@ def books(arguments: argparse.Namespace) -> None:
         found["filters"] = best_filters(held, words, words.is_name, gated)
         found["alice"] = alice(task)
     print(json.dumps(found))
+
+
+def beginning(tree: "Tree", sentences: int) -> "Tree":
+    """The first nodes of a document, up to so many sentences."""
+    from ramify.tree import Tree
+
+    places = [place for place, node in enumerate(tree.nodes) if node.kind == "sentence"]
+    return Tree(tree.nodes[: places[sentences]], id=tree.id) if len(places) > sentences else tree
 
 
 def best_filters(held: "HeldOut", words: "Words", is_name: NDArray[np.bool_], gated: "Gated") -> list[dict[str, Any]]:
