@@ -315,8 +315,9 @@ def books(arguments: argparse.Namespace) -> None:
     assert isinstance(task, NestedAutoencoder)
     whole = Store.open(arguments.data)
     # The answers of a whole novel's sentences take a gigabyte and more.
-    store = Store.from_trees([beginning(whole.tree(int(number)), SENTENCES) for number in whole.split("test")])
-    view, collator = read_documents(task.backbone, task.tokenizer, task.input, store, np.arange(len(store)))
+    trees = [beginning(whole.tree(int(number)), SENTENCES) for number in whole.split("test")]
+    store = Store.from_trees(trees)
+    view, collator = read_documents(task.backbone, task.tokenizer, task.input, store, np.arange(len(trees)))
     held = HeldOut(task, collator, encode_documents(task.backbone, view, collator))
     words = words_of(store, task.tokenizer, view.rows)
     places = [np.flatnonzero(words.classes == number) for number in range(len(CLASSES))]
