@@ -163,7 +163,7 @@ WAYS = {
 """The models, and the options by which they differ. The mean of sentences is the paper's."""
 
 
-WIDTHS = (96, 192)
+WIDTHS = (16, 96, 192)
 """Lengths of sentence vectors that are compared with and without a memory."""
 SMALL_STEPS = 600
 

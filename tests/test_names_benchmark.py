@@ -56,7 +56,7 @@ def test_the_plan(capsys):
     assert "--seed 2" in shown
     planted = [item for item in names.items() if not item.name.startswith(("books", "vectors"))]
     assert len(planted) == 12
-    assert len(names.items()) == 18
+    assert len(names.items()) == 20
     for item in planted:
         assert item.hours * 60 <= 8
         words = shlex.split(item.train)
