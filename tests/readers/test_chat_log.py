@@ -880,16 +880,15 @@ def test_the_count_of_a_databases_rows_is_no_text(tmp_path):
 
 
 def test_further_lines_stand_behind_the_bars_of_their_table(tmp_path):
-    said = "".join(f"1{n}:05 │ {who:<6} │ {text}\n      │        │ and more\n" for n, (who, text) in enumerate(PLATES))
+    said = "".join(f"1{n}:05 │ {who:<6} │ {text}\n      │        │ and {n} more\n" for n, (who, text) in enumerate(PLATES))
     nodes, _ = log_of(tmp_path / "a.txt", said)
-    assert [node.text for node in nodes] == [f"{text}\nand more" for _, text in PLATES]
+    assert [node.text for node in nodes] == [f"{text}\nand {n} more" for n, (_, text) in enumerate(PLATES)]
 
 
 def test_a_table_without_texts_is_no_log(tmp_path):
-    items = ("Bolt M4", "Cable [2 m]", "Nut", "Lamp")
+    items, remarks = ("Bolt M4", "Cable [2 m]", "Nut", "Lamp"), ("reorder", "label missing", "")
     rows = "".join(
-        f"| {items[n % 4]} | {'ABC'[n % 3]}{n % 5} | {n * 17} | 2024-02-{n + 10} | {('reorder', 'label missing', '')[n % 3]} |\n"
-        for n in range(20)
+        f"| {items[n % 4]} | {'ABC'[n % 3]}{n % 5} | {n * 17} | 2024-02-{n + 10} | {remarks[n % 3]} |\n" for n in range(20)
     )
     with pytest.raises(RamifyError, match="cannot be guessed"):
         log_of(tmp_path / "a.txt", f"| Item | Shelf | Qty | Checked | Remark |\n|------|-------|-----|----|----|\n{rows}")
