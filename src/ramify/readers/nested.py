@@ -15,7 +15,7 @@ from ramify.errors import RamifyError
 from ramify.readers.base import Held, ReadCounts, bad_option, file_name, guarded, open_bytes
 from ramify.readers.documents import documents
 from ramify.readers.json_fields import at, author_of, beginnings, first, has, id_of, text_of, time_of, title_of
-from ramify.readers.messages import first_refusal, head_of, json_files
+from ramify.readers.messages import first_refusal, head_of, json_files, tops
 from ramify.readers.nested_layouts import LAYOUTS, Layout
 from ramify.readers.reddit import submission_text
 from ramify.readers.rows import LABELLED, Post, batches
@@ -129,21 +129,6 @@ def _posts(paths: Sequence[Path], counts: ReadCounts, chosen: Callable[[Path], L
                 yield from posts
     top = tops({post.id: post.parent for post in reversed(alone)})
     yield from (post._replace(tree=top[post.id]) for post in alone)
-
-
-def tops(parents: Mapping[str, str | None]) -> dict[str, str]:
-    """The uppermost ancestor of each id, be it missing itself. The members of a cycle have one of them in common."""
-    top: dict[str, str] = {}
-    for start in parents:
-        path: dict[str, None] = {}
-        here = start
-        while here not in top and here not in path and (above := parents.get(here)) is not None:
-            path[here] = None
-            here = above
-        end = top.get(here, here)
-        top |= dict.fromkeys(path, end)
-        top.setdefault(start, end)
-    return top
 
 
 def _is_post(layout: Layout, item: Any) -> bool:
