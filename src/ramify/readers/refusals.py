@@ -5,36 +5,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 SHAPES: dict[str, tuple[str, ...]] = {
-    "jsonl": ("json",),
-    "nested": ("json",),
-    "pushshift": ("json",),
-    "reddit-api": ("json",),
-    "stackexchange": ("xml",),
-    "convokit": ("json",),
-    "cmv-modes": ("xml",),
-    "cmv-chains": ("tar",),
-    "oasst": ("json",),
-    "molweni": ("json",),
-    "book": ("xml", "zip", "text"),
-    "mail": ("text",),
-    "play": ("xml",),
-    "chat-json": ("json",),
-    "slack": ("json", "zip"),
-    "slackdump": ("json",),
-    "slack-xml": ("xml",),
-    "discord": ("json",),
-    "matrix": ("json",),
-    "telegram": ("json",),
-    "labelled": ("table", "json", "zip"),
-    "conll": ("table",),
-    "nodes": ("table",),
-    "table": ("table", "json"),
-    "chat-table": ("table", "json"),
-    "chat-log": ("text",),
-    "irc": ("text",),
-    "text": ("text",),
+    "json": (
+        *("jsonl", "nested", "pushshift", "reddit-api", "convokit", "oasst", "molweni", "chat-json", "slack", "slackdump"),
+        *("discord", "matrix", "telegram", "labelled", "table", "chat-table"),
+    ),
+    "xml": ("stackexchange", "cmv-modes", "book", "play", "slack-xml"),
+    "zip": ("book", "slack", "labelled"),
+    "tar": ("cmv-chains",),
+    "table": ("labelled", "conll", "nodes", "table", "chat-table"),
+    "text": ("book", "mail", "chat-log", "irc", "text"),
 }
-"""Format -> the shapes of its files. A format without an entry ranks between those of the right and of a wrong shape."""
+"""Shape of files -> the formats of such files. A format without a shape ranks between those of the right and of a wrong one."""
 
 NEAREST = 3
 
@@ -114,8 +95,8 @@ def describe(
     content = b"\n".join(heads.values())
 
     def rank(name: str) -> tuple[int, float, bool]:
-        fits = 1 if name not in SHAPES or near & {*SHAPES[name]} else 2
-        fits = 0 if shapes & {*SHAPES.get(name, ())} else fits
+        its = {shape for shape, names in SHAPES.items() if name in names}
+        fits = 0 if shapes & its else 1 if not its or near & its else 2
         marks = {mark for reason in reasons[name] for mark in _MARKED.findall(reason)}
         present = sum(f'"{mark}"'.encode() in content for mark in marks)
         is_absence = all(_ABSENCE.search(reason) for reason in reasons[name])

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from html import unescape
 from pathlib import Path
 from types import MappingProxyType
@@ -318,9 +319,6 @@ def _repair(texts: pa.Array, entities: Entities) -> pa.Array:
     if entities == "none":
         return texts
     odd = pc.match_substring_regex(texts, ODD[entities])
-    found = texts.filter(odd).to_pylist()
-    whole = [
-        unescape(text) if entities == "all" else NUMERIC_ENTITY.sub(lambda match: unescape(match[0]), text) for text in found
-    ]
-    replaced = pa.array([text.translate(WINDOWS_1252) for text in whole], pa.large_string())
-    return pc.replace_with_mask(texts, odd, replaced) if found else texts
+    mended = unescape if entities == "all" else partial(NUMERIC_ENTITY.sub, lambda match: unescape(match[0]))
+    replaced = [mended(text).translate(WINDOWS_1252) for text in texts.filter(odd).to_pylist()]
+    return pc.replace_with_mask(texts, odd, pa.array(replaced, pa.large_string())) if replaced else texts
