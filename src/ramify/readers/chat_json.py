@@ -296,7 +296,7 @@ class _File:
             is_frame = isinstance(item, dict) and program.frame in item
             raise Skip("frame", f"no {missing}") if is_frame else LookupError(f"no {missing}")
         self._mended = False
-        titles = [_looked_up(item, document, names) for names in (program.channel, program.name)]
+        titles = [first(item, fields, document) for fields in (program.channel, program.name)]
         channel_id, name = (identifier(title) or "" for title in titles)
         key = (*program.marks, channel_id or f"{self._path.parent.resolve()}", name)
         author = author_of(item, program.author)
@@ -351,11 +351,6 @@ class _File:
             return encodable(text)
         self._mended = True
         return mended
-
-
-def _looked_up(item: Any, document: Any, names: Sequence[Field]) -> Any:
-    values = (at(document, name[1:]) if isinstance(name, str) and name.startswith("/") else at(item, name) for name in names)
-    return next((value for value in values if value is not None and value != ""), None)
 
 
 def _shown(value: Any) -> str | None:

@@ -87,10 +87,8 @@ _GITHUB = re.compile(r"github\.com/(?:repos/)?([\w.-]+/[\w.-]+)/(?:issues|pull|p
 def _github_tree(item: dict[str, Any]) -> Any:
     """owner/repository#5 from the addresses of an item."""
     for name in ("html_url", "issue_url", "pull_request_url", "url", "permalink", "resourcePath"):
-        address = item.get(name)
-        if isinstance(address, str) and (
-            match := _GITHUB.search(address if name != "resourcePath" else f"github.com{address}")
-        ):
+        address = f"github.com{item.get(name)}" if name == "resourcePath" else item.get(name)
+        if isinstance(address, str) and (match := _GITHUB.search(address)):
             return f"{match[1]}#{match[2]}"
     return item.get("number")
 
