@@ -62,20 +62,13 @@ class Layout:
 
     synonyms: Mapping[str, Sequence[str]]
     required: Sequence[str]
-    # Columns without synonyms.
-    added: Sequence[str] = ()
-    # The remedy for a missing column, in messages.
-    remedy: str = "Choose one with --column {ours}=NAME."
-    # Whether batches have the column LINE.
-    numbered: bool = False
-    # Columns that are known to hold nothing for a node, so that no warning names them.
-    ignored: Sequence[str] = ()
-    # Canonical names of columns that may hold lists in Parquet; in JSON lines, lists of strings.
-    lists: Sequence[str] = ()
-    # Those of them that may hold any objects and lists, which `structured` reads.
-    objects: Sequence[str] = ()
-    # Whether a quoted empty field of a CSV file is an empty string, not a missing value.
-    keeps_empty_strings: bool = False
+    added: Sequence[str] = ()  # columns without synonyms
+    remedy: str = "Choose one with --column {ours}=NAME."  # for a missing column, in messages
+    numbered: bool = False  # whether batches have the column LINE
+    ignored: Sequence[str] = ()  # columns that are known to hold nothing for a node, so that no warning names them
+    lists: Sequence[str] = ()  # canonical names of columns that may hold lists in Parquet; in JSON lines, lists of strings
+    objects: Sequence[str] = ()  # those of them that may hold any objects and lists, which `structured` reads
+    keeps_empty_strings: bool = False  # whether a quoted empty field of a CSV file is an empty string, not a missing value
 
     def known(self, names: Sequence[str]) -> dict[str, str]:
         """Canonical names -> names in the table, for the columns that the table has."""
@@ -306,17 +299,17 @@ def _array(
     All other lists and objects count as absent. Raises `RamifyError` if only some of the values are of these kinds.
     """
     nested = [place for place, value in enumerate(values) if isinstance(value, list | dict)]
-    fits = next((place for place in nested if isinstance(values[place], kinds)), None)
-    for place, value in enumerate(values) if fits is not None else ():
-        if value is not None and not isinstance(value, kinds):
-            kind, several = ("a list", "lists") if isinstance(values[fits], list) else ("an object", "objects")
-            raise RamifyError(
-                f"{path}, line {lines[fits]}: {name!r} holds {kind}, but {shown(value)} in line {lines[place]} is not. "
-                f"Write {several} in all lines, or in none."
-            )
+    fitting = [place for place in nested if isinstance(values[place], kinds)]
+    single = (place for place, value in enumerate(values) if value is not None and not isinstance(value, kinds))
+    if fitting and (place := next(single, None)) is not None:
+        kind, several = ("a list", "lists") if isinstance(values[fitting[0]], list) else ("an object", "objects")
+        raise RamifyError(
+            f"{path}, line {lines[fitting[0]]}: {name!r} holds {kind}, but {shown(values[place])} in line {lines[place]} is "
+            f"not. Write {several} in all lines, or in none."
+        )
     for place in nested:
         value, fault = values[place], ""
-        if fits is None:
+        if not fitting:
             fault = f"holds a {type(value).__name__}, not a single value"
         elif dict in kinds and is_deep(value):
             fault = "is nested too deeply"
@@ -325,10 +318,10 @@ def _array(
         if fault:
             counts.repair("odd_json", f"{path}, line {lines[place]}: {name!r} {fault}")
             values[place] = None
-    if fits is not None and dict in kinds:
+    if fitting and dict in kinds:
         column = pa.array([value if value is None else json.dumps(value) for value in values], pa.large_string())
         return pa.StructArray.from_arrays([column], fields=list(JSON), mask=column.is_null())
-    if fits is not None:
+    if fitting:
         return pa.array(values, pa.list_(pa.large_string()))
     try:
         return pa.array(values)

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, count, pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -128,11 +128,8 @@ class LogNames:
     def give(self, *names: str | None) -> str:
         """The first of the names that is still free, or else the last name with a number."""
         candidates = [encodable(name) for name in names if name] or ["log"]
-        number = 1
-        name = next((candidate for candidate in candidates if candidate not in self._given), candidates[-1])
-        while name in self._given:
-            number += 1
-            name = f"{candidates[-1]} ({number})"
+        numbered = (f"{candidates[-1]} ({number})" for number in count(2))
+        name = next(name for name in chain(candidates, numbered) if name not in self._given)
         self._given.add(name)
         return name
 

@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ramify.readers.base import TAR, ZIP, archive_kind
+
 SHAPES: dict[str, tuple[str, ...]] = {
     "json": (
         *("jsonl", "nested", "pushshift", "reddit-api", "convokit", "oasst", "molweni", "chat-json", "slack", "slackdump"),
@@ -54,17 +56,15 @@ _SHAPE_NAMES = {
     "": "a binary file",
 }
 _SIMILAR = {"text": "table", "table": "text"}
-_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+_PACKED = {ZIP: "zip", TAR: "tar"}
 _MARKED = re.compile(r'"(\w+)"')
 _TABLES = (".csv", ".tsv", ".parquet")
 
 
 def shape_of(path: Path, head: bytes) -> str:
     """The shape of a file, by its name and its first bytes, decompressed: a value of `SHAPES`, or "" for other binary files."""
-    if head.startswith(_ZIP):
-        return "zip"
-    if head[257:262] == b"ustar":
-        return "tar"
+    if (kind := archive_kind(head)) in _PACKED:
+        return _PACKED[kind]
     if head.startswith(b"PAR1"):
         return "table"
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
