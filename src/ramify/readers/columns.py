@@ -32,7 +32,7 @@ from ramify.readers.base import (
     read_twice,
 )
 from ramify.readers.dates import DateOrder, moment
-from ramify.readers.encodings import decoded_bytewise
+from ramify.readers.encodings import as_windows, decoded_bytewise
 from ramify.readers.records import first_record, is_json, objects_of, records
 from ramify.readers.row_blocks import RowTooLongError, one_ahead, row_blocks
 from ramify.readers.values import is_deep, seconds
@@ -386,23 +386,23 @@ def _delimited(
             return data
 
         # Closed first, so that its thread ends before the stream is closed.
-        blocks = opened.enter_context(closing(one_ahead(row_blocks(read, CSV_BLOCK_BYTES, delimiter, quote))))
+        rows = map(_as_utf_8, row_blocks(read, CSV_BLOCK_BYTES, delimiter, quote))
+        blocks = opened.enter_context(closing(one_ahead(rows)))
         try:
-            first = next(blocks, b"")
+            first = next(blocks, (b"", False))
             parsed_header = header
             if not (spaced or titles):
-                parsed_header = _parsed(decoded_bytewise(bytes(first)).encode() + b"\n", parsing).column_names
-            for block in chain([first] if titles else [], blocks):
+                parsed_header = _parsed(bytes(first[0]).replace(FOREIGN.encode(), b"") + b"\n", parsing).column_names
+            for block, is_marked in chain([first] if titles else [], blocks):
                 batch = _parsed(block, parsing, conversion, parsed_header)
                 num_rows = batch.num_rows + len(bad_rows)
                 numbers = np.delete(np.arange(num_rows), np.array(bad_rows, np.int64) - 1) + rows_before + 1
                 rows_before += num_rows
                 bad_rows.clear()
                 counts.read += batch.num_rows
-                texts = {ours: _texts(batch[theirs].chunk(0)) for ours, theirs in names.items()}
-                for odd in sorted({odd for _, all_odd in texts.values() for odd in all_odd}):
-                    counts.repair("encoding", f"{path}, post {row + odd}")
-                values = {ours: column for ours, (column, _) in texts.items()}
+                values = {ours: batch[theirs].chunk(0).cast(pa.large_string()) for ours, theirs in names.items()}
+                if is_marked:
+                    values = _without_marks(values, path, row, counts)
                 swallowed |= _swallowed(values, delimiter, len(header), places, row) if quote else {}
                 yield values | {LINE: pa.array(numbers)} if layout.numbered else values
                 row += batch.num_rows
@@ -435,6 +435,38 @@ def _parsed(
     np.frombuffer(held, np.uint8)[:] = np.frombuffer(rows, np.uint8)
     reading = pyarrow.csv.ReadOptions(use_threads=False, block_size=len(rows), column_names=names)
     return pyarrow.csv.read_csv(pa.BufferReader(held), reading, parsing, conversion)
+
+
+FOREIGN = "\ufdd0"
+"""A noncharacter that marks a character which was read from Windows-1252, until its row is known."""
+
+
+def _as_marked_windows(error: UnicodeError) -> tuple[str, int]:
+    text, end = as_windows(error)
+    return FOREIGN + text, end
+
+
+codecs.register_error("ramify.marked", _as_marked_windows)
+
+
+def _as_utf_8(rows: memoryview) -> tuple[bytes | memoryview, bool]:
+    """Rows whose bytes beyond UTF-8 are read as Windows-1252, each behind `FOREIGN`, and whether they have any.
+
+    Arrow's handler of malformed rows needs valid UTF-8.
+    """
+    try:
+        codecs.utf_8_decode(rows, "strict", True)
+    except UnicodeDecodeError:
+        return codecs.utf_8_decode(rows, "ramify.marked", True)[0].encode(), True
+    return rows, False
+
+
+def _without_marks(columns: Columns, path: Path, first_row: int, counts: ReadCounts) -> Columns:
+    """The columns without `FOREIGN`. Rows that had it are counted."""
+    marked = (pc.match_substring(values, FOREIGN).fill_null(False) for values in columns.values())
+    for row in sorted({row for mask in marked for row in pc.indices_nonzero(mask).to_pylist()}):
+        counts.repair("encoding", f"{path}, post {first_row + row}")
+    return {name: pc.replace_substring(values, FOREIGN, "") for name, values in columns.items()}
 
 
 _REPEATED = ("tree", "channel")
@@ -501,24 +533,18 @@ def _names(
 # --- column values -----------------------------------------------------------------------------------------------------
 
 
-def _texts(values: pa.Array) -> tuple[pa.Array, list[int]]:
-    """Bytes as texts, and the places of those that are not UTF-8, which are read as Windows-1252."""
-    try:
-        return values.cast(pa.large_string()), []
-    except pa.ArrowInvalid:
-        pairs = [(value, None if value is None else decoded_bytewise(value)) for value in values.to_pylist()]
-        odd = [place for place, (value, text) in enumerate(pairs) if text is not None and text.encode() != value]
-        return pa.array([text for _, text in pairs], pa.large_string()), odd
-
-
 def decoded(values: pa.Array, path: Path, first_row: int, counts: ReadCounts) -> pa.Array:
     """Decode bytes to text. Values of other types are unchanged."""
     if not (pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)):
         return values
-    texts, odd = _texts(values)
-    for place in odd:
-        counts.repair("encoding", f"{path}, post {first_row + place}")
-    return texts
+    try:
+        return values.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        texts = [None if value is None else decoded_bytewise(value) for value in values.to_pylist()]
+        for row, (text, value) in enumerate(zip(texts, values, strict=True), first_row):
+            if text is not None and text.encode() != value.as_py():
+                counts.repair("encoding", f"{path}, post {row}")
+        return pa.array(texts, pa.large_string())
 
 
 def strings(values: pa.Array) -> pa.Array:
