@@ -67,14 +67,12 @@ class Program:
 
 def _beside(path: Path, *names: str) -> Any:
     """The value of the first of these files beside another that there is; None if none can be read."""
-    for name in names:
-        file = path.parent / name
-        if file.is_file() and file.stat().st_size <= MAX_BESIDE_BYTES:
-            try:
-                return loads(file.read_bytes())
-            except (OSError, ValueError):
-                return None
-    return None
+    files = (path.parent / name for name in names)
+    file = next((file for file in files if file.is_file() and file.stat().st_size <= MAX_BESIDE_BYTES), None)
+    try:
+        return None if file is None else loads(file.read_bytes())
+    except (OSError, ValueError):
+        return None
 
 
 def _google_names(path: Path) -> Names:

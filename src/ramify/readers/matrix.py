@@ -65,13 +65,14 @@ def logs(paths: Sequence[Path], counts: ReadCounts, *, names: Names = "name") ->
             about = fields(document)
             inside = next((about[name] for name in ("messages", "chunk") if isinstance(about.get(name), list)), None)
             events = inside if inside is not None else document if isinstance(document, list) else [document]
-            whole = _room_of(events, path) if "room_name" in about else None
+            # An export is of one room. A file without a room id is not joined with any other.
+            ids = (room_id for event in events if (room_id := string(fields(event).get("room_id"))))
+            whole = next(ids, path) if "room_name" in about else None
             for number, event in enumerate(events, 1):
                 where = place if event is document else f"{place}, event {number}"
                 if not isinstance(event, dict) or string(event.get("type")) is None:
                     counts.leave_out("not_a_post", f'{where}: not an event with a "type"')
                     continue
-                # An export is of one room. A file without a room id is not joined with any other.
                 key = whole or string(event.get("room_id")) or path
                 room = rooms[key] = rooms.get(key) or _Room(Accounts(names), counts)
                 room.records += tried(room.read, where, counts, event, path, about)
@@ -85,11 +86,6 @@ def logs(paths: Sequence[Path], counts: ReadCounts, *, names: Names = "name") ->
         yield given.log((called, name, f"{called or stem} ({stem})"), messages, room.paths[0], topic=room.topic)
 
 
-def _room_of(events: list[Any], path: Path) -> str | Path:
-    """The room id of an export, from its first event with one; the path if there is none."""
-    return next((room_id for event in events if (room_id := string(fields(event).get("room_id")))), path)
-
-
 class _Room:
     """The records of one room and the files that hold them."""
 
@@ -100,7 +96,6 @@ class _Room:
         self.topic: str | None = None
         self.paths: list[Path] = []
         self.records: list[Message] = []
-        self._senders: dict[str, str] = {}
 
     def read(self, event: dict[str, Any], where: str, path: Path, about: dict[str, Any]) -> Message:
         """The record of an event. `about` is the file's description of the room. Raises `Skip` for an event without one."""

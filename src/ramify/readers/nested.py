@@ -205,8 +205,7 @@ class _Walk:
     def _root(self, item: Any, where: str) -> Iterator[Post]:
         """The post that a comment repeats, the first time that it is seen."""
         root = self._layout.root
-        name = None if root is None else id_of(item, root.id)
-        if root is None or name is None or name in self._roots:
+        if root is None or (name := id_of(item, root.id)) is None or name in self._roots:
             return
         self._roots.add(name)
         title, time = title_of(item, root.title), time_of(item, root.time, self._counts, where)
