@@ -29,7 +29,7 @@ SYNONYMS = {
         *("channel", "channel_name", "channel_id", "room", "room_name", "room_id", "chat", "chat_name", "chat_id"),
         *table.SYNONYMS["tree"],
     ),
-    "author": (*table.SYNONYMS["author"], "sender", "sender_name", "sender_id", "nick", "nickname", "from"),
+    "author": (*table.AUTHORS, "sender_name", "sender", "nick", "nickname", "from", *table.ACCOUNTS, "sender_id"),
     "time": (*table.SYNONYMS["time"], "ts", "sent", "sent_at"),
     "kind": table.SYNONYMS["kind"],
     "text": (*table.SYNONYMS["text"], "msg", "utterance"),

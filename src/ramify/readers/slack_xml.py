@@ -35,8 +35,8 @@ def logs(paths: Sequence[Path], counts: ReadCounts) -> Iterator[chat.Log]:
         team, channel, start = (about.get(name, "") for name in ABOUT[:3])
         name = "/".join(part for part in (team, channel) if part) or Path(file_name(path)).stem
         messages = in_order(chain([first], messages), counts, {})
-        about = {"team": team, "channel": channel, "start": start, "end": about.get("end_date")}
-        yield given.log((name, f"{name}/{start[:10]}", f"{path}"), messages, path, **about)
+        told = {"team": team, "channel": channel, "start": start, "end": about.get("end_date")}
+        yield given.log((name, f"{name}/{start[:10]}", f"{path}"), messages, path, **told)
 
 
 def _messages(path: Path, about: dict[str, str], counts: ReadCounts) -> Iterator[Message]:

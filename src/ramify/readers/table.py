@@ -44,6 +44,9 @@ from ramify.readers.quoting import MARK, quote_of_tabs
 from ramify.readers.rows import LABELLED
 from ramify.tree import SPLIT
 
+AUTHORS = ("author", "user", "username", "author_name", "user_name", "speaker", "poster", "by", "post_username")
+ACCOUNTS = ("author_id", "user_id")
+"""Numbers of authors, which are taken where no column has their names."""
 SYNONYMS = {
     "id": ("id", "post_id", "comment_id", "message_id", "node_id"),
     "parent": ("parent", "parent_id", "reply_to", "in_reply_to", "in_reply_to_id", "parent_post_id"),
@@ -51,7 +54,7 @@ SYNONYMS = {
         *("tree", "tree_id", "thread", "thread_id", "discussion", "discussion_id", "conversation", "conversation_id"),
         "topic_id",
     ),
-    "author": ("author", "user", "username", "author_id", "user_id", "author_name", "speaker", "poster", "by", "post_username"),
+    "author": (*AUTHORS, *ACCOUNTS),
     "time": ("time", "timestamp", "created_utc", "created_at", "created", "date", "datetime", "post_time"),
     "kind": ("kind",),
     "text": ("text", "body", "content", "message", "comment", "post_text"),
