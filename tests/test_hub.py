@@ -259,6 +259,36 @@ def test_left_over_tensors(saved):
         ramify.load(saved)
 
 
+def foreign(folder, **changes):
+    """A little checkpoint of transformers, with these values of its config."""
+    hub.export_hugging_face(MaskFiller(bert_task(dtype=torch.float32, task={"head": "bert"})), folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["num_hidden_layers", "intermediate_size", "vocab_size"])
+def test_sizes_that_the_weights_do_not_have_are_refused_before_they_take_memory(tmp_path, name):
+    with pytest.raises(RamifyError, match="=1000000000 fits no model of"):
+        ramify.load(foreign(tmp_path / "bert", **{name: 1_000_000_000}))
+
+
+def test_values_of_another_type_are_refused(tmp_path):
+    with pytest.raises(
+        RamifyError, match=r"the values of config\.json or the weights are not those of such a model \(TypeError"
+    ):
+        ramify.load(foreign(tmp_path / "bert", hidden_act=["gelu"]))
+
+
+def test_a_tokenizer_that_cannot_encode_is_refused(saved):
+    tokenizer = json.loads((saved / "tokenizer.json").read_text())
+    tokenizer["model"] = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "vocab": {"[PAD]": 0}}
+    tokenizer["model"]["max_input_chars_per_word"] = 100
+    (saved / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(RamifyError, match="tokenizer"):
+        ramify.load(saved)
+
+
 @pytest.mark.parametrize(
     ("file", "message"),
     [("config.json", r"config\.json"), ("model.safetensors", r"model\.safetensors"), ("tokenizer.json", "tokenizer")],

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ramify.config import from_record
-from ramify.errors import RamifyError, with_article
+from ramify.errors import RamifyError, printable, with_article
 from ramify.files import check_format, make_folder, read_json, replacing, write_text
 from ramify.inference.base import Pipeline
 from ramify.models import hf
@@ -167,7 +167,13 @@ def load(source: str | Path, *, revision: str | None = None, device: str | torch
     place = find_device(device or "cpu")
     directory = _locate(source)
     saved = _saved(directory)
-    pipeline = _load_hugging_face(directory) if saved is None else _load_saved(directory, saved)
+    try:
+        pipeline = _load_hugging_face(directory) if saved is None else _load_saved(directory, saved)
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise RamifyError(
+            f"{directory}: the values of {CONFIG} or the weights are not those of such a model "
+            f"({printable(f'{type(error).__name__}: {error}'.splitlines()[0])}). Save or download the model again."
+        ) from error
     pipeline.module.eval()
     return pipeline.to(place)
 
@@ -285,10 +291,29 @@ def _load_saved(directory: Path, saved: Saved) -> Pipeline:
             f"{directory}: tokenizer.json has other pieces, or other ids of them, than the model was saved with. Restore the "
             "tokenizer that was saved with the model."
         )
+    tensors = hf.read_tensors(directory)
+    _check_sizes(saved.model, tensors, directory)
     pipeline = saved.task_kind.build(saved.model.build(), tokenizer, saved.parts)
-    load_own_tensors(pipeline.module, hf.read_tensors(directory), directory / WEIGHTS)
+    load_own_tensors(pipeline.module, tensors, directory / WEIGHTS)
     pipeline.kind = saved.kind
     return pipeline
+
+
+FEWEST = 1 << 14
+"""A size up to this may be greater than the number of weights: the greatest length of a text, in a model without positions."""
+
+
+def _check_sizes(config: Any, tensors: Mapping[str, Tensor], directory: Path) -> None:
+    """Raise `RamifyError` if a size in a config is greater than the number of weights, before memory for it is asked for."""
+    weights = sum(tensor.numel() for tensor in tensors.values())
+    for field in fields(config):
+        value = getattr(config, field.name)
+        for size in value if isinstance(value, tuple) else (value,):
+            if isinstance(size, int) and size > max(FEWEST, weights):
+                raise RamifyError(
+                    f"{directory / CONFIG}: {field.name}={size} fits no model of {weights:,} weights. Save or download "
+                    "the model again."
+                )
 
 
 def _tokenizer(directory: Path, vocab_size: int) -> Tokenizer:
@@ -323,7 +348,9 @@ def _load_hugging_face(directory: Path) -> Pipeline:
                 "Choose another checkpoint."
             )
         config = replace(config, pooling=sentences.pooling)
-    model = form.adapter.read(Checkpoint(str(directory), directory, None), config)
+    checkpoint_ = Checkpoint(str(directory), directory, None)
+    _check_sizes(config, checkpoint_.tensors, directory)
+    model = form.adapter.read(checkpoint_, config)
     backbone = config.build()
     load_strictly(backbone.state_dict(), model.backbone, directory)
     tokenizer = _tokenizer(directory, config.vocab_size)

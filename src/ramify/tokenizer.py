@@ -211,6 +211,12 @@ class UnknownTokens:
         return (f"{tokens} {'is' if self.count == 1 else 'are'} unknown to the tokenizer. {effect}",)
 
 
+def _tried(engine: Engine) -> Engine:
+    """An engine that has encoded a text. Raises what the engine does if its file lacks the pieces for unknown letters."""
+    engine.encode("a 1 \u2603")
+    return engine
+
+
 class Tokenizer:
     """Text to token ids and back.
 
@@ -238,7 +244,7 @@ class Tokenizer:
         if not file.exists():
             raise RamifyError(f"{path} holds no tokenizer: expected a tokenizer.json file, or a directory with one.")
         try:
-            return cls(Engine.from_file(str(file)), file)
+            return cls(_tried(Engine.from_file(str(file))), file)
         except Exception as error:  # tokenizers raises bare Exception for a malformed file
             raise RamifyError(f"{file} is not a tokenizer.json that `tokenizers` can read: {error}") from None
 
@@ -246,7 +252,7 @@ class Tokenizer:
     def _from_standard_input(cls) -> "Tokenizer":
         content = StandardInput().readall()
         try:
-            return cls(Engine.from_str(content.decode()), STANDARD)
+            return cls(_tried(Engine.from_str(content.decode())), STANDARD)
         except Exception as error:  # tokenizers raises bare Exception for malformed text
             raise RamifyError(f"standard input is not a tokenizer.json that `tokenizers` can read: {error}") from None
 

@@ -813,10 +813,14 @@ def test_heads_of_several_lines(tmp_path, name):
     assert contents(given) == contents(nodes)
 
 
-def test_texts_above_their_names_are_refused(tmp_path):
+def test_texts_stand_above_their_names(tmp_path):
     content = "".join(f"{text}\n  -- {who}, 5 March 2024, 1{n}:05\n\n" for n, (who, text) in enumerate(PLATES))
+    nodes, _ = log_of(tmp_path / "a.txt", content)
+    assert [(node.author, node.text) for node in nodes] == list(PLATES)
+    # A paragraph without a name may belong to the next one that has one.
+    unsigned = content.replace("thanks\n", "thanks\n\nand bye\n").replace("yes please\n", "yes please\n\nnow\n")
     with pytest.raises(RamifyError, match="its texts stand above the names of their authors"):
-        log_of(tmp_path / "a.txt", content)
+        log_of(tmp_path / "b.txt", unsigned)
 
 
 SPOKEN = {
@@ -832,6 +836,19 @@ SPOKEN = {
     "corner brackets": "1{n}時05分　{who}「{text}」\n",
     "values": 'ts=2024-03-05T1{n}:05:10 user={who} msg="{text}"\n',
     "an address": "Message from {who}@hut on tty{n} at 1{n}:05 ...\n{text}\nEOF\n\n",
+    "QQ with names like files": "2024-03-05 1{n}:05:10 {who}.chen({n}17000{n})\n{text}\n\n",
+    "a room and a name": "#hut/{who} (1{n}:05:10): {text}\n",
+    "a receiver": "{who} > all [1{n}:05]: {text}\n",
+    "a verb": "5 March 2024 at 1{n}:05 {who} kirjoitti: {text}\n",
+    "the time before the date": "Kl. 1{n}.05 den 5. marts 2024 skrev {who}: {text}\n",
+    "quoted values": 'ts=2024-03-05T1{n}:05:10 room=hut user="{who}" msg="{text}"\n',
+    "columns without a head": "05.03.2024;1{n}:05;{who};{text}\n",
+    "labels and rules": "From: {who}\nDate: 2024-03-05 1{n}:05:10\nText: {text}\n---\n",
+    "seconds since the start": "( {n}s ) {who}: {text}\n",
+    "a verb and quotes": "{who} says, '{text}'\n",
+    "corner brackets and dates": "2024年3月5日 1{n}時05分 {who}「{text}」\n",
+    "voices": "00:1{n}:05.000 --> 00:1{n}:08.000\n<v {who}>{text}\n\n",
+    "boxes": ".- {who} -- 05.03.2024 1{n}:05 -.\n| {text}\n'------------------\n\n",
     "quoted below": "On 5 March 2024 at 1{n}:05, {who} wrote:\n> {text}\n\n",
 }
 
@@ -842,8 +859,39 @@ def test_layouts_of_programs(tmp_path, name):
     content += "%com:\tnods\n" if name == "tiers" else ""
     nodes, _ = log_of(tmp_path / "a.txt", content)
     assert readers.detect_format([tmp_path / "a.txt"]) == "chat-log"
-    form = {"a name with a bar": "{0} | {0}", "last name first": "{0}, Kim"}.get(name, "{0}")
+    form = {"a name with a bar": "{0} | {0}", "last name first": "{0}, Kim", "QQ with names like files": "{0}.chen"}.get(
+        name, "{0}"
+    )
     assert [(node.author, node.text) for node in nodes if not node.kind] == [(form.format(who), text) for who, text in PLATES]
+
+
+def test_bullets_before_names_mark_actions(tmp_path):
+    said = "".join(f"[2024-03-05T1{n}:05:10] <{who}> {text}\n" for n, (who, text) in enumerate(PLATES))
+    nodes, _ = log_of(tmp_path / "a.txt", said + "[2024-03-05T20:05:10] • olu: waves: bye\n[2024-03-05T20:06:10] • pia left\n")
+    assert [(node.author, node.text, node.kind) for node in nodes[-2:-1]] == [("olu", "waves: bye", "action")]
+    assert nodes[-1].kind == "system"
+
+
+def test_the_count_of_a_databases_rows_is_no_text(tmp_path):
+    head = "        time         | sender | message\n---------------------+--------+---------\n"
+    said = "".join(f" 2024-03-05 1{n}:05:10 | {who} | {text}\n" for n, (who, text) in enumerate(PLATES))
+    nodes, _ = log_of(tmp_path / "a.txt", f"{head}{said}({len(PLATES)} rows)\n")
+    assert [(node.author, node.text) for node in nodes if not node.kind] == list(PLATES)
+
+
+def test_further_lines_stand_behind_the_bars_of_their_table(tmp_path):
+    said = "".join(f"1{n}:05 │ {who:<6} │ {text}\n      │        │ and {n} more\n" for n, (who, text) in enumerate(PLATES))
+    nodes, _ = log_of(tmp_path / "a.txt", said)
+    assert [node.text for node in nodes] == [f"{text}\nand {n} more" for n, (_, text) in enumerate(PLATES)]
+
+
+def test_a_table_without_texts_is_no_log(tmp_path):
+    items, remarks = ("Bolt M4", "Cable [2 m]", "Nut", "Lamp"), ("reorder", "label missing", "")
+    rows = "".join(
+        f"| {items[n % 4]} | {'ABC'[n % 3]}{n % 5} | {n * 17} | 2024-02-{n + 10} | {remarks[n % 3]} |\n" for n in range(20)
+    )
+    with pytest.raises(RamifyError, match="cannot be guessed"):
+        log_of(tmp_path / "a.txt", f"| Item | Shelf | Qty | Checked | Remark |\n|------|-------|-----|----|----|\n{rows}")
 
 
 def test_whatsapp_on_ios_begins_with_a_notice_of_its_own(tmp_path):

@@ -206,3 +206,9 @@ def test_junk_never_crashes(rows, name):
 )
 def test_tables_laid_out_as_text_and_loose_quotes_are_not_guessed(tmp_path, content, reason):
     assert reason in chat_table.refuses(tmp_path / "a.tsv", content)
+
+
+def test_names_come_before_the_numbers_of_accounts(tmp_path):
+    rows = "msg_id,user_id,user_name,sent_at,body\n1,102,ann,10,hi\n2,105,bob,20,ho\n"
+    (tree,), _ = read(chat_table, write_csv(tmp_path / "log.csv", rows))
+    assert [node.author for node in tree.nodes] == ["ann", "bob"]

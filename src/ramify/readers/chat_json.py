@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from ramify.errors import RamifyError
 from ramify.readers import chat
-from ramify.readers.base import Held, ReadCounts, bad_option, file_name, fitting_files, skip_record
+from ramify.readers.base import Held, ReadCounts, bad_option, file_name, fitting_files
 from ramify.readers.documents import documents, loads
 from ramify.readers.json_fields import Field, at, author_of, beginnings, first, has, id_of, text_of, time_of
 from ramify.readers.listing import list_files
-from ramify.readers.messages import GONE, LogNames, Message, first_refusal, head_of, newest_first, nodes
+from ramify.readers.messages import GONE, LogNames, Message, Skip, first_refusal, head_of, newest_first, nodes, tried
 from ramify.readers.values import fields, identifier, objects, string
 from ramify.tree import encodable
 
@@ -67,14 +67,12 @@ class Program:
 
 def _beside(path: Path, *names: str) -> Any:
     """The value of the first of these files beside another that there is; None if none can be read."""
-    for name in names:
-        file = path.parent / name
-        if file.is_file() and file.stat().st_size <= MAX_BESIDE_BYTES:
-            try:
-                return loads(file.read_bytes())
-            except (OSError, ValueError):
-                return None
-    return None
+    files = (path.parent / name for name in names)
+    file = next((file for file in files if file.is_file() and file.stat().st_size <= MAX_BESIDE_BYTES), None)
+    try:
+        return None if file is None else loads(file.read_bytes())
+    except (OSError, ValueError):
+        return None
 
 
 def _google_names(path: Path) -> Names:
@@ -94,20 +92,14 @@ def _zulip_names(path: Path) -> Names:
     realm = fields(_beside(path, "realm.json"))
     people = (*objects(realm.get("zerver_userprofile")), *objects(realm.get("zerver_userprofile_crossrealm")))
     accounts = {str(user.get("id")): name for user in people if (name := string(first(user, ("full_name", "email"))))}
-    streams = {
-        each.get("id"): string(each.get("name")) for each in objects(realm.get("zerver_stream")) if _is_key(each.get("id"))
-    }
+    streams = {str(each.get("id")): name for each in objects(realm.get("zerver_stream")) if (name := string(each.get("name")))}
     channels = {}
     for each in objects(realm.get("zerver_recipient")):
-        kind, inside = each.get("type"), each.get("type_id")
-        name = streams.get(inside) if kind == 2 and _is_key(inside) else accounts.get(str(inside)) if kind == 1 else None
-        if name is not None:
+        kind = each.get("type")
+        named = streams if kind == 2 else accounts if kind == 1 else {}
+        if (name := named.get(str(each.get("type_id")))) is not None:
             channels[str(each.get("id"))] = name
     return Names(accounts, channels)
-
-
-def _is_key(value: Any) -> bool:
-    return isinstance(value, int | str)
 
 
 _ZULIP_REPLY = re.compile(r"@_?\*\*[^*\n]{1,200}\*\* \[[^\]\n]{1,40}\]\(\S{1,300}?/near/(\d+)(?:/\S{0,50})?\):\n")
@@ -225,7 +217,7 @@ def logs(paths: Sequence[Path], counts: ReadCounts, *, program: str = "auto") ->
             reader.add(document, where)
     given = LogNames()
     for channel in channels.values():
-        yield chat.Log(given.give(channel.name), channel.finished(counts), {}, channel.where)
+        yield given.log((channel.name,), channel.finished(counts), channel.path)
 
 
 def _files(paths: Sequence[Path], counts: ReadCounts) -> Iterator[Path]:
@@ -259,7 +251,7 @@ class _Channel:
     """The messages of one channel or topic."""
 
     name: str
-    where: str
+    path: Path
     has_ids: bool
     records: list[Message] = field(default_factory=list)
 
@@ -289,27 +281,22 @@ class _File:
                 item, above, channel = stack.pop()
                 number += 1
                 place = f"{where}, message {number}"
-                try:
-                    record, channel = self._record(item, document, above, channel, place)
-                except Exception as error:
-                    if isinstance(error, LookupError) and isinstance(item, dict) and self._program.frame in item:
-                        self._counts.leave_out("frame", f"{place}: {error}")
-                    else:
-                        skip_record(error, place, self._counts)
-                    continue
-                self._counts.read += 1
-                channel.records.append(record)
-                replies = item.get(self._program.replies) if self._program.replies else None
-                stack += [(reply, record, channel) for reply in reversed(replies if isinstance(replies, list) else [])]
+                for record, within in tried(self._record, place, self._counts, item, document, above, channel):
+                    within.records.append(record)
+                    replies = item.get(self._program.replies)
+                    stack += [(reply, record, within) for reply in reversed(replies if isinstance(replies, list) else [])]
 
     def _record(
-        self, item: Any, document: Any, above: Message | None, channel: _Channel | None, where: str
+        self, item: Any, where: str, document: Any, above: Message | None, channel: _Channel | None
     ) -> tuple[Message, _Channel]:
         program, names = self._program, self._names
         if missing := next((mark for mark in program.marks if not has(item, mark)), None):
-            raise LookupError(f"no {missing}")
+            is_frame = isinstance(item, dict) and program.frame in item
+            raise Skip("frame", f"no {missing}") if is_frame else LookupError(f"no {missing}")
         self._mended = False
-        key = self._key(item, document)
+        titles = [first(item, fields, document) for fields in (program.channel, program.name)]
+        channel_id, name = (identifier(title) or "" for title in titles)
+        key = (*program.marks, channel_id or f"{self._path.parent.resolve()}", name)
         author = author_of(item, program.author)
         author = names.author if author is None else names.accounts.get(author, author)
         record = Message(
@@ -328,40 +315,28 @@ class _File:
         if record.answers == record.id:
             self._counts.repair("own_parent", where)
             record.answers = None
+        channel = channel or self._channels.get(key)
         if channel is None:
-            channel = self._channels.get(key)
-        if channel is None:
-            channel = self._channels[key] = _Channel(self._name(item, document), f"{self._path}", bool(program.id))
+            channel = self._channels[key] = _Channel(self._name(*titles), self._path, bool(program.id))
         if self._mended:
             self._counts.repair("mojibake", where)
         return record, channel
 
-    def _key(self, item: Any, document: Any) -> tuple[str, ...]:
-        program = self._program
-        found = [identifier(_looked_up(item, document, names)) for names in (program.channel, program.name)]
-        own = [part or "" for part in found] if found[0] else [f"{self._path.parent.resolve()}", found[1] or ""]
-        return (*program.marks, *own)
-
-    def _name(self, item: Any, document: Any) -> str:
+    def _name(self, *titles: Any) -> str:
         """The name of a channel, its topic behind it; without both, that of the file's folder."""
-        program = self._program
-        channel, name = (_shown(_looked_up(item, document, names)) for names in (program.channel, program.name))
-        called = self._names.channels.get(
-            channel or "", None if program.name and str(program.name[0]).startswith("/") else channel
-        )
-        shown = "/".join(part for part in (called, name) if part)
+        channel, topic = map(_shown, titles)
+        is_titled = any(str(name).startswith("/") for name in self._program.name)
+        called = self._names.channels.get(channel or "", None if is_titled else channel)
+        shown = "/".join(part for part in (called, topic) if part)
         return self._mend(shown or self._path.resolve().parent.name or file_name(self._path))
 
     def _text(self, item: dict[str, Any]) -> str:
         program = self._program
         text = text_of(item, program.text, program.html)
-        if not text.strip():
-            media = next(((name, value) for name in program.media if (value := item.get(name))), None)
-            if media is not None:
-                name, value = media
-                inside = objects(value)
-                called = string(first(inside[0], ("original_name", "original_file_name", "name", "path"))) if inside else None
-                text = f"[{called or name.replace('_', ' ')}]"
+        if not text.strip() and (medium := next((name for name in program.media if item.get(name)), "")):
+            files = objects(item[medium])
+            called = string(first(files[0], ("original_name", "original_file_name", "name", "path"))) if files else None
+            text = f"[{called or medium.replace('_', ' ')}]"
         return self._mend(text)
 
     def _mend(self, text: str) -> str:
@@ -374,11 +349,6 @@ class _File:
             return encodable(text)
         self._mended = True
         return mended
-
-
-def _looked_up(item: Any, document: Any, names: Sequence[Field]) -> Any:
-    values = (at(document, name[1:]) if isinstance(name, str) and name.startswith("/") else at(item, name) for name in names)
-    return next((value for value in values if value is not None and value != ""), None)
 
 
 def _shown(value: Any) -> str | None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ramify.readers import chat, table
 from ramify.readers.base import A_FOLDER, Held, ReadCounts, file_name
-from ramify.readers.columns import Columns, Layout, ParentSpelling, batches, check, decoded, header, strings, times
+from ramify.readers.columns import Columns, Layout, ParentSpelling, batches, check, header, spelled
 from ramify.readers.dates import DateOrder, First
 from ramify.readers.listing import list_files
 from ramify.readers.messages import LogNames, Message, in_order, nodes
@@ -29,7 +29,7 @@ SYNONYMS = {
         *("channel", "channel_name", "channel_id", "room", "room_name", "room_id", "chat", "chat_name", "chat_id"),
         *table.SYNONYMS["tree"],
     ),
-    "author": (*table.SYNONYMS["author"], "sender", "sender_name", "sender_id", "nick", "nickname", "from"),
+    "author": (*table.AUTHORS, "sender_name", "sender", "nick", "nickname", "from", *table.ACCOUNTS, "sender_id"),
     "time": (*table.SYNONYMS["time"], "ts", "sent", "sent_at"),
     "kind": table.SYNONYMS["kind"],
     "text": (*table.SYNONYMS["text"], "msg", "utterance"),
@@ -119,20 +119,17 @@ def _rows(
     for columns in tables:
         if related:
             held.add(path, sum(column.nbytes for column in columns.values()))
-        spelled = {name: strings(decoded(column, path, row + 1, counts)) for name, column in columns.items() if name != "time"}
-        if spelled.keys() >= {"id", "parent"}:
-            spelled["parent"] = spelling.like_ids(spelled["parent"], spelled["id"])
-        values = {name: column.to_pylist() for name, column in spelled.items()}
-        count = len(values["text"])
-        stamps = times(columns["time"], path, row + 1, counts, order).to_pylist() if "time" in columns else [None] * count
-        absent = [None] * count
-        ids, parents, channels = ((values.get(name) or absent) if related else absent for name in _RELATED)
+        texts = spelled(columns, path, row + 1, counts, order)
+        if texts.keys() >= {"id", "parent"}:
+            texts["parent"] = spelling.like_ids(texts["parent"], texts["id"])
+        values = {name: column.to_pylist() for name, column in texts.items()}
         if not related:
             # In JSON lines, such a field may first occur when earlier messages were already yielded.
-            late = sum(value is not None for name in _RELATED for value in values.get(name, ()))
+            late = sum(value is not None for name in _RELATED for value in values.pop(name, ()))
             counts.repair("late_column", f"{path}, post {row + 1} and later", count=late)
-        rest = (values.get(name) or absent for name in ("author", "kind", "text"))
-        for message_id, parent, channel, time, author, kind, text in zip(ids, parents, channels, stamps, *rest, strict=True):
+        absent = [None] * len(values["text"])
+        found = (values.get(name) or absent for name in (*_RELATED, "time", "author", "kind", "text"))
+        for message_id, parent, channel, time, author, kind, text in zip(*found, strict=True):
             row += 1
             yield (
                 channel or None,

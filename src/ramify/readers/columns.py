@@ -1,7 +1,6 @@
 """Batches of named columns from tables in CSV, TSV, Parquet or JSON lines, compressed or not."""
 
 import codecs
-import io
 import json
 import re
 import shutil
@@ -63,20 +62,13 @@ class Layout:
 
     synonyms: Mapping[str, Sequence[str]]
     required: Sequence[str]
-    # Columns without synonyms.
-    added: Sequence[str] = ()
-    # The remedy for a missing column, in messages.
-    remedy: str = "Choose one with --column {ours}=NAME."
-    # Whether batches have the column LINE.
-    numbered: bool = False
-    # Columns that are known to hold nothing for a node, so that no warning names them.
-    ignored: Sequence[str] = ()
-    # Canonical names of columns that may hold lists in Parquet; in JSON lines, lists of strings.
-    lists: Sequence[str] = ()
-    # Those of them that may hold any objects and lists, which `structured` reads.
-    objects: Sequence[str] = ()
-    # Whether a quoted empty field of a CSV file is an empty string, not a missing value.
-    keeps_empty_strings: bool = False
+    added: Sequence[str] = ()  # columns without synonyms
+    remedy: str = "Choose one with --column {ours}=NAME."  # for a missing column, in messages
+    numbered: bool = False  # whether batches have the column LINE
+    ignored: Sequence[str] = ()  # columns that are known to hold nothing for a node, so that no warning names them
+    lists: Sequence[str] = ()  # canonical names of columns that may hold lists in Parquet; in JSON lines, lists of strings
+    objects: Sequence[str] = ()  # those of them that may hold any objects and lists, which `structured` reads
+    keeps_empty_strings: bool = False  # whether a quoted empty field of a CSV file is an empty string, not a missing value
 
     def known(self, names: Sequence[str]) -> dict[str, str]:
         """Canonical names -> names in the table, for the columns that the table has."""
@@ -112,8 +104,7 @@ def header(path: Path, head: bytes) -> list[str]:
         return _open_parquet(path).schema_arrow.names
     if is_json(head):
         return list(first_record(head))
-    line = _first_line(head)
-    return _split_header(line, _delimiter(line))
+    return _split_header(_first_line(head), delimiter_of(head))
 
 
 def _first_line(head: bytes) -> str:
@@ -134,7 +125,7 @@ def names_of(path: Path) -> list[str]:
 
 def delimiter_of(head: bytes) -> str:
     """The most frequent delimiter in the first line of a table."""
-    return _delimiter(_first_line(head))
+    return max(DELIMITERS, key=_first_line(head).count)
 
 
 def check(layout: Layout, columns: Mapping[str, str] | None, delimiter: object, quote: object) -> None:
@@ -263,8 +254,8 @@ def _json_lines(path: Path, counts: ReadCounts, layout: Layout, columns: Mapping
     _report_unread(counts, path, keys, {**names, **{name: name for _, name in late}}, layout)
 
     def values_of(ours: str, name: str, numbers: Sequence[int], rows: list[Any]) -> pa.Array:
-        read = _structures if ours in layout.objects else _lists if ours in layout.lists else _values
-        return read([getattr(row, fields[name]) for row in rows], path, numbers, name, counts)
+        kinds = (list, dict) if ours in layout.objects else (list,) if ours in layout.lists else ()
+        return _array([getattr(row, fields[name]) for row in rows], kinds, path, numbers, name, counts)
 
     for numbers, rows in records(path, counts, row_type):
         batch = {ours: values_of(ours, theirs, numbers, rows) for ours, theirs in names.items()}
@@ -300,33 +291,42 @@ def _first_lines(path: Path) -> Iterator[dict[str, Any]]:
                 yield record
 
 
-def _lists(values: list[Any], path: Path, lines: Sequence[int], name: str, counts: ReadCounts) -> pa.Array:
-    """An array of the values of a column that may hold lists of strings. Raises `RamifyError` if only some of the values are
-    lists."""
-    places = _places(values, (list,), path, lines, name)
-    if not places:
-        return _values(values, path, lines, name, counts)
-    for place in places:
-        if not all(isinstance(part, str) for part in values[place]):
-            counts.repair("odd_json", f"{path}, line {lines[place]}: {name!r} holds a list of other values than strings")
+def _array(
+    values: list[Any], kinds: tuple[type, ...], path: Path, lines: Sequence[int], name: str, counts: ReadCounts
+) -> pa.Array:
+    """An array of the values of a column, which may hold lists of strings, or any lists and objects, if these are its `kinds`.
+
+    All other lists and objects count as absent. Raises `RamifyError` if only some of the values are of these kinds.
+    """
+    nested = [place for place, value in enumerate(values) if isinstance(value, list | dict)]
+    fitting = [place for place in nested if isinstance(values[place], kinds)]
+    single = (place for place, value in enumerate(values) if value is not None and not isinstance(value, kinds))
+    if fitting and (place := next(single, None)) is not None:
+        kind, several = ("a list", "lists") if isinstance(values[fitting[0]], list) else ("an object", "objects")
+        raise RamifyError(
+            f"{path}, line {lines[fitting[0]]}: {name!r} holds {kind}, but {shown(values[place])} in line {lines[place]} is "
+            f"not. Write {several} in all lines, or in none."
+        )
+    for place in nested:
+        value, fault = values[place], ""
+        if not fitting:
+            fault = f"holds a {type(value).__name__}, not a single value"
+        elif dict in kinds and is_deep(value):
+            fault = "is nested too deeply"
+        elif dict not in kinds and not all(isinstance(part, str) for part in value):
+            fault = "holds a list of other values than strings"
+        if fault:
+            counts.repair("odd_json", f"{path}, line {lines[place]}: {name!r} {fault}")
             values[place] = None
-    return pa.array(values, pa.list_(pa.large_string()))
-
-
-def _structures(values: list[Any], path: Path, lines: Sequence[int], name: str, counts: ReadCounts) -> pa.Array:
-    """An array of the values of a column that may hold lists and objects. Raises `RamifyError` if only some of the values are
-    such."""
-    places = _places(values, (list, dict), path, lines, name)
-    if not places:
-        return _values(values, path, lines, name, counts)
-    texts: list[str | None] = [None] * len(values)
-    for place in places:
-        if is_deep(values[place]):
-            counts.repair("odd_json", f"{path}, line {lines[place]}: {name!r} is nested too deeply")
-        else:
-            texts[place] = json.dumps(values[place])
-    column = pa.array(texts, pa.large_string())
-    return pa.StructArray.from_arrays([column], fields=list(JSON), mask=column.is_null())
+    if fitting and dict in kinds:
+        column = pa.array([value if value is None else json.dumps(value) for value in values], pa.large_string())
+        return pa.StructArray.from_arrays([column], fields=list(JSON), mask=column.is_null())
+    if fitting:
+        return pa.array(values, pa.list_(pa.large_string()))
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return pa.array([None if value is None else str(value) for value in values], pa.large_string())
 
 
 def structured(values: pa.Array) -> list[Any]:
@@ -334,33 +334,6 @@ def structured(values: pa.Array) -> list[Any]:
     if values.type != JSON:
         return values.to_pylist()
     return [None if text is None else json.loads(text) for text in values.field(0).to_pylist()]
-
-
-def _places(values: Sequence[Any], kinds: tuple[type, ...], path: Path, lines: Sequence[int], name: str) -> list[int]:
-    """The places of values of some types. Raises `RamifyError` if other values are among them."""
-    places = [place for place, value in enumerate(values) if isinstance(value, kinds)]
-    single = next((place for place, value in enumerate(values) if value is not None and not isinstance(value, kinds)), None)
-    if places and single is not None:
-        kind = "a list" if isinstance(values[places[0]], list) else "an object"
-        raise RamifyError(
-            f"{path}, line {lines[places[0]]}: {name!r} holds {kind}, but {shown(values[single])} in line {lines[single]} is "
-            f"not. Write {'lists' if kind == 'a list' else 'objects'} in all lines, or in none."
-        )
-    return places
-
-
-def _values(values: list[Any], path: Path, lines: Sequence[int], name: str, counts: ReadCounts) -> pa.Array:
-    """An array of the values. Lists and objects count as absent, because no column of a post can hold them."""
-    for place, value in enumerate(values):
-        if isinstance(value, list | dict):
-            counts.repair(
-                "odd_json", f"{path}, line {lines[place]}: {name!r} holds a {type(value).__name__}, not a single value"
-            )
-            values[place] = None
-    try:
-        return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        return pa.array([None if value is None else str(value) for value in values], pa.large_string())
 
 
 def _delimited(
@@ -373,8 +346,7 @@ def _delimited(
     quote: str,
     titles: Sequence[str],
 ) -> Iterator[Columns]:
-    line = _first_line(head)
-    delimiter = delimiter or _delimiter(line)
+    line, delimiter = _first_line(head), delimiter or delimiter_of(head)
     if quote == delimiter:
         raise bad_option("quote", f"a character other than the delimiter of {path}", quote)
     header = list(titles) or _split_header(line, delimiter)
@@ -393,22 +365,35 @@ def _delimited(
         return "skip"
 
     parsing = pyarrow.csv.ParseOptions(delimiter=delimiter, quote_char=quote or False, invalid_row_handler=bad_row)
-    conversion = _conversion(names, layout)
-    row, swallowed = 1, dict[int, bool]()
+    # Columns as bytes, in which an empty field is null.
+    conversion = pyarrow.csv.ConvertOptions(
+        column_types=dict.fromkeys(names.values(), pa.binary()),
+        include_columns=list(dict.fromkeys(names.values())),
+        strings_can_be_null=True,
+        null_values=[""],
+        quoted_strings_can_be_null=not layout.keeps_empty_strings,
+        check_utf8=False,
+    )
+    row, num_marks, swallowed = 1, 0, dict[int, bool]()
     places = {ours: header.index(theirs) for ours, theirs in names.items() if ours in _REPEATED}
     with ExitStack() as opened:
-        marks = _Marks(opened.enter_context(open_bytes(path, counts)), quote)
-        rows = row_blocks(marks.read, CSV_BLOCK_BYTES, delimiter, quote)
+        stream = opened.enter_context(open_bytes(path, counts))
+
+        def read(size: int) -> bytes:
+            nonlocal num_marks
+            data = stream.read(size)
+            num_marks += data.count(quote.encode()) if quote else 0
+            return data
+
         # Closed first, so that its thread ends before the stream is closed.
-        blocks = opened.enter_context(closing(one_ahead((block, marks.replaced) for block in rows)))
+        rows = map(_as_utf_8, row_blocks(read, CSV_BLOCK_BYTES, delimiter, quote))
+        blocks = opened.enter_context(closing(one_ahead(rows)))
         try:
             first = next(blocks, (b"", False))
-            parsed_header = (
-                header
-                if spaced or titles
-                else _parsed(bytes(first[0]).replace(FOREIGN.encode(), b"") + b"\n", parsing).column_names
-            )
-            for block, replaced in chain([first] if titles else [], blocks):
+            parsed_header = header
+            if not (spaced or titles):
+                parsed_header = _parsed(bytes(first[0]).replace(FOREIGN.encode(), b"") + b"\n", parsing).column_names
+            for block, is_marked in chain([first] if titles else [], blocks):
                 batch = _parsed(block, parsing, conversion, parsed_header)
                 num_rows = batch.num_rows + len(bad_rows)
                 numbers = np.delete(np.arange(num_rows), np.array(bad_rows, np.int64) - 1) + rows_before + 1
@@ -416,7 +401,7 @@ def _delimited(
                 bad_rows.clear()
                 counts.read += batch.num_rows
                 values = {ours: batch[theirs].chunk(0).cast(pa.large_string()) for ours, theirs in names.items()}
-                if replaced:
+                if is_marked:
                     values = _without_marks(values, path, row, counts)
                 swallowed |= _swallowed(values, delimiter, len(header), places, row) if quote else {}
                 yield values | {LINE: pa.array(numbers)} if layout.numbered else values
@@ -431,29 +416,11 @@ def _delimited(
                 f"{path} cannot be read as a table ({error}). If its fields are not quoted, set --option quote= ; "
                 "if the delimiter is not the most frequent of tab, comma, semicolon and bar, set --option delimiter=…"
             ) from None
-    _report_swallowed(swallowed, marks.count, path, counts)
-
-
-def _conversion(names: Mapping[str, str], layout: Layout) -> pyarrow.csv.ConvertOptions:
-    """The columns that are read, as bytes. An empty field is null."""
-    return pyarrow.csv.ConvertOptions(
-        column_types=dict.fromkeys(names.values(), pa.binary()),
-        include_columns=list(dict.fromkeys(names.values())),
-        strings_can_be_null=True,
-        null_values=[""],
-        quoted_strings_can_be_null=not layout.keeps_empty_strings,
-        check_utf8=False,
-    )
-
-
-def _report_swallowed(swallowed: Mapping[int, bool], num_marks: int, path: Path, counts: ReadCounts) -> None:
-    """Count the posts that may hold further rows, given the number of quotation marks in the file."""
     for number, is_likely in swallowed.items():
         # If the number of quotation marks is even, the post may as well quote a table.
         if num_marks % 2 or is_likely:
-            counts.repair(
-                "swallowed_rows", f"{path}, post {number}: it seems to hold further rows because of a stray quotation mark"
-            )
+            where = f"{path}, post {number}: it seems to hold further rows because of a stray quotation mark"
+            counts.repair("swallowed_rows", where)
 
 
 def _parsed(
@@ -482,51 +449,24 @@ def _as_marked_windows(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("ramify.marked", _as_marked_windows)
 
 
-class _Marks:
-    """A stream that counts quotation marks and reads bytes that are not UTF-8 as Windows-1252, each behind `FOREIGN`.
+def _as_utf_8(rows: memoryview) -> tuple[bytes | memoryview, bool]:
+    """Rows whose bytes beyond UTF-8 are read as Windows-1252, each behind `FOREIGN`, and whether they have any.
 
-    `replaced`: whether there were any.
+    Arrow's handler of malformed rows needs valid UTF-8.
     """
-
-    def __init__(self, stream: io.BufferedReader, quote: str) -> None:
-        self._stream, self._quote = stream, quote.encode()
-        self._cut = self._ready = b""
-        self.count = 0
-        self.replaced = False
-
-    def read(self, size: int) -> bytes:
-        while not self._ready:
-            data = self._stream.read(size)
-            self._ready = self._whole_characters(self._cut + data, is_last=not data)
-            if not data:
-                break
-        # Replacement may have made the data longer than `size`.
-        data, self._ready = self._ready[:size], self._ready[size:]
-        self.count += data.count(self._quote) if self._quote else 0
-        return data
-
-    def _whole_characters(self, data: bytes, *, is_last: bool) -> bytes:
-        """Read invalid UTF-8 as Windows-1252. A character that is cut off at the end is held back until more bytes arrive."""
-        try:
-            _, size = codecs.utf_8_decode(data, "strict", is_last)
-            whole = data[:size]
-        except UnicodeDecodeError:
-            text, size = codecs.utf_8_decode(data, "ramify.marked", is_last)
-            whole, self.replaced = text.encode(), True
-        self._cut = data[size:]
-        return whole
+    try:
+        codecs.utf_8_decode(rows, "strict", True)
+    except UnicodeDecodeError:
+        return codecs.utf_8_decode(rows, "ramify.marked", True)[0].encode(), True
+    return rows, False
 
 
 def _without_marks(columns: Columns, path: Path, first_row: int, counts: ReadCounts) -> Columns:
     """The columns without `FOREIGN`. Rows that had it are counted."""
-    rows = {row for values in columns.values() for row in pc.indices_nonzero(_holds(values, FOREIGN)).to_pylist()}
-    for row in sorted(rows):
+    marked = (pc.match_substring(values, FOREIGN).fill_null(False) for values in columns.values())
+    for row in sorted({row for mask in marked for row in pc.indices_nonzero(mask).to_pylist()}):
         counts.repair("encoding", f"{path}, post {first_row + row}")
     return {name: pc.replace_substring(values, FOREIGN, "") for name, values in columns.items()}
-
-
-def _holds(values: pa.Array, part: str) -> pa.Array:
-    return pc.fill_null(pc.match_substring(values, part), False)
 
 
 _REPEATED = ("tree", "channel")
@@ -537,7 +477,7 @@ def _swallowed(columns: Columns, delimiter: str, width: int, places: Mapping[str
     """Posts with a field in which a line looks like a row of the table -> whether such a row is of the same tree."""
     suspects: dict[int, bool] = {}
     for values in columns.values():
-        several = _holds(values, "\n")
+        several = pc.match_substring(values, "\n").fill_null(False)
         for row, text in zip(pc.indices_nonzero(several).to_pylist(), values.filter(several).to_pylist()):
             repeated = [(place, columns[ours][row].as_py()) for ours, place in places.items()]
             for line in text.split("\n")[1:]:
@@ -554,10 +494,6 @@ def _swallowed(columns: Columns, delimiter: str, width: int, places: Mapping[str
 def _report_unread(counts: ReadCounts, path: Path, names: Iterable[str], used: Mapping[str, str], layout: Layout) -> None:
     known = {*used.values(), *layout.ignored}
     counts.unread(path, (name for name in names if name not in known and not UNNAMED.fullmatch(name)))
-
-
-def _delimiter(header: str) -> str:
-    return max(DELIMITERS, key=header.count)
 
 
 def _split_header(line: str, delimiter: str) -> list[str]:
@@ -597,7 +533,10 @@ def _names(
 # --- column values -----------------------------------------------------------------------------------------------------
 
 
-def _decoded(values: pa.Array, path: Path, first_row: int, counts: ReadCounts) -> pa.Array:
+def decoded(values: pa.Array, path: Path, first_row: int, counts: ReadCounts) -> pa.Array:
+    """Decode bytes to text. Values of other types are unchanged."""
+    if not (pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)):
+        return values
     try:
         return values.cast(pa.large_string())
     except pa.ArrowInvalid:
@@ -606,12 +545,6 @@ def _decoded(values: pa.Array, path: Path, first_row: int, counts: ReadCounts) -
             if text is not None and text.encode() != value.as_py():
                 counts.repair("encoding", f"{path}, post {row}")
         return pa.array(texts, pa.large_string())
-
-
-def decoded(values: pa.Array, path: Path, first_row: int, counts: ReadCounts) -> pa.Array:
-    """Decode bytes to text. Values of other types are unchanged."""
-    binary = pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)
-    return _decoded(values, path, first_row, counts) if binary else values
 
 
 def strings(values: pa.Array) -> pa.Array:
@@ -623,6 +556,13 @@ def strings(values: pa.Array) -> pa.Array:
         return (values.cast(pa.int64()) if whole else values).cast(pa.large_string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return pa.array([None if value is None else str(value) for value in values.to_pylist()], pa.large_string())
+
+
+def spelled(columns: Columns, path: Path, first_row: int, counts: ReadCounts, order: DateOrder) -> Columns:
+    """The columns as strings, but for `time` in seconds since 1970, which is null without such a column."""
+    values = {name: strings(decoded(each, path, first_row, counts)) for name, each in columns.items() if name != "time"}
+    seconds = times(columns["time"], path, first_row, counts, order) if "time" in columns else None
+    return values | {"time": pa.nulls(len(next(iter(columns.values()))), pa.float64()) if seconds is None else seconds}
 
 
 _WHOLE = r"^(-?[0-9]+)\.0$"

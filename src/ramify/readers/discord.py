@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ramify.readers import chat
-from ramify.readers.base import Held, ReadCounts, file_name, guarded, lacks
+from ramify.readers.base import Held, ReadCounts, file_name, lacks
 from ramify.readers.documents import documents
-from ramify.readers.messages import Accounts, LogNames, Message, Names, first_refusal, head_of, json_files, nodes, said
+from ramify.readers.messages import Accounts, LogNames, Message, Names, Skip, first_refusal, head_of, json_files, nodes, tried
 from ramify.readers.values import fields, identifier, objects, parse_time, seconds, string
 
 MEDIA = "_Files"
@@ -42,23 +42,28 @@ def logs(paths: Sequence[Path], counts: ReadCounts, *, names: Names = "name") ->
 
     A reply to a message outside the export is counted in `counts.kept` as `missing_parent`.
     """
-    accounts = Accounts(names)
-    given = LogNames()
+    accounts, given = Accounts(names), LogNames()
     channels: dict[bytes, list[Path]] = {}
     for path in _files(paths):
         match = _CHANNEL.search(head_of(path))
         channels.setdefault(match[1] if match else bytes(path), []).append(path)
     for parts in channels.values():
-        log = _Log(accounts, counts)
-        for path in parts:
-            log.add(path)
-        name, guild = string(log.channel.get("name")), string(log.guild.get("name"))
-        yield chat.Log(
-            given.give(name, name and guild and f"{guild}/{name}", Path(file_name(parts[0])).stem),
-            nodes(log.finished(), counts, called=accounts.name),
-            said(guild=guild, topic=log.channel.get("topic")),
-            f"{parts[0]}",
-        )
+        channel, guild = dict[str, Any](), dict[str, Any]()
+        records: list[tuple[Message, str]] = []
+        held = Held("and the parts before it have", "Export shorter periods of the channel and build each separately.")
+        for place, document in (each for path in parts for each in documents(path, counts, held)):
+            messages = fields(document).get("messages")
+            if not isinstance(messages, list):
+                counts.leave_out("not_a_post", f'{place}: not an object with a list "messages"')
+                continue
+            channel, guild = channel or fields(document.get("channel")), guild or fields(document.get("guild"))
+            here = identifier(channel.get("id"))
+            for number, message in enumerate(messages, 1):
+                records += tried(_record, f"{place}, message {number}", counts, message, accounts, here, counts)
+        name, server = string(channel.get("name")), string(guild.get("name"))
+        called = (name, name and server and f"{server}/{name}", Path(file_name(parts[0])).stem)
+        messages = nodes(_in_thread(records, channel), counts, called=accounts.name)
+        yield given.log(called, messages, parts[0], guild=server, topic=channel.get("topic"))
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
@@ -67,79 +72,54 @@ def _files(paths: Sequence[Path]) -> list[Path]:
     return [path for path in json_files(paths) if path in given or not any(part.endswith(MEDIA) for part in path.parent.parts)]
 
 
-class _Log:
-    """The records and the description of one channel."""
+def _record(message: Any, where: str, accounts: Accounts, here: str | None, counts: ReadCounts) -> tuple[Message, str]:
+    """The record of a message and its kind. `here`: the id of the channel."""
+    if not isinstance(message, dict) or (message_id := identifier(message.get("id"))) is None:
+        raise Skip("not_a_post", "not an object with an id")
+    kind = identifier(message.get("type")) or "Default"
+    author = fields(message.get("author"))
+    account, name = identifier(author.get("id")), string(author.get("name"))
+    if account is not None:
+        accounts.add(account, author.get("nickname"), name)
+    record = Message(
+        message_id,
+        _text(message),
+        author=account or name,
+        time=parse_time(message.get("timestamp"), counts, where),
+        kind="" if kind in _ORDINARY else chat.SYSTEM,
+        answers=_parent(message, kind, here) if kind in _ORDINARY else None,
+        edited=seconds(message.get("timestampEdited")),
+        where=where,
+    )
+    return record, kind
 
-    def __init__(self, accounts: Accounts, counts: ReadCounts) -> None:
-        self._accounts, self._counts = accounts, counts
-        self._held = Held("and the parts before it have", "Export shorter periods of the channel and build each separately.")
-        self._records: list[Message] = []
-        self._starter: str | None = None
-        self.channel: dict[str, Any] = {}
-        self.guild: dict[str, Any] = {}
 
-    def add(self, path: Path) -> None:
-        for place, document in documents(path, self._counts, self._held):
-            if not isinstance(document, dict) or not isinstance(document.get("messages"), list):
-                self._counts.leave_out("not_a_post", f'{place}: not an object with a list "messages"')
-                continue
-            self.channel = self.channel or fields(document.get("channel"))
-            self.guild = self.guild or fields(document.get("guild"))
-            for number, message in enumerate(document["messages"], 1):
-                where = f"{place}, message {number}"
-                self._records += guarded(self._read, where, self._counts, message, where)
+def _parent(message: dict[str, Any], kind: str, here: str | None) -> str | None:
+    """The id of the parent. References to forwarded messages and to other channels are not parents."""
+    reference = fields(message.get("reference"))
+    channel = identifier(reference.get("channelId"))
+    if reference.get("type") == "Forward" or kind in _STARTERS:
+        return None
+    if kind not in _REPLIES and channel is not None and here is not None and channel != here:
+        return None
+    return identifier(reference.get("messageId"))
 
-    def _read(self, message: Any, where: str) -> list[Message]:
-        message_id = identifier(message.get("id")) if isinstance(message, dict) else None
-        records = [] if message_id is None else [self._record(message, message_id, where)]
-        self._counts.read += 1
-        if not records:
-            self._counts.skip("not_a_post", f"{where}: not an object with an id")
-        return records
 
-    def _record(self, message: dict[str, Any], message_id: str, where: str) -> Message:
-        kind = identifier(message.get("type")) or "Default"
-        author = fields(message.get("author"))
-        account = identifier(author.get("id"))
-        name = string(author.get("name"))
-        if account is not None:
-            self._accounts.add(account, author.get("nickname"), name)
-        if kind in _STARTERS:
-            self._starter = message_id
-        return Message(
-            message_id,
-            _text(message),
-            author=account or name,
-            time=parse_time(message.get("timestamp"), self._counts, where),
-            kind="" if kind in _ORDINARY else chat.SYSTEM,
-            answers=self._find_parent(message, kind) if kind in _ORDINARY else None,
-            edited=seconds(message.get("timestampEdited")),
-            where=where,
-        )
-
-    def _find_parent(self, message: dict[str, Any], kind: str) -> str | None:
-        """The id of the parent. References to forwarded messages and to other channels are not parents."""
-        reference = fields(message.get("reference"))
-        channel, here = identifier(reference.get("channelId")), identifier(self.channel.get("id"))
-        if reference.get("type") == "Forward" or kind in _STARTERS:
-            return None
-        if kind not in _REPLIES and channel is not None and here is not None and channel != here:
-            return None
-        return identifier(reference.get("messageId"))
-
-    def finished(self) -> list[Message]:
-        if "Thread" not in (string(self.channel.get("type")) or ""):
-            return self._records
-        ids = {record.id for record in self._records}
-        # In a forum the first message has the thread's id. Elsewhere this is the id of a message in the parent channel.
-        thread = identifier(self.channel.get("id"))
-        starter = thread if thread in ids else self._starter
-        for record in self._records:
-            if record.id == starter:
-                record.starts = starter == thread and record.answers is None
-            elif record.answers is None and not record.kind:
-                record.answers = starter
-        return self._records
+def _in_thread(records: list[tuple[Message, str]], channel: dict[str, Any]) -> list[Message]:
+    """The messages. In a thread, those without a parent answer its first message."""
+    messages = [record for record, _ in records]
+    if "Thread" not in (string(channel.get("type")) or ""):
+        return messages
+    # In a forum the first message has the thread's id. Elsewhere this is the id of a message in the parent channel.
+    thread = identifier(channel.get("id"))
+    in_forum = any(message.id == thread for message in messages)
+    starter = thread if in_forum else next((record.id for record, kind in reversed(records) if kind in _STARTERS), None)
+    for message in messages:
+        if message.id == starter:
+            message.starts = in_forum and message.answers is None
+        elif message.answers is None and not message.kind:
+            message.answers = starter
+    return messages
 
 
 def _text(message: dict[str, Any]) -> str:

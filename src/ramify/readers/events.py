@@ -23,8 +23,9 @@ _PLACE = r"(?:(?:the |this |our )?(?:room|channel|chat|group|server|meeting|conv
 _HAPPENED = (
     rf"(?:(?:has |have |was |were )?(?:{_CAME_OR_WENT}|quit|entered|disconnected|connected|{_PUT_OUT}|timed out"
     r"|(?:logged|signed) (?:in|out|on|off)|(?:gone|went) (?:away|offline)|c[ao]me (?:back|online))"
-    r"|(?:is|are) (?:now known as|now called|away|back|online|offline)|(?:has )?changed (?:the |his |her |their )?"
-    r"(?:nick|name|topic|subject|title|icon|description)|(?:has )?set(?:s)? (?:the |channel )?(?:mode|topic|subject)"
+    r"|(?:is|are) (?:now known as|now called|(?:now )?(?:away|back|[Oo]nline|[Oo]ffline))"
+    r"|(?:has )?changed (?:the |his |her |their )?(?:nick|name|topic|subject|title|icon|description)"
+    r"|(?:has )?set(?:s)? (?:the |channel )?(?:mode|topic|subject)"
     r"|(?:has )?(?:created|renamed|pinned|added|removed|invited))"
 )
 _EVENT = re.compile(
@@ -53,7 +54,7 @@ _MAX_NAME_WORDS = 6
 _MAX_NAME = 64
 
 PRONOUNS = frozenset(["i", "you", "we", "he", "she", "they", "it", "who", "someone", "somebody", "nobody"])
-FORMAL = re.compile(r"(?:has )?(?:set|changed) the (?:topic|subject)\b")
+FORMAL = re.compile(r"(?:has )?(?:set|changed) the (?:topic|subject)\b|is now (?:Online|Offline|Away|Busy)\.")
 LEAVES = re.compile(
     rf"(?:[(\[][^()\[\]]*[)\]] )?(?:(?:has|was) )?(?:{_CAME_OR_WENT}|quit|{_PUT_OUT})\b"
     r".*(?:[#&]\w|\b[Ii][Rr][Cc]\b|\bby\b|\()|(?:has )?(?:set|changed) the (?:topic|subject|title|name)\b"

@@ -40,9 +40,10 @@ def has(item: Any, field: Field) -> bool:
     return at(item, field, _ABSENT) is not _ABSENT
 
 
-def first(item: Any, names: Sequence[Field]) -> Any:
-    """The first value that is neither missing, null, nor an empty text."""
-    return next((value for name in names if (value := at(item, name)) is not None and value != ""), None)
+def first(item: Any, names: Sequence[Field], document: Any = None) -> Any:
+    """The first value that is neither missing, null, nor an empty text. A name that begins with "/" is of the document."""
+    values = (at(document, name[1:]) if isinstance(name, str) and name[:1] == "/" else at(item, name) for name in names)
+    return next((value for value in values if value is not None and value != ""), None)
 
 
 def id_of(item: Any, names: Sequence[Field]) -> str | None:
@@ -79,8 +80,8 @@ def text_of(item: Any, plain: Sequence[Field], html: Sequence[Field] = ()) -> st
     return blank
 
 
-def title_of(item: Any, names: Sequence[Field]) -> str:
-    return unescape(string(first(item, names)) or "")
+def title_of(item: Any, names: Sequence[Field], document: Any = None) -> str:
+    return unescape(string(first(item, names, document)) or "")
 
 
 def beginnings(head: bytes) -> list[Any]:

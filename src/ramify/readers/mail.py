@@ -20,8 +20,7 @@ from ramify.readers.base import Held, ReadCounts, file_name, fitting_files, guar
 from ramify.readers.encodings import decoded_bytewise
 from ramify.readers.listing import list_files
 from ramify.readers.markup import html_to_text
-from ramify.readers.messages import head_of
-from ramify.readers.nested import tops
+from ramify.readers.messages import head_of, tops
 from ramify.readers.reddit import submission_text
 from ramify.readers.rows import Post, batches
 from ramify.tree import FIRST_TIME, LAST_TIME, encodable

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ramify.readers import chat
-from ramify.readers.base import Held, ReadCounts, file_name, guarded, lacks
+from ramify.readers.base import Held, ReadCounts, file_name, lacks
 from ramify.readers.documents import documents
 from ramify.readers.messages import (
     GONE,
@@ -18,11 +18,12 @@ from ramify.readers.messages import (
     LogNames,
     Message,
     Names,
+    Skip,
     first_refusal,
     json_files,
     newest_first,
     nodes,
-    said,
+    tried,
 )
 from ramify.readers.values import fields, parse_time, seconds, string
 
@@ -64,34 +65,25 @@ def logs(paths: Sequence[Path], counts: ReadCounts, *, names: Names = "name") ->
             about = fields(document)
             inside = next((about[name] for name in ("messages", "chunk") if isinstance(about.get(name), list)), None)
             events = inside if inside is not None else document if isinstance(document, list) else [document]
-            whole = _room_of(events, path) if "room_name" in about else None
+            # An export is of one room. A file without a room id is not joined with any other.
+            ids = (room_id for event in events if (room_id := string(fields(event).get("room_id"))))
+            whole = next(ids, path) if "room_name" in about else None
             for number, event in enumerate(events, 1):
                 where = place if event is document else f"{place}, event {number}"
                 if not isinstance(event, dict) or string(event.get("type")) is None:
                     counts.leave_out("not_a_post", f'{where}: not an event with a "type"')
                     continue
-                # An export is of one room. A file without a room id is not joined with any other.
-                room = whole or string(event.get("room_id")) or path
-                if room not in rooms:
-                    rooms[room] = _Room(Accounts(names), counts)
-                rooms[room].records += guarded(rooms[room].read, where, counts, event, path, about, where)
+                key = whole or string(event.get("room_id")) or path
+                room = rooms[key] = rooms.get(key) or _Room(Accounts(names), counts)
+                room.records += tried(room.read, where, counts, event, path, about)
     for room_id, room in rooms.items():
         name = room_id if isinstance(room_id, str) and not room.exported else None
-        path = room.paths[0]
-        stem = Path(file_name(path)).stem
+        stem = Path(file_name(room.paths[0])).stem
         called = room.name or room.exported or name
         records = room.finished()
-        yield chat.Log(
-            given.give(called, name, f"{called or stem} ({stem})"),
-            nodes(records, counts, called=room.accounts.name, by_time=len(room.paths) > 1 or newest_first(records)),
-            said(topic=room.topic),
-            f"{path}",
-        )
-
-
-def _room_of(events: list[Any], path: Path) -> str | Path:
-    """The room id of an export, from its first event with one; the path if there is none."""
-    return next((room_id for event in events if (room_id := string(fields(event).get("room_id")))), path)
+        by_time = len(room.paths) > 1 or newest_first(records)
+        messages = nodes(records, counts, called=room.accounts.name, by_time=by_time)
+        yield given.log((called, name, f"{called or stem} ({stem})"), messages, room.paths[0], topic=room.topic)
 
 
 class _Room:
@@ -104,20 +96,9 @@ class _Room:
         self.topic: str | None = None
         self.paths: list[Path] = []
         self.records: list[Message] = []
-        self._senders: dict[str, str] = {}
 
-    def read(self, event: dict[str, Any], path: Path, about: dict[str, Any], where: str) -> list[Message]:
-        """The record of an event, or none. `about` is the file's description of the room."""
-        record = self._read(event, path, about, where)
-        self._counts.read += 1
-        if isinstance(record, Message):
-            return [record]
-        reason, place = record
-        self._counts.skip(reason, place)
-        return []
-
-    def _read(self, event: dict[str, Any], path: Path, about: dict[str, Any], where: str) -> Message | tuple[str, str]:
-        """The record of an event, or the reason why it has none, and its place."""
+    def read(self, event: dict[str, Any], where: str, path: Path, about: dict[str, Any]) -> Message:
+        """The record of an event. `about` is the file's description of the room. Raises `Skip` for an event without one."""
         if path not in self.paths[-1:]:
             self.paths.append(path)
         self.exported = self.exported or string(about.get("room_name"))
@@ -130,15 +111,14 @@ class _Room:
         if kind == "m.room.redaction":
             target = string(event.get("redacts")) or string(content.get("redacts"))
             if target is None:
-                return "deletion", where
+                raise Skip("deletion")
             record = Message(target, GONE, event="deletion", where=where)
         elif "state_key" in event or kind.startswith("m.call.") or (kind.startswith("m.room.") and kind not in MESSAGES):
             self._fill_state(record, event, content)
         elif kind not in MESSAGES:
-            reason = next((reason for mark, reason in _REASONS.items() if mark in kind), "not_a_post")
-            return reason, f"{where}: {kind}"
+            raise Skip(next((reason for mark, reason in _REASONS.items() if mark in kind), "not_a_post"), kind)
         elif not record.id:
-            return "not_a_post", f"{where}: the message has no id"
+            raise Skip("not_a_post", "the message has no id")
         elif target is not None:
             record.id, record.event, record.edited = target, "edit", time or 0.0
             record.text = self._text(kind, fields(content.get("m.new_content")) or content, where)
@@ -181,17 +161,12 @@ class _Room:
         if kind == ENCRYPTED or content.get("msgtype") == "m.bad.encrypted":
             self._counts.repair("undecryptable", where)
             return ""
-        for name in ("body", "m.text", "org.matrix.msc1767.text"):
-            text = string(content.get(name))
-            if text is not None:
-                break
-        else:
-            return ""
-        relation = fields(content.get("m.relates_to"))
+        body = string(content.get("body"))
+        if body is None:
+            return string(content.get("m.text")) or string(content.get("org.matrix.msc1767.text")) or ""
         # Old clients quote the parent at the beginning of a reply.
-        if name == "body" and relation.get("m.in_reply_to") is not None and (quoted := _QUOTED(text)):
-            text = text[quoted.end() :]
-        return text
+        is_reply = fields(content.get("m.relates_to")).get("m.in_reply_to") is not None
+        return body[quoted.end() :] if is_reply and (quoted := _QUOTED(body)) else body
 
     def finished(self) -> list[Message]:
         """The records, without edits by other users than the author.

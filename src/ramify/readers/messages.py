@@ -5,12 +5,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, count, pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ramify.errors import RamifyError
-from ramify.readers.base import INTO_A_FILE, ReadCounts, open_bytes, read_twice
+from ramify.readers import chat
+from ramify.readers.base import INTO_A_FILE, ReadCounts, open_bytes, read_twice, skip_record
 from ramify.readers.listing import list_files
 from ramify.tree import Node, encodable, encodable_json
 
@@ -42,6 +43,33 @@ class Message:
     edited: float | None = None
     event: Literal["", "edit", "deletion"] = ""
     where: str = ""
+
+
+class Skip(Exception):
+    """Raised for a record that is no message of the log, with the reason under which it is counted."""
+
+    def __init__(self, reason: str, what: str = "") -> None:
+        super().__init__(f": {what}" if what else "")
+        self.reason = reason
+
+
+Record = TypeVar("Record")
+
+
+def tried(read: Callable[..., Record], where: str, counts: ReadCounts, item: Any, *arguments: Any) -> Iterator[Record]:
+    """Yield the record that a function makes of an item and its place. Each item is counted as read.
+
+    Whatever the function raises ends the record: `Skip` is counted under its reason, an error as `skip_record` does.
+    """
+    try:
+        record = read(item, where, *arguments)
+    except Skip as skipped:
+        counts.leave_out(skipped.reason, f"{where}{skipped}")
+    except Exception as error:
+        skip_record(error, where, counts)
+    else:
+        counts.read += 1
+        yield record
 
 
 class Accounts:
@@ -83,10 +111,7 @@ def head_of(path: Path) -> bytes:
 
 
 def first_refusal(
-    folder: Path,
-    inside: Sequence[Path],
-    refuses: Callable[[Path, bytes], str],
-    without: str = "a folder without JSON files",
+    folder: Path, inside: Sequence[Path], refuses: Callable[[Path, bytes], str], without: str = "a folder without JSON files"
 ) -> str:
     """For `refuses`: the reason for a folder in which some files must be in the format; `without`, if there are none."""
     reasons = ((file, refuses(file, head_of(file))) for file in inside)
@@ -103,18 +128,15 @@ class LogNames:
     def give(self, *names: str | None) -> str:
         """The first of the names that is still free, or else the last name with a number."""
         candidates = [encodable(name) for name in names if name] or ["log"]
-        number = 1
-        name = next((candidate for candidate in candidates if candidate not in self._given), candidates[-1])
-        while name in self._given:
-            number += 1
-            name = f"{candidates[-1]} ({number})"
+        numbered = (f"{candidates[-1]} ({number})" for number in count(2))
+        name = next(name for name in chain(candidates, numbered) if name not in self._given)
         self._given.add(name)
         return name
 
-
-def said(**about: Any) -> dict[str, str]:
-    """A log's metadata: the given values that are not blank."""
-    return {name: encodable(value) for name, value in about.items() if isinstance(value, str) and value.strip()}
+    def log(self, names: Sequence[str | None], messages: Iterator[Node], path: Path, **about: Any) -> chat.Log:
+        """A log with the first free name (see `give`). Its metadata are the values of `about` that are not blank."""
+        said = {name: encodable(value) for name, value in about.items() if isinstance(value, str) and value.strip()}
+        return chat.Log(self.give(*names), messages, said, f"{path}")
 
 
 def nodes(
@@ -179,6 +201,21 @@ def in_order(
         )
 
 
+def tops(parents: Mapping[str, str | None]) -> dict[str, str]:
+    """The uppermost ancestor of each id, be it missing itself. The members of a cycle have one of them in common."""
+    top: dict[str, str] = {}
+    for start in parents:
+        path: dict[str, None] = {}
+        here = start
+        while here not in top and here not in path and (above := parents.get(here)) is not None:
+            path[here] = None
+            here = above
+        end = top.get(here, here)
+        top |= dict.fromkeys(path, end)
+        top.setdefault(start, end)
+    return top
+
+
 def _distinct(records: Iterable[Message], counts: ReadCounts) -> list[Message]:
     """One message per id, in its latest version. If different messages share an id, the later ones get new ids."""
     distinct: dict[str, Message] = {}
@@ -186,25 +223,20 @@ def _distinct(records: Iterable[Message], counts: ReadCounts) -> list[Message]:
     for record in records:
         name = record.id = encodable(record.id)
         known = distinct.setdefault(name, record)
-        if known is record:
-            continue
-        if _are_one(known, record):
+        if known is not record and _are_one(known, record):
             counts.skip(record.event or known.event or "duplicate_id", record.where)
             distinct[name] = _merged(known, record)
-            continue
-        while record.id in distinct:
-            copies[name] += 1
-            record.id = f"{name}/{copies[name] + 1}"
-        distinct[record.id] = record
-        counts.repair("shared_id", record.where)
-    messages = []
+        elif known is not record:
+            while record.id in distinct:
+                copies[name] += 1
+                record.id = f"{name}/{copies[name] + 1}"
+            distinct[record.id] = record
+            counts.repair("shared_id", record.where)
     for message in distinct.values():
         if message.event == "deletion":
             # The deleted record is not in the export or is not a message.
             counts.skip("deletion", message.where)
-        else:
-            messages.append(message)
-    return messages
+    return [message for message in distinct.values() if message.event != "deletion"]
 
 
 def _are_one(one: Message, other: Message) -> bool:
@@ -236,13 +268,8 @@ def _merged(known: Message, record: Message) -> Message:
 
 
 def _parents_come_first(messages: list[Message]) -> bool:
-    ids = {message.id for message in messages}
-    seen = set()
-    for message in messages:
-        if message.answers in ids and message.answers not in seen and message.answers != message.id:
-            return False
-        seen.add(message.id)
-    return True
+    places: dict[str | None, int] = {message.id: place for place, message in enumerate(messages)}
+    return all(places.get(message.answers, 0) <= place for place, message in enumerate(messages))
 
 
 def newest_first(records: Sequence[Message]) -> bool:

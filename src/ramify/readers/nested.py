@@ -15,7 +15,7 @@ from ramify.errors import RamifyError
 from ramify.readers.base import Held, ReadCounts, bad_option, file_name, guarded, open_bytes
 from ramify.readers.documents import documents
 from ramify.readers.json_fields import at, author_of, beginnings, first, has, id_of, text_of, time_of, title_of
-from ramify.readers.messages import first_refusal, head_of, json_files
+from ramify.readers.messages import first_refusal, head_of, json_files, tops, tried
 from ramify.readers.nested_layouts import LAYOUTS, Layout
 from ramify.readers.reddit import submission_text
 from ramify.readers.rows import LABELLED, Post, batches
@@ -131,27 +131,11 @@ def _posts(paths: Sequence[Path], counts: ReadCounts, chosen: Callable[[Path], L
     yield from (post._replace(tree=top[post.id]) for post in alone)
 
 
-def tops(parents: Mapping[str, str | None]) -> dict[str, str]:
-    """The uppermost ancestor of each id, be it missing itself. The members of a cycle have one of them in common."""
-    top: dict[str, str] = {}
-    for start in parents:
-        path: dict[str, None] = {}
-        here = start
-        while here not in top and here not in path and (above := parents.get(here)) is not None:
-            path[here] = None
-            here = above
-        end = top.get(here, here)
-        top |= dict.fromkeys(path, end)
-        top.setdefault(start, end)
-    return top
-
-
 def _is_post(layout: Layout, item: Any) -> bool:
     """Whether an object has a field for a text or a title, or is marked as lost."""
     if not isinstance(item, dict):
         return False
-    names = (*layout.text, *layout.html, *layout.title)
-    return any(has(item, name) for name in names if not str(name).startswith("/")) or any(
+    return any(has(item, name) for name in (*layout.text, *layout.html, *layout.title)) or any(
         at(item, name) for name in layout.gone
     )
 
@@ -162,7 +146,7 @@ class _Walk:
     def __init__(self, layout: Layout, counts: ReadCounts, stem: str = "") -> None:
         self._layout, self._counts, self._stem = layout, counts, stem
         self._roots: set[str] = set()
-        self._serial = 0
+        self._serial, self._where = 0, ""
 
     def items(self, document: Any) -> Iterator[tuple[Any, list[Any]]]:
         """Yield each object that is no container, and everything else that is no list, depth first.
@@ -195,8 +179,6 @@ class _Walk:
             return [key for key in self._layout.within if key in value]
         return [key for key, inside in value.items() if isinstance(inside, list | dict)]
 
-    _where = ""
-
     def posts(self, document: Any, where: str) -> Iterator[Post]:
         layout, self._where, number = self._layout, where, 0
         for item, above in self.items(document):
@@ -208,8 +190,7 @@ class _Walk:
                     self._bad("not a post", where)
                 continue
             parent, tree = above[-1] if above else (None, None)
-            for post in guarded(self._post, where, self._counts, item, parent, tree, document, where):
-                self._counts.read += 1
+            for post in tried(self._post, where, self._counts, item, parent, tree, document):
                 number += 1
                 above.append((post.id, post.tree))
                 yield post
@@ -224,15 +205,14 @@ class _Walk:
     def _root(self, item: Any, where: str) -> Iterator[Post]:
         """The post that a comment repeats, the first time that it is seen."""
         root = self._layout.root
-        name = None if root is None else id_of(item, root.id)
-        if root is None or name is None or name in self._roots:
+        if root is None or (name := id_of(item, root.id)) is None or name in self._roots:
             return
         self._roots.add(name)
         title, time = title_of(item, root.title), time_of(item, root.time, self._counts, where)
         yield Post(name, None, name, time=time, text=submission_text(title, text_of(item, root.text)), meta=_meta(title, {}))
         self._counts.read += 1
 
-    def _post(self, item: dict[str, Any], above: str | None, tree: str | None, document: Any, where: str) -> Iterator[Post]:
+    def _post(self, item: dict[str, Any], where: str, above: str | None, tree: str | None, document: Any) -> Post:
         layout = self._layout
         name = self._bare(id_of(item, layout.id))
         if name is None:
@@ -241,7 +221,7 @@ class _Walk:
             self._serial += 1
             name = f"{tree or self._stem}/{self._serial}"
         is_nested = tree is not None
-        title = title_of(item, [field for field in layout.title if not str(field).startswith("/")])
+        title = title_of(item, layout.title)
         tree = tree or self._bare(id_of(item, layout.tree)) or name
         is_comment = is_nested or layout.root is not None or (tree != name and not title)
         if layout.own_numbers and is_comment and name == tree.rpartition("#")[2]:
@@ -250,11 +230,13 @@ class _Walk:
         if parent == name:
             self._counts.repair("own_parent", f"{where}: post {name!r:.80}")
             parent = None
+        about = None
         if parent is None:
-            title = title or title_of(document, [str(field)[1:] for field in layout.title if str(field).startswith("/")])
+            title = title or title_of(item, layout.title, document)
+            about = _meta(title, {key: string(first(item, names, document)) for key, names in layout.meta.items()})
         author = author_of(item, layout.author)
         self._count_missing(item, where)
-        yield Post(
+        return Post(
             name,
             parent,
             tree,
@@ -262,9 +244,7 @@ class _Walk:
             time_of(item, layout.time, self._counts, f"{where}: post {name!r:.80}"),
             string(first(item, layout.kind)),
             self._text(item, title),
-            _meta(title, {key: self._about(item, document, names) for key, names in layout.meta.items()})
-            if parent is None
-            else None,
+            about,
             first(item, layout.label),
         )
 
@@ -288,10 +268,6 @@ class _Walk:
 
     def _bare(self, name: str | None) -> str | None:
         return self._layout.prefix.sub("", name, count=1) if name and self._layout.prefix else name
-
-    def _about(self, item: dict[str, Any], document: Any, names: Sequence[Any]) -> str | None:
-        places = ((document, name[1:]) if str(name).startswith("/") else (item, name) for name in names)
-        return next((text for place, name in places if (text := string(at(place, name)))), None)
 
     def _count_missing(self, item: dict[str, Any], where: str) -> None:
         """Count the answers that the source has and the file lacks."""

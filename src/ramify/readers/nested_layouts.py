@@ -11,16 +11,6 @@ DELETED, REMOVED = "[deleted]", "[removed]"
 
 
 @dataclass(frozen=True)
-class Root:
-    """A post that each of its comments repeats, under other names than its own."""
-
-    id: Sequence[Field]
-    title: Sequence[Field]
-    text: Sequence[Field] = ()
-    time: Sequence[Field] = ()
-
-
-@dataclass(frozen=True)
 class Layout:
     """The names of fields in the posts of one source. Several names of a field are tried in order.
 
@@ -55,7 +45,8 @@ class Layout:
     """Values of `parent` that stand for none."""
     prefix: re.Pattern[str] | None = None
     """The pattern of the parts that are removed from ids."""
-    root: Root | None = None
+    root: "Layout | None" = None
+    """The names of a post that each of its comments repeats."""
     own_numbers: bool = False
     """Whether comments and posts are numbered apart, so that a comment may have the id of its post."""
     num_children: Sequence[str] = ()
@@ -87,10 +78,8 @@ _GITHUB = re.compile(r"github\.com/(?:repos/)?([\w.-]+/[\w.-]+)/(?:issues|pull|p
 def _github_tree(item: dict[str, Any]) -> Any:
     """owner/repository#5 from the addresses of an item."""
     for name in ("html_url", "issue_url", "pull_request_url", "url", "permalink", "resourcePath"):
-        address = item.get(name)
-        if isinstance(address, str) and (
-            match := _GITHUB.search(address if name != "resourcePath" else f"github.com{address}")
-        ):
+        address = f"github.com{item.get(name)}" if name == "resourcePath" else item.get(name)
+        if isinstance(address, str) and (match := _GITHUB.search(address)):
             return f"{match[1]}#{match[2]}"
     return item.get("number")
 
@@ -125,7 +114,9 @@ LAYOUTS: dict[str, Layout] = {
         author=("creator.name", "creator.display_name"), time=("comment.published", "comment.published_at"),
         parent=(_lemmy_parent,), tree=("comment.post_id", "post.id"), within=("comments", "post_view", "comment_view"),
         gone={"comment.deleted": DELETED, "comment.removed": REMOVED},
-        root=Root(("post.id",), ("post.name",), ("post.body",), ("post.published", "post.published_at")), own_numbers=True,
+        root=Layout(
+            (), id=("post.id",), title=("post.name",), text=("post.body",), time=("post.published", "post.published_at")
+        ), own_numbers=True,
     ),
     "mastodon": Layout(
         marks=("in_reply_to_id", "account"), html=("content",), title=("spoiler_text",),

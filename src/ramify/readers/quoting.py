@@ -69,8 +69,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _plain(path: Path, delimiter: str) -> _Plain:
-    plain = _Plain()
-    width = 0
+    plain, width = _Plain(), 0
     for line in _lines(path):
         line = line.rstrip("\r\n")
         if not line:

@@ -4,37 +4,20 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ramify.readers.base import TAR, ZIP, archive_kind
+
 SHAPES: dict[str, tuple[str, ...]] = {
-    "jsonl": ("json",),
-    "nested": ("json",),
-    "pushshift": ("json",),
-    "reddit-api": ("json",),
-    "stackexchange": ("xml",),
-    "convokit": ("json",),
-    "cmv-modes": ("xml",),
-    "cmv-chains": ("tar",),
-    "oasst": ("json",),
-    "molweni": ("json",),
-    "book": ("xml", "zip", "text"),
-    "mail": ("text",),
-    "play": ("xml",),
-    "chat-json": ("json",),
-    "slack": ("json", "zip"),
-    "slackdump": ("json",),
-    "slack-xml": ("xml",),
-    "discord": ("json",),
-    "matrix": ("json",),
-    "telegram": ("json",),
-    "labelled": ("table", "json", "zip"),
-    "conll": ("table",),
-    "nodes": ("table",),
-    "table": ("table", "json"),
-    "chat-table": ("table", "json"),
-    "chat-log": ("text",),
-    "irc": ("text",),
-    "text": ("text",),
+    "json": (
+        *("jsonl", "nested", "pushshift", "reddit-api", "convokit", "oasst", "molweni", "chat-json", "slack", "slackdump"),
+        *("discord", "matrix", "telegram", "labelled", "table", "chat-table"),
+    ),
+    "xml": ("stackexchange", "cmv-modes", "book", "play", "slack-xml"),
+    "zip": ("book", "slack", "labelled"),
+    "tar": ("cmv-chains",),
+    "table": ("labelled", "conll", "nodes", "table", "chat-table"),
+    "text": ("book", "mail", "chat-log", "irc", "text"),
 }
-"""Format -> the shapes of its files. A format without an entry ranks between those of the right and of a wrong shape."""
+"""Shape of files -> the formats of such files. A format without a shape ranks between those of the right and of a wrong one."""
 
 NEAREST = 3
 
@@ -73,17 +56,15 @@ _SHAPE_NAMES = {
     "": "a binary file",
 }
 _SIMILAR = {"text": "table", "table": "text"}
-_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+_PACKED = {ZIP: "zip", TAR: "tar"}
 _MARKED = re.compile(r'"(\w+)"')
 _TABLES = (".csv", ".tsv", ".parquet")
 
 
 def shape_of(path: Path, head: bytes) -> str:
     """The shape of a file, by its name and its first bytes, decompressed: a value of `SHAPES`, or "" for other binary files."""
-    if head.startswith(_ZIP):
-        return "zip"
-    if head[257:262] == b"ustar":
-        return "tar"
+    if (kind := archive_kind(head)) in _PACKED:
+        return _PACKED[kind]
     if head.startswith(b"PAR1"):
         return "table"
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
@@ -114,8 +95,8 @@ def describe(
     content = b"\n".join(heads.values())
 
     def rank(name: str) -> tuple[int, float, bool]:
-        fits = 1 if name not in SHAPES or near & {*SHAPES[name]} else 2
-        fits = 0 if shapes & {*SHAPES.get(name, ())} else fits
+        its = {shape for shape, names in SHAPES.items() if name in names}
+        fits = 0 if shapes & its else 1 if not its or near & its else 2
         marks = {mark for reason in reasons[name] for mark in _MARKED.findall(reason)}
         present = sum(f'"{mark}"'.encode() in content for mark in marks)
         is_absence = all(_ABSENCE.search(reason) for reason in reasons[name])

@@ -6,16 +6,15 @@ a message at the top level is unknown. Markup in texts becomes visible text: nam
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ramify.errors import RamifyError
 from ramify.readers import chat
 from ramify.readers.archives import ZIP, Source, from_folder, is_zip, source_of
-from ramify.readers.base import Held, ReadCounts, check_not_standard, guarded
+from ramify.readers.base import Held, ReadCounts, check_not_standard
 from ramify.readers.documents import loads
-from ramify.readers.messages import GONE, Accounts, LogNames, Message, Names, nodes, said
+from ramify.readers.messages import GONE, Accounts, LogNames, Message, Names, Skip, nodes, tried
 from ramify.readers.values import fields, identifier, objects, seconds, string
 
 CHANNELS = ("channels.json", "groups.json", "dms.json", "mpims.json")
@@ -61,52 +60,43 @@ def logs(paths: Sequence[Path], counts: ReadCounts, *, names: Names = "name") ->
     starts with a missing message is counted in `counts.kept` as `missing_thread`.
     """
     given = LogNames()
-    for export, channels in _exports(paths):
+    for source, root, channels in _exports(paths):
         accounts = Accounts(names)
-        users = _users(export, accounts)
-        described = _descriptions(export)
+        users = named_users(objects(_document(source, root, USERS)), accounts)
+        # The folder of a channel is its name or its id.
+        described = {
+            name: channel
+            for file in CHANNELS
+            for channel in objects(_document(source, root, [file]))
+            for name in (string(channel.get("id")), string(channel.get("name")))
+        }
         for folder, days in channels.items():
-            name = PurePosixPath(folder).name or export.path.resolve().stem
-            about = described.get(name, {})
-            reader = Channel(accounts, users, counts)
-            _read_days(export, days, reader, counts)
-            yield chat.Log(
-                given.give(string(about.get("name")) or name, f"{export.path.stem}/{name}"),
-                nodes(reader.finished(), counts, called=accounts.name, missing="missing_thread"),
-                said(**{name: fields(about.get(name)).get("value") for name in ("topic", "purpose")}),
-                f"{export.path}",
-            )
+            name = PurePosixPath(folder).name or source.path.resolve().stem
+            channel, about = Channel(accounts, users, counts), described.get(name, {})
+            _read_days(source, days, channel, counts)
+            called = (string(about.get("name")) or name, f"{source.path.stem}/{name}")
+            yield channel.log(given, called, about, source.path)
 
 
 # --- files of an export -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Export:
-    source: Source
-    root: str
-
-    @property
-    def path(self) -> Path:
-        return self.source.path
-
-    def document(self, names: Sequence[str]) -> Any:
-        """Load the first of the files that exists, or None. Raises `RamifyError` if it is not valid JSON."""
-        for name in names:
-            name = f"{self.root}{name}"
-            if name in self.source.names:
-                data = self.source.read(name, Held(f"is an export whose {name} is", "Remove it to read without it."), None)
-                try:
-                    return loads(data)
-                except ValueError as error:
-                    raise RamifyError(
-                        f"{self.source.where(name)} is not valid JSON ({error}). Export again, or remove it to read without it."
-                    ) from None
+def _document(source: Source, root: str, names: Sequence[str]) -> Any:
+    """Load the first of the files that exists, or None. Raises `RamifyError` if it is not valid JSON."""
+    name = next((f"{root}{name}" for name in names if f"{root}{name}" in source.names), None)
+    if name is None:
         return None
+    data = source.read(name, Held(f"is an export whose {name} is", "Remove it to read without it."), None)
+    try:
+        return loads(data)
+    except ValueError as error:
+        raise RamifyError(
+            f"{source.where(name)} is not valid JSON ({error}). Export again, or remove it to read without it."
+        ) from None
 
 
-def _exports(paths: Sequence[Path]) -> Iterator[tuple[_Export, dict[str, list[str]]]]:
-    """Yield exports and the days of each of their channels. Several paths may be days of one channel."""
+def _exports(paths: Sequence[Path]) -> Iterator[tuple[Source, str, dict[str, list[str]]]]:
+    """Yield exports, their root folders and the days of each of their channels. Several paths may be days of one channel."""
     loose: dict[Path, list[str]] = {}
     for path in paths:
         check_not_standard(path, "a Slack export", "it holds several files")
@@ -123,7 +113,7 @@ def _exports(paths: Sequence[Path]) -> Iterator[tuple[_Export, dict[str, list[st
                 loose.setdefault(path.resolve().parent, []).extend(days)
                 continue
             for (root, _), channels in layout.items():
-                yield _Export(source, root), channels
+                yield source, root, channels
         else:
             whole = path.resolve()
             loose.setdefault(whole.parent.parent, []).append(f"{whole.parent.name}/{whole.name}")
@@ -133,7 +123,7 @@ def _exports(paths: Sequence[Path]) -> Iterator[tuple[_Export, dict[str, list[st
             channel = day.rpartition("/")[0] if _DAY(PurePosixPath(day).name) else day.removesuffix(".json")
             channels.setdefault(channel, []).append(day)
         present = [name for name in (*CHANNELS, *USERS) if (root / name).is_file()]
-        yield _Export(Source(root, [*days, *present], from_folder(root)), ""), channels
+        yield Source(root, [*days, *present], from_folder(root)), "", channels
 
 
 def _layout(names: list[str]) -> dict[tuple[str, bool], dict[str, list[str]]]:
@@ -144,66 +134,37 @@ def _layout(names: list[str]) -> dict[tuple[str, bool], dict[str, list[str]]]:
         folder, _, file = name.rpartition("/")
         if _DAY(file):
             root = folder.rpartition("/")[0]
-            alone = not folder and "" not in described
-            key = (f"{root}/" if root else "", alone)
+            key = (f"{root}/" if root else "", not folder and "" not in described)
             layout.setdefault(key, {}).setdefault(folder, []).append(name)
     return layout
-
-
-# --- users and channels -------------------------------------------------------------------------------------------------
-
-
-def _users(export: _Export, accounts: Accounts) -> dict[str, str]:
-    """Account -> its name, used for authors and for mentions in texts."""
-    return named_users(objects(export.document(USERS)), accounts)
 
 
 def named_users(described: Iterable[dict[str, Any]], accounts: Accounts) -> dict[str, str]:
     """Account -> its name, from descriptions of users."""
     users = {}
     for user in described:
-        account = identifier(user.get("id"))
-        if account is not None:
+        if (account := identifier(user.get("id"))) is not None:
             accounts.add(account, *_display_names(user))
             users[account] = accounts.name(account)
     return users
 
 
-def _display_names(user: dict[str, Any]) -> list[str | None]:
+def _display_names(user: dict[str, Any]) -> list[Any]:
     """The names of an account, with the name displayed in channels first."""
-    profile = fields(user.get("profile"))
-    return [
-        string(value)
-        for value in (
-            profile.get("display_name"), user.get("display_name"), profile.get("real_name"), user.get("real_name"),
-            user.get("name"),
-        )
-    ]  # fmt: skip
-
-
-def _descriptions(export: _Export) -> dict[str, dict[str, Any]]:
-    """Folder of a channel (its name or its id) -> the channel's description."""
-    described = {}
-    for file in CHANNELS:
-        for channel in objects(export.document([file])):
-            for key in ("id", "name"):
-                name = string(channel.get(key))
-                if name is not None:
-                    described[name] = channel
-    return described
+    places = (fields(user.get("profile")), user)
+    return [*(place.get(name) for name in ("display_name", "real_name") for place in places), user.get("name")]
 
 
 # --- messages -----------------------------------------------------------------------------------------------------------
 
 
-def _read_days(export: _Export, days: list[str], channel: "Channel", counts: ReadCounts) -> None:
+def _read_days(source: Source, days: list[str], channel: "Channel", counts: ReadCounts) -> None:
     held = Held("holds for one channel", "Export a shorter period.")
     for day in days:
-        place = export.source.where(day)
-        if hidden := export.source.hidden.get(day, 0):
-            counts.leave_out("doubled_file", f"{place}: only the last file of this name is read", hidden)
+        place = source.where(day)
+        counts.leave_out("doubled_file", f"{place}: only the last file of this name is read", source.hidden.get(day, 0))
         try:
-            document = loads(export.source.read(day, held, counts))
+            document = loads(source.read(day, held, counts))
         except ValueError as error:
             counts.leave_out("bad_json", f"{place}: {error}")
             continue
@@ -225,50 +186,43 @@ class Channel:
 
     def add(self, messages: Iterable[Any], place: str) -> None:
         for number, message in enumerate(messages, 1):
-            where = f"{place}, message {number}"
-            self._records += guarded(self._read, where, self._counts, message, where, self._threads)
+            self._records += tried(self._read, f"{place}, message {number}", self._counts, message)
 
-    def finished(self) -> list[Message]:
+    def log(self, given: LogNames, names: Sequence[str | None], about: Mapping[str, Any], path: Path) -> chat.Log:
+        """The log of all messages. `about` describes the channel."""
         for record in self._records:
             # Some exporters name a reply only in the first message of its thread.
             thread = self._threads.get(record.id)
             if record.answers is None and thread != record.id and record.kind != chat.SYSTEM:
                 record.answers = thread
-        return self._records
+        messages = nodes(self._records, self._counts, called=self._accounts.name, missing="missing_thread")
+        topic, purpose = (fields(about.get(name)).get("value") for name in ("topic", "purpose"))
+        return given.log(names, messages, path, topic=topic, purpose=purpose)
 
-    def _read(self, message: Any, where: str, threads: dict[str, str]) -> list[Message]:
-        """The record of a message, or none. `threads` receives the replies that it names."""
+    def _read(self, message: Any, where: str) -> Message:
+        """The record of a message. The replies that it names are remembered."""
         record = self._record(message, where) if isinstance(message, dict) else None
-        self._counts.read += 1
         if record is None:
-            self._counts.skip("not_a_post", f'{where}: not an object with a time "ts"')
-            return []
+            raise Skip("not_a_post", 'not an object with a time "ts"')
         for reply in objects(message.get("replies")):
-            stamp = identifier(reply.get("ts"))
-            if stamp is not None:
-                threads[stamp] = record.id
-        return [record]
+            if (stamp := identifier(reply.get("ts"))) is not None:
+                self._threads[stamp] = record.id
+        return record
 
     def _record(self, message: dict[str, Any], where: str) -> Message | None:
-        subtype = string(message.get("subtype")) or ""
-        if subtype == "message_deleted":
-            stamp = _stamp(message.get("deleted_ts"))
-            return (
-                None
-                if stamp is None
-                else Message(stamp, GONE, event="deletion", edited=seconds(message.get("ts")), where=where)
-            )
-        inner = message.get("message")
+        subtype, inner = string(message.get("subtype")) or "", message.get("message")
         if subtype in _CHANGES and isinstance(inner, dict):
             nested = string(inner.get("subtype"))
             record = self._record(inner | {"subtype": None if nested in _CHANGES else nested}, where)
             if record is not None:
-                record.event = "edit"
-                record.edited = record.edited or seconds(message.get("ts"))
+                record.event, record.edited = "edit", record.edited or seconds(message.get("ts"))
             return record
-        stamp = _stamp(message.get("ts"))
+        is_deletion = subtype == "message_deleted"
+        stamp = _stamp(message.get("deleted_ts" if is_deletion else "ts"))
         if stamp is None:
             return None
+        if is_deletion:
+            return Message(stamp, GONE, event="deletion", edited=seconds(message.get("ts")), where=where)
         gone = subtype in _TOMBSTONES
         kind = chat.SYSTEM if _SYSTEM(subtype) else chat.ACTION if subtype == "me_message" else ""
         thread = _stamp(message.get("thread_ts")) or _stamp(message.get("broadcast_thread_ts"))
@@ -297,11 +251,11 @@ class Channel:
         text = string(message.get("text"))
         if text is not None:
             return plain(text, self._users)
-        attachments = objects(message.get("attachments"))
+        files = objects(message.get("files")) or objects([message.get("file")])
         parts = [
             _words(message.get("blocks"), self._users),
-            *(_attached(attachment, self._users) for attachment in attachments),
-            *(f"[{name}]" for file in _files(message) if (name := string(file.get("title")) or string(file.get("name")))),
+            *(_attached(attachment, self._users) for attachment in objects(message.get("attachments"))),
+            *(f"[{name}]" for file in files if (name := string(file.get("title")) or string(file.get("name")))),
         ]
         return "\n".join(part for part in parts if part)
 
@@ -310,10 +264,6 @@ def _stamp(value: Any) -> str | None:
     """A time in the form by which messages refer to each other. Some programs write it as a number."""
     stamp = f"{value:.6f}" if isinstance(value, float) else identifier(value)
     return None if stamp is None or seconds(stamp) is None else stamp
-
-
-def _files(message: dict[str, Any]) -> list[dict[str, Any]]:
-    return objects(message.get("files")) or objects([message.get("file")])
 
 
 def _attached(attachment: dict[str, Any], users: Mapping[str, str]) -> str:

@@ -4,14 +4,14 @@ A file is a log. Reply links are unknown. A message's label is {"conversation": 
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 
 from ramify.readers import chat
-from ramify.readers.base import BLOCK_BYTES, ReadCounts, file_name, guarded, lacks, open_bytes
+from ramify.readers.base import BLOCK_BYTES, ReadCounts, file_name, lacks, open_bytes
 from ramify.readers.listing import list_files
 from ramify.readers.markup import MarkupError, XmlParser
-from ramify.readers.messages import LogNames, Message, in_order, said
+from ramify.readers.messages import LogNames, Message, in_order, tried
 from ramify.readers.slack import plain
 from ramify.readers.values import parse_time
 
@@ -34,12 +34,9 @@ def logs(paths: Sequence[Path], counts: ReadCounts) -> Iterator[chat.Log]:
             continue
         team, channel, start = (about.get(name, "") for name in ABOUT[:3])
         name = "/".join(part for part in (team, channel) if part) or Path(file_name(path)).stem
-        yield chat.Log(
-            given.give(name, f"{name}/{start[:10]}", f"{path}"),
-            in_order(chain([first], messages), counts, {}),
-            said(team=team, channel=channel, start=start, end=about.get("end_date")),
-            f"{path}",
-        )
+        messages = in_order(chain([first], messages), counts, {})
+        told = {"team": team, "channel": channel, "start": start, "end": about.get("end_date")}
+        yield given.log((name, f"{name}/{start[:10]}", f"{path}"), messages, path, **told)
 
 
 def _messages(path: Path, about: dict[str, str], counts: ReadCounts) -> Iterator[Message]:
@@ -48,7 +45,7 @@ def _messages(path: Path, about: dict[str, str], counts: ReadCounts) -> Iterator
     """The places and the fields of messages that the parser has read."""
     fields: dict[str, str] = {}
     path_of_tags: list[str] = []
-    count = 0
+    numbers = count(1)
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         if not path_of_tags and tag != "slack":
@@ -71,10 +68,8 @@ def _messages(path: Path, about: dict[str, str], counts: ReadCounts) -> Iterator
             fields = {}
 
     def read() -> Iterator[Message]:
-        nonlocal count
         for where, message in ready:
-            count += 1
-            yield from guarded(_message, where, counts, f"{count}", message, where, counts)
+            yield from tried(_message, where, counts, message, f"{next(numbers)}", counts)
         ready.clear()
 
     parser = XmlParser(start, end, text)
@@ -89,8 +84,8 @@ def _messages(path: Path, about: dict[str, str], counts: ReadCounts) -> Iterator
             counts.leave_out("bad_xml", f"{path}, line {error.line}: {error}")
 
 
-def _message(number: str, fields: dict[str, str], where: str, counts: ReadCounts) -> list[Message]:
-    message = Message(
+def _message(fields: dict[str, str], where: str, number: str, counts: ReadCounts) -> Message:
+    return Message(
         number,
         plain(fields.get("text", ""), {}),
         fields.get("user") or None,
@@ -98,5 +93,3 @@ def _message(number: str, fields: dict[str, str], where: str, counts: ReadCounts
         label={"conversation": fields["conversation"]} if fields["conversation"] else None,
         where=where,
     )
-    counts.read += 1
-    return [message]

@@ -11,7 +11,7 @@ from ramify.readers import chat
 from ramify.readers.base import Held, ReadCounts, file_name
 from ramify.readers.documents import documents
 from ramify.readers.json_fields import beginnings
-from ramify.readers.messages import Accounts, LogNames, Names, first_refusal, json_files, nodes, said
+from ramify.readers.messages import Accounts, LogNames, Names, first_refusal, json_files
 from ramify.readers.names import unpacked
 from ramify.readers.slack import Channel, named_users
 from ramify.readers.values import fields, identifier, objects, string
@@ -30,10 +30,8 @@ def refuses(path: Path, head: bytes) -> str:
 
 
 def _is_dump(value: Any) -> bool:
-    messages = objects(fields(value).get("messages"))
-    return (
-        isinstance(value, dict) and "channel_id" in value and ("messages" in value) and all("ts" in each for each in messages)
-    )
+    about = fields(value)
+    return about.keys() >= {"channel_id", "messages"} and all("ts" in each for each in objects(about["messages"]))
 
 
 def _is_chunk(value: Any) -> bool:
@@ -72,12 +70,7 @@ def logs(paths: Sequence[Path], counts: ReadCounts, *, names: Names = "name") ->
     given = LogNames()
     for name, channel in channels.items():
         described = about.get(name, {})
-        yield chat.Log(
-            given.give(string(described.get("name")), name),
-            nodes(channel.finished(), counts, called=accounts.name, missing="missing_thread"),
-            said(**{key: fields(described.get(key)).get("value") for key in ("topic", "purpose")}),
-            f"{files[name]}",
-        )
+        yield channel.log(given, (string(described.get("name")), name), described, files[name])
 
 
 def _messages(value: Mapping[str, Any]) -> list[Any]:

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from html import unescape
 from pathlib import Path
 from types import MappingProxyType
@@ -33,8 +34,8 @@ from ramify.readers.columns import (
     decoded,
     header,
     names_of,
+    spelled,
     strings,
-    times,
 )
 from ramify.readers.dates import DateOrder, First
 from ramify.readers.labels import LabelColumn, LabelType, survey
@@ -43,6 +44,9 @@ from ramify.readers.quoting import MARK, quote_of_tabs
 from ramify.readers.rows import LABELLED
 from ramify.tree import SPLIT
 
+AUTHORS = ("author", "user", "username", "author_name", "user_name", "speaker", "poster", "by", "post_username")
+ACCOUNTS = ("author_id", "user_id")
+"""Numbers of authors, which are taken where no column has their names."""
 SYNONYMS = {
     "id": ("id", "post_id", "comment_id", "message_id", "node_id"),
     "parent": ("parent", "parent_id", "reply_to", "in_reply_to", "in_reply_to_id", "parent_post_id"),
@@ -50,7 +54,7 @@ SYNONYMS = {
         *("tree", "tree_id", "thread", "thread_id", "discussion", "discussion_id", "conversation", "conversation_id"),
         "topic_id",
     ),
-    "author": ("author", "user", "username", "author_id", "user_id", "author_name", "speaker", "poster", "by", "post_username"),
+    "author": (*AUTHORS, *ACCOUNTS),
     "time": ("time", "timestamp", "created_utc", "created_at", "created", "date", "datetime", "post_time"),
     "kind": ("kind",),
     "text": ("text", "body", "content", "message", "comment", "post_text"),
@@ -146,10 +150,16 @@ def read(
             label = pa.nulls(len(lines), pa.string())
             if "label" in batch:
                 label = _as_json(labels.json(decoded(batch.pop("label"), path, row, counts), lines, f"{path}, row"))
+            values = spelled(batch, path, row, counts, order)
             if layout is REDDIT:
-                yield from _reddit_posts(batch, label, lines, path, row, policy, counts, order)
+                yield from _reddit_posts(values, label, lines, path, policy, counts)
             else:
-                yield _posts(batch, label, path, row, entities, counts, order, spelling, trees)
+                values["parent"] = spelling.like_ids(values["parent"], values["id"])
+                if "tree" in values:
+                    values["tree"] = spelling.like_ids(values["tree"], values["id"])
+                elif trees is not None:
+                    values["tree"] = trees.following(len(lines))
+                yield _posts(values, label, path, row, entities, counts)
             row += len(lines)
 
 
@@ -226,24 +236,9 @@ class TreesOfParents:
 
 
 def _posts(
-    columns: Columns,
-    label: pa.Array,
-    path: Path,
-    first_row: int,
-    entities: Entities,
-    counts: ReadCounts,
-    order: DateOrder,
-    spelling: ParentSpelling,
-    trees: TreesOfParents | None,
+    values: Columns, label: pa.Array, path: Path, first_row: int, entities: Entities, counts: ReadCounts
 ) -> pa.RecordBatch:
-    values = {name: strings(decoded(column, path, first_row, counts)) for name, column in columns.items() if name != "time"}
-    values["parent"] = spelling.like_ids(values["parent"], values["id"])
-    if "tree" in values:
-        values["tree"] = spelling.like_ids(values["tree"], values["id"])
-    elif trees is not None:
-        values["tree"] = trees.following(len(values["id"]))
-    count = len(values["id"])
-    absent = pa.nulls(count, pa.large_string())
+    absent = pa.nulls(len(label), pa.large_string())
     authors = values.get("author", absent)
     is_root = pc.or_(values["parent"].is_null(), pc.is_in(values["parent"], pa.array(ROOT_MARKS, pa.large_string())))
     texts, metas = _describe_trees(values, is_root, _repair(values["text"].fill_null(""), entities), entities)
@@ -253,14 +248,12 @@ def _posts(
             "parent": pc.if_else(is_root, absent, values["parent"]).cast(pa.string()),
             "tree": values["tree"].cast(pa.string()),
             "author": pc.if_else(pc.equal(authors, reddit.NOBODY), absent, authors).cast(pa.string()),
-            "time": times(columns["time"], path, first_row, counts, order)
-            if "time" in columns
-            else pa.nulls(count, pa.float64()),
+            "time": values["time"],
             "kind": values.get("kind", absent).cast(pa.string()),
             "text": texts,
             "meta": metas,
             "label": label,
-            "or_parent": pa.nulls(count, pa.string()),
+            "or_parent": absent.cast(pa.string()),
         }
     )
     is_complete = pc.and_(pc.not_equal(values["id"], "").fill_null(False), values["tree"].is_valid())
@@ -270,27 +263,13 @@ def _posts(
 
 
 def _reddit_posts(
-    columns: Columns,
-    label: pa.Array,
-    lines: pa.Array,
-    path: Path,
-    first_row: int,
-    policy: Policy,
-    counts: ReadCounts,
-    order: DateOrder,
+    columns: Columns, label: pa.Array, lines: pa.Array, path: Path, policy: Policy, counts: ReadCounts
 ) -> Iterator[pa.RecordBatch]:
     """Convert rows to the posts of a dump."""
-    count = len(lines)
-    values = {
-        name: strings(decoded(column, path, first_row, counts)).to_pylist()
-        for name, column in columns.items()
-        if name != "time"
-    }
-    absent = [None] * count
-    has_submissions = "title" in values or "selftext" in values
-    created = times(columns["time"], path, first_row, counts, order).to_pylist() if "time" in columns else absent
+    has_submissions = "title" in columns or "selftext" in columns
+    values = {name: column.to_pylist() for name, column in columns.items()}
     posts = []
-    for place in range(count):
+    for place in range(len(lines)):
         row = {name: column[place] for name, column in values.items()}
         link, parent = (None if row.get(name) in ROOT_MARKS else row.get(name) for name in ("tree", "parent"))
         # Comma-separated values cannot tell an empty text from none.
@@ -301,7 +280,7 @@ def _reddit_posts(
                 link_id=link,
                 parent_id=parent,
                 author=row.get("author"),
-                created_utc=created[place],
+                created_utc=row["time"],
                 body=row.get("text"),
                 title=row.get("title"),
                 selftext=submitted,
@@ -310,18 +289,15 @@ def _reddit_posts(
         )
     bare = [reddit.bare_id(post.id) for post in posts]
     labels = {name: value for name, value in zip(bare[::-1], label.to_pylist()[::-1]) if value is not None}
-    splits = {name: value for name, value in zip(bare, values.get("split", absent)) if value}
+    splits = {name: value for name, value in zip(bare, values.get("split", ())) if value}
     for batch in reddit.batches(lines.to_pylist(), posts, path, policy, counts):
-        ids = batch["id"].to_pylist()
-        metas = batch["meta"]
-        if splits and metas.null_count < len(metas):
-            metas = pa.array([_with_split(meta, splits.get(name)) for name, meta in zip(ids, metas.to_pylist())], pa.string())
-        added = {"meta": metas, "label": pa.array([labels.get(name) for name in ids], pa.string())}
-        yield pa.RecordBatch.from_arrays([added[name] if name in added else batch[name] for name in TABLE.names], schema=TABLE)
-
-
-def _with_split(meta: str | None, split: str | None) -> str | None:
-    return meta if meta is None or not split else json.dumps({SPLIT: split, **json.loads(meta)}, ensure_ascii=False)
+        ids, metas = batch["id"].to_pylist(), batch["meta"].to_pylist()
+        for place, (name, meta) in enumerate(zip(ids, metas)):
+            if meta is not None and name in splits:
+                metas[place] = json.dumps({SPLIT: splits[name], **json.loads(meta)}, ensure_ascii=False)
+        added = {"meta": metas, "label": [labels.get(name) for name in ids]}
+        arrays = [pa.array(added[name], pa.string()) if name in added else batch[name] for name in TABLE.names]
+        yield pa.RecordBatch.from_arrays(arrays, schema=TABLE)
 
 
 def _describe_trees(values: Columns, is_root: pa.Array, texts: pa.Array, entities: Entities) -> tuple[pa.Array, pa.Array]:
@@ -346,10 +322,6 @@ def _repair(texts: pa.Array, entities: Entities) -> pa.Array:
     if entities == "none":
         return texts
     odd = pc.match_substring_regex(texts, ODD[entities])
-    replaced = [_repair_one(text, entities) for text in texts.filter(odd).to_pylist()]
+    mended = unescape if entities == "all" else partial(NUMERIC_ENTITY.sub, lambda match: unescape(match[0]))
+    replaced = [mended(text).translate(WINDOWS_1252) for text in texts.filter(odd).to_pylist()]
     return pc.replace_with_mask(texts, odd, pa.array(replaced, pa.large_string())) if replaced else texts
-
-
-def _repair_one(text: str, entities: Entities) -> str:
-    text = unescape(text) if entities == "all" else NUMERIC_ENTITY.sub(lambda match: unescape(match[0]), text)
-    return text.translate(WINDOWS_1252)

@@ -9,12 +9,15 @@ from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from ramify.readers import chat
-from ramify.readers.base import Held, ReadCounts, guarded
+from ramify.readers.base import Held, ReadCounts
 from ramify.readers.documents import documents
-from ramify.readers.messages import Accounts, LogNames, Message, Names, head_of, nodes, said
+from ramify.readers.messages import Accounts, LogNames, Message, Names, Skip, head_of, nodes, tops, tried
 from ramify.readers.values import fields, identifier, parse_time, seconds, string
 
 RESULT = "result.json"
+
+_Record = tuple[Message, str | None]
+"""A message, and the title of the topic that it opens."""
 
 _CHAT = re.compile(
     rb'"type"\s*:\s*"(?:personal_chat|bot_chat|saved_messages|replies|verification_codes|private_group|private_channel|'
@@ -39,41 +42,27 @@ def logs(paths: Sequence[Path], counts: ReadCounts, *, names: Names = "name") ->
     A reply to a message outside the export or in another chat is counted in `counts.kept` as `missing_parent`. The label of a
     forwarded message is {"forwarded_from": its source}. Exports of the same chat, identified by its id, are joined.
     """
-    accounts = Accounts(names)
-    given = LogNames()
-    chats: dict[Any, _Chat] = {}
+    accounts, given = Accounts(names), LogNames()
+    # The first export names the chat.
+    chats: dict[Any, tuple[dict[str, Any], Path, list[_Record]]] = {}
     held = Held("and the exports before it have", "Build from fewer exports at a time.")
-    for path in _files(paths):
-        for place, document in documents(path, counts, held):
-            for about in _chats(document):
-                if not isinstance(about, dict) or not isinstance(about.get("messages"), list):
-                    counts.leave_out("not_a_post", f'{place}: not a chat with a list "messages"')
-                    continue
-                # A chat without an id is not joined with any other.
-                export = chats.setdefault(_peer(about) or len(chats), _Chat(about, path))
-                export.records += _records(about["messages"], accounts, place, counts)
-    for export in chats.values():
-        for topic, records in _topics(export.records):
-            full = f"{export.name}/{topic}" if topic else export.name
-            yield chat.Log(
-                given.give(full, f"{full} {export.id or ''}".rstrip()),
-                nodes(records, counts, called=accounts.name),
-                said(topic=topic),
-                f"{export.path}",
-            )
-
-
-class _Chat:
-    """The records of one chat from all its exports, each with the title of the topic that it opens.
-
-    The first export names the chat.
-    """
-
-    def __init__(self, about: dict[str, Any], path: Path) -> None:
-        self.name = string(about.get("name")) or string(about.get("type"))
-        self.id = identifier(about.get("id"))
-        self.path = path
-        self.records: list[tuple[Message, str | None]] = []
+    # In folders, other files than result.json are attachments, which may be JSON too.
+    files = [file for path in paths for file in (sorted(path.rglob(RESULT)) if path.is_dir() else [path])]
+    for path, place, about in ((file, *each) for file in files for each in _chats(file, counts, held)):
+        messages = fields(about).get("messages")
+        if not isinstance(messages, list):
+            counts.leave_out("not_a_post", f'{place}: not a chat with a list "messages"')
+            continue
+        # A chat without an id is not joined with any other.
+        _, _, records = chats.setdefault(_peer(about) or len(chats), (about, path, []))
+        for number, message in enumerate(messages, 1):
+            records += tried(_record, f"{place}, message {number}", counts, message, accounts, counts)
+    for about, path, records in chats.values():
+        name, chat_id = string(about.get("name")) or string(about.get("type")), identifier(about.get("id"))
+        for topic, inside in _topics(records):
+            full = f"{name}/{topic}" if topic else name
+            messages = nodes(inside, counts, called=accounts.name)
+            yield given.log((full, f"{full} {chat_id or ''}".rstrip()), messages, path, topic=topic)
 
 
 def _peer(about: dict[str, Any]) -> tuple[str, str] | None:
@@ -87,30 +76,18 @@ def _peer(about: dict[str, Any]) -> tuple[str, str] | None:
     return ("channel" if kind.endswith(("supergroup", "channel")) else "group" if kind.endswith("group") else "person"), chat_id
 
 
-def _files(paths: Sequence[Path]) -> list[Path]:
-    """The files named result.json. Other files in the folders are attachments, which may be JSON too."""
-    return [file for path in paths for file in (sorted(path.rglob(RESULT)) if path.is_dir() else [path])]
+def _chats(path: Path, counts: ReadCounts, held: Held) -> Iterator[tuple[str, Any]]:
+    """Yield the chats of an export with their places."""
+    for place, document in documents(path, counts, held):
+        about = fields(document)
+        lists = [fields(about.get(name)).get("list") for name in ("chats", "left_chats") if "messages" not in about]
+        chats = [each for inside in lists if isinstance(inside, list) for each in inside] if any(lists) else [document]
+        yield from ((place, each) for each in chats)
 
 
-def _chats(document: Any) -> list[Any]:
-    if isinstance(document, dict) and "messages" not in document:
-        lists = [fields(document.get(name)).get("list") for name in ("chats", "left_chats")]
-        return [about for chats in lists if isinstance(chats, list) for about in chats] if any(lists) else [document]
-    return [document]
-
-
-def _records(messages: list[Any], accounts: Accounts, place: str, counts: ReadCounts) -> Iterator[tuple[Message, str | None]]:
-    """Yield each message with the title of the topic that it opens, if any."""
-    for number, message in enumerate(messages, 1):
-        where = f"{place}, message {number}"
-        yield from guarded(_record, where, counts, message, accounts, where, counts)
-
-
-def _record(message: Any, accounts: Accounts, where: str, counts: ReadCounts) -> Iterator[tuple[Message, str | None]]:
-    message_id = identifier(message.get("id")) if isinstance(message, dict) else None
-    if message_id is None:
-        counts.leave_out("not_a_post", f"{where}: not an object with an id")
-        return
+def _record(message: Any, where: str, accounts: Accounts, counts: ReadCounts) -> _Record:
+    if not isinstance(message, dict) or (message_id := identifier(message.get("id"))) is None:
+        raise Skip("not_a_post", "not an object with an id")
     service = message.get("type") == "service"
     side = "actor" if service else "from"
     account, name = identifier(message.get(f"{side}_id")), string(message.get(side))
@@ -135,8 +112,7 @@ def _record(message: Any, accounts: Accounts, where: str, counts: ReadCounts) ->
         where=where,
     )
     opens = message.get("action") == "topic_created" and service
-    counts.read += 1
-    yield record, (string(message.get("title")) or message_id) if opens else None
+    return record, (string(message.get("title")) or message_id) if opens else None
 
 
 def _stamp(message: dict[str, Any], name: str) -> Any:
@@ -145,25 +121,17 @@ def _stamp(message: dict[str, Any], name: str) -> Any:
     return exact if seconds(exact) is not None or message.get(name) is None else message[name]
 
 
-def _topics(pairs: list[tuple[Message, str | None]]) -> list[tuple[str | None, list[Message]]]:
+def _topics(pairs: list[_Record]) -> list[tuple[str | None, list[Message]]]:
     """The records by topic. A reply to the message that opened the topic is not a reply link, because it is the default."""
-    titles = {record.id: title for record, title in pairs if title is not None}
-    topic_of: dict[str, str | None] = {opening: opening for opening in titles}
-    parent_of = {record.id: record.answers for record, _ in pairs}
-    for message_id in parent_of:
-        path: dict[str, None] = {}
-        at: str | None = message_id
-        while at is not None and at not in topic_of and at not in path:
-            path[at] = None
-            at = parent_of.get(at)
-        topic = None if at is None else topic_of.get(at)
-        topic_of |= dict.fromkeys(path, topic)
+    titles: dict[str | None, str] = {record.id: title for record, title in pairs if title is not None}
+    top = tops({record.id: None if record.id in titles else record.answers for record, _ in pairs})
     topics: dict[str | None, list[Message]] = {}
     for record, _ in pairs:
-        topics.setdefault(topic_of[record.id], []).append(record)
+        opening = top[record.id]
+        topics.setdefault(opening if opening in titles else None, []).append(record)
         if record.answers in titles or record.kind:
             record.answers = None
-    return [(None if opening is None else titles[opening], records) for opening, records in topics.items()]
+    return [(titles.get(opening), records) for opening, records in topics.items()]
 
 
 def _service(message: dict[str, Any]) -> str:

@@ -57,6 +57,8 @@ DISCORD = "[{date} {time}] {author}{? (pinned)}"
 """The pattern of DiscordChatExporter, whose files frame what they say about the channel."""
 
 _FRAME = re.compile(r"={20,}")
+_COUNT = re.compile(r"\(\d+ (?:rows?|messages?)\)")
+"""The last line of a table from a database, or of an export."""
 _BLOCK = re.compile(r"\{(Attachments|Embed|Embeds|Reactions|Stickers|Forwarded Message)\}")
 _LEFT_OUT = {"Embed": "embed", "Embeds": "embed", "Reactions": "reaction", "Stickers": "sticker"}
 
@@ -107,7 +109,7 @@ def logs(
             counts.leave_out("blank_line", f"{path}", count)
             yield Log(name, iter(()), where=str(path))
             continue
-        fold: Fold = fold_of(chain.from_iterable(first)) if layout.is_folded else ""
+        fold: Fold = fold_of(chain.from_iterable(first)) if layout.is_folded or layout.is_heading else ""
         begin = list(folded(first, fold))
         sample = list(first_of(begin, SAMPLE_LINES))
         layout.learn_times(sample)
@@ -183,7 +185,7 @@ def _begin(blocks: Iterator[list[str]], given: Pattern | None, path: Path) -> tu
             given = Pattern(DISCORD)
         if given is not None:
             layout = Layout(given)
-            heads = folded(first, fold_of(chain.from_iterable(first)) if layout.is_folded else "")
+            heads = folded(first, fold_of(chain.from_iterable(first)) if layout.is_folded or layout.is_heading else "")
             read = (layout.read(line) for line in chain.from_iterable(heads) if line and not line.isspace())
             if is_pipe or any(line and line.author is not None for line in read):
                 return first, layout
@@ -452,6 +454,8 @@ class _Reader:
         Below heads there is one such line, and many messages without a blank line.
         """
         current = self._current
+        if self._more and _COUNT.fullmatch(self._more[-1][1]):
+            return [self._more.pop()]
         gaps = [place for place, (_, line) in enumerate(self._more) if not line]
         if current is None or current.kind == chat.SYSTEM or not gaps or self._has_gap:
             return []

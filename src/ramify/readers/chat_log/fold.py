@@ -11,8 +11,9 @@ from typing import Literal
 
 from ramify.readers.dates import find_stamps
 
-Fold = Literal["", "first", "second", "last", "labels", "signed"]
-"""Where paragraphs have their times: a line of its own, labelled lines, or the end of their last line, behind the name."""
+Fold = Literal["", "first", "second", "last", "labels", "signed", "mixed"]
+"""Where paragraphs have their times: a line of its own, labelled lines, or the end of their last line, behind the name (mixed:
+if other paragraphs have none, so that they may belong to the next signature)."""
 
 FIRST_LINES = 800
 """Lines that decide the form."""
@@ -32,6 +33,9 @@ def fold_of(lines: Iterable[str]) -> Fold:
     if not forms:
         return ""
     form, count = forms.most_common(1)[0]
+    if form == "signed":
+        # The first paragraph may be a title.
+        return "signed" if len(paragraphs) - count <= 1 else "mixed" if count * 5 >= forms.total() * 3 else ""
     times = sum(map(_is_time, chain.from_iterable(paragraphs))) if form in ("first", "second", "last") else 0
     return form if count > 3 and count * 5 >= forms.total() * 3 and times * 10 <= count * 11 else ""
 
@@ -60,6 +64,9 @@ def _folded(lines: list[str], fold: Fold) -> list[str]:
         rest = len(paragraph)
         if fold == "last":
             paragraph = [paragraph[0], paragraph[-1], *paragraph[1:-1]]
+        if fold == "signed":
+            lines[start : start + rest] = [paragraph[-1].strip(), *paragraph[:-1]]
+            continue
         count = _labels(paragraph) if fold == "labels" else 2 + (fold == "second" and paragraph[0].isdecimal())
         lines[start : start + rest] = ["\n".join(paragraph[:count]), *paragraph[count:], *[""] * (count - 1)]
     return lines
@@ -75,7 +82,7 @@ def _paragraphs(lines: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _ends(line: str) -> bool:
-    return not line.strip() or (len(line) > 5 and not line.strip("-=_*~ "))
+    return not line.strip() or (len(line) > 2 and not line.strip("-=_*~ "))
 
 
 def _labels(paragraph: Sequence[str]) -> int:
@@ -92,7 +99,8 @@ def _form(paragraph: Sequence[str]) -> Fold:
     if len(paragraph) > 2 and _is_time(paragraph[-1]):
         return "last"
     first, last = find_stamps(paragraph[0]), find_stamps(paragraph[-1])
-    is_signed = bool(last) and not first and last[-1].end == len(paragraph[-1]) and last[-1].kind == "time"
+    is_signed = len(paragraph) > 1 and bool(last) and not (first and first[0].start < 4)
+    is_signed = is_signed and last[-1].end == len(paragraph[-1]) and last[-1].kind == "time"
     return "signed" if is_signed and paragraph[-1].strip()[0] in "-—–~" else ""
 
 

@@ -72,8 +72,15 @@ def stamps_of(lines: Sequence[str]) -> list[list[Stamp]]:
     if sum(any(stamp.kind == "time" for stamp in row) for row in stamps) * 2 < len(lines):
         loose = [find_loose_times(line) for line in lines]
         if sum(map(bool, loose)) * 2 > len(lines):
-            return [times or stamps[place] for place, times in enumerate(loose)]
+            return [_merged(times, stamps[place]) for place, times in enumerate(loose)]
     return stamps
+
+
+def _merged(times: list[Stamp], stamps: list[Stamp]) -> list[Stamp]:
+    """Times beside the dates among other stamps; these alone without any."""
+    dates = [stamp for stamp in stamps if stamp.kind == "date"]
+    apart = [time for time in times if all(time.end <= date.start or time.start >= date.end for date in dates)]
+    return sorted([*dates, *apart], key=lambda stamp: stamp.start) if apart else stamps
 
 
 def spelled(lines: Sequence[str]) -> tuple[list[str], dict[int, str]]:
@@ -238,7 +245,7 @@ def _split(rows: Sequence[_Row], delimiter: str) -> dict[int, Said]:
 @lru_cache(maxsize=1 << 14)
 def is_name(text: str) -> bool:
     """Whether text may be a name, and no event or marks only."""
-    return any(map(str.isalnum, text)) and not (" " in text and is_event(text))
+    return any(map(str.isalnum, text)) and "\n" not in text and not (" " in text and is_event(text))
 
 
 _BRACKETS = re.compile(r"([^\[\]()<>:（）]{1,64}?)( ?[\[(（])([^\[\]()<>（）]{1,32})([\])）](?:[:：][ \t]*|[ \t]+|$))")
@@ -289,6 +296,10 @@ def _without_first(head: str, rows: Sequence[_Row], depth: int, least: float) ->
             [row._replace(rest=row.rest[len(start) :]) for row in rows if row.rest.startswith(start)],
             depth + 1,
         )
+    rooms = [(row, match) for row in rows if (match := _ROOM.match(row.rest))]
+    if len(rooms) >= max(least, 0.8 * len(rows)) and len({match[1] for _, match in rooms}) * 3 <= len(rooms):
+        kept = [row._replace(rest=row.rest[match.end() :], skipped=(*row.skipped, match[1])) for row, match in rooms]
+        yield f"{head}{{skip}}/", kept, depth + 1
     closing = _CLOSING.get(_opening(head)[-1:], "")
     if closing and closing != ">":
         yield from _without_brackets(head, rows, closing, depth, least)
@@ -335,6 +346,7 @@ def _without_brackets(
 
 
 _ADDRESS = re.compile(r"[\w.+-]+@[\w.-]+/(?=\w)")
+_ROOM = re.compile(r"([\w.-]{1,32})/(?=\S)")
 _FIRST_PART = re.compile(r"([+-]?#?[\w@.+/'&-]*\w(?:\[\d+\])?)([^\w\s]{0,3}[ \t]?[^\w\s#@<+~%&-]{0,2}|)(?=\S)")
 CODE = re.compile(
     rf"#.+|[+-]?\d+|[0-9a-fA-F]{{6,}}|[\da-fA-F]{{8}}-[\da-fA-F-]{{20,}}|(?:\d{{1,3}}\.){{3}}\d{{1,3}}(?:\S*)|[\w-]+(?:\.[\w-]+)+"
@@ -375,12 +387,14 @@ def _leads(texts: Sequence[str]) -> Counter[str]:
 
 _ANGLES = re.compile("<+")
 _SPOKEN = re.compile(r"(?: to [^:<>|]{1,40}| says| said| wrote| writes| schrieb| sagt| a écrit| escribió| dice) ?:[ \t]*")
+_VERB = re.compile(r" [^\W\d_]{3,12} ?:[ \t]+")
+"""A word that may stand between a name and a colon, if it is one and the same."""
 _MARKS = set("”:|>»›)]}–—~=*/→⇒⟩•·#\\-\t】」』›’│┃¦%$^+")
 _PAIRS = {")": "(", "]": "[", "}": "{", "»": "«", "›": "‹", "】": "【", "」": "「", "』": "『", "⟩": "⟨", "”": "“", "’": "‘"}
 _AROUND = frozenset("*-~=\"'`/")
 _CLOSING = {opening: closing for closing, opening in _PAIRS.items()} | {"<": ">"}
 _GAPS = re.compile(r"[^\w]+")
-_LABEL = re.compile(r"[,;]? [a-z]+=[\"']?(?=\S)")
+_LABEL = re.compile(r"[\"']?[,;]? [a-z]+=[\"']?(?=\S)")
 _TAIL = re.compile(r"(?: \([\w -]{1,20}\)|[@/][\w.-]{1,20})[\])>]?:?[ \t]+(?=\S|\Z)")
 
 
@@ -394,7 +408,8 @@ def _delimiters(texts: Sequence[str], lead: str) -> list[str]:
         runs |= {match[0] for form in (_TAIL, _SPOKEN, _LABEL) if (match := form.search(text, 1, 100))}
         counts.update(runs)
     kept = [run for run, count in counts.most_common(24) if count * 10 >= len(texts) * 4 and _may_delimit(run, lead)]
-    return kept[:_MAX_DELIMITERS]
+    verbs = Counter(match[0] for text in texts if (match := _VERB.search(text, 1, 80)) and match[0].islower())
+    return [verb for verb, count in verbs.most_common(1) if count * 10 >= len(texts) * 9] + kept[:_MAX_DELIMITERS]
 
 
 @lru_cache(maxsize=1 << 12)
@@ -420,7 +435,7 @@ def _may_delimit(run: str, lead: str) -> bool:
         return False
     if not marks or _SPOKEN.fullmatch(run) or _TAIL.fullmatch(run) or run[:-1].endswith("="):
         return True
-    if marks == ";" and run[0] == ";" and run[-1] == " ":
+    if marks == ";" and run[0] == ";" and (run[-1] == " " or lead == ";"):
         return True
     if any(mark in ",;.!?" for mark in marks):
         return False
@@ -490,6 +505,9 @@ def _ends(befores: Sequence[str], least: float) -> Iterator[str]:
     """The marks between names and times, without and with an account or a receiver after the name (in place of NUL)."""
     ends: Counter[str] = Counter()
     for text in befores:
+        if label := _NEXT_LABEL.search(text):
+            ends[label[0]] += 1
+            continue
         match = _ACCOUNT.search(text) or _RECEIVER.search(text)
         if match:
             ends[text[match.start() : match.start(1)] + "\0" + text[match.end(1) :]] += 1
@@ -506,10 +524,11 @@ def _ends(befores: Sequence[str], least: float) -> Iterator[str]:
     yield from (end for end, count in ends.most_common(4) if count >= least and end)
 
 
+_NEXT_LABEL = re.compile(r"\n[^\W\d_]\w{1,15}: \Z")
 _LAST_MARKS = re.compile(r"[^\w]*\Z")
 _LOWER_WORDS = re.compile(r"(?: (?:[^\W\d_](?<![A-Z])){1,12}){1,4}[^\w]*\Z")
 _ACCOUNT = re.compile(r" ?[\[(<（]([^\[\]()<>（）]{1,64})[\])>）][^\w]*\Z")
-_RECEIVER = re.compile(r" to ([^:<>|]{1,40})[^\w]+\Z")
+_RECEIVER = re.compile(r" (?:to|->|→|=>|>) ([^:<>|]{1,40})[^\w]+\Z")
 _UNIT = re.compile(r" ?[^\W\d_]{1,4}(?=[\])}>:|,-])")
 
 

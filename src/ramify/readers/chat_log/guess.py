@@ -64,9 +64,12 @@ def guess(lines: Iterable[str]) -> Guess:
     """Guess the pattern of a log from its first lines, with its blank lines: they part heads of several lines."""
     begin = list(islice(lines, FIRST_LINES))
     fold = fold_of(begin)
-    if fold == "signed":
-        return Guess("", "its texts stand above the names of their authors")
+    if fold == "mixed":
+        return Guess("", "its texts stand above the names of their authors, and some have none")
     plain, joined = (tuple(first_lines(chain.from_iterable(folded([begin], form)))) for form in ("", fold))
+    if fold == "signed":
+        # Below each signature stands the text of another.
+        return _guess(joined)
     # Labels look like names.
     for sample in (joined, plain) if fold == "labels" else (plain, joined):
         guessed = _guess(sample)
@@ -149,8 +152,13 @@ def _is_better(one: Reading, other: Reading) -> bool:
         # Accounts follow names: Ann Lee [U123].
         return one.source.find("{author}") < other.source.find("{author}")
     if all(a.text == b.text for a, b in pairs):
-        shorter = sum(len(a.name) for a, _ in pairs) < sum(len(b.name) for _, b in pairs)
-        if shorter and len(shared) >= 0.95 * max(len(one.said), len(other.said)):
+        # Ann (123), and not 123.
+        is_part = sum(a.name in b.name for a, b in pairs) * 10 >= len(pairs) * 9
+        if (
+            is_part
+            and sum(len(a.name) for a, _ in pairs) < sum(len(b.name) for _, b in pairs)
+            and (len(shared) >= 0.95 * max(len(one.said), len(other.said)))
+        ):
             return True
         names = {said.name for said in one.said.values()}
         rest = [said for place, said in other.said.items() if place not in shared]
@@ -255,6 +263,8 @@ class _Judge:
             return f"it fits only {total} of the first {len(self._lines)} lines"
         messages = self._texts(reading, whole=False)
         heard = {name.lower() for name, text in messages if text}
+        if sum(bool(text) for _, text in messages) * 2 < total:
+            return "most messages would have no text"
         if unheard := [name for name, count in names.items() if reading.is_heading and count > 3 and name not in heard]:
             return f"no text follows {unheard[0]!r}"
         for what, test in (("is not a name", _is_no_name), ("is no name but a program or a level", _is_program)):
@@ -324,7 +334,7 @@ def _entropy_bits(counts: Counter[str]) -> float:
 
 _HOST = re.compile(r"!~?\S+@\S+\Z")
 _PROGRAM = re.compile(
-    r"[\w./-]+\[\d+\]|\w+(?:\.\w+){2,}|\S+\.(?:py|java|c|cpp|go|js|rs|ts)(?::\d+)?|(?:\d{1,3}\.){3}\d{1,3}\S*|\S+://\S*"
+    r"[\w./-]+\[\d+\]|\w+(?:\.\w+){2,}|\S+\.(?:py|java|c|cpp|go|js|rs|ts)(?::\d+|\b)|(?:\d{1,3}\.){3}\d{1,3}\S*|\S+://\S*"
     r"|\A\S+@\S+ \w+\Z"
 )
 
@@ -357,7 +367,7 @@ def _is_no_name(name: str) -> bool:
     return any(name.count(one) != name.count(other) for one, other in pairs) or is_event(name)
 
 
-_NO_NAME = re.compile(r";|#(?!\d{4}\Z)|,\S|[=\t\"]|::|\w{4}\.\s|[-–—|>:»/\\] |^\W*\d+:\d|^\d{1,2} ?[ap]\.?m\.?$")
+_NO_NAME = re.compile(r";|#(?!\d{4}\Z)|,\S|[\t\"]|(?<!-)=(?!-)|::|\w{4}\.\s|[-–—|>:»/\\] |^\W*\d+:\d|^\d{1,2} ?[ap]\.?m\.?$")
 _PRONOUNS = "i you we he she they it this that there the a an my your if when then and but so no yes not"
 _NO_NAMES = frozenset(_PRONOUNS.split())
 

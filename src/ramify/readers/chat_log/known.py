@@ -2,6 +2,8 @@
 
 _TOLD = ("says", "shouts", "yells", "gossips", "auctions", "tells you", "tells the guild", "tells the group")
 
+_SAID = ("says", "asks", "exclaims", "whispers")
+
 KNOWN: dict[str, str] = {
     "WhatsApp (Android)": "{date}, {time} - {author}: {text}",
     "WhatsApp (Android), without a comma": "{date} {time} - {author}: {text}",
@@ -39,6 +41,7 @@ KNOWN: dict[str, str] = {
     "Zoom, in French": "{time} De {author} à {skip}:",
     "Zoom, captions (WebVTT)": "{?{skip}\\n}{time} --> {skip}\\n{author}: {text}",
     "Teams, captions (WebVTT)": "{?{skip}\\n}{time} --> {skip}\\n<v {author}>{text}</v>",
+    "captions (WebVTT)": "{?{skip}\\n}{time} --> {skip}\\n<v {author}>{text}",
     "Meet, captions (SBV)": "{time},{skip}\\n{author}: {text}",
     "iMessage (imessage-exporter)": "{date} {time}{? ({skip})}\\n{author}",
     "Signal (sigtop)": "From: {author} ({skip})\\nType: {skip}\\nSent: {date} {time}\\nReceived: {skip}",
@@ -48,6 +51,8 @@ KNOWN: dict[str, str] = {
     "Tinder": "{author} → {skip} ({date} {time}): {text}",
     "text in quotation marks, signed": '"{text}" ({author}, {date} {time})',
     "text in corner brackets": "{time} {author}「{text}」",
+    "text in corner brackets, with dates": "{date} {time} {author}「{text}」",
+    "Salesforce": "( {skip} ) {author}: {text}",
     "MSN Messenger, without times": "{author} says:",
     "WeChat, copied": "{author}：",
     "TeamSpeak": '<{time}> "{author}": {text}',
@@ -58,7 +63,8 @@ KNOWN: dict[str, str] = {
             *(f"{{author}} {verb}" for verb in ("says", "yells", "whispers")),
         )
     ),
-    "MUSH": "\n".join(f'{{author}} {verb}, "{{text}}"' for verb in ("says", "asks", "exclaims", "whispers")),
+    "MUSH": "\n".join(f'{{author}} {verb}, "{{text}}"' for verb in _SAID),
+    "MUD": "\n".join(f"{{author}} {verb}, '{{text}}'" for verb in (*_TOLD, *_SAID[1:])),
     "EverQuest": "\n".join(f"[{{date}}] {{author}} {verb}, '{{text}}'" for verb in _TOLD),
     "DikuMUD": "\n".join(f"{{author}} {verb} '{{text}}'" for verb in _TOLD),
     "matrix-commander": "Message received for room {skip} | sender {author} [{skip}] | event received {date} {time} | {text}",

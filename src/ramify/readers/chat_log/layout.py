@@ -30,7 +30,7 @@ _KINDS = {dialects.ACTION: chat.ACTION, dialects.NOTICE: NOTICE}
 _WITHOUT_TIME = DIALECTS["plain"].line
 """A line as IRC clients write it, after its time."""
 
-_ACTED = re.compile(r"\*{2,3}(?=\w)(\S{1,64}) (.+)")
+_ACTED = re.compile(r"(?:\*{2,3}(?=\w)|• (?=\S+:))(\S{1,64}?):? (.+)")
 _ONLY_MARKS = re.compile("[^\\w\U0001f000-\U0001faff\u2764]{1,8}")
 """Names of emoji are names."""
 _SYSTEM_AUTHORS = frozenset({"system", "server"})
@@ -89,6 +89,8 @@ class Layout:
         self.is_closed = all(map(_CLOSED.search, pattern.source.split("\n")))
         """Whether marks end texts, so that they have no further lines."""
         self._doubles_quotes = '"{text}"' in pattern.source
+        self._may_quote = pattern.source.endswith((";{text}", ",{text}"))
+        """Whether texts may be quoted as in a table."""
         self.quotes_more = pattern.source.endswith("\\t{text}")
         """Whether quotation marks may stand around a text of several lines, as LINE writes it."""
         self.is_folded = any("\\n" in template.source for template in pattern.templates)
@@ -119,6 +121,8 @@ class Layout:
             text = (match["text"] or "") if form.has_text else ""
             if self._doubles_quotes:
                 text = text.replace('""', '"')
+            elif self._may_quote and len(text) > 1 and text[0] == text[-1] == '"':
+                text = text[1:-1].replace('""', '"')
             if not form.ends_with_text:
                 text = text.rstrip(SPACES)
             name = _name(author, form.has_modes)
@@ -230,12 +234,12 @@ def _is_told(text: str) -> bool:
 
 def _without_author(rest: str, date: str | None, time: str | None) -> Line:
     """The text after a time that no author follows."""
+    if match := _ACTED.fullmatch(rest):
+        return Line(match[2], match[1], chat.ACTION, date, time)
     if match := _WITHOUT_TIME.fullmatch(rest):
         group = match.lastindex or 0
         if group in _KINDS and any(map(str.isalnum, match[group - 1])):
             return Line(match[group], match[group - 1], _KINDS[group], date, time)
-    elif match := _ACTED.fullmatch(rest):
-        return Line(match[2], match[1], chat.ACTION, date, time)
     return Line(rest, event_author(rest), chat.SYSTEM, date, time)
 
 
@@ -243,7 +247,7 @@ _TAGGED = re.compile(r"\[[^\W\d_]{3,}\] ")
 _QUOTES = ("“”", "«»", "「」", "『』")
 _MASK = re.compile(r"([^\s!@]+)!~?[^\s!@]+(?:@\S+)?")
 """A user of IRC with account and host."""
-_ACCOUNT = re.compile(r"~?[^\s@]+@[^\s@]+")
+_ACCOUNT = re.compile(r"~?[^\s@]+@[!-?A-~]+")
 _PHONE = re.compile(r"\+\d[\d\u2011 ()-]{6,}")
 
 

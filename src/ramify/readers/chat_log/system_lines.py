@@ -26,7 +26,7 @@ _QUOTES = frozenset(">\"'“”„«»‘’([{<¿¡:.,;!?")
 """Marks with which text begins."""
 _SINGLE_QUOTES = frozenset("@/&$%")
 """Marks with which text begins if they stand alone."""
-_BAR = re.compile(r"[ \t]+[|│┃¦][ \t]")
+_BAR = re.compile(r"(?:[ \t]*[|│┃¦])+[ \t]")
 _QUOTED = re.compile("> ")
 _SEPARATOR = re.compile(r"[^\w\s]{6,}")
 _DIGITS = re.compile(r"\d+")
@@ -104,9 +104,11 @@ def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
     learnt.spaced = seen.messages > 3 and seen.after_blank >= 0.8 * (seen.messages - 1)
     split = [_split(line, learnt.names) for line in [*seen.further, *seen.events]]
     learnt.frames = {parts.lead for parts in split if parts.framed and _tells(parts)}
-    margins = [match[0] for line in seen.further if (match := _BAR.match(line) or _QUOTED.match(line))]
+    further = [line for line in seen.further if line not in seen.separators]
+    margins = [match[0] for line in further if (match := _BAR.match(line) or _QUOTED.match(line))]
     is_one = len(margins) > 2 and len(set(margins)) == 1
-    if is_one and (margins[0] != "> " or (seen.are_below and len(margins) == len(seen.further))):
+    # A text may begin a line with a mark, too.
+    if is_one and (margins[0][0].isspace() or (seen.are_below and len(margins) == len(further))):
         learnt.margin = margins[0]
     if layout.is_heading:
         # The texts stand among the further lines.

@@ -21,7 +21,7 @@ _SAID = rf"<(?!-+>|=+>|{_TIME} *>)" r"(?:(?!\+\d[\d ()-]{6,64}>)[ @+%&~]){0,8}([
 _NOTICED = r"-([^\s:/()<>!-][^\s:/()]{0,127}?)(?:[:/(]\S{0,127})?-[ \t](.*)"
 
 # A star with an extra space before it marks an action only.
-_ACTED = rf"(?: \*[ \t]+|\*[ \t]+(?!{STARRED_EVENT})){MODE}(\S+)[ \t]?(.*)"
+_ACTED = rf"(?: \*[ \t]+|\*[ \t]+(?!{STARRED_EVENT})|[ \t]?•[ \t](?=\S+:[ \t])){MODE}(\S+?):?(?=[ \t]|$)[ \t]?(.*)"
 
 
 STAMPED_TEXT = re.compile(
