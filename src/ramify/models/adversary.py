@@ -65,8 +65,9 @@ class Generator(nn.Module):
         Principal components of the layer's input become those of the real vectors, in their order. If it is narrower than a
         vector, the last components stay at their mean.
         """
-        states = self._states(self.noise(MOMENT_ROWS, generator)).double()
-        (mean, components, deviations), (target, wanted, sizes) = map(_principal, (states, real.double()))
+        states = self._states(self.noise(MOMENT_ROWS, generator))
+        # Some devices lack double precision.
+        (mean, components, deviations), (target, wanted, sizes) = (_principal(rows.cpu().double()) for rows in (states, real))
         number = min(len(deviations), len(sizes))
         known = deviations[:number] > deviations[0] * 1e-6
         scale = torch.where(known, sizes[:number] / deviations[:number].clamp(min=1e-12), 0.0)

@@ -131,10 +131,11 @@ class PreparedAdversary(Prepared):
         self.training.check(f"the train split of {self.run.data}")
         if self.held_out is not None:
             self.held_out.check(f"the dev split of {self.run.data}")
+        initialize = self._start_generators if number == 0 else None
         if self.nested is not None:
             stage = self.nested.stage(number)
             dev = None if stage.dev is None else partial(self._measure_live, stage.dev)
-            return replace(stage, collator=DocumentsCollator(stage.collator), dev=dev, initialize=self._start_generators)
+            return replace(stage, collator=DocumentsCollator(stage.collator), dev=dev, initialize=initialize)
         training, held_out = self.training, self.held_out
         assert isinstance(training, CachedVectors)
         assert held_out is None or isinstance(held_out, CachedVectors)
@@ -151,10 +152,11 @@ class PreparedAdversary(Prepared):
             None if held_out is None else partial(self._measure, held_out),
             metric=ENERGY,
             begin=begin,
-            initialize=self._start_generators,
+            initialize=initialize,
         )
 
     def _start_generators(self) -> None:
+        """Let generators start where `task.start` says."""
         if self.run.task.start == "random":
             return
         if self.nested is not None:
