@@ -8,7 +8,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -212,7 +212,7 @@ class _Source:
     delimiter: str | None = None
     quote: str = MARK
     layout: Layout = ANY
-    columns: Mapping[str, str] = MappingProxyType({})
+    columns: Mapping[str, str] = field(default_factory=dict)
     # Whether the labels are those of a named or guessed column, rather than classes of a known data set.
     reads_labels: bool = False
     # The split of all trees of the file.
