@@ -220,11 +220,13 @@ def _nested(shape: str, path: Path, name: str, counts: ReadCounts) -> Iterator[F
 
 def _record(shape: str, value: dict[str, Any], number: int, where: str, name: str, counts: ReadCounts) -> Iterator[Found]:
     """The tree of a record, unless its root has no text."""
-    value, meta = _PREPARE[shape](value, where, counts) if shape in _PREPARE else (value, {})
-    tree_id = f"{name}/{_number(value, number)}"
+    prepared, meta = _PREPARE[shape](value, where, counts) if shape in _PREPARE else (value, {})
+    if prepared is None:
+        return
+    tree_id = f"{name}/{_number(prepared, number)}"
     nodes: list[Node] = []
     rows = 0
-    waiting: list[tuple[int, tuple[int, ...], str, dict[str, Any]]] = [(0, (), tree_id, value)] if value else []
+    waiting: list[tuple[int, tuple[int, ...], str, dict[str, Any]]] = [(0, (), tree_id, prepared)]
     while waiting:
         depth, parents, node_id, item = waiting.pop()
         level = LEVELS[shape][depth]
@@ -251,8 +253,8 @@ def _number(entry: dict[str, Any], otherwise: int) -> str:
     return identifier(entry.get("idx")) or str(otherwise)
 
 
-Prepared = tuple[dict[str, Any], dict[str, Any]]
-"""A record as `LEVELS` describes it ({} if it was counted as bad), and the metadata of its tree."""
+Prepared = tuple[dict[str, Any] | None, dict[str, Any]]
+"""A record as `LEVELS` describes it (None if it was counted as bad), and the metadata of its tree."""
 
 
 def _with_entities(value: dict[str, Any], where: str, counts: ReadCounts) -> Prepared:
@@ -264,7 +266,7 @@ def _with_target(value: dict[str, Any], where: str, counts: ReadCounts) -> Prepa
     if isinstance(value.get("text"), str) and fields(value.get("target")):
         return value, {"target": value["target"]}
     _bad(counts, where, 'no "text" or no "target"')
-    return {}, {}
+    return None, {}
 
 
 def _with_choices(value: dict[str, Any], where: str, counts: ReadCounts) -> Prepared:
@@ -272,7 +274,7 @@ def _with_choices(value: dict[str, Any], where: str, counts: ReadCounts) -> Prep
     questions, options, answers = (value.get(part) for part in ("questions", "options", "answers"))
     if not isinstance(value.get("article"), str) or not isinstance(questions, list) or not isinstance(options, list):
         _bad(counts, where, 'no text "article", or no lists "questions" and "options"')
-        return {}, {}
+        return None, {}
     asked = []
     letters = answers if isinstance(answers, list) else [None] * len(questions)
     for place, (question, choices, letter) in enumerate(zip_longest(questions, options, letters)):
