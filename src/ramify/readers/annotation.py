@@ -95,15 +95,14 @@ def write_links(path: Path, links: Mapping[str, Iterable[tuple[int, int]]], *, n
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
-    files = []
+    files: list[Path] = []
     for path in paths:
-        inside = [path]
-        if path.is_dir():
-            inside = sorted(file for file in path.iterdir() if unpacked(file.name).endswith(ENDINGS[0]))
+        if path != STANDARD and not path.exists():
+            raise RamifyError(f"there is no file or folder {path}. Check the spelling of the input.")
+        inside = (
+            sorted(file for file in path.iterdir() if unpacked(file.name).endswith(ENDINGS[0])) if path.is_dir() else [path]
+        )
         if not inside:
             raise RamifyError(f"the folder {path} holds no file *{ENDINGS[0]}. Check the spelling of the input.")
         files += inside
-    for path in files:
-        if path != STANDARD and not path.exists():
-            raise RamifyError(f"there is no file or folder {path}. Check the spelling of the input.")
     return files

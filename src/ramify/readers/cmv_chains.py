@@ -8,6 +8,7 @@ are in one split.
 
 import tarfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from html import unescape
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -49,24 +50,20 @@ def read(paths: Sequence[Path], counts: ReadCounts, *, policy: Policy, chains: C
 
 
 def _posts(paths: Sequence[Path], counts: ReadCounts, policy: Policy, chains: Chains) -> Iterator[Post]:
+    read = _pair if chains == "pairs" else partial(_thread, policy)
     for path in list_files(paths):
         with open_bytes(path, counts, archives=True) as stream:
             try:
                 with tarfile.open(fileobj=stream, mode="r|") as archive:
                     for member in archive:
-                        content = archive.extractfile(member) if member.isfile() else None
-                        if content is None:
-                            continue
                         where = f"{path}, {member.name}"
+                        if (content := archive.extractfile(member) if member.isfile() else None) is None:
+                            continue
                         if member.size > MAX_FILE_BYTES:
                             counts.leave_out("too_long", f"{where}: longer than {MAX_FILE_BYTES:,} bytes")
-                        else:
-                            name = PurePosixPath(member.name).stem
-                            comments = _comments(content.read(), where, counts)
-                            if chains == "pairs":
-                                yield from guarded(_pair, where, counts, comments, name, where, counts)
-                            else:
-                                yield from guarded(_thread, where, counts, comments, name, where, counts, policy)
+                            continue
+                        comments = _comments(content.read(), where, counts)
+                        yield from guarded(read, where, counts, comments, PurePosixPath(member.name).stem, where, counts)
             except tarfile.TarError as error:
                 raise RamifyError(f"{path} is not a readable tar archive ({error}). Download it again.") from None
 
@@ -92,54 +89,44 @@ def _comments(content: bytes, where: str, counts: ReadCounts) -> list[dict[str, 
 def _pair(comments: list[dict[str, Any]], name: str, where: str, counts: ReadCounts) -> Iterator[Post]:
     """The two comments before the last, as a root and its child."""
     discussion = bare_id(comments[-1].get("link_id")) if comments else None
-    *earlier, parent, child, last = comments if len(comments) > 2 else [None] * 3
-    if discussion is None or parent is None or child is None or last is None:
+    if discussion is None or len(comments) < 3:
         counts.skip("not_a_post", f"{where}: a chain of fewer than three comments, or without a link_id", count=len(comments))
         return
+    parent, child, last = comments[-3:]
     if discussion in (bare_id(parent["name"]), bare_id(child["name"])):
         counts.skip("shows_submission", f"{where}: {discussion}", count=len(comments))
         return
-    counts.skip("outside_pair", f"{where}: all comments but the two before the last", count=len(earlier) + 1)
-    root_id, meta = bare_id(parent["name"]), {GROUP: discussion}
-    yield _post(parent, None, name, where, counts)._replace(meta=meta, group=discussion)
-    yield _post(child, root_id, name, where, counts)._replace(label=_label(last, name), group=discussion)
+    counts.skip("outside_pair", f"{where}: all comments but the two before the last", count=len(comments) - 2)
+    root = _post(parent, None, name, where, counts)._replace(meta={GROUP: discussion}, group=discussion)
+    yield root
+    yield _post(child, root.id, name, where, counts)._replace(label=_label(last, name), group=discussion)
 
 
-def _post(comment: dict[str, Any], parent: str | None, tree: str, where: str, counts: ReadCounts) -> Post:
-    comment_id = bare_id(comment["name"]) or ""
-    return Post(
-        id=comment_id,
-        parent=parent,
-        tree=tree,
-        author=author(comment.get("author_name")),
-        time=parse_time(comment.get("created_utc"), counts, f"{where}: comment {comment_id}"),
-        text=unescape(comment["body"]),
-    )
-
-
-def _thread(comments: list[dict[str, Any]], name: str, where: str, counts: ReadCounts, policy: Policy) -> Iterator[Post]:
+def _thread(policy: Policy, comments: list[dict[str, Any]], name: str, where: str, counts: ReadCounts) -> Iterator[Post]:
     """All comments, in the tree of their submission."""
     discussion = bare_id(comments[-1].get("link_id")) if comments else None
     if discussion is None:
         counts.skip("not_a_post", f"{where}: a chain without a link_id", count=len(comments))
         return
-    for place, comment in enumerate(comments):
-        comment_id = bare_id(comment["name"]) or ""
-        parent = None
+    for comment in comments:
+        comment_id, parent = bare_id(comment["name"]), None
         if comment_id != discussion:
-            place_name = f"{where}: comment {comment_id}"
-            parent = resolve_parent(bare_id(comment.get("parent_id")), discussion, place_name, policy, counts)
+            place = f"{where}: comment {comment_id}"
+            parent = resolve_parent(bare_id(comment.get("parent_id")), discussion, place, policy, counts)
             if parent is None:
                 continue
         post = _post(comment, parent, discussion, where, counts)
         if comment_id == discussion and (title := unescape(comment.get("title") or "")):
             post = post._replace(text=submission_text(title, post.text), meta={"title": title})
-        yield post._replace(label=_label(comment, name)) if place == len(comments) - 1 else post
+        yield post._replace(label=_label(comment, name)) if comment is comments[-1] else post
+
+
+def _post(comment: dict[str, Any], parent: str | None, tree: str, where: str, counts: ReadCounts) -> Post:
+    comment_id = bare_id(comment["name"]) or ""
+    time = parse_time(comment.get("created_utc"), counts, f"{where}: comment {comment_id}")
+    return Post(comment_id, parent, tree, author(comment.get("author_name")), time, text=unescape(comment["body"]))
 
 
 def _label(comment: dict[str, Any], chain: str) -> dict[str, Any]:
-    return {
-        "chain": chain,
-        "ad_hominem": comment.get("violated_rule") == AD_HOMINEM,
-        "delta": comment.get("delta") is True,
-    }
+    ad_hominem = comment.get("violated_rule") == AD_HOMINEM
+    return {"chain": chain, "ad_hominem": ad_hominem, "delta": comment.get("delta") is True}

@@ -62,21 +62,16 @@ class _Part:
 
     tag: str
     id: str
-    author: str | None
+    author: str | None = None
     text: str = ""
     components: list[dict[str, Any]] = field(default_factory=list)
 
-    def stripped(self) -> "_Part":
-        """The part without surrounding white space, with its components shifted accordingly."""
-        lead = len(self.text) - len(self.text.lstrip())
-        return self.shifted(self.text.strip(), -lead)
-
-    def shifted(self, text: str, by: int) -> "_Part":
-        def place(at: int) -> int:
-            return min(max(0, at + by), len(text))
-
-        shifted = [component | {name: place(component[name]) for name in ("start", "end")} for component in self.components]
-        return _Part(self.tag, self.id, self.author, text, shifted)
+    def put(self, text: str, by: int) -> None:
+        """Give the part another text, in which its components are shifted."""
+        self.text = text
+        for component in self.components:
+            for name in ("start", "end"):
+                component[name] = min(max(0, component[name] + by), len(text))
 
 
 @dataclass
@@ -88,70 +83,62 @@ class _Draft:
 
 def _add(trees: dict[str, _Draft], parts: list[_Part], path: Path, counts: ReadCounts) -> None:
     """Add a file's chain to its tree."""
-    by_tag = {part.tag: part.stripped() for part in reversed(parts)}
-    title, source = by_tag.get("title", _Part("title", "", None)), by_tag.get("source")
+    for part in parts:
+        part.components.sort(key=lambda component: (component["start"], -component["end"]))
+        part.put(part.text.strip(), len(part.text.lstrip()) - len(part.text))
+    by_tag = {part.tag: part for part in reversed(parts)}
+    title, source = (by_tag.get(tag, _Part(tag, "")) for tag in ("title", "source"))
     opening, name = by_tag.get("OP"), by_tag["thread"].id
     if opening is None or not name:
         counts.leave_out("not_a_post", f"{path}: no <OP>, or a thread without an ID")
         return
-    if name not in trees:
-        trees[name] = _Draft({"title": title.text, "source": source.text if source else "", "outcomes": {}})
-    draft = trees[name]
-    body_start = len(title.text) + 2 if title.text else 0
+    draft = trees.setdefault(name, _Draft({"title": title.text, "source": source.text, "outcomes": {}}))
     text = "\n\n".join(part for part in (title.text, opening.text) if part)
-    body = opening.shifted(text, body_start)
-    components = [component | {"id": component["id"] or "title"} for component in title.components] + body.components
-    parent = _attach(draft, _Part("OP", name, opening.author, text, components), None, path, counts)
-    replies = [part.stripped() for part in parts if part.tag == "reply"]
-    for place, reply in enumerate(replies):
-        reply.id = reply.id or encodable(f"{path.stem}-{place + 1}")
-        parent = _attach(draft, reply, parent, path, counts)
+    opening.put(text, len(title.text) + 2 if title.text else 0)
+    opening.components = [each | {"id": each["id"] or "title"} for each in title.components] + opening.components
+    opening.id = name
+    parent = _attach(draft, opening, (), path, counts)
+    replies = [part for part in parts if part.tag == "reply"]
+    for place, reply in enumerate(replies, 1):
+        reply.id = reply.id or encodable(f"{path.stem}-{place}")
+        parent = _attach(draft, reply, (parent,), path, counts)
     if replies and path.parent.name in OUTCOMES:
         draft.meta["outcomes"].setdefault(replies[0].id, path.parent.name)
 
 
-def _attach(draft: _Draft, part: _Part, parent: int | None, path: Path, counts: ReadCounts) -> int:
+def _attach(draft: _Draft, part: _Part, parents: tuple[int, ...], path: Path, counts: ReadCounts) -> int:
     counts.read += 1
     if part.id in draft.places:
         # The submission is in every file of its tree.
         counts.skip("duplicate_id", f"{path}: {part.id}")
-        return draft.places[part.id]
-    draft.places[part.id] = len(draft.nodes)
-    draft.nodes.append(
-        Node(
-            text=part.text,
-            parents=() if parent is None else (parent,),
-            id=part.id,
-            author=author(part.author),
-            label=[{name: value for name, value in component.items() if value != ""} for component in part.components],
-        )
-    )
+    else:
+        draft.places[part.id] = len(draft.nodes)
+        label = [{name: value for name, value in component.items() if value != ""} for component in part.components]
+        draft.nodes.append(Node(part.text, parents, id=part.id, author=author(part.author), label=label))
     return draft.places[part.id]
 
 
 def _parse(path: Path, counts: ReadCounts, held: Held) -> list[_Part]:
     """The thread, its title, source, submission and replies, in the order of the file."""
     parts: list[_Part] = []
-    open_components: list[dict[str, Any] | None] = []
     reading: list[_Part] = []
+    opened: list[dict[str, Any]] = []
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         if reading:
-            open_components.append(_component(tag, attributes, len(reading[0].text)))
-        else:
-            part = _Part(tag, attributes.get("ID") or attributes.get("id", ""), attributes.get("author"))
-            parts.append(part)
-            if tag != "thread":
-                reading.append(part)
+            opened.append(_component(tag, attributes, len(reading[0].text)))
+            return
+        parts.append(_Part(tag, attributes.get("ID") or attributes.get("id", ""), attributes.get("author")))
+        if tag != "thread":
+            reading.append(parts[-1])
 
     def end(tag: str) -> None:
-        if not open_components:
+        if not opened:
             reading.clear()
-            return
-        component = open_components.pop()
-        if component is not None:
-            component["end"] = len(reading[0].text)
-            reading[0].components.append(component)
+        elif tag in COMPONENTS:
+            reading[0].components.append(opened.pop() | {"end": len(reading[0].text)})
+        else:
+            opened.pop()
 
     def text(data: str) -> None:
         if reading:
@@ -166,24 +153,13 @@ def _parse(path: Path, counts: ReadCounts, held: Held) -> list[_Part]:
     parser.feed(data, final=True)
     if parts[0].tag != "thread":
         raise MarkupError(f"expected <thread>, found <{parts[0].tag}>", 1, 0)
-    for part in parts:
-        part.components.sort(key=lambda component: (component["start"], -component["end"]))
     return parts
 
 
-def _component(tag: str, attributes: dict[str, str], start: int) -> dict[str, Any] | None:
-    if tag not in COMPONENTS:
-        return None
-    component: dict[str, Any] = {
-        "kind": tag,
-        "id": attributes.get("id", ""),
-        "type": attributes.get("type", ""),
-        "start": start,
-        "end": start,
-    }
+def _component(tag: str, attributes: dict[str, str], place: int) -> dict[str, Any]:
+    names = {name: attributes.get(name, "") for name in ("id", "type")}
+    component: dict[str, Any] = {"kind": tag, **names, "start": place, "end": place}
     if "rel" in attributes:
         component["relation"] = attributes["rel"]
         component["refs"] = [ref for ref in attributes.get("ref", "").split("_") if ref]
-    if "rid" in attributes:
-        component["relation_id"] = attributes["rid"]
-    return component
+    return component | ({"relation_id": attributes["rid"]} if "rid" in attributes else {})

@@ -82,7 +82,7 @@ def read(
     names = distinct_names(files, map(file_name, files))
     for path, name in zip(files, names, strict=True):
         meta = {SPLIT: its_split} if split == "file" and (its_split := _split(path)) else {}
-        yield from _File(path, encodable(name), counts, place, tag_place, meta).sentences(encoding)
+        yield from _sentences(path, encodable(name), counts, place, tag_place, meta, encoding)
 
 
 def places(tokens: Sequence[str]) -> list[list[int]]:
@@ -93,62 +93,50 @@ def places(tokens: Sequence[str]) -> list[list[int]]:
     return [[start, start + len(token)] for start, token in zip(starts, tokens, strict=False)]
 
 
-class _File:
-    """The sentences of one file."""
-
-    def __init__(self, path: Path, name: str, counts: ReadCounts, token: int, tags: int | None, meta: dict[str, str]) -> None:
-        self._path, self._name, self._counts, self._meta = path, name, counts, meta
-        self._token, self._tags = token, tags
-
-    def sentences(self, encoding: str) -> Iterator[Tree]:
-        columns = sentence = document = 0
-        rows: list[list[str]] = []
-        fault, first, by_tabs = "", 1, False
-        for number, line in enumerate(chain(lines_of(self._path, self._counts, encoding), [""]), 1):
-            if line and not line.startswith(DOCUMENT):
-                by_tabs = by_tabs if columns else "\t" in line
-                parts = _divided(line, by_tabs)
-                columns = columns or self._checked(len(parts))
-                if len(parts) != columns:
-                    fault = fault or f"line {number}: {len(parts)} columns, not {columns}"
-                elif len(rows) == MAX_TOKENS:
-                    fault = fault or f"line {number}: the sentence from line {first} on has more than {MAX_TOKENS:,} tokens"
-                elif not all(parts[place] for place in self._places(columns)):
-                    fault = fault or f"line {number}: an empty token or tag"
-                else:
-                    rows.append(parts)
-                continue
-            if rows or fault:
-                sentence += 1
-                group = {GROUP: f"{self._name}/{document}"} if document else {}
-                name = f"{self._name}/{sentence:010d}"
-                where = f"{self._path}, line {first}"
-                yield from guarded(self._sentence, where, self._counts, rows, fault, columns, name, group)
-            document += line.startswith(DOCUMENT)
-            rows, fault, first = [], "", number + 1
-
-    def _places(self, columns: int) -> list[int]:
-        """The columns that are read, from 0."""
-        tags = columns if self._tags is None else self._tags
-        return [self._token - 1, *([tags - 1] if columns > 1 else [])]
-
-    def _checked(self, columns: int) -> int:
-        for option, place in (("token", self._token), ("tags", self._tags)):
-            if place is not None and place > columns:
-                raise bad_option(option, f"a column from 1 to {columns}, as {self._path} has", place)
-        return columns
-
-    def _sentence(self, rows: list[list[str]], fault: str, columns: int, name: str, group: dict[str, str]) -> list[Tree]:
-        """The tree of a sentence, or nothing."""
+def _sentences(
+    path: Path, name: str, counts: ReadCounts, token: int, tags: int | None, meta: dict[str, str], encoding: str
+) -> Iterator[Tree]:
+    """The sentences of one file. `token`, `tags`: numbers of columns, from 1; None: the last."""
+    columns = sentence = document = 0
+    rows: list[list[str]] = []
+    read: list[int] = []
+    fault, first, by_tabs = "", 1, False
+    for number, line in enumerate(chain(lines_of(path, counts, encoding), [""]), 1):
+        if line and not line.startswith(DOCUMENT):
+            by_tabs = by_tabs if columns else "\t" in line
+            parts = _divided(line, by_tabs)
+            if not columns:
+                columns = len(parts)
+                for option, place in (("token", token), ("tags", tags or 0)):
+                    if place > columns:
+                        raise bad_option(option, f"a column from 1 to {columns}, as {path} has", place)
+                read = [token - 1, *([(tags or columns) - 1] if columns > 1 else [])]
+            if len(parts) != columns:
+                fault = fault or f"line {number}: {len(parts)} columns, not {columns}"
+            elif len(rows) == MAX_TOKENS:
+                fault = fault or f"line {number}: the sentence from line {first} on has more than {MAX_TOKENS:,} tokens"
+            elif not all(parts[place] for place in read):
+                fault = fault or f"line {number}: an empty token or tag"
+            else:
+                rows.append([parts[place] for place in read])
+            continue
+        if rows or fault:
+            sentence += 1
         if fault:
-            self._counts.leave_out("bad_row", f"{self._path}, {fault}")
-            return []
-        token, *tag = self._places(columns)
-        tokens = [row[token] for row in rows]
-        label = {TOKENS: places(tokens)} | ({TAGS: [row[tag[0]] for row in rows]} if tag else {})
-        tree = Tree((Node(" ".join(tokens), id="sentence", label=label),), name, self._meta | group)
-        self._counts.read += 1
-        return [tree]
+            counts.leave_out("bad_row", f"{path}, {fault}")
+        elif rows:
+            group = {GROUP: f"{name}/{document}"} if document else {}
+            yield from guarded(_tree, f"{path}, line {first}", counts, rows, f"{name}/{sentence:010d}", meta | group, counts)
+        document += line.startswith(DOCUMENT)
+        rows, fault, first = [], "", number + 1
+
+
+def _tree(rows: list[list[str]], name: str, meta: dict[str, str], counts: ReadCounts) -> list[Tree]:
+    tokens, *tags = ([*column] for column in zip(*rows, strict=True))
+    label = {TOKENS: places(tokens)} | ({TAGS: tags[0]} if tags else {})
+    tree = Tree((Node(" ".join(tokens), id="sentence", label=label),), name, meta)
+    counts.read += 1
+    return [tree]
 
 
 def _divided(line: str, by_tabs: bool) -> list[str]:

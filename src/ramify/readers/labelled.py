@@ -8,7 +8,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -16,23 +16,12 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from ramify.errors import RamifyError, counted, shown
+from ramify.readers import columns as tables
 from ramify.readers import labelled_records, labelled_rows
 from ramify.readers.archives import ZIP
 from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option, file_name, fitting_files, open_bytes, read_before
-from ramify.readers.columns import (
-    LINE,
-    PARQUET,
-    Columns,
-    Layout,
-    batches,
-    check,
-    complete_parquet,
-    decoded,
-    delimiter_of,
-    header,
-    names_of,
-    strings,
-)
+from ramify.readers.columns import LINE, PARQUET, Columns, Layout, decoded, header, strings
+from ramify.readers.labelled_records import REVIEW_FOLDERS, SENTENCE_FILES, Found, line_aligned
 from ramify.readers.labelled_sets import BY_NAME, Dataset, lacks_header, of_table, part_of, split_of
 from ramify.readers.labels import LabelColumn, LabelType, number, renamed, survey
 from ramify.readers.listing import list_files
@@ -50,6 +39,7 @@ SYNONYMS = {
     "id": ("id", "idx", "index", "guid", "uid", "pairid", "pair_id"),
     "split": ("split",),
 }
+ANY = Layout(SYNONYMS, ())
 CHAT = ("author", "user", "username", "speaker", "time", "timestamp", "date", "created_utc", "link_id", "parent_id", "nodes")
 """Columns of chats and posts. A table that has one of them may be labelled, but its format is not guessed."""
 
@@ -69,17 +59,31 @@ LABEL = ("label",)
 KEPT = "meta "
 """Begins the canonical names of columns that become metadata."""
 
+OTHER_ZIP = "zip"
+UNREAD = {
+    labelled_records.PLAYS: (
+        "plays in XML, which are documents, not labelled texts",
+        "Leave the file out, or read it with a format for documents.",
+    ),
+    OTHER_ZIP: ("other files than Pang and Lee's texts, in a ZIP archive", "Unpack it and name its tables."),
+}
+"""Shape of a file that is not read -> its content, and the remedy."""
+
+MARKS = {
+    "race": (b'"article"', b'"options"', b'"questions"'),
+    "squad": (b'"data"', b'"paragraphs"'),
+    "multirc": (b'"passage"', b'"questions"'),
+    "record": (b'"passage"', b'"qas"', b'"entities"'),
+    "wsc": (b'"target"', b'"span1_text"'),
+}
+"""Shape of a data set in JSON -> the keys among the first bytes of its files."""
+
 
 def refuses(path: Path, head: bytes, columns: Mapping[str, str] = MappingProxyType({})) -> str:
     if path.is_dir():
         return _refuses_folder(path)
-    shape = _shape(path, head)
-    if shape == labelled_records.PLAYS:
-        return "plays in XML, which are documents, not labelled texts"
-    if shape is not None:
-        return ""
-    if head.startswith(ZIP):
-        return "a ZIP file, but not one of Pang and Lee's texts"
+    if shape := _shape(path, head):
+        return UNREAD[shape][0] if shape in UNREAD else ""
     try:
         names = header(path, head)
     except (pa.ArrowException, OSError):
@@ -91,9 +95,8 @@ def refuses(path: Path, head: bytes, columns: Mapping[str, str] = MappingProxyTy
         return ""
     if missing := [name for name in layout.lacking(names) if name not in columns]:
         return f"line 1: no column for {', '.join(missing)}"
-    if "label" in columns:
-        return ""
-    return next((f"line 1: a column {name}, as in chats" for name in names if name.casefold() in CHAT), "")
+    chats = [name for name in names if name.casefold() in CHAT and "label" not in columns]
+    return f"line 1: a column {chats[0]}, as in chats" if chats else ""
 
 
 def _refuses_folder(path: Path) -> str:
@@ -103,37 +106,24 @@ def _refuses_folder(path: Path) -> str:
     if not data or len(data) == len(files):
         return A_FOLDER
     for file in data:
-        with open_bytes(file, archives=True) as stream:
-            head = stream.read(1 << 16)
-        names = [] if _shape(file, head) else header(file, head)
-        if reason := refuses(file, head):
+        head = _head(file)
+        reason = refuses(file, head)
+        if not reason and not _shape(file, head) and not of_table(file, header(file, head), _first_row(head)):
+            reason = "no table of a known data set, in a folder with other files"
+        if reason:
             return f"{file}: {reason}"
-        if names and not of_table(file, names, _first_row(head)):
-            return f"{file}: no table of a known data set, in a folder with other files"
     return ""
 
 
 def without_layout(path: Path) -> Path | None:
     """The first file, of those that are read of a file or folder, that has the layout of no published data set."""
-    files = [path] if not path.is_dir() else [file for file in list_files([path]) if _is_data_file(file)]
-    return next((file for file in files if not labelled_records.line_aligned(file) and not _has_layout(file)), None)
-
-
-def _has_layout(path: Path) -> bool:
-    with open_bytes(path) as stream:
-        head = stream.read(1 << 16)
-    return _shape(path, head) is not None or (
-        not head.startswith(ZIP) and of_table(path, names_of(path), _first_row(head)) is not None
-    )
-
-
-def _is_data_file(path: Path) -> bool:
-    """Whether a file in a folder may be part of a data set."""
-    if labelled_records.line_aligned(path):
-        return True
-    if not _may_be_data(path) or labelled_records.beside_reviews(path):
-        return False
-    return path.suffix.lower() != ".zip" or labelled_records.shape_of(path) != labelled_records.PLAYS
+    files = [file for file in list_files([path]) if file == path or _is_data_file(file)]
+    for file in files:
+        if not line_aligned(file):
+            head = _head(file, archives=False)
+            if not _shape(file, head) and not of_table(file, tables.names_of(file), _first_row(head)):
+                return file
+    return None
 
 
 def read(
@@ -163,39 +153,31 @@ def read(
     of a file without a header, with commas between them. `quote=""`: quotation marks are plain text; by default, the whole file
     decides.
     """
-    check(Layout(SYNONYMS, ()), None, delimiter, '"' if quote is None else quote)
+    tables.check(ANY, None, delimiter, MARK if quote is None else quote)
     if dataset not in (None, NONE, *BY_NAME):
         raise bad_option("dataset", f"{NONE}, {', '.join(BY_NAME)}", dataset)
     if labels == "none" and label is not None:
         raise RamifyError(f"label={label!r} names the column of labels, but labels=none reads none. Leave one of them out.")
-    named_columns = {"text": text, "text_pair": text_pair, "label": label, "id": id}
-    if split not in (None, NONE, FILE, SHARES):
-        named_columns["split"] = split
-    columns = {ours: theirs for ours, theirs in named_columns.items() if theirs is not None}
+    column_of_splits = None if split in (NONE, FILE, SHARES) else split
+    names = {"text": text, "text_pair": text_pair, "label": label, "id": id, "split": column_of_splits}
+    columns = {ours: theirs for ours, theirs in names.items() if theirs is not None}
+    unread = {"label"} if labels == "none" else set()
+    unread |= {"split"} if split in (NONE, FILE) else set()
+    chosen = _Chosen(columns, unread, dataset, titles.split(",") if titles else (), delimiter, quote)
+    sources = [_source(path, name, chosen) for path, name in _files(paths, counts)]
+    _give_splits(sources, split)
     # The type of the labels is decided over all tables, except those of known data sets.
     column = LabelColumn("label" if label is None else label, label_type)
-    files = _files(paths, counts)
-    sources = [
-        _source(
-            path, name, dataset, columns, titles.split(",") if titles else (), delimiter, quote, unlabelled=labels == "none"
-        )
-        for path, name in files
-    ]
-    _give_splits(sources, split)
     for source in sources:
-        if source.layout and source.reads_labels and column.type == "auto":
-            survey(column, _only(source, source.layout, "label"), source.path, source.unit)
+        if source.reads_labels and column.type == "auto":
+            survey(column, source.only("label"), source.path, source.unit)
     rows: Counter[tuple[str, str]] = Counter()
     for source in sources:
-        if source.layout:
-            trees = _table(source, source.layout, column, policy, counts)
-        else:
-            trees = labelled_records.READERS[source.shape](source.path, source.name, counts)
-        for name, tree, count in trees:
-            part = (
-                tree.meta.get(SPLIT, source.split_in_name) if source.dataset and source.dataset.split else source.split_in_name
-            )
-            rows[name, part_of(source.path, named(str(part)) if part else None)] += count
+        read_shape = labelled_records.READERS.get(source.shape)
+        found = read_shape(source.path, source.name, counts) if read_shape else _rows(source, column, policy, counts)
+        for name, tree, count in found:
+            of_row = tree.meta.get(SPLIT) if source.dataset and source.dataset.split else None
+            rows[name, part_of(source.path, named(str(of_row or source.split_in_name or "")))] += count
             counts.datasets[name] += count
             yield _placed(tree, source.split)
     _compare(rows, counts)
@@ -204,25 +186,35 @@ def read(
 # --- the files --------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Chosen:
+    """The user's options for tables. `columns`, `unread`: canonical names of columns that are named, and that are not read."""
+
+    columns: Mapping[str, str]
+    unread: set[str]
+    dataset: str | None
+    titles: Sequence[str]
+    delimiter: str | None
+    quote: str | None
+
+
 @dataclass
 class _Source:
     path: Path
     # Begins the ids of the trees.
     name: str
     shape: str
-    dataset: Dataset | None = None
-    # Of tables only.
-    layout: Layout | None = None
-    columns: Mapping[str, str] | None = None
-    titles: Sequence[str] = ()
-    delimiter: str | None = None
-    quote: str = '"'
-    # Whether the labels are those of a named or guessed column, rather than classes of a known data set.
-    reads_labels: bool = False
-    # Whether a column of labels is left unread, and need not be there.
-    unlabelled: bool = False
     # The split that the name of the file or of its folder names.
     split_in_name: str | None = None
+    dataset: Dataset | None = None
+    # Of tables only.
+    titles: Sequence[str] = ()
+    delimiter: str | None = None
+    quote: str = MARK
+    layout: Layout = ANY
+    columns: Mapping[str, str] = field(default_factory=dict)
+    # Whether the labels are those of a named or guessed column, rather than classes of a known data set.
+    reads_labels: bool = False
     # The split of all trees of the file.
     split: str | None = None
 
@@ -231,28 +223,40 @@ class _Source:
         """The name of what the numbers of rows count."""
         return f"{self.path}, {'row' if self.quote else 'line'}"
 
+    def batches(self, layout: Layout, columns: Mapping[str, str], counts: ReadCounts) -> Iterator[Columns]:
+        return tables.batches(self.path, counts, layout, columns, self.delimiter, self.quote, self.titles)
 
-def _files(paths: Sequence[Path], counts: ReadCounts) -> list[tuple[Path, str]]:
+    def only(self, name: str, **changes: Any) -> Iterator[Columns]:
+        """One column of a table, before the table is read. `changes`: fields of the layout."""
+        named_columns = {ours: theirs for ours, theirs in self.columns.items() if ours == name}
+        return self.batches(replace(self.layout.only(name), **changes), named_columns, ReadCounts())
+
+
+def _head(path: Path, *, archives: bool = True) -> bytes:
+    with open_bytes(path, archives=archives) as stream:
+        return stream.read(1 << 16)
+
+
+def _is_data_file(path: Path) -> bool:
+    """Whether a file in a folder may be part of a data set."""
+    if line_aligned(path):
+        return True
+    endings = [ending for ending in path.name.lower().split(".")[1:] if ending not in PACKED]
+    if not ({*endings[-1:]} & {*SUFFIXES} or path.name in SENTENCE_FILES) or labelled_records.beside_reviews(path):
+        return False
+    return path.suffix.lower() != ".zip" or labelled_records.shape_of(path) != labelled_records.PLAYS
+
+
+def _files(paths: Sequence[Path], counts: ReadCounts) -> Iterator[tuple[Path, str]]:
     """The files to read, each with a different name for the ids of its trees."""
-    files: dict[Path, None] = {}
-    for file in fitting_files(paths, _is_data_file, counts):
-        files[labelled_records.line_aligned(file) or file] = None
     names: dict[str, list[Path]] = {}
-    for file in files:
+    for file in dict.fromkeys(line_aligned(file) or file for file in fitting_files(paths, _is_data_file, counts)):
         names.setdefault(_tree_name(file), []).append(file)
-    result = []
     for name, same in names.items():
         common = os.path.commonpath([file.resolve().parent for file in same])
         for file in same:
             # The names do not depend on the place of the data, and neither do the ids.
-            result.append((file, name if len(same) == 1 else file.resolve().relative_to(common).as_posix()))
-    return result
-
-
-def _may_be_data(path: Path) -> bool:
-    endings = path.name.lower().split(".")[1:]
-    ending = next((ending for ending in reversed(endings) if ending not in PACKED), "")
-    return ending in SUFFIXES or path.name in labelled_records.SENTENCE_FILES
+            yield file, name if len(same) == 1 else file.resolve().relative_to(common).as_posix()
 
 
 def _tree_name(path: Path) -> str:
@@ -265,23 +269,20 @@ def _tree_name(path: Path) -> str:
 
 
 def _shape(path: Path, head: bytes) -> str | None:
-    """The shape of a data set that is not a table, from the first bytes of a file; None for tables."""
-    if labelled_records.line_aligned(path):
+    """The shape of a file that is not a table (see `labelled_records.READERS` and `UNREAD`), from its first bytes."""
+    if line_aligned(path):
         return "squad-lines"
     if labelled_records.SENTENCE_TREE.match(head[:8].decode("utf-8", "replace")):
         return "sentence-trees"
     is_object = head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
-    if is_object and all(mark in head for mark in (b'"article"', b'"options"', b'"questions"')):
-        return "race"
-    if head.startswith(ZIP) or path.suffix == ".txt" or path.name in labelled_records.SENTENCE_FILES:
+    marked = next((shape for shape, marks in MARKS.items() if is_object and all(mark in head for mark in marks)), None)
+    if marked == "race":
+        return marked
+    if head.startswith(ZIP):
+        return labelled_records.shape_of(path) or OTHER_ZIP
+    if path.suffix == ".txt" or path.name in SENTENCE_FILES:
         return labelled_records.shape_of(path)
-    if head.startswith(PARQUET):
-        return labelled_rows.shape_of(path, head)
-    if is_object:
-        shapes = {"squad": (b'"data"', b'"paragraphs"'), "multirc": (b'"passage"', b'"questions"')}
-        shapes |= {"record": (b'"passage"', b'"qas"', b'"entities"'), "wsc": (b'"target"', b'"span1_text"')}
-        return next((shape for shape, marks in shapes.items() if all(mark in head for mark in marks)), None)
-    return None
+    return labelled_rows.shape_of(path, head) if head.startswith(PARQUET) else marked
 
 
 def _first_row(head: bytes) -> list[str]:
@@ -297,99 +298,77 @@ def _first_row(head: bytes) -> list[str]:
         return [line]
 
 
-def _source(
-    path: Path,
-    name: str,
-    choice: str | None,
-    columns: Mapping[str, str],
-    titles: Sequence[str],
-    delimiter: str | None,
-    quote: str | None,
-    *,
-    unlabelled: bool,
-) -> _Source:
-    if labelled_records.line_aligned(path):
+def _source(path: Path, name: str, chosen: _Chosen) -> _Source:
+    if line_aligned(path):
         return _Source(path, name, "squad-lines")
-    with open_bytes(path, archives=True) as stream:
-        head = stream.read(1 << 16)
-    shape = None if head.startswith(PARQUET) and (columns or choice == NONE) else _shape(path, head)
-    if shape == labelled_records.PLAYS:
-        raise RamifyError(
-            f"{path} holds plays in XML, which are documents, not labelled texts. Leave the file out, or read it with a format "
-            "for documents."
-        )
-    if choice in BY_NAME and BY_NAME[choice].shape != "table":
+    head, choice = _head(path), chosen.dataset
+    is_parquet, split = head.startswith(PARQUET), split_of(path)
+    shape = None if is_parquet and (chosen.columns or choice == NONE) else _shape(path, head)
+    if choice in BY_NAME and BY_NAME[choice].shape != "table" and shape != labelled_records.PLAYS:
         shape = BY_NAME[choice].shape
+    if shape in UNREAD:
+        what, remedy = UNREAD[shape]
+        raise RamifyError(f"{path} holds {what}. {remedy}")
     if shape is not None:
-        if columns.keys() - {"split"}:
-            raise RamifyError(
-                f"{path} is not a table, so it has no column {next(iter(columns.values()))!r}. Leave out the names of columns."
-            )
+        if chosen.columns.keys() - {"split"}:
+            column = next(iter(chosen.columns.values()))
+            raise RamifyError(f"{path} is not a table, so it has no column {column!r}. Leave out the names of columns.")
         folder = path.resolve().parent
-        split = split_of(path) or (named(folder.parent.name) if folder.name in labelled_records.REVIEW_FOLDERS else None)
-        return _Source(path, name, shape, split_in_name=split)
-    if head.startswith(ZIP):
-        raise RamifyError(f"{path} is a ZIP file, but not one of Pang and Lee's texts. Unpack it and name its tables.")
-    is_delimited = not head.startswith(PARQUET) and not head.lstrip(b"\xef\xbb\xbf \n").startswith(b"{")
-    titles = titles if is_delimited else ()
-    with complete_parquet(path):
+        return _Source(path, name, shape, split or (named(folder.parent.name) if folder.name in REVIEW_FOLDERS else None))
+    is_delimited = not is_parquet and not head.lstrip(b"\xef\xbb\xbf \n").startswith(b"{")
+    titles = chosen.titles if is_delimited else ()
+    with tables.complete_parquet(path):
         names = list(titles) or header(path, head)
     first_row = _first_row(head) if is_delimited and not titles else []
     known = None if choice == NONE else BY_NAME[choice] if choice else of_table(path, names, first_row)
     known = known and (known.fitting(names) or known)
     if known and lacks_header(known, first_row):
         names = titles = known.titles
+    delimiter, quote = chosen.delimiter, chosen.quote
     if is_delimited:
-        delimiter = delimiter or delimiter_of(head)
+        delimiter = delimiter or tables.delimiter_of(head)
         if quote is None:
             quote = "" if known and delimiter == "\t" else detect_quote(path, delimiter)
     elif quote is None:
         # The rows of Parquet are counted, and the lines of JSON.
-        quote = MARK if head.startswith(PARQUET) else ""
-    split = split_of(path)
-    source = _Source(
-        path, name, "table", known, None, columns, titles, delimiter, quote, unlabelled=unlabelled, split_in_name=split
-    )
-    return _known_table(source, known, names) if known else _plain_table(source, names)
+        quote = MARK if is_parquet else ""
+    source = _Source(path, name, "table", split, known, titles, delimiter, quote)
+    return _with_known_columns(source, known, names, chosen) if known else _with_columns(source, names, chosen)
 
 
-def _known_table(source: _Source, dataset: Dataset, names: Sequence[str]) -> _Source:
-    chosen = source.columns or {}
+def _with_known_columns(source: _Source, dataset: Dataset, names: Sequence[str], chosen: _Chosen) -> _Source:
     columns = {"text": dataset.text}
-    if "text" not in chosen:
+    if "text" not in chosen.columns:
         columns |= {f"text_pair{number or ''}": name for number, name in enumerate(dataset.pair)}
     columns |= {f"{KEPT}{name}": name for name in dataset.kept if name in names}
     optional = {"label": dataset.label, "split": dataset.split, "id": dataset.id if dataset.id in names else "idx"}
     # A column may have no name.
-    columns |= {ours: theirs for ours, theirs in optional.items() if theirs and theirs in names}
-    if source.unlabelled:
-        columns.pop("label", None)
-    elif "label" not in {**columns, **chosen} and source.split_in_name != "test" and dataset.rows.keys() != {"test"}:
+    columns |= {ours: name for ours, name in optional.items() if name and name in names and ours not in chosen.unread}
+    columns |= chosen.columns
+    if not {"label"} & (columns.keys() | chosen.unread) and source.split_in_name != "test" and {*dataset.rows} != {"test"}:
         raise RamifyError(
             f"{source.path} has no column {dataset.label!r}, which holds the labels of {dataset.name}. Its columns are "
             f"{', '.join(names)}. Name the column with --label NAME, or read the file as another table with --option "
             f"dataset={NONE}."
         )
-    layout = Layout({}, (), numbered=True, ignored=names)
-    if "label" in chosen:
-        layout = replace(layout, lists=LABEL, objects=LABEL)
-    return replace(source, layout=layout, columns={**columns, **chosen}, reads_labels="label" in chosen)
+    lists = LABEL if "label" in chosen.columns else ()
+    layout = Layout({}, (), numbered=True, ignored=names, lists=lists, objects=lists)
+    return replace(source, layout=layout, columns=columns, reads_labels="label" in chosen.columns)
 
 
-def _plain_table(source: _Source, names: Sequence[str]) -> _Source:
-    chosen = dict(source.columns or {})
-    synonyms = dict(SYNONYMS)
-    required = ["text", "label"]
-    if "text" in chosen and "text_pair" not in chosen:
-        del synonyms["text_pair"]
-    lacks_label = chosen["label"] not in names if "label" in chosen else Layout(SYNONYMS, ("label",)).lacking(names)
-    if source.unlabelled or (source.split_in_name == "test" and lacks_label):
+def _with_columns(source: _Source, names: Sequence[str], chosen: _Chosen) -> _Source:
+    unread = {*chosen.unread}
+    if "text" in chosen.columns and "text_pair" not in chosen.columns:
+        unread.add("text_pair")
+    theirs = chosen.columns.get("label") or ANY.known(names).get("label")
+    if source.split_in_name == "test" and theirs not in names:
         # The labels of test sets are often secret.
-        chosen.pop("label", None)
-        del synonyms["label"]
-        required.remove("label")
+        unread.add("label")
+    synonyms = {ours: synonyms for ours, synonyms in SYNONYMS.items() if ours not in unread}
+    required = [ours for ours in ("text", "label") if ours not in unread]
     layout = Layout(synonyms, required, remedy="Choose one with --{ours} NAME.", numbered=True, lists=LABEL, objects=LABEL)
-    return replace(source, layout=layout, columns=chosen, reads_labels="label" in required)
+    columns = {ours: theirs for ours, theirs in chosen.columns.items() if ours not in {"label"} & unread}
+    return replace(source, layout=layout, columns=columns, reads_labels="label" not in unread)
 
 
 def _give_splits(sources: Sequence[_Source], split: str | None) -> None:
@@ -398,21 +377,16 @@ def _give_splits(sources: Sequence[_Source], split: str | None) -> None:
     A lone training file is left to the build, which divides it by its shares. So are tables of unknown data sets, unless their
     names hold several splits.
     """
-    named_splits = {source.split_in_name for source in sources if source.split_in_name}
+    given = {source.split_in_name for source in sources if source.split_in_name}
     for source in sources:
-        if split in (NONE, FILE) and source.layout:
-            synonyms = {ours: names for ours, names in source.layout.synonyms.items() if ours != "split"}
-            source.layout = replace(source.layout, synonyms=synonyms)
-            source.columns = {ours: theirs for ours, theirs in (source.columns or {}).items() if ours != "split"}
         if split == FILE and source.split_in_name is None:
             raise RamifyError(
                 f"split=file: the name of {source.path} names no split. Rename it so that it holds the word train, dev, val or "
                 "test, or leave the option out."
             )
-        if split == SHARES and len(named_splits) == 1:
-            continue
         is_known = source.dataset is not None or source.shape != "table"
-        if split == FILE or (split in (None, SHARES) and (len(named_splits) > 1 or (is_known and named_splits != {"train"}))):
+        by_default = len(given) > 1 or (is_known and given != {"train"} and split is None)
+        if split == FILE or (split in (None, SHARES) and by_default):
             source.split = source.split_in_name
 
 
@@ -429,36 +403,14 @@ def _compare(rows: Mapping[tuple[str, str], int], counts: ReadCounts) -> None:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def _batches(source: _Source, layout: Layout, columns: Mapping[str, str], counts: ReadCounts) -> Iterator[Columns]:
-    return batches(source.path, counts, layout, columns, source.delimiter, source.quote, source.titles)
-
-
-def _only(source: _Source, layout: Layout, name: str) -> Iterator[Columns]:
-    """One column of a table, before the table is read."""
-    columns = source.columns or {}
-    return _batches(source, layout.only(name), {name: columns[name]} if name in columns else {}, ReadCounts())
-
-
-def _last_rows(source: _Source, layout: Layout) -> dict[str, int]:
-    """Id -> the last row with this id."""
-    last: dict[str, int] = {}
-    read_before(source.path)
-    for batch in _only(source, layout, "id"):
-        if "id" in batch:
-            last.update(zip(strings(decoded(batch["id"], source.path, 1, ReadCounts())).to_pylist(), batch[LINE].to_pylist()))
-    return last
-
-
-def _table(
-    source: _Source, layout: Layout, labels: LabelColumn, policy: Policy, counts: ReadCounts
-) -> Iterator[labelled_records.Found]:
-    """One tree per row. The ids of the rows are held, to find repeated ones."""
+def _rows(source: _Source, labels: LabelColumn, policy: Policy, counts: ReadCounts) -> Iterator[Found]:
+    """One tree per row of a table. The ids of the rows are held, to find repeated ones."""
     dataset = source.dataset
-    last = _last_rows(source, layout) if policy.duplicate_id == "last" else {}
+    last = _last_rows(source) if policy.duplicate_id == "last" else {}
     seen: set[str] = set()
     kinds = dataset.kinds if dataset else ("", "")
     row, has_label, odd = 1, False, counts.kept["odd_json"]
-    for batch in _batches(source, layout, source.columns or {}, counts):
+    for batch in source.batches(source.layout, source.columns, counts):
         lines = batch[LINE].to_pylist()
         values = {name: decoded(column, source.path, row, counts) for name, column in batch.items() if name != LINE}
         row += len(lines)
@@ -468,10 +420,11 @@ def _table(
         pairs = [_texts(values[name]) for name in sorted(values) if name.startswith("text_pair")]
         row_labels = _labels(source, values, batch[LINE], labels, counts)
         has_label = has_label or any(label is not None for label in row_labels)
-        splits = strings(values["split"]).to_pylist() if "split" in values else [None] * len(lines)
         kept = {name.removeprefix(KEPT): _kept(column) for name, column in values.items() if name.startswith(KEPT)}
+        if "split" in values:
+            kept = {SPLIT: [split or None for split in strings(values["split"]).to_pylist()], **kept}
         ids = strings(values["id"]).to_pylist() if "id" in values else [str(line) for line in lines]
-        for place, (line, row_id, text) in enumerate(zip(lines, ids, texts, strict=True)):
+        for place, (line, row_id, text, label) in enumerate(zip(lines, ids, texts, row_labels, strict=True)):
             counts.read += len(pairs)
             if row_id in (None, ""):
                 counts.skip("bad_id", f"{source.unit} {line}: no id", 1 + len(pairs))
@@ -481,32 +434,31 @@ def _table(
                 continue
             if "id" in values:
                 seen.add(row_id)
-            label = row_labels[place]
             if label is None:
                 counts.repair("no_label", f"{source.unit} {line}")
-            root = Node(text, id=row_id, kind=kinds[0], label=None if pairs else label)
-            children = (
-                Node(
-                    column[place],
-                    (0,),
-                    id=f"{row_id}/{number}",
-                    kind=kinds[1],
-                    label=label if len(pairs) == 1 or label is None else str(label) == str(number - 1),
-                )
-                for number, column in enumerate(pairs, 1)
-            )
+            nodes = [Node(text, id=row_id, kind=kinds[0], label=None if pairs else label)]
+            for choice, column in enumerate(pairs):
+                of_choice = label if len(pairs) == 1 or label is None else str(label) == str(choice)
+                nodes.append(Node(column[place], (0,), id=f"{row_id}/{choice + 1}", kind=kinds[1], label=of_choice))
             meta = {name: column[place] for name, column in kept.items() if column[place] is not None}
-            if splits[place]:
-                meta = {SPLIT: splits[place], **meta}
-            tree = Tree((root, *children), f"{source.name}/{row_id}", meta)
-            yield labelled_records.Found(dataset.name if dataset else "", tree, 1)
+            yield Found(dataset.name if dataset else "", Tree(tuple(nodes), f"{source.name}/{row_id}", meta), 1)
     if dataset and not source.reads_labels and not has_label and counts.kept["odd_json"] > odd:
-        _check_lost_labels(source, dataset, layout)
+        _check_lost_labels(source, dataset)
 
 
-def _check_lost_labels(source: _Source, dataset: Dataset, layout: Layout) -> None:
+def _last_rows(source: _Source) -> dict[str, int]:
+    """Id -> the last row with this id."""
+    last: dict[str, int] = {}
+    read_before(source.path)
+    for batch in source.only("id"):
+        if "id" in batch:
+            last.update(zip(strings(decoded(batch["id"], source.path, 1, ReadCounts())).to_pylist(), batch[LINE].to_pylist()))
+    return last
+
+
+def _check_lost_labels(source: _Source, dataset: Dataset) -> None:
     """Raise `RamifyError` if labels are lists and objects, which are not classes of a data set."""
-    for batch in _only(source, replace(layout, lists=LABEL, objects=LABEL), "label"):
+    for batch in source.only("label", lists=LABEL, objects=LABEL):
         if "label" in batch and pa.types.is_nested(batch["label"].type):
             raise RamifyError(
                 f"{source.path}: no label of the column {dataset.label!r} is a class of {dataset.name}; they are lists or "
@@ -527,24 +479,18 @@ def _kept(values: pa.Array) -> list[Any]:
 
 
 def _labels(source: _Source, values: Columns, lines: pa.Array, labels: LabelColumn, counts: ReadCounts) -> list[Any]:
+    dataset = source.dataset
     if "label" not in values:
         return [None] * len(lines)
-    dataset = source.dataset
     if dataset is None or source.reads_labels:
         return labels.json(values["label"], lines, source.unit)
-    class_names, odd = renamed(values["label"], dataset.classes, dataset.unlabelled)
+    classes, odd = renamed(values["label"], dataset.classes, dataset.unlabelled)
     for row in odd:
-        counts.repair("unknown_label", f"{source.unit} {lines[row].as_py()}: {shown(class_names[row])}")
+        counts.repair("unknown_label", f"{source.unit} {lines[row].as_py()}: {shown(classes[row])}")
     if not dataset.is_number:
-        return class_names
-    numbers = LabelColumn(dataset.label, "number")
-    return [
-        None if value is None else float(value)
-        for value in numbers.json(pa.array(class_names, pa.large_string()), lines, source.unit)
-    ]
-
-
-# --- trees ------------------------------------------------------------------------------------------------------------
+        return classes
+    numbers = LabelColumn(dataset.label, "number").json(pa.array(classes, pa.large_string()), lines, source.unit)
+    return [None if value is None else float(value) for value in numbers]
 
 
 def _placed(tree: Tree, split: str | None) -> Tree:

@@ -1,5 +1,5 @@
-"""Labelled data sets that are not tables: SQuAD, the nested records of SuperGLUE, folders of reviews, files of sentences, and
-sentences as trees."""
+"""Labelled data sets that are not tables: SQuAD, RACE, the nested records of SuperGLUE, folders of reviews, files of sentences,
+and sentences as trees."""
 
 import re
 from collections import Counter
@@ -7,18 +7,17 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ramify.errors import RamifyError, shown
-from ramify.readers.archives import Source, is_zip, source_of
+from ramify.readers.archives import Source, from_folder, is_zip, source_of
 from ramify.readers.base import Held, ReadCounts, guarded, lines, open_bytes
+from ramify.readers.json_fields import at
 from ramify.readers.labelled_rows import records
 from ramify.readers.labelled_sets import BY_NAME, GRADES
 from ramify.readers.split_names import named
 from ramify.readers.values import fields, identifier, objects, sound_tree, string
 from ramify.tree import GROUP, Node, Tree
-
-DOWNLOAD = "Download it again."
 
 LINE_ALIGNED = ("context", "question", "answer", "span")
 """Endings of the files of tokenised questions. Line n of each file belongs to question n."""
@@ -68,25 +67,26 @@ def squad(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
         articles = fields(value).get("data")
         if not isinstance(articles, list):
             raise RamifyError(f'{where}: no SQuAD data, which is an object with a list "data" of articles. Name another file.')
-        dataset = "squad2" if "2.0" in str(value.get("version")) or _has_impossible(articles) else "squad"
-        for article, entry in enumerate(articles, 1):
-            given = string(fields(entry).get("title"))
+        paragraphs = (each for entry in objects(articles) for each in objects(entry.get("paragraphs")))
+        asked = (question for paragraph in paragraphs for question in objects(paragraph.get("qas")))
+        is_second = "2.0" in str(value.get("version")) or any(question.get("is_impossible") is True for question in asked)
+        for article, entry in enumerate(map(fields, articles), 1):
+            given = string(entry.get("title"))
             title = given or f"article {article}"
             meta = {"title": title, GROUP: given or f"{name}/{title}"}
-            for paragraph in objects(fields(entry).get("paragraphs")):
+            for paragraph in objects(entry.get("paragraphs")):
                 numbers[title] += 1
                 here = f"{where}, {title!r}, paragraph {numbers[title]}"
                 tree_id = f"{name}/{title}/{numbers[title]:04d}"
                 for nodes in guarded(_paragraph, here, counts, paragraph, tree_id, seen, here, counts):
-                    yield Found(dataset, Tree(nodes, tree_id, meta), len(nodes) - 1)
+                    yield Found("squad2" if is_second else "squad", Tree(nodes, tree_id, meta), len(nodes) - 1)
 
 
 def _paragraph(
     paragraph: dict[str, Any], name: str, seen: set[str], where: str, counts: ReadCounts
 ) -> Iterator[tuple[Node, ...]]:
     """Yield the nodes of a paragraph and its questions, unless it has no text. `seen`: the ids of earlier questions."""
-    questions = objects(paragraph.get("qas"))
-    context = paragraph.get("context")
+    questions, context = objects(paragraph.get("qas")), paragraph.get("context")
     if not isinstance(context, str):
         _bad(counts, where, 'no text "context"', 1 + len(questions))
         return
@@ -105,42 +105,29 @@ def _paragraph(
     yield tuple(nodes)
 
 
-def _has_impossible(articles: list[Any]) -> bool:
-    paragraphs = (paragraph for article in objects(articles) for paragraph in objects(article.get("paragraphs")))
-    return any(question.get("is_impossible") is True for paragraph in paragraphs for question in objects(paragraph.get("qas")))
-
-
 def _answers(question: dict[str, Any], context: str, where: str, counts: ReadCounts) -> dict[str, Any] | None:
     """The texts and starts of the answers, which may be none. None for a question of a test set, whose answers are secret."""
     if "answers" not in question:
         return None
-    label = {**_spans(question, "answers", "", context, where, counts), "is_impossible": question.get("is_impossible") is True}
+    label = {**_spans(question["answers"], context, where, counts), "is_impossible": question.get("is_impossible") is True}
     if "plausible_answers" in question:
-        label |= _spans(question, "plausible_answers", "plausible_", context, where, counts)
+        plausible = _spans(question["plausible_answers"], context, where, counts)
+        label |= {f"plausible_{name}": values for name, values in plausible.items()}
     return label
 
 
-def _spans(
-    question: dict[str, Any],
-    name: str,
-    prefix: str,
-    context: str,
-    where: str,
-    counts: ReadCounts,
-    start_name: str = "answer_start",
-) -> dict[str, list[Any]]:
-    texts: list[str] = []
-    starts: list[int] = []
-    for answer in objects(question.get(name)):
-        text, start = answer.get("text"), answer.get(start_name)
+def _spans(answers: Any, context: str, where: str, counts: ReadCounts, name: str = "answer_start") -> dict[str, list[Any]]:
+    """The texts of the answers, and where they start in the context. `name`: the field with the start."""
+    spans: list[tuple[str, int]] = []
+    for answer in objects(answers):
+        text, start = answer.get("text"), answer.get(name)
         if not isinstance(text, str) or not isinstance(start, int) or isinstance(start, bool):
             counts.repair("bad_answer", f"{where}: an answer without text or start, which is left out")
             continue
         if context[start : start + len(text)] != text:
             counts.repair("moved_answer", f"{where}: {shown(text)} is not at {start}")
-        texts.append(text)
-        starts.append(start)
-    return {f"{prefix}texts": texts, f"{prefix}starts": starts}
+        spans.append((text, start))
+    return {"texts": [text for text, _ in spans], "starts": [start for _, start in spans]}
 
 
 def line_aligned(path: Path) -> Path | None:
@@ -160,14 +147,13 @@ def squad_lines(base: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
     """
     held = Held("and the files beside it hold", "Cut them into shorter files.")
     trees: dict[str, list[Node]] = {}
-    files = {ending: _ending(base, ending) for ending in LINE_ALIGNED}
-    columns = (_texts(file, counts, held) for file in files.values())
-    for number, texts in enumerate(zip_longest(*columns), 1):
+    files = [_ending(base, ending) for ending in LINE_ALIGNED]
+    for number, texts in enumerate(zip_longest(*(_lines(file, counts, held) for file in files)), 1):
         if None in texts:
-            ended = next(file for file, text in zip(files.values(), texts) if text is None)
+            ended = files[texts.index(None)]
             raise RamifyError(f"{ended} ends before line {number}, but the files beside it go on. Copy all of them again.")
         context, question, answer, span = texts
-        where = f"{files['span']}, line {number}"
+        where = f"{files[-1]}, line {number}"
         places = [int(word) if word.isascii() and word.isdigit() else -1 for word in span.split()]
         tokens = context.split(" ")
         if len(places) != 2 or min(places) < 0 or max(places) >= len(tokens):
@@ -184,102 +170,112 @@ def squad_lines(base: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
         yield Found("squad-lines", Tree(tuple(nodes), nodes[0].id), len(nodes) - 1)
 
 
-def _texts(path: Path, counts: ReadCounts, held: Held) -> Iterator[str]:
+def _lines(path: Path, counts: ReadCounts, held: Held | None = None) -> Iterator[str]:
     with open_bytes(path, counts) as stream:
         for block in lines(stream, counts, path):
-            held.add(path, sum(map(len, block)))
+            if held:
+                held.add(path, sum(map(len, block)))
             yield from (line.decode("utf-8", "replace") for line in block)
 
 
-def _of_records(
-    shape: str, read: Callable[[Any, int, str, str, ReadCounts], Iterator[Found]], path: Path, name: str, counts: ReadCounts
-) -> Iterator[Found]:
-    """The results of a function for each record of a file, given its running number and its place."""
-    for number, (where, entry) in enumerate(records(path, counts, shape), 1):
-        yield from guarded(read, where, counts, entry, number, where, name, counts)
+# --- SuperGLUE and RACE -----------------------------------------------------------------------------------------------
 
 
-# --- SuperGLUE --------------------------------------------------------------------------------------------------------
+class Level(NamedTuple):
+    """The texts at one depth of nested records."""
+
+    kind: str
+    text: str
+    """The field with the text."""
+    below: str
+    """The field with the records one level deeper; "" at the deepest level."""
+    label: Literal["none", "truth", "answers"] = "none"
+    is_row: bool = False
+    """Whether the published numbers count these texts."""
 
 
-def multirc(entry: Any, number: int, where: str, name: str, counts: ReadCounts) -> Iterator[Found]:
-    """A passage is a root, its questions are children, and their answers grandchildren, labelled true or false."""
-    passage = fields(fields(entry).get("passage"))
-    if not isinstance(passage.get("text"), str):
-        _bad(counts, where, 'no "passage" with a "text"')
+LEVELS: dict[str, tuple[Level, ...]] = {
+    "multirc": (
+        Level("passage", "passage.text", "passage.questions"),
+        Level("question", "question", "answers"),
+        Level("answer", "text", "", "truth", is_row=True),
+    ),
+    # `@placeholder` in a query is the gap.
+    "record": (Level("passage", "passage.text", "qas"), Level("query", "query", "", "answers", is_row=True)),
+    "wsc": (Level("", "text", "", "truth", is_row=True),),
+    # A gap `_` in a question is the place of the choice.
+    "race": (
+        Level("article", "article", "questions"),
+        Level("question", "question", "options", is_row=True),
+        Level("choice", "text", "", "truth"),
+    ),
+}
+"""Shape of a data set -> the levels of its records: that of the roots, that of their children, and so on."""
+
+
+def _nested(shape: str, path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
+    for number, (where, value) in enumerate(records(path, counts, shape), 1):
+        yield from guarded(_record, where, counts, shape, fields(value), number, where, name, counts)
+
+
+def _record(shape: str, value: dict[str, Any], number: int, where: str, name: str, counts: ReadCounts) -> Iterator[Found]:
+    """The tree of a record, unless its root has no text."""
+    prepared, meta = _PREPARE[shape](value, where, counts) if shape in _PREPARE else (value, {})
+    if prepared is None:
         return
-    tree_id = f"{name}/{_number(entry, number)}"
-    nodes = [Node(passage["text"], id=tree_id, kind="passage")]
+    tree_id = f"{name}/{_number(prepared, number)}"
+    nodes: list[Node] = []
     rows = 0
-    for place, question in enumerate(objects(passage.get("questions"))):
-        answers = objects(question.get("answers"))
-        if not isinstance(question.get("question"), str):
-            _bad(counts, where, 'a question without "question"', 1 + len(answers))
-            continue
-        at = len(nodes)
-        nodes.append(Node(question["question"], (0,), id=f"{tree_id}/{_number(question, place)}", kind="question"))
-        for choice, answer in enumerate(answers):
-            if not isinstance(answer.get("text"), str):
-                _bad(counts, where, 'an answer without "text"')
-                continue
-            label = None if answer.get("label") is None else bool(answer["label"])
-            answer_id = f"{nodes[at].id}/{_number(answer, choice)}"
-            nodes.append(Node(answer["text"], (at,), id=answer_id, kind="answer", label=label))
-            rows += 1
-    counts.read += len(nodes)
-    yield Found("multirc", Tree(tuple(nodes), tree_id), rows)
-
-
-def record(entry: Any, number: int, where: str, name: str, counts: ReadCounts) -> Iterator[Found]:
-    """A passage is a root, with the places of its entities in the metadata. Queries are children; `@placeholder` is the gap."""
-    passage, queries = fields(fields(entry).get("passage")), objects(fields(entry).get("qas"))
-    if not isinstance(passage.get("text"), str):
-        _bad(counts, where, 'no "passage" with a "text"', 1 + len(queries))
-        return
-    tree_id = f"{name}/{_number(entry, number)}"
-    nodes = [Node(passage["text"], id=tree_id, kind="passage")]
-    for place, query in enumerate(queries):
-        if not isinstance(query.get("query"), str):
-            _bad(counts, where, 'a query without "query"')
+    waiting: list[tuple[int, tuple[int, ...], str, dict[str, Any]]] = [(0, (), tree_id, prepared)]
+    while waiting:
+        depth, parents, node_id, item = waiting.pop()
+        level = LEVELS[shape][depth]
+        text, below = at(item, level.text), objects(at(item, level.below)) if level.below else []
+        if not isinstance(text, str):
+            _bad(counts, where, f'no {level.kind} with a text "{level.text}"', 1 + len(below))
             continue
         label = None
-        if "answers" in query:
-            label = _spans(query, "answers", "", passage["text"], where, counts, start_name="start")
-        nodes.append(Node(query["query"], (0,), id=f"{tree_id}/{_number(query, place)}", kind="query", label=label))
-    spans = [[entity.get("start"), entity.get("end")] for entity in objects(passage.get("entities"))]
-    counts.read += len(nodes)
-    yield Found("record", Tree(tuple(nodes), tree_id, {"entities": spans}), len(nodes) - 1)
+        if level.label == "truth" and item.get("label") is not None:
+            label = bool(item["label"])
+        elif level.label == "answers" and "answers" in item:
+            label = _spans(item["answers"], nodes[0].text, where, counts, "start")
+        inside = [(depth + 1, (len(nodes),), f"{node_id}/{_number(each, place)}", each) for place, each in enumerate(below)]
+        waiting += reversed(inside)
+        nodes.append(Node(text, parents, id=node_id, kind=level.kind, label=label))
+        rows += level.is_row
+    if nodes:
+        counts.read += len(nodes)
+        yield Found(shape, sound_tree(Tree(tuple(nodes), tree_id, meta), counts), rows)
 
 
-def wsc(entry: Any, number: int, where: str, name: str, counts: ReadCounts) -> Iterator[Found]:
+def _number(entry: dict[str, Any], otherwise: int) -> str:
+    """The number of a record in its data set. The running number of records without one."""
+    return identifier(entry.get("idx")) or str(otherwise)
+
+
+Prepared = tuple[dict[str, Any] | None, dict[str, Any]]
+"""A record as `LEVELS` describes it (None if it was counted as bad), and the metadata of its tree."""
+
+
+def _with_entities(value: dict[str, Any], where: str, counts: ReadCounts) -> Prepared:
+    return value, {"entities": [[each.get("start"), each.get("end")] for each in objects(at(value, "passage.entities"))]}
+
+
+def _with_target(value: dict[str, Any], where: str, counts: ReadCounts) -> Prepared:
     """A sentence, labelled true if the two spans in its metadata mean the same."""
-    target = fields(fields(entry).get("target"))
-    if not isinstance(fields(entry).get("text"), str) or not target:
-        _bad(counts, where, 'no "text" or no "target"')
-        return
-    tree_id = f"{name}/{_number(entry, number)}"
-    label = None if entry.get("label") is None else bool(entry["label"])
-    counts.read += 1
-    tree = Tree((Node(entry["text"], id=tree_id, label=label),), tree_id, {"target": target})
-    yield Found("wsc", sound_tree(tree, counts), 1)
+    if isinstance(value.get("text"), str) and fields(value.get("target")):
+        return value, {"target": value["target"]}
+    _bad(counts, where, 'no "text" or no "target"')
+    return None, {}
 
 
-# --- RACE ----------------------------------------------------------------------------------------------------------------
-
-
-def race(entry: Any, number: int, where: str, name: str, counts: ReadCounts) -> Iterator[Found]:
-    """An article is a root, its questions are children, and their options grandchildren, labelled true or false.
-
-    Answers are letters. A gap `_` in a question is the place of the option.
-    """
-    record = fields(entry)
-    questions, options, answers = (record.get(part) for part in ("questions", "options", "answers"))
-    if not isinstance(record.get("article"), str) or not isinstance(questions, list) or not isinstance(options, list):
+def _with_choices(value: dict[str, Any], where: str, counts: ReadCounts) -> Prepared:
+    """An article with lists of questions, of their options, and of answers, which are letters."""
+    questions, options, answers = (value.get(part) for part in ("questions", "options", "answers"))
+    if not isinstance(value.get("article"), str) or not isinstance(questions, list) or not isinstance(options, list):
         _bad(counts, where, 'no text "article", or no lists "questions" and "options"')
-        return
-    tree_id = f"{name}/{number}"
-    nodes = [Node(record["article"], id=tree_id, kind="article")]
-    rows = 0
+        return None, {}
+    asked = []
     letters = answers if isinstance(answers, list) else [None] * len(questions)
     for place, (question, choices, letter) in enumerate(zip_longest(questions, options, letters)):
         is_whole = isinstance(choices, list) and len(choices) > 1 and all(isinstance(choice, str) for choice in choices)
@@ -287,22 +283,22 @@ def race(entry: Any, number: int, where: str, name: str, counts: ReadCounts) -> 
         if not isinstance(question, str) or not is_whole or (right is not None and not 0 <= right < len(choices)):
             _bad(counts, where, f"question {place}: no text, no options, or no answer among them")
             continue
-        at = len(nodes)
-        nodes.append(Node(question, (0,), id=f"{tree_id}/{place}", kind="question"))
         if right is None:
             counts.repair("no_label", f"{where}, question {place}")
-        for choice, text in enumerate(choices):
-            label = None if right is None else choice == right
-            nodes.append(Node(text, (at,), id=f"{tree_id}/{place}/{chr(ord('A') + choice)}", kind="choice", label=label))
-        rows += 1
-    counts.read += len(nodes)
-    yield Found("race", Tree(tuple(nodes), tree_id), rows)
+        truths = [None if right is None else number == right for number in range(len(choices))]
+        marked = [
+            {"text": text, "idx": chr(ord("A") + number), "label": truth}
+            for number, (text, truth) in enumerate(zip(choices, truths, strict=True))
+        ]
+        asked.append({"question": question, "idx": place, "options": marked})
+    return {"article": value["article"], "questions": asked}, {}
 
 
-def _number(entry: dict[str, Any], otherwise: int) -> str:
-    """The number of a record in its data set. The running number of records without one."""
-    return identifier(entry.get("idx")) or str(otherwise)
-
+_PREPARE: dict[str, Callable[[dict[str, Any], str, ReadCounts], Prepared]] = {
+    "record": _with_entities,
+    "wsc": _with_target,
+    "race": _with_choices,
+}
 
 # --- Pang and Lee -----------------------------------------------------------------------------------------------------
 
@@ -313,21 +309,15 @@ def reviews(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
     Folders `train` and `test` around them are part of the ids, as in IMDb's reviews.
     """
     for source, member in _members(path, counts, _is_review):
-        label = REVIEW_FOLDERS[_folder(source, member)]
+        folder = _folder(source, member)
+        tree_id, dataset = f"{folder}/{PurePosixPath(member).stem}", "movie-reviews"
+        outer = path.resolve().parents[1]
+        if not is_zip(path) and named(outer.name):
+            tree_id = f"{outer.name}/{tree_id}"
+            dataset = "imdb" if re.sub(r"[^a-z0-9]", "", outer.parent.name.lower()) in BY_NAME["imdb"].folders else ""
         text = _decoded(source, member, counts)
         counts.read += 1
-        tree_id = f"{_folder(source, member)}/{PurePosixPath(member).stem}"
-        outer = path.resolve().parents[1].name
-        dataset = "movie-reviews"
-        if not is_zip(path) and named(outer):
-            tree_id, dataset = f"{outer}/{tree_id}", _reviewed(path)
-        yield Found(dataset, Tree((Node(text, id=tree_id, label=label),), tree_id), 1)
-
-
-def _reviewed(path: Path) -> str:
-    """The data set that a review in a folder `train` or `test` belongs to; "" if it is not a known one."""
-    folder = re.sub(r"[^a-z0-9]", "", path.resolve().parents[2].name.lower())
-    return "imdb" if folder in BY_NAME["imdb"].folders else ""
+        yield Found(dataset, Tree((Node(text, id=tree_id, label=REVIEW_FOLDERS[folder]),), tree_id), 1)
 
 
 def beside_reviews(path: Path) -> bool:
@@ -351,24 +341,19 @@ def sentences(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
 
 def sentence_trees(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
     """One sentence per line, with a grade for each phrase. The label is that of the whole sentence; phrases are not texts."""
-    with open_bytes(path, counts) as stream:
-        texts = (line.decode("utf-8", "replace") for block in lines(stream, counts, path) for line in block)
-        for number, text in enumerate(texts, 1):
-            if not text.strip():
-                continue
-            start = SENTENCE_TREE.match(text)
-            words: list[str] = _WORD.findall(text)
-            if start is None or not words or text.count("(") != text.count(")"):
-                _bad(
-                    counts,
-                    f"{path}, line {number}",
-                    f"{shown(text, 40)} is not a sentence as a tree, such as (3 (2 Good) (2 .))",
-                )
-                continue
-            counts.read += 1
-            sentence = " ".join(_BRACKETS.get(word, word.replace("\\", "")) for word in words)
-            tree_id = f"{name}/{number:05d}"
-            yield Found("sst5", Tree((Node(sentence, id=tree_id, label=GRADES[start[1]]),), tree_id), 1)
+    for number, text in enumerate(_lines(path, counts), 1):
+        if not text.strip():
+            continue
+        start = SENTENCE_TREE.match(text)
+        words: list[str] = _WORD.findall(text)
+        if start is None or not words or text.count("(") != text.count(")"):
+            reason = f"{shown(text, 40)} is not a sentence as a tree, such as (3 (2 Good) (2 .))"
+            _bad(counts, f"{path}, line {number}", reason)
+            continue
+        counts.read += 1
+        sentence = " ".join(_BRACKETS.get(word, word.replace("\\", "")) for word in words)
+        tree_id = f"{name}/{number:05d}"
+        yield Found("sst5", Tree((Node(sentence, id=tree_id, label=GRADES[start[1]]),), tree_id), 1)
 
 
 def shape_of(path: Path) -> str | None:
@@ -383,13 +368,8 @@ def shape_of(path: Path) -> str | None:
 
 def _source(path: Path) -> Source:
     if is_zip(path):
-        return source_of(path, DOWNLOAD)
-
-    def read(name: str, held: Held, counts: ReadCounts | None) -> bytes:
-        with open_bytes(path, counts) as stream:
-            return held.read(stream, path)
-
-    return Source(path, [path.name], read)
+        return source_of(path, "Download it again.")
+    return Source(path, [path.name], from_folder(path.parent))
 
 
 def _members(path: Path, counts: ReadCounts, fits: Callable[[Source, str], bool]) -> Iterator[tuple[Source, str]]:
@@ -415,22 +395,18 @@ def _is_sentences(source: Source, name: str) -> bool:
 
 def _decoded(source: Source, name: str, counts: ReadCounts) -> str:
     """The text of a file in UTF-8, or in Windows-1252, as the first editions are."""
-    where = f"{source.path}: {name}"
     data = source.read(name, Held("holds a file of", "Cut it into shorter files."), counts)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        counts.repair("encoding", f"{where}: read as Windows-1252")
+        counts.repair("encoding", f"{source.path}: {name}: read as Windows-1252")
         return data.decode("cp1252", "replace")
 
 
 READERS: dict[str, Callable[[Path, str, ReadCounts], Iterator[Found]]] = {
     "squad": squad,
     "squad-lines": squad_lines,
-    "multirc": partial(_of_records, "multirc", multirc),
-    "race": partial(_of_records, "race", race),
-    "record": partial(_of_records, "record", record),
-    "wsc": partial(_of_records, "wsc", wsc),
+    **{shape: partial(_nested, shape) for shape in LEVELS},
     "documents": reviews,
     "sentences": sentences,
     "sentence-trees": sentence_trees,

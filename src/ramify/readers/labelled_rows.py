@@ -3,7 +3,7 @@
 Consecutive rows about one text become one record in the layout of the publisher. A row is held until its record is complete.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ import pyarrow as pa
 from ramify.readers.base import ReadCounts, open_bytes
 from ramify.readers.columns import PARQUET, header, parquet_rows
 from ramify.readers.documents import documents
-from ramify.readers.values import fields, objects
+from ramify.readers.json_fields import at
+from ramify.readers.values import objects
 
 Record = tuple[str, Any]
 """The place of a record, for messages, and its value."""
@@ -36,77 +37,58 @@ def shape_of(path: Path, head: bytes) -> str | None:
         names = header(path, head)
     except (pa.ArrowException, OSError):
         return None
-    return next((shape for shape, columns in COLUMNS.items() if all(column in names for column in columns)), None)
+    return next((shape for shape, columns in COLUMNS.items() if {*columns} <= {*names}), None)
 
 
 def records(path: Path, counts: ReadCounts, shape: str) -> Iterator[Record]:
     """The records of a file: of Parquet, as `COLUMNS` describes it, or of JSON."""
     with open_bytes(path) as stream:
         is_parquet = stream.peek(len(PARQUET)).startswith(PARQUET)
-    if is_parquet:
-        yield from _GATHER[shape](path)
-    else:
-        yield from documents(path, counts)
+    return _GATHER[shape](path) if is_parquet else documents(path, counts)
+
+
+def _groups(rows: Iterable[Row], field: str) -> Iterator[tuple[Any, list[Row]]]:
+    """Consecutive rows that have one value in a field, behind the value."""
+    return ((value, list(same)) for value, same in groupby(rows, key=lambda row: at(row[1], field)))
 
 
 def _squad(path: Path) -> Iterator[Record]:
     """One record per article, in the order of the rows."""
     # The file as a whole says whether it is version 2.0, in which a question may have no answer.
-    version = "2.0" if any(not _texts(row) for _, row in parquet_rows(path, ["answers"])) else "1.1"
-    for title, rows in groupby(parquet_rows(path), key=lambda row: row[1].get("title")):
-        paragraphs: list[dict[str, Any]] = []
-        place = ""
-        for where, row in rows:
-            place = place or where
-            if not paragraphs or paragraphs[-1]["context"] != row.get("context"):
-                paragraphs.append({"context": row.get("context"), "qas": []})
-            answers = fields(row.get("answers"))
-            pairs = zip(_texts(row), answers.get("answer_start") or [])
-            question = {
-                "id": row.get("id"),
-                "question": row.get("question"),
-                "is_impossible": version == "2.0" and not _texts(row),
-            }
-            paragraphs[-1]["qas"].append(
-                question | {"answers": [{"text": text, "answer_start": start} for text, start in pairs]}
-            )
-        yield place, {"version": version, "data": [{"title": title, "paragraphs": paragraphs}]}
+    version = "2.0" if any(not at(row, "answers.text") for _, row in parquet_rows(path, ["answers"])) else "1.1"
 
+    def question(row: dict[str, Any]) -> dict[str, Any]:
+        texts, starts = (at(row, f"answers.{name}") or [] for name in ("text", "answer_start"))
+        answers = [{"text": text, "answer_start": start} for text, start in zip(texts, starts)]
+        is_impossible = version == "2.0" and not texts
+        return {"id": row.get("id"), "question": row.get("question"), "is_impossible": is_impossible, "answers": answers}
 
-def _texts(row: dict[str, Any]) -> Sequence[str]:
-    return fields(row.get("answers")).get("text") or []
+    for title, about in _groups(parquet_rows(path), "title"):
+        paragraphs = [
+            {"context": context, "qas": [question(row) for _, row in asked]} for context, asked in _groups(about, "context")
+        ]
+        yield about[0][0], {"version": version, "data": [{"title": title, "paragraphs": paragraphs}]}
 
 
 def _multirc(path: Path) -> Iterator[Record]:
-    for number, rows in groupby(parquet_rows(path), key=lambda row: _number(row, "paragraph")):
-        first, *others = rows
-        questions = [
-            {
-                "question": asked[0][1].get("question"),
-                "idx": place,
-                "answers": [
-                    {"text": row.get("answer"), "idx": _number((where, row), "answer"), "label": _label(row)}
-                    for where, row in asked
-                ],
-            }
-            for place, group in groupby([first, *others], key=lambda row: _number(row, "question"))
-            if (asked := list(group))
-        ]
-        yield first[0], {"idx": number, "passage": {"text": first[1].get("paragraph"), "questions": questions}}
+    for number, about in _groups(parquet_rows(path), "idx.paragraph"):
+        questions = []
+        for place, asked in _groups(about, "idx.question"):
+            answers = [{"text": row.get("answer"), "idx": at(row, "idx.answer"), "label": _label(row)} for _, row in asked]
+            questions.append({"question": asked[0][1].get("question"), "idx": place, "answers": answers})
+        where, first = about[0]
+        yield where, {"idx": number, "passage": {"text": first.get("paragraph"), "questions": questions}}
 
 
 def _record(path: Path) -> Iterator[Record]:
-    for number, rows in groupby(parquet_rows(path), key=lambda row: _number(row, "passage")):
-        first, *others = rows
-        passage = first[1].get("passage")
+    for number, about in _groups(parquet_rows(path), "idx.passage"):
         queries = []
-        for where, row in (first, *others):
-            spans = _spans(row)
-            query: dict[str, Any] = {"query": row.get("query"), "idx": _number((where, row), "query")}
-            if row.get("answers"):
-                query["answers"] = [span for span in spans if span["text"] in row["answers"]]
-            queries.append(query)
-        yield first[0], {"idx": number, "passage": {"text": passage, "entities": _spans(first[1])}, "qas": queries}
+        for _, row in about:
+            right = [span for span in _spans(row) if span["text"] in (row.get("answers") or [])]
+            query = {"query": row.get("query"), "idx": at(row, "idx.query")}
+            queries.append({**query, "answers": right} if row.get("answers") else query)
+        where, first = about[0]
+        yield where, {"idx": number, "passage": {"text": first.get("passage"), "entities": _spans(first)}, "qas": queries}
 
 
 def _spans(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -126,13 +108,7 @@ def _spans(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _wsc(path: Path) -> Iterator[Record]:
     for where, row in parquet_rows(path):
-        target = {name: row.get(name) for name in COLUMNS["wsc"] if name != "text"}
-        yield where, {"text": row.get("text"), "idx": row.get("idx"), "target": target, "label": _label(row)}
-
-
-def _number(row: Row, name: str) -> Any:
-    """The number of a text in its data set."""
-    return fields(row[1].get("idx")).get(name)
+        yield where, {**row, "target": {name: row.get(name) for name in COLUMNS["wsc"][1:]}, "label": _label(row)}
 
 
 def _label(row: dict[str, Any]) -> Any:

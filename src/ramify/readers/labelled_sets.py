@@ -13,11 +13,15 @@ Shape = Literal["table", "multirc", "record", "wsc", "squad", "squad-lines", "ra
 
 ENTAILMENT = {"0": "entailment", "1": "neutral", "2": "contradiction"}
 TWO_WAY = {"0": "entailment", "1": "not_entailment"}
-RACE_FOLDERS = ("high", "middle")
-"""The folders of RACE's files, one per level of school, in the folder of each split."""
+TONES = {"0": "negative", "1": "positive"}
 YES_NO = {"false": False, "true": True, "0": False, "1": True}
 GRADES = {"0": "very negative", "1": "negative", "2": "neutral", "3": "positive", "4": "very positive"}
 STARS = {"1": "1 star", **{str(stars): f"{stars} stars" for stars in range(2, 6)}}
+INFERENCE = ("premise", "hypothesis")
+INFERENCE_ON_HUB = {"sentence1": "premise", "sentence2": "hypothesis", "gold_label": "label"}
+
+RACE_FOLDERS = ("high", "middle")
+"""The folders of RACE's files, one per level of school, in the folder of each split."""
 
 ANSWERED: tuple[Shape, ...] = ("squad", "squad-lines", "record")
 """The shapes whose labels are spans that answer a question."""
@@ -37,12 +41,12 @@ class Dataset:
     name: str
     folders: tuple[str, ...]
     """Names of folders and beginnings of names of files that hold the set, in lower case and without punctuation."""
-    shape: Shape = "table"
     text: str = ""
     pair: tuple[str, ...] = ()
     """The column with the second text of a pair, or the columns with the choices that answer the text."""
-    label: str = ""
-    id: str = ""
+    label: str = "label"
+    id: str = "idx"
+    shape: Shape = "table"
     split: str = ""
     """The column that names the split, if one file holds several."""
     kept: tuple[str, ...] = ()
@@ -52,7 +56,7 @@ class Dataset:
     hub: Mapping[str, str] = field(default_factory=dict)
     """A column -> its name in the set's tables on the Hugging Face hub, for columns with another name there."""
     marks: tuple[str, ...] = ()
-    """Columns that together identify the set in any folder."""
+    """Columns that, with the texts, identify the set in any folder."""
     classes: Mapping[str, Any] = field(default_factory=dict)
     """A label in the file -> its name. Names may occur in the file, too."""
     hub_classes: Mapping[str, Any] = field(default_factory=dict)
@@ -84,185 +88,107 @@ class Dataset:
 
     def fitting(self, names: Container[str]) -> "Dataset | None":
         """The layout with the names of a table's columns: those of the publisher or of the hub. None: neither fits."""
-        hub = {ours: self.hub.get(ours, ours) for ours in (self.text, *self.pair, self.label)}
+        text, *pair, label = (self.hub.get(ours, ours) for ours in (*self.needed, self.label))
         on_hub = replace(
-            self,
-            text=hub[self.text],
-            pair=tuple(hub[name] for name in self.pair),
-            label=hub[self.label],
-            id="idx",
-            marks=(),
-            classes=self.hub_classes or self.classes,
-            newlines="plain",
+            self, text=text, pair=tuple(pair), label=label, id="idx", newlines="plain", classes=self.hub_classes or self.classes
         )
         layouts = [layout for layout in (self, on_hub) if all(name in names for name in layout.needed)]
         return next((layout for layout in layouts if layout.label in names), next(iter(layouts), None))
 
 
-def _counts(train: int = 0, dev: int = 0, test: int = 0, **more: int) -> dict[str, int]:
+def _rows(train: int = 0, dev: int = 0, test: int = 0, **more: int) -> dict[str, int]:
     return {name: rows for name, rows in {"train": train, "dev": dev, "test": test, **more}.items() if rows}
 
 
 # fmt: off
 DATASETS = (
     # GLUE, Wang et al. 2018.
-    Dataset(
-        "cola", ("cola",), text="sentence", label="label", titles=("source", "label", "mark", "sentence"), kept=("source",),
-        classes={"0": "unacceptable", "1": "acceptable"}, rows=_counts(8_551, 1_043, 1_063),
-        metrics=("matthews", "accuracy"),
-    ),
-    Dataset(
-        "sst2", ("sst2",), text="sentence", label="label",
-        classes={"0": "negative", "1": "positive"}, rows=_counts(67_349, 872, 1_821),
-    ),
-    Dataset(
-        "mrpc", ("mrpc", "msrparaphrase"), text="#1 String", pair=("#2 String",), label="Quality",
-        hub={"#1 String": "sentence1", "#2 String": "sentence2", "Quality": "label"},
-        marks=("#1 String", "#2 String"), classes={"0": "not_equivalent", "1": "equivalent"}, rows=_counts(3_668, 408, 1_725),
-        metrics=("f1", "accuracy"), positive="equivalent",
-    ),
-    Dataset(
-        "qqp", ("qqp",), text="question1", pair=("question2",), label="is_duplicate",
-        marks=("question1", "question2", "is_duplicate"), hub={"is_duplicate": "label"},
-        classes={"0": "not_duplicate", "1": "duplicate"}, rows=_counts(363_846, 40_430, 390_965),
-        metrics=("f1", "accuracy"), positive="duplicate",
-    ),
-    Dataset(
-        "stsb", ("stsb",), text="sentence1", pair=("sentence2",), label="score", id="index", kept=("genre",), is_number=True,
-        hub={"score": "label"}, rows=_counts(5_749, 1_500, 1_379),
-        metrics=("pearson", "spearman"),
-    ),
-    Dataset(
-        "mnli", ("mnli", "multinli"), text="sentence1", pair=("sentence2",), label="gold_label", id="pairID", kept=("genre",),
-        marks=("sentence1", "sentence2", "genre", "pairID"), classes=ENTAILMENT, unlabelled=("-", "-1", "hidden"),
-        hub={"sentence1": "premise", "sentence2": "hypothesis", "gold_label": "label"},
-        kinds=("premise", "hypothesis"),
-        rows=_counts(392_702, dev_matched=9_815, dev_mismatched=9_832, test_matched=9_796, test_mismatched=9_847),
-    ),
-    Dataset(
-        "qnli", ("qnli",), text="question", pair=("sentence",), label="label", id="index", kinds=("question", "sentence"),
-        classes=TWO_WAY, rows=_counts(104_743, 5_463, 5_463),
-    ),
-    Dataset(
-        "rte", ("rte",), text="sentence1", pair=("sentence2",), label="label", id="index", kinds=("premise", "hypothesis"),
-        classes=TWO_WAY, rows=_counts(2_490, 277, 3_000),
-    ),
-    Dataset(
-        "wnli", ("wnli",), text="sentence1", pair=("sentence2",), label="label", id="index", kinds=("premise", "hypothesis"),
-        classes={"0": "not_entailment", "1": "entailment"}, rows=_counts(635, 71, 146),
-    ),
-    Dataset(
-        "ax", ("ax", "diagnostic"), text="sentence1", pair=("sentence2",), label="label", id="index",
-        hub={"sentence1": "premise", "sentence2": "hypothesis"}, kinds=("premise", "hypothesis"), classes=ENTAILMENT,
-        rows=_counts(test=1_104),
-        metrics=("matthews",),
-    ),
+    Dataset("cola", ("cola",), "sentence", titles=("source", "label", "mark", "sentence"), kept=("source",),
+            rows=_rows(8_551, 1_043, 1_063), classes={"0": "unacceptable", "1": "acceptable"},
+            metrics=("matthews", "accuracy")),
+    Dataset("sst2", ("sst2",), "sentence", classes=TONES, rows=_rows(67_349, 872, 1_821)),
+    Dataset("mrpc", ("mrpc", "msrparaphrase"), "#1 String", ("#2 String",), "Quality", marks=("#1 String", "#2 String"),
+            hub={"#1 String": "sentence1", "#2 String": "sentence2", "Quality": "label"},
+            classes={"0": "not_equivalent", "1": "equivalent"}, rows=_rows(3_668, 408, 1_725),
+            metrics=("f1", "accuracy"), positive="equivalent"),
+    Dataset("qqp", ("qqp",), "question1", ("question2",), "is_duplicate", marks=("is_duplicate",),
+            hub={"is_duplicate": "label"}, classes={"0": "not_duplicate", "1": "duplicate"},
+            rows=_rows(363_846, 40_430, 390_965), metrics=("f1", "accuracy"), positive="duplicate"),
+    Dataset("stsb", ("stsb",), "sentence1", ("sentence2",), "score", "index", kept=("genre",), is_number=True,
+            hub={"score": "label"}, rows=_rows(5_749, 1_500, 1_379), metrics=("pearson", "spearman")),
+    Dataset("mnli", ("mnli", "multinli"), "sentence1", ("sentence2",), "gold_label", "pairID", kept=("genre",),
+            marks=("genre", "pairID"), hub=INFERENCE_ON_HUB, classes=ENTAILMENT, kinds=INFERENCE,
+            unlabelled=("-", "-1", "hidden"),
+            rows=_rows(392_702, dev_matched=9_815, dev_mismatched=9_832, test_matched=9_796, test_mismatched=9_847)),
+    Dataset("qnli", ("qnli",), "question", ("sentence",), id="index", kinds=("question", "sentence"), classes=TWO_WAY,
+            rows=_rows(104_743, 5_463, 5_463)),
+    Dataset("rte", ("rte",), "sentence1", ("sentence2",), id="index", kinds=INFERENCE, classes=TWO_WAY,
+            rows=_rows(2_490, 277, 3_000)),
+    Dataset("wnli", ("wnli",), "sentence1", ("sentence2",), id="index", kinds=INFERENCE,
+            classes={"0": "not_entailment", "1": "entailment"}, rows=_rows(635, 71, 146)),
+    Dataset("ax", ("ax", "diagnostic"), "sentence1", ("sentence2",), id="index", hub=INFERENCE_ON_HUB, kinds=INFERENCE,
+            classes=ENTAILMENT, rows=_rows(test=1_104), metrics=("matthews",)),
     # SuperGLUE, Wang et al. 2019.
-    Dataset(
-        "boolq", ("boolq",), text="passage", pair=("question",), label="label", id="idx", kinds=("passage", "question"),
-        classes=YES_NO, rows=_counts(9_427, 3_270, 3_245),
-    ),
-    Dataset(
-        "cb", ("cb", "commitmentbank"), text="premise", pair=("hypothesis",), label="label", id="idx",
-        kinds=("premise", "hypothesis"), classes={"0": "entailment", "1": "contradiction", "2": "neutral"},
-        rows=_counts(250, 56, 250),
-        metrics=("accuracy", "macro_f1"),
-    ),
-    Dataset(
-        "copa", ("copa",), text="premise", pair=("choice1", "choice2"), label="label", id="idx", kept=("question",),
-        marks=("premise", "choice1", "choice2"), kinds=("premise", "choice"), rows=_counts(400, 100, 500),
-    ),
-    Dataset(
-        "multirc", ("multirc",), "multirc", rows=_counts(27_243, 4_848, 9_693), metrics=("f1", "exact_match"),
-        positive="true", groups="parent",
-    ),
-    Dataset("record", ("record",), "record", rows=_counts(100_730, 10_000, 10_000), metrics=("f1", "exact_match")),
-    Dataset(
-        "rte-superglue", ("rte",), text="premise", pair=("hypothesis",), label="label", id="idx",
-        kinds=("premise", "hypothesis"), classes=TWO_WAY, rows=_counts(2_490, 277, 3_000),
-    ),
-    Dataset(
-        "wic", ("wic",), text="sentence1", pair=("sentence2",), label="label", id="idx",
-        kept=("word", "start1", "end1", "start2", "end2"), marks=("word", "sentence1", "sentence2", "start1", "start2"),
-        classes=YES_NO, rows=_counts(5_428, 638, 1_400),
-    ),
-    Dataset("wsc", ("wsc",), "wsc", classes=YES_NO, rows=_counts(554, 104, 146)),
-    Dataset(
-        "ax-b", ("axb",), text="sentence1", pair=("sentence2",), label="label", id="idx", kept=("logic",),
-        kinds=("premise", "hypothesis"), classes=TWO_WAY, rows=_counts(test=1_104),
-        metrics=("matthews",),
-    ),
-    Dataset(
-        "ax-g", ("axg",), text="premise", pair=("hypothesis",), label="label", id="idx", kept=("pair_id",),
-        kinds=("premise", "hypothesis"), classes=TWO_WAY, rows=_counts(test=356),
-        metrics=("accuracy", "parity"), groups="pair_id",
-    ),
+    Dataset("boolq", ("boolq",), "passage", ("question",), kinds=("passage", "question"), classes=YES_NO,
+            rows=_rows(9_427, 3_270, 3_245)),
+    Dataset("cb", ("cb", "commitmentbank"), "premise", ("hypothesis",), kinds=INFERENCE,
+            classes={"0": "entailment", "1": "contradiction", "2": "neutral"}, rows=_rows(250, 56, 250),
+            metrics=("accuracy", "macro_f1")),
+    Dataset("copa", ("copa",), "premise", ("choice1", "choice2"), kept=("question",), marks=("choice1",),
+            kinds=("premise", "choice"), rows=_rows(400, 100, 500)),
+    Dataset("multirc", ("multirc",), shape="multirc", rows=_rows(27_243, 4_848, 9_693), metrics=("f1", "exact_match"),
+            positive="true", groups="parent"),
+    Dataset("record", ("record",), shape="record", rows=_rows(100_730, 10_000, 10_000), metrics=("f1", "exact_match")),
+    Dataset("rte-superglue", ("rte",), "premise", ("hypothesis",), kinds=INFERENCE, classes=TWO_WAY,
+            rows=_rows(2_490, 277, 3_000)),
+    Dataset("wic", ("wic",), "sentence1", ("sentence2",), kept=("word", "start1", "end1", "start2", "end2"),
+            marks=("word", "start1", "start2"), classes=YES_NO, rows=_rows(5_428, 638, 1_400)),
+    Dataset("wsc", ("wsc",), shape="wsc", classes=YES_NO, rows=_rows(554, 104, 146)),
+    Dataset("ax-b", ("axb",), "sentence1", ("sentence2",), kept=("logic",), kinds=INFERENCE, classes=TWO_WAY,
+            rows=_rows(test=1_104), metrics=("matthews",)),
+    Dataset("ax-g", ("axg",), "premise", ("hypothesis",), kept=("pair_id",), kinds=INFERENCE, classes=TWO_WAY,
+            rows=_rows(test=356), metrics=("accuracy", "parity"), groups="pair_id"),
     # Bowman et al. 2015: as published, and as bare pairs.
-    Dataset(
-        "snli", ("snli",), text="sentence1", pair=("sentence2",), label="gold_label", id="pairID",
-        marks=("gold_label", "sentence1", "sentence2", "captionID"), kinds=("premise", "hypothesis"), classes=ENTAILMENT,
-        hub={"sentence1": "premise", "sentence2": "hypothesis", "gold_label": "label"},
-        unlabelled=("-", "-1"), rows=_counts(550_152, 10_000, 10_000),
-    ),
-    Dataset(
-        "snli-pairs", ("snli",), text="premise", pair=("hypothesis",), label="label",
-        titles=("premise", "hypothesis", "label"), kinds=("premise", "hypothesis"), classes=ENTAILMENT,
-    ),
+    Dataset("snli", ("snli",), "sentence1", ("sentence2",), "gold_label", "pairID", marks=("gold_label", "captionID"),
+            hub=INFERENCE_ON_HUB, classes=ENTAILMENT, unlabelled=("-", "-1"), kinds=INFERENCE,
+            rows=_rows(550_152, 10_000, 10_000)),
+    Dataset("snli-pairs", ("snli",), "premise", ("hypothesis",), titles=("premise", "hypothesis", "label"), kinds=INFERENCE,
+            classes=ENTAILMENT),
     # Marelli et al. 2014: the files of the SemEval task, and the whole set in one file.
-    Dataset(
-        "sick", ("sick",), text="sentence_A", pair=("sentence_B",), label="entailment_judgment", id="pair_ID",
-        kept=("relatedness_score",), marks=("sentence_A", "sentence_B", "relatedness_score", "entailment_judgment"),
-        rows=_counts(4_500, 500, 4_927),
-    ),
-    Dataset(
-        "sick-all", ("sick",), text="sentence_A", pair=("sentence_B",), label="entailment_label", id="pair_ID",
-        split="SemEval_set", kept=("relatedness_score",), marks=("sentence_A", "sentence_B", "entailment_label"),
-        rows=_counts(4_500, 500, 4_927),
-    ),
+    Dataset("sick", ("sick",), "sentence_A", ("sentence_B",), "entailment_judgment", "pair_ID", kept=("relatedness_score",),
+            marks=("relatedness_score", "entailment_judgment"), rows=_rows(4_500, 500, 4_927)),
+    Dataset("sick-all", ("sick",), "sentence_A", ("sentence_B",), "entailment_label", "pair_ID", kept=("relatedness_score",),
+            split="SemEval_set", marks=("entailment_label",), rows=_rows(4_500, 500, 4_927)),
     # Zellers et al. 2018, with the beginning of the endings in a column of its own; Lai et al. 2017.
-    Dataset(
-        "swag", ("swag",), text="sent1", pair=("ending0", "ending1", "ending2", "ending3"), label="label", kept=("sent2",),
-        marks=("sent1", "sent2", "ending0", "ending3"), kinds=("context", "choice"), rows=_counts(73_546, 20_006, 20_005),
-    ),
-    Dataset("race", ("race",), "race", rows=_counts(87_866, 4_887, 4_934)),
+    Dataset("swag", ("swag",), "sent1", ("ending0", "ending1", "ending2", "ending3"), kept=("sent2",), marks=("sent2",),
+            kinds=("context", "choice"), rows=_rows(73_546, 20_006, 20_005)),
+    Dataset("race", ("race",), shape="race", rows=_rows(87_866, 4_887, 4_934)),
     # Rajpurkar et al. 2016 and 2018.
-    Dataset("squad", ("squad",), "squad", rows=_counts(87_599, 10_570), metrics=("f1", "exact_match")),
-    Dataset("squad2", ("squad2",), "squad", rows=_counts(130_319, 11_873), metrics=("f1", "exact_match")),
-    Dataset("squad-lines", ("squad",), "squad-lines", metrics=("f1", "exact_match")),
+    Dataset("squad", ("squad",), shape="squad", rows=_rows(87_599, 10_570), metrics=("f1", "exact_match")),
+    Dataset("squad2", ("squad2",), shape="squad", rows=_rows(130_319, 11_873), metrics=("f1", "exact_match")),
+    Dataset("squad-lines", ("squad",), shape="squad-lines", metrics=("f1", "exact_match")),
     # Pang and Lee 2004 and 2005.
-    Dataset("movie-reviews", ("moviereviews",), "documents", rows={"all": 2_000}),
-    Dataset("sentence-polarity", ("sentencepolarity",), "sentences", rows={"all": 10_662}),
-    Dataset("subjectivity", ("subjectivity",), "sentences", rows={"all": 10_000}),
+    Dataset("movie-reviews", ("moviereviews",), shape="documents", rows={"all": 2_000}),
+    Dataset("sentence-polarity", ("sentencepolarity",), shape="sentences", rows={"all": 10_662}),
+    Dataset("subjectivity", ("subjectivity",), shape="sentences", rows={"all": 10_000}),
     # Maas et al. 2011: a folder of reviews, one per file, and the hub's tables.
-    Dataset("imdb", ("imdb", "aclimdb"), "documents", rows=_counts(25_000, 0, 25_000)),
-    Dataset(
-        "imdb-table", ("imdb", "aclimdb"), text="text", label="label", classes={"0": "negative", "1": "positive"},
-        rows=_counts(25_000, 0, 25_000),
-    ),
+    Dataset("imdb", ("imdb", "aclimdb"), shape="documents", rows=_rows(25_000, 0, 25_000)),
+    Dataset("imdb-table", ("imdb", "aclimdb"), "text", classes=TONES, rows=_rows(25_000, 0, 25_000)),
     # Zhang et al. 2015.
-    Dataset(
-        "yelp-polarity", ("yelpreviewpolaritycsv", "yelpreviewpolarity", "yelppolarity"), text="text", label="class",
-        titles=("class", "text"), hub={"class": "label"}, classes={"1": "negative", "2": "positive"},
-        hub_classes={"0": "negative", "1": "positive"}, newlines="escaped", rows=_counts(560_000, 0, 38_000),
-    ),
-    Dataset(
-        "yelp-full", ("yelpreviewfullcsv", "yelpreviewfull", "yelpfull"), text="text", label="class",
-        titles=("class", "text"), hub={"class": "label"}, classes=STARS,
-        hub_classes={str(number): name for number, name in enumerate(STARS.values())}, newlines="escaped",
-        rows=_counts(650_000, 0, 50_000),
-    ),
+    Dataset("yelp-polarity", ("yelpreviewpolaritycsv", "yelpreviewpolarity", "yelppolarity"), "text", label="class",
+            titles=("class", "text"), hub={"class": "label"}, classes={"1": "negative", "2": "positive"}, hub_classes=TONES,
+            newlines="escaped", rows=_rows(560_000, 0, 38_000)),
+    Dataset("yelp-full", ("yelpreviewfullcsv", "yelpreviewfull", "yelpfull"), "text", label="class", titles=("class", "text"),
+            hub={"class": "label"}, classes=STARS, newlines="escaped", rows=_rows(650_000, 0, 50_000),
+            hub_classes={str(number): name for number, name in enumerate(STARS.values())}),
     # Rosenthal et al. 2017, subtask A: the files of several years.
-    Dataset(
-        "semeval-2017-4a", ("semeval2017", "semeval20174a", "semeval2017task4", "twitter"), text="text", label="label", id="id",
-        titles=("id", "label", "text"), classes={name: name for name in ("negative", "neutral", "positive")},
-        metrics=("macro_recall", "accuracy"),
-    ),
+    Dataset("semeval-2017-4a", ("semeval2017", "semeval20174a", "semeval2017task4", "twitter"), "text", id="id",
+            titles=("id", "label", "text"), classes={name: name for name in ("negative", "neutral", "positive")},
+            metrics=("macro_recall", "accuracy")),
     # Socher et al. 2013, with five classes: parsed sentences, and a table of sentences.
-    Dataset("sst5", ("sst5", "trees"), "sentence-trees", rows=_counts(8_544, 1_101, 2_210)),
-    Dataset(
-        "sst5-table", ("sst5",), text="sentence", label="label", titles=("label", "sentence"), hub={"sentence": "text"},
-        classes=GRADES, rows=_counts(8_544, 1_101, 2_210),
-    ),
+    Dataset("sst5", ("sst5", "trees"), shape="sentence-trees", rows=_rows(8_544, 1_101, 2_210)),
+    Dataset("sst5-table", ("sst5",), "sentence", titles=("label", "sentence"), hub={"sentence": "text"}, classes=GRADES,
+            rows=_rows(8_544, 1_101, 2_210)),
 )
 # fmt: on
 
@@ -275,33 +201,30 @@ def of_table(path: Path, names: Sequence[str], first_row: Sequence[str]) -> Data
     `first_row` holds the fields of the first line of a delimited table, and is empty for others.
     """
     tables = [dataset for dataset in DATASETS if dataset.shape == "table"]
+    if marked := [each for each in tables if each.marks and {*each.needed, *each.marks} <= set(names)]:
+        return marked[0]
     # The longest name first: AX-g before AX.
-    inside = sorted((dataset for dataset in tables if _name_in(path, dataset)), key=lambda each: -len(_name_in(path, each)))
-    for dataset in tables:
-        if dataset.marks and {*dataset.needed, *dataset.marks} <= set(names):
-            return dataset
-    for dataset in inside:
-        if fitting := dataset.fitting(names):
-            return fitting
-    return next((dataset for dataset in inside if lacks_header(dataset, first_row)), None)
+    lengths = {dataset.name: _length_of_name(path, dataset) for dataset in tables}
+    inside = sorted((each for each in tables if lengths[each.name]), key=lambda each: -lengths[each.name])
+    fitting = [layout for each in inside if (layout := each.fitting(names))]
+    return next(iter(fitting or [each for each in inside if lacks_header(each, first_row)]), None)
 
 
 def lacks_header(dataset: Dataset, first_row: Sequence[str]) -> bool:
     """Whether the first row of a file of this set is data: it has the right width and a known label."""
-    if len(first_row) != len(dataset.titles):
-        return False
-    return bool(dataset.titles) and first_row[dataset.titles.index(dataset.label)] in dataset.classes
+    titles = dataset.titles
+    return bool(titles) and len(first_row) == len(titles) and first_row[titles.index(dataset.label)] in dataset.classes
 
 
-def _name_in(path: Path, dataset: Dataset) -> str:
-    """The longest name of the data set that the file, or one of the two folders around it, has; "" without one."""
+def _length_of_name(path: Path, dataset: Dataset) -> int:
+    """The length of the longest name of the data set that the file, or one of the two folders around it, has."""
     if path == STANDARD:
-        return ""
+        return 0
     whole = path.resolve()
     words = [word for word in re.split(r"[^a-z0-9]+", whole.name.lower()) if word]
     names = {"".join(words[:count]) for count in range(1, len(words) + 1)}
-    names |= {re.sub(r"[^a-z0-9]", "", folder.name.lower()) for folder in list(whole.parents)[:2]}
-    return max((name for name in dataset.folders if name in names), key=len, default="")
+    names |= {re.sub(r"[^a-z0-9]", "", folder.name.lower()) for folder in whole.parents[:2]}
+    return max((len(name) for name in dataset.folders if name in names), default=0)
 
 
 def split_of(path: Path) -> str | None:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 
 from ramify.errors import RamifyError, shown
@@ -15,9 +14,8 @@ from ramify.readers.columns import LINE, Columns, decoded, strings, structured
 
 LabelType = Literal["auto", "category", "number"]
 
-NUMBER = r"[+-]?(0|[1-9]\d*|\d+\.\d*|\.\d+)([eE][+-]?\d+)?"
+_NUMBER = re.compile(r"[+-]?(0|[1-9]\d*|\d+\.\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 """Texts that are numbers. A number with leading zeros is an identifier."""
-_NUMBER = re.compile(NUMBER, re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 _MAX_DIGITS = 400
 
@@ -41,14 +39,9 @@ class LabelColumn:
     def __init__(self, name: str, label_type: LabelType) -> None:
         self.type = label_type
         self._name = name
-        # An example of each type: the value and its place.
-        self._number: tuple[Any, str] | None = None
-        self._category: tuple[Any, str] | None = None
+        self._seen: dict[Literal["structure", "single", "number", "category"], tuple[pa.Scalar, str]] = {}
+        """Kind of values -> the first one, and its place."""
         self._fraction = False
-        self._structured = ""
-        """The place of a list or an object."""
-        self._single = ""
-        """The place of another value."""
 
     def see(self, values: pa.Array, lines: pa.Array, where: str) -> None:
         """Look at some values. `where` begins the description of a place, which ends with the number in `lines`."""
@@ -56,70 +49,58 @@ class LabelColumn:
         if pa.types.is_nested(values.type):
             return
         values = _plain(values)
-        present = values.is_valid()
         is_number = _is_number(values)
-        for numeric, mask in ((True, pc.and_(present, is_number)), (False, pc.and_(present, pc.invert(is_number)))):
-            row = pc.index(mask, True).as_py()
-            if row < 0:
-                continue
-            example = values[row].as_py(), f"{where} {lines[row].as_py()}"
-            if numeric:
-                self._number = self._number or example
-            else:
-                self._category = self._category or example
-        if not self._fraction and self._number:
+        self._see("number", values, is_number, lines, where)
+        self._see("category", values, pc.and_(values.is_valid(), pc.invert(is_number)), lines, where)
+        if not self._fraction and "number" in self._seen:
             # The spelling decides, as it does in `number`.
-            self._fraction = not pa.types.is_boolean(values.type) and any(
-                isinstance(_as_number(value), float) for value in pc.unique(values.filter(is_number)).to_pylist()
-            )
-        if self._number and self._category:
-            (numeric, its_place), (text, place) = self._number, self._category
-            raise RamifyError(
-                f"{place}: the label {shown(text)} of the column {self._name!r} is not a number, but {numeric!r} in "
-                f"{its_place} is. Correct one of them, or read all labels as text with --option label_type=category."
-            )
+            numbers = pc.unique(values.filter(is_number)).to_pylist()
+            self._fraction = any(isinstance(_as_number(value), float) for value in numbers)
+        if "number" in self._seen and "category" in self._seen:
+            numeric, its_place = self._seen["number"]
+            text, place = self._seen["category"]
+            raise self._no_number(text.as_py(), place, f", but {numeric.as_py()!r} in {its_place} is")
+
+    def _see(self, kind: Any, values: pa.Array, mask: pa.Array, lines: pa.Array, where: str) -> None:
+        if kind not in self._seen and (row := pc.index(mask, True).as_py()) >= 0:
+            self._seen[kind] = values[row], f"{where} {lines[row].as_py()}"
 
     def _see_structure(self, values: pa.Array, lines: pa.Array, where: str) -> None:
-        """Remember a place of a list or an object, or of a single value. Raises `RamifyError` for a column with both, and for
-        lists and objects that are to be numbers."""
-        if (row := pc.index(values.is_valid(), True).as_py()) < 0:
+        """Remember a list or an object, or a single value. Raises `RamifyError` for a column with both, and for lists and
+        objects that are to be numbers."""
+        kind = "structure" if pa.types.is_nested(values.type) else "single"
+        self._see(kind, values, values.is_valid(), lines, where)
+        if "structure" not in self._seen:
             return
-        place = f"{where} {lines[row].as_py()}"
-        if pa.types.is_nested(values.type):
-            self._structured = self._structured or place
-            if self.type == "number":
-                raise RamifyError(
-                    f"{place}: the label of the column {self._name!r} is a list or an object, not a number. Leave out --option "
-                    "label_type=number."
-                )
-        else:
-            self._single = self._single or place
-        if self._structured and self._single:
-            raise RamifyError(
-                f"{self._structured}: the label of the column {self._name!r} is a list or an object, but that of "
-                f"{self._single} is not. Write lists or objects in all rows, or in none."
-            )
+        what = f"{self._seen['structure'][1]}: the label of the column {self._name!r} is a list or an object"
+        if self.type == "number":
+            raise RamifyError(f"{what}, not a number. Leave out --option label_type=number.")
+        if "single" in self._seen:
+            place = self._seen["single"][1]
+            raise RamifyError(f"{what}, but that of {place} is not. Write lists or objects in all rows, or in none.")
+
+    def _no_number(self, value: Any, place: str, other: str = "") -> RamifyError:
+        return RamifyError(
+            f"{place}: the label {shown(value)} of the column {self._name!r} is not a number{other}. Correct "
+            f"{'one of them' if other else 'it'}, or read all labels as text with --option label_type=category."
+        )
 
     def json(self, values: pa.Array, lines: pa.Array, where: str) -> list[Any]:
         """The labels as JSON values; None for an empty one. Raises `RamifyError` for one that is not of the column's type."""
         self._see_structure(values, lines, where)
         if pa.types.is_nested(values.type):
             return structured(values)
-        if self.type == "auto" and not self._number and not self._category:
+        if self.type == "auto" and not self._seen.keys() & {"number", "category"}:
             self.see(values, lines, where)
         values = _plain(values)
-        if self.type == "category" or (self.type == "auto" and not self._number):
+        if self.type == "category" or (self.type == "auto" and "number" not in self._seen):
             return values.to_pylist() if pa.types.is_boolean(values.type) else strings(values).to_pylist()
-        converted: list[Any] = []
-        for place, value in enumerate(values.to_pylist()):
-            label = None if value is None else _as_number(value)
+        items = values.to_pylist()
+        labels = [_as_number(value) for value in items]
+        for place, (label, value) in enumerate(zip(labels, items, strict=True)):
             if label is None and value is not None:
-                raise RamifyError(
-                    f"{where} {lines[place].as_py()}: the label {shown(value)} of the column {self._name!r} is not a number. "
-                    "Correct it, or read all labels as text with --option label_type=category."
-                )
-            converted.append(float(label) if self._fraction and label is not None else label)
-        return converted
+                raise self._no_number(value, f"{where} {lines[place].as_py()}")
+        return [float(label) if self._fraction and label is not None else label for label in labels]
 
 
 def survey(labels: LabelColumn, tables: Iterable[Columns], path: Path, where: str) -> None:
@@ -146,14 +127,8 @@ def _plain(values: pa.Array) -> pa.Array:
 
 def _is_number(values: pa.Array) -> pa.Array:
     """[value]: whether it is a number; False for null."""
-    if pa.types.is_floating(values.type) or pa.types.is_integer(values.type):
-        return pc.is_finite(values).fill_null(False)
-    if pa.types.is_boolean(values.type):
-        return pa.array(np.zeros(len(values), bool))
-    fits = pc.match_substring_regex(values, f"^({NUMBER})$").fill_null(False)
-    rest = pc.unique(values.filter(fits)).to_pylist()
-    endless = [text for text in rest if number(text) is None]
-    return pc.and_(fits, pc.invert(pc.is_in(values, pa.array(endless, values.type)))) if endless else fits
+    numbers = [value for value in pc.unique(values).to_pylist() if _as_number(value) is not None]
+    return pc.is_in(values, pa.array(numbers, values.type))
 
 
 def _as_number(value: Any) -> int | float | None:
