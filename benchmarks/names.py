@@ -158,9 +158,10 @@ WAYS = {
     "leave-one-out": TOKENS,
     "with the own sentence": f"{TOKENS} --set model.names.leave_one_out=false",
     "mean of sentences": "--names --set model.names.questions=128",
+    "mean of all sentences": "--names --set model.names.questions=128 --set model.names.leave_one_out=false",
     "no memory": "",
 }
-"""The models, and the options by which they differ. The mean of sentences is the paper's."""
+"""The models, and the options by which they differ. The mean of all sentences is the paper's."""
 
 
 WIDTHS = (16, 96, 192)
