@@ -13,10 +13,14 @@ import torch
 import ramify
 from fixtures import built, discussions
 from fixtures.commands import call, refusal
-from fixtures.letters import LETTERS, letter
+from fixtures.letters import LETTERS, letter, tokenizer
 from fixtures.nested import writing
 from ramify import Node, Tree
+from ramify.batching.views.pairs import PairInput
 from ramify.inference.documents import pipeline
+from ramify.inference.translate import next_token_pipeline
+from ramify.models.transformer import TransformerConfig
+from ramify.tasks.next_token import NextTokenConfig, NextTokenLM
 
 LEVELS = ("sentence", "paragraph", "chapter", "document")
 
@@ -561,6 +565,17 @@ def test_a_file_of_one_sentence_is_not_copyedited(agent, tmp_path):
     file = tmp_path / "one.txt"
     file.write_text("Come at six.")
     assert "holds one sentence, so nothing has siblings" in refusal("copyedit", agent, file)
+
+
+def test_another_model_judges_both_texts(loud, text, tmp_path):
+    words = tokenizer()
+    sizes = {"dim": 16, "num_heads": 2, "ffn_dim": 32, "encoder_layers": 0, "decoder_layers": 1}
+    gpt = NextTokenLM(TransformerConfig(vocab_size=words.vocab_size, **sizes).build(), words, PairInput(), NextTokenConfig())
+    ramify.save(next_token_pipeline(gpt.eval()), tmp_path / "judge")
+    found = answer("copyedit", loud, text, "--epsilon", 1, "--judge", tmp_path / "judge")
+    assert 1 < found["perplexity_before"] != found["perplexity_after"] > 1
+    same = answer("copyedit", loud, text, "--epsilon", 0, "--judge", tmp_path / "judge")
+    assert same["perplexity_before"] == same["perplexity_after"] == found["perplexity_before"]
 
 
 def test_a_judge_must_score_texts(agent, text):
