@@ -278,6 +278,19 @@ def test_names_are_generated_in_the_generators_phase(when, noise):
     assert task.phases[-1].parameters == ("generators", "names_generator")
 
 
+def test_names_of_real_documents():
+    """Each generated sentence belongs to a document of the batch."""
+    task = adversary(model=NAMES, names_document="real")
+    batch = batch_of(task)
+    drawn = task.shared(batch, None)
+    real = drawn.real[task.backbone.depth]
+    assert all(any(torch.equal(row, own) for own in real) for row in drawn.names.documents)
+    losses_of(task, batch, GENERATOR, drawn)
+    assert taught(task) == {"generators", "names_generator"}
+    with pytest.raises(RamifyError, match=r"task\.names_document=real needs a document in each batch"):
+        task._drawn_names(drawn.names.real, {})
+
+
 def test_the_generator_of_documents_learns_nothing_from_names():
     task = adversary(model=NAMES, levels=("sentence",))
     batch = batch_of(task)

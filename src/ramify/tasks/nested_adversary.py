@@ -81,6 +81,9 @@ class NestedAdversaryConfig:
     """Dropout before the last layer of a discriminator."""
     names_noise: Literal["document", "answer"] = "document"
     """The noise of a model with a memory of names. document: one for all answers of a document. answer: one for each."""
+    names_document: Literal["generated", "real"] = "generated"
+    """The document whose names are made. generated: by the generator of documents. real: a random one of the batch, from which
+    that generator learns."""
     max_norm: float | None = 3.0
     """Bound of the norm of the weights of a discriminator's last layer, which every update keeps. null: none."""
 
@@ -114,7 +117,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class DrawnNames:
-    """The banks of the documents of real sentences, and the noise from which those of generated ones are made."""
+    """The banks of the documents of real sentences, and what those of generated ones are made from: vectors and noise."""
 
     real: Banks
     documents: Float[Tensor, "row dim"]
@@ -234,8 +237,24 @@ class NestedAdversary(Task[AdversaryBatch]):
                 chosen = torch.randperm(len(rows), device=rows.device)[:number]
             real[level], noise[level] = rows.index_select(0, chosen), self.generator(level).noise(number)
             if level == 1 and banks is not None:
-                names = DrawnNames(banks.at(chosen), *self.names_noise(number))
+                names = self._drawn_names(banks.at(chosen), vectors)
         return Drawn(real, noise, names)
+
+    @torch.no_grad()
+    def _drawn_names(self, banks: Banks, vectors: Mapping[int, Float[Tensor, "_row _dim"]]) -> "DrawnNames":
+        """The names of real sentences, and what those of as many generated ones are made of. `vectors`: the real ones of the
+        batch, by the number of their level."""
+        number, highest = len(banks.known), self.backbone.depth
+        noise, answers = self.names_noise(number)
+        if self.config.names_document == "generated":
+            return DrawnNames(banks, self.generator(highest)(noise), answers)
+        rows = vectors[highest] if highest in vectors else noise[:0]
+        if not len(rows):
+            raise RamifyError(
+                f"task.names_document=real needs a {self.names[highest]} in each batch, and one holds none. Add "
+                f"{self.names[highest]} to task.levels, take a larger train.budget, or set task.names_document=generated."
+            )
+        return DrawnNames(banks, rows[torch.randint(len(rows), (number,), device=rows.device)], answers)
 
     def losses(
         self, batch: AdversaryBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Drawn
@@ -404,8 +423,7 @@ class NestedAdversary(Task[AdversaryBatch]):
         def generate() -> Tensor:
             banks = None
             if names is not None:
-                documents = self.generator(self.backbone.depth)(names.documents)
-                banks = self.generated_names(documents, names.answers)
+                banks = self.generated_names(names.documents, names.answers)
             return read(self.generator(level)(noise), banks)
 
         return Match(
