@@ -109,7 +109,7 @@ def logs(
             counts.leave_out("blank_line", f"{path}", count)
             yield Log(name, iter(()), where=str(path))
             continue
-        fold: Fold = fold_of(chain.from_iterable(first)) if layout.is_folded or layout.is_heading else ""
+        fold = _fold(layout, first)
         begin = list(folded(first, fold))
         sample = list(first_of(begin, SAMPLE_LINES))
         layout.learn_times(sample)
@@ -185,7 +185,7 @@ def _begin(blocks: Iterator[list[str]], given: Pattern | None, path: Path) -> tu
             given = Pattern(DISCORD)
         if given is not None:
             layout = Layout(given)
-            heads = folded(first, fold_of(chain.from_iterable(first)) if layout.is_folded or layout.is_heading else "")
+            heads = folded(first, _fold(layout, first))
             read = (layout.read(line) for line in chain.from_iterable(heads) if line and not line.isspace())
             if is_pipe or any(line and line.author is not None for line in read):
                 return first, layout
@@ -228,6 +228,12 @@ def _guessed(blocks: Sequence[list[str]], path: Path) -> Layout:
         pattern = " ".join(f"--pattern {shlex.quote(form)}" for form in guessed.source.split("\n"))
         remedy = f"If it is a chat log, give its pattern. With {pattern} the messages would begin:\n{messages}"
     raise RamifyError(f"the layout of {path} cannot be guessed: {guessed.reason}. Its first lines:\n{shown}\n{remedy}")
+
+
+def _fold(layout: Layout, first: Sequence[list[str]]) -> Fold:
+    """The form of the heads of a log, as far as its layout reads such."""
+    fold = fold_of(chain.from_iterable(first)) if layout.is_folded or layout.is_heading else ""
+    return fold if layout.is_folded or fold == "signed" else ""
 
 
 def _in_folder(folder: Path, given: Pattern | None, counts: ReadCounts) -> list[Path]:
