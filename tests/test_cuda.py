@@ -14,6 +14,8 @@ from fixtures import (
     forest,
     gradient,
     masked,
+    nested,
+    running,
     tree_task,
     uniform,
     view_of,
@@ -21,7 +23,9 @@ from fixtures import (
     with_text,
     words_task,
 )
+from fixtures.label_tasks import LABEL_TASKS
 from fixtures.parallel import SEQ2SEQ, TRANSFORMER, translations
+from ramify.batching.stream_batch import collate_streams
 from ramify.batching.text_input import TextInput
 from ramify.inference.evaluation import evaluate
 from ramify.inference.fill_mask import MaskFiller
@@ -29,8 +33,10 @@ from ramify.inference.held_out import discussions as read_trees
 from ramify.inference.search import Beam
 from ramify.inference.translate import Translator
 from ramify.inference.word_classes import AncestorWords
+from ramify.models.name_memory import NameMemoryConfig
 from ramify.tasks.base import MAIN
 from ramify.training.config import TrainConfig
+from ramify.training.stage import stream
 from ramify.training.trainer import Stage, Trainer
 
 pytestmark = pytest.mark.cuda
@@ -76,6 +82,58 @@ def test_translators_equal_those_of_the_cpu(config):
     for (its,), (mine,) in zip(*(Translator(task).translations(sources, Beam(3)) for task in (there, here)), strict=True):
         assert its.text == mine.text
         assert its.score == pytest.approx(mine.score, rel=1e-10)
+
+
+@pytest.mark.parametrize("name", LABEL_TASKS)
+def test_tasks_on_labels_equal_those_of_the_cpu(name):
+    (here, batches), (there, _) = LABEL_TASKS[name](), LABEL_TASKS[name]()
+    there.eval().cuda()
+    expected = gradient(here.eval(), batches)
+    found = {key: value.cpu() for key, value in gradient(there, [batch.to("cuda") for batch in batches]).items()}
+    assert distance(found, expected) < 1e-10
+
+
+AGENTS = {
+    "autoencoder": {},
+    "names of sentences": {"model": {"names": NameMemoryConfig(3, filters=8)}},
+    "names of tokens": {"model": {"names": NameMemoryConfig(3, filters=8, average="tokens")}},
+}
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_nested_documents_equal_those_of_the_cpu(name):
+    here, there = (nested.task(**AGENTS[name]) for _ in range(2))
+    there.cuda()
+    batch = nested.batch_of(here, nested.MIXED)
+    mine, its = (
+        own.corrupt(each, torch.Generator().manual_seed(0)) for own, each in ((here, batch), (there, batch.to("cuda")))
+    )
+    expected = nested.gradients(here, mine)
+    found = {key: value.cpu() for key, value in nested.gradients(there, its).items()}
+    assert distance(found, expected) < 1e-9
+
+
+STREAMS = {
+    "xlnet": lambda: (running.task(torch.float64, dropout=0.0), running.streams()),
+    "elmo": lambda: (running.elmo_task(torch.float64, dropout=0.0), running.streams(input=running.UNROLLED)),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_streams_train_as_on_the_cpu(tmp_path, name):
+    """Steps that carry a state have the same losses."""
+    config = TrainConfig(steps=4, lr=1e-2, log_every=1, evaluate_every=0, checkpoint_every=0)
+
+    def losses(cpu: bool) -> list[float]:
+        task, rows = STREAMS[name]()
+        stage = Stage(config, rows, lambda read: collate_streams(read, rows.input), make_sampler=stream(2))
+        found: list[float] = []
+        Trainer(
+            task, [stage], tmp_path / f"cpu {cpu}", seed=3, cpu=cpu, report=lambda record: found.append(record["loss"])
+        ).run()
+        return found
+
+    assert losses(False) == pytest.approx(losses(True), rel=1e-8)
 
 
 def test_two_phases_draw_the_same_dropout_twice():
