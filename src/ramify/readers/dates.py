@@ -116,7 +116,7 @@ ANY_TIME = f"(?:{TIME}|{'|'.join(_LOOSE_TIMES)}(?!\\d))"
 _NO_WORD = r"(?!\d)(?!(?!T\d)[^\W_])"
 _DATE_AT = re.compile(rf"(?<![^\W_])(?<![.,/+])(?<!\d:)(?<!\w-)(?:{'|'.join(_FORMS)}){_NO_WORD}(?!-[\da-f]{{4}}-)")
 _TIME_AT = re.compile(
-    rf"(?:(?<![^\W_])(?:{_HALF_WORD}){_GAP}?|(?<![\w.+])|(?<=[\[(]\+)|(?<=^T)|(?<=\WT))(?<!\d:)(?<!\w-)(?<!\d/){_CLOCK}{_ZONE}(?!\d|:\d)"
+    rf"(?:(?<![^\W_])(?:{_HALF_WORD}){_GAP}?|(?<![\w.+])|(?<=[\[(T]\+)|(?<=^\+)|(?<=^T)|(?<=\WT))(?<!\d:)(?<!\w-)(?<!\d/){_CLOCK}{_ZONE}(?!\d|:\d)"
 )
 _NEXT_TIME = re.compile(rf"{TIME}(?!\d|:\d)")
 _LOOSE_AT = re.compile(rf"(?:{'|'.join(_LOOSE_TIMES)})(?!\d)")

@@ -57,8 +57,8 @@ DISCORD = "[{date} {time}] {author}{? (pinned)}"
 """The pattern of DiscordChatExporter, whose files frame what they say about the channel."""
 
 _FRAME = re.compile(r"={20,}")
-_COUNT = re.compile(r"\(\d+ (?:rows?|messages?)\)")
-"""The last line of a table from a database, or of an export."""
+_COUNT = re.compile(r"\(\d+ (?:rows?|messages?)\)|</\w+>")
+"""The last line of a table from a database, of an export, or of a file with tags."""
 _BLOCK = re.compile(r"\{(Attachments|Embed|Embeds|Reactions|Stickers|Forwarded Message)\}")
 _LEFT_OUT = {"Embed": "embed", "Embeds": "embed", "Reactions": "reaction", "Stickers": "sticker"}
 

@@ -4,16 +4,17 @@ A paragraph ends with a blank line or a rule. The number of lines stays the same
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from typing import Literal
 
 from ramify.readers.dates import find_stamps
 
-Fold = Literal["", "first", "second", "last", "labels", "signed", "mixed"]
+Fold = Literal["", "first", "second", "last", "labels", "signed", "continued", "mixed"]
 """Where paragraphs have their times: a line of its own, labelled lines, or the end of their last line, behind the name (mixed:
-if other paragraphs have none, so that they may belong to the next signature)."""
+if other paragraphs have none, so that they may belong to the next signature); or below the name for the first of several
+messages, and alone, in another form, for the others (continued)."""
 
 FIRST_LINES = 800
 """Lines that decide the form."""
@@ -28,7 +29,10 @@ def fold_of(lines: Iterable[str]) -> Fold:
 
     Times elsewhere are those of messages whose author is told above.
     """
-    paragraphs = [paragraph for _, paragraph in _paragraphs(list(islice(lines, FIRST_LINES)))]
+    first = list(islice(lines, FIRST_LINES))
+    if _form_of_heads(first):
+        return "continued"
+    paragraphs = [paragraph for _, paragraph in _paragraphs(first)]
     forms: Counter[Fold] = Counter(_form(paragraph) for paragraph in paragraphs if len(paragraph) > 1)
     if not forms:
         return ""
@@ -45,6 +49,9 @@ def folded(blocks: Iterable[list[str]], fold: Fold) -> Iterator[list[str]]:
     kept: list[str] = []
     if not fold:
         yield from blocks
+        return
+    if fold == "continued":
+        yield from _continued(blocks)
         return
     for block in blocks:
         lines = kept + block
@@ -70,6 +77,56 @@ def _folded(lines: list[str], fold: Fold) -> list[str]:
         count = _labels(paragraph) if fold == "labels" else 2 + (fold == "second" and paragraph[0].isdecimal())
         lines[start : start + rest] = ["\n".join(paragraph[:count]), *paragraph[count:], *[""] * (count - 1)]
     return lines
+
+
+def _form_of_heads(lines: Sequence[str]) -> str:
+    """The form of the times below names, if times of another form stand alone; "" if there is only one form."""
+    above: dict[str, list[str]] = defaultdict(list)
+    for one, other in pairwise(line for line in lines if line.strip()):
+        if _is_time(other):
+            above[_DIGITS.sub("0", other)].append(one)
+    forms = sorted(above, key=lambda form: -len(above[form]))[:2]
+    if len(forms) < 2 or len(above[forms[1]]) < _MIN_HEADS:
+        return ""
+    head, alone = sorted(forms, key=lambda form: len(set(above[form])) / len(above[form]))
+    repeat = len(set(above[head])) * 2 <= len(above[head])
+    return head if repeat and len(set(above[alone])) * 3 > len(above[alone]) * 2 else ""
+
+
+def _continued(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
+    """Heads of a name and a time, of which only the first of several messages has the name, and AM or PM."""
+    kept: list[str] = []
+    form = author = half = ""
+    hour = 0
+    for block in chain(blocks, [None]):
+        lines = kept + (block or [])
+        form = form or _form_of_heads(lines)
+        # The last line may be a name.
+        end = len(lines) if block is None else len(lines) - 1
+        made: list[str] = []
+        while len(made) < end:
+            place = len(made)
+            line, after = lines[place].strip(), lines[place + 1] if place + 1 < len(lines) else ""
+            if _DIGITS.sub("0", after) == form and _is_time(after):
+                author = line
+                half = match[0] if (match := _HALF.search(after)) else ""
+                hour = int(_DIGITS.findall(after)[0])
+                made += [f"{author}\n{after.strip()}", ""]
+            elif author and _is_time(line):
+                last, hour = hour, int(_DIGITS.findall(line)[0])
+                if half and last == 11 and hour == 12:
+                    half = half.translate(_OTHER_HALF)
+                made.append(f"{author}\n{line}{'' if _HALF.search(line) else half}")
+            else:
+                made.append(lines[place])
+        kept = lines[len(made) :]
+        yield made
+
+
+_HALF = re.compile(r" ?[AaPp]\.?[Mm]\b\.?")
+_OTHER_HALF = str.maketrans("AaPp", "PpAa")
+_DIGITS = re.compile(r"\d+")
+_MIN_HEADS = 3
 
 
 def _paragraphs(lines: Sequence[str]) -> Iterator[tuple[int, list[str]]]:

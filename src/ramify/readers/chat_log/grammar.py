@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 from unicodedata import category, normalize
 
@@ -54,7 +54,7 @@ class Reading:
         return _STAMPED.search(self.source) is not None
 
 
-_OPEN = re.compile(r"\{author\} *\{text\}")
+_OPEN = re.compile(r"\{author\} ?\{text\}")
 _STAMPED = re.compile(r"\{(?:date|time)\}")
 
 
@@ -107,16 +107,20 @@ def readings(lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> Iterato
                 start = ends[0]
                 if shape.kinds[0] == "time" and _PADDED.match(line, max(0, start - 2)):
                     start -= 1
-                rows.append((_Row(place, _collapsed(line[ends[1] :]), ends[2]), _collapsed(line[:start])))
+                rows.append((_Row(place, line[ends[1] :], ends[2]), _collapsed(line[:start])))
+        rows = list(zip(_as_columns([row for row, _ in rows]), (before for _, before in rows)))
         for prefix, kept in _prefixes(rows):
             yield from _name_behind(prefix + shape.source, kept)
+            yield from _name_last(prefix + shape.source, kept)
         yield from _name_before(rows, shape.source)
     last = [(place, match) for place, line in enumerate(lines) if (match := _TIME_LAST.fullmatch(line))]
     if len(last) * 3 >= len(lines) * 2:
         opening, closing = Counter(match.group(2, 3) for _, match in last).most_common(1)[0][0]
         for reading in _name_behind("", [_Row(place, _collapsed(match[1])) for place, match in last]):
             yield Reading(f"{reading.source} {opening}{{time}}{closing}", reading.said)
-    yield from _name_behind("", [_Row(place, _collapsed(line)) for place, line in enumerate(lines) if line[:1].strip(SPACES)])
+    is_indented = sum(line[:1] in SPACES for line in lines) * 10 > len(lines) * 8
+    kept = [(place, line) for place, line in enumerate(lines) if line[:1].strip(SPACES) or is_indented]
+    yield from _name_behind("", _as_columns([_Row(place, line.lstrip(SPACES)) for place, line in kept]))
 
 
 _TIME_LAST = re.compile(rf"(.*\S)[{SPACES}]+([\[(]?){TIME}([\])]?)")
@@ -127,6 +131,19 @@ _SPACES = re.compile("[ \u00a0\u202f\u2009\u3000]+")
 
 def _collapsed(text: str) -> str:
     return _SPACES.sub(" ", text)
+
+
+def _as_columns(rows: Sequence[_Row]) -> list[_Row]:
+    """Rows with single spaces; where several spaces part columns in nearly all of them, with two of these."""
+    are_wide = sum(_WIDE.search(row.rest) is not None for row in rows) * 10 > len(rows) * 8
+    return [row._replace(rest=_SPACES.sub(_as_gap, row.rest) if are_wide else _collapsed(row.rest)) for row in rows]
+
+
+def _as_gap(match: re.Match[str]) -> str:
+    return "  " if len(match[0]) > 1 else " "
+
+
+_WIDE = re.compile(r"[^\W_].* {2,}(?=\S)")
 
 
 # --- where dates and times stand ------------------------------------------------------------------------------------------
@@ -251,6 +268,23 @@ def is_name(text: str) -> bool:
 _BRACKETS = re.compile(r"([^\[\]()<>:（）]{1,64}?)( ?[\[(（])([^\[\]()<>（）]{1,32})([\])）](?:[:：][ \t]*|[ \t]+|$))")
 
 
+def _name_last(head: str, rows: Sequence[_Row]) -> Iterator[Reading]:
+    """Readings in which the name ends the line, behind the text: `see you   (Ann)`."""
+    ended = [(row, match) for row in rows if (match := _AT_END.match(row.rest))]
+    forms = Counter(match.group(2, 4) for _, match in ended)
+    (opening, closing), count = forms.most_common(1)[0] if forms else (("", ""), 0)
+    if count * 5 >= len(rows) * 4:
+        said = {
+            row.place: Said(match[3], match[1].lstrip(SPACES), row.skipped)
+            for row, match in ended
+            if match.group(2, 4) == (opening, closing) and is_name(match[3])
+        }
+        yield Reading(f"{head} {{text}} {literal(opening)}{{author}}{literal(closing)}", said)
+
+
+_AT_END = re.compile(r"[ \t]+(.*\S)[ \t]+([(\[<{—–~@-]{1,2} ?)([^\[\](){}<>]{1,40}?)([)\]>}]?)\Z")
+
+
 def _with_account(head: str, rows: Sequence[_Row]) -> Reading | None:
     """A reading in which an account or a level in brackets follows nearly all names: `Ann Lee [12]: `."""
     matches = [(row, match) for row in rows if (match := _BRACKETS.match(row.rest))]
@@ -309,16 +343,18 @@ def _without_first(head: str, rows: Sequence[_Row], depth: int, least: float) ->
     words = Counter(match[1] for _, match in split)
     word, count = words.most_common(1)[0]
     are_codes = sum(many for word, many in words.items() if CODE.fullmatch(word)) * 10 >= words.total() * 9
-    for gap, many in Counter(match[0][match.end(1) :] for _, match in split).items():
+    gaps = [match[0][match.end(1) :] for _, match in split]
+    # Names may begin with marks, so that a gap may end with its space.
+    for gap, many in Counter(chain(gaps, (gap[: gap.find(" ") + 1] for gap in gaps if " " in gap[:-1]))).items():
         if many < least:
             continue
-        same = [(row, match) for row, match in split if match[0][match.end(1) :] == gap]
+        same = [(row, match) for (row, match), own in zip(split, gaps) if (own.startswith(gap) if gap else not own)]
         if count * 10 >= len(split) * 6:
-            kept = [row._replace(rest=row.rest[match.end() :]) for row, match in same if match[1] == word]
+            kept = [row._replace(rest=row.rest[match.end(1) + len(gap) :]) for row, match in same if match[1] == word]
             if len(kept) >= least:
                 yield head + literal(word + gap), kept, depth + 1
         if len(words) > 1 and (are_codes or (gap.strip(" ,") and len(words) * 3 <= len(split))):
-            kept = [row._replace(rest=row.rest[m.end() :], skipped=(*row.skipped, m[1])) for row, m in same]
+            kept = [row._replace(rest=row.rest[m.end(1) + len(gap) :], skipped=(*row.skipped, m[1])) for row, m in same]
             yield f"{head}{{skip}}{literal(gap)}", kept, depth + 1
 
 
@@ -516,7 +552,7 @@ def _ends(befores: Sequence[str], least: float) -> Iterator[str]:
     tails = Counter(match[0] for text in befores if (match := _LOWER_WORDS.search(text)))
     words: Counter[str] = Counter()
     for tail, count in tails.items():
-        for match in re.finditer(r" +(?=\w)", tail):
+        for match in re.finditer(r"[\"']? +(?=\w)", tail):
             words[tail[match.start() :]] += count
     common = [end for end, count in words.items() if count * 5 > len(befores) * 4]
     if common:
@@ -526,7 +562,7 @@ def _ends(befores: Sequence[str], least: float) -> Iterator[str]:
 
 _NEXT_LABEL = re.compile(r"\n[^\W\d_]\w{1,15}: \Z")
 _LAST_MARKS = re.compile(r"[^\w]*\Z")
-_LOWER_WORDS = re.compile(r"(?: (?:[^\W\d_](?<![A-Z])){1,12}){1,4}[^\w]*\Z")
+_LOWER_WORDS = re.compile(r"[\"']?(?: (?:[^\W\d_](?<![A-Z])){1,12}){1,4}[^\w]*\Z")
 _ACCOUNT = re.compile(r" ?[\[(<（]([^\[\]()<>（）]{1,64})[\])>）][^\w]*\Z")
 _RECEIVER = re.compile(r" (?:to|->|→|=>|>) ([^:<>|]{1,40})[^\w]+\Z")
 _UNIT = re.compile(r" ?[^\W\d_]{1,4}(?=[\])}>:|,-])")

@@ -70,8 +70,8 @@ def guess(lines: Iterable[str]) -> Guess:
     if fold == "signed":
         # Below each signature stands the text of another.
         return _guess(joined)
-    # Labels look like names.
-    for sample in (joined, plain) if fold == "labels" else (plain, joined):
+    # Labels look like names, and times without names may look like messages.
+    for sample in (joined, plain) if fold in ("labels", "continued") else (plain, joined):
         guessed = _guess(sample)
         if not guessed.reason and (sample == plain or "\\n" in guessed.source):
             return guessed
@@ -433,8 +433,8 @@ def _is_of_machine(messages: Sequence[tuple[str, str]]) -> str:
     authors = Counter(name for name, _ in messages)
     if sum(_PAIR.search(text) is not None for text in texts) * 5 > total * 2:
         return "the texts list values, as in the log of a machine"
-    if sum(_LABELLED.match(text) is not None for text in texts) * 2 > total:
-        return "most texts begin with a level, as in the log of a machine"
+    if sum(_LABELLED.match(text) is not None for _, text in messages) * 2 > total:
+        return "most texts begin with a level or a code, as in the log of a machine"
     if sum(len(_LETTERS.findall(text)) == 0 for text in texts) * 5 > total * 3:
         return "the texts are numbers, as in the log of a machine"
     groups: dict[str, Counter[str]] = defaultdict(Counter)
@@ -460,7 +460,7 @@ def _is_of_machine(messages: Sequence[tuple[str, str]]) -> str:
 
 
 _VARIABLE = re.compile(r"(?:0x)?[\da-fA-F]*\d[\w.:-]*|\"[^\"]*\"|'[^']*'")
-_LABELLED = re.compile(r"[A-Z]{3,}: ")
+_LABELLED = re.compile(r"[A-Z]{3,}: |(?=[a-f]*\d)[\da-f]{7,40} ")
 _PAIR = re.compile(r"\b\w+=[^\s=]")
 _LETTERS = re.compile(r"[^\W\d_]{2,}|[\u0900-\uffff]")
 
@@ -475,6 +475,8 @@ def _lacks_times(reading: Reading, names: Counter[str], messages: Sequence[tuple
         return "it leaves out numbers that may be times"
     if "<{author}>" in reading.source:
         return ""
+    if _is_numbered(reading) or _is_talk(reading, messages, lines):
+        return _is_of_machine(messages)
     if re.search(r"\{author\}[:.]?(?: ?[-–—:]) ?\{text\}|\{author\}(?:[.:]| (?![|»›→⇒>=]))", reading.source):
         return "without times, a play or a list looks the same"
     if not _SET_APART.search(reading.source):
@@ -483,6 +485,35 @@ def _lacks_times(reading: Reading, names: Counter[str], messages: Sequence[tuple
     if mentions * 10 < len(messages) or mentions < 2 or len(names) * 2 > len(messages):
         return "it has no times, and authors do not name each other"
     return ""
+
+
+def _is_talk(reading: Reading, messages: Sequence[tuple[str, str]], lines: Sequence[str]) -> bool:
+    """Whether people talk: few of them say nearly all lines in no fixed order, and several ask questions."""
+    names = Counter(name for name, _ in messages)
+    asking = Counter(name for name, text in messages if text.endswith(("?", "？", "؟")))
+    others = sum(not dated(line)[0] for line in lines) - len(messages)
+    if len(messages) < 12 or len(names) * 4 > len(messages) or others * 50 > len(messages) or min(names.values()) == 1:
+        return False
+    if (
+        len(asking) < 2
+        or asking.total() * 20 < len(messages)
+        or any(name.split(" ", 1)[-1] in names for name in names if " " in name)
+    ):
+        return False
+    following: dict[str, Counter[str]] = defaultdict(Counter)
+    for (one, _), (other, _) in pairwise(messages):
+        following[one][other] += 1
+    return len(names) == 2 or sum(map(_entropy_bits, following.values())) * 3 > _entropy_bits(names)
+
+
+def _is_numbered(reading: Reading) -> bool:
+    """Whether a part that is left out counts the messages or the time: a number that rises, and falls in few lines."""
+    for column in zip(*(reading.said[place].skipped for place in sorted(reading.said))):
+        if all(map(str.isdecimal, column)):
+            steps = [int(other) - int(one) for one, other in pairwise(column)]
+            if sum(step > 0 for step in steps) * 4 > len(steps) and sum(step < 0 for step in steps) * 10 < len(steps):
+                return True
+    return False
 
 
 _LONG_NUMBER = re.compile(r"(?<![\w-])\d{8,20}(?![\w-])")
@@ -537,7 +568,7 @@ def _with_end(best: Reading, source: str) -> str:
 
 
 _WORD_FIRST = re.compile(r"\w{2,} ?[:=,]? ")
-_MARKS_LAST = re.compile(r" ?[^\w\s.?!…)]\Z")
+_MARKS_LAST = re.compile(r"</\w+>\Z| ?[^\w\s.?!…)]\Z")
 
 
 def _with_indentation(source: str, lines: Sequence[str]) -> str:

@@ -5,8 +5,8 @@ author) and `{skip}` (left out). `{?…}` is an optional part, and `\` makes the
 the end of a line: the head of a message then takes several lines).
 
 A space matches one or more spaces of any kind. Before `{text}` it matches a single one, so that the text keeps its indentation.
-A field ends before the first place where the text that follows it in the pattern begins. If the text is empty, spaces before it
-may be missing.
+Two spaces alone between two fields match at least two, as between columns. A field ends before the first place where the text
+that follows it in the pattern begins. If the text is empty, spaces before it may be missing.
 """
 
 import re
@@ -233,7 +233,7 @@ def _regex(parts: Sequence[Part], source: str, following: Part | None = None) ->
             if isinstance(after, Field) and after.name == "text":
                 bare = part.text.rstrip(SPACES)
                 gap = part.text[len(bare) :]
-                spaces = f"{_SPACE}" if len(gap) == 1 else f"{_SPACE}+" if gap else ""
+                spaces = f"{_SPACE}" if len(gap) == 1 else f"{_SPACE}{'+' if bare else '{2,}'}" if gap else ""
                 if gap and not gap.strip("\t"):
                     spaces = gap.replace("\t", r"\t")
                 # Without the tab, nothing shows that a name precedes it.
@@ -267,6 +267,9 @@ def _free(name: str, after: Part | None, is_before_a_stamp: bool) -> str:
         return f".{{1,{MAX_FREE}}}?"
     if isinstance(after, Literal):
         end = _characters(after.text.rstrip(SPACES) or after.text)
+        if after.text == "  ":
+            # Columns.
+            end = f"{_SPACE}{{2}}"
         if after.text.rstrip(SPACES) != after.text and after.text.strip(SPACES):
             end += f"(?:{_SPACE}|$)"
         return f"(?:(?!{end}).){{1,{MAX_FREE}}}"
