@@ -30,9 +30,12 @@ def fold_of(lines: Iterable[str]) -> Fold:
     Times elsewhere are those of messages whose author is told above.
     """
     first = list(islice(lines, FIRST_LINES))
-    if _form_of_heads(first):
-        return "continued"
-    paragraphs = [paragraph for _, paragraph in _paragraphs(first)]
+    return _fold_of_paragraphs([paragraph for _, paragraph in _paragraphs(first)]) or (
+        "continued" if _named_heads(first) else ""
+    )
+
+
+def _fold_of_paragraphs(paragraphs: Sequence[Sequence[str]]) -> Fold:
     forms: Counter[Fold] = Counter(_form(paragraph) for paragraph in paragraphs if len(paragraph) > 1)
     if not forms:
         return ""
@@ -79,35 +82,44 @@ def _folded(lines: list[str], fold: Fold) -> list[str]:
     return lines
 
 
-def _form_of_heads(lines: Sequence[str]) -> str:
-    """The form of the times below names, if times of another form stand alone; "" if there is only one form."""
-    above: dict[str, list[str]] = defaultdict(list)
-    for one, other in pairwise(line for line in lines if line.strip()):
-        if _is_time(other):
-            above[_DIGITS.sub("0", other)].append(one)
-    forms = sorted(above, key=lambda form: -len(above[form]))[:2]
-    if len(forms) < 2 or len(above[forms[1]]) < _MIN_HEADS:
-        return ""
-    head, alone = sorted(forms, key=lambda form: len(set(above[form])) / len(above[form]))
-    repeat = len(set(above[head])) * 2 <= len(above[head])
-    return head if repeat and len(set(above[alone])) * 3 > len(above[alone]) * 2 else ""
+_Head = tuple[str, bool]
+"""The form of a time in a line of its own, and whether a blank line stands above it."""
+
+
+def _head(line: str, above: str) -> _Head | None:
+    return (_DIGITS.sub("0", _HALF.sub("PM", line)), not above.strip()) if _is_time(line) else None
+
+
+def _named_heads(lines: Sequence[str]) -> set[_Head]:
+    """The forms of the times below names, which repeat. Times of other forms stand alone."""
+    above: dict[_Head, list[str]] = defaultdict(list)
+    for one, other in pairwise(lines):
+        if head := _head(other, one):
+            above[head].append(one)
+    return {
+        head for head, names in above.items() if not head[1] and len(names) > _MIN_HEADS and len(set(names)) * 2 <= len(names)
+    }
 
 
 def _continued(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
     """Heads of a name and a time, of which only the first of several messages has the name, and AM or PM."""
     kept: list[str] = []
-    form = author = half = ""
+    author = half = ""
+    named: set[_Head] = set()
     hour = 0
     for block in chain(blocks, [None]):
         lines = kept + (block or [])
-        form = form or _form_of_heads(lines)
+        if not named and block is not None and len(lines) < FIRST_LINES:
+            kept = lines
+            continue
+        named = named or _named_heads(lines)
         # The last line may be a name.
         end = len(lines) if block is None else len(lines) - 1
         made: list[str] = []
         while len(made) < end:
             place = len(made)
             line, after = lines[place].strip(), lines[place + 1] if place + 1 < len(lines) else ""
-            if _DIGITS.sub("0", after) == form and _is_time(after):
+            if line and _head(after, line) in named:
                 author = line
                 half = match[0] if (match := _HALF.search(after)) else ""
                 hour = int(_DIGITS.findall(after)[0])

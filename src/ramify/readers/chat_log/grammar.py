@@ -120,7 +120,8 @@ def readings(lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> Iterato
             yield Reading(f"{reading.source} {opening}{{time}}{closing}", reading.said)
     is_indented = sum(line[:1] in SPACES for line in lines) * 10 > len(lines) * 8
     kept = [(place, line) for place, line in enumerate(lines) if line[:1].strip(SPACES) or is_indented]
-    yield from _name_behind("", _as_columns([_Row(place, line.lstrip(SPACES)) for place, line in kept]))
+    rows = _as_columns([_Row(place, line.lstrip(SPACES)) for place, line in kept])
+    yield from _name_behind("{? }" if is_indented else "", rows)
 
 
 _TIME_LAST = re.compile(rf"(.*\S)[{SPACES}]+([\[(]?){TIME}([\])]?)")
@@ -230,7 +231,7 @@ def _name_behind(head: str, rows: Sequence[_Row]) -> Iterator[Reading]:
                 continue
             begun = [row._replace(rest=row.rest[len(lead) :]) for row in rows if row.rest.startswith(lead)]
             begin = source + literal(lead)
-            if begin.endswith("}"):
+            if begin.endswith("}") and not begin.endswith("{? }"):
                 continue
             for delimiter in _delimiters([row.rest for row in begun], _opening(begin)):
                 yield Reading(f"{begin}{{author}}{literal(delimiter)}{{text}}", _split(begun, delimiter))
@@ -345,7 +346,9 @@ def _without_first(head: str, rows: Sequence[_Row], depth: int, least: float) ->
     are_codes = sum(many for word, many in words.items() if CODE.fullmatch(word)) * 10 >= words.total() * 9
     gaps = [match[0][match.end(1) :] for _, match in split]
     # Names may begin with marks, so that a gap may end with its space.
-    for gap, many in Counter(chain(gaps, (gap[: gap.find(" ") + 1] for gap in gaps if " " in gap[:-1]))).items():
+    for gap, many in Counter(
+        chain(gaps, (gap[: gap.rfind(" ") + 1] for gap in gaps if " " in gap[:-1] and gap[-1] != " "))
+    ).items():
         if many < least:
             continue
         same = [(row, match) for (row, match), own in zip(split, gaps) if (own.startswith(gap) if gap else not own)]
@@ -383,7 +386,7 @@ def _without_brackets(
 
 _ADDRESS = re.compile(r"[\w.+-]+@[\w.-]+/(?=\w)")
 _ROOM = re.compile(r"([\w.-]{1,32})/(?=\S)")
-_FIRST_PART = re.compile(r"([+-]?#?[\w@.+/'&-]*\w(?:\[\d+\])?)([^\w\s]{0,3}[ \t]?[^\w\s#@<+~%&-]{0,2}|)(?=\S)")
+_FIRST_PART = re.compile(r"([+-]?#?[\w@.+/'&-]*\w(?:\[\d+\])?)([^\w\s]{0,3}[ \t]{0,2}[^\w\s#@<+~%&-]{0,2}|)(?=\S)")
 CODE = re.compile(
     rf"#.+|[+-]?\d+|[0-9a-fA-F]{{6,}}|[\da-fA-F]{{8}}-[\da-fA-F-]{{20,}}|(?:\d{{1,3}}\.){{3}}\d{{1,3}}(?:\S*)|[\w-]+(?:\.[\w-]+)+"
     rf"|\w{{1,12}}[-_]?\d+|{LEVELS.pattern}",

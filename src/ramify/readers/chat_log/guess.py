@@ -367,7 +367,7 @@ def _is_no_name(name: str) -> bool:
     return any(name.count(one) != name.count(other) for one, other in pairs) or is_event(name)
 
 
-_NO_NAME = re.compile(r";|#(?!\d{4}\Z)|,\S|[\t\"]|(?<!-)=(?!-)|::|\w{4}\.\s|[-–—|>:»/\\] |^\W*\d+:\d|^\d{1,2} ?[ap]\.?m\.?$")
+_NO_NAME = re.compile(r";|#(?!\d{4}\Z)|,\S|[\t\"]|(?<!-)=(?!-)|::|\w{4}\.\s|[-–—|>:»/\\] |\d:\d|^\d{1,2} ?[ap]\.?m\.?$")
 _PRONOUNS = "i you we he she they it this that there the a an my your if when then and but so no yes not"
 _NO_NAMES = frozenset(_PRONOUNS.split())
 
@@ -460,7 +460,7 @@ def _is_of_machine(messages: Sequence[tuple[str, str]]) -> str:
 
 
 _VARIABLE = re.compile(r"(?:0x)?[\da-fA-F]*\d[\w.:-]*|\"[^\"]*\"|'[^']*'")
-_LABELLED = re.compile(r"[A-Z]{3,}: |(?=[a-f]*\d)[\da-f]{7,40} ")
+_LABELLED = re.compile(r"[A-Z]{3,}: |(?=[a-f]*\d)[\da-f]{7,40} |\w+(?:\.\w+){2,}[ :]")
 _PAIR = re.compile(r"\b\w+=[^\s=]")
 _LETTERS = re.compile(r"[^\W\d_]{2,}|[\u0900-\uffff]")
 
@@ -492,7 +492,13 @@ def _is_talk(reading: Reading, messages: Sequence[tuple[str, str]], lines: Seque
     names = Counter(name for name, _ in messages)
     asking = Counter(name for name, text in messages if text.endswith(("?", "？", "؟")))
     others = sum(not dated(line)[0] for line in lines) - len(messages)
-    if len(messages) < 12 or len(names) * 4 > len(messages) or others * 50 > len(messages) or min(names.values()) == 1:
+    if (
+        reading.is_open
+        or len(messages) < 12
+        or len(names) * 4 > len(messages)
+        or others * 50 > len(messages)
+        or min(names.values()) == 1
+    ):
         return False
     if (
         len(asking) < 2
