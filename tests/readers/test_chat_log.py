@@ -850,6 +850,11 @@ SPOKEN = {
     "voices": "00:1{n}:05.000 --> 00:1{n}:08.000\n<v {who}>{text}\n\n",
     "boxes": ".- {who} -- 05.03.2024 1{n}:05 -.\n| {text}\n'------------------\n\n",
     "quoted below": "On 5 March 2024 at 1{n}:05, {who} wrote:\n> {text}\n\n",
+    "name behind the text": "05.03.2024 1{n}:05   {text}   ({who})\n",
+    "time since the launch": "T+00:1{n}:05 {who} // {text}\n",
+    "tags": '<msg from="{who}" at="2024-03-05 1{n}:05:10">{text}</msg>\n',
+    "a program, a level and a verb": "2024-03-05 1{n}:05:10,000 chat.room INFO {who} said: {text}\n",
+    "numbered lines": "  {n}  {who}: {text}\n",
 }
 
 
@@ -863,6 +868,41 @@ def test_layouts_of_programs(tmp_path, name):
         name, "{0}"
     )
     assert [(node.author, node.text) for node in nodes if not node.kind] == [(form.format(who), text) for who, text in PLATES]
+
+
+def test_columns_are_parted_by_several_spaces(tmp_path):
+    said = [(f"{who} Lee", text) for who, text in PLATES]
+    nodes, _ = log_of(
+        tmp_path / "a.txt", "".join(f"05.03.2024  1{n}:05  {who:12}  {text}\n" for n, (who, text) in enumerate(said))
+    )
+    assert [(node.author, node.text) for node in nodes] == said
+
+
+@pytest.mark.parametrize("blank", ["", "\n"])
+def test_times_alone_continue_the_author_above(tmp_path, blank):
+    lines, expected = [], []
+    for n, (who, text) in enumerate(PLATES, 8):
+        hour, half = (n - 1) % 12 + 1, "AM" if n < 12 else "PM"
+        lines += [
+            f"{who}\n  {hour}:50 {half}\n{text}\n{blank}",
+            f"{hour}:59\nand {text}\n{blank}",
+            f"{n % 12 + 1}:05\n{who}?\n{blank}",
+        ]
+        expected += [(who, text, 60 * n + 50), (who, f"and {text}", 60 * n + 59), (who, f"{who}?", 60 * n + 65)]
+    nodes, _ = log_of(tmp_path / "2024-03-05.txt", "".join(lines))
+    assert [(node.author, node.text, node.time % 86_400 // 60) for node in nodes] == expected
+
+
+def test_talk_without_times_is_known_by_its_questions():
+    texts = [text for _, text in PLATES]
+    names = random.Random(0).choices(["marta", "olu", "pia"], k=24)
+    talk = [f"{who}: {texts[n % 8]}{' again' * (n // 8)}{'?' * (n % 3 == 0)}" for n, who in enumerate(names)]
+    assert guess(talk).source == "{author}: {text}"
+    assert not guess(talk).reason
+    assert "a play or a list looks the same" in guess([line.replace("?", "") for line in talk]).reason
+    in_turn = [f"{('marta', 'olu', 'pia')[n % 3]}: {line.partition(': ')[2]}" for n, line in enumerate(talk)]
+    assert "a play or a list looks the same" in guess(in_turn).reason
+    assert "a play or a list looks the same" in guess(["EPISODE 1: THE SHED", *talk]).reason
 
 
 def test_bullets_before_names_mark_actions(tmp_path):
