@@ -120,8 +120,8 @@ def readings(lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> Iterato
             yield Reading(f"{reading.source} {opening}{{time}}{closing}", reading.said)
     is_indented = sum(line[:1] in SPACES for line in lines) * 10 > len(lines) * 8
     kept = [(place, line) for place, line in enumerate(lines) if line[:1].strip(SPACES) or is_indented]
-    rows = _as_columns([_Row(place, line.lstrip(SPACES)) for place, line in kept])
-    yield from _name_behind("{? }" if is_indented else "", rows)
+    begun = _as_columns([_Row(place, line.lstrip(SPACES)) for place, line in kept])
+    yield from _name_behind("{? }" if is_indented else "", begun)
 
 
 _TIME_LAST = re.compile(rf"(.*\S)[{SPACES}]+([\[(]?){TIME}([\])]?)")
