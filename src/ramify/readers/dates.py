@@ -103,7 +103,13 @@ _FORMS = (
 _WITHOUT_YEAR = r"\d{1,2}[-/]\d{1,2}(?![-/\d])|\d{1,2}\.\d{1,2}\.(?!\d)"
 """Dates that are recognised only beside a time, or where a pattern says so."""
 
-_LOOSE_TIMES = (rf"\d{{1,2}}[.h]\d\d(?:[.m]\d\d)?{_HALF}", r"\d\d-\d\d-\d\d", rf"\d{{6}}{_ZONE}", rf"\d{{4}}{_ZONE}")
+_LOOSE_TIMES = (
+    rf"\d{{1,2}}[.h]\d\d(?:[.m]\d\d)?{_HALF}",
+    r"\d\d-\d\d-\d\d",
+    r"\d{3}:\d\d",
+    rf"\d{{6}}{_ZONE}",
+    rf"\d{{4}}{_ZONE}",
+)
 """Times of day that are recognised only beside a date, or where a pattern says so."""
 
 _AFTER_A_WEEKDAY = "|".join(form.removeprefix(_ANY_WEEKDAY) for form in _FORMS if form.startswith(_ANY_WEEKDAY))
