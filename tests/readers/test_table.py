@@ -866,3 +866,51 @@ def test_windows_1252_in_one_row_leaves_the_others(tmp_path):
     assert (counts.kept, counts.examples) == ({"encoding": 1}, {"encoding": [f"{path}, post 2"]})
     path.write_bytes(b"id,parent,tree,t\xe4xt\n1,,t,a\n")
     assert [row["text"] for row in read(path, columns={"text": "täxt"})[0]] == ["a"]
+
+
+@pytest.mark.parametrize("mark", ["0", "-1", "\\N", "NULL", "none", "nan", "<NA>", "0.0"])
+@pytest.mark.parametrize("tree", ["", "tree"])
+def test_a_parent_that_stands_for_none_begins_a_tree(tmp_path, mark, tree):
+    path = tmp_path / "p.csv"
+    rows = [
+        ("id", "parent", "title", tree, "text"),
+        ("1", mark, "T", "t", "a"),
+        ("2", "1", "", "t", "b"),
+        ("4", mark, "", "u", "c"),
+    ]
+    path.write_text("".join(",".join(row) + "\n" for row in rows))
+    found = links(build([path], None, tmp_path / "a"))
+    assert sorted(found.values(), key=len) == [{"4": None}, {"1": None, "2": "1"}]
+    assert read(path)[0][0]["text"] == "T\n\na"
+
+
+@pytest.mark.parametrize("tree", ["", ",t"])
+def test_numbers_that_stand_for_no_parent_are_parents_if_posts_have_them_as_ids(tmp_path, tree):
+    path = tmp_path / "p.csv"
+    head = f"id,parent,text{',tree' if tree else ''}\n"
+    # The post 0 is in another batch than its reply.
+    filler = "".join(f"x{number},,{'long ' * 200}{tree}\n" for number in range(17_000))
+    path.write_text(f"{head}1,0,b{tree}\n2,-1,c{tree}\n{filler}0,,a{tree}\n")
+    dataset = build([path], None, tmp_path / "a")
+    edges = {node: above for tree in links(dataset).values() for node, above in tree.items() if len(node) == 1}
+    assert edges == {"0": None, "1": "0", "2": None}
+
+
+def test_a_tree_called_0_is_still_answered(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("id,parent,tree,text\na,0,0,x\nb,0,0,y\nc,1,1,z\n")
+    assert links(build([path], None, tmp_path / "a")) == {"0": {"0": None, "a": "0", "b": "0"}, "1": {"1": None, "c": "1"}}
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "id,parent_id,text\nt3_s,,a\nt1_c,s,b\nt1_d,c,c\n",
+        "id,parent_id,thread,text\nt3_s,0,t3_s,a\nt1_c,t3_s,t3_s,b\nt1_d,c,t3_s,c\n",
+        "id,parent_id,thread,text\nt3_s,,s,a\nt1_c,t3_s,s,b\nt1_d,t1_c,s,c\n",
+    ],
+)
+def test_prefixes_of_reddit_are_left_out_if_only_some_names_have_them(tmp_path, rows):
+    path = tmp_path / "p.csv"
+    path.write_text(rows)
+    assert links(build([path], None, tmp_path / "a")) == {"s": {"s": None, "c": "s", "d": "c"}}

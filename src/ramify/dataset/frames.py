@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from ramify.errors import RamifyError
 from ramify.readers.base import pc
-from ramify.readers.columns import UNNAMED, ParentSpelling, strings
-from ramify.readers.table import ROOT_MARKS
+from ramify.readers.columns import ROOT_MARKS, ROOT_NUMBERS, UNNAMED, Spelling, strings
 from ramify.tree import NO_PARENT, Indices, Node, Tree, depths, roots_of
 
 Columns = Mapping[str, str]
@@ -76,9 +75,10 @@ def trees_of_rows(table: pa.Table, columns: Columns) -> tuple[list[Tree], Indice
     spelled as in tables that are read from files. Raises `RamifyError` for an unknown parent, an id that occurs twice, or a
     cycle.
     """
-    texts, ids = texts_of_rows(table, columns), strings(_values(table, columns["id"]))
-    parents = ParentSpelling().like_ids(strings(_values(table, columns["parent"])), ids)
-    names = strings(_values(table, columns["tree"])).to_pylist() if "tree" in columns else [None] * len(texts)
+    texts = texts_of_rows(table, columns)
+    named = {name: strings(_values(table, columns[name])) for name in ("id", "parent", "tree") if name in columns}
+    ids, parents, *trees = Spelling().alike(named).values()
+    names = trees[0].to_pylist() if trees else [None] * len(texts)
     keys = list(zip(names, ids.to_pylist(), strict=True))
     if "" in ids.to_pylist() or ids.null_count:
         raise RamifyError(f"id={columns['id']!r} has rows without an id. Fill them in.")
@@ -93,7 +93,7 @@ def trees_of_rows(table: pa.Table, columns: Columns) -> tuple[list[Tree], Indice
         raise RamifyError(f"id={columns['id']!r} holds {twice[1]!r} twice. {remedy}")
     parent = np.full(len(keys), NO_PARENT, dtype=np.int64)
     for row, (name, named) in enumerate(zip(names, parents.to_pylist(), strict=True)):
-        if named is None or named in ROOT_MARKS:
+        if named is None or named in ROOT_MARKS or (named in ROOT_NUMBERS and (name, named) not in row_of):
             continue
         if (name, named) not in row_of:
             raise RamifyError(

@@ -91,6 +91,7 @@ class _Draft:
         for other in others:
             unresolved = (parent == UNKNOWN_PARENT) & (other != NO_PARENT)
             parent[unresolved] = _find(other[unresolved], self.key)
+            parent[unresolved & (other == self.key)] = NO_PARENT
         self.parent = _renumber(parent, representative)
         self._remove("duplicate_id", representative != np.arange(len(self)))
 

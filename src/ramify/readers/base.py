@@ -55,7 +55,8 @@ POSTS = pa.schema(
 )
 
 EITHER = POSTS.append(pa.field("or_parent", pa.string()))
-"""`POSTS` of a format with ambiguous parent ids. `or_parent` is the parent if `parent` is not in the tree."""
+"""`POSTS` of a format with ambiguous parent ids. `or_parent` is the parent if `parent` is not in the tree. A
+post that is its own `or_parent` is then a root."""
 
 GROUPED = POSTS.append(pa.field("group", pa.string(), nullable=False))
 """`POSTS` of trees in groups. All posts of a tree have the same group, and the root's metadata repeat it."""

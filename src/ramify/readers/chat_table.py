@@ -7,6 +7,7 @@ Columns are found by name: `text` and, optionally, `author`, `time`, `id`, `pare
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path, PurePath
 from types import MappingProxyType
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from ramify.readers import chat, table
 from ramify.readers.base import A_FOLDER, Held, ReadCounts, file_name
-from ramify.readers.columns import Columns, Layout, ParentSpelling, batches, check, header, spelled
+from ramify.readers.columns import ROOT_MARKS, ROOT_NUMBERS, Columns, Layout, Spelling, batches, check, header, spelled
 from ramify.readers.dates import DateOrder, First
 from ramify.readers.listing import list_files
 from ramify.readers.messages import LogNames, Message, in_order, nodes
@@ -103,6 +104,8 @@ def logs(
         for channel, message in _rows(tables, path, counts, DateOrder(dates), related=True):
             channels.setdefault(channel, []).append(message)
         for channel, messages in channels.items():
+            no_ids = {*ROOT_NUMBERS} - {message.id for message in messages}
+            messages = [replace(each, answers=None) if each.answers in no_ids else each for each in messages]
             name = given.give(channel or stem, f"{stem}/{channel}" if channel else f"{path}")
             yield chat.Log(name, nodes(messages, counts, by_time=order == "time"), where=f"{path}")
 
@@ -115,13 +118,13 @@ def _rows(
 ) -> Iterator[tuple[str | None, Message]]:
     """Yield messages with the names of their channels. Unless they are `related`, their ids are the numbers of their rows."""
     held = Held("is a table with ids, parents or channels of", "Split it by channel or by time.")
-    row, spelling = 0, ParentSpelling()
+    row, spelling = 0, Spelling()
     for columns in tables:
         if related:
             held.add(path, sum(column.nbytes for column in columns.values()))
         texts = spelled(columns, path, row + 1, counts, order)
         if texts.keys() >= {"id", "parent"}:
-            texts["parent"] = spelling.like_ids(texts["parent"], texts["id"])
+            texts = spelling.alike(texts)
         values = {name: column.to_pylist() for name, column in texts.items()}
         if not related:
             # In JSON lines, such a field may first occur when earlier messages were already yielded.
@@ -139,7 +142,7 @@ def _rows(
                     author or None,
                     time if time is not None and math.isfinite(time) else None,
                     kind or "",
-                    answers=None if parent in table.ROOT_MARKS else parent,
+                    answers=None if parent in ROOT_MARKS else parent,
                     where=f"{path}, post {row}",
                 ),
             )

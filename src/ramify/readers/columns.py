@@ -52,6 +52,11 @@ with the names of the columns counts."""
 JSON = pa.struct([("ramify.json", pa.large_string())])
 """The type of columns that hold objects and lists of JSON lines, as JSON. The columns of Arrow need values of one type."""
 
+ROOT_MARKS = ("", "null", "None", "none", "NULL", "nan", "NaN", "\\N", "<NA>")
+"""Values that mean "no parent" in formats without null."""
+ROOT_NUMBERS = ("0", "-1")
+"""Parents that mean "no parent", unless a post has this id."""
+
 UNNAMED = re.compile(r"(Unnamed: \d+|__index_level_\d+__)?")
 """Names of columns that pandas writes for an index without a name."""
 
@@ -568,28 +573,42 @@ def spelled(columns: Columns, path: Path, first_row: int, counts: ReadCounts, or
 _WHOLE = r"^(-?[0-9]+)\.0$"
 
 
-class ParentSpelling:
-    """Spells the parents, and the trees, of a file as its ids are spelled.
+class Spelling:
+    """Spells the ids, the parents and the trees of a file alike.
 
-    Reddit's prefixes t1_ and t3_ are left out, until an id has one itself. pandas writes a column of whole numbers with gaps as
-    1.0, 2.0, … These become 1, 2, …, until an id ends in ".0" itself, as the numbers of chapters may.
+    Reddit's prefixes t1_ and t3_ are left out, unless the ids and all parents have one. pandas writes a column of whole numbers
+    with gaps as 1.0, 2.0, … These become 1, 2, …, until an id ends in ".0" itself, as the numbers of chapters may.
     """
 
     def __init__(self) -> None:
-        self._ids_have_decimals = self._ids_have_prefixes = False
+        self._ids_have_decimals = self._ids_have_prefixes = self._are_mixed = False
 
-    def like_ids(self, parents: pa.Array, ids: pa.Array) -> pa.Array:
-        """Respell the next parents of the file."""
+    def alike(self, columns: Columns) -> Columns:
+        """The next rows of the file, with their ids, parents and trees respelled."""
+        names = {name: columns[name] for name in ("id", "parent", "tree") if name in columns}
+        ids, parents, trees = names["id"], names["parent"], names.get("tree", names["parent"])
+        bare = {name: _bare(values) for name, values in names.items()}
+        if not self._ids_have_prefixes and bare["id"] is not ids:
+            self._ids_have_prefixes = True
+            is_bare = pc.and_(pc.equal(parents, bare["parent"]), pc.invert(among(parents, (*ROOT_MARKS, *ROOT_NUMBERS))))
+            answers_tree = pc.and_(pc.equal(trees, bare["parent"]), pc.not_equal(trees, parents))
+            self._are_mixed = bool(pc.any(pc.or_(is_bare, answers_tree)).as_py())
+        names = bare if self._are_mixed or not self._ids_have_prefixes else names
         self._ids_have_decimals = self._ids_have_decimals or bool(pc.any(pc.match_substring_regex(ids, _WHOLE)).as_py())
-        self._ids_have_prefixes = self._ids_have_prefixes or _have_prefixes(ids)
-        if not self._ids_have_prefixes and _have_prefixes(parents):
-            parents = pc.replace_substring_regex(parents, "^t[13]_", "")
-        return parents if self._ids_have_decimals else pc.replace_substring_regex(parents, _WHOLE, r"\1")
+        if not self._ids_have_decimals:
+            names = {name: pc.replace_substring_regex(values, _WHOLE, r"\1") for name, values in names.items()}
+        return columns | names
 
 
-def _have_prefixes(names: pa.Array) -> bool:
-    """Whether some names have a prefix of Reddit's."""
-    return any(pc.any(pc.starts_with(names, prefix)).as_py() for prefix in ("t1_", "t3_"))
+def among(values: pa.Array, marks: Sequence[str]) -> pa.Array:
+    """Whether each value is one of the marks."""
+    return pc.is_in(values, pa.array(marks, pa.large_string()))
+
+
+def _bare(names: pa.Array) -> pa.Array:
+    """The names without Reddit's prefixes; the same array if no name has one."""
+    has_prefix = any(pc.any(pc.starts_with(names, prefix)).as_py() for prefix in ("t1_", "t3_"))
+    return pc.replace_substring_regex(names, "^t[13]_", "") if has_prefix else names
 
 
 def _moment(value: Any, order: DateOrder) -> float | None:

@@ -26,9 +26,12 @@ from ramify.readers import reddit
 from ramify.readers.base import A_FOLDER, EITHER, Policy, ReadCounts, pc, read_before
 from ramify.readers.columns import (
     LINE,
+    ROOT_MARKS,
+    ROOT_NUMBERS,
     Columns,
     Layout,
-    ParentSpelling,
+    Spelling,
+    among,
     batches,
     check,
     decoded,
@@ -78,8 +81,6 @@ REDDIT = Layout(
     numbered=True,
 )
 TABLE = LABELLED.append(EITHER.field("or_parent"))
-ROOT_MARKS = ("", "null", "None", "NULL", "nan", "NaN")
-"""Values that mean "no parent" in formats without null."""
 
 Entities = Literal["numeric", "all", "none"]
 NUMERIC_ENTITY = re.compile(r"&#(?:[0-9]+|[xX][0-9a-fA-F]+);?")
@@ -144,7 +145,7 @@ def read(
         named = {ours: theirs for ours, theirs in columns.items() if ours in PAIRS.synonyms}
         trees = TreesOfParents(pair for path in treeless for pair in _pairs(path, named, delimiter, quotes[path]))
     for path, layout in layouts.items():
-        row, order, spelling = 1, DateOrder(dates), ParentSpelling()
+        row, order, spelling = 1, DateOrder(dates), Spelling()
         for batch in batches(path, counts, layout, columns, delimiter, quotes[path]):
             lines = batch.pop(LINE)
             label = pa.nulls(len(lines), pa.string())
@@ -154,10 +155,8 @@ def read(
             if layout is REDDIT:
                 yield from _reddit_posts(values, label, lines, path, policy, counts)
             else:
-                values["parent"] = spelling.like_ids(values["parent"], values["id"])
-                if "tree" in values:
-                    values["tree"] = spelling.like_ids(values["tree"], values["id"])
-                elif trees is not None:
+                values = spelling.alike(values)
+                if trees is not None and "tree" not in values:
                     values["tree"] = trees.following(len(lines))
                 yield _posts(values, label, path, row, entities, counts)
             row += len(lines)
@@ -175,7 +174,7 @@ def _are_replies(path: Path, names: Sequence[str], columns: Mapping[str, str]) -
         return False
     batch = next(iter(batches(path, ReadCounts(), LAYOUT.only("parent"), {"parent": theirs}, None, MARK)), {})
     parents = strings(decoded(batch["parent"], path, 1, ReadCounts()))[:_SAMPLE] if batch else ()
-    return sum(parent.as_py() not in (None, *ROOT_MARKS) for parent in parents) * 2 > len(parents)
+    return sum(parent.as_py() not in (None, *ROOT_MARKS, *ROOT_NUMBERS) for parent in parents) * 2 > len(parents)
 
 
 def _is_reddit(names: Sequence[str], columns: Mapping[str, str]) -> bool:
@@ -194,18 +193,18 @@ def _as_json(values: list[Any]) -> pa.Array:
 def _pairs(path: Path, columns: Mapping[str, str], delimiter: str | None, quote: str) -> Iterator[tuple[pa.Array, pa.Array]]:
     """Yield the ids and the parents of a table, before it is read."""
     read_before(path)
-    spelling = ParentSpelling()
+    spelling = Spelling()
     for batch in batches(path, ReadCounts(), PAIRS, columns, delimiter, quote):
-        ids, parents = (strings(decoded(batch[name], path, 1, ReadCounts())) for name in ("id", "parent"))
-        is_root = pc.is_in(parents, pa.array(ROOT_MARKS, pa.large_string()))
-        yield ids, pc.if_else(is_root, pa.scalar(None, pa.large_string()), spelling.like_ids(parents, ids))
+        pair = spelling.alike({name: strings(decoded(batch[name], path, 1, ReadCounts())) for name in ("id", "parent")})
+        is_root = among(pair["parent"], ROOT_MARKS)
+        yield pair["id"], pc.if_else(is_root, pa.scalar(None, pa.large_string()), pair["parent"])
 
 
 class TreesOfParents:
     """The trees of posts that name no tree: posts connected by parents are one, named by its root.
 
-    A parent that is not among the posts is the root of those that name it. The ids are held in memory. `pairs` are batches of
-    ids and parents.
+    A parent that is not among the posts, nor one of `ROOT_NUMBERS`, is the root of those that name it. The ids are held in
+    memory. `pairs` are batches of ids and parents.
     """
 
     def __init__(self, pairs: Iterable[tuple[pa.Array, pa.Array]]) -> None:
@@ -213,7 +212,10 @@ class TreesOfParents:
         encoded = names.combine_chunks().dictionary_encode()
         self._names = encoded.dictionary
         ids, parents = np.split(encoded.indices.fill_null(-1).to_numpy().astype(np.int64), 2)
+        is_foreign = among(self._names, ROOT_NUMBERS).to_numpy(zero_copy_only=False)
+        is_foreign[ids[ids >= 0]] = False
         is_link = (ids >= 0) & (parents >= 0) & (ids != parents)
+        is_link[is_link] &= ~is_foreign[parents[is_link]]
         child, parent = ids[is_link], parents[is_link]
         size = len(self._names)
         # SciPy refuses a matrix without rows.
@@ -240,8 +242,13 @@ def _posts(
 ) -> pa.RecordBatch:
     absent = pa.nulls(len(label), pa.large_string())
     authors = values.get("author", absent)
-    is_root = pc.or_(values["parent"].is_null(), pc.is_in(values["parent"], pa.array(ROOT_MARKS, pa.large_string())))
-    texts, metas = _describe_trees(values, is_root, _repair(values["text"].fill_null(""), entities), entities)
+    is_root = pc.or_(values["parent"].is_null(), among(values["parent"], ROOT_MARKS))
+    # `or_parent` tells whether such a parent is a post, which may be in another batch.
+    is_number = pc.and_(among(values["parent"], ROOT_NUMBERS), pc.not_equal(values["parent"], values["tree"]).fill_null(True))
+    is_post = among(values["parent"], [name for name in ROOT_NUMBERS if pc.any(pc.equal(values["id"], name)).as_py()])
+    texts, metas = _describe_trees(
+        values, pc.or_(is_root, pc.and_not(is_number, is_post)), _repair(values["text"].fill_null(""), entities), entities
+    )
     batch = pa.RecordBatch.from_pydict(
         {
             "id": values["id"].cast(pa.string()),
@@ -253,7 +260,7 @@ def _posts(
             "text": texts,
             "meta": metas,
             "label": label,
-            "or_parent": absent.cast(pa.string()),
+            "or_parent": pc.if_else(is_number, values["id"], absent).cast(pa.string()),
         }
     )
     is_complete = pc.and_(pc.not_equal(values["id"], "").fill_null(False), values["tree"].is_valid())
