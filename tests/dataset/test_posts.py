@@ -133,7 +133,7 @@ def test_own_parents_are_roots(tmp_path, read_as):
 
 
 def test_placeholder_root_takes_an_unused_id(tmp_path):
-    store = store_of(tmp_path, [post("t", "0"), post("b", "t"), post("t/root", "b")])
+    store = store_of(tmp_path, [post("t", "gone"), post("b", "t"), post("t/root", "b")])
     assert shape(store) == {"t": [("t/root/root", None), ("t", "t/root/root"), ("b", "t"), ("t/root", "b")]}
 
 

@@ -847,11 +847,55 @@ def test_links_that_name_threads_are_not_one_channel(tmp_path):
     path = tmp_path / "c.csv"
     row = "u/{0},5,2023-11-14 22:1{0},https://www.reddit.com/r/boats/comments/{1}/oars/{0}/,words {0}\n"
     path.write_text("author,score,created,link,body\n" + "".join(row.format(number, "ab"[number % 2]) for number in range(6)))
-    with pytest.raises(RamifyError, match=r"links such as /r/boats/comments/a name the threads of the posts"):
+    with pytest.raises(RamifyError, match=r"links such as https://www.reddit.com/r/boats/comments/a/oars name the threads of"):
         detect_format([path])
     path.write_text("author,created,body,thread_id\nann,5,x,a\nbob,6,y,b\nann,7,z,a\n")
     store = build([path], None, tmp_path / "store")
     assert {tree.id: store_texts(tree) for tree in store.trees()} == {"a": ["x", "z"], "b": ["y"]}
+
+
+@pytest.mark.parametrize(
+    ("links", "is_channel"),
+    [
+        (["https://a.org/t/oars/7/1", "https://a.org/t/oars/7/2", "https://a.org/t/nets/8/1"], False),
+        (["https://a.org/item?id=7", "https://a.org/item?id=8", "https://a.org/item?id=9"], False),
+        (["/topic.php?t=7&p=1", "/topic.php?t=7&p=2", "/topic.php?t=8&p=3"], False),
+        (["https://a.org/oars#c1", "https://a.org/oars#c2", "https://a.org/nets#c3"], False),
+        (["/r/boats/comments/7/oars/1/", "/r/boats/comments/7/oars/2/", "/r/boats/comments/7/oars/3/"], False),
+        (["https://a.org/channels/4/7/1", "https://a.org/channels/4/7/2", "https://a.org/channels/4/7/3"], True),
+        (["https://a.org/#/boats/1", "https://a.org/#/boats/2", "https://a.org/#/boats/3"], True),
+        (["https://a.org/x/1", "https://b.org/y/2", "https://c.org/z/3"], True),
+        (["https://a.org/x/1", "", ""], True),
+    ],
+)
+def test_links_to_posts_of_several_threads_are_not_one_channel(tmp_path, links, is_channel):
+    path = tmp_path / "c.csv"
+    rows = (f"u{number},2024-01-05 10:0{number},see /r/boats/comments/a,{link}\n" for number, link in enumerate(links))
+    path.write_text("author,date,message,url\n" + "".join(rows))
+    if is_channel:
+        assert detect_format([path]) == "chat-table"
+    else:
+        with pytest.raises(RamifyError, match=r"name the threads of the posts, so they are not one channel"):
+            detect_format([path])
+    assert detect_format([path], columns={"channel": "author"}) == "chat-table"
+
+
+def test_comments_of_wordpress(tmp_path):
+    path = tmp_path / "c.csv"
+    path.write_text(
+        "comment_ID,comment_post_ID,comment_author,comment_date,comment_content,comment_parent\n"
+        "1,9,ann,2024-01-05 10:00:00,who?,0\n2,9,bo,2024-01-05 10:01:00,me,1\n4,10,cy,2024-01-05 10:03:00,yes,0\n"
+    )
+    store = build([path], None, tmp_path / "store")
+    assert links(store) == {"9": {"1": None, "2": "1"}, "10": {"4": None}}
+    assert {node.author for tree in store.trees() for node in tree.nodes} == {"ann", "bo", "cy"}
+
+
+def test_a_table_of_unknown_columns_is_refused_with_the_option(tmp_path):
+    path = tmp_path / "c.csv"
+    path.write_text("nr,antwortauf,wer,inhalt\n1,,ann,wer?\n2,1,bo,ich\n")
+    with pytest.raises(RamifyError, match=r"no column for id, parent, tree, text; name them with --column id=NAME"):
+        detect_format([path])
 
 
 def store_texts(tree):

@@ -41,7 +41,12 @@ FOREIGN = ("nodes", "replies", "subreddit", "link_id")
 
 Order = Literal["file", "time"]
 _LOOSE_QUOTE = re.compile(rb'\t"[^"\t\n]*"[^"\t\r\n]')
-_THREAD = re.compile(rb"/r/\w+/comments/\w+")
+_THREAD = re.compile(r"/r/\w+/comments/\w+")
+_LINKS = re.compile(
+    r"(?:(?:post|comment|message|item|thread|topic|page|article|video|story)_)?(?:permalink|url|link|uri)", re.I
+)
+"""Names of columns with the addresses of posts."""
+_LINK = re.compile(r"(?:https?://([^/\s]+))?/\S*")
 _RULED = re.compile(rb"[^\n]*\n[ \t|+:;,=-]*[-=]{3}[ \t|+:;,=-]*\r?\n")
 
 
@@ -62,12 +67,33 @@ def refuses(path: Path, head: bytes, columns: Mapping[str, str] = MappingProxyTy
         return f"line 1: no column for {', '.join(missing)}"
     if all(name in columns for name in table.LAYOUT.lacking(names)):
         return "line 1: the columns of a table of posts"
-    if (thread := _THREAD.search(head)) and "channel" not in columns:
+    if "channel" not in {**LAYOUT.known(names), **columns} and (thread := _thread(path, names)):
         return (
-            f"links such as {thread[0].decode()} name the threads of the posts, so they are not one channel. A table of posts "
+            f"links such as {thread} name the threads of the posts, so they are not one channel. A table of posts "
             "needs the parents of the posts; without them, a column with the threads makes each a log (--column channel=NAME)"
         )
     return next((f"line 1: a column {name}, of another format" for name in names if name in FOREIGN), "")
+
+
+def _thread(path: Path, names: Sequence[str]) -> str:
+    """A thread that links to the posts name: of several, or on Reddit; "" if there is none."""
+    for values in (table.sample(path, name) for name in names if _LINKS.fullmatch(name)):
+        links = [link for value in values if value and (link := _LINK.fullmatch(value))]
+        # Links that people share lead to many hosts.
+        if 2 * len(links) > len(values) and len({link[1] for link in links}) == 1:
+            pages = {_page(link[0]) for link in links}
+            if len(pages) > 1 or _THREAD.search(links[0][0]):
+                return next(iter(sorted(pages)))
+    return ""
+
+
+def _page(link: str) -> str:
+    """A link without the part that may tell one post of a thread from another: its end, or all behind the first parameter."""
+    page, _, place = link.partition("#")
+    if place and "/" not in place:
+        return page
+    path, mark, query = page.partition("?")
+    return f"{path}?{query.partition('&')[0]}" if mark else link.rstrip("/").rpartition("/")[0]
 
 
 def logs(

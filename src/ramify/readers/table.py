@@ -47,20 +47,42 @@ from ramify.readers.quoting import MARK, quote_of_tabs
 from ramify.readers.rows import LABELLED
 from ramify.tree import SPLIT
 
-AUTHORS = ("author", "user", "username", "author_name", "user_name", "speaker", "poster", "by", "post_username")
+AUTHORS = (
+    "author",
+    "user",
+    "username",
+    "author_name",
+    "user_name",
+    "speaker",
+    "poster",
+    "by",
+    "post_username",
+    "comment_author",
+)
 ACCOUNTS = ("author_id", "user_id")
 """Numbers of authors, which are taken where no column has their names."""
 SYNONYMS = {
     "id": ("id", "post_id", "comment_id", "message_id", "node_id"),
-    "parent": ("parent", "parent_id", "reply_to", "in_reply_to", "in_reply_to_id", "parent_post_id"),
+    "parent": ("parent", "parent_id", "reply_to", "in_reply_to", "in_reply_to_id", "parent_post_id", "comment_parent"),
     "tree": (
         *("tree", "tree_id", "thread", "thread_id", "discussion", "discussion_id", "conversation", "conversation_id"),
-        "topic_id",
+        *("topic_id", "comment_post_id"),
     ),
     "author": (*AUTHORS, *ACCOUNTS),
-    "time": ("time", "timestamp", "created_utc", "created_at", "created", "date", "datetime", "post_time"),
+    "time": (
+        "time",
+        "timestamp",
+        "created_utc",
+        "created_at",
+        "created",
+        "date",
+        "datetime",
+        "post_time",
+        "comment_date_gmt",
+        "comment_date",
+    ),
     "kind": ("kind",),
-    "text": ("text", "body", "content", "message", "comment", "post_text"),
+    "text": ("text", "body", "content", "message", "comment", "post_text", "comment_content"),
     "label": ("label",),
     "split": ("split",),
 }
@@ -101,7 +123,8 @@ def refuses(path: Path, head: bytes, columns: Mapping[str, str] = MappingProxyTy
     missing = [] if _is_reddit(names, columns) else [name for name in LAYOUT.lacking(names) if name not in columns]
     if missing == ["tree"] and (not LAYOUT.known(names).keys() | columns.keys() >= LOG or _are_replies(path, names, columns)):
         return ""  # The parents say which posts are one tree.
-    return f"line 1: no column for {', '.join(missing)}" if missing else ""
+    remedy = f"; name them with --column {missing[0]}=NAME" if missing and len(names) > 1 else ""
+    return f"line 1: no column for {', '.join(missing)}{remedy}" if missing else ""
 
 
 def read(
@@ -163,18 +186,23 @@ def read(
 
 
 _SAMPLE = 1000
-_PARENTS = ("parent", "parent_id", "parent_post_id")
+_PARENTS = ("parent", "parent_id", "parent_post_id", "comment_parent")
 """Names of columns with parents that chats do not use."""
 
 
 def _are_replies(path: Path, names: Sequence[str], columns: Mapping[str, str]) -> bool:
     """Whether most of the first rows name a parent, in a column that does not look like that of a chat."""
     theirs = columns.get("parent") or LAYOUT.known(names)["parent"]
-    if theirs.casefold() not in _PARENTS or path == STANDARD:
-        return False
-    batch = next(iter(batches(path, ReadCounts(), LAYOUT.only("parent"), {"parent": theirs}, None, MARK)), {})
-    parents = strings(decoded(batch["parent"], path, 1, ReadCounts()))[:_SAMPLE] if batch else ()
-    return sum(parent.as_py() not in (None, *ROOT_MARKS, *ROOT_NUMBERS) for parent in parents) * 2 > len(parents)
+    parents = sample(path, theirs) if theirs.casefold() in _PARENTS else []
+    return sum(parent not in (None, *ROOT_MARKS, *ROOT_NUMBERS) for parent in parents) * 2 > len(parents)
+
+
+def sample(path: Path, column: str) -> list[str | None]:
+    """The first values of a column; none from standard input, which is read once."""
+    if path == STANDARD:
+        return []
+    batch = next(iter(batches(path, ReadCounts(), LAYOUT.only("parent"), {"parent": column}, None, MARK)), {})
+    return strings(decoded(batch["parent"], path, 1, ReadCounts()))[:_SAMPLE].to_pylist() if batch else []
 
 
 def _is_reddit(names: Sequence[str], columns: Mapping[str, str]) -> bool:
