@@ -111,7 +111,7 @@ def test_google_chat(tmp_path):
         ("[kiln.png]", None, None),
     ]  # fmt: skip
     assert counts.kept == {"bad_time": 1}
-    assert counts.skipped == {"other_file": 1}
+    assert counts.skipped == {}
 
 
 def test_zulip(tmp_path):
@@ -205,7 +205,28 @@ def test_discord_package(tmp_path):
     assert readers.detect_format([tmp_path]) == "chat-json"
     logs, counts = read(tmp_path)
     assert said(logs["Kilns/clay"]) == [("8", "wren", "https://c.example"), ("9", "wren", "Red.")]
-    assert counts.skipped == {"other_file": 3}
+    assert counts.skipped == {"other_file": 1}  # not the files that names are taken from
+    assert counts.examples["other_file"] == [f"{tmp_path / 'messages' / 'index.json'}"]
+
+
+@pytest.mark.parametrize("has_json", [False, True])
+def test_older_discord_package(tmp_path, has_json):
+    rows = 'ID,Timestamp,Contents,Attachments\r\n9,2022-03-04 08:01:00.5+00:00,"Red,\nsaid ""I""",\r\n7,2022\r\n6,a,b,c,d\r\n'
+    older = tmp_path / "messages" / "c5" / "messages.csv"
+    write(older.parent / "channel.json", {"id": "5", "name": "clay"})
+    older.write_bytes(f"{rows}8,2022-03-04 08:00:00+00:00,,https://c.example\r\n".encode())
+    write(tmp_path / "account" / "user.json", {"username": "wren"})
+    if has_json:
+        messages = [{"ID": 3, "Timestamp": "2024-03-04 08:01:00", "Contents": "Blue.", "Attachments": ""}]
+        write(tmp_path / "messages" / "c6" / "messages.json", messages)
+    assert readers.detect_format([tmp_path]) == readers.detect_format([older]) == "chat-json"
+    logs, counts = read(tmp_path)
+    assert said(logs["clay"]) == [("8", "wren", "https://c.example"), ("9", "wren", 'Red,\nsaid "I"')]
+    assert said(logs.get("c6", ())) == ([("3", "wren", "Blue.")] if has_json else [])
+    assert counts.skipped == {"bad_row": 2}
+    older.write_bytes(f'{rows}8,2022-03-04 08:00:00+00:00,"never closed\r\n'.encode())
+    with pytest.raises(RamifyError, match=r"messages\.csv, line 6: unexpected end of data"):
+        read(tmp_path)
 
 
 def test_wrong_values_are_counted(tmp_path):

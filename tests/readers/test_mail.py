@@ -108,8 +108,19 @@ Which clay?"""
 def test_quotations_are_marked(tmp_path):
     rows, _ = read_text(tmp_path, mbox(letter("a", QUOTED, "z")))
     assert rows[0]["text"] == (
-        "On Monday, Wren\n> Ek wrote:\n\n> Which\n> clay?\n\nRed.\n\n> -----Original Message-----\n> From: Wren\n> Which clay?"
+        "> On Monday, Wren\n> Ek wrote:\n\n> Which\n> clay?\n\n"
+        "Red.\n\n> -----Original Message-----\n> From: Wren\n> Which clay?"
     )
+    texts = [
+        "Well:\nOn 4 Mar 2024 Wren\nEk\n<w@e.net> wrote:\n> x",
+        "On 4 Mar I\n\nWren wrote:\n> x",
+        "On it\nWren wrote:\n> x",
+    ]
+    rows, _ = read_text(tmp_path, mbox(*(letter(f"{number}", text) for number, text in enumerate(texts))))
+    assert [row["text"].partition("\n\n")[2] for row in rows] == [
+        "Well:\n> On 4 Mar 2024 Wren\n> Ek\n> <w@e.net> wrote:\n> x",
+        "On 4 Mar I\n\n> Wren wrote:\n> x", "On it\n> Wren wrote:\n> x"
+    ]  # fmt: skip
     html = "<p>Red.</p><blockquote type=cite>Which clay?<br>White?<blockquote>deeper</blockquote></blockquote>And you?"
     rows, _ = read_text(tmp_path, mbox(letter("a", html, "z", Content_Type="text/html; charset=utf-8")))
     assert rows[0]["text"] == "Red.\n\n> Which clay?\n> White?\n\n>> deeper\n\nAnd you?"
@@ -197,6 +208,17 @@ def test_folders_of_mail(tmp_path):
         (tmp_path / "letters" / f"{name}.eml").write_text(letter(name, "x"))
     assert readers.detect_format([tmp_path / "letters"]) == "mail"
     assert len(read(tmp_path / "letters")[0]) == 2
+    box = tmp_path / "Local Folders"
+    (box / "Inbox.sbd").mkdir(parents=True)
+    for name, text in (("Inbox", mbox(letter("a", "x"))), ("Inbox.sbd/kilns", mbox(letter("b", "y", "a"))), ("Trash", "")):
+        (box / name).write_text(text)
+        (box / f"{name}.msf").write_text("// <!-- <mdb:mork:z v='1.4'/> -->\n")
+    assert readers.detect_format([box]) == "mail"
+    rows, counts = read(box)
+    assert edges(rows) == [("a", "a", None), ("a", "b", "a")]
+    assert counts.skipped == {"other_file": 3, "empty_file": 1}
+    (box / "notes").write_text("no mail\n")
+    assert mail.refuses(box, b"").startswith("notes: neither a line `From ADDRESS DATE`")
     assert mail.refuses(tmp_path / "x", b"Title: a\nAuthor: b\n\ntext\n")
     assert mail.refuses(tmp_path / "x", b"From here on 10:00 2024\nwe go\n")
 

@@ -253,14 +253,17 @@ class Held:
         return bytes(data)
 
 
-def fitting_files(paths: Sequence[Path], fits: Callable[[Path], bool], counts: ReadCounts) -> Iterator[Path]:
-    """The named files, and those in the named folders that fit. Other files in a folder are counted as `other_file`."""
+def fitting_files(
+    paths: Sequence[Path], fits: Callable[[Path], bool], counts: ReadCounts, *, beside: Container[str] = ()
+) -> Iterator[Path]:
+    """The named files, and those in the named folders that fit. Other files in a folder are counted as `other_file`, unless
+    their names are those of files that a reader reads `beside` them."""
     for path in paths:
         for file in list_files([path]):
-            if path.is_dir() and not fits(file):
-                counts.leave_out("other_file", f"{file}")
-            else:
+            if not path.is_dir() or fits(file):
                 yield file
+            elif file.name not in beside:
+                counts.leave_out("other_file", f"{file}")
 
 
 INTO_A_FILE = "Write its content to a file first."

@@ -3,7 +3,10 @@
 `PROGRAMS` has the names of their fields. Channels are logs. Replies that an export records are kept.
 """
 
+import csv
+import io
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,8 +14,8 @@ from typing import Any, NamedTuple
 
 from ramify.errors import RamifyError
 from ramify.readers import chat
-from ramify.readers.base import Held, ReadCounts, bad_option, file_name, fitting_files
-from ramify.readers.documents import documents, loads
+from ramify.readers.base import Held, ReadCounts, bad_option, file_name, fitting_files, open_bytes
+from ramify.readers.documents import documents, loads, text_in
 from ramify.readers.json_fields import Field, at, author_of, beginnings, first, has, id_of, text_of, time_of
 from ramify.readers.listing import list_files
 from ramify.readers.messages import GONE, LogNames, Message, Skip, first_refusal, head_of, newest_first, nodes, tried
@@ -20,6 +23,10 @@ from ramify.readers.values import fields, identifier, objects, string
 from ramify.tree import encodable
 
 MAX_BESIDE_BYTES = 64 << 20
+_BESIDE = ("group_info.json", "channel.json", "user.json", "realm.json")
+"""Files beside the messages that names are taken from."""
+_ROWS = b"ID,Timestamp,Contents,"
+"""The first bytes of the messages in older packages of Discord, which are comma-separated."""
 
 
 class Names(NamedTuple):
@@ -164,7 +171,7 @@ PROGRAMS: dict[str, Program] = {
         channel=("channel_id",), gone=("delete_at",), kind=_mattermost_kind,
     ),
     "discord-package": Program(
-        marks=("ID", "Timestamp", "Contents"), files=r"messages\.json", id=("ID",), author=(), time=("Timestamp",),
+        marks=("ID", "Timestamp", "Contents"), files=r"messages\.(?:json|csv)", id=("ID",), author=(), time=("Timestamp",),
         text=("Contents", "Attachments"), names=_discord_names,
     ),
 }  # fmt: skip
@@ -184,6 +191,8 @@ def _program_of(file: Path) -> Program | None:
 
 
 def _fitting(head: bytes) -> Program | None:
+    if head.removeprefix(BOM_UTF8).startswith(_ROWS):
+        return PROGRAMS["discord-package"]
     values = beginnings(head)
     return next((program for program in PROGRAMS.values() if any(_fits(program, value) for value in values)), None)
 
@@ -206,14 +215,16 @@ def logs(paths: Sequence[Path], counts: ReadCounts, *, program: str = "auto") ->
     held = Held("and the files before it hold", "Build from fewer files at a time.")
     channels: dict[tuple[str, ...], _Channel] = {}
     for path in _files(paths, counts):
-        chosen = named or _fitting(head_of(path))
+        head = head_of(path)
+        chosen = named or _fitting(head)
         if chosen is None:
             raise RamifyError(
                 f"{path} holds no messages of a known program at its beginning. Name the program with --option program=NAME "
                 f"({', '.join(PROGRAMS)})."
             )
         reader = _File(chosen, path, counts, channels)
-        for where, document in documents(path, counts, held):
+        has_rows = head.removeprefix(BOM_UTF8).startswith(_ROWS)
+        for where, document in _rows(path, counts, held) if has_rows else documents(path, counts, held):
             reader.add(document, where)
     given = LogNames()
     for channel in channels.values():
@@ -225,7 +236,21 @@ def _files(paths: Sequence[Path], counts: ReadCounts) -> Iterator[Path]:
     for path in paths:
         inside = list_files([path])
         named = {file for file in inside if _program_of(file) is not None}
-        yield from fitting_files([path], (named or {*inside}).__contains__, counts)
+        yield from fitting_files([path], (named or {*inside}).__contains__, counts, beside=_BESIDE)
+
+
+def _rows(path: Path, counts: ReadCounts, held: Held) -> Iterator[tuple[str, Any]]:
+    """Yield the rows of a comma-separated file as one list of objects. A row that is too wide becomes an empty one."""
+    with open_bytes(path, counts) as stream:
+        data = held.read(stream, path)
+    rows = csv.reader(io.StringIO(text_in(data, f"{path}", counts), newline=""), strict=True)
+    try:
+        titles = next(rows)
+        yield f"{path}", [dict(zip(titles, row if len(row) <= len(titles) else ())) for row in rows if row]
+    except csv.Error as error:
+        raise RamifyError(
+            f"{path}, line {rows.line_num}: {error}. Download the package again, or leave this file out."
+        ) from None
 
 
 def _items(program: Program, document: Any) -> Iterator[Any]:

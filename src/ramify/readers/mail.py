@@ -20,7 +20,7 @@ from ramify.readers.base import Held, ReadCounts, file_name, fitting_files, guar
 from ramify.readers.encodings import decoded_bytewise
 from ramify.readers.listing import list_files
 from ramify.readers.markup import html_to_text
-from ramify.readers.messages import head_of, tops
+from ramify.readers.messages import first_refusal, head_of, tops
 from ramify.readers.reddit import submission_text
 from ramify.readers.rows import Post, batches
 from ramify.tree import FIRST_TIME, LAST_TIME, encodable
@@ -39,6 +39,10 @@ _BLOCKQUOTE = re.compile(r"<(/?)blockquote\b[^>]*>", re.IGNORECASE)
 _ORIGINAL = re.compile(
     r"-{3,} ?(?:Original Message|Ursprüngliche Nachricht|Message d'origine|Mensaje original) ?-{3,}", re.IGNORECASE
 )
+_OPENS = re.compile(r"(?:(?:On|Am|Le|El|Il|Em|Op|Den|Dnia|W dniu|В)\b.*[\d,]|\d)")
+"""Begins the line that names the author of a quotation, which may go on in the next lines."""
+_INDEX = re.compile(r".+\.msf|table_of_contents|Info\.plist|(?:msgFilterRules|popstate|virtualFolders)\.dat|filterlog\.html")
+"""Names of files that Thunderbird and Apple Mail keep beside their mbox files."""
 _WROTE = re.compile(r".*\b(?:wrote|writes|said|schrieb|a écrit|escribió|ha scritto|написал\w*)\b.*:\s*", re.IGNORECASE)
 
 
@@ -51,9 +55,11 @@ class _Mail(NamedTuple):
 
 def refuses(path: Path, head: bytes) -> str:
     if path.is_dir():
-        return (
-            "" if any(_in_maildir(file, path) for file in list_files([path])) else "a folder without cur/ or new/ of a Maildir"
-        )
+        files = [file for file in list_files([path]) if file.stat().st_size]
+        boxes = [file for file in files if not _INDEX.fullmatch(file.name)]
+        if len(boxes) < len(files):
+            return first_refusal(path, boxes, refuses, "a folder with indexes of mail only")
+        return "" if any(_in_maildir(file, path) for file in files) else "a folder without cur/ or new/ of a Maildir"
     first, _, rest = head.lstrip(b"\xef\xbb\xbf\r\n").partition(b"\n")
     if _FROM.match(first):
         return "" if _HEADER.match(rest) else "no header below its first line"
@@ -121,8 +127,15 @@ def _posts(paths: Sequence[Path], counts: ReadCounts) -> Iterator[Post]:
 def _mails(path: Path, counts: ReadCounts, held: Held) -> Iterator[_Mail]:
     if path.is_dir():
         is_maildir = any(_in_maildir(file, path) for file in list_files([path]))
-        for file in fitting_files([path], lambda file: not is_maildir or _in_maildir(file, path), counts):
-            yield from _mails(file, counts, held)
+
+        def fits(file: Path) -> bool:
+            return _in_maildir(file, path) if is_maildir else not _INDEX.fullmatch(file.name)
+
+        for file in fitting_files([path], fits, counts):
+            if file.stat().st_size:
+                yield from _mails(file, counts, held)
+            else:
+                counts.leave_out("empty_file", f"{file}")
         return
     is_mbox = bool(_FROM.match(head_of(path).lstrip(b"\xef\xbb\xbf\r\n")))
     for number, data in enumerate(_split(path, counts, held, is_mbox), 1):
@@ -296,7 +309,7 @@ def _unflowed(part: Message, text: str) -> str:
 
 
 def _marked(text: str) -> str:
-    """Begin each quoted line with ">": also the line that names the author of a quotation, and a whole message below."""
+    """Begin each quoted line with ">": also the lines that name the author of a quotation, and a whole message below."""
     marked: list[str] = []
     is_below = False
     for line in text.split("\n"):
@@ -305,7 +318,10 @@ def _marked(text: str) -> str:
             line = line.lstrip()
             names = next((place for place in range(len(marked) - 1, -1, -1) if marked[place].strip()), None)
             if names is not None and _WROTE.fullmatch(marked[names]):
-                marked[names] = f"> {marked[names]}"
+                start = next((place for place in range(names, max(names - 3, -1), -1) if _OPENS.match(marked[place])), names)
+                if any(not above.strip() or above.startswith(">") for above in marked[start:names]):
+                    start = names
+                marked[start : names + 1] = [f"> {named}" for named in marked[start : names + 1]]
         elif is_below:
             line = f"> {line}"
         marked.append(line)
