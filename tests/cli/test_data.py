@@ -139,6 +139,28 @@ def test_show_outlines_a_document(ramify, tmp_path):
     assert info["read"] == info["nodes"] + sum(info["skipped"].values())
 
 
+def test_show_tells_what_was_taken_for_front_matter(ramify, tmp_path):
+    path = tmp_path / "kiln.txt"
+    lines = (
+        "Title: The Kiln",
+        "*** START OF THE PROJECT GUTENBERG EBOOK THE KILN ***",
+        "Produced by Bo Elm",
+        "THE KILN",
+        "Clay.",
+    )
+    path.write_text("\n\n".join((*lines[:-1], "CHAPTER I", lines[-1], "CHAPTER II", "Fire.")))
+    for inputs, said in (
+        ((path,), ["left out as front matter: credits 1, titlepage 1", f"  credits: {path}, line 5",
+                   f"  titlepage: {path}: it repeats the title and the author", "2 chapters, 2 paragraphs, 2 sentences"]),
+        ((path, tmp_path / "b.txt"), ["left out as front matter of all documents: credits 2, titlepage 2",
+                                      "2 chapters, 2 paragraphs, 2 sentences"]),
+    ):  # fmt: skip
+        inputs[-1].write_text(path.read_text())
+        assert ramify("data", "build", *inputs, "--out", tmp_path / "store", "--overwrite")[0] == 0
+        out = ramify("data", "show", tmp_path / "store", "--tree", "kiln")[1].splitlines()
+        assert [line for line in out[1 : 2 + len(said)] if line != "title: The Kiln"] == said
+
+
 def test_stats(ramify, folder, tmp_path):
     status, out, _ = ramify("data", "stats", folder, "--json", "--plot", tmp_path / "shape.svg")
     found = json.loads(out)

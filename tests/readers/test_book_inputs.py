@@ -382,12 +382,15 @@ def test_gutenberg(tmp_path):
         "[Transcriber's Note: Spelling is kept.\n\nSo are the commas.]",
         "Transcriber’s Notes:\n\nSpelling is kept.\n\nSo are the commas.\n\n",
         "[Redactor's note: Spelling is kept.]",
+        "NOTES ON THE E-TEXT: Spelling is kept.",
+        "A note from the transcriber:\n\nSpelling is kept.\n\n",
+        "E-text notes: Spelling is kept.",
     ],
 )
 @pytest.mark.parametrize("place", ["Produced by Bo Elm", "Grey.\n"])
 def test_notes_of_the_makers(tmp_path, note, place):
     """Notes that are named so are left out anywhere; the names of the makers, before the first heading."""
-    if place != "Produced by Bo Elm" and not any(word in note for word in ("Transcriber", "Redactor")):
+    if place != "Produced by Bo Elm" and not any(word in note.lower() for word in ("transcriber", "redactor", "notes")):
         return
     path = tmp_path / "kiln.txt"
     path.write_text(GUTENBERG.replace(place, f"{note}\n\n" if place != "Grey.\n" else f"Grey.\n\n\n\n{note}\n"), "utf-8")
@@ -415,6 +418,28 @@ def test_a_chapter_outside_of_the_folder_of_its_book(tmp_path):
     chapter.symlink_to(tmp_path / "secret.xhtml")
     with pytest.raises(RamifyError, match=r"2\.xhtml is a link to .*secret\.xhtml, outside of the book's folder"):
         read(book_folder)
+
+
+def test_a_text_outside_of_the_folder_of_texts(tmp_path):
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book" / "1.md").write_text("# One\n\nClay.\n")
+    (tmp_path / "secret.md").write_text("# Two\n\nSecret.\n")
+    (tmp_path / "book" / "2.md").symlink_to(tmp_path / "secret.md")
+    with pytest.raises(RamifyError, match=r"2\.md is a link to .*secret\.md, outside of the book's folder"):
+        read(tmp_path / "book")
+
+
+@pytest.mark.parametrize("above", ["", "shelf"])
+def test_an_unpacked_epub(tmp_path, above):
+    packed = epub(tmp_path / "kiln.epub", PLAIN)
+    with zipfile.ZipFile(packed) as archive:
+        archive.extractall(tmp_path / "shelf" / "kiln")
+    (expected,), _ = read(packed)
+    where = tmp_path / "shelf" if above else tmp_path / "shelf" / "kiln"
+    (tree,), counts = read(where)
+    assert tree == expected
+    assert counts.skipped == {}
+    assert detect_format([where]) == "book"
 
 
 def test_notes_that_begin_with_their_mark(tmp_path):

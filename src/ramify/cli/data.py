@@ -24,7 +24,7 @@ from ramify.cli.shared import (
     reader_options,
     tell,
 )
-from ramify.errors import RamifyError, counted
+from ramify.errors import RamifyError, counted, printable
 from ramify.files import STANDARD
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def show(
 
     Example: ramify data show data/reddit --tree 5yarj
     """
-    from ramify.cli.tree_view import draw, is_document, outline
+    from ramify.cli.tree_view import FRONT_MATTER, draw, is_document, outline
     from ramify.dataset import Store
 
     store = Store.open(folder)
@@ -258,6 +258,12 @@ def show(
     print(f"tree {chosen.id}: {counted(len(chosen), 'node')}, {deepest:,} deep")
     for name, value in chosen.meta.items():
         print(f"{name}: {value}")
+    if is_document(chosen) and (left := {name: count for name, count in store.info["skipped"].items() if name in FRONT_MATTER}):
+        taken = ", ".join(f"{name} {count:,}" for name, count in left.items())
+        print(f"left out as front matter{' of all documents' if store.num_trees > 1 else ''}: {taken}")
+        for name in left if store.num_trees == 1 else ():
+            for place in store.info["examples"].get(name, ()):
+                print(f"  {name}: {printable(place)}")
     lines = outline if is_document(chosen) else draw
     for line in lines(chosen, shutil.get_terminal_size((100, 24)).columns, max_nodes):
         print(line)

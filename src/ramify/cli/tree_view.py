@@ -14,6 +14,10 @@ TEXT_LEVELS = ("paragraph", "sentence")
 """The levels of a document that its outline counts instead of drawing them."""
 
 
+FRONT_MATTER = ("titlepage", "imprint", "copyright", "cover", "contents", "front_matter", "credits")
+"""Reasons for which readers leave out what stands before the text of a document."""
+
+
 def is_document(tree: Tree) -> bool:
     return bool(tree.nodes) and tree.nodes[0].kind == DOCUMENT
 

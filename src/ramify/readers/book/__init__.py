@@ -1,4 +1,4 @@
-"""Books: Standard Ebooks folders, EPUB 2 and 3, Project Gutenberg text, Markdown, HTML and TEI.
+"""Books: Standard Ebooks folders, EPUB 2 and 3 (unpacked, too), Project Gutenberg text, Markdown, HTML and TEI.
 
 A work becomes a document: its root, divisions, paragraphs and sentences, each with the name of its level as its kind.
 Containers have a title as their label and no text; the leaves hold the text in reading order.
@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 from ramify.errors import RamifyError
 from ramify.readers.base import INTO_A_FILE, ReadCounts, file_name, open_bytes, read_twice
 from ramify.readers.book import epub, gutenberg, html, markdown, standard_ebooks, tei
+from ramify.readers.book.container import check_inside
 from ramify.readers.book.levels import DEFAULT_LEVELS, make_tree, parse_levels
 from ramify.readers.book.outline import Work
 from ramify.readers.listing import list_files
@@ -101,6 +102,7 @@ def _works(path: Path, counts: ReadCounts, plain: bool) -> Iterator[tuple[_Input
     for file in others:
         counts.leave_out("not_a_book", f"{file}")
     for source in inputs:
+        check_inside(source.path, path)
         yield source, path if source.path != path else path.parent
 
 
@@ -130,23 +132,29 @@ _BY_SUFFIX: dict[str, Callable[[Path, ReadCounts, str], Work | Iterable[Work]]] 
 _COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 
 
+def _of_folder(folder: Path) -> _Input | None:
+    """The work that a folder is as a whole, because it holds a package."""
+    if standard_ebooks.package_of(folder):
+        return _Input(folder, standard_ebooks.read)
+    return _Input(folder, epub.read) if (folder / epub.CONTAINER).is_file() else None
+
+
 def _inputs_in(folder: Path) -> tuple[list[_Input], list[Path]]:
     """The works in a folder, sorted, and the files that belong to none. A folder with a package is one work."""
-    if standard_ebooks.package_of(folder):
-        return [_Input(folder, standard_ebooks.read)], []
-    packages: dict[Path, bool] = {}
+    if whole := _of_folder(folder):
+        return [whole], []
+    packages: dict[Path, _Input | None] = {}
     inputs: dict[Path, _Input] = {}
     others: list[Path] = []
     for file in list_files([folder]):
         holder = None
         for parent in reversed([ancestor for ancestor in file.parents if folder in ancestor.parents]):
             if parent not in packages:
-                packages[parent] = standard_ebooks.package_of(parent) is not None
-            if packages[parent]:
-                holder = parent
+                packages[parent] = _of_folder(parent)
+            if holder := packages[parent]:
                 break
         if holder is not None:
-            inputs.setdefault(holder, _Input(holder, standard_ebooks.read))
+            inputs.setdefault(holder.path, holder)
         elif _suffix(file) in _BY_SUFFIX and not _NO_BOOK(file.name):
             inputs[file] = _Input(file, _BY_SUFFIX[_suffix(file)])
         else:

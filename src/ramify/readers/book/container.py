@@ -29,6 +29,15 @@ class Container(ABC):
     @abstractmethod
     def where(self, name: str) -> str: ...
 
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+def check_inside(path: Path, folder: Path) -> None:
+    """Raise `RamifyError` for a file in a folder of books that is a link out of it."""
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise RamifyError(f"{path} is a link to {path.resolve()}, outside of the book's folder. Copy the file into it.")
+
 
 class Folder(Container):
     """The files in a folder."""
@@ -41,8 +50,7 @@ class Folder(Container):
 
     def read(self, name: str) -> bytes:
         path = self.path / name
-        if not path.resolve().is_relative_to(self.path.resolve()):
-            raise RamifyError(f"{path} is a link to {path.resolve()}, outside of the book's folder. Copy the file into it.")
+        check_inside(path, self.path)
         data = read_whole(path, self._counts)
         self._bytes += len(data)
         if self._bytes > MAX_BOOK_BYTES:
@@ -51,6 +59,9 @@ class Folder(Container):
 
     def where(self, name: str) -> str:
         return f"{self.path / name}"
+
+    def close(self) -> None:
+        """Do nothing, because no file is left open."""
 
 
 class Archive(Container):

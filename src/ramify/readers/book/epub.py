@@ -1,11 +1,11 @@
-"""EPUB 2 and 3: a ZIP archive with an OPF package. Nothing is unpacked, and nothing is fetched."""
+"""EPUB 2 and 3: a ZIP archive, or the folder of one, with an OPF package. Nothing is unpacked, and nothing is fetched."""
 
 from pathlib import Path
 
 from ramify.errors import RamifyError
 from ramify.readers.archives import ZIP
 from ramify.readers.base import ReadCounts
-from ramify.readers.book.container import Archive
+from ramify.readers.book.container import Archive, Container, Folder
 from ramify.readers.book.outline import Outline, Work
 from ramify.readers.book.package import elements, read_book, read_package
 
@@ -21,11 +21,11 @@ def is_epub(path: Path, head: bytes) -> bool:
 
 def read(path: Path, counts: ReadCounts, name: str) -> Work:
     """Read a book. `name` becomes the id of its tree. Raises `RamifyError` if it is no EPUB, or if it is encrypted."""
-    container = Archive(path, counts)
+    container = Folder(path, counts) if path.is_dir() else Archive(path, counts)
     try:
         if CONTAINER not in container.names:
             raise RamifyError(f"{path} is a ZIP archive without {CONTAINER}, so it is not an EPUB. Name the EPUB file itself.")
-        _check_encryption(container)
+        _check_encryption(container, path)
         packages = [
             attributes.get("full-path", "")
             for tag, attributes, _ in elements(container.read(CONTAINER), container.where(CONTAINER))
@@ -33,7 +33,7 @@ def read(path: Path, counts: ReadCounts, name: str) -> Work:
         ]
         package_name = next((candidate for candidate in packages if candidate in container.names), None)
         if package_name is None:
-            raise RamifyError(f"{container.where(CONTAINER)} names no package that the archive holds. Download the book again.")
+            raise RamifyError(f"{container.where(CONTAINER)} names no package that the book holds. Download the book again.")
         package = read_package(container, package_name)
         outline = Outline(counts, f"{path}")
         read_book(container, package, outline)
@@ -42,7 +42,7 @@ def read(path: Path, counts: ReadCounts, name: str) -> Work:
     return Work(name, f"{path}", outline, package.meta)
 
 
-def _check_encryption(container: Archive) -> None:
+def _check_encryption(container: Container, path: Path) -> None:
     if ENCRYPTION not in container.names:
         return
     algorithm = ""
@@ -51,5 +51,5 @@ def _check_encryption(container: Archive) -> None:
             algorithm = attributes.get("Algorithm", "")
         elif tag == "CipherReference" and algorithm not in _FONTS:
             raise RamifyError(
-                f"{container.path} is encrypted ({attributes.get('URI', '')}). Only books without copy protection can be read."
+                f"{path} is encrypted ({attributes.get('URI', '')}). Only books without copy protection can be read."
             )

@@ -41,9 +41,12 @@ _CREDITS = re.compile(
     re.IGNORECASE,
 )
 """Begins a note of those who made the file, before the first heading."""
+_MAKERS = r"(?:transcriber|proofreader|redactor|typist|e-?text (?:producer|editor|transcriber)|(?:pg|gutenberg) editor)"
 _MAKERS_NOTE = re.compile(
-    r"\W*(?:transcriber|proofreader|redactor|typist|e-?text (?:producer|editor|transcriber)|(?:pg|gutenberg) editor)"
-    r"(?:'|’)?s?(?:'|’)? +(?:end)?notes?\b",
+    rf"\W*(?:{_MAKERS}(?:'|’)?s?(?:'|’)?|transcription|e-?text|e-?book) +(?:end)?notes?\b"
+    rf"|\W*(?:an? +)?notes? +(?:by|from|of) +the +{_MAKERS}s?\b"
+    r"|\W*(?:an? +)?notes? +(?:on|about|to|regarding|concerning) +(?:the|this) +(?:(?:gutenberg|pg) +)?"
+    r"(?:e-?text|e-?book|e-?edition|electronic +(?:text|edition|version)|transcription|digital +(?:text|edition))\b",
     re.IGNORECASE,
 )
 """Begins a note of those who made the file, anywhere."""
