@@ -55,7 +55,7 @@ def test_plot_of_single_roots(tmp_path):
 def test_placeholders_are_not_among_the_nodes(tmp_path, monkeypatch):
     """The counts of all measures and of the figure are those of the build, which says how many placeholders there are."""
     posts = tmp_path / "posts.csv"
-    posts.write_text("id,parent,tree,text\n1,0,a,two words\n2,1,a,word\n3,,b,post\n")
+    posts.write_text("id,parent,tree,text\n1,9,a,two words\n2,1,a,word\n3,,b,post\n")
     store = build([posts], "table", tmp_path / "store", policy=Policy(missing_root="placeholder", orphan="root"))
     found = statistics(store)
     assert (found["nodes"], found["placeholders"], store.num_nodes) == (3, 1, 4)

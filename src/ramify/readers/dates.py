@@ -361,7 +361,7 @@ def second_of_day(hour: str, minute: str, second: str | None, half: str | None) 
     hours, minutes = int(hour), int(minute)
     seconds = float(second.replace(",", ".")) if second else 0.0
     if half:
-        if not 1 <= hours <= 12:
+        if hours > 12:  # LINE counts halves from 0
             raise ValueError
         hours = hours % 12 + 12 * (half in "Pp")
     if hours > 23 or minutes > 59 or seconds >= 61:
