@@ -412,7 +412,7 @@ def test_embed_as_numpy(ramify, embedded, trained, trees_path, tmp_path, more):
 
 def test_counts_agree_between_stats_and_embed(ramify, trained, tmp_path):
     posts = tmp_path / "posts.csv"
-    posts.write_text("id,parent,tree,text\n1,0,a,two words\n2,1,a,word\n3,,b,post\n")
+    posts.write_text("id,parent,tree,text\n1,9,a,two words\n2,1,a,word\n3,,b,post\n")
     status, built, err = ramify("data", "build", posts, "--format", "table", "--out", tmp_path / "data")
     assert status == 0, err
     status, shown, _ = ramify("data", "stats", tmp_path / "data")
