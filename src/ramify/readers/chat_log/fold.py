@@ -20,7 +20,7 @@ FIRST_LINES = 800
 """Lines that decide the form."""
 
 _MAX_KEPT = 1000
-_LABEL = re.compile(r"([^\W\d_]\w{1,15}): ")
+_LABEL = re.compile(r"([^\W\d_]\w{1,15}(?: [^\W\d_]\w{1,15})?): ")
 _REMARK = re.compile(r" \([^()]*\)\Z")
 
 

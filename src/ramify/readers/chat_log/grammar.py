@@ -7,14 +7,14 @@ constant, a level or a code may stand before names and be left out. Most of the 
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, pairwise
 from typing import NamedTuple
 from unicodedata import category, normalize
 
 from ramify.readers.chat_log.pattern import SPACES, literal
-from ramify.readers.dates import TIME, Stamp, find_loose_times, find_stamps
+from ramify.readers.dates import DATE, TIME, Stamp, find_loose_times, find_stamps
 from ramify.readers.events import LEVELS, is_event
 
 MAX_NAME = 64
@@ -38,6 +38,8 @@ class Reading:
 
     source: str
     said: dict[int, Said]
+    told: dict[int, str] = field(default_factory=dict)
+    """The texts of lines of the channel that have a form of their own."""
 
     @property
     def is_heading(self) -> bool:
@@ -113,11 +115,13 @@ def readings(lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> Iterato
             yield from _name_behind(prefix + shape.source, kept)
             yield from _name_last(prefix + shape.source, kept)
         yield from _name_before(rows, shape.source)
-    last = [(place, match) for place, line in enumerate(lines) if (match := _TIME_LAST.fullmatch(line))]
-    if len(last) * 3 >= len(lines) * 2:
-        opening, closing = Counter(match.group(2, 3) for _, match in last).most_common(1)[0][0]
-        for reading in _name_behind("", [_Row(place, _collapsed(match[1])) for place, match in last]):
-            yield Reading(f"{reading.source} {opening}{{time}}{closing}", reading.said)
+    for form, stamp in ((_DATE_LAST, "{date} {time}"), (_TIME_LAST, "{time}")):
+        last = [(place, match) for place, line in enumerate(lines) if (match := form.fullmatch(line))]
+        if len(last) * 3 >= len(lines) * 2:
+            opening, closing = Counter(match.group(2, 3) for _, match in last).most_common(1)[0][0]
+            for reading in _name_behind("", [_Row(place, _collapsed(match[1])) for place, match in last]):
+                yield Reading(f"{reading.source} {opening}{stamp}{closing}", reading.said)
+            break
     is_indented = sum(line[:1] in SPACES for line in lines) * 10 > len(lines) * 8
     kept = [(place, line) for place, line in enumerate(lines) if line[:1].strip(SPACES) or is_indented]
     begun = _as_columns([_Row(place, line.lstrip(SPACES)) for place, line in kept])
@@ -125,6 +129,7 @@ def readings(lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> Iterato
 
 
 _TIME_LAST = re.compile(rf"(.*\S)[{SPACES}]+([\[(]?){TIME}([\])]?)")
+_DATE_LAST = re.compile(rf"(.*\S)[{SPACES}]+([\[(]?){DATE},? {TIME}([\])]?)")
 _PADDED = re.compile(r"[\[({<|~] \d\D")
 _WORD = re.compile(r"[\w#&@.+/'-]*\w")
 _SPACES = re.compile("[ \u00a0\u202f\u2009\u3000]+")
@@ -472,6 +477,8 @@ def _may_delimit(run: str, lead: str) -> bool:
         return False
     if lead[-1:] in _AROUND and lead[-1:] != run[0]:
         return False
+    if quotes := _QUOTED_VALUES.fullmatch(run):
+        return quotes[1] == lead[-1:] if quotes[1] else lead[-1:] not in _QUOTES
     if not marks or _SPOKEN.fullmatch(run) or _TAIL.fullmatch(run) or run[:-1].endswith("="):
         return True
     if marks == ";" and run[0] == ";" and (run[-1] == " " or lead == ";"):
@@ -494,6 +501,10 @@ def _may_delimit(run: str, lead: str) -> bool:
     return True
 
 
+_QUOTES = ("'", '"')
+_QUOTED_VALUES = re.compile(r"([\"']?)[,;] ?[\"']")
+
+
 def _is_mark(character: str) -> bool:
     """Whether names may end before a character: a usual mark, its wide form, or a symbol beyond ASCII."""
     return normalize("NFKC", character) in _MARKS or (not character.isascii() and category(character) in ("So", "Sm"))
@@ -510,8 +521,8 @@ def _name_before(rows: Sequence[tuple[_Row, str]], stamp: str) -> Iterator[Readi
         end = re.compile(re.escape(tail).replace("\0", r"([^\[\]()<>（）]{1,64})") + r"\Z")
         ended = [(row, before, match) for row, before in rows if (match := end.search(before))]
         afters = [row.rest for row, _, _ in ended]
-        is_heading = sum(not after.strip(SPACES + "])}>:-") for after in afters) * 2 > len(afters)
-        ending = _common_lead(afters)
+        is_heading = sum(not after.strip(SPACES + "])}>:-_*") for after in afters) * 2 > len(afters)
+        ending = Counter(afters).most_common(1)[0][0] if is_heading else _common_lead(afters)
         if not (is_heading or ending):
             continue
         ending = ending.rstrip() if is_heading else ending
@@ -564,7 +575,7 @@ def _ends(befores: Sequence[str], least: float) -> Iterator[str]:
 
 
 _NEXT_LABEL = re.compile(r"\n[^\W\d_]\w{1,15}: \Z")
-_LAST_MARKS = re.compile(r"[^\w]*\Z")
+_LAST_MARKS = re.compile(r"(?:\W|(?<=\W)_)*\Z")
 _LOWER_WORDS = re.compile(r"[\"']?(?: (?:[^\W\d_](?<![A-Z])){1,12}){1,4}[^\w]*\Z")
 _ACCOUNT = re.compile(r" ?[\[(<（]([^\[\]()<>（）]{1,64})[\])>）][^\w]*\Z")
 _RECEIVER = re.compile(r" (?:to|->|→|=>|>) ([^:<>|]{1,40})[^\w]+\Z")

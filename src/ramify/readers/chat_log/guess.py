@@ -102,7 +102,7 @@ def _guess(sample: tuple[str, ...]) -> Guess:
     is_known = False
     for reading in known:
         near = bits[id(reading)] - bits[id(best)] < MARGIN_BITS / 2 * len(lines)
-        if near and len(reading.said) >= 0.95 * judge.stamped(reading) and not judge.fault(reading):
+        if near and len(reading.said) + len(reading.told) >= 0.95 * judge.stamped(reading) and not judge.fault(reading):
             best, is_known = reading, True
             break
     rivals = [reading for reading in pool if reading.is_open == best.is_open]
@@ -183,14 +183,17 @@ def _known(lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> Iterator[
     short = [_short(line, found) for line, found in zip(lines, stamps, strict=True)]
     for source, forms in _forms():
         said: dict[int, Said] = {}
+        told: dict[int, str] = {}
         for place, (line, date, time) in enumerate(short):
             if match := next((match for form in forms if (match := form.fullmatch(line))), None):
                 groups = match.groupdict()
                 text = (groups.get("text") or "").replace("\1", date).replace("\2", time)
                 if author := groups.get("author"):
                     said[place] = Said(author.strip(), text)
+                elif "system" in groups:
+                    told[place] = groups["system"]
         if len(said) >= MIN_MESSAGES:
-            yield Reading(source, said)
+            yield Reading(source, said, told)
 
 
 _MASKS = {"date": "\1", "time": "\2"}
@@ -219,7 +222,8 @@ class _Judge:
 
     def bits(self, reading: Reading, *, free: bool) -> float:
         """The length of the description that a reading gives. The pattern of a known program is free."""
-        saved = sum(len(self._lines[place]) - len(said.text) for place, said in reading.said.items())
+        texts = chain(reading.told.items(), ((place, said.text) for place, said in reading.said.items()))
+        saved = sum(len(self._lines[place]) - len(text) for place, text in texts)
         bits = (self._size - saved + len(reading.source) * (not free)) * CHARACTER_BITS
         bits += _vocabulary_bits(Counter(said.name for said in reading.said.values()))
         skipped: dict[int, Counter[str]] = defaultdict(Counter)
@@ -273,7 +277,7 @@ class _Judge:
                 bad = []
             elif is_marked and test is _is_program:
                 bad = [name for name in bad if LEVELS.fullmatch(name)]
-            if bad and sum(names[name] for name in bad) * 5 > total:
+            if sum(names[name] for name in bad) * 2 > total or len(bad) * 2 > len(names):
                 return f"{bad[0]!r} {what}"
         if reason := _shared_part(Counter(said.name for said in reading.said.values())) or self._disorder(reading):
             return reason
@@ -298,10 +302,11 @@ class _Judge:
     def _disorder(self, reading: Reading) -> str:
         """The fault that more than a tenth of the times go back by less than half a day, or are those of a schedule."""
         times: list[tuple[str | None, float]] = []
+        is_last = _LAST_STAMP.search(reading.source) is not None
         for place in sorted(reading.said) if reading.has_stamp else ():
             found = self._stamps[place]
             line = self._raw[place]
-            parts = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(found[:2])}
+            parts = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(found[-2:] if is_last else found[:2])}
             date = parts.get("date")
             day = read_date(date, "day") or read_date(date, "month") if date else None
             time = read_time(parts["time"]) if "time" in parts else None
@@ -319,6 +324,7 @@ class _Judge:
         return "its times are those of a schedule" if len(seconds) > 5 and all(second % 900 == 0 for second in seconds) else ""
 
 
+_LAST_STAMP = re.compile(r"\{text\}.*\{time\}")
 _FIRST_STAMP = re.compile(r"\W{0,2}\{(?:date|time)\}")
 
 
@@ -573,8 +579,8 @@ def _with_end(best: Reading, source: str) -> str:
     return source + literal(end) if source.endswith("{text}") and count * 20 > len(best.said) * 19 else source
 
 
-_WORD_FIRST = re.compile(r"\w{2,} ?[:=,]? ")
-_MARKS_LAST = re.compile(r"</\w+>\Z| ?[^\w\s.?!…)]\Z")
+_WORD_FIRST = re.compile(r"(?:\w{2,} ?[:=,]?|[\U00020000-\U0002a6df]) ")
+_MARKS_LAST = re.compile(r"</\w+>\Z|[\"'][)\]},]{1,2}\Z| ?[^\w\s.?!…)]\Z")
 
 
 def _with_indentation(source: str, lines: Sequence[str]) -> str:

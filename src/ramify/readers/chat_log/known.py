@@ -2,7 +2,7 @@
 
 _TOLD = ("says", "shouts", "yells", "gossips", "auctions", "tells you", "tells the guild", "tells the group")
 
-_SAID = ("says", "asks", "exclaims", "whispers")
+_SAID = ("says", "asks", "exclaims", "whispers", "say", "ask", "exclaim", "whisper")
 
 KNOWN: dict[str, str] = {
     "WhatsApp (Android)": "{date}, {time} - {author}: {text}",
@@ -46,6 +46,9 @@ KNOWN: dict[str, str] = {
     "captions (WebVTT)": "{?{skip}\\n}{time} --> {skip}\\n<v {author}>{text}",
     "Meet, captions (SBV)": "{time},{skip}\\n{author}: {text}",
     "iMessage (imessage-exporter)": "{date} {time}{? ({skip})}\\n{author}",
+    "Signal (signal-cli)": (
+        "Envelope from: “{author}” {skip}\\nTimestamp: {date} ({skip})\\n{?Server timestamps: {skip}\\n}Body: {text}"
+    ),
     "Signal (sigtop)": "From: {author} ({skip})\\nType: {skip}\\nSent: {date} {time}\\nReceived: {skip}",
     "SMS, printed": "From: {author}\\nTo: {skip}\\nDate: {date} {time}\\nText: {text}",
     "Viber": '{date},{time},{author},{skip},"{text}"',
@@ -68,6 +71,7 @@ KNOWN: dict[str, str] = {
     "MUSH": "\n".join(f'{{author}} {verb}, "{{text}}"' for verb in _SAID),
     "MUD": "\n".join(f"{{author}} {verb}, '{{text}}'" for verb in (*_TOLD, *_SAID[1:])),
     "EverQuest": "\n".join(f"[{{date}}] {{author}} {verb}, '{{text}}'" for verb in _TOLD),
+    "EVE Online": "[ {date} {time} ] EVE System > {system}\n[ {date} {time} ] {author} > {text}",
     "DikuMUD": "\n".join(f"{{author}} {verb} '{{text}}'" for verb in _TOLD),
     "matrix-commander": "Message received for room {skip} | sender {author} [{skip}] | event received {date} {time} | {text}",
     "write (Unix)": "Message from {author}@{skip} on {skip} at {time} ...",

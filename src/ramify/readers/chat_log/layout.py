@@ -71,6 +71,8 @@ class Layout:
         self.has_date, self.has_time = "date" in names, "time" in names
         self.has_stamp = self.has_date or self.has_time
         self.is_heading = any(template.is_heading for template in pattern.templates)
+        self.has_open_heads = self.is_heading and re.search(r"\{author\},? \{(?:date|time)\}", pattern.source) is not None
+        """Whether a text below a head looks like a head if it ends with a time."""
         self._forms = [_Form(template) for template in pattern.templates]
         self.without_hosts = False
         """Whether names are no accounts of the form user@host."""
