@@ -614,14 +614,14 @@ def test_layouts_are_read_or_refused(tmp_path):
     """The reader was mended on these layouts, so the share says nothing of others."""
     right, wrong = judged(tmp_path, layouts())
     assert not wrong
-    assert right >= 0.94 * COUNT
+    assert right >= 0.97 * COUNT
 
 
 def test_layouts_of_the_second_set_are_read_or_refused(tmp_path):
-    """The one that is wrong has minutes of three digits, which pass for text. The ten ambiguous ones may be refused."""
+    """The ten ambiguous ones may be refused."""
     right, wrong = judged(tmp_path, chat_layouts_second.layouts())
-    assert [verdict.partition(": ")[2].partition(",")[0] for verdict in wrong] == ["044-otter"]
-    assert right >= 64
+    assert not wrong
+    assert right >= 75
 
 
 def test_layouts_of_the_third_set_are_read_or_refused(tmp_path):
@@ -854,6 +854,13 @@ SPOKEN = {
     "time since the launch": "T+00:1{n}:05 {who} // {text}\n",
     "tags": '<msg from="{who}" at="2024-03-05 1{n}:05:10">{text}</msg>\n',
     "a program, a level and a verb": "2024-03-05 1{n}:05:10,000 chat.room INFO {who} said: {text}\n",
+    "quoted values without a head": '"05.03.2024";"1{n}:05";"{who}";"{text}"\n',
+    "values of a tuple": "('2024-03-05 1{n}:05:10', '{who}', '{text}')\n",
+    "a stamp behind the text": "{who}: {text} [2024-03-05 1{n}:05]\n",
+    "an emphasised head": "**{who}** _2024-03-05 1{n}:05_  \n{text}\n\n",
+    "envelopes": "Envelope from: “{who}” +49{n}\nTimestamp: 170962000000{n} (x)\nServer timestamps: x\nBody: {text}\n\n",
+    "signs": "👤 {who} 🕑 05.03.2024 1{n}:05 💬 {text}\n",
+    "a host": "2024-03-05 1{n}:05:10 {who}!~u@h{n}.example: {text}\n",
     "numbered lines": "  {n}  {who}: {text}\n",
 }
 
@@ -868,6 +875,34 @@ def test_layouts_of_programs(tmp_path, name):
         name, "{0}"
     )
     assert [(node.author, node.text) for node in nodes if not node.kind] == [(form.format(who), text) for who, text in PLATES]
+
+
+def test_one_odd_name_among_few_is_no_reason_to_refuse():
+    for odd in ("pia@jabber.example.org", "Prof. Pia", "¡Olé!"):
+        assert guess([f"[1{n}:05] {odd if who == 'pia' else who}: {text}" for n, (who, text) in enumerate(PLATES)]).reason == ""
+
+
+def test_the_game_is_no_author(tmp_path):
+    lines = [f"[ 2024.03.05 1{n}:05:10 ] {who} > {text}" for n, (who, text) in enumerate(PLATES)]
+    lines[3:3] = [f"[ 2024.03.05 12:05:1{n} ] EVE System > Channel changed to Local {n}" for n in range(3)]
+    nodes, _ = log_of(tmp_path / "a.txt", "\n".join(lines))
+    assert [node.author for node in nodes if not node.kind] == [who for who, _ in PLATES]
+    assert len(nodes) == len(lines)
+
+
+def test_a_text_that_ends_with_a_time_is_no_head(tmp_path):
+    said = [*PLATES, ("pia", "it has been down since 11:20"), ("olu", "since 11?")]
+    nodes, _ = log_of(tmp_path / "a.txt", "".join(f"{who}  2:1{n} PM\n{text}\n" for n, (who, text) in enumerate(said)))
+    assert [(node.author, node.text) for node in nodes] == said
+
+
+@pytest.mark.parametrize(
+    ("form", "end"), [("[1{n}:05] {who}: {text}", "--- session 3 ends ---"), ("1{n}:05 | {who}: {text}\n", "---\nMade at home")]
+)
+def test_lines_that_end_the_log_are_no_text(tmp_path, form, end):
+    lines = [form.format(n=n, who=who, text=text) for n, (who, text) in enumerate(PLATES)]
+    nodes, _ = log_of(tmp_path / "a.txt", "\n".join([*lines, end]))
+    assert [(node.author, node.text) for node in nodes if not node.kind] == list(PLATES)
 
 
 def test_columns_are_parted_by_several_spaces(tmp_path):

@@ -459,7 +459,7 @@ class _Reader:
         self._blank.clear()
 
     def _footer(self) -> list[tuple[int, str]]:
-        """Take off the lines that end the log: below a blank line, and a rule or where no other message has further or blank lines.
+        """Take off the lines that end the log: below a blank line and a rule, or if no other message has such lines.
 
         Below heads there is one such line, and many messages without a blank line.
         """

@@ -285,7 +285,9 @@ def _name_last(head: str, rows: Sequence[_Row]) -> Iterator[Reading]:
             for row, match in ended
             if match.group(2, 4) == (opening, closing) and is_name(match[3])
         }
-        yield Reading(f"{head} {{text}} {literal(opening)}{{author}}{literal(closing)}", said)
+        # Texts differ more than names.
+        if len({each.name for each in said.values()}) < len({each.text for each in said.values()}):
+            yield Reading(f"{head} {{text}} {literal(opening)}{{author}}{literal(closing)}", said)
 
 
 _AT_END = re.compile(r"[ \t]+(.*\S)[ \t]+([(\[<{—–~@-]{1,2} ?)([^\[\](){}<>]{1,40}?)([)\]>}]?)\Z")
