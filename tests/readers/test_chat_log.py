@@ -861,6 +861,15 @@ SPOKEN = {
     "envelopes": "Envelope from: “{who}” +49{n}\nTimestamp: 170962000000{n} (x)\nServer timestamps: x\nBody: {text}\n\n",
     "signs": "👤 {who} 🕑 05.03.2024 1{n}:05 💬 {text}\n",
     "a host": "2024-03-05 1{n}:05:10 {who}!~u@h{n}.example: {text}\n",
+    "items with labels": '- from: {who}\n  at: 2024-03-05 1{n}:05:10\n  text: "{text}"\n',
+    "padded labels": "Sender : {who}\nDate   : 5 Mar 2024\nTime   : 1{n}:05:10\nMessage: {text}\n\n",
+    "labels on a line": "MSG 021{n}  FROM: {who}  TO: ALL  DATE: 04-13-91 1{n}:20\n{text}\n\n",
+    "values and a number": 'ts=2024-03-05T1{n}:05:10Z room=hut user={who} seq={n} msg="{text}"\n',
+    "a box": "|  {n} | 2024-03-05 1{n}:05:10 | {who:6} | {text:40} |\n",
+    "a role": "--- Comment {n} by {who} (reporter) on 2024-03-05 1{n}:05:10 ---\n{text}\n\n",
+    "guillemets": "2024-03-05 1{n}.05 »{text}« – {who}\n",
+    "MSN in French": "{who} dit :\n   {text}\n",
+    "statements": "INSERT INTO chat VALUES ({n}, '2024-03-05 1{n}:05:10', '{who}', '{text}');\n",
     "numbered lines": "  {n}  {who}: {text}\n",
 }
 
@@ -880,6 +889,39 @@ def test_layouts_of_programs(tmp_path, name):
 def test_one_odd_name_among_few_is_no_reason_to_refuse():
     for odd in ("pia@jabber.example.org", "Prof. Pia", "¡Olé!"):
         assert guess([f"[1{n}:05] {odd if who == 'pia' else who}: {text}" for n, (who, text) in enumerate(PLATES)]).reason == ""
+
+
+@pytest.mark.parametrize("form", ["{who}\n\t{text}\n\n", "            {who}\n   {text}\n   really\n\n"])
+def test_texts_are_indented_below_names(tmp_path, form):
+    said = [(who, text) for who, _, text in (line.partition(": ") for line in TALK)]
+    nodes, _ = log_of(tmp_path / "a.txt", "".join(form.format(who=who.upper(), text=text) for who, text in said))
+    more = "\nreally" if "really" in form else ""
+    assert [(node.author, node.text) for node in nodes] == [(who.upper(), text + more) for who, text in said]
+
+
+def test_a_title_with_a_date_is_no_head(tmp_path):
+    said = "".join(f"{who}   0:{10 + n}\n{text}\n\n" for n, (who, text) in enumerate(PLATES))
+    nodes, _ = log_of(tmp_path / "a.txt", f"A meeting\nFebruary 6, 2024, 9:00AM\n1h 12m\n\n{said}")
+    assert [(node.author, node.text) for node in nodes if not node.kind] == list(PLATES)
+
+
+def test_names_in_quotation_marks_may_begin_with_a_tag(tmp_path):
+    said = [(f"[GER] {who}" if who == "olu" else who, text) for who, text in PLATES]
+    nodes, _ = log_of(tmp_path / "a.txt", "".join(f'<1{n}:05:10> "{who}": {text}\n' for n, (who, text) in enumerate(said)))
+    assert [(node.author, node.text) for node in nodes] == said
+
+
+def test_labels_of_some_records_may_be_missing(tmp_path):
+    forms = (
+        "From: {who} (+49{n})\n{more}Sent: Tue, 5 Mar 2024 1{n}:05:00\nReceived: now\n\n{text}\n\n",
+        "From: You\n{more}Sent: 5 Mar 2024 1{n}:05:00\n\n{text}\n\n",
+    )
+    said = [("You" if who == "olu" else who, text) for who, text in PLATES]
+    content = "".join(
+        forms[who == "You"].format(who=who, text=text, n=n, more="Type: x\n") for n, (who, text) in enumerate(said)
+    )
+    nodes, _ = log_of(tmp_path / "a.txt", content)
+    assert [(node.author, node.text) for node in nodes if not node.kind] == said
 
 
 def test_the_game_is_no_author(tmp_path):
@@ -928,16 +970,19 @@ def test_times_alone_continue_the_author_above(tmp_path, blank):
     assert [(node.author, node.text, node.time % 86_400 // 60) for node in nodes] == expected
 
 
+TALK = [
+    f"{who}: {PLATES[n % 8][1]}{' again' * (n // 8)}{'?' * (n % 3 == 0)}"
+    for n, who in enumerate(random.Random(0).choices(["marta", "olu", "pia"], k=24))
+]
+
+
 def test_talk_without_times_is_known_by_its_questions():
-    texts = [text for _, text in PLATES]
-    names = random.Random(0).choices(["marta", "olu", "pia"], k=24)
-    talk = [f"{who}: {texts[n % 8]}{' again' * (n // 8)}{'?' * (n % 3 == 0)}" for n, who in enumerate(names)]
-    assert guess(talk).source == "{author}: {text}"
-    assert not guess(talk).reason
-    assert "a play or a list looks the same" in guess([line.replace("?", "") for line in talk]).reason
-    in_turn = [f"{('marta', 'olu', 'pia')[n % 3]}: {line.partition(': ')[2]}" for n, line in enumerate(talk)]
+    assert guess(TALK).source == "{author}: {text}"
+    assert not guess(TALK).reason
+    assert "a play or a list looks the same" in guess([line.replace("?", "") for line in TALK]).reason
+    in_turn = [f"{('marta', 'olu', 'pia')[n % 3]}: {line.partition(': ')[2]}" for n, line in enumerate(TALK)]
     assert "a play or a list looks the same" in guess(in_turn).reason
-    assert "a play or a list looks the same" in guess(["EPISODE 1: THE SHED", *talk]).reason
+    assert "a play or a list looks the same" in guess(["EPISODE 1: THE SHED", *TALK]).reason
 
 
 def test_bullets_before_names_mark_actions(tmp_path):

@@ -122,6 +122,7 @@ def readings(lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> Iterato
             for reading in _name_behind("", [_Row(place, _collapsed(match[1])) for place, match in last]):
                 yield Reading(f"{reading.source} {opening}{stamp}{closing}", reading.said)
             break
+    yield from _labelled(lines)
     is_indented = sum(line[:1] in SPACES for line in lines) * 10 > len(lines) * 8
     kept = [(place, line) for place, line in enumerate(lines) if line[:1].strip(SPACES) or is_indented]
     begun = _as_columns([_Row(place, line.lstrip(SPACES)) for place, line in kept])
@@ -129,6 +130,75 @@ def readings(lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> Iterato
 
 
 _TIME_LAST = re.compile(rf"(.*\S)[{SPACES}]+([\[(]?){TIME}([\])]?)")
+# --- labelled values ------------------------------------------------------------------------------------------------------
+
+
+def _labelled(lines: Sequence[str]) -> Iterator[Reading]:
+    """Readings of records with labels, such as `From: ann\\nText: hi` and `user=ann msg="hi"`.
+
+    Labels that tables have for authors and texts are taken before others.
+    """
+    split = [(place, line, list(_FIELD.finditer(line))) for place, line in enumerate(lines)]
+    counts = Counter(tuple(match[0] for match in found) for _, _, found in split if 1 < len(found) <= _MAX_LABELS)
+    labels, count = counts.most_common(1)[0] if counts else ((), 0)
+    # Further labels belong to the text.
+    rows = [
+        (place, line, found[: len(labels)])
+        for place, line, found in split
+        if tuple(m[0] for m in found[: len(labels)]) == labels
+    ]
+    if count < 3 or len(rows) * 5 < len(lines):
+        return
+    starts = [line[: found[0].start()] for _, line, found in rows]
+    ends = [[*(match.start() for match in found[1:]), len(line)] for _, line, found in rows]
+    columns = [
+        [line[found[place].end() : end[place]] for (_, line, found), end in zip(rows, ends)] for place in range(len(labels))
+    ]
+    names = [match[1].lower() for match in rows[0][2]]
+    stamps = [_stamp_in(column) for column in columns]
+    quoted = [all(len(value) > 1 and value[0] == value[-1] == '"' for value in column) for column in columns]
+    free = [place for place, stamp in enumerate(stamps) if not stamp]
+    authors = [place for place in free if names[place] in _AUTHORS] or free
+    texts = [place for place in free if names[place] in _TEXTS] or [free[-1], None] if free else []
+    for author, text in ((a, t) for a in authors for t in texts if a != t):
+        source = literal(starts[0]) if len(set(starts)) == 1 else "{skip}"
+        for place, label in enumerate(labels):
+            field = stamps[place] or ("{author}" if place == author else "{text}" if place == text else "{skip}")
+            source += literal(label) + (f'"{field}"' if quoted[place] else field)
+        bare = [[value[1:-1] if is_quoted else value for value in column] for column, is_quoted in zip(columns, quoted)]
+        others = [place for place in free if place not in (author, text)]
+        yield Reading(
+            source,
+            {
+                place: Said(
+                    bare[author][number], "" if text is None else bare[text][number], tuple(bare[o][number] for o in others)
+                )
+                for number, (place, _, _) in enumerate(rows)
+                if is_name(bare[author][number])
+            },
+        )
+
+
+def _stamp_in(values: Sequence[str]) -> str:
+    """The fields of values that are dates and times; "" for others."""
+    forms: Counter[str] = Counter()
+    for value in values:
+        form = value
+        for stamp in reversed(find_stamps(value)):
+            form = f"{form[: stamp.start]}{{{stamp.kind}}}{form[stamp.end :]}"
+        forms[form] += 1
+    form, count = forms.most_common(1)[0]
+    return (
+        form if count * 5 >= len(values) * 4 and "{" in form and not any(map(str.isalnum, re.sub(r"{\w+}|T", "", form))) else ""
+    )
+
+
+_FIELD = re.compile(
+    r"(?:\A(?:- )?|\n *|[ ]+(?=[^\W\d_]\w*=)|[ ]{2,}(?=[A-Z]\w*: ))([^\W\d_]\w{0,15}(?: [^\W\d_]\w{0,15})?)(?: *: ?|=)"
+)
+_MAX_LABELS = 8
+_AUTHORS = frozenset(("author", "user", "username", "by", "from", "sender", "who", "nick", "name", "speaker"))
+_TEXTS = frozenset(("text", "body", "content", "message", "msg", "says", "comment"))
 _DATE_LAST = re.compile(rf"(.*\S)[{SPACES}]+([\[(]?){DATE},? {TIME}([\])]?)")
 _PADDED = re.compile(r"[\[({<|~] \d\D")
 _WORD = re.compile(r"[\w#&@.+/'-]*\w")
@@ -142,13 +212,15 @@ def _collapsed(text: str) -> str:
 def _as_columns(rows: Sequence[_Row]) -> list[_Row]:
     """Rows with single spaces; where several spaces part columns in nearly all of them, with two of these."""
     are_wide = sum(_WIDE.search(row.rest) is not None for row in rows) * 10 > len(rows) * 8
-    return [row._replace(rest=_SPACES.sub(_as_gap, row.rest) if are_wide else _collapsed(row.rest)) for row in rows]
+    spaced = [_BARRED.sub(" ", _SPACES.sub(_as_gap, row.rest)) if are_wide else _collapsed(row.rest) for row in rows]
+    return [row._replace(rest=rest) for row, rest in zip(rows, spaced)]
 
 
 def _as_gap(match: re.Match[str]) -> str:
     return "  " if len(match[0]) > 1 else " "
 
 
+_BARRED = re.compile("  (?=[|│┃])|(?<=[|│┃])  ")
 _WIDE = re.compile(r"[^\W_].* {2,}(?=\S)")
 
 
@@ -481,7 +553,7 @@ def _may_delimit(run: str, lead: str) -> bool:
         return False
     if quotes := _QUOTED_VALUES.fullmatch(run):
         return quotes[1] == lead[-1:] if quotes[1] else lead[-1:] not in _QUOTES
-    if not marks or _SPOKEN.fullmatch(run) or _TAIL.fullmatch(run) or run[:-1].endswith("="):
+    if not marks or marks == "\n" or _SPOKEN.fullmatch(run) or _TAIL.fullmatch(run) or run[:-1].endswith("="):
         return True
     if marks == ";" and run[0] == ";" and (run[-1] == " " or lead == ";"):
         return True
@@ -579,7 +651,7 @@ def _ends(befores: Sequence[str], least: float) -> Iterator[str]:
 _NEXT_LABEL = re.compile(r"\n[^\W\d_]\w{1,15}: \Z")
 _LAST_MARKS = re.compile(r"(?:\W|(?<=\W)_)*\Z")
 _LOWER_WORDS = re.compile(r"[\"']?(?: (?:[^\W\d_](?<![A-Z])){1,12}){1,4}[^\w]*\Z")
-_ACCOUNT = re.compile(r" ?[\[(<（]([^\[\]()<>（）]{1,64})[\])>）][^\w]*\Z")
+_ACCOUNT = re.compile(r" ?[\[(<（]([^\[\]()<>（）]{1,64})[\])>）](?: [^\W\d_]{1,4})?[^\w]*\Z")
 _RECEIVER = re.compile(r" (?:to|->|→|=>|>) ([^:<>|]{1,40})[^\w]+\Z")
 _UNIT = re.compile(r" ?[^\W\d_]{1,4}(?=[\])}>:|,-])")
 

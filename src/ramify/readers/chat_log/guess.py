@@ -148,6 +148,9 @@ def _is_better(one: Reading, other: Reading) -> bool:
             return one.is_heading
         # More lines of the channel have the form of a part that may differ.
         return one.source.count("{skip}") > other.source.count("{skip}")
+    endings = {b.text.removeprefix(a.text) for a, b in pairs if a.name == b.name and b.text.startswith(a.text)}
+    if len(endings) == 1 and endings <= _ENDINGS and len(shared) == len(other.said):
+        return True
     if all(a.text == b.text and a.name in b.skipped and b.name in a.skipped for a, b in pairs):
         # Accounts follow names: Ann Lee [U123].
         return one.source.find("{author}") < other.source.find("{author}")
@@ -235,7 +238,11 @@ class _Judge:
     def stamped(self, reading: Reading) -> int:
         """The number of lines with a date or time in the place where a reading has them; of all lines if it has none."""
         if not reading.has_stamp:
-            return len(self._lines) // (1 + reading.is_heading)
+            # Indented lines go on with a text.
+            begun = len(reading.said) + sum(
+                not line[0].isspace() for place, line in enumerate(self._lines) if place not in reading.said
+            )
+            return begun // (1 + reading.is_heading)
         if _FIRST_STAMP.match(reading.source):
             return len({place for place, begins in enumerate(self._begin) if begins} | reading.said.keys())
         # Texts hold times, too.
@@ -439,7 +446,10 @@ def _is_of_machine(messages: Sequence[tuple[str, str]]) -> str:
     authors = Counter(name for name, _ in messages)
     if sum(_PAIR.search(text) is not None for text in texts) * 5 > total * 2:
         return "the texts list values, as in the log of a machine"
-    if sum(_LABELLED.match(text) is not None for _, text in messages) * 2 > total:
+    if (
+        sum(_LABELLED.match(text) is not None or LEVELS.fullmatch(text.split(" ")[0]) is not None for _, text in messages) * 2
+        > total
+    ):
         return "most texts begin with a level or a code, as in the log of a machine"
     if sum(len(_LETTERS.findall(text)) == 0 for text in texts) * 5 > total * 3:
         return "the texts are numbers, as in the log of a machine"
@@ -496,8 +506,10 @@ def _lacks_times(reading: Reading, names: Counter[str], messages: Sequence[tuple
 def _is_talk(reading: Reading, messages: Sequence[tuple[str, str]], lines: Sequence[str]) -> bool:
     """Whether people talk: few of them say nearly all lines in no fixed order, and several ask questions."""
     names = Counter(name for name, _ in messages)
-    asking = Counter(name for name, text in messages if text.endswith(("?", "？", "؟")))
-    others = sum(not dated(line)[0] for line in lines) - len(messages)
+    asking = Counter(name for name, text in messages if _QUESTION.search(text))
+    # Up to three lines may be a title.
+    others = sum(not dated(line)[0] and not line[0].isspace() for place, line in enumerate(lines) if place not in reading.said)
+    others -= min(3, min(reading.said))
     if (
         reading.is_open
         or len(messages) < 12
@@ -516,6 +528,9 @@ def _is_talk(reading: Reading, messages: Sequence[tuple[str, str]], lines: Seque
     for (one, _), (other, _) in pairwise(messages):
         following[one][other] += 1
     return len(names) == 2 or sum(map(_entropy_bits, following.values())) * 3 > _entropy_bits(names)
+
+
+_QUESTION = re.compile(r"[?？؟](?!\S)")
 
 
 def _is_numbered(reading: Reading) -> bool:
@@ -574,13 +589,19 @@ def _with_end(best: Reading, source: str) -> str:
     start, count = starts.most_common(1)[0] if starts else ("", 0)
     if source.endswith("{text}") and count * 20 > len(best.said) * 19:
         source = f"{source.removesuffix('{text}')}{literal(start)}{{text}}"
+    texts = [said.text for said in best.said.values() if len(said.text) > 1]
+    pair, count = Counter((text[0], text[-1]) for text in texts).most_common(1)[0] if texts else (("", ""), 0)
+    if source.count("{text}") and "".join(pair) in _QUOTED and count * 20 > len(best.said) * 19:
+        return source.replace("{text}", "{text}".join(pair))
     ends = Counter(match[0] for said in best.said.values() if said.text and (match := _MARKS_LAST.search(said.text)))
     end, count = ends.most_common(1)[0] if ends else ("", 0)
     return source + literal(end) if source.endswith("{text}") and count * 20 > len(best.said) * 19 else source
 
 
 _WORD_FIRST = re.compile(r"(?:\w{2,} ?[:=,]?|[\U00020000-\U0002a6df]) ")
-_MARKS_LAST = re.compile(r"</\w+>\Z|[\"'][)\]},]{1,2}\Z| ?[^\w\s.?!…)]\Z")
+_ENDINGS = {'"', "'"}
+_QUOTED = ("»«", "«»", "“”", "„“", "””", "‘’", "「」", "『』", '""')
+_MARKS_LAST = re.compile(r"</\w+>\Z|[\"'][)\]},;]{1,3}\Z| ?[^\w\s.?!…)]\Z")
 
 
 def _with_indentation(source: str, lines: Sequence[str]) -> str:

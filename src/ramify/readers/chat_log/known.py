@@ -4,6 +4,8 @@ _TOLD = ("says", "shouts", "yells", "gossips", "auctions", "tells you", "tells t
 
 _SAID = ("says", "asks", "exclaims", "whispers", "say", "ask", "exclaim", "whisper")
 
+_MSN = ("says", "dit ", "dit", "sagt", "dice", "diz", "disse", "zegt", "siger", "säger", "sier", "sanoo", "mówi", "говорит")
+
 KNOWN: dict[str, str] = {
     "WhatsApp (Android)": "{date}, {time} - {author}: {text}",
     "WhatsApp (Android), without a comma": "{date} {time} - {author}: {text}",
@@ -49,7 +51,7 @@ KNOWN: dict[str, str] = {
     "Signal (signal-cli)": (
         "Envelope from: “{author}” {skip}\\nTimestamp: {date} ({skip})\\n{?Server timestamps: {skip}\\n}Body: {text}"
     ),
-    "Signal (sigtop)": "From: {author} ({skip})\\nType: {skip}\\nSent: {date} {time}\\nReceived: {skip}",
+    "Signal (sigtop)": "From: {author}{? ({skip})}\\nType: {skip}\\nSent: {date} {time}{?\\nReceived: {skip}}",
     "SMS, printed": "From: {author}\\nTo: {skip}\\nDate: {date} {time}\\nText: {text}",
     "Viber": '{date},{time},{author},{skip},"{text}"',
     "a table with semicolons": '{date};{time};"{text}";{author}',
@@ -58,7 +60,7 @@ KNOWN: dict[str, str] = {
     "text in corner brackets": "{time} {author}「{text}」",
     "text in corner brackets, with dates": "{date} {time} {author}「{text}」",
     "Salesforce": "( {skip} ) {author}: {text}",
-    "MSN Messenger, without times": "{author} says:",
+    "MSN Messenger, without times": "\n".join(f"{{author}} {verb}:" for verb in _MSN),
     "WeChat, copied": "{author}：",
     "TeamSpeak": '<{time}> "{author}": {text}',
     "World of Warcraft": "\n".join(
