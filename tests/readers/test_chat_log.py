@@ -891,12 +891,16 @@ def test_one_odd_name_among_few_is_no_reason_to_refuse():
         assert guess([f"[1{n}:05] {odd if who == 'pia' else who}: {text}" for n, (who, text) in enumerate(PLATES)]).reason == ""
 
 
-@pytest.mark.parametrize("form", ["{who}\n\t{text}\n\n", "            {who}\n   {text}\n   really\n\n"])
-def test_texts_are_indented_below_names(tmp_path, form):
-    said = [(who, text) for who, _, text in (line.partition(": ") for line in TALK)]
-    nodes, _ = log_of(tmp_path / "a.txt", "".join(form.format(who=who.upper(), text=text) for who, text in said))
-    more = "\nreally" if "really" in form else ""
-    assert [(node.author, node.text) for node in nodes] == [(who.upper(), text + more) for who, text in said]
+@pytest.mark.parametrize(
+    ("form", "more"), [("{who}\n\t{text}\n\n", ""), ("          {who}\n   {text}\n   so {n}\n\n", "\nso {n}")]
+)
+def test_texts_are_indented_below_names(tmp_path, form, more):
+    said = [(who.upper(), text) for who, _, text in (line.partition(": ") for line in TALK)]
+    content = "".join(form.format(who=who, text=text, n=n) for n, (who, text) in enumerate(said))
+    nodes, _ = log_of(tmp_path / "a.txt", content)
+    assert [(node.author, node.text) for node in nodes] == [
+        (who, text + more.format(n=n)) for n, (who, text) in enumerate(said)
+    ]
 
 
 def test_a_title_with_a_date_is_no_head(tmp_path):
