@@ -112,6 +112,8 @@ def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
     # A text may begin a line with a mark, too.
     if is_one and (margins[0][0].isspace() or (seen.are_below and len(margins) == len(further))):
         learnt.margin = margins[0]
+    if layout.is_folded and len(indents := {_margin(line) for line in further}) == 1:
+        learnt.margin = indents.pop()
     if layout.is_heading:
         # The texts stand among the further lines.
         return learnt
